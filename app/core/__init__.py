@@ -1,0 +1,1 @@
+"""Pure rules: plain values in, nouns out. No I/O, no clock, no framework."""

@@ -1,0 +1,475 @@
+"""The nouns of Foreshock: frozen values that travel unchanged from collector to page to JSON.
+
+Changes are made to resources in clusters by actors; some start rollouts; actors make calls. Symptoms bundle
+into incidents. Suspects are changes ranked against an incident, each with its evidence. docs/glossary.md says
+each in a sentence. Every ``datetime`` is timezone-aware UTC; every duration is seconds unless the name says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from hashlib import blake2b
+
+
+Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+Object = dict[str, Json]
+"""A Kubernetes object, or a part of one, as decoded JSON."""
+
+SLOT_SECONDS = 5
+"""Resolution of call counts: fine enough to order two onsets, coarse enough to store (docs/decisions/0003)."""
+
+
+class Verb(StrEnum):
+    """What was done to the object, whatever HTTP method did it (an apply that made the object is a create)."""
+
+    CREATE = "create"
+    UPDATE = "update"
+    DELETE = "delete"
+
+
+class ActorSource(StrEnum):
+    """How we know who did it, best first."""
+
+    AUDIT = "audit log"
+    MANAGED_FIELDS = "managedFields"
+    UNKNOWN = "unknown"
+
+
+class DiffSource(StrEnum):
+    """What a change's field diffs were made from."""
+
+    STATES = "states"  # two full states were compared
+    PATCH = "patch"  # the state before is unknown: the request itself is shown
+    NONE = "none"  # no body was recorded (Metadata level): only that it was written
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Resource:
+    """One named thing in one cluster. ``namespace`` is None for cluster-scoped kinds; ``api_group`` "" is core."""
+
+    cluster: str
+    api_group: str
+    kind: str
+    namespace: str | None
+    name: str
+
+    def __str__(self) -> str:
+        where = f"{self.namespace}/" if self.namespace else ""
+        return f"{self.kind} {where}{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Who wrote: an audit user name (``source`` audit log) or a field manager (``source`` managedFields).
+
+    ``pod`` is the caller's pod where its token says so; ``user_agent`` is the family without version numbers;
+    ``impersonator`` is the real user behind an impersonated one.
+    """
+
+    name: str
+    source: ActorSource = ActorSource.UNKNOWN
+    user_agent: str = ""
+    pod: str | None = None
+    impersonator: str | None = None
+
+
+NOBODY = Actor("", ActorSource.UNKNOWN)
+
+Segment = str | int | tuple[tuple[str, str], ...]
+"""A step in a path: a map key, a list index, or the merge key of a list item, e.g. (("name", "app"),)."""
+Path = tuple[Segment, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FieldDiff:
+    """One field before and after. ``op`` is add, remove or replace; a whole object is the empty path."""
+
+    path: Path
+    op: str
+    old: Json = None
+    new: Json = None
+
+    @property
+    def path_text(self) -> str:
+        """The path as a person writes it: ``spec.template.spec.containers[app].image``."""
+        text = ""
+        for step in self.path:
+            if isinstance(step, tuple):
+                text += "[" + ",".join(value for _, value in step) + "]"
+            elif isinstance(step, int):
+                text += f"[{step}]"
+            elif any(c in step for c in "./[] ") or not step:
+                text += f'["{step}"]'
+            else:
+                text += f".{step}" if text else step
+        return text
+
+
+def version_key(cluster: str, uid: str, version: str) -> int:
+    """The 63-bit key on which a watch event and an audit event of the same write meet.
+
+    ``version`` is the resourceVersion the write made, or "deleted" (a uid is deleted once). Signed 64-bit safe.
+    """
+    digest = blake2b(f"{cluster}\0{uid}\0{version}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1
+
+
+def change_id(at: datetime, key: int) -> str:
+    """A change's public name: its millisecond and its version key, 28 hex digits. Sorts by time."""
+    return f"{int(at.timestamp() * 1000):012x}{key:016x}"
+
+
+def parse_change_id(text: str) -> tuple[datetime, int]:
+    """The inverse of change_id: (start of the millisecond, version key). Raises ValueError on anything else."""
+    if len(text) != 28:
+        raise ValueError("a change id has 28 hexadecimal digits")
+    at = datetime.fromtimestamp(int(text[:12], 16) / 1000, UTC)
+    return at, int(text[12:], 16)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One write that altered the desired state of one object.
+
+    ``at`` is when the API server took the request (audit) or sent the event (watch): the first seen is kept.
+    ``begun_by`` is the id of the change this one was derived from (a controller's edit), else None.
+    ``sources`` says who told us: a subset of {"audit", "watch", "state"}.
+    """
+
+    resource: Resource
+    at: datetime
+    verb: Verb
+    key: int
+    actor: Actor = NOBODY
+    uid: str = ""
+    resource_version: str = ""
+    generation: int | None = None
+    diffs: tuple[FieldDiff, ...] = ()
+    diff_source: DiffSource = DiffSource.STATES
+    summary: str = ""
+    sources: frozenset[str] = frozenset()
+    begun_by: str | None = None
+    audit_id: str = ""
+
+    @property
+    def id(self) -> str:
+        return change_id(self.at, self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectState:
+    """The last known normalised, redacted state of one object; ``deleted_at`` once it is gone.
+
+    ``state`` is None when only its existence is known (Metadata-level audit).
+    """
+
+    resource: Resource
+    uid: str
+    resource_version: str
+    seen_at: datetime
+    state: Object | None
+    generation: int | None = None
+    owner_kind: str = ""
+    owner_name: str = ""
+    deleted_at: datetime | None = None
+
+
+class Outcome(StrEnum):
+    """How a rollout stands. Complete only when observedGeneration, updated and available replicas agree."""
+
+    RUNNING = "running"
+    COMPLETE = "complete"
+    FAILED = "failed"  # ProgressDeadlineExceeded
+    SUPERSEDED = "superseded"
+    ROLLED_BACK = "rolled back"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A workload's replica counts at one moment of a rollout."""
+
+    at: datetime
+    desired: int
+    updated: int
+    available: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """A workload moving from one pod template to another. ``change_id`` began it (None: it began unseen)."""
+
+    resource: Resource
+    uid: str
+    generation: int
+    started_at: datetime
+    outcome: Outcome
+    ended_at: datetime | None = None
+    change_id: str | None = None
+    images: tuple[str, ...] = ()
+    images_before: tuple[str, ...] = ()
+    progress: tuple[Progress, ...] = ()
+    reason: str = ""
+
+
+class ListClass(StrEnum):
+    """What a LIST asked of the API server: the cache ("0"), a quorum read (none) or a version (exact)."""
+
+    NOT_A_LIST = ""
+    CACHE = "0"
+    QUORUM = "none"
+    EXACT = "exact"
+    CONTINUE = "continue"
+
+
+@dataclass(frozen=True, slots=True)
+class CallKey:
+    """What calls are counted by. ``resource`` is plural, with its subresource: "pods/status".
+
+    ``error`` is the redacted message of a failed call with names and numbers of single objects taken out.
+    """
+
+    user: str
+    pod: str
+    user_agent: str
+    verb: str
+    api_group: str
+    resource: str
+    namespace: str
+    code: int
+    list_class: ListClass = ListClass.NOT_A_LIST
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CallCount:
+    """Calls of one key in one slot of SLOT_SECONDS that starts at ``slot`` (epoch seconds)."""
+
+    key: CallKey
+    slot: int
+    count: int
+    latency_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One write request of the audit log, as a row: who, what, when, how long; never a body."""
+
+    key: CallKey
+    at: datetime
+    event_key: int
+    name: str
+    latency_us: int
+
+
+class SymptomSource(StrEnum):
+    ALERT = "alert"
+    EVENT = "event"
+    POD = "pod"
+    NODE = "node"
+
+
+@dataclass(frozen=True, slots=True)
+class Symptom:
+    """Something that hurts: an alert, a Warning event, a pod that cannot run.
+
+    ``reason`` is the alert name, the event's reason or the pod state (CrashLoopBackOff, OOMKilled, Unready ...).
+    ``resource`` is what hurts, ``workload`` the owner at the top of its chain where known. ``fingerprint`` makes
+    a repeat of the same symptom harmless: (fingerprint, at) is unique in a cluster.
+    """
+
+    source: SymptomSource
+    reason: str
+    at: datetime
+    fingerprint: str
+    resource: Resource | None = None
+    workload: Resource | None = None
+    message: str = ""
+    severity: str = ""
+    count: int = 1
+    ended_at: datetime | None = None
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSeries:
+    """Samples of one Prometheus series. ``labels`` sorted, without __name__. Gaps are absent, never zero."""
+
+    name: str
+    labels: tuple[tuple[str, str], ...]
+    kind: str  # counter, gauge, unknown
+    times: tuple[float, ...]  # epoch seconds, ascending
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """An interval in which something was not seen, and why. ``kind`` "" means every kind."""
+
+    cluster: str
+    kind: str
+    from_at: datetime
+    to_at: datetime
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """A piece of input that could not be used: where it stood, what is wrong, a redacted excerpt."""
+
+    source: str
+    line: int
+    column: int
+    reason: str
+    excerpt: str
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far a file has been read: bytes of its decompressed content, and the lines before them."""
+
+    file_hash: str
+    path: str
+    offset: int
+    lines: int
+    done: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one collector learned in one go: recorded in one transaction, harmless to record twice."""
+
+    cluster: str
+    changes: tuple[Change, ...] = ()
+    objects: tuple[ObjectState, ...] = ()
+    rollouts: tuple[Rollout, ...] = ()
+    calls: tuple[CallCount, ...] = ()
+    requests: tuple[Request, ...] = ()
+    symptoms: tuple[Symptom, ...] = ()
+    series: tuple[MetricSeries, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+    rejects: tuple[Reject, ...] = ()
+    positions: tuple[Position, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What an incident is about, as far as labels and measurements tell. Empty means the whole cluster."""
+
+    namespaces: tuple[str, ...] = ()
+    workloads: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    control_plane: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Onset:
+    """When it began to go wrong, from the data: ``at`` within [low, high]; ``found_in`` says in what."""
+
+    at: datetime
+    low: datetime
+    high: datetime
+    found_in: str
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """A bundle of symptoms that a person was, or should be, called for. ``id`` is short and stable."""
+
+    id: str
+    cluster: str
+    title: str
+    status: str  # open, resolved, suspected
+    severity: str
+    started_at: datetime  # the earliest alert's start
+    resolved_at: datetime | None = None
+    scope: Scope = Scope()
+    onset: Onset | None = None
+    alerts: tuple[Symptom, ...] = ()
+    ranked_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One reason for (weight > 0), against (< 0) or not measured (weight 0, ``measured`` False)."""
+
+    rule: str
+    weight: float
+    sentence: str
+    measured: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A change ranked against an incident. ``would_flip`` is the one rule without which it would not be where it is."""
+
+    rank: int
+    probability: float
+    score: float
+    change: Change
+    evidence: tuple[Evidence, ...]
+    derived: tuple[str, ...] = ()
+    t_minus: timedelta = timedelta()
+    would_flip: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteFight:
+    """One field of some objects rewritten back and forth by different writers."""
+
+    api_group: str
+    kind: str
+    path_text: str
+    objects: tuple[Resource, ...]
+    writers: tuple[str, ...]
+    writes: int
+    began_at: datetime
+    ended_at: datetime
+    per_second: float
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Spark:
+    """A control-plane line for the page: one value per slot (None: not measured)."""
+
+    title: str
+    unit: str
+    start: float  # epoch seconds
+    step: float
+    values: tuple[float | None, ...]
+    bad_from: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallerRow:
+    """One caller's calls per slot, for the heat lane. ``step`` is calls/s after over before the onset."""
+
+    user: str
+    verb: str
+    resource: str
+    start: float
+    step: float
+    counts: tuple[int, ...]
+    before_per_second: float
+    after_per_second: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """The answer for one incident at one moment: what preceded it, why, and what else was found."""
+
+    incident_id: str
+    ranked_at: datetime
+    onset: Onset
+    suspects: tuple[Suspect, ...]
+    none_of_these: float
+    candidates: int
+    window: tuple[datetime, datetime]
+    fights: tuple[WriteFight, ...] = ()
+    sparks: tuple[Spark, ...] = ()
+    callers: tuple[CallerRow, ...] = ()
+    findings: tuple[Evidence, ...] = ()
+    not_measured: tuple[str, ...] = ()
+    scope: Scope = Scope()

@@ -1,0 +1,295 @@
+"""The tables, as SQLAlchemy Core. migrations/ makes them; tests hold the two together.
+
+Logs (changes, rollouts, symptoms, requests, call_minutes, samples, gaps, rankings) are partitioned by time and
+their keys begin with the cluster and hold the time. Strings that repeat are coded in ``words``: an index on an
+int costs a third of one on text (docs/decisions/0004). Each index names the query that needs it.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    DateTime,
+    ForeignKey,
+    Identity,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "%(table_name)s_%(column_0_N_name)s_idx",
+        "uq": "%(table_name)s_%(column_0_N_name)s_key",
+        "ck": "%(table_name)s_%(constraint_name)s_check",
+        "fk": "%(table_name)s_%(column_0_N_name)s_fkey",
+        "pk": "%(table_name)s_pkey",
+    }
+)
+at = DateTime(timezone=True)
+
+clusters = Table(
+    "clusters",
+    metadata,
+    Column("id", Integer, Identity(), primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+)
+
+words = Table(  # user names, namespaces, user agents, pod names: every string that repeats
+    "words",
+    metadata,
+    Column("id", Integer, Identity(), primary_key=True),
+    Column("word", Text, nullable=False, unique=True),
+)
+
+kinds = Table(
+    "kinds",
+    metadata,
+    Column("id", Integer, Identity(), primary_key=True),
+    Column("api_group", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    UniqueConstraint("api_group", "kind"),
+)
+
+objects = Table(  # the last known state of every object, deleted ones too until retention takes them
+    "objects",
+    metadata,
+    Column("id", BigInteger, Identity(), primary_key=True),
+    Column("cluster_id", Integer, nullable=False),
+    Column("kind_id", Integer, nullable=False),
+    Column("namespace_id", Integer, nullable=False),  # words.id; 0 for cluster-scoped
+    Column("name", Text, nullable=False),
+    Column("uid", Text, nullable=False),  # "" where only the name is known (Metadata-level audit)
+    Column("resource_version", Text, nullable=False),
+    Column("generation", BigInteger),
+    Column("owner_kind", Text, nullable=False, server_default=""),
+    Column("owner_name", Text, nullable=False, server_default=""),
+    Column("seen_at", at, nullable=False),
+    Column("deleted_at", at),
+    Column("state", LargeBinary),  # zstd of canonical JSON, normalised, redacted
+    UniqueConstraint("cluster_id", "kind_id", "namespace_id", "name", "uid"),  # find by name: history page, tracker
+)
+
+changes = Table(
+    "changes",
+    metadata,
+    Column("at", at, primary_key=True),
+    Column("version_key", BigInteger, primary_key=True),
+    Column("cluster_id", Integer, primary_key=True),
+    Column("object_id", BigInteger, nullable=False),
+    Column("kind_id", Integer, nullable=False),
+    Column("namespace_id", Integer, nullable=False),
+    Column("actor_id", Integer, nullable=False),
+    Column("agent_id", Integer, nullable=False),
+    Column("pod_id", Integer, nullable=False),
+    Column("verb", SmallInteger, nullable=False),  # position in model.Verb
+    Column("actor_source", SmallInteger, nullable=False),  # position in model.ActorSource
+    Column("diff_source", SmallInteger, nullable=False),  # position in model.DiffSource
+    Column("sources", SmallInteger, nullable=False),  # bits: 1 audit, 2 watch, 4 state
+    Column("noise", Boolean, nullable=False),  # derived edits and write-fight members: drawn as state, not as rows
+    Column("generation", Integer),
+    Column("resource_version", Text, nullable=False),
+    Column("begun_by", Text),  # a change id
+    Column("impersonator", Text),
+    Column("audit_id", Text),
+    Column("summary", Text, nullable=False),
+    Column("diff", JSONB, nullable=False),
+    Index(None, "cluster_id", "version_key"),  # record: do we have this write already?
+    Index(None, "cluster_id", "namespace_id", "at"),  # changes of one namespace
+    Index(None, "cluster_id", "kind_id", "at"),  # changes of one kind
+    Index(None, "object_id", "at"),  # one object's history
+    postgresql_partition_by="RANGE (at)",
+)
+"""Primary key order in the database is (cluster_id, at, version_key): the timeline's window query."""
+
+rollouts = Table(
+    "rollouts",
+    metadata,
+    Column("cluster_id", Integer, primary_key=True),
+    Column("started_at", at, primary_key=True),
+    Column("object_id", BigInteger, primary_key=True),
+    Column("generation", Integer, nullable=False),
+    Column("outcome", Text, nullable=False),
+    Column("ended_at", at),
+    Column("change_id", Text),
+    Column("images", ARRAY(Text), nullable=False),
+    Column("images_before", ARRAY(Text), nullable=False),
+    Column("progress", JSONB, nullable=False),  # [[epoch seconds, desired, updated, available], ...]
+    Column("reason", Text, nullable=False),
+    postgresql_partition_by="RANGE (started_at)",
+)
+
+symptoms = Table(
+    "symptoms",
+    metadata,
+    Column("cluster_id", Integer, primary_key=True),
+    Column("at", at, primary_key=True),
+    Column("fingerprint", Text, primary_key=True),
+    Column("source", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("resource", JSONB),  # [api_group, kind, namespace, name]
+    Column("workload", JSONB),
+    Column("namespace_id", Integer, nullable=False),
+    Column("message", Text, nullable=False),
+    Column("severity", Text, nullable=False),
+    Column("count", Integer, nullable=False),
+    Column("ended_at", at),
+    Column("labels", JSONB, nullable=False),  # [[name, value], ...]
+    postgresql_partition_by="RANGE (at)",
+)
+
+call_keys = Table(
+    "call_keys",
+    metadata,
+    Column("id", Integer, Identity(), primary_key=True),
+    Column("digest", LargeBinary, nullable=False, unique=True),  # blake2b-128 of the key: text would not fit an index
+    Column("user_id", Integer, nullable=False),
+    Column("pod_id", Integer, nullable=False),
+    Column("agent_id", Integer, nullable=False),
+    Column("namespace_id", Integer, nullable=False),
+    Column("verb", Text, nullable=False),
+    Column("api_group", Text, nullable=False),
+    Column("resource", Text, nullable=False),
+    Column("code", Integer, nullable=False),
+    Column("list_class", Text, nullable=False),
+    Column("error", Text, nullable=False),
+)
+
+call_minutes = Table(  # append-only: several rows of one minute add up
+    "call_minutes",
+    metadata,
+    Column("cluster_id", Integer, nullable=False),
+    Column("at", at, nullable=False),  # start of the minute
+    Column("total", Integer, nullable=False),
+    Column("payload", LargeBinary, nullable=False),  # store/calls.py: zstd columns of (key id, slot, count, latency)
+    Index(None, "cluster_id", "at"),  # top talkers of a window
+    postgresql_partition_by="RANGE (at)",
+)
+
+requests = Table(  # write requests one by one
+    "requests",
+    metadata,
+    Column("at", at, nullable=False),
+    Column("event_key", BigInteger, nullable=False),
+    Column("cluster_id", Integer, nullable=False),
+    Column("key_id", Integer, nullable=False),
+    Column("latency_us", Integer, nullable=False),
+    Column("name", Text, nullable=False),
+    Index(None, "cluster_id", "at"),  # who wrote in these seconds
+    postgresql_partition_by="RANGE (at)",
+)
+
+series_keys = Table(
+    "series_keys",
+    metadata,
+    Column("id", Integer, Identity(), primary_key=True),
+    Column("cluster_id", Integer, nullable=False),
+    Column("digest", LargeBinary, nullable=False, unique=True),
+    Column("name", Text, nullable=False),
+    Column("labels", JSONB, nullable=False),
+    Column("kind", Text, nullable=False),
+)
+
+samples = Table(
+    "samples",
+    metadata,
+    Column("cluster_id", Integer, primary_key=True),
+    Column("at", at, primary_key=True),  # the first sample of the chunk
+    Column("series_id", Integer, primary_key=True),
+    Column("until", at, nullable=False),  # the last one
+    Column("payload", LargeBinary, nullable=False),  # zstd of float64 times then float64 values
+    postgresql_partition_by="RANGE (at)",
+)
+
+gaps = Table(
+    "gaps",
+    metadata,
+    Column("cluster_id", Integer, primary_key=True),
+    Column("from_at", at, primary_key=True),
+    Column("kind", Text, primary_key=True),
+    Column("to_at", at, nullable=False),
+    Column("why", Text, nullable=False),
+    postgresql_partition_by="RANGE (from_at)",
+)
+
+incidents = Table(
+    "incidents",
+    metadata,
+    Column("id", Text, primary_key=True),  # 12 hex digits of a hash of cluster and group: idempotent by nature
+    Column("cluster_id", Integer, nullable=False),
+    Column("title", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("severity", Text, nullable=False),
+    Column("started_at", at, nullable=False),
+    Column("resolved_at", at),
+    Column("onset", JSONB),  # {at, low, high, found_in}
+    Column("scope", JSONB, nullable=False),
+    Column("alerts", JSONB, nullable=False),  # the alerts as symptoms, whole
+    Column("ranked_at", at),
+    Index(None, "cluster_id", "started_at"),  # newest incidents of a cluster
+)
+
+rankings = Table(  # every ranking is kept: what moved between +0, +3 and +10 minutes
+    "rankings",
+    metadata,
+    Column("cluster_id", Integer, primary_key=True),
+    Column("at", at, primary_key=True),
+    Column("incident_id", Text, primary_key=True),
+    Column("payload", JSONB, nullable=False),  # store/incidents.py: the whole model.Ranking
+    Index(None, "incident_id", "at"),  # the newest ranking of an incident
+    postgresql_partition_by="RANGE (at)",
+)
+
+quarantine = Table(
+    "quarantine",
+    metadata,
+    Column("cluster_id", Integer, nullable=False),
+    Column("at", at, nullable=False),  # when it was refused
+    Column("source", Text, nullable=False),
+    Column("line", BigInteger, nullable=False),
+    Column("column", Integer, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("excerpt", Text, nullable=False),
+    Index(None, "cluster_id", "at"),  # the newest refusals
+)
+
+import_positions = Table(
+    "import_positions",
+    metadata,
+    Column("cluster_id", Integer, ForeignKey("clusters.id"), primary_key=True),
+    Column("file_hash", Text, primary_key=True),
+    Column("path", Text, nullable=False),
+    Column("offset", BigInteger, nullable=False),
+    Column("lines", BigInteger, nullable=False),
+    Column("done", Boolean, nullable=False),
+    Column("updated_at", at, nullable=False),
+)
+
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("id", Integer, Identity(), primary_key=True),
+    Column("digest", LargeBinary, nullable=False, unique=True),  # sha256 of 32 random bytes
+    Column("role", Text, nullable=False),
+    Column("purpose", Text, nullable=False),  # api, login (one use) or session
+    Column("note", Text, nullable=False),
+    Column("created_at", at, nullable=False),
+    Column("expires_at", at, nullable=False),
+    Column("revoked_at", at),
+    Column("last_used_at", at),
+)
+
+installation = Table(  # one row a fact of this installation, e.g. the key of redaction's fingerprints
+    "installation",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("value", LargeBinary, nullable=False),
+)
