@@ -12,7 +12,6 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from hashlib import blake2b
 
-
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 Object = dict[str, Json]
 """A Kubernetes object, or a part of one, as decoded JSON."""

@@ -1,0 +1,45 @@
+"""What a collector hands to the tracker: one sighting of one object, body still raw."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from app.core.model import NOBODY, Actor, Change, ObjectState, Resource, Rollout, Symptom, Verb
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """A watch event, a successful audit write, or one entry of a dump.
+
+    ``source`` is "audit", "watch" or "state". ``verb`` None: the object was seen, not written (the initial LIST, a
+    dump). ``body`` is the JSON of the whole object after the write (before it, for a delete), ``patch`` the JSON
+    of the request body where no whole object was recorded; both None at audit level Metadata. ``subresource``
+    "status" and the like may refresh what is known but never make a change by themselves.
+    """
+
+    resource: Resource
+    at: datetime
+    source: str
+    verb: Verb | None = None
+    body: bytes | None = None
+    patch: bytes | None = None
+    subresource: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    actor: Actor = NOBODY
+    audit_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What one sighting taught. ``state`` is to be upserted; ``no_op`` counts a write that changed nothing."""
+
+    changes: tuple[Change, ...] = ()
+    states: tuple[ObjectState, ...] = ()
+    rollouts: tuple[Rollout, ...] = ()
+    symptoms: tuple[Symptom, ...] = ()
+    no_op: bool = False
+
+
+NOTHING = Learned()
