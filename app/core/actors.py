@@ -1,0 +1,175 @@
+"""Who wrote: audit users, pod identities, field managers; and what to call them in front of people.
+
+User names, groups and extra keys are those of https://kubernetes.io/docs/reference/access-authn-authz/authentication/
+(bound tokens carry their pod since Kubernetes 1.22).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from app.core.model import NOBODY, Actor, ActorSource, FieldDiff, Json, Path
+
+POD_NAME = "authentication.kubernetes.io/pod-name"
+ANONYMOUS = "system:anonymous"
+_SERVICE_ACCOUNT = "system:serviceaccount:"
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_CONTROL_PLANE_USERS = frozenset(
+    {
+        "system:kube-controller-manager",
+        "system:kube-scheduler",
+        "system:apiserver",
+        "system:cloud-controller-manager",
+        "system:addon-manager",
+    }
+)
+_CONTROL_PLANE_MANAGERS = frozenset(
+    {"kube-controller-manager", "kube-scheduler", "kubelet", "kube-apiserver", "cloud-controller-manager"}
+)
+# What kube-controller-manager's accounts may be called: a service account of an add-on also ends in "-controller".
+_CONTROLLER_NAMES = _words("""attachdetach-controller certificate-controller clusterrole-aggregation-controller cronjob-controller
+    daemon-set-controller deployment-controller device-taint-eviction-controller disruption-controller
+    endpoint-controller endpointslice-controller endpointslicemirroring-controller ephemeral-volume-controller
+    expand-controller generic-garbage-collector horizontal-pod-autoscaler job-controller
+    legacy-service-account-token-cleaner namespace-controller node-controller persistent-volume-binder
+    pod-garbage-collector pv-protection-controller pvc-protection-controller replicaset-controller
+    replication-controller resource-claim-controller resourcequota-controller root-ca-cert-publisher route-controller
+    selinux-warning-controller service-account-controller service-cidrs-controller service-controller
+    statefulset-controller storage-version-garbage-collector storage-version-migrator-controller
+    taint-eviction-controller ttl-after-finished-controller ttl-controller
+    validatingadmissionpolicy-status-controller volumeattributesclass-protection-controller bootstrap-signer
+    token-cleaner""")
+
+_FAMILY = re.compile(r"^[^/\s(]+")
+_SHORT_SUFFIX = re.compile(r"-(?:application-controller|controller-manager|controller|operator|manager)$")
+_USER_AGENT_BROWSER = re.compile(r"^Mozilla/")
+
+
+@lru_cache(maxsize=8192)
+def user_agent_family(user_agent: str) -> str:
+    """A client's name without versions, platform or commit: "kubectl", "archetype-controller".
+
+    kube-controller-manager names the controller after the last slash ("…/system:serviceaccount:kube-system:x"):
+    the family is still the program's.
+    """
+    text = user_agent.strip()
+    if _USER_AGENT_BROWSER.match(text):
+        return "browser"
+    match = _FAMILY.match(text)
+    return match.group(0)[:80] if match else ""
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def actor_from_audit(
+    user: Mapping[str, Any], *, user_agent: str = "", impersonated: Mapping[str, Any] | None = None
+) -> Actor:
+    """The actor of an audit event's ``user`` (and ``impersonatedUser``): an empty user is system:anonymous."""
+    real = _text(user.get("username")) or ANONYMOUS
+    acting = _text(impersonated.get("username")) if impersonated else ""
+    extra = (impersonated if acting and impersonated else user).get("extra")
+    pods = extra.get(POD_NAME) if isinstance(extra, Mapping) else None
+    pod = pods[0] if isinstance(pods, list) and pods and isinstance(pods[0], str) else None
+    return Actor(
+        name=acting or real,
+        source=ActorSource.AUDIT,
+        user_agent=user_agent_family(user_agent),
+        pod=pod,
+        impersonator=real if acting and acting != real else None,
+    )
+
+
+def _key(entry: Mapping[str, Json]) -> tuple[str, ...]:
+    return tuple(_text(entry.get(name)) for name in ("manager", "operation", "subresource", "apiVersion"))
+
+
+def _owns(fields: object, path: Path) -> bool:
+    """Whether a fieldsV1 tree names this path, a part of it, or a list that holds it.
+
+    Keys are "f:name" for fields, 'k:{"name":"app"}' for list items, "v:…" for set members
+    (sigs.k8s.io/structured-merge-diff, fieldpath/serialize).
+    """
+    for step in path:
+        if not isinstance(fields, dict) or not fields:
+            return True  # the manager owns the whole of what stands here
+        if isinstance(step, str):
+            name = f"f:{step}"
+        elif isinstance(step, tuple):
+            name = next((key for key in fields if key.startswith("k:") and all(f'"{v}"' in key for _, v in step)), "")
+        else:
+            return True  # an atomic list
+        if name not in fields:
+            return False
+        fields = fields[name]
+    return True
+
+
+def actor_from_managed_fields(
+    old: Sequence[Json] | None, new: Sequence[Json] | None, diffs: Sequence[FieldDiff] = ()
+) -> Actor:
+    """The field manager that made a write, from managedFields before (None: unknown) and after it.
+
+    The manager whose entry moved (time or fields) and that owns a changed field; without anything before, the one
+    with the latest time that owns one. NOBODY where managedFields say nothing (a removed field has no owner left:
+    then the latest entry that moved). Entries of subresources only count where nothing else moved.
+    """
+    entries = [entry for entry in new or () if isinstance(entry, dict) and _text(entry.get("manager"))]
+    before = {_key(entry): entry for entry in old or () if isinstance(entry, dict)}
+    moved = [entry for entry in entries if before.get(_key(entry)) != entry] if old is not None else entries
+    candidates = [entry for entry in moved if entry.get("subresource") in (None, "", "scale")] or moved
+    if not candidates:
+        return NOBODY
+    paths = [diff.path for diff in diffs if diff.op != "remove" and diff.path]
+    owners = [e for e in candidates if paths and any(_owns(e.get("fieldsV1"), path) for path in paths)]
+    chosen = max(owners or candidates, key=lambda entry: _text(entry.get("time")))
+    return Actor(_text(chosen.get("manager")), ActorSource.MANAGED_FIELDS, _text(chosen.get("manager")))
+
+
+def service_account(name: str) -> tuple[str, str] | None:
+    """(namespace, name) of a service account's user name, else None."""
+    if not name.startswith(_SERVICE_ACCOUNT):
+        return None
+    namespace, _, account = name[len(_SERVICE_ACCOUNT) :].partition(":")
+    return (namespace, account) if namespace and account else None
+
+
+def is_controller(actor: Actor) -> bool:
+    """Whether this is one of Kubernetes' own controllers: what they write follows from what others wrote."""
+    if actor.source is ActorSource.MANAGED_FIELDS:
+        return actor.name in _CONTROL_PLANE_MANAGERS
+    if actor.name in _CONTROL_PLANE_USERS or actor.name.startswith("system:node:"):
+        return True
+    account = service_account(actor.name)
+    return account is not None and account[0] == "kube-system" and account[1] in _CONTROLLER_NAMES
+
+
+@lru_cache(maxsize=8192)
+def _short(name: str) -> str:
+    account = service_account(name)
+    if account:
+        namespace, base = account[0], _SHORT_SUFFIX.sub("", account[1])
+        if base == namespace:
+            return base
+        return f"{namespace}/default" if account[1] == "default" else account[1]
+    if name.startswith("system:node:"):
+        return f"kubelet {name[len('system:node:') :]}"
+    if name.startswith("system:"):
+        return name[len("system:") :]
+    local, at, _ = name.partition("@")
+    return local if at and local else name
+
+
+def short(actor: Actor) -> str:
+    """What people call this actor: "argocd", "alice", "kubelet node-7"; "someone unknown" for nobody."""
+    name = _short(actor.name) if actor.name else "someone unknown"
+    return f"{name} (as {_short(actor.impersonator)})" if actor.impersonator else name
