@@ -11,8 +11,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
 
-Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+if TYPE_CHECKING:
+    Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+else:
+    Json = Any  # msgspec and pydantic read annotations at run time and cannot follow a recursive alias
 Object = dict[str, Json]
 """A Kubernetes object, or a part of one, as decoded JSON."""
 

@@ -1,0 +1,136 @@
+"""Incidents and their rankings: saved by correlation, read by pages and REST."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from sqlalchemy import Row, Select, func, select, tuple_, update
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.core.model import Incident, Onset, Ranking, Scope, Symptom
+from app.store.tables import clusters, incidents, rankings
+
+
+async def save_incident(conn: AsyncConnection, incident: Incident) -> None:
+    """Inserts or replaces the incident. Its cluster must exist (IntegrityError otherwise)."""
+    row = {
+        "cluster_id": select(clusters.c.id).where(clusters.c.name == incident.cluster).scalar_subquery(),
+        "title": incident.title,
+        "status": incident.status,
+        "severity": incident.severity,
+        "started_at": incident.started_at,
+        "resolved_at": incident.resolved_at,
+        "onset": msgspec.to_builtins(incident.onset),
+        "scope": msgspec.to_builtins(incident.scope),
+        "alerts": msgspec.to_builtins(incident.alerts),
+        "ranked_at": incident.ranked_at,
+    }
+    statement = insert(incidents).values(id=incident.id, **row)
+    await conn.execute(
+        statement.on_conflict_do_update(index_elements=["id"], set_={name: statement.excluded[name] for name in row})
+    )
+
+
+async def save_ranking(conn: AsyncConnection, ranking: Ranking) -> None:
+    """Keeps the ranking (every one is kept) and moves its incident to the onset and scope that it found.
+
+    Saving the same (incident, ``ranked_at``) again replaces it. Raises LookupError for an unknown incident.
+    """
+    found = await conn.execute(
+        update(incidents)
+        .where(incidents.c.id == ranking.incident_id)
+        .values(
+            onset=msgspec.to_builtins(ranking.onset),
+            scope=msgspec.to_builtins(ranking.scope),
+            ranked_at=ranking.ranked_at,
+        )
+        .returning(incidents.c.cluster_id)
+    )
+    cluster_id = found.scalar_one_or_none()
+    if cluster_id is None:
+        raise LookupError(f"no incident {ranking.incident_id}")
+    statement = insert(rankings).values(
+        cluster_id=cluster_id,
+        at=ranking.ranked_at,
+        incident_id=ranking.incident_id,
+        payload=msgspec.to_builtins(ranking),
+    )
+    await conn.execute(
+        statement.on_conflict_do_update(
+            index_elements=["cluster_id", "at", "incident_id"], set_={"payload": statement.excluded.payload}
+        )
+    )
+
+
+def _incidents() -> Select[Any]:
+    return select(incidents, clusters.c.name.label("cluster")).join(clusters, clusters.c.id == incidents.c.cluster_id)
+
+
+def _incident(row: Row[Any]) -> Incident:
+    return Incident(
+        id=row.id,
+        cluster=row.cluster,
+        title=row.title,
+        status=row.status,
+        severity=row.severity,
+        started_at=row.started_at,
+        resolved_at=row.resolved_at,
+        scope=msgspec.convert(row.scope, Scope),
+        onset=msgspec.convert(row.onset, Onset | None),
+        alerts=msgspec.convert(row.alerts, tuple[Symptom, ...]),
+        ranked_at=row.ranked_at,
+    )
+
+
+def _newest_payload() -> Select[Any]:
+    return (
+        select(rankings.c.payload)
+        .where(rankings.c.incident_id == incidents.c.id, rankings.c.at == incidents.c.ranked_at)
+        .limit(1)
+    )
+
+
+async def read_incident(conn: AsyncConnection, incident_id: str) -> tuple[Incident, Ranking | None] | None:
+    """The incident and its newest ranking (None: not ranked yet); None for an unknown id. One query."""
+    newest = _newest_payload().scalar_subquery().label("payload")
+    row = (await conn.execute(_incidents().add_columns(newest).where(incidents.c.id == incident_id))).one_or_none()
+    if row is None:
+        return None
+    return _incident(row), None if row.payload is None else msgspec.convert(row.payload, Ranking)
+
+
+async def latest_ranking(conn: AsyncConnection, incident_id: str) -> Ranking | None:
+    """The newest ranking of an incident, or None."""
+    newest = (
+        select(rankings.c.payload).where(rankings.c.incident_id == incident_id).order_by(rankings.c.at.desc()).limit(1)
+    )
+    payload = (await conn.execute(newest)).scalar_one_or_none()
+    return None if payload is None else msgspec.convert(payload, Ranking)
+
+
+async def list_incidents(
+    conn: AsyncConnection,
+    *,
+    cluster: str | None = None,
+    status: str | None = None,
+    before: tuple[datetime, str] | None = None,
+    limit: int = 100,
+) -> list[Incident]:
+    """Incidents, newest first. ``before`` is the (started_at, id) of the last one already seen."""
+    query = _incidents()
+    if cluster is not None:
+        query = query.where(clusters.c.name == cluster)
+    if status is not None:
+        query = query.where(incidents.c.status == status)
+    if before is not None:
+        query = query.where(tuple_(incidents.c.started_at, incidents.c.id) < tuple_(*before))
+    query = query.order_by(incidents.c.started_at.desc(), incidents.c.id.desc()).limit(limit)
+    return [_incident(row) for row in await conn.execute(query)]
+
+
+async def count_incidents(conn: AsyncConnection) -> int:
+    """How many incidents are known."""
+    return int((await conn.execute(select(func.count()).select_from(incidents))).scalar_one())

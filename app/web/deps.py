@@ -1,0 +1,32 @@
+"""What the web needs from the composition root, as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+from starlette.requests import HTTPConnection
+
+
+@dataclass(frozen=True, slots=True)
+class Deps:
+    """``read`` answers pages, ``write`` is used at login only.
+
+    ``public_url`` is where people reach us (``https://foreshock.example``): it decides whether cookies are
+    Secure. ``clock`` gives the time as aware UTC. ``not_ready`` lists, in words, why /readyz should fail; empty
+    means ready.
+    """
+
+    read: AsyncEngine
+    write: AsyncEngine
+    public_url: str
+    clock: Callable[[], datetime]
+    not_ready: Callable[[], list[str]] = list
+
+
+def deps_of(connection: HTTPConnection) -> Deps:
+    """The Deps of the application that serves this request."""
+    deps: Deps = connection.app.state.deps
+    return deps
