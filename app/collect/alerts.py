@@ -1,0 +1,65 @@
+"""Alertmanager's webhook payload (version 4; Grafana sends the same) -> alerts as symptoms.
+
+Format: https://prometheus.io/docs/alerting/latest/configuration/#webhook_config
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+import msgspec
+
+from app.core.model import Symptom, SymptomSource
+
+NOT_ENDED_YEAR = 1
+"""endsAt 0001-01-01 is Go's zero time: the alert still fires."""
+
+
+class RawAlert(msgspec.Struct):
+    startsAt: datetime  # noqa: N815 - the wire's name
+    status: str = "firing"
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    endsAt: datetime | None = None  # noqa: N815
+    fingerprint: str = ""
+
+
+class RawPayload(msgspec.Struct):
+    alerts: list[RawAlert]
+    version: str = "4"
+    groupKey: str = ""  # noqa: N815
+    commonLabels: dict[str, str] = {}  # noqa: N815
+    truncatedAlerts: int = 0  # noqa: N815
+
+
+class PayloadError(ValueError):
+    """The body is not an Alertmanager webhook payload; the message says what is wrong."""
+
+
+def parse(body: bytes, *, redact: Callable[[str], str]) -> list[Symptom]:
+    """The alerts of one payload. Raises PayloadError."""
+    try:
+        payload = msgspec.json.decode(body, type=RawPayload)
+    except msgspec.MsgspecError as error:
+        raise PayloadError(f"not an Alertmanager webhook payload (version 4): {error}") from None
+    if payload.version != "4":
+        raise PayloadError(f'version is "{payload.version}", expected "4"')
+    return [_symptom(alert, redact) for alert in payload.alerts]
+
+
+def _symptom(alert: RawAlert, redact: Callable[[str], str]) -> Symptom:
+    labels = tuple(sorted((name, redact(value)) for name, value in alert.labels.items()))
+    said = alert.annotations.get("summary") or alert.annotations.get("description") or alert.annotations.get("message")
+    ended = alert.endsAt if alert.status == "resolved" and alert.endsAt and alert.endsAt.year > NOT_ENDED_YEAR else None
+    reason = alert.labels.get("alertname", "Alert")
+    return Symptom(
+        source=SymptomSource.ALERT,
+        reason=reason,
+        at=alert.startsAt,
+        fingerprint=alert.fingerprint or "|".join(f"{n}={v}" for n, v in labels),
+        message=redact(said or ""),
+        severity=alert.labels.get("severity", ""),
+        ended_at=ended,
+        labels=labels,
+    )

@@ -1,0 +1,110 @@
+"""Input files as streams of lines: plain, gzip or zstd, or standard input, with their position and identity."""
+
+from __future__ import annotations
+
+import gzip
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import blake2b
+from pathlib import Path
+from typing import IO
+
+import zstandard
+
+CHUNK = 1 << 20
+MAX_LINE = 16 << 20
+"""A longer line cannot be an object of Kubernetes (etcd refuses 1.5 MiB): it is refused, not read into memory."""
+
+
+class UnreadableError(Exception):
+    """A path that cannot be imported; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line without its end, where it began (bytes of decompressed content) and where the next one does."""
+
+    number: int
+    data: bytes
+    end: int
+    whole: bool = True
+    """False for a last line without a newline: it may still be being written."""
+    too_long: bool = False
+
+
+def open_stream(path: str) -> IO[bytes]:
+    """Open a path, or "-" for standard input, decompressed by what its first bytes are, not by its name."""
+    if path == "-":
+        raw: IO[bytes] = sys.stdin.buffer
+        return raw
+    file = Path(path)
+    if not file.exists():
+        raise UnreadableError(f"{path}: no such file or folder")
+    if file.is_dir():
+        raise UnreadableError(f"{path}: is a folder; name the files in it, or a recording's folder")
+    try:
+        opened = file.open("rb")
+    except PermissionError:
+        raise UnreadableError(f"{path}: not readable by this user") from None
+    magic = opened.read(4)
+    opened.seek(0)
+    if magic[:2] == b"\x1f\x8b":
+        return gzip.open(opened, "rb")  # type: ignore[return-value]
+    if magic == b"\x28\xb5\x2f\xfd":
+        return zstandard.ZstdDecompressor().stream_reader(opened, read_across_frames=True, closefd=True)  # type: ignore[return-value]
+    return opened
+
+
+def identity(path: str) -> str:
+    """What makes two files the same: a hash of the stored bytes of the first and last MiB, and the size.
+
+    Hashing a whole 5 GB log would cost more than importing some of it. A file that grew is another file: its
+    lines are recorded again without harm, and its counts under their own position.
+    """
+    file = Path(path)
+    size = file.stat().st_size
+    digest = blake2b(str(size).encode(), digest_size=16)
+    with file.open("rb") as opened:
+        digest.update(opened.read(CHUNK))
+        if size > 2 * CHUNK:
+            opened.seek(-CHUNK, 2)
+            digest.update(opened.read(CHUNK))
+    return digest.hexdigest()
+
+
+def modified_at(path: str) -> datetime:
+    """When a file was last written."""
+    return datetime.fromtimestamp(Path(path).stat().st_mtime, UTC)
+
+
+def lines(stream: IO[bytes], *, skip_to: int = 0, first_line: int = 1) -> Iterator[Line]:
+    """The lines of a stream from byte ``skip_to`` on, which is the start of line ``first_line``.
+
+    Empty lines are passed over. Raises OSError or EOFError where compressed data is broken: what came before holds.
+    """
+    position = 0
+    while position < skip_to:
+        skipped = len(stream.read(min(CHUNK, skip_to - position)))
+        if not skipped:
+            return
+        position += skipped
+    number, rest = first_line, b""
+    dropping = False
+    while chunk := stream.read(CHUNK):
+        parts = (rest + chunk).split(b"\n") if rest else chunk.split(b"\n")
+        rest = parts.pop()
+        for part in parts:
+            position += len(part) + 1
+            if dropping:
+                dropping = False
+                yield Line(number, b"", position, too_long=True)
+            elif part and not part.isspace():
+                yield Line(number, part, position)
+            number += 1
+        if len(rest) > MAX_LINE:
+            position += len(rest)
+            rest, dropping = b"", True
+    if rest and not rest.isspace():
+        yield Line(number, rest, position + len(rest), whole=False)

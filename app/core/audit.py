@@ -1,0 +1,308 @@
+"""One audit event (audit.k8s.io/v1) -> the call it was, the request it made, the object it wrote.
+
+Field facts: https://kubernetes.io/docs/reference/config-api/apiserver-audit.v1/ . Bodies stay raw bytes until the
+tracker needs them: decoding only what is read is what makes a large log cheap to import (bench/).
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from functools import lru_cache
+from hashlib import blake2b
+from urllib.parse import parse_qs, urlsplit
+
+import msgspec
+
+from app.core.actors import actor_from_audit, user_agent_family
+from app.core.kinds import kind_of
+from app.core.model import SLOT_SECONDS, Actor, CallKey, ListClass, Request, Resource, Verb
+from app.core.sightings import Sighting
+
+READS = frozenset({"get", "list", "watch", "head", "options"})
+COUNTED_ONLY = frozenset({("", "nodes/status"), ("coordination.k8s.io", "leases")})
+"""Heartbeats: writes that are counted but not kept as rows (one every ten seconds and node)."""
+
+
+class RawUser(msgspec.Struct, gc=False):
+    username: str = ""
+    groups: list[str] = []
+    extra: dict[str, list[str]] = {}
+
+
+class RawReference(msgspec.Struct, gc=False):
+    resource: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    apiGroup: str = ""  # noqa: N815 - the wire's name
+    resourceVersion: str = ""  # noqa: N815
+    subresource: str = ""
+
+
+class RawStatus(msgspec.Struct, gc=False):
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+class RawAuditEvent(msgspec.Struct, gc=False):
+    """The fields that are read. Bodies are left as raw JSON."""
+
+    stage: str
+    verb: str
+    requestReceivedTimestamp: datetime  # noqa: N815
+    stageTimestamp: datetime  # noqa: N815
+    auditID: str = ""  # noqa: N815
+    level: str = "Metadata"
+    requestURI: str = ""  # noqa: N815
+    userAgent: str = ""  # noqa: N815
+    user: RawUser = msgspec.field(default_factory=RawUser)
+    impersonatedUser: RawUser | None = None  # noqa: N815
+    objectRef: RawReference | None = None  # noqa: N815
+    responseStatus: RawStatus | None = None  # noqa: N815
+    requestObject: msgspec.Raw = msgspec.Raw()  # noqa: N815
+    responseObject: msgspec.Raw = msgspec.Raw()  # noqa: N815
+
+
+class _Meta(msgspec.Struct, gc=False):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resourceVersion: str = ""  # noqa: N815
+
+
+class _Details(msgspec.Struct, gc=False):
+    name: str = ""
+    uid: str = ""
+
+
+class _Peek(msgspec.Struct, gc=False):
+    kind: str = ""
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
+    items: msgspec.Raw = msgspec.Raw()
+    details: _Details | None = None
+
+
+_decoder = msgspec.json.Decoder(RawAuditEvent)
+_peek = msgspec.json.Decoder(_Peek)
+_items = msgspec.json.Decoder(list[msgspec.Raw])
+
+_NUMBERS_AND_HASHES = re.compile(r"[0-9a-f]{8,10}-[a-z0-9]{5}\b|[0-9a-f]{8}-[0-9a-f-]{27}|\d+")
+_QUOTED = re.compile(r'"([^"]{1,253})"')
+_UNSET = msgspec.Raw()
+
+
+def decode(line: bytes) -> RawAuditEvent:
+    """Decode one line. Raises msgspec.ValidationError or msgspec.DecodeError on what is no audit event."""
+    return _decoder.decode(line)
+
+
+def slot_of(at: datetime) -> int:
+    """The start of the slot that a moment lies in, epoch seconds."""
+    return int(at.timestamp()) // SLOT_SECONDS * SLOT_SECONDS
+
+
+def is_counted(event: RawAuditEvent) -> bool:
+    """Each request is counted once: a watch when it starts, everything else when it ends (or panics)."""
+    if event.verb == "watch":
+        return event.stage == "ResponseStarted" or (event.stage == "ResponseComplete" and _code(event) >= 400)
+    return event.stage in ("ResponseComplete", "Panic")
+
+
+def _code(event: RawAuditEvent) -> int:
+    if event.stage == "Panic":
+        return 500
+    return event.responseStatus.code if event.responseStatus else 0
+
+
+@lru_cache(maxsize=8192)
+def error_template(message: str) -> str:
+    """A failed call's message with what names one single object taken out, so that equal failures count together.
+
+    Names in quotes are kept when they look like a class of things (a webhook, a quota, a resource) and dropped
+    when they carry a generated suffix; numbers and hashes become #.
+    """
+
+    def quoted(match: re.Match[str]) -> str:
+        return f'"{_NUMBERS_AND_HASHES.sub("#", match.group(1))}"'
+
+    return _NUMBERS_AND_HASHES.sub("#", _QUOTED.sub(quoted, message))[:240]
+
+
+def list_class(uri: str) -> ListClass:
+    """What a LIST asked for, from its query string: see model.ListClass."""
+    query = uri.partition("?")[2]
+    if "continue=" in query:
+        return ListClass.CONTINUE
+    if "resourceVersion=" not in query:
+        return ListClass.QUORUM
+    versions = parse_qs(query).get("resourceVersion", [""])
+    return {"": ListClass.QUORUM, "0": ListClass.CACHE}.get(versions[-1], ListClass.EXACT)
+
+
+def _pod(user: RawUser) -> str:
+    names = user.extra.get("authentication.kubernetes.io/pod-name")
+    return names[0] if names else ""
+
+
+def call_key(event: RawAuditEvent) -> CallKey:
+    """What this call is counted by. The error message is not redacted here: the caller does that."""
+    ref = event.objectRef
+    resource, group, namespace = "", "", ""
+    if ref:
+        resource = f"{ref.resource}/{ref.subresource}" if ref.subresource else ref.resource
+        group, namespace = ref.apiGroup, ref.namespace
+    else:
+        resource = urlsplit(event.requestURI).path[:100] if event.requestURI.startswith("/") else ""
+    code = _code(event)
+    message = event.responseStatus.message if event.responseStatus and code >= 400 else ""
+    return CallKey(
+        user=event.user.username or "system:anonymous",
+        pod=_pod(event.user),
+        user_agent=user_agent_family(event.userAgent),
+        verb=event.verb,
+        api_group=group,
+        resource=resource,
+        namespace=namespace,
+        code=code,
+        list_class=list_class(event.requestURI) if event.verb == "list" else ListClass.NOT_A_LIST,
+        error=error_template(message) if message else "",
+    )
+
+
+def latency_us(event: RawAuditEvent) -> int:
+    """Microseconds between the request's arrival and this stage; 0 for a clock that went back."""
+    delta = event.stageTimestamp - event.requestReceivedTimestamp
+    return max(0, delta.days * 86_400_000_000 + delta.seconds * 1_000_000 + delta.microseconds)
+
+
+def is_write(event: RawAuditEvent) -> bool:
+    return event.verb not in READS and event.objectRef is not None
+
+
+def event_key(cluster: str, event: RawAuditEvent) -> int:
+    """A 63-bit key of the event's content. The auditID alone is the client's to choose, so it cannot identify."""
+    parts = (
+        cluster,
+        event.auditID,
+        event.stage,
+        event.requestReceivedTimestamp.isoformat(),
+        event.verb,
+        event.requestURI,
+        event.user.username,
+        event.impersonatedUser.username if event.impersonatedUser else "",
+    )
+    return int.from_bytes(blake2b("\0".join(parts).encode("utf-8", "replace"), digest_size=8).digest(), "big") >> 1
+
+
+def request_row(cluster: str, event: RawAuditEvent, key: CallKey) -> Request | None:
+    """The row kept for a write, None for reads and heartbeats."""
+    if not is_write(event) or (key.api_group, key.resource) in COUNTED_ONLY:
+        return None
+    ref = event.objectRef
+    name = ref.name if ref else ""
+    return Request(
+        key=key,
+        at=event.requestReceivedTimestamp,
+        event_key=event_key(cluster, event),
+        name=name,
+        latency_us=latency_us(event),
+    )
+
+
+@lru_cache(maxsize=4096)
+def _actor(username: str, pod: str, user_agent: str, impersonated: str) -> Actor:
+    extra: dict[str, object] = {"authentication.kubernetes.io/pod-name": [pod]} if pod else {}
+    return actor_from_audit(
+        {"username": username, "extra": extra},
+        user_agent=user_agent,
+        impersonated={"username": impersonated} if impersonated else None,
+    )
+
+
+def actor_of(event: RawAuditEvent) -> Actor:
+    """Who made the request, as an Actor known from the audit log."""
+    impersonated = event.impersonatedUser.username if event.impersonatedUser else ""
+    return _actor(event.user.username, _pod(event.user), event.userAgent, impersonated)
+
+
+def sightings(cluster: str, event: RawAuditEvent) -> list[Sighting]:
+    """The objects that a successful write touched: none for reads, failures, dry runs and connects."""
+    code = _code(event)
+    ref = event.objectRef
+    if event.stage != "ResponseComplete" or ref is None or not is_write(event) or not 200 <= code < 300:
+        return []
+    if "dryRun=" in event.requestURI:
+        return []
+    at = event.requestReceivedTimestamp.astimezone(UTC)
+    request = bytes(event.requestObject)
+    response = bytes(event.responseObject)
+    peek = _peek.decode(response) if response and response != b"null" else _Peek()
+    if event.verb == "deletecollection":
+        return _collection(cluster, event, peek, at=at)
+    verb = _verb(event.verb, code)
+    if verb is None:
+        return []
+    whole = response if peek.kind and peek.kind != "Status" and not peek.items else None
+    patch: bytes | None = request or None
+    if whole is None and verb is not Verb.DELETE and event.verb in ("create", "update") and request:
+        whole = request  # level Request: what was sent, without the server's defaults or resourceVersion
+    scale = ref.subresource == "scale"
+    kind = peek.kind if peek.kind and not ref.subresource and peek.kind != "Status" else ""
+    uid = peek.metadata.uid or ref.uid or (peek.details.uid if peek.details else "")
+    return [
+        Sighting(
+            resource=Resource(
+                cluster=cluster,
+                api_group=ref.apiGroup,
+                kind=kind or kind_of(ref.apiGroup, ref.resource),
+                namespace=ref.namespace or peek.metadata.namespace or None,
+                name=ref.name or peek.metadata.name or (peek.details.name if peek.details else ""),
+            ),
+            at=at,
+            source="audit",
+            verb=verb,
+            body=None if scale else whole,
+            patch=None if verb is Verb.DELETE else (whole if scale and not patch else patch),
+            subresource=ref.subresource,
+            uid=uid,
+            resource_version=peek.metadata.resourceVersion if peek.kind != "Status" else "",
+            actor=actor_of(event),
+            audit_id=event.auditID[:100],
+        )
+    ]
+
+
+def _verb(verb: str, code: int) -> Verb | None:
+    if verb == "delete":
+        return Verb.DELETE
+    if verb == "create" or (verb in ("patch", "update") and code == 201):
+        return Verb.CREATE
+    return Verb.UPDATE if verb in ("patch", "update") else None
+
+
+def _collection(cluster: str, event: RawAuditEvent, peek: _Peek, *, at: datetime) -> list[Sighting]:
+    """One DELETE for each item of a deletecollection's answer; none where the answer was not recorded."""
+    ref = event.objectRef
+    if ref is None or not peek.items or bytes(peek.items) in (b"", b"null"):
+        return []
+    found = []
+    for item in _items.decode(peek.items):
+        meta = _peek.decode(item).metadata
+        found.append(
+            Sighting(
+                resource=Resource(
+                    cluster, ref.apiGroup, kind_of(ref.apiGroup, ref.resource), meta.namespace or None, meta.name
+                ),
+                at=at,
+                source="audit",
+                verb=Verb.DELETE,
+                body=bytes(item),
+                uid=meta.uid,
+                resource_version=meta.resourceVersion,
+                actor=actor_of(event),
+                audit_id=event.auditID[:100],
+            )
+        )
+    return found

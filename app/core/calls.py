@@ -1,0 +1,273 @@
+"""Call counts -> who calls how often, since when: load steps per caller, error onsets, relist storms.
+
+Kubernetes' own metrics have no client label, so this is where "who" comes from. Counts come in slots of
+SLOT_SECONDS; a step is found by best split (onset.py).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from app.core.entities import Entity, service_account, workload
+from app.core.model import SLOT_SECONDS, CallCount, CallerRow, CallKey
+from app.core.onset import Floats, Step, count_step
+from app.core.signals import Signal, SignalKind, moment
+
+K = TypeVar("K", bound=Hashable)
+
+MIN_EXTRA_PER_SECOND = 0.5
+MIN_EXTRA_SHARE = 0.02
+RETRIED = frozenset({409})
+"""Conflicts are how optimistic locking works: only a rise that nothing else explains would matter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """The time axis of the counts: slot starts ``start + i * SLOT_SECONDS``, the last one whole."""
+
+    start: int
+    size: int
+
+    def index(self, slot: int) -> int:
+        return (slot - self.start) // SLOT_SECONDS
+
+    def epoch(self, index: int) -> int:
+        return self.start + index * SLOT_SECONDS
+
+
+def axis(calls: Iterable[CallCount], *, until: float) -> Slots | None:
+    """The axis that holds these counts up to ``until``; the first and an unfinished last slot are left out."""
+    starts = [call.slot for call in calls if call.slot + SLOT_SECONDS <= until]
+    if not starts:
+        return None
+    first = min(starts) + SLOT_SECONDS
+    return Slots(first, max(0, (max(starts) - first) // SLOT_SECONDS + 1))
+
+
+def grouped(calls: Iterable[CallCount], slots: Slots, key: Callable[[CallKey], K | None]) -> dict[K, Floats]:
+    """Counts per slot of each group; a key of None leaves a call out."""
+    found: dict[K, Floats] = {}
+    for call in calls:
+        group = key(call.key)
+        index = slots.index(call.slot)
+        if group is None or not 0 <= index < slots.size:
+            continue
+        if group not in found:
+            found[group] = np.zeros(slots.size)
+        found[group][index] += call.count
+    return found
+
+
+def who(key: CallKey) -> Entity:
+    """The caller as an entity: its user name (every kubelet is its own user, every agent pod shares one)."""
+    return ("user", key.user)
+
+
+def caller_name(user: str) -> str:
+    """A caller's short name: the ServiceAccount, the node, or the user as it is."""
+    account = service_account(user)
+    return account[1] if account else user.removeprefix("system:")
+
+
+Load = tuple[str, str, str, str]  # user, verb, api group, resource
+
+
+def _load_key(key: CallKey) -> Load | None:
+    return None if key.verb == "watch" else (key.user, key.verb, key.api_group, key.resource)
+
+
+def load_signals(calls: list[CallCount], slots: Slots) -> list[Signal]:
+    """Callers whose rate of one kind of call stepped up, with their share of all the extra load."""
+    series = grouped(calls, slots, _load_key)
+    steps = {key: step for key, counts in series.items() if (step := count_step(counts))}
+    extra = {key: (step.after - step.before) / SLOT_SECONDS for key, step in steps.items()}
+    total = sum(extra.values()) or 1.0
+    found = []
+    for key, step in steps.items():
+        share = extra[key] / total
+        if extra[key] < MIN_EXTRA_PER_SECOND or share < MIN_EXTRA_SHARE:
+            continue
+        found.append(_load_signal(key, step, slots, calls, share=share))
+    return sorted(found, key=lambda s: -s.strength)
+
+
+def _load_signal(key: Load, step: Step, slots: Slots, calls: list[CallCount], *, share: float) -> Signal:
+    user, verb, group, resource = key
+    before, after = step.before / SLOT_SECONDS, step.after / SLOT_SECONDS
+    low = slots.epoch(step.index)
+    about: dict[Entity, float] = {("user", user): 1.0, ("api", group, resource.split("/")[0], verb): 0.3}
+    account = service_account(user)
+    if account:
+        about[workload(*account)] = 0.8  # by convention a workload is named like its account
+    facts = _pods(key, calls, boundary=low)
+    return Signal(
+        kind=SignalKind.LOAD,
+        low=moment(low),
+        high=moment(low + SLOT_SECONDS),
+        strength=min(1.0, share),
+        about=about,
+        sentence=f"{caller_name(user)} went from {_rate(before)} to {_rate(after)} {verb.upper()} {resource}/s"
+        f" ({share:.0%} of the extra API load)",
+        users=(user,),
+        rate_before=before,
+        rate_after=after,
+        facts=facts,
+    )
+
+
+def _pods(key: Load, calls: list[CallCount], *, boundary: int) -> dict[str, str]:
+    """How many pods of the caller made these calls, before and after: more clients, or more per client?"""
+    before: set[str] = set()
+    after: dict[str, int] = defaultdict(int)
+    for call in calls:
+        if _load_key(call.key) == key and call.key.pod:
+            if call.slot < boundary:
+                before.add(call.key.pod)
+            else:
+                after[call.key.pod] += call.count
+    new = {pod: count for pod, count in after.items() if pod not in before}
+    total = sum(after.values())
+    if not total:
+        return {}
+    return {
+        "pods_before": str(len(before)),
+        "pods_after": str(len(after)),
+        "new_pods": ",".join(sorted(new)[:50]),
+        "new_share": f"{sum(new.values()) / total:.2f}",
+    }
+
+
+Failure = tuple[str, str, str, str, int, str]  # user, verb, group, resource, code, error
+
+
+def _failure_key(key: CallKey) -> Failure | None:
+    if key.code < 400 or key.code in RETRIED:
+        return None
+    return key.user, key.verb, key.api_group, key.resource, key.code, _general(key.error)
+
+
+def _general(error: str) -> str:
+    """The part of an error that does not depend on the namespace it struck in."""
+    return error.split(" in the namespace ", maxsplit=1)[0]
+
+
+def error_signals(calls: list[CallCount], slots: Slots) -> list[Signal]:
+    """Failures that were not there before, or became many: one signal per (caller, call, code, message)."""
+    failures = grouped(calls, slots, _failure_key)
+    everything = grouped(calls, slots, _load_key)
+    found = []
+    for key, counts in failures.items():
+        user, verb, group, resource, code, error = key
+        first = _error_onset(counts)
+        if first is None:
+            continue
+        after, before = counts[first:], counts[:first]
+        total = everything.get((user, verb, group, resource), counts)[first:].sum() or 1.0
+        low = slots.epoch(first)
+        share = float(min(1.0, after.sum() / total))
+        novel = before.sum() == 0
+        found.append(
+            Signal(
+                kind=SignalKind.ERROR,
+                low=moment(low),
+                high=moment(low + SLOT_SECONDS),
+                strength=share * float(min(1.0, np.log1p(after.sum()) / np.log(100))) * (1.0 if novel else 0.7),
+                about={
+                    ("user", user): 0.6,
+                    ("access", user, group, resource, verb): 1.0 if code == 403 else 0.0,
+                    ("api", group, resource.split("/")[0], verb): 0.5,
+                    **({("throttle",): 0.8} if code == 429 else {}),
+                },
+                sentence=f"{caller_name(user)} got {code} on {verb.upper()} {resource or 'the API'}"
+                f" {int(after.sum())} times" + (", never before" if novel else f", {int(before.sum())} times before"),
+                text=error,
+                users=(user,),
+                rate_before=float(before.mean()) / SLOT_SECONDS if len(before) else 0.0,
+                rate_after=float(after.mean()) / SLOT_SECONDS,
+                facts={"code": str(code), "error": error},
+            )
+        )
+    return sorted(found, key=lambda s: -s.strength)
+
+
+def _error_onset(counts: Floats) -> int | None:
+    """The first slot of a new kind of failure, or of its rise. A handful spread thin is background."""
+    nonzero = np.flatnonzero(counts)
+    if len(nonzero) == 0:
+        return None
+    first = int(nonzero[0])
+    if first >= 3 and counts.sum() >= 3:
+        return first
+    step = count_step(counts)
+    return step.index if step and (step.after - step.before) / SLOT_SECONDS >= 0.1 else None
+
+
+def relist_signals(calls: list[CallCount], slots: Slots) -> list[Signal]:
+    """LISTs from etcd or an exact version that burst after 410 Gone or expired watches, by client."""
+
+    def lists(key: CallKey) -> tuple[str, str, str] | None:
+        return (key.user_agent, key.api_group, key.resource) if key.verb == "list" and key.code < 400 else None
+
+    def gone(key: CallKey) -> str | None:
+        return key.resource if key.code in (410, 504) or "too old resource version" in key.error else None
+
+    expired = grouped(calls, slots, gone)
+    if not expired:
+        return []
+    total = np.sum(list(expired.values()), axis=0)
+    first = int(np.flatnonzero(total)[0])
+    found = []
+    for (agent, group, resource), counts in grouped(calls, slots, lists).items():
+        step = count_step(counts)
+        if step is None or step.index < first - 1:
+            continue
+        low = slots.epoch(step.index)
+        found.append(
+            Signal(
+                kind=SignalKind.LOAD,
+                low=moment(low),
+                high=moment(low + SLOT_SECONDS),
+                strength=0.5,
+                about={("api", group, resource, "list"): 0.5, ("relist",): 1.0},
+                sentence=f"relist storm: {agent} lists {resource} {step.after / SLOT_SECONDS:.1f}/s after"
+                f" {int(total.sum())} watches expired (410 Gone)",
+                rate_before=step.before / SLOT_SECONDS,
+                rate_after=step.after / SLOT_SECONDS,
+            )
+        )
+    return found
+
+
+def caller_rows(calls: list[CallCount], slots: Slots, *, onset: float, most: int = 8) -> list[CallerRow]:
+    """The callers for the heat lane: first those whose calls grew most after the onset, then the loudest."""
+    series = grouped(calls, slots, _load_key)
+    split = min(max(1, slots.index(int(onset))), max(1, slots.size - 1))
+    rows = []
+    for (user, verb, _group, resource), counts in series.items():
+        rows.append(
+            CallerRow(
+                user=user,
+                verb=verb,
+                resource=resource,
+                start=float(slots.start),
+                step=float(SLOT_SECONDS),
+                counts=tuple(int(c) for c in counts),
+                before_per_second=float(counts[:split].mean()) / SLOT_SECONDS,
+                after_per_second=float(counts[split:].mean()) / SLOT_SECONDS if slots.size > split else 0.0,
+            )
+        )
+    rows.sort(key=lambda r: (-(r.after_per_second - r.before_per_second), -sum(r.counts)))
+    grown = rows[: most // 2]
+    loud = sorted((r for r in rows[most // 2 :]), key=lambda r: -sum(r.counts))[: most - len(grown)]
+    return [*grown, *loud]
+
+
+def _rate(value: float) -> str:
+    if value == 0:
+        return "0"
+    return f"{value:.1f}" if value < 10 else f"{value:.0f}"

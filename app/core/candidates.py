@@ -1,0 +1,129 @@
+"""Which changes compete for an incident: roots only, with what each reaches and how much it moves."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from app.core.entities import WORKLOADS
+from app.core.model import Change, Resource, Rollout, Verb, WriteFight
+from app.core.reach import Reach, reach
+from app.core.topology import Topology, pod_template
+
+SAME_EDIT = timedelta(seconds=120)
+"""An object edited again by the same actor within this time belongs to one edit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A change that may have preceded the incident. ``derived`` are the ids of the edits folded into it.
+
+    ``pods`` is how many pods it makes or replaces; ``alike`` how many changes of the same kind and field there were
+    in the window before it, ``routine`` how many of those by the same actor on the same object.
+    """
+
+    change: Change
+    reach: Reach
+    rollout: Rollout | None
+    derived: tuple[str, ...]
+    pods: int
+    alike: int
+    routine: int
+
+
+Trait = tuple[str, str, str]  # kind, verb, the field's path without names
+
+
+def trait(change: Change) -> Trait:
+    """What sort of change it is: equal for two image bumps of two Deployments."""
+    paths = sorted({_class(diff.path) for diff in change.diffs})
+    return change.resource.kind, change.verb.value, paths[0] if paths else ""
+
+
+def _class(path: tuple[object, ...]) -> str:
+    steps = [step for step in path if isinstance(step, str)]
+    if not steps:
+        return ""
+    if steps[0] == "metadata":
+        return ".".join(steps[:2])
+    return ".".join(steps[:6])
+
+
+def candidates(
+    changes: Iterable[Change],
+    rollouts: Iterable[Rollout],
+    fights: Iterable[WriteFight],
+    *,
+    topology: Topology,
+    until: datetime,
+) -> list[Candidate]:
+    """The roots among the changes up to ``until``, newest last.
+
+    Left out: edits that another change began (they are that change's ``derived``), and the rewrites that make up a
+    write fight (they are the symptom).
+    """
+    ordered = sorted((c for c in changes if c.at <= until), key=lambda c: (c.at, c.key))
+    fought = {(resource, fight.path_text): fight.began_at for fight in fights for resource in fight.objects}
+    children: dict[str, list[str]] = defaultdict(list)
+    for change in ordered:
+        if change.begun_by:
+            children[change.begun_by].append(change.id)
+    by_change = {rollout.change_id: rollout for rollout in rollouts if rollout.change_id}
+    seen: Counter[Trait] = Counter()
+    own: Counter[tuple[str, Resource, Trait]] = Counter()
+    found: list[Candidate] = []
+    last: dict[tuple[str, Resource], int] = {}
+    for change in ordered:
+        if change.begun_by or _of_fight(change, fought):
+            continue
+        kind = trait(change)
+        mine = (change.actor.name, change.resource, kind)
+        rollout = by_change.get(change.id)
+        at = last.get((change.actor.name, change.resource))
+        if at is not None and change.at - found[at].change.at <= SAME_EDIT and own[mine] == 0 and not rollout:
+            first = found[at]
+            children[first.change.id].append(change.id)
+        found.append(
+            Candidate(
+                change=change,
+                reach=reach(change, topology),
+                rollout=rollout,
+                derived=(),
+                pods=pods_moved(change, rollout, topology),
+                alike=seen[kind],
+                routine=own[mine],
+            )
+        )
+        last[(change.actor.name, change.resource)] = len(found) - 1
+        seen[kind] += 1
+        own[mine] += 1
+    return [
+        Candidate(c.change, c.reach, c.rollout, tuple(children.get(c.change.id, ())), c.pods, c.alike, c.routine)
+        for c in found
+    ]
+
+
+def _of_fight(change: Change, fought: dict[tuple[Resource, str], datetime]) -> bool:
+    paths = [diff.path_text for diff in change.diffs]
+    began = [fought[(change.resource, path)] for path in paths if (change.resource, path) in fought]
+    return bool(began) and len(began) == len(paths) and change.at >= min(began)
+
+
+def pods_moved(change: Change, rollout: Rollout | None, topology: Topology) -> int:
+    """How many pods the change makes or replaces; 0 where it moves none, or nothing is known."""
+    if change.resource.kind not in WORKLOADS:
+        return 0
+    state = topology.states.get(change.resource) or {}
+    spec = state.get("spec")
+    replicas = spec.get("replicas", 1) if isinstance(spec, dict) else 1
+    desired = max((p.desired for p in rollout.progress), default=0) if rollout else 0
+    before = after = replicas if isinstance(replicas, int) else 1
+    for diff in change.diffs:
+        if diff.path == ("spec", "replicas"):
+            before, after = (v if isinstance(v, int) else 1 for v in (diff.old, diff.new))
+    retemplated = any("template" in diff.path for diff in change.diffs) or change.verb is not Verb.UPDATE
+    if retemplated and pod_template(state) is not None:
+        return max(before, after, desired)
+    return abs(after - before)

@@ -1,0 +1,111 @@
+"""Symptoms -> signals: what began to complain, how widely, and what its messages name."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+import numpy as np
+
+from app.core.audit import error_template
+from app.core.entities import Entity, of_resource
+from app.core.model import SLOT_SECONDS, Symptom, SymptomSource
+from app.core.signals import Signal, SignalKind
+
+WEIGHTS = {
+    "CrashLoopBackOff": 0.9,
+    "BackOff": 0.85,
+    "OOMKilled": 0.9,
+    "ImagePullBackOff": 0.9,
+    "ErrImagePull": 0.9,
+    "InvalidImageName": 0.9,
+    "CreateContainerConfigError": 0.9,
+    "FailedMount": 0.9,
+    "FailedAttachVolume": 0.9,
+    "FailedCreate": 0.9,
+    "FailedCreatePodSandBox": 0.9,
+    "NodeNotReady": 0.9,
+    "Evicted": 0.8,
+    "FailedScheduling": 0.8,
+    "Unschedulable": 0.8,
+    "Pending": 0.6,
+    "Error": 0.8,
+    "Failed": 0.7,
+    "Unhealthy": 0.6,
+    "Unready": 0.5,
+    "BackoffLimitExceeded": 0.8,
+}
+"""How much a reason says that something is broken. Reasons that are not listed count OTHER."""
+OTHER = 0.4
+WIDE = 3
+"""From this many workloads on, the same complaint is one wide signal and not several narrow ones."""
+
+
+def symptom_signals(symptoms: Iterable[Symptom], *, start: datetime) -> list[Signal]:
+    """One signal for each (reason, message) that began in the window, split by workload unless it is wide.
+
+    A complaint that was there from the window's first slots on is chronic, and says little.
+    """
+    groups: dict[tuple[str, str], list[Symptom]] = defaultdict(list)
+    for symptom in symptoms:
+        if symptom.source is not SymptomSource.ALERT:
+            groups[(symptom.reason, error_template(symptom.message)[:120])].append(symptom)
+    found = []
+    by_reason: dict[str, list[Symptom]] = defaultdict(list)
+    for (reason, _), members in groups.items():
+        if len({_home(s) for s in members}) >= WIDE:
+            found.append(_signal(reason, members, start=start))
+        else:
+            by_reason[reason] += members
+    for reason, members in by_reason.items():
+        narrow: dict[Entity, list[Symptom]] = defaultdict(list)
+        for symptom in members:
+            narrow[_home(symptom)].append(symptom)
+        found += [_signal(reason, own, start=start) for own in narrow.values()]
+    return sorted(found, key=lambda s: -s.strength)
+
+
+def _home(symptom: Symptom) -> Entity:
+    resource = symptom.workload or symptom.resource
+    return of_resource(resource)[0] if resource else ("cluster",)
+
+
+def _signal(reason: str, members: list[Symptom], *, start: datetime) -> Signal:
+    members.sort(key=lambda s: s.at)
+    homes = Counter[Entity]()
+    namespaces = Counter[str]()
+    for symptom in members:
+        homes[_home(symptom)] += symptom.count
+        resource = symptom.workload or symptom.resource
+        if resource and resource.namespace:
+            namespaces[resource.namespace] += symptom.count
+    total = sum(homes.values())
+    first = members[0].at
+    chronic = first - start < timedelta(seconds=2 * SLOT_SECONDS)
+    how_many = float(min(1.0, 0.4 + np.log1p(total) / np.log(60)))
+    about: dict[Entity, float] = {}
+    for home, count in homes.most_common(40):
+        about[home] = 1.0 if len(homes) < WIDE else 0.3 + 0.5 * count / total
+    for namespace, count in namespaces.items():
+        about[("ns", namespace)] = 0.4 * count / total
+    if reason in ("FailedCreate", "FailedScheduling", "Unschedulable", "Pending"):
+        about[("scheduling",) if reason != "FailedCreate" else ("api", "", "pods", "create")] = 0.7
+    where = _where(homes)
+    texts = sorted({s.message for s in members if s.message})
+    return Signal(
+        kind=SignalKind.SYMPTOM,
+        low=first - timedelta(seconds=1),
+        high=first + timedelta(seconds=1),
+        strength=WEIGHTS.get(reason, OTHER) * how_many * (0.15 if chronic else 1.0),
+        about=about,
+        sentence=f"{reason} {'×' + str(total) + ' ' if total > 1 else ''}on {where}",
+        text=" | ".join(texts[:20])[:2000],
+        facts={"reason": reason, "chronic": str(chronic)},
+    )
+
+
+def _where(homes: Counter[Entity]) -> str:
+    names = [home[-1] for home, _ in homes.most_common(2)]
+    more = len(homes) - len(names)
+    return ", ".join(names) + (f" and {more} more" if more > 0 else "")

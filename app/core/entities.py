@@ -1,0 +1,65 @@
+"""The things that a change can touch and a signal can be about, as plain tuples that compare equal.
+
+("workload", namespace, name)       a Deployment, StatefulSet, DaemonSet, CronJob, Job: whatever owns pods
+("user", user name)                 a caller of the API server
+("manager", field manager)          a writer known only from managedFields
+("ns", namespace)                   everything in a namespace
+("node", name)                      one node
+("api", group, resource, verb)      calls of one verb on one resource; verb "*" for every verb
+("access", user, group, resource, verb)   whether this user may do that
+("named", word)                     a name that an error message can mention
+("nodes",) ("cluster",)             every node, everything
+"""
+
+from __future__ import annotations
+
+import re
+
+from app.core.model import Actor, ActorSource, Resource
+
+Entity = tuple[str, ...]
+CLUSTER: Entity = ("cluster",)
+NODES: Entity = ("nodes",)
+
+WORKLOADS = frozenset({"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob", "Rollout"})
+_POD_SUFFIX = re.compile(r"^(?P<owner>.+?)(?:-[0-9a-f]{6,10}|-[bcdfghjklmnpqrstvwxz2456789]{6,10})?-[a-z0-9]{5}$")
+_HASH_SUFFIX = re.compile(r"-(?:[0-9a-f]{7,10}|[bcdfghjklmnpqrstvwxz2456789]{7,10})$")
+
+
+def workload(namespace: str | None, name: str) -> Entity:
+    return ("workload", namespace or "", name)
+
+
+def workload_of_pod(pod: str) -> str:
+    """The likely owner of a pod from its generated name: Deployment pods end in -HASH-xxxxx, others in -xxxxx."""
+    match = _POD_SUFFIX.match(pod)
+    return match.group("owner") if match else re.sub(r"-\d+$", "", pod)
+
+
+def workload_of_replica_set(name: str) -> str:
+    return _HASH_SUFFIX.sub("", name)
+
+
+def service_account(user: str) -> tuple[str, str] | None:
+    """(namespace, name) of system:serviceaccount:NAMESPACE:NAME, else None."""
+    parts = user.split(":")
+    return (parts[2], parts[3]) if len(parts) == 4 and parts[:2] == ["system", "serviceaccount"] else None
+
+
+def caller(actor: Actor) -> Entity:
+    return ("user", actor.name) if actor.source is ActorSource.AUDIT else ("manager", actor.name)
+
+
+def of_resource(resource: Resource) -> list[Entity]:
+    """What a resource is as an entity: a workload is itself, a pod stands for its owner."""
+    if resource.kind == "Pod":
+        return [workload(resource.namespace, workload_of_pod(resource.name))]
+    if resource.kind == "ReplicaSet":
+        return [workload(resource.namespace, workload_of_replica_set(resource.name))]
+    if resource.kind in WORKLOADS:
+        return [workload(resource.namespace, resource.name)]
+    if resource.kind == "Node":
+        return [("node", resource.name)]
+    if resource.kind == "Namespace":
+        return [("ns", resource.name)]
+    return [("object", resource.kind, resource.namespace or "", resource.name)]

@@ -1,0 +1,164 @@
+"""How well a candidate explains a signal: shared entities, names in messages, and time.
+
+The match is the specificity with which the signal is about an entity, times a discount for each hop between the
+change and that entity. Nothing that came after a signal can explain it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from app.core.candidates import Candidate
+from app.core.entities import Entity, service_account, workload
+from app.core.model import Scope
+from app.core.signals import Signal, SignalKind
+
+HOP = 0.6
+"""Each hop away keeps this much of a match."""
+TAU = timedelta(minutes=10)
+"""A lag of this length halves how well a change explains a signal."""
+CLOCK_SKEW = timedelta(seconds=1)
+
+CONSEQUENCE_USERS = re.compile(
+    r"^system:(kube-scheduler|kube-controller-manager|apiserver|node:.*"
+    r"|serviceaccount:kube-system:[a-z-]*(controller|collector|scheduler|autoscaler|manager))$"
+)
+"""Callers that only react to what others want: their load belongs to whoever made them work."""
+
+CONSEQUENCE_FAMILIES = frozenset(
+    {"Queue adds", "Queue depth", "Watches ended", "Memory", "CPU", "etcd latency", "Goroutines"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """``score`` 0 to 1: how well this candidate explains this signal; ``via`` the entity they share."""
+
+    signal: Signal
+    score: float
+    via: Entity
+    lag: timedelta
+
+
+def explain(candidate: Candidate, signal: Signal, *, churn_share: float) -> Match | None:
+    """The match of a candidate with a signal, or None.
+
+    ``churn_share`` is the candidate's share of all pods that candidates moved shortly before the signal.
+    """
+    if candidate.change.at > signal.high + CLOCK_SKEW:
+        return None
+    best: float = 0.0
+    via: Entity = ()
+    for entity, weight in signal.about.items():
+        hops = distance(candidate.reach, entity)
+        if hops is not None and weight * HOP**hops > best:
+            best, via = weight * HOP**hops, entity
+    if (named := mentioned(candidate, signal)) and best < 1.0:
+        best, via = max(best, 0.95), ("named", named)
+    if churn_share and is_consequence(signal):
+        churned = 0.9 * churn_share
+        if churned > best:
+            best, via = churned, ("churn", candidate.change.resource.name)
+    if best <= 0.05:
+        return None
+    lag = max(timedelta(), signal.low - candidate.change.at)
+    return Match(signal, best / (1.0 + lag / TAU), via, lag)
+
+
+def is_consequence(signal: Signal) -> bool:
+    """Whether the signal is the work that moving pods makes: controllers' calls, their queues, watch events."""
+    if signal.kind is SignalKind.LOAD:
+        return bool(signal.users) and all(CONSEQUENCE_USERS.match(user) for user in signal.users)
+    if signal.kind is not SignalKind.METRIC:
+        return False
+    family, resource = signal.facts.get("family", ""), signal.facts.get("resource", "")
+    podlike = resource.split(".")[0] in ("pods", "events", "endpointslices", "endpoints", "replicasets", "bindings")
+    return podlike or family in (
+        "Queue adds",
+        "Queue depth",
+        "Watches ended",
+        "Memory",
+        "CPU",
+        "etcd latency",
+        "Goroutines",
+    )
+
+
+def distance(reached: dict[Entity, int], entity: Entity) -> int | None:
+    """Hops from a change to an entity; "*" in an api or access entity of the change matches anything."""
+    if entity in reached:
+        return reached[entity]
+    if entity[0] in ("api", "access"):
+        hops = [
+            hops
+            for other, hops in reached.items()
+            if other[0] == entity[0]
+            and len(other) == len(entity)
+            and all(a in (b, "*") or b == "*" for a, b in zip(other[1:], entity[1:], strict=True))
+        ]
+        return min(hops, default=None)
+    if entity[0] == "user" and (account := service_account(entity[1])):
+        return reached.get(("user", f"group:system:serviceaccounts:{account[0]}"))
+    return None
+
+
+def mentioned(candidate: Candidate, signal: Signal) -> str | None:
+    """The name of this change's object, or of a part of it, that the signal's messages say in quotes or whole.
+
+    Only names that could not be an accident: at least five characters and not a plain word of Kubernetes.
+    """
+    if not signal.text:
+        return None
+    for entity, hops in candidate.reach.items():
+        if entity[0] == "named" and hops == 0 and len(entity[1]) >= 5:
+            name = entity[1]
+            if re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", signal.text):
+                return name
+    return None
+
+
+def relevance(signal: Signal, scope: Scope, *, words: frozenset[str]) -> float:
+    """How much a signal is what the alert is about, 0 to 1.
+
+    ``words`` are the alerts' own words: an alert that says "cannot create pods" is about calls that create pods.
+    """
+    inside = _inside(signal, scope)
+    widely = signal.kind in (SignalKind.LOAD, SignalKind.FIGHT, SignalKind.METRIC)
+    if scope.control_plane:
+        base = {SignalKind.SYMPTOM: 0.4, SignalKind.ERROR: 0.7}.get(signal.kind, 1.0)
+    elif scope.namespaces or scope.workloads:
+        base = 0.5 if signal.kind in (SignalKind.LOAD, SignalKind.FIGHT) else 0.35 if widely else 0.25
+        if signal.kind is SignalKind.ERROR:
+            base = 0.45
+    else:
+        base = 0.6
+    said = frozenset(re.findall(r"[a-z]{4,}", f"{signal.sentence} {signal.text}".lower()))
+    overlap = len(said & words) / max(4.0, math.sqrt(len(said) * max(1, len(words)))) if words else 0.0
+    return min(1.0, max(base, inside) + 0.3 * overlap)
+
+
+def _inside(signal: Signal, scope: Scope) -> float:
+    """1 where the signal is about the alert's own workload, 0.8 about its namespace, 0 elsewhere."""
+    best = 0.0
+    for entity, weight in signal.about.items():
+        if entity[0] == "workload":
+            if f"{entity[1]}/{entity[2]}" in scope.workloads:
+                best = max(best, min(1.0, 0.4 + weight))
+            elif entity[1] in scope.namespaces:
+                best = max(best, 0.75 * min(1.0, 0.4 + weight))
+        elif entity[0] == "ns" and entity[1] in scope.namespaces:
+            best = max(best, 0.7)
+        elif entity[0] == "node" and entity[1] in scope.nodes:
+            best = max(best, 0.9)
+        elif entity[0] == "user" and (account := service_account(entity[1])) and account[0] in scope.namespaces:
+            same = workload(*account)[1:] in {tuple(w.split("/", 1)) for w in scope.workloads}
+            best = max(best, 1.0 if same else 0.8)
+    return best
+
+
+def window_of(at: datetime) -> tuple[datetime, datetime]:
+    """The moves that a signal at ``at`` could be the consequence of."""
+    return at - timedelta(minutes=15), at + timedelta(seconds=5)

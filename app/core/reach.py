@@ -1,0 +1,326 @@
+"""What a change can touch: entities with the number of hops to each.
+
+Hops follow typed edges of Kubernetes: a workload runs as a ServiceAccount; a ConfigMap is read by the workloads
+that mount it; a role says what its subjects may do; a webhook sees the calls that its rules match. One small
+function a kind: (change, states, topology, add) -> None.
+
+``states`` are the object's states that matter, newest first (topology.before_and_after). Distances: 0 the thing
+itself, 1 what it directly drives, 2 what shares its room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from app.core.entities import CLUSTER, NODES, WORKLOADS, Entity, of_resource, workload
+from app.core.model import Change
+from app.core.topology import State, Topology, before_and_after, selects, subject_users, touched_workloads
+
+Reach = dict[Entity, int]
+Add = Callable[[Entity, int], None]
+Rule = Callable[[Change, list[State], Topology, Add], None]
+
+NODE_AGENTS = ("kube-proxy", "cni", "calico", "cilium", "flannel", "weave", "antrea", "coredns", "dns", "csi")
+"""What every pod of a node needs: a rollout of one of these reaches the pods, not only itself."""
+
+
+def _workload(change: Change, _states: list[State], top: Topology, add: Add) -> None:
+    key = (change.resource.namespace or "", change.resource.name)
+    touched_workloads(top, [key], add, 0)
+    add(("manager", change.resource.name), 1)
+    if change.resource.kind == "DaemonSet":
+        add(NODES, 1)
+    if any(word in change.resource.name for word in NODE_AGENTS):
+        add(NODES, 1)
+        add(CLUSTER, 1)
+    for kind in ("ConfigMap", "Secret"):
+        for named, users in top.by_config.items():
+            if named[0] == kind and key in users:
+                add(("object", *named), 1)
+
+
+def _config(change: Change, _states: list[State], top: Topology, add: Add) -> None:
+    resource = change.resource
+    readers = top.by_config.get((resource.kind, resource.namespace or "", resource.name), set())
+    touched_workloads(top, readers, add, 1)
+    for _, name in readers:
+        add(("manager", name), 2)
+    if not readers:  # read over the API, or by convention: NAME-config belongs to NAME
+        for suffix in ("-config", "-creds", "-credentials", "-secret", "-settings", "-env", "-tls"):
+            if resource.name.endswith(suffix):
+                owner = (resource.namespace or "", resource.name.removesuffix(suffix))
+                if owner in top.accounts:
+                    touched_workloads(top, [owner], add, 1)
+
+
+def _account(change: Change, _states: list[State], top: Topology, add: Add) -> None:
+    key = (change.resource.namespace or "", change.resource.name)
+    add(("user", f"system:serviceaccount:{key[0]}:{key[1]}"), 0)
+    touched_workloads(top, top.by_account.get(key, set()), add, 1)
+
+
+def _role(change: Change, states: list[State], top: Topology, add: Add) -> None:
+    resource = change.resource
+    where = "" if resource.kind == "ClusterRole" else (resource.namespace or "")
+    users = top.subjects.get((resource.kind, where, resource.name), set())
+    for user in users:
+        add(("user", user), 1)
+        for group, plural, verb in lost_access(change, states):
+            add(("access", user, group, plural, verb), 0)
+    _workloads_of_users(users, top, add)
+
+
+def _binding(change: Change, states: list[State], top: Topology, add: Add) -> None:
+    users: set[str] = set()
+    for state in states:
+        users |= subject_users(state, change.resource.namespace)
+    for diff in change.diffs:  # subjects that were added or taken away
+        for value in (diff.old, diff.new):
+            if diff.path[:1] == ("subjects",) and isinstance(value, dict):
+                users |= subject_users({"subjects": [value]}, change.resource.namespace)
+            if diff.path[:1] == ("subjects",) and isinstance(value, list):
+                users |= subject_users({"subjects": value}, change.resource.namespace)
+    lost = change.verb.value == "delete" or any(d.op != "add" for d in change.diffs)
+    for user in users:
+        add(("user", user), 1)
+        if lost:
+            add(("access", user, "*", "*", "*"), 0)
+    _workloads_of_users(users, top, add)
+
+
+def _workloads_of_users(users: set[str], top: Topology, add: Add) -> None:
+    for user in users:
+        parts = user.split(":")
+        if len(parts) == 4:
+            for key in top.by_account.get((parts[2], parts[3]), set()):
+                add(workload(*key), 1)
+
+
+def permissions(rules: Any) -> Iterator[tuple[str, str, str]]:
+    """(group, resource, verb) of each permission in a role's rules."""
+    for rule in rules or []:
+        if isinstance(rule, dict):
+            for group in rule.get("apiGroups") or [""]:
+                for plural in rule.get("resources") or []:
+                    for verb in rule.get("verbs") or []:
+                        yield str(group), str(plural), str(verb)
+
+
+def lost_access(change: Change, states: list[State]) -> set[tuple[str, str, str]]:
+    """The (group, resource, verb) that a change to a role took away. All of them for a delete."""
+    before, after = rules_before_and_after(change, states)
+    return set(permissions(before)) - set(permissions(after))
+
+
+def rules_before_and_after(change: Change, states: list[State]) -> tuple[list[Any], list[Any]]:
+    """A role's rules on both sides of the change, from its diffs; unchanged items do not matter for a loss."""
+    old: list[Any] = []
+    new: list[Any] = []
+    for diff in change.diffs:
+        if not diff.path:
+            old += list((diff.old or {}).get("rules") or []) if isinstance(diff.old, dict) else []
+            new += list((diff.new or {}).get("rules") or []) if isinstance(diff.new, dict) else []
+        elif diff.path[0] == "rules":
+            whole = len(diff.path) <= 2
+            for value, side in ((diff.old, old), (diff.new, new)):
+                if value is None:
+                    continue
+                if whole:
+                    side.extend(value if isinstance(value, list) else [value])
+                elif states:
+                    side.append(_rule_with(states[0], diff.path, value))
+    if new and change.verb.value == "update" and states:
+        new += list(states[0].get("rules") or [])
+    return old, new
+
+
+def _rule_with(state: State, path: tuple[Any, ...], value: Any) -> dict[str, Any]:
+    """The rule at ``path`` as it was with ``value`` in one of its lists."""
+    rules: Any = state.get("rules") or []
+    index = path[1] if isinstance(path[1], int) else 0
+    rule = dict(rules[index]) if isinstance(rules, list) and index < len(rules) else {}
+    if len(path) >= 3 and isinstance(path[2], str):
+        rule[path[2]] = value if isinstance(value, list) else [value]
+    return rule
+
+
+def _webhook(change: Change, states: list[State], top: Topology, add: Add) -> None:
+    add(CLUSTER, 2)
+    hooks = [h for s in states for h in (s.get("webhooks") or []) if isinstance(h, dict)]
+    for hook in hooks:
+        add(("named", str(hook.get("name", ""))), 0)
+        for rule in hook.get("rules") or []:
+            for group in rule.get("apiGroups") or ["*"]:
+                for plural in rule.get("resources") or ["*"]:
+                    for operation in rule.get("operations") or ["*"]:
+                        add(("api", group, plural, _verb_of(operation)), 1)
+
+
+def _verb_of(operation: str) -> str:
+    return {"CREATE": "create", "UPDATE": "update", "DELETE": "delete", "CONNECT": "connect"}.get(operation, "*")
+
+
+def _policy(change: Change, states: list[State], top: Topology, add: Add) -> None:
+    add(CLUSTER, 2)
+    for state in states:
+        spec: Any = state.get("spec") or {}
+        add(("named", str(spec.get("policyName", change.resource.name))), 0)
+        for rule in (spec.get("matchConstraints") or spec.get("matchResources") or {}).get("resourceRules") or []:
+            for group in rule.get("apiGroups") or ["*"]:
+                for plural in rule.get("resources") or ["*"]:
+                    add(("api", group, plural, "*"), 1)
+
+
+def _selector(*path: str) -> Rule:
+    def rule(change: Change, states: list[State], top: Topology, add: Add) -> None:
+        for state in states:
+            selector: Any = state
+            for step in path:
+                selector = selector.get(step) if isinstance(selector, dict) else None
+            if selector is None:
+                continue
+            keys = [k for k, v in top.labels.items() if k[0] == change.resource.namespace and selects(selector, v)]
+            touched_workloads(top, keys, add, 1)
+
+    return rule
+
+
+def _target(*path: str) -> Rule:
+    def rule(change: Change, states: list[State], top: Topology, add: Add) -> None:
+        for state in states:
+            ref: Any = state
+            for step in path:
+                ref = ref.get(step) if isinstance(ref, dict) else None
+            if isinstance(ref, dict) and ref.get("name"):
+                touched_workloads(top, [(change.resource.namespace or "", str(ref["name"]))], add, 1)
+
+    return rule
+
+
+def _backends(change: Change, states: list[State], top: Topology, add: Add) -> None:
+    """Ingress and HTTPRoute: the workloads whose labels say the backend Service's name (its selector is one hop on)."""
+    names = {str(n) for s in states for n in _service_names(s)}
+    for resource, state in top.states.items():
+        if resource.kind == "Service" and resource.namespace == change.resource.namespace and resource.name in names:
+            selector: Any = (state.get("spec") or {}).get("selector")
+            keys = [
+                k for k, v in top.labels.items() if k[0] == resource.namespace and selector and selects(selector, v)
+            ]
+            touched_workloads(top, keys, add, 1)
+
+
+def _service_names(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        service = value.get("service")
+        if isinstance(service, dict) and service.get("name"):
+            yield service["name"]
+        for ref in value.get("backendRefs") or []:
+            yield ref.get("name", "")
+        for inner in value.values():
+            yield from _service_names(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _service_names(inner)
+
+
+def _namespace_wide(change: Change, _states: list[State], top: Topology, add: Add) -> None:
+    """Quotas, limits and the namespace itself: whatever is created there, the pods first."""
+    namespace = change.resource.namespace or change.resource.name
+    add(("ns", namespace), 1)
+    add(("admission", namespace), 0)
+    for key in top.labels:
+        if key[0] == namespace:
+            add(workload(*key), 2)
+
+
+def _crd(change: Change, states: list[State], top: Topology, add: Add) -> None:
+    plural, _, group = change.resource.name.partition(".")
+    add(("api", group, plural, "*"), 0)
+    add(CLUSTER, 3)
+    for state in states:
+        names: Any = (state.get("spec") or {}).get("names") or {}
+        if names.get("kind"):
+            add(("named", str(names["kind"])), 0)
+
+
+def _api_service(change: Change, _states: list[State], _top: Topology, add: Add) -> None:
+    group = change.resource.name.partition(".")[2]
+    add(("api", group, "*", "*"), 0)
+    add(CLUSTER, 2)
+
+
+def _flow(change: Change, states: list[State], top: Topology, add: Add) -> None:
+    """FlowSchemas and priority levels: the users that a schema matches may be queued or refused (429)."""
+    add(("throttle",), 0)
+    add(CLUSTER, 2)
+    for state in states:
+        for rule in (state.get("spec") or {}).get("rules") or []:
+            for subject in rule.get("subjects") or []:
+                account = subject.get("serviceAccount") or {}
+                if account:
+                    user = f"system:serviceaccount:{account.get('namespace')}:{account.get('name')}"
+                    add(("user", user), 1)
+                if subject.get("user"):
+                    add(("user", str(subject["user"].get("name"))), 1)
+
+
+def _node(change: Change, _states: list[State], top: Topology, add: Add) -> None:
+    name = change.resource.name
+    add(("scheduling",), 0)
+    touched_workloads(top, top.by_node.get(name, set()), add, 1)
+
+
+def _classes(change: Change, _states: list[State], top: Topology, add: Add) -> None:
+    readers = top.by_config.get((change.resource.kind, "", change.resource.name), set())
+    touched_workloads(top, readers, add, 1)
+    add(("scheduling",), 1)
+    add(CLUSTER, 3)
+
+
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(("Deployment", "StatefulSet", "DaemonSet", "CronJob", "Job", "Rollout"), _workload),
+    **dict.fromkeys(("ConfigMap", "Secret", "PersistentVolumeClaim"), _config),
+    "ServiceAccount": _account,
+    **dict.fromkeys(("Role", "ClusterRole"), _role),
+    **dict.fromkeys(("RoleBinding", "ClusterRoleBinding"), _binding),
+    **dict.fromkeys(("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"), _webhook),
+    **dict.fromkeys(("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"), _policy),
+    "NetworkPolicy": _selector("spec", "podSelector"),
+    "Service": _selector("spec", "selector"),
+    "PodDisruptionBudget": _selector("spec", "selector"),
+    "HorizontalPodAutoscaler": _target("spec", "scaleTargetRef"),
+    **dict.fromkeys(("Ingress", "HTTPRoute"), _backends),
+    **dict.fromkeys(("ResourceQuota", "LimitRange", "Namespace"), _namespace_wide),
+    "CustomResourceDefinition": _crd,
+    "APIService": _api_service,
+    **dict.fromkeys(("FlowSchema", "PriorityLevelConfiguration"), _flow),
+    "Node": _node,
+    **dict.fromkeys(("PriorityClass", "RuntimeClass", "StorageClass"), _classes),
+}
+
+
+def reach(change: Change, top: Topology) -> Reach:
+    """The entities that this change can touch, with hops: 0 is the thing itself."""
+    resource = change.resource
+    found: Reach = {}
+    state = before_and_after(change, top)
+    add = _adder(found)
+    for entity in of_resource(resource):
+        add(entity, 0)
+    add(("named", resource.name), 0)
+    if resource.namespace:
+        add(("ns", resource.namespace), 2)
+    rule = RULES.get(resource.kind)
+    if rule:
+        rule(change, state, top, add)
+    elif resource.kind not in WORKLOADS:
+        add(("ns", resource.namespace) if resource.namespace else CLUSTER, 2)
+    return found
+
+
+def _adder(found: Reach) -> Callable[[Entity, int], None]:
+    def add(entity: Entity, hops: int) -> None:
+        found[entity] = min(hops, found.get(entity, 99))
+
+    return add

@@ -1,0 +1,215 @@
+"""Control-plane metrics -> the lines a page shows, and the rises that a suspect must explain.
+
+Counters become rates as Prometheus defines them: a value lower than the one before is a reset, and the first sample
+of a series says nothing. A gap in the samples stays a gap.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from app.core.entities import CLUSTER
+from app.core.families import FAMILIES, Family, Labels
+from app.core.model import MetricSeries, Spark
+from app.core.onset import Floats, Step, level_step
+from app.core.signals import Signal, SignalKind, moment
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Equal bins for series that were scraped at slightly different moments."""
+
+    start: float
+    step: float
+    size: int
+
+    def epoch(self, index: int) -> float:
+        return self.start + index * self.step
+
+
+def grid(series: Iterable[MetricSeries], *, until: float) -> Grid | None:
+    """A grid whose step is the median scrape interval, ending at ``until``."""
+    firsts, gaps = [], []
+    for one in series:
+        times = [t for t in one.times if t <= until]
+        if len(times) >= 3:
+            firsts.append(times[0])
+            gaps.append(float(np.median(np.diff(times))))
+    if not firsts:
+        return None
+    step = max(1.0, float(np.median(gaps)))
+    start = min(firsts)
+    return Grid(start, step, max(0, int((until - start) // step)))
+
+
+def rate(series: MetricSeries, axis: Grid) -> Floats:
+    """Increase per second of a counter in each bin; NaN where it was not scraped on both sides."""
+    times, values = np.asarray(series.times), np.asarray(series.values)
+    if len(times) < 2:
+        return np.full(axis.size, np.nan)
+    increase = np.diff(values)
+    increase = np.where(increase < 0, values[1:], increase)  # a reset: it counted up from zero again
+    return _bin(times[1:], increase / np.maximum(np.diff(times), 1e-3), axis)
+
+
+def level(series: MetricSeries, axis: Grid) -> Floats:
+    """A gauge in each bin: the last sample in it; NaN where there was none."""
+    return _bin(np.asarray(series.times), np.asarray(series.values), axis)
+
+
+def _bin(times: Floats, values: Floats, axis: Grid) -> Floats:
+    out = np.full(axis.size, np.nan)
+    index = ((times - axis.start) // axis.step).astype(int)
+    inside = (index >= 0) & (index < axis.size)
+    out[index[inside]] = values[inside]
+    # Scrapes drift against the grid: a single empty bin between two scrapes is drift, not a gap.
+    empty = np.flatnonzero(np.isnan(out[1:-1])) + 1
+    for i in empty:
+        if not np.isnan(out[i - 1]) and not np.isnan(out[i + 1]):
+            out[i] = (out[i - 1] + out[i + 1]) / 2
+    return out
+
+
+def lines(series: list[MetricSeries], axis: Grid, family: Family) -> dict[tuple[str, ...], Floats]:
+    """The family's lines, one for each combination of its ``by`` labels (NaN: not measured)."""
+    grouped: dict[tuple[str, tuple[str, ...]], list[MetricSeries]] = defaultdict(list)
+    for one in series:
+        labels = dict(one.labels)
+        if family.keep(labels):
+            grouped[(one.name, tuple(labels.get(name, "") for name in family.by))].append(one)
+    if family.measure == "mean":
+        return _means(grouped, family.metrics[0], axis)
+    measure = level if family.measure == "level" else rate
+    parts: dict[tuple[str, ...], list[Floats]] = defaultdict(list)
+    for (name, split), members in grouped.items():
+        if name in family.metrics:
+            parts[split] += [measure(member, axis) for member in members]
+    return {split: _total(members) for split, members in parts.items()}
+
+
+def _means(
+    grouped: dict[tuple[str, tuple[str, ...]], list[MetricSeries]], base: str, axis: Grid
+) -> dict[tuple[str, ...], Floats]:
+    """Mean of a histogram: the rate of its sum by the rate of its count; NaN where nothing was observed."""
+    out = {}
+    for (name, split), members in grouped.items():
+        counts = grouped.get((f"{base}_count", split))
+        if name == f"{base}_sum" and counts:
+            total = _total([rate(member, axis) for member in members])
+            observed = _total([rate(member, axis) for member in counts])
+            with np.errstate(divide="ignore", invalid="ignore"):
+                out[split] = np.where(observed > 0, total / observed, np.nan)
+    return out
+
+
+def _total(parts: list[Floats]) -> Floats:
+    """The sum of lines: absent everywhere stays absent, absent in one series counts as nothing of that series."""
+    stack = np.vstack(parts)
+    out = np.nansum(stack, axis=0)
+    out[np.isnan(stack).all(axis=0)] = np.nan
+    return np.asarray(out)
+
+
+def metric_signals(series: list[MetricSeries], axis: Grid) -> list[Signal]:
+    """Rises of control-plane lines, strongest first; and restarts of its processes."""
+    found = []
+    for family in FAMILIES:
+        split = lines(series, axis, family)
+        steps = {key: step for key, line in split.items() if (step := level_step(line, floor=family.floor / 3.0))}
+        steps = {key: step for key, step in steps.items() if step.after - step.before >= family.floor}
+        extra = sum(s.after - s.before for s in steps.values()) or 1.0
+        for key, step in steps.items():
+            labels = dict(zip(family.by, key, strict=True))
+            share = (step.after - step.before) / extra
+            found.append(_signal(family, labels, step, axis, share=share))
+    return sorted([*found, *_restarts(series, axis)], key=lambda s: -s.strength)
+
+
+def _signal(family: Family, labels: Labels, step: Step, axis: Grid, *, share: float) -> Signal:
+    what = " ".join(value for value in labels.values() if value)
+    low = axis.epoch(step.index)
+    growth = min(1.0, np.log((step.after + family.floor) / (step.before + family.floor)) / np.log(10))
+    return Signal(
+        kind=SignalKind.METRIC,
+        # A rate's bin says that it rose since the scrape before; scrapes are a step apart.
+        low=moment(low - axis.step),
+        high=moment(low + axis.step),
+        strength=float(family.weight * max(0.1, growth) * (0.4 + 0.6 * share)),
+        about=family.about(labels),
+        sentence=f"{family.title.lower() if family.title != 'CPU' else 'CPU'}{f' ({what})' if what else ''} rose from"
+        f" {number(step.before, family.unit)} to {number(step.after, family.unit)}",
+        rate_before=step.before,
+        rate_after=step.after,
+        facts={"family": family.title, **labels},
+    )
+
+
+def _restarts(series: list[MetricSeries], axis: Grid) -> list[Signal]:
+    found = []
+    for one in series:
+        if one.name != "process_start_time_seconds":
+            continue
+        values = level(one, axis)
+        known = np.flatnonzero(~np.isnan(values))
+        for before, after in pairwise(known):
+            if values[after] > values[before] + 1:
+                job = dict(one.labels).get("job", "a process")
+                found.append(
+                    Signal(
+                        kind=SignalKind.METRIC,
+                        low=moment(float(values[after])),
+                        high=moment(axis.epoch(int(after)) + axis.step),
+                        strength=0.6,
+                        about={CLUSTER: 0.5},
+                        sentence=f"{job} restarted",
+                        facts={"family": "Restarts", "job": job},
+                    )
+                )
+    return found
+
+
+def sparks(series: list[MetricSeries], axis: Grid, *, most: int = 6) -> list[Spark]:
+    """The lines for the page: the totals of the families that are there, those that turned bad first."""
+    out = []
+    for family in FAMILIES:
+        split = lines(series, axis, family)
+        if not split:
+            continue
+        total = _total(list(split.values())) if family.measure != "mean" else np.nanmax(_stack(split), axis=0)
+        if np.isnan(total).all():
+            continue
+        step = level_step(total, floor=family.floor / 3.0)
+        rose = step is not None and step.after - step.before >= family.floor
+        out.append(
+            Spark(
+                title=family.title,
+                unit=family.unit,
+                start=axis.start,
+                step=axis.step,
+                values=tuple(None if np.isnan(v) else float(v) for v in total),
+                bad_from=axis.epoch(step.index) if step and rose else None,
+            )
+        )
+    out.sort(key=lambda s: s.bad_from is None)
+    return out[:most]
+
+
+def _stack(split: dict[tuple[str, ...], Floats]) -> Floats:
+    stacked = np.vstack(list(split.values()))
+    stacked[:, np.isnan(stacked).all(axis=0)] = 0.0
+    return np.asarray(stacked)
+
+
+def number(value: float, unit: str) -> str:
+    """A measured value as a person reads it: 41/s, 48 s, 37 ms, 1.2 GB."""
+    if unit == "s" and value < 1:
+        return f"{value * 1000:.0f} ms"
+    if unit == "B":
+        return f"{value / 1e9:.1f} GB" if value >= 1e9 else f"{value / 1e6:.0f} MB"
+    text = f"{value:.1f}".rstrip("0").rstrip(".") if value < 100 else f"{value:.0f}"
+    return f"{text}{unit}" if unit.startswith("/") or not unit else f"{text} {unit}"

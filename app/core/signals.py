@@ -1,0 +1,48 @@
+"""What measurably turned bad, and when: the facts that a suspect must explain.
+
+Load, errors, symptoms, metrics and write fights become one shape, a Signal: an interval in which it began, how
+strong it is, and the entities it is about. Ranking never looks at raw calls or samples again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+
+from app.core.entities import Entity
+
+
+class SignalKind(StrEnum):
+    LOAD = "load"  # a caller began to call more
+    ERROR = "error"  # calls began to fail
+    SYMPTOM = "symptom"  # pods, nodes and controllers complain
+    METRIC = "metric"  # a control-plane series rose
+    FIGHT = "fight"  # a field is rewritten back and forth
+    SILENCE = "silence"  # something that used to happen stopped
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """Something that turned bad between ``low`` and ``high``.
+
+    ``strength`` is 0 to 1 within its kind: the share of the extra load, of failing calls, of affected pods.
+    ``about`` maps entities to how specifically the signal is about them (1: exactly this). ``sentence`` says it to a
+    person, without a full stop. ``text`` is what error messages said, for names in them.
+    """
+
+    kind: SignalKind
+    low: datetime
+    high: datetime
+    strength: float
+    about: dict[Entity, float]
+    sentence: str
+    text: str = ""
+    users: tuple[str, ...] = ()
+    rate_before: float = 0.0
+    rate_after: float = 0.0
+    facts: dict[str, str] = field(default_factory=dict)
+
+
+def moment(epoch: float) -> datetime:
+    return datetime.fromtimestamp(epoch, UTC)

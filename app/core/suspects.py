@@ -1,0 +1,240 @@
+"""An incident and everything recorded around it -> ranked suspects, with an honest "none of these".
+
+The score of a change is a sum of evidence (evidence.py), each term a log-odds weight with a sentence. Probabilities
+are a softmax over the candidates and "none of these", whose score is fixed: a change needs evidence, not only rivals
+that are weaker, to be believed. docs/ranking.md says where the numbers come from and how they are measured.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from statistics import median
+
+from app.core.calls import Slots, axis, caller_rows, error_signals, load_signals, relist_signals
+from app.core.candidates import Candidate, candidates
+from app.core.complaints import symptom_signals
+from app.core.entities import Entity, of_resource, service_account, workload
+from app.core.evidence import RULES, Case, Facts, Rule
+from app.core.explain import explain, relevance, window_of
+from app.core.fights import write_fights
+from app.core.model import (
+    CallCount,
+    Change,
+    Evidence,
+    Incident,
+    MetricSeries,
+    ObjectState,
+    Onset,
+    Ranking,
+    Rollout,
+    Suspect,
+    Symptom,
+    SymptomSource,
+    WriteFight,
+)
+from app.core.series import Grid, grid, metric_signals, sparks
+from app.core.signals import Signal, SignalKind
+from app.core.topology import topology
+
+NONE_SCORE = 1.0
+"""What "none of these" scores against candidates that share a prior of one between them."""
+TEMPERATURE = 1.0
+LATE_ALERT = timedelta(minutes=15)
+"""A person's start time may be this wrong, so onsets are looked for this long after it too."""
+SALIENT = 0.35
+"""Signals at least this salient (of the most salient one) may set the incident's onset."""
+SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """Everything recorded around an incident, as of ``now``: nothing later is in it."""
+
+    incident: Incident
+    start: datetime
+    now: datetime
+    changes: tuple[Change, ...] = ()
+    rollouts: tuple[Rollout, ...] = ()
+    symptoms: tuple[Symptom, ...] = ()
+    calls: tuple[CallCount, ...] = ()
+    series: tuple[MetricSeries, ...] = ()
+    states: tuple[ObjectState, ...] = ()
+
+
+def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES) -> Ranking:
+    """Rank the changes before an incident. ``rules`` lets an ablation leave some out."""
+    incident, now = gathered.incident, gathered.now
+    fights = write_fights(c for c in gathered.changes if c.at <= now)
+    signals, slots_axis, grid_axis = _signals(gathered, fights)
+    words = frozenset(re.findall(r"[a-z]{4,}", " ".join(_said(a) for a in incident.alerts).lower()))
+    weighed = [(s, relevance(s, incident.scope, words=words) * s.strength) for s in signals]
+    top = max((w for _, w in weighed), default=0.0)
+    salience = {id(s): w / top for s, w in weighed} if top else {}
+    onset = find_onset(incident, weighed)
+    top_of = topology(gathered.states)
+    found = candidates(gathered.changes, gathered.rollouts, fights, topology=top_of, until=now)
+    case = Case(
+        incident=incident,
+        onset=onset,
+        signals=tuple(s for s, w in weighed if top and w >= 0.05 * top),
+        salience=salience,
+        quality=min(1.0, top / 0.4),
+        typical_pods=median([c.pods for c in found if c.pods] or [1]),
+        audited=bool(gathered.calls),
+        now=now,
+    )
+    suspects, none = _score(case, found, rules)
+    return Ranking(
+        incident_id=incident.id,
+        ranked_at=now,
+        onset=onset,
+        suspects=tuple(suspects),
+        none_of_these=none,
+        candidates=len(found),
+        window=(gathered.start, now),
+        fights=tuple(fights),
+        sparks=tuple(sparks(list(gathered.series), grid_axis)) if grid_axis else (),
+        callers=tuple(caller_rows(list(gathered.calls), slots_axis, onset=onset.at.timestamp())) if slots_axis else (),
+        findings=tuple(
+            Evidence(s.kind.value, round(salience[id(s)], 3), f"{s.sentence}, from {s.low:%H:%M:%S}.")
+            for s in sorted(case.signals, key=lambda s: -salience[id(s)])[:12]
+        ),
+        not_measured=_missing(gathered),
+        scope=incident.scope,
+    )
+
+
+def _said(alert: Symptom) -> str:
+    parts = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", alert.reason)
+    return f"{parts} {alert.message} {' '.join(value for _, value in alert.labels)}"
+
+
+def _missing(gathered: Gathered) -> tuple[str, ...]:
+    missing = []
+    if not gathered.calls:
+        missing.append("Who called the API: no audit log.")
+    if not gathered.series:
+        missing.append("Control-plane metrics.")
+    if not any(s.source is not SymptomSource.ALERT for s in gathered.symptoms):
+        missing.append("Warning events and pod states.")
+    return tuple(missing)
+
+
+def _signals(gathered: Gathered, fights: list[WriteFight]) -> tuple[list[Signal], Slots | None, Grid | None]:
+    """Everything that turned bad in the window."""
+    until = gathered.now.timestamp()
+    calls = list(gathered.calls)
+    slots = axis(calls, until=until)
+    found: list[Signal] = [fight_signal(fight) for fight in fights]
+    if slots and slots.size:
+        found += load_signals(calls, slots) + error_signals(calls, slots) + relist_signals(calls, slots)
+    found += symptom_signals((s for s in gathered.symptoms if s.at <= gathered.now), start=gathered.start)
+    series = list(gathered.series)
+    lines = grid(series, until=until)
+    if lines:
+        found += metric_signals(series, lines)
+    latest = gathered.incident.started_at + LATE_ALERT
+    return [s for s in found if s.low <= latest], slots, lines
+
+
+def fight_signal(fight: WriteFight) -> Signal:
+    """A write fight as something to be explained by whoever set its writers off."""
+    users = tuple(dict.fromkeys(writer.split(" (")[0] for writer in fight.writers))
+    about: dict[Entity, float] = {}
+    for user in users:
+        about[("user", user)] = about[("manager", user)] = 1.0
+        if account := service_account(user):
+            about[workload(*account)] = 0.9
+    for resource in fight.objects[:20]:
+        about[of_resource(resource)[0]] = 0.5
+    names = ", ".join(_short(user) for user in users)
+    who = f"{names} rewrites it with {len(fight.values)} values in turn" if len(users) == 1 else f"{names} rewrite it"
+    return Signal(
+        kind=SignalKind.FIGHT,
+        low=fight.began_at,
+        high=fight.began_at + timedelta(seconds=1),
+        strength=min(1.0, 0.3 + math.log1p(fight.per_second * 10) / math.log(400)),
+        about=about,
+        sentence=f"write fight over {fight.path_text} of {len(fight.objects)} {fight.kind}"
+        f"{'s' if len(fight.objects) > 1 else ''}: {who}, {fight.per_second:.1f} writes/s"
+        f" since {fight.began_at:%H:%M:%S} ({fight.writes} so far)",
+        users=users,
+        rate_after=fight.per_second,
+    )
+
+
+def _short(user: str) -> str:
+    account = service_account(user)
+    return account[1] if account else user
+
+
+def find_onset(incident: Incident, weighed: list[tuple[Signal, float]]) -> Onset:
+    """When it began to go wrong: the earliest of the signals that matter; the alert's start where none does."""
+    top = max((w for _, w in weighed), default=0.0)
+    matter = [s for s, w in weighed if top and w >= SALIENT * top and s.kind is not SignalKind.METRIC]
+    matter = matter or [s for s, w in weighed if top and w >= SALIENT * top]
+    if not matter:
+        at = incident.started_at
+        return Onset(at, at - timedelta(minutes=20), at, "the alert's start: nothing measured turned bad")
+    first = min(matter, key=lambda s: s.low)
+    middle = first.low + (first.high - first.low) / 2
+    return Onset(middle, first.low, first.high, first.sentence.split(":")[0])
+
+
+def _score(case: Case, found: list[Candidate], rules: tuple[Rule, ...]) -> tuple[list[Suspect], float]:
+    moves = sorted((c.change.at, c.pods) for c in found if c.pods)
+    times = sorted(c.change.at for c in found)
+    before_onset = bisect_right(times, case.onset.high)
+    scored = []
+    for candidate in found:
+        matches = tuple(
+            match
+            for signal in case.signals
+            if (match := explain(candidate, signal, churn_share=_churn_share(candidate, signal, moves)))
+        )
+        between = max(0, before_onset - bisect_right(times, candidate.change.at))
+        facts = Facts(candidate, matches, between)
+        evidence = tuple(e for rule in rules if (e := rule(case, facts)))
+        scored.append((sum(e.weight for e in evidence), candidate, evidence))
+    scored.sort(key=lambda item: (-item[0], -item[1].change.at.timestamp()))
+    prior = math.log(max(1, len(found)))
+    weights = [math.exp((score - prior) / TEMPERATURE) for score, _, _ in scored]
+    none = math.exp(NONE_SCORE / TEMPERATURE)
+    total = none + sum(weights)
+    suspects = [
+        Suspect(
+            rank=index + 1,
+            probability=weight / total,
+            score=round(score, 3),
+            change=candidate.change,
+            evidence=tuple(sorted(evidence, key=lambda e: -abs(e.weight))),
+            derived=candidate.derived,
+            t_minus=case.onset.at - candidate.change.at,
+        )
+        for index, ((score, candidate, evidence), weight) in enumerate(zip(scored[:SHOWN], weights, strict=False))
+    ]
+    return [replace(s, would_flip=_would_flip(s, suspects)) for s in suspects], none / total
+
+
+def _churn_share(candidate: Candidate, signal: Signal, moves: list[tuple[datetime, int]]) -> float:
+    """The candidate's share of the pods that were moved shortly before the signal."""
+    if not candidate.pods:
+        return 0.0
+    low, high = window_of(signal.high)
+    if not low <= candidate.change.at <= high:
+        return 0.0
+    total = sum(pods for _, pods in moves[bisect_left(moves, (low, 0)) : bisect_right(moves, (high, 1 << 30))])
+    return candidate.pods / total if total else 0.0
+
+
+def _would_flip(suspect: Suspect, suspects: list[Suspect]) -> str:
+    """The weakest single piece of evidence without which the first would not be first."""
+    if suspect.rank != 1 or len(suspects) < 2:
+        return ""
+    lead = suspect.score - suspects[1].score
+    enough = [e for e in suspect.evidence if e.weight > lead]
+    return min(enough, key=lambda e: e.weight).rule if enough else ""

@@ -1,0 +1,187 @@
+"""The edges between the objects of one cluster, indexed once for a ranking: who runs as whom, who reads what.
+
+Nothing is read here: states are handed in, and what is not known has no edges.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from app.core.entities import NODES, WORKLOADS, Entity, of_resource, workload
+from app.core.model import Change, ObjectState, Resource
+
+State = dict[str, Any]
+"""A normalised object: read by path, so its values stay untyped here."""
+Named = tuple[str, str]  # (namespace, name)
+
+
+@dataclass(slots=True)
+class Topology:
+    """The edges between the objects of one cluster, indexed once for a ranking."""
+
+    states: dict[Resource, State] = field(default_factory=dict)
+    by_account: dict[Named, set[Named]] = field(default_factory=lambda: defaultdict(set))
+    by_config: dict[tuple[str, str, str], set[Named]] = field(default_factory=lambda: defaultdict(set))
+    labels: dict[Named, dict[str, str]] = field(default_factory=dict)
+    by_node: dict[str, set[Named]] = field(default_factory=lambda: defaultdict(set))
+    accounts: dict[Named, str] = field(default_factory=dict)
+    namespace_labels: dict[str, dict[str, str]] = field(default_factory=dict)
+    subjects: dict[tuple[str, str, str], set[str]] = field(default_factory=lambda: defaultdict(set))
+    daemon_sets: set[Named] = field(default_factory=set)
+
+    def users_of(self, found: Named) -> Iterator[Entity]:
+        account = self.accounts.get(found)
+        if account:
+            yield ("user", f"system:serviceaccount:{found[0]}:{account}")
+
+
+def topology(states: Iterable[ObjectState]) -> Topology:
+    """Index the last known states of a cluster's objects (pods count for where they run)."""
+    top = Topology()
+    for known in states:
+        if known.state is None:
+            continue
+        resource, state = known.resource, known.state
+        top.states[resource] = state
+        if resource.kind in WORKLOADS and resource.kind != "ReplicaSet":
+            _index_workload(top, resource, state)
+        elif resource.kind == "Pod":
+            node = _get(state, "spec", "nodeName")
+            if node and known.deleted_at is None:
+                top.by_node[str(node)].add((resource.namespace or "", of_resource(resource)[0][2]))
+        elif resource.kind == "Namespace":
+            top.namespace_labels[resource.name] = _get(state, "metadata", "labels") or {}
+        elif resource.kind in ("RoleBinding", "ClusterRoleBinding"):
+            _index_binding(top, resource, state)
+    return top
+
+
+def _index_workload(top: Topology, resource: Resource, state: State) -> None:
+    template = pod_template(state)
+    key = (resource.namespace or "", resource.name)
+    if template is None:
+        return
+    spec = template.get("spec") or {}
+    account = spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"
+    top.by_account[(key[0], account)].add(key)
+    top.accounts[key] = account
+    top.labels[key] = _get(template, "metadata", "labels") or {}
+    if resource.kind == "DaemonSet":
+        top.daemon_sets.add(key)
+    for kind, name in _read_by(spec):
+        top.by_config[(kind, key[0], name)].add(key)
+    for kind, path in (("PriorityClass", "priorityClassName"), ("RuntimeClass", "runtimeClassName")):
+        if spec.get(path):
+            top.by_config[(kind, "", spec[path])].add(key)
+
+
+def pod_template(state: State) -> dict[str, Any] | None:
+    """The pod template of a workload, wherever its kind keeps it."""
+    spec: Any = state.get("spec") or {}
+    if "jobTemplate" in spec:
+        spec = _get(spec, "jobTemplate", "spec") or {}
+    template = spec.get("template") if isinstance(spec, dict) else None
+    return template if isinstance(template, dict) else None
+
+
+_VOLUMES = (
+    ("ConfigMap", "configMap", "name"),
+    ("Secret", "secret", "secretName"),
+    ("Secret", "secret", "name"),
+    ("PersistentVolumeClaim", "persistentVolumeClaim", "claimName"),
+)
+_VARIABLES = (
+    ("ConfigMap", "configMapRef"),
+    ("Secret", "secretRef"),
+    ("ConfigMap", "configMapKeyRef"),
+    ("Secret", "secretKeyRef"),
+)
+
+
+def _read_by(spec: dict[str, Any]) -> Iterator[Named]:
+    """(kind, name) of every ConfigMap, Secret and PersistentVolumeClaim that a pod spec reads."""
+    for volume in spec.get("volumes") or []:
+        for source in [volume, *((volume.get("projected") or {}).get("sources") or [])]:
+            for kind, part, name in _VOLUMES:
+                if found := _get(source, part, name):
+                    yield kind, str(found)
+    for secret in spec.get("imagePullSecrets") or []:
+        yield "Secret", str(secret.get("name", ""))
+    for container in [*(spec.get("initContainers") or []), *(spec.get("containers") or [])]:
+        variables = [v.get("valueFrom") or {} for v in container.get("env") or []]
+        for source in [*(container.get("envFrom") or []), *variables]:
+            for kind, part in _VARIABLES:
+                if found := _get(source, part, "name"):
+                    yield kind, str(found)
+
+
+def _index_binding(top: Topology, resource: Resource, state: State) -> None:
+    role: Any = state.get("roleRef") or {}
+    where = "" if role.get("kind") == "ClusterRole" else (resource.namespace or "")
+    top.subjects[(str(role.get("kind")), where, str(role.get("name")))].update(subject_users(state, resource.namespace))
+
+
+def subject_users(state: State, namespace: str | None) -> set[str]:
+    """The user names (groups as "group:NAME") that a binding names."""
+    users = set()
+    for subject in state.get("subjects") or []:
+        if not isinstance(subject, dict):
+            continue
+        name = str(subject.get("name", ""))
+        if subject.get("kind") == "ServiceAccount":
+            users.add(f"system:serviceaccount:{subject.get('namespace') or namespace or ''}:{name}")
+        elif subject.get("kind") == "Group":
+            users.add(f"group:{name}")
+        else:
+            users.add(name)
+    return users
+
+
+def selects(selector: Any, labels: dict[str, str]) -> bool:
+    """Whether a label selector (matchLabels and matchExpressions, or a plain map) selects these labels.
+
+    An empty selector selects everything, as it does for NetworkPolicies; callers decide about absent ones.
+    """
+    if not isinstance(selector, dict):
+        return False
+    plain = selector.get("matchLabels", {} if "matchExpressions" in selector else selector) or {}
+    if any(labels.get(key) != value for key, value in plain.items()):
+        return False
+    for term in selector.get("matchExpressions") or []:
+        value, wanted = labels.get(term.get("key", "")), term.get("values") or []
+        operator = term.get("operator")
+        holds = {
+            "In": value in wanted,
+            "NotIn": value not in wanted,
+            "Exists": value is not None,
+            "DoesNotExist": value is None,
+        }.get(operator, True)
+        if not holds:
+            return False
+    return True
+
+
+def before_and_after(change: Change, top: Topology) -> list[State]:
+    """The states of the object that matter: what it is now, and what the change took away or brought."""
+    states = [top.states[change.resource]] if change.resource in top.states else []
+    states += [s for d in change.diffs if not d.path for s in (d.old, d.new) if isinstance(s, dict)]
+    return states
+
+
+def touched_workloads(top: Topology, keys: Iterable[Named], add: Callable[[Entity, int], None], hops: int) -> None:
+    """Add workloads, and the users they run as, one hop further."""
+    for key in keys:
+        add(workload(*key), hops)
+        for user in top.users_of(key):
+            add(user, hops + 1)
+        if key in top.daemon_sets:
+            add(NODES, hops + 1)
+
+
+def _get(value: Any, *path: str) -> Any:
+    for step in path:
+        value = value.get(step) if isinstance(value, dict) else None
+    return value
