@@ -1,0 +1,150 @@
+"""Credentials: random strings of which only a digest is stored.
+
+A token is ``fs_`` and 32 random bytes in base64: guessing is hopeless, so a fast digest is enough and a slow
+password hash would only make every request slow.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from hashlib import sha256
+
+from sqlalchemy import insert, select, text, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.store import tables
+
+PREFIX = "fs_"
+
+
+class Role(StrEnum):
+    """What the bearer may do, each more than the one before."""
+
+    VIEWER = "viewer"
+    RESPONDER = "responder"
+    ADMIN = "admin"
+
+
+class Purpose(StrEnum):
+    """Where a token is good: a request's Authorization header, one login, or a browser's cookie."""
+
+    API = "api"
+    LOGIN = "login"
+    SESSION = "session"
+
+
+LIFETIME = {
+    Purpose.API: timedelta(days=365),
+    Purpose.LOGIN: timedelta(minutes=15),
+    Purpose.SESSION: timedelta(hours=12),
+}
+"""How long a token lives unless its maker says otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """What is known of a token; never the token."""
+
+    id: int
+    role: Role
+    purpose: Purpose
+    note: str
+    created_at: datetime
+    expires_at: datetime
+    revoked_at: datetime | None
+    last_used_at: datetime | None
+
+
+def _digest(token: str) -> bytes:
+    return sha256(token.encode("utf-8", "replace")).digest()
+
+
+async def create(
+    conn: AsyncConnection, role: Role, *, purpose: Purpose, now: datetime, note: str = "", life: timedelta | None = None
+) -> str:
+    """A new token, to be shown once: it cannot be read back."""
+    token = PREFIX + secrets.token_urlsafe(32)
+    await conn.execute(
+        insert(tables.tokens).values(
+            digest=_digest(token),
+            role=role.value,
+            purpose=purpose.value,
+            note=note,
+            created_at=now,
+            expires_at=now + (LIFETIME[purpose] if life is None else life),
+        )
+    )
+    return token
+
+
+async def check(conn: AsyncConnection, token: str, *, purpose: Purpose, now: datetime) -> Role | None:
+    """The role of a token that is good for ``purpose`` now, else None. Notes its use, to the hour.
+
+    One statement: a page may afford it. A login token is not checked but used up: see ``use_login``.
+    """
+    found = await conn.execute(
+        text(
+            "WITH found AS ("
+            " SELECT id, role, last_used_at FROM tokens WHERE digest = :digest AND purpose = :purpose"
+            " AND revoked_at IS NULL AND expires_at > :now"
+            "), noted AS ("
+            " UPDATE tokens t SET last_used_at = :now FROM found f WHERE t.id = f.id"
+            " AND (f.last_used_at IS NULL OR f.last_used_at < :now - interval '1 hour')"
+            ") SELECT role FROM found"
+        ),
+        {"digest": _digest(token), "purpose": purpose.value, "now": now},
+    )
+    role = found.scalar()
+    return None if role is None else Role(role)
+
+
+async def use_login(conn: AsyncConnection, token: str, *, now: datetime) -> Role | None:
+    """Uses up a login token: its role the first time, None ever after, however many try at once."""
+    found = await conn.execute(
+        update(tables.tokens)
+        .where(
+            tables.tokens.c.digest == _digest(token),
+            tables.tokens.c.purpose == Purpose.LOGIN.value,
+            tables.tokens.c.revoked_at.is_(None),
+            tables.tokens.c.expires_at > now,
+        )
+        .values(revoked_at=now, last_used_at=now)
+        .returning(tables.tokens.c.role)
+    )
+    role = found.scalar()
+    return None if role is None else Role(role)
+
+
+async def revoke(conn: AsyncConnection, token: str, *, now: datetime) -> bool:
+    """Ends a token, as at logout. Whether there was one to end."""
+    return await _revoke(conn, now, digest=_digest(token))
+
+
+async def revoke_by_id(conn: AsyncConnection, token_id: int, *, now: datetime) -> bool:
+    """Ends the token that ``read`` lists under this id. Whether there was one to end."""
+    return await _revoke(conn, now, id=token_id)
+
+
+async def _revoke(conn: AsyncConnection, now: datetime, **which: object) -> bool:
+    found = await conn.execute(
+        update(tables.tokens)
+        .filter_by(**which)
+        .where(tables.tokens.c.revoked_at.is_(None))
+        .values(revoked_at=now)
+        .returning(tables.tokens.c.id)
+    )
+    return found.scalar() is not None
+
+
+async def read(conn: AsyncConnection, *, now: datetime) -> list[Token]:
+    """The API tokens that are good now, oldest first."""
+    t = tables.tokens.c
+    found = await conn.execute(
+        select(t.id, t.role, t.purpose, t.note, t.created_at, t.expires_at, t.revoked_at, t.last_used_at)
+        .where(t.purpose == Purpose.API.value, t.revoked_at.is_(None), t.expires_at > now)
+        .order_by(t.id)
+    )
+    return [Token(row.id, Role(row.role), Purpose(row.purpose), *row[3:]) for row in found]

@@ -1,0 +1,92 @@
+"""Tokens: good for one purpose, for a while, once where they must be, and never stored."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.store import tokens
+from app.store.database import Database
+from app.store.tokens import Purpose, Role
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+LATER = NOW + timedelta(minutes=1)
+
+
+@pytest.mark.parametrize("role", list(Role))
+async def test_a_token_answers_with_its_role(conn: AsyncConnection, role: Role) -> None:
+    token = await tokens.create(conn, role, purpose=Purpose.API, now=NOW)
+    assert token.startswith("fs_")
+    assert await tokens.check(conn, token, purpose=Purpose.API, now=LATER) is role
+
+
+@pytest.mark.parametrize("wrong", ["", "fs_", "Bearer nothing", "\ud800", "fs_" + "a" * 100_000])
+async def test_anything_else_answers_nothing(conn: AsyncConnection, wrong: str) -> None:
+    await tokens.create(conn, Role.ADMIN, purpose=Purpose.API, now=NOW)
+    assert await tokens.check(conn, wrong, purpose=Purpose.API, now=LATER) is None
+
+
+async def test_a_token_is_good_for_its_purpose_alone(conn: AsyncConnection) -> None:
+    for made in Purpose:
+        token = await tokens.create(conn, Role.VIEWER, purpose=made, now=NOW)
+        for asked in Purpose:
+            found = await tokens.check(conn, token, purpose=asked, now=LATER)
+            assert (found is not None) == (asked is made)
+
+
+async def test_a_token_ends_with_its_life(conn: AsyncConnection) -> None:
+    token = await tokens.create(conn, Role.VIEWER, purpose=Purpose.API, now=NOW, life=timedelta(hours=1))
+    just_before = NOW + timedelta(minutes=59, seconds=59)
+    assert await tokens.check(conn, token, purpose=Purpose.API, now=just_before) is Role.VIEWER
+    assert await tokens.check(conn, token, purpose=Purpose.API, now=NOW + timedelta(hours=1)) is None
+
+
+async def test_a_revoked_token_is_dead_at_once(conn: AsyncConnection) -> None:
+    token = await tokens.create(conn, Role.ADMIN, purpose=Purpose.SESSION, now=NOW)
+    assert await tokens.revoke(conn, token, now=LATER)
+    assert await tokens.check(conn, token, purpose=Purpose.SESSION, now=LATER) is None
+    assert not await tokens.revoke(conn, token, now=LATER)
+
+
+async def test_tokens_are_listed_without_the_token_and_revoked_by_id(conn: AsyncConnection) -> None:
+    token = await tokens.create(conn, Role.RESPONDER, purpose=Purpose.API, now=NOW, note="the bot")
+    await tokens.create(conn, Role.ADMIN, purpose=Purpose.SESSION, now=NOW)
+    [listed] = await tokens.read(conn, now=LATER)
+    assert (listed.role, listed.note, listed.last_used_at) == (Role.RESPONDER, "the bot", None)
+    assert token not in repr(listed)
+    assert await tokens.revoke_by_id(conn, listed.id, now=LATER)
+    assert await tokens.read(conn, now=LATER) == []
+
+
+async def test_use_is_noted_to_the_hour(conn: AsyncConnection) -> None:
+    token = await tokens.create(conn, Role.VIEWER, purpose=Purpose.API, now=NOW)
+    for minutes in (1, 2, 62):
+        await tokens.check(conn, token, purpose=Purpose.API, now=NOW + timedelta(minutes=minutes))
+        [listed] = await tokens.read(conn, now=NOW)
+        assert listed.last_used_at == NOW + timedelta(minutes=62 if minutes == 62 else 1)
+
+
+async def test_of_many_who_use_a_login_token_one_gets_in(database: Database) -> None:
+    async with database.write.begin() as conn:
+        token = await tokens.create(conn, Role.ADMIN, purpose=Purpose.LOGIN, now=NOW)
+
+    async def attempt() -> Role | None:
+        async with database.write.begin() as conn:
+            return await tokens.use_login(conn, token, now=LATER)
+
+    answers = await asyncio.gather(*(attempt() for _ in range(4)))
+    assert sorted(str(answer) for answer in answers) == ["None", "None", "None", "admin"]
+
+
+async def test_a_late_login_token_does_not_open(conn: AsyncConnection) -> None:
+    token = await tokens.create(conn, Role.ADMIN, purpose=Purpose.LOGIN, now=NOW)
+    assert await tokens.use_login(conn, token, now=NOW + tokens.LIFETIME[Purpose.LOGIN]) is None
+
+
+async def test_the_token_itself_is_stored_nowhere(conn: AsyncConnection) -> None:
+    token = await tokens.create(conn, Role.ADMIN, purpose=Purpose.API, now=NOW)
+    row = (await conn.execute(text("SELECT t::text FROM tokens t ORDER BY id DESC LIMIT 1"))).scalar_one()
+    assert token not in row
+    assert token.removeprefix("fs_").encode().hex() not in row
