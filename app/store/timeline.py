@@ -1,0 +1,258 @@
+"""What pages and REST read of the log: changes, marks, rollouts, problems, blind spots, one object's history.
+
+Every window query names the cluster and a time range, so it reads the newest partitions only. Rows come newest
+first; a keyset ``Cursor`` is the last row already seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    FromClause,
+    Row,
+    Select,
+    and_,
+    false,
+    func,
+    or_,
+    select,
+    tuple_,
+)
+from sqlalchemy.dialects.postgresql import ARRAY, aggregate_order_by
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.core.model import (
+    Actor,
+    ActorSource,
+    Change,
+    DiffSource,
+    Resource,
+    Verb,
+    change_id,
+    parse_change_id,
+)
+from app.store import codec
+from app.store.tables import changes, clusters, kinds, objects, words
+
+VERBS = tuple(Verb)
+ACTOR_SOURCES = tuple(ActorSource)
+DIFF_SOURCES = tuple(DiffSource)
+SOURCE_BITS = {"audit": 1, "watch": 2, "state": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeFilter:
+    """Which changes are wanted; None means any. ``from_at`` is included, ``to_at`` is not.
+
+    ``text`` is looked for in the summary and in the object's name. ``derived`` "hidden" leaves out what
+    controllers wrote because of another change, "shown" keeps it.
+    """
+
+    cluster: str | None = None
+    namespace: str | None = None
+    kind: str | None = None
+    actor: str | None = None
+    verb: Verb | None = None
+    text: str | None = None
+    from_at: datetime | None = None
+    to_at: datetime | None = None
+    derived: str = "hidden"
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """The place after a row: its time and version key."""
+
+    at: datetime
+    key: int
+
+
+def after(change: Change) -> Cursor:
+    """The cursor that continues behind ``change``."""
+    return Cursor(change.at, change.key)
+
+
+def literal_like(text: str) -> str:
+    """An ILIKE pattern that finds ``text`` itself, wildcards included."""
+    return "%" + text.replace("\\", "\\\\").replace("%", r"\%").replace("_", r"\_") + "%"
+
+
+def _word(text: str) -> Any:
+    return select(words.c.id).where(words.c.word == text).scalar_subquery()
+
+
+def conditions(wanted: ChangeFilter) -> list[ColumnElement[bool]]:
+    """The WHERE of a filter. A cluster, kind or name that was never seen matches nothing."""
+    found: list[ColumnElement[bool]] = []
+    if wanted.cluster is not None:
+        found.append(
+            changes.c.cluster_id == select(clusters.c.id).where(clusters.c.name == wanted.cluster).scalar_subquery()
+        )
+    if wanted.namespace is not None:
+        found.append(changes.c.namespace_id == (_word(wanted.namespace) if wanted.namespace else 0))
+    if wanted.kind is not None:
+        found.append(changes.c.kind_id.in_(select(kinds.c.id).where(kinds.c.kind == wanted.kind)))
+    if wanted.actor is not None:
+        found.append(changes.c.actor_id == (_word(wanted.actor) if wanted.actor else 0))
+    if wanted.verb is not None:
+        found.append(changes.c.verb == VERBS.index(wanted.verb))
+    if wanted.text:
+        pattern = literal_like(wanted.text)
+        found.append(
+            or_(
+                changes.c.summary.ilike(pattern),
+                changes.c.object_id.in_(select(objects.c.id).where(objects.c.name.ilike(pattern))),
+            )
+        )
+    if wanted.from_at is not None:
+        found.append(changes.c.at >= wanted.from_at)
+    if wanted.to_at is not None:
+        found.append(changes.c.at < wanted.to_at)
+    if wanted.derived == "hidden":
+        found.append(changes.c.noise == false())
+    return found
+
+
+def _named(page: FromClause) -> Select[Any]:
+    """The rows of ``page`` (columns of ``changes``) with their codes turned into names."""
+    namespace, actor, agent, pod = (words.alias(name) for name in ("namespace", "actor", "agent", "pod"))
+    return (
+        select(
+            page,
+            clusters.c.name.label("cluster"),
+            kinds.c.api_group,
+            kinds.c.kind,
+            objects.c.name,
+            objects.c.uid,
+            namespace.c.word.label("namespace"),
+            actor.c.word.label("actor"),
+            agent.c.word.label("agent"),
+            pod.c.word.label("pod"),
+        )
+        .join(objects, objects.c.id == page.c.object_id)
+        .join(kinds, kinds.c.id == page.c.kind_id)
+        .join(clusters, clusters.c.id == page.c.cluster_id)
+        .outerjoin(namespace, namespace.c.id == page.c.namespace_id)
+        .outerjoin(actor, actor.c.id == page.c.actor_id)
+        .outerjoin(agent, agent.c.id == page.c.agent_id)
+        .outerjoin(pod, pod.c.id == page.c.pod_id)
+        .order_by(page.c.at.desc(), page.c.version_key.desc())
+    )
+
+
+def _change(row: Row[Any]) -> Change:
+    return Change(
+        resource=Resource(row.cluster, row.api_group, row.kind, row.namespace, row.name),
+        at=row.at,
+        verb=VERBS[row.verb],
+        key=row.version_key,
+        actor=Actor(
+            row.actor or "", ACTOR_SOURCES[row.actor_source], row.agent or "", row.pod or None, row.impersonator
+        ),
+        uid=row.uid,
+        resource_version=row.resource_version,
+        generation=row.generation,
+        diffs=codec.diffs_of(row.diff),
+        diff_source=DIFF_SOURCES[row.diff_source],
+        summary=row.summary,
+        sources=frozenset(name for name, bit in SOURCE_BITS.items() if row.sources & bit),
+        begun_by=row.begun_by,
+        audit_id=row.audit_id or "",
+    )
+
+
+def _page(where: Iterable[ColumnElement[bool]], *, limit: int) -> FromClause:
+    return (
+        select(changes)
+        .where(*where)
+        .order_by(changes.c.at.desc(), changes.c.version_key.desc())
+        .limit(limit)
+        .subquery("page")
+    )
+
+
+async def list_changes(
+    conn: AsyncConnection, wanted: ChangeFilter, *, before: Cursor | None = None, limit: int = 100
+) -> list[Change]:
+    """Changes newest first, at most ``limit``. One query."""
+    where = conditions(wanted)
+    if before is not None:
+        where.append(tuple_(changes.c.at, changes.c.version_key) < tuple_(before.at, before.key))
+    return [_change(row) for row in await conn.execute(_named(_page(where, limit=limit)))]
+
+
+async def read_change(conn: AsyncConnection, public_id: str) -> Change | None:
+    """One change by its public id; None when there is none. Raises ValueError for what is not an id."""
+    start, key = parse_change_id(public_id)
+    where = and_(changes.c.at >= start, changes.c.at < start + timedelta(milliseconds=1), changes.c.version_key == key)
+    row = (await conn.execute(_named(_page([where], limit=1)))).first()
+    return None if row is None else _change(row)
+
+
+async def list_begun_by(conn: AsyncConnection, change: Change, *, limit: int = 50) -> list[Change]:
+    """What controllers wrote because of ``change``, within the ten minutes after it."""
+    where = [
+        changes.c.cluster_id
+        == select(clusters.c.id).where(clusters.c.name == change.resource.cluster).scalar_subquery(),
+        changes.c.at >= change.at,
+        changes.c.at < change.at + timedelta(minutes=10),
+        changes.c.begun_by == change.id,
+    ]
+    return [_change(row) for row in await conn.execute(_named(_page(where, limit=limit)))]
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Changes of one kind that fall on one spot of the axis. ``change_id`` and ``name`` are those of the first."""
+
+    api_group: str
+    kind: str
+    at: datetime
+    count: int
+    change_id: str
+    name: str
+    derived: bool
+
+
+async def list_marks(conn: AsyncConnection, wanted: ChangeFilter, *, spots: int = 400) -> list[Mark]:
+    """The changes of a window, aggregated to at most ``spots`` places a kind. One query; both ends are needed."""
+    if wanted.from_at is None or wanted.to_at is None:
+        raise ValueError("marks need a window with two ends")
+    width = max((wanted.to_at - wanted.from_at).total_seconds() / spots, 0.001)
+    spot = func.floor(func.extract("epoch", changes.c.at - wanted.from_at) / width).label("spot")
+    grouped = (
+        select(
+            changes.c.kind_id,
+            spot,
+            changes.c.noise,
+            func.count().label("number"),
+            func.min(changes.c.at).label("at"),
+            _first(changes.c.version_key).label("version_key"),
+            _first(changes.c.object_id).label("object_id"),
+        )
+        .where(*conditions(wanted))
+        .group_by(changes.c.kind_id, spot, changes.c.noise)
+        .subquery("grouped")
+    )
+    query = (
+        select(grouped, kinds.c.api_group, kinds.c.kind, objects.c.name)
+        .join(kinds, kinds.c.id == grouped.c.kind_id)
+        .join(objects, objects.c.id == grouped.c.object_id)
+        .order_by(grouped.c.at, grouped.c.version_key)
+    )
+    return [
+        Mark(row.api_group, row.kind, row.at, row.number, change_id(row.at, row.version_key), row.name, row.noise)
+        for row in await conn.execute(query)
+    ]
+
+
+def _first(column: Column[Any]) -> ColumnElement[Any]:
+    """The value of the group's earliest change."""
+    ordered = aggregate_order_by(column, changes.c.at, changes.c.version_key)
+    return func.array_agg(ordered, type_=ARRAY(column.type))[1]
