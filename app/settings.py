@@ -1,0 +1,118 @@
+"""Every knob of Foreshock in one frozen class: the only reader of the environment.
+
+docs/configuration.md says the same for people; a test holds the two together.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from pydantic import AnyHttpUrl, Field, SecretStr, ValidationError, field_validator
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+PREFIX = "FORESHOCK_"
+LogLevel = Literal["debug", "info", "warning", "error"]
+_POSTGRES = ("postgresql://", "postgres://", "postgresql+psycopg://")
+_SECRET = {"DATABASE_URL"}  # their values are never repeated
+
+
+class SettingsError(Exception):
+    """The settings cannot be used. The message has one line a mistake: variable, value, allowed form."""
+
+
+def default_data_dir() -> Path:
+    """Where our own PostgreSQL lives: /var/lib/foreshock for root, else the user's data folder."""
+    if os.geteuid() == 0:
+        return Path("/var/lib/foreshock")
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Application Support" / "foreshock"
+    base = os.environ.get("XDG_DATA_HOME", "")
+    return (Path(base) if base.startswith("/") else Path.home() / ".local" / "share") / "foreshock"
+
+
+class Settings(BaseSettings):
+    """Read from environment variables with the prefix FORESHOCK_, and DATABASE_URL. Empty counts as not set."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_ignore_empty=True, frozen=True, extra="forbid", hide_input_in_errors=True
+    )
+
+    database_url: SecretStr | None = Field(
+        None,
+        validation_alias="DATABASE_URL",
+        description="a URL like postgresql://user:password@host:5432/database (PostgreSQL 15 to 18)",
+    )
+    data_dir: Path = Field(default_factory=default_data_dir, description="an absolute path, under 80 characters")
+    public_url: AnyHttpUrl | None = Field(None, description="http:// or https://, a host, no path or query")
+    log_level: LogLevel = Field("info", description="one of " + ", ".join(get_args(LogLevel)))
+    changes_retention_days: int = Field(90, ge=1, le=4000, description="a whole number of days, 1 to 4000")
+    calls_retention_days: int = Field(30, ge=1, le=4000, description="a whole number of days, 1 to 4000")
+    requests_retention_days: int = Field(14, ge=1, le=4000, description="a whole number of days, 1 to 4000")
+
+    @field_validator("database_url")
+    @classmethod
+    def _postgres(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and not value.get_secret_value().startswith(_POSTGRES):
+            raise ValueError("not PostgreSQL")
+        return value
+
+    @field_validator("data_dir")
+    @classmethod
+    def _absolute(cls, value: Path) -> Path:
+        if not value.is_absolute():
+            raise ValueError("not an absolute path")
+        return value
+
+    @field_validator("public_url")
+    @classmethod
+    def _bare(cls, value: AnyHttpUrl | None) -> AnyHttpUrl | None:
+        if value is not None and (value.path not in {None, "/"} or value.query or value.fragment or value.username):
+            raise ValueError("more than a scheme and a host")
+        return value
+
+
+def variable(name: str, field: FieldInfo) -> str:
+    """The environment variable of a field."""
+    return str(field.validation_alias) if field.validation_alias else PREFIX + name.upper()
+
+
+def variables() -> dict[str, FieldInfo]:
+    """Every environment variable that is read, with its field."""
+    return {variable(name, field): field for name, field in Settings.model_fields.items()}
+
+
+def load() -> Settings:
+    """The settings of this process. Raises SettingsError with every mistake at once."""
+    mistakes = list(_unknown(os.environ))
+    try:
+        settings = Settings()
+    except ValidationError as error:
+        raise SettingsError("\n".join([*mistakes, *_wrong(error, os.environ)])) from None
+    if mistakes:
+        raise SettingsError("\n".join(mistakes))
+    return settings
+
+
+def _unknown(environment: Mapping[str, str]) -> Iterator[str]:
+    known = variables()
+    for name in sorted(environment):
+        if name.startswith(PREFIX) and name not in known:
+            close = get_close_matches(name, known, n=1)
+            yield f"{name} (environment) is not a setting" + (f": did you mean {close[0]}?" if close else "")
+
+
+def _wrong(error: ValidationError, environment: Mapping[str, str]) -> Iterator[str]:
+    known: dict[str, Any] = variables()
+    for name in dict.fromkeys(_variable_of(mistake["loc"][0]) for mistake in error.errors()):
+        value = "********" if name in _SECRET else repr(environment.get(name, ""))[:100]
+        yield f"{name} (environment) is {value}; allowed: {known[name].description}"
+
+
+def _variable_of(place: int | str) -> str:
+    return str(place) if place in _SECRET else PREFIX + str(place).upper()

@@ -1,0 +1,116 @@
+"""Keeps workers alive: one at a time across processes, again after a failure, with a memory of the last success."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from hashlib import blake2b
+
+import structlog
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+FIRST_PAUSE = timedelta(seconds=1)
+LONGEST_PAUSE = timedelta(minutes=1)
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """Something to be done again and again. ``work`` is one round; any exception it raises is a failed round."""
+
+    name: str
+    work: Callable[[], Awaitable[None]]
+    every: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class _Pulse:
+    since: datetime  # the last success, or the start
+    every: timedelta
+    error: str = ""
+
+
+class Pulses:
+    """When each worker last succeeded, for /readyz."""
+
+    def __init__(self, clock: Callable[[], datetime]) -> None:
+        self.clock = clock
+        self._pulses: dict[str, _Pulse] = {}
+
+    def begun(self, worker: Worker) -> None:
+        self._pulses[worker.name] = _Pulse(self.clock(), worker.every)
+
+    def succeeded(self, worker: Worker) -> None:
+        self._pulses[worker.name] = _Pulse(self.clock(), worker.every)
+
+    def failed(self, worker: Worker, error: Exception) -> None:
+        old = self._pulses[worker.name]
+        self._pulses[worker.name] = _Pulse(old.since, old.every, type(error).__name__)
+
+    def not_ready(self) -> list[str]:
+        """A sentence for each worker that has missed two rounds, a minute at the least. No values, no secrets."""
+        now = self.clock()
+        return [
+            f"{name} has not succeeded for {(now - pulse.since).total_seconds():.0f} s"
+            + (f" (last: {pulse.error})" if pulse.error else "")
+            for name, pulse in sorted(self._pulses.items())
+            if now - pulse.since > max(3 * pulse.every, LONGEST_PAUSE)
+        ]
+
+
+def pause(failures: int, chance: float) -> timedelta:
+    """How long to wait after so many failures in a row: doubling, capped, of which a random half to whole.
+
+    ``chance`` in [0, 1) spreads processes that failed together.
+    """
+    longest: timedelta = min(FIRST_PAUSE * 2 ** min(failures - 1, 16), LONGEST_PAUSE)
+    return longest * (0.5 + chance / 2)
+
+
+def lock_key(name: str) -> int:
+    """The advisory lock of a worker: a signed 64-bit number that all our processes agree on."""
+    return int.from_bytes(blake2b(f"worker {name}".encode(), digest_size=8).digest(), "big", signed=True)
+
+
+@asynccontextmanager
+async def turn(engine: AsyncEngine, name: str) -> AsyncIterator[bool]:
+    """Whether it is this process's turn to be the worker ``name``; if so, until the end of the block.
+
+    The lock is the connection's: it goes when the process dies, and no transaction stays open meanwhile.
+    """
+    autocommit = engine.execution_options(isolation_level="AUTOCOMMIT")
+    async with autocommit.connect() as conn:
+        key = {"key": lock_key(name)}
+        ours = (await conn.execute(text("SELECT pg_try_advisory_lock(:key)"), key)).scalar_one()
+        try:
+            yield ours
+        finally:
+            if ours:
+                await conn.execute(text("SELECT pg_advisory_unlock(:key)"), key)
+
+
+async def keep(worker: Worker, engine: AsyncEngine, *, pulses: Pulses) -> None:
+    """Runs ``worker`` until cancelled. When another process has its turn, that is a success too."""
+    pulses.begun(worker)
+    failures = 0
+    while True:
+        try:
+            async with turn(engine, worker.name) as ours:
+                if ours:
+                    await worker.work()
+        except Exception as error:  # a worker outlives every failure: that is what this loop is for
+            failures += 1
+            pulses.failed(worker, error)
+            wait = pause(failures, random.random())  # noqa: S311 - spreads retries, guards nothing
+            log.exception("worker failed", worker=worker.name, failures=failures, again_in=wait.total_seconds())
+        else:
+            failures = 0
+            pulses.succeeded(worker)
+            wait = worker.every
+        await asyncio.sleep(wait.total_seconds())

@@ -1,0 +1,111 @@
+"""Workers: one at a time, again after a failure, and what /readyz hears of it."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
+
+from app import supervise
+from app.store.database import Database
+from app.supervise import LONGEST_PAUSE, Pulses, Worker
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = NOW
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+@given(failures=st.integers(1, 10_000), chance=st.floats(0, 1, exclude_max=True))
+def test_a_pause_grows_to_a_minute_and_no_further(failures: int, chance: float) -> None:
+    wait = supervise.pause(failures, chance)
+    assert timedelta(seconds=0.5) <= wait <= LONGEST_PAUSE
+    assert wait <= 2 * supervise.pause(failures + 1, chance)
+
+
+def test_pauses_of_processes_that_failed_together_differ() -> None:
+    assert supervise.pause(5, 0.1) < supervise.pause(5, 0.9)
+
+
+async def test_two_processes_never_work_at_once(database: Database) -> None:
+    async with supervise.turn(database.write, "sweep") as first:
+        async with supervise.turn(database.write, "sweep") as second:
+            assert (first, second) == (True, False)
+        async with supervise.turn(database.write, "another") as other:
+            assert other
+    async with supervise.turn(database.write, "sweep") as again:
+        assert again
+
+
+async def test_a_turn_leaves_no_transaction_open(database: Database) -> None:
+    async with supervise.turn(database.write, "sweep"), database.read.connect() as conn:
+        open_ones = await conn.execute(
+            text("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in%'")
+        )
+        assert open_ones.scalar_one() == 0
+
+
+async def test_the_turn_passes_on_when_its_connection_is_cut(database: Database) -> None:
+    async def cut() -> None:
+        async with supervise.turn(database.write, "sweep"), database.read.connect() as conn:
+            await conn.execute(
+                text(
+                    "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'"
+                    " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+                )
+            )
+
+    with pytest.raises(OperationalError):
+        await cut()
+    for _ in range(50):
+        async with supervise.turn(database.write, "sweep") as ours:
+            if ours:
+                return
+        await asyncio.sleep(0.05)
+    pytest.fail("the lock stayed with a dead connection")
+
+
+async def test_a_worker_that_fails_is_run_again_and_readiness_hears_of_it(database: Database) -> None:
+    clock = Clock()
+    pulses = Pulses(clock)
+    rounds = 0
+    once, thrice = asyncio.Event(), asyncio.Event()
+
+    async def work() -> None:
+        nonlocal rounds
+        rounds += 1
+        if rounds == 1:
+            once.set()
+            raise ConnectionError("password=hunter2")
+        if rounds == 3:
+            thrice.set()
+
+    worker = Worker("sweep", work, timedelta(seconds=0.01))
+    task = asyncio.create_task(supervise.keep(worker, database.write, pulses=pulses))
+    await asyncio.wait_for(once.wait(), 10)
+    clock.now += timedelta(seconds=61)
+    await asyncio.sleep(0.05)
+    assert pulses.not_ready() == ["sweep has not succeeded for 61 s (last: ConnectionError)"]
+    await asyncio.wait_for(thrice.wait(), 10)
+    assert pulses.not_ready() == []
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_a_slow_worker_is_given_three_of_its_rounds(database: Database) -> None:
+    clock = Clock()
+    pulses = Pulses(clock)
+    pulses.begun(Worker("daily", lambda: asyncio.sleep(0), timedelta(hours=1)))
+    clock.now += timedelta(hours=3)
+    assert pulses.not_ready() == []
+    clock.now += timedelta(seconds=1)
+    assert pulses.not_ready() == ["daily has not succeeded for 10801 s"]
