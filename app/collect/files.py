@@ -51,9 +51,9 @@ def open_stream(path: str) -> IO[bytes]:
     magic = opened.read(4)
     opened.seek(0)
     if magic[:2] == b"\x1f\x8b":
-        return gzip.open(opened, "rb")  # type: ignore[return-value]
+        return gzip.open(opened, "rb")
     if magic == b"\x28\xb5\x2f\xfd":
-        return zstandard.ZstdDecompressor().stream_reader(opened, read_across_frames=True, closefd=True)  # type: ignore[return-value]
+        return zstandard.ZstdDecompressor().stream_reader(opened, read_across_frames=True, closefd=True)
     return opened
 
 

@@ -77,8 +77,11 @@ class _Read:
 class Import:
     """One run over some inputs into one cluster."""
 
-    def __init__(self, engine: AsyncEngine, cluster: str, *, now: datetime, progress: Progress) -> None:
-        self.engine, self.cluster, self.now, self.progress = engine, cluster, now, progress
+    def __init__(
+        self, engine: AsyncEngine, cluster: str, *, now: datetime, progress: Progress, until: datetime | None = None
+    ) -> None:
+        """``until`` stops logs there, as if the rest were not written yet; a later run goes on from it."""
+        self.engine, self.cluster, self.now, self.progress, self.until = engine, cluster, now, progress, until
         self.report = Report()
         self._found: dict[Resource, ObjectState] = {}
 
@@ -106,7 +109,7 @@ class Import:
                 await self._metrics(read)
             elif read.input.kind is InputKind.ALERTS:
                 await self._alerts(read)
-            elif read.input.kind is InputKind.DUMP:
+            elif read.input.kind is InputKind.DUMP and self.until is None:
                 await self._dump(read)
         self.report.to_at = self.intake.latest
         return self.report
@@ -117,7 +120,11 @@ class Import:
     async def _logs(self, reads: list[_Read]) -> None:
         streams = [_decoded(read, self.intake, order) for order, read in enumerate(reads)]
         chunk: list[Sighting] = []
+        stopped = False
         for number, entry in enumerate(heapq.merge(*streams, key=lambda e: (e.at, e.order)), start=1):
+            if self.until and entry.at > self.until:
+                stopped = True
+                break
             if entry.audit is not None:
                 chunk += self.intake.audit_event(entry.audit)
             elif entry.watch is not None:
@@ -132,7 +139,7 @@ class Import:
                     await self._flush(reads)
         await self._learn(chunk)
         for read in reads:
-            read.done = read.moved = True
+            read.done, read.moved = not stopped, True
         if reads:
             await self._flush(reads)
 
@@ -261,7 +268,7 @@ def _decoded(read: _Read, intake: Intake, order: int) -> Iterator[_Entry]:
             yield _Entry(last, order, read, line, event, watch)
 
 
-async def check(inputs: list[Input], *, now: datetime) -> None:
+def check(inputs: list[Input], *, now: datetime) -> None:
     """--strict: decode everything first and raise InvalidInputError before anything is written."""
     intake = Intake("", Redactor(b"\0" * 32), Tracker("", Redactor(b"\0" * 32), lambda _r, _u: None), now=now)
     for one in inputs:

@@ -1,0 +1,222 @@
+"""`foreshock evaluate`: rank recorded incidents whose answer is known, and say honestly how good that was.
+
+Each recording goes into a database of its own. What happened after the moment of ranking is not even imported, and
+the label is read only when the ranking is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from uuid import uuid4
+
+import msgspec
+from sqlalchemy.engine import make_url
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from app.collect.files import UnreadableError
+from app.collect.importer import Import
+from app.collect.inputs import LABEL, InputKind, find_inputs
+from app.core.accuracy import Accuracy, accuracy
+from app.core.baselines import BASELINES, expected_rank
+from app.core.candidates import Candidate, candidates
+from app.core.evidence import RULES
+from app.core.fights import write_fights
+from app.core.model import Change, Incident, Ranking
+from app.core.suspects import Gathered, rank
+from app.core.topology import topology
+from app.correlate import gather, open_incidents
+from app.store.database import open_database
+from app.store.migrate import migrate
+from app.store.scratch import create_database, drop_database
+
+LATER = timedelta(minutes=3)
+SAME_MOMENT = timedelta(seconds=3)
+"""A label's time is when the writer sent it; ours when the API server took or told it."""
+
+
+class RawCulprit(msgspec.Struct):
+    kind: str
+    name: str
+    at: datetime
+    namespace: str | None = None
+
+
+class RawLabel(msgspec.Struct):
+    """``culprit`` is None where no change preceded the incident: then "none of these" should win."""
+
+    culprit: RawCulprit | None = None
+    scenario: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One recording, ranked at the alert and later."""
+
+    name: str
+    at_alert: Gathered
+    later: Gathered
+    first: Ranking
+    second: Ranking
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How one ranking did. ``rank`` None: the culprit was not among the candidates shown."""
+
+    name: str
+    when: str
+    rank: float | None
+    top: str
+    why: str
+    probability: float
+    none_of_these: float
+    above: tuple[str, ...]
+    candidates: int
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    verdicts: tuple[Verdict, ...]
+    accuracy: dict[str, Accuracy]
+    """By method: ours at the alert, ours later, and each baseline."""
+    ablation: dict[str, Accuracy]
+
+
+def recordings(folder: Path) -> list[Path]:
+    """The folders with a label under ``folder`` (or itself). Raises UnreadableError where there is none."""
+    found = sorted(path.parent for path in folder.glob(f"**/{LABEL}"))
+    if not found:
+        raise UnreadableError(f"{folder}: no recording in it (a folder with a {LABEL})")
+    return found
+
+
+async def evaluate(
+    dsn: str, folders: list[Path], *, now: datetime, leave_out: frozenset[InputKind] = frozenset(), ablate: bool = False
+) -> Result:
+    """Import, rank and only then compare. ``leave_out`` imports a recording without some of its inputs."""
+    cases = [await _case(dsn, folder, now=now, leave_out=leave_out) for folder in folders]
+    labels = [msgspec.json.decode((folder / LABEL).read_bytes(), type=RawLabel) for folder in folders]
+    labelled = [(case, label.culprit) for case, label in zip(cases, labels, strict=True)]
+    verdicts = [
+        verdict
+        for case, culprit in labelled
+        for verdict in (
+            _verdict(case.name, "alert", case.first, culprit),
+            _verdict(case.name, "later", case.second, culprit),
+        )
+    ]
+    with_culprit = [(case, culprit) for case, culprit in labelled if culprit]
+    methods = {
+        "foreshock, at the alert": [_rank_of(c.first, culprit) for c, culprit in with_culprit],
+        f"foreshock, +{LATER.seconds // 60} min or the end": [
+            _rank_of(c.second, culprit) for c, culprit in with_culprit
+        ],
+    }
+    for name in BASELINES:
+        methods[name] = [_baseline_rank(name, c.later, culprit) for c, culprit in with_culprit]
+    ablation = {}
+    if ablate:
+        for rule in RULES:
+            kept = tuple(r for r in RULES if r is not rule)
+            ranks = [_rank_of(rank(c.later, rules=kept), culprit) for c, culprit in with_culprit]
+            ablation[_rule_name(rule, RULES)] = accuracy(ranks)
+    scored = {name: accuracy(ranks) for name, ranks in methods.items()} if with_culprit else {}
+    return Result(tuple(verdicts), scored, ablation)
+
+
+def _rule_name(rule: object, rules: tuple[object, ...]) -> str:
+    name = getattr(rule, "__name__", "rule")
+    return f"{name} {rules.index(rule) + 1}" if name == "explains" else name
+
+
+async def _case(dsn: str, folder: Path, *, now: datetime, leave_out: frozenset[InputKind]) -> Case:
+    inputs = [one for one in find_inputs([str(folder)]) if one.kind not in leave_out]
+    alerts = [one for one in inputs if one.kind is InputKind.ALERTS]
+    if not alerts:
+        raise UnreadableError(f"{folder}: has no alert to rank for")
+    async with _scratch(dsn) as engine:
+        cluster = "recording"
+        first = await Import(engine, cluster, now=now, progress=_quiet).run(alerts)
+        async with engine.begin() as conn:
+            opened = await open_incidents(conn, cluster, first.alerts)
+        incident = min(opened, key=lambda i: i.started_at)
+        started = incident.started_at
+        await Import(engine, cluster, now=now, progress=_quiet, until=started).run(inputs)
+        at_alert = await _gathered(engine, incident, started)
+        last = await Import(engine, cluster, now=now, progress=_quiet, until=started + LATER).run(inputs)
+        end = min(last.to_at or started, started + LATER)
+        later = await _gathered(engine, incident, max(end, started))
+    return Case(folder.name, at_alert, later, rank(at_alert), rank(later))
+
+
+async def _gathered(engine: AsyncEngine, incident: Incident, at: datetime) -> Gathered:
+    async with engine.connect() as conn:
+        return await gather(conn, incident, at)
+
+
+@asynccontextmanager
+async def _scratch(dsn: str) -> AsyncIterator[AsyncEngine]:
+    """An empty, migrated database beside the one of ``dsn``, dropped at the end."""
+    name = f"foreshock_evaluate_{uuid4().hex[:12]}"
+    create_database(dsn, name)
+    try:
+        own = make_url(dsn).set(database=name).render_as_string(hide_password=False)
+        migrate(own)
+        database = open_database(own)
+        try:
+            yield database.write
+        finally:
+            await database.read.dispose()
+            await database.write.dispose()
+    finally:
+        drop_database(dsn, name)
+
+
+def _quiet(_path: str, _lines: int, _offset: int) -> None:
+    """An evaluation shows no progress of its imports."""
+
+
+def _is(change: Change, culprit: RawCulprit) -> bool:
+    resource = change.resource
+    same = (resource.kind, resource.namespace, resource.name) == (culprit.kind, culprit.namespace, culprit.name)
+    return same and abs(change.at - culprit.at) <= SAME_MOMENT
+
+
+def _rank_of(ranking: Ranking, culprit: RawCulprit) -> float | None:
+    return next((float(s.rank) for s in ranking.suspects if _is(s.change, culprit)), None)
+
+
+def _baseline_rank(name: str, gathered: Gathered, culprit: RawCulprit) -> float | None:
+    found: list[Candidate] = candidates(
+        gathered.changes,
+        gathered.rollouts,
+        write_fights(gathered.changes),
+        topology=topology(gathered.states),
+        until=gathered.now,
+    )
+    score = BASELINES[name]
+    scores = {c.change.id: score(c, gathered) for c in found}
+    wanted = next((c.change.id for c in found if _is(c.change, culprit)), "")
+    return expected_rank(scores, wanted)
+
+
+def _verdict(name: str, when: str, ranking: Ranking, culprit: RawCulprit | None) -> Verdict:
+    position = _rank_of(ranking, culprit) if culprit else None
+    top = ranking.suspects[0] if ranking.suspects else None
+    mine = next((s for s in ranking.suspects if culprit and _is(s.change, culprit)), None)
+    above = [str(s.change.resource) for s in ranking.suspects if position is None or s.rank < position][:3]
+    return Verdict(
+        name=name,
+        when=when,
+        rank=position,
+        top=f"{top.change.resource}: {top.change.summary}" if top else "",
+        why=" ".join(e.sentence for e in (mine or top).evidence[:3]) if mine or top else "",  # type: ignore[union-attr]
+        probability=mine.probability if mine else 0.0,
+        none_of_these=ranking.none_of_these,
+        above=tuple(above),
+        candidates=ranking.candidates,
+    )

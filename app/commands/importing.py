@@ -1,0 +1,104 @@
+"""`foreshock import`: files into a cluster, then incidents from their alerts, ranked."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+
+import orjson
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from app.collect.importer import Import, Report, check
+from app.collect.importer import Progress as OnProgress
+from app.collect.inputs import Input, find_inputs
+from app.core.model import Incident
+from app.correlate import open_incidents, rank_incident
+
+MINUTE = 60.0
+SHOWN_PROBLEMS = 20
+
+
+async def import_paths(
+    engine: AsyncEngine, paths: list[str], cluster: str, *, now: datetime, strict: bool = False
+) -> tuple[Report, list[Incident]]:
+    """Import everything behind ``paths``; open and rank the incidents of its alerts.
+
+    An incident is ranked as of the end of what was imported. Raises UnreadableError, InvalidInputError and the
+    store's errors.
+    """
+    inputs = find_inputs(paths)
+    if strict:
+        check(inputs, now=now)
+    with _progress(inputs) as shown:
+        report = await Import(engine, cluster, now=now, progress=shown).run(inputs)
+    async with engine.begin() as conn:
+        incidents = await open_incidents(conn, cluster, report.alerts)
+    for incident in incidents:
+        async with engine.begin() as conn:
+            await rank_incident(conn, incident, max(report.to_at or incident.started_at, incident.started_at))
+    return report, incidents
+
+
+def summary(report: Report, incidents: list[Incident]) -> list[str]:
+    """What a person reads when an import is done."""
+    tally = report.tally
+    told = [
+        f"{tally.lines:,} lines: {tally.calls:,} calls, {tally.changes:,} changes, {tally.no_ops:,} writes without effect"
+    ]
+    if report.samples:
+        told.append(f"{report.samples:,} metric samples")
+    told += [f"already imported: {path}" for path in report.skipped]
+    if tally.rejects:
+        told.append(f"{tally.rejects:,} lines could not be used and are in quarantine:")
+        told += [f"  {problem}" for problem in report.problems[:SHOWN_PROBLEMS]]
+        if len(report.problems) > SHOWN_PROBLEMS:
+            told.append(f"  and {len(report.problems) - SHOWN_PROBLEMS:,} more")
+    told += [f"incident {incident.id}: {incident.title}" for incident in incidents]
+    return told
+
+
+@contextmanager
+def _progress(inputs: list[Input]) -> Iterator[OnProgress]:
+    """A bar with rate and remaining time on a terminal; otherwise one line of JSON a minute on stderr."""
+    sizes = {one.path: Path(one.path).stat().st_size for one in inputs if one.path != "-"}
+    if not sys.stderr.isatty():
+        yield _log_lines(sizes)
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        tasks = {path: bar.add_task(Path(path).name, total=_decompressed(path, size)) for path, size in sizes.items()}
+
+        def show(path: str, _lines: int, offset: int) -> None:
+            if path in tasks:
+                bar.update(tasks[path], completed=offset)
+
+        yield show
+
+
+def _decompressed(path: str, size: int) -> int | None:
+    """The bytes to read, where the file says: plain ones do, compressed ones do not."""
+    return size if not path.endswith((".gz", ".zst")) else None
+
+
+def _log_lines(sizes: dict[str, int]) -> OnProgress:
+    told = {"at": time.monotonic()}
+
+    def log(path: str, lines: int, offset: int) -> None:
+        if time.monotonic() - told["at"] >= MINUTE:
+            told["at"] = time.monotonic()
+            line = {"event": "import", "path": path, "lines": lines, "bytes": offset, "file_bytes": sizes.get(path)}
+            sys.stderr.write(orjson.dumps(line).decode() + "\n")
+
+    return log
