@@ -1,0 +1,158 @@
+"""A Kubernetes object -> the desired state worth comparing.
+
+A denylist, not an allowlist: a ServiceAccount's annotations, a ConfigMap's data and a role's rules have no ``spec``.
+Quantities are compared in one form (https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/).
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from functools import lru_cache
+
+from app.core.model import Json, Object
+
+_TOP = frozenset({"status", "apiVersion", "kind"})
+_METADATA = frozenset(
+    """managedFields resourceVersion generation uid creationTimestamp selfLink deletionTimestamp
+    deletionGracePeriodSeconds""".split()  # noqa: SIM905 - a list of words reads better as words
+)
+_DELETION_FINALIZERS = frozenset({"foregroundDeletion", "orphan"})
+_ANNOTATIONS = frozenset(
+    {
+        "kubectl.kubernetes.io/last-applied-configuration",
+        "deployment.kubernetes.io/revision",
+        "deployment.kubernetes.io/revision-history",
+        "deployment.kubernetes.io/desired-replicas",
+        "deployment.kubernetes.io/max-replicas",
+        "deprecated.daemonset.template.generation",
+        "control-plane.alpha.kubernetes.io/leader",
+        "endpoints.kubernetes.io/last-change-trigger-time",
+        "node.alpha.kubernetes.io/ttl",
+        "volumes.kubernetes.io/controller-managed-attach-detach",
+        "csi.volume.kubernetes.io/nodeid",
+        "batch.kubernetes.io/job-tracking",
+        "batch.kubernetes.io/cronjob-scheduled-timestamp",
+        "meta.helm.sh/release-revision",
+        "autoscaling.alpha.kubernetes.io/conditions",
+        "autoscaling.alpha.kubernetes.io/current-metrics",
+        "volume.kubernetes.io/selected-node",
+        "volume.kubernetes.io/storage-resizer",
+        "argocd.argoproj.io/refresh",
+        "reconcile.fluxcd.io/requestedAt",
+    }
+)
+_ANNOTATION_PREFIXES = ("autoscaling.alpha.kubernetes.io/", "pv.kubernetes.io/")
+_LABELS = frozenset({"controller-uid", "batch.kubernetes.io/controller-uid", "job-name", "pod-template-hash"})
+_LABELS |= {"batch.kubernetes.io/job-name", "controller-revision-hash", "pod-template-generation"}
+_QUANTITIES = frozenset(
+    {"requests", "limits", "hard", "capacity", "allocatable", "overhead", "min", "max", "default", "defaultRequest"}
+)
+_LONE_QUANTITIES = frozenset({"sizeLimit", "averageValue", "divisor"})
+_QUANTITY = re.compile(r"(?P<number>[+-]?(?:\d+\.?\d*|\.\d+))(?P<suffix>[numkMGTPE]|[KMGTPE]i|[eE][+-]?\d{1,2})?\Z")
+_SCALE = {
+    "": Decimal(1),
+    **{
+        suffix: Decimal(10) ** power
+        for suffix, power in zip("numkMGTPE", (-9, -6, -3, 3, 6, 9, 12, 15, 18), strict=True)
+    },
+    **{suffix + "i": Decimal(1024) ** power for power, suffix in enumerate("KMGTPE", 1)},
+}
+_CONDITION_TAINT = re.compile(
+    r"node\.kubernetes\.io/(?:not-ready|unreachable|\w+-pressure|network-unavailable|unschedulable|out-of-service)"
+    r"|node\.cloudprovider\.kubernetes\.io/uninitialized"
+)
+
+
+def normalise(obj: Object) -> Object:
+    """The desired state: without status, bookkeeping and server-set metadata, in one spelling. Never alters ``obj``."""
+    out: Object = {}
+    for key, value in obj.items():
+        if key == "metadata" and isinstance(value, dict):
+            out[key] = _metadata(value)
+        elif key not in _TOP and value is not None:
+            out[key] = _value(value, key)
+    if obj.get("kind") == "Node":
+        _node(obj, out)
+    return out
+
+
+def _node(obj: Object, out: Object) -> None:
+    """Nodes: the kubelet's version is worth telling; taints that mirror conditions are symptoms, not decisions."""
+    status = obj.get("status")
+    facts = status.get("nodeInfo") if isinstance(status, dict) else None
+    version = facts.get("kubeletVersion") if isinstance(facts, dict) else None
+    if version:
+        out["status"] = {"nodeInfo": {"kubeletVersion": version}}
+    spec = out.get("spec")
+    taints = spec.get("taints") if isinstance(spec, dict) else None
+    if isinstance(spec, dict) and isinstance(taints, list):
+        kept = [t for t in taints if not (isinstance(t, dict) and _CONDITION_TAINT.match(str(t.get("key"))))]
+        spec["taints"] = kept
+        if not kept:
+            del spec["taints"]
+
+
+def _metadata(metadata: Object) -> Object:
+    out: Object = {}
+    for key, value in metadata.items():
+        if key in _METADATA or value is None:
+            continue
+        if key == "annotations" and isinstance(value, dict):
+            kept: Json = {
+                k: v for k, v in value.items() if k not in _ANNOTATIONS and not k.startswith(_ANNOTATION_PREFIXES)
+            }
+        elif key == "labels" and isinstance(value, dict):
+            kept = {k: v for k, v in value.items() if k not in _LABELS}
+        elif key == "finalizers" and isinstance(value, list):
+            kept = [name for name in value if name not in _DELETION_FINALIZERS]
+        else:
+            kept = value
+        if kept not in ({}, [], ""):
+            out[key] = kept
+    return out
+
+
+def _value(value: Json, key: str) -> Json:
+    if isinstance(value, dict):
+        if key in _QUANTITIES:
+            return {
+                k: canonical_quantity(v) if isinstance(v, str | int | float) else _value(v, k) for k, v in value.items()
+            }
+        out: Object = {}
+        for k, v in value.items():
+            if isinstance(v, str):
+                out[k] = canonical_quantity(v) if k in _LONE_QUANTITIES else v
+            elif k == "metadata" and isinstance(v, dict):
+                out[k] = _metadata(v)
+            elif v is not None:
+                out[k] = _value(v, k)
+        return out
+    if isinstance(value, list):
+        return [_value(item, "") if isinstance(item, dict | list) else item for item in value]
+    return value
+
+
+def canonical_quantity(value: Json) -> Json:
+    """One spelling for equal quantities ("0.5" → "500m", "1024Mi" → "1Gi"); what is no quantity is left as it is."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return value
+    return _canonical(str(value), value)
+
+
+@lru_cache(maxsize=4096)
+def _canonical(text: str, value: str | float) -> Json:
+    match = _QUANTITY.match(text)
+    if not match or len(text) > 32:
+        return value
+    suffix = match["suffix"] or ""
+    scale = Decimal(10) ** int(suffix[1:]) if suffix[:1] in ("e", "E") and len(suffix) > 1 else _SCALE[suffix]
+    amount = Decimal(match["number"]) * scale
+    if suffix.endswith("i"):
+        for unit in ("Ei", "Pi", "Ti", "Gi", "Mi", "Ki"):
+            if amount and amount % _SCALE[unit] == 0:
+                return f"{amount / _SCALE[unit]:f}"[:32].removesuffix(".0") + unit
+    if amount == amount.to_integral_value():
+        return f"{amount.to_integral_value():f}"
+    milli = amount * 1000
+    return f"{milli:f}".rstrip("0").rstrip(".") + "m"

@@ -1,0 +1,300 @@
+"""What a secret looks like: by the name it stands under, by its own shape, by the file it would be.
+
+Word lists and shapes follow the public formats: RFC 7519 (JWT), RFC 7468 (PEM), RFC 7617 and 6750 (Basic, Bearer), the
+documented prefixes of AWS access keys, GitHub, GitLab, Slack, Stripe, Google and npm tokens.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from functools import lru_cache
+from itertools import pairwise
+
+_STRONG = frozenset(
+    {
+        *("password", "passwords", "passwd", "pwd", "passphrase", "passwort", "pw", "secret", "secrets", "token"),
+        *("tokens", "apikey", "apikeys", "credential", "credentials", "creds", "cred", "bearer", "cookie", "salt"),
+        *("dsn", "jwt", "privatekey", "secretkey", "accesskey", "htpasswd", "pgpass", "otp", "pat", "pass"),
+    }
+)
+_WEAK = frozenset(
+    {"auth", "authorization", "conn", "private", "cert", "certificate", "key", "keys", "signature", "pin"}
+)
+"""Words that often name something else: a number, a path, a switch or a short word beside them is kept."""
+
+_PAIRS = frozenset(
+    {("api", "key"), ("access", "key"), ("connection", "string"), ("connection", "uri"), ("signing", "key")}
+)
+_STRONG_KEYS = frozenset(
+    {"api", "access", "private", "secret", "signing", "encryption", "master", "account", "shared", "ssh"}
+)
+
+_TAILS = frozenset(
+    {
+        *("name", "names", "namespace", "ref", "refs", "reference", "selector", "path", "paths", "file", "dir", "mode"),
+        *(
+            "type",
+            "enabled",
+            "disabled",
+            "ttl",
+            "expiration",
+            "expiry",
+            "expires",
+            "seconds",
+            "minutes",
+            "hours",
+            "days",
+        ),
+        *(
+            "timeout",
+            "duration",
+            "period",
+            "interval",
+            "issuer",
+            "audience",
+            "audiences",
+            "count",
+            "max",
+            "min",
+            "size",
+        ),
+        *("length", "policy", "provider", "method", "methods", "version", "class", "kind", "group", "store", "manager"),
+        *(
+            "required",
+            "optional",
+            "algorithm",
+            "alg",
+            "format",
+            "prefix",
+            "suffix",
+            "header",
+            "server",
+            "host",
+            "hosts",
+        ),
+        *(
+            "port",
+            "endpoint",
+            "region",
+            "rotation",
+            "schedule",
+            "limit",
+            "limits",
+            "status",
+            "owner",
+            "by",
+            "at",
+            "from",
+        ),
+        *(
+            "source",
+            "template",
+            "key",
+            "id",
+            "controller",
+            "hash",
+            "url",
+            "domain",
+            "realm",
+            "scope",
+            "scopes",
+            "label",
+        ),
+        *("requests", "webhook", "proxy", "service", "sync", "refresh", "injection", "inject", "backend", "strategy"),
+    }
+)
+"""Last words that make a name say something *about* a secret: tokenTTL, secretName, AUTH_MODE, passwordPolicy."""
+
+_PLAIN_LEAVES = frozenset(
+    {
+        *(
+            "name",
+            "namespace",
+            "key",
+            "kind",
+            "apiversion",
+            "apigroup",
+            "optional",
+            "path",
+            "mode",
+            "defaultmode",
+            "type",
+        ),
+        *(
+            "audience",
+            "expirationseconds",
+            "op",
+            "operator",
+            "effect",
+            "secretname",
+            "fieldpath",
+            "items",
+            "description",
+        ),
+        *("issuer", "provider", "engine", "version", "role", "server", "region", "host", "hosts", "storetype", "group"),
+        *(
+            "property",
+            "remoteref",
+            "creationpolicy",
+            "deletionpolicy",
+            "refreshinterval",
+            "enabled",
+            "driver",
+            "readonly",
+        ),
+    }
+)
+"""Under a secretive key, what these hold is a reference or a setting, not the secret."""
+
+_SPLIT = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_PLAIN_VALUE = re.compile(
+    r"(?i)(?:true|false|yes|no|on|off|none|null|nil|enabled|disabled|\d{1,6}(?:ms|[smhdkMG]i?)?|)\Z"
+)
+_PATH = re.compile(r"\.{0,2}/[\w./@-]*\Z")
+_WORD = re.compile(r"[a-z]{1,16}(?:[-.][a-z]{1,16}){0,3}\Z")
+
+TAG = re.compile(r"<redacted:[0-9a-z-]+>")
+WHOLE_TAG = re.compile(r"<redacted:[0-9a-z-]+>\Z")
+
+
+@lru_cache(maxsize=16384)
+def _weight(key: str) -> int:
+    """How secretive a key's name is: 0 not, 1 weak, 2 strong."""
+    words = [word.lower() for word in _SPLIT.findall(key.rsplit("/", 1)[-1])]
+    if not words:
+        return 0
+    pairs = set(pairwise(words))
+    keyed = any(b in ("key", "keys") and a in _STRONG_KEYS for a, b in pairs) or bool(pairs & _PAIRS)
+    if keyed and words[-1] not in _TAILS - {"key", "url"}:
+        return 2
+    tail = words[-1] in _TAILS and len(words) > 1
+    if not tail and any(word in _STRONG for word in words):
+        return 2
+    if not tail and _STUCK.search("".join(words)):
+        return 2
+    return 1 if not tail and any(word in _WEAK for word in words) else 0
+
+
+_STUCK = re.compile(r"(?:password|passwd|secretkey|apikey|accesskey|privatekey|authtoken|accesstoken|credentials?)$")
+
+
+def is_secretive(key: str, value: str) -> bool:
+    """Whether a value that stands under this key is to be hidden whatever it looks like."""
+    weight = _weight(key)
+    if weight == 0 or _PLAIN_VALUE.match(value):
+        return weight == 2 and value.isdigit()
+    return weight == 2 or not (_PATH.match(value) or _WORD.match(value))
+
+
+def opens_secret(key: str) -> bool:
+    """Whether what is nested under this key is secret unless its own key says otherwise (``credentials: {...}``)."""
+    return _weight(key) == 2
+
+
+def is_plain_leaf(key: str) -> bool:
+    """Whether a key under a secretive one holds a reference or a setting."""
+    return key.lower() in _PLAIN_LEAVES or key.lower().endswith(("ref", "name", "path", "seconds"))
+
+
+_SECRET_FILE = re.compile(
+    r"(?i)\.(?:pem|key|p12|pfx|jks|keystore|kdbx|ppk)\Z|kubeconfig|(?:\A|/|\.)(?:env|npmrc|pypirc|netrc|pgpass|htpasswd"
+    r"|dockerconfigjson|dockercfg|git-credentials|my\.cnf)\Z|\Aid_(?:rsa|dsa|ecdsa|ed25519)\Z"
+)
+
+
+def is_secret_file(name: str) -> bool:
+    """Whether a ConfigMap's key names a file that is secret as a whole."""
+    return _SECRET_FILE.search(name) is not None
+
+
+_SECRET_KIND = re.compile(r"Secret|Credential|Token|Key")
+
+
+def is_secret_kind(kind: str) -> bool:
+    """Custom resources of which only the metadata is kept (SealedSecret, VaultToken, ApiKey ...)."""
+    return _SECRET_KIND.search(kind) is not None
+
+
+_NAMES = (
+    r"(?:[\w.-]*(?:password|passwd|passphrase|pwd|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|credentials?"
+    r"|connection[_-]?string|client[_-]?secret|auth[_-]?token)[\w-]*|dsn|pw)"
+)
+ASSIGNED = re.compile(
+    rf"(?i)(?P<name>(?<![\w]){_NAMES})(?P<sep>[\"']?\s*(?:[:=]|=>)\s*)"
+    r"(?P<value>\"(?:[^\"\\]|\\.)+\"|'[^']+'|(?!<redacted:)[^\s,;&\"'}\])]+)"
+)
+"""key=value, key: value, "key": "value" inside a longer text."""
+
+FLAG = re.compile(rf"(?i)\A-{{1,2}}(?:{_NAMES})\Z")
+"""A flag whose value is the next argument."""
+
+BLOCK = re.compile(rf"(?im)^(?P<indent>[ \t]*)(?:- )?[\"']?{_NAMES}[\"']?:[ \t]*[|>][+-]?\d?[ \t]*$")
+"""A YAML block scalar under a secretive key: the secret is the deeper indented lines that follow."""
+
+SHAPES = re.compile(
+    r"-----BEGIN [A-Z0-9 ]+-----[\s\S]*?(?:-----END [A-Z0-9 ]+-----|\Z)"
+    r"|\beyJ[\w-]{8,}(?:\.[\w-]*){1,4}"
+    r"|\b(?:AKIA|ASIA|AGPA|AROA|ANPA)[A-Z0-9]{12,}"
+    r"|\b(?:gh[pousr]_|github_pat_|glpat-|gldt-|glrt-|xox[abposr]-|xapp-|npm_|pypi-|dop_v1_|hvs\.|hvb\.|s\.)[\w-]{16,}"
+    r"|\b(?:[sr]k_(?:live|test)_|SG\.|AIza|ya29\.|sk-(?:ant-|proj-)?)[\w.-]{16,}"
+)
+AUTHORITY = re.compile(r"(?P<head>\b[a-zA-Z][\w+.-]{0,30}://[^\s/:@\"'<]*:)(?P<value>(?!<redacted:)[^\s/\"'<]+)(?=@)")
+SCHEME = re.compile(
+    r"(?i)(?P<head>\b(?:bearer|basic|negotiate|apikey)\s+)(?P<value>(?!<redacted:)[A-Za-z0-9+/._~=-]{8,})"
+)
+SHORT_P = re.compile(
+    r"(?P<head>(?:\A|\s)-p\s?)(?P<value>(?!<redacted:)(?!\d{1,5}(?::\d{1,5})?(?:\s|\Z))"
+    r"(?!(?:ort|rofile|prof|ath|roxy|refix|rint|lugin|aram|id|attern|arallel|olicy|eer|ing|ublic|rivileged)\w*)[^\s/-]\S*)"
+)
+"""`-pSECRET` and `-p SECRET` as database clients take it; ports and long single-dash flags are left."""
+QUERY = re.compile(
+    r"(?i)(?P<head>[?&](?:command|[\w.-]*(?:token|password|secret|api_?key|signature|credential))=)(?P<value>(?!<redacted:)[^&#\s]+)"
+)
+
+RUN = re.compile(r"(?<![\w+/=-])[A-Za-z0-9+/_-]{32,}={0,2}")
+_HEX = re.compile(r"(?i)[0-9a-f]+\Z")
+_UUID = re.compile(r"(?i)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
+_DIGEST_BEFORE = re.compile(r"(?i)(?:sha(?:1|224|256|384|512)|md5|commit|revision|digest|checksum|hash)\W{0,3}\Z")
+
+TRIGGER = re.compile(
+    r"(?i)pass|pwd|secret|token|key|cred|dsn|\bpw\b|connection|bearer|basic|negotiate|://|eyJ|-----BEGIN|AKIA|ASIA|AGPA|AROA"
+    r"|ANPA|gh[pousr]_|github_|gl(?:pat|dt|rt)-|xox|xapp-|npm_|pypi-|dop_v1|hvs\.|hvb\.|\bs\.|[sr]k[_-]|SG\.|AIza|ya29"
+    r"|[A-Za-z0-9+/_-]{32}"
+)
+"""A cheap necessary condition: a text without any of these holds no secret that the rules would know."""
+
+
+def is_random(run: str, before: str) -> bool:
+    """Whether a run of 32 and more characters looks like a key, not like a name, a path, a uid or a digest."""
+    if _UUID.match(run):
+        return False
+    body = run.rstrip("=")
+    if _HEX.match(body):
+        return len(set(body.lower())) > 7 and len(body) != 40 and not _DIGEST_BEFORE.search(before[-24:])
+    words = re.split(r"[-_/+]", body)
+    longest = max(words, key=len)
+    if not (any(c.isdigit() for c in body) and any(c.isalpha() for c in body)):
+        return (
+            entropy(body) > 4.3
+            and any(c.islower() for c in body)
+            and any(c.isupper() for c in body)
+            and len(longest) > 24
+        )
+    mixed = sum(
+        (any(c.islower() for c in longest), any(c.isupper() for c in longest), any(c.isdigit() for c in longest))
+    )
+    if len(longest) >= 20:
+        return entropy(longest) >= (3.7 if mixed == 3 else 3.5 if mixed == 2 and _digits(longest) >= 3 else 9)
+    return mixed == 3 and entropy(body) >= 4.4 and "/" not in body[:1]
+
+
+def _digits(text: str) -> int:
+    return sum(c.isdigit() for c in text)
+
+
+def entropy(text: str) -> float:
+    """Shannon entropy, bits a character."""
+    size = len(text)
+    return -sum(n / size * math.log2(n / size) for n in Counter(text).values())
