@@ -1,0 +1,53 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core.onset import count_step, level_step
+
+RNG = np.random.default_rng(7)
+
+
+@pytest.mark.parametrize(("before", "after", "at"), [(0, 20, 20), (5, 50, 12), (100, 400, 30), (1, 8, 25)])
+def test_a_step_is_found_where_it_is(before: float, after: float, at: int) -> None:
+    counts = np.concatenate([RNG.poisson(before, at), RNG.poisson(after, 40 - at)]).astype(float)
+    step = count_step(counts)
+    assert step is not None
+    assert abs(step.index - at) <= 1
+    assert step.after > step.before
+
+
+@pytest.mark.parametrize("rate", [0.2, 3, 40, 500])
+def test_steady_traffic_has_no_step(rate: float) -> None:
+    found = [count_step(np.random.default_rng(seed).poisson(rate, 60).astype(float)) for seed in range(50)]
+    assert sum(step is not None for step in found) <= 1
+
+
+def test_a_fall_is_no_rise() -> None:
+    assert count_step(np.array([50.0] * 20 + [2.0] * 20)) is None
+
+
+def test_a_ramp_begins_where_it_leaves_the_noise() -> None:
+    counts = np.array([0.0] * 20 + [5, 10, 15, 20, 25, 30] + [30.0] * 20)
+    step = count_step(counts)
+    assert step is not None
+    assert step.index <= 21
+
+
+def test_a_level_needs_a_rise_that_matters() -> None:
+    flat = np.array([1.0] * 20 + [1.001] * 20)
+    assert level_step(flat, floor=0.1) is None
+    assert level_step(np.array([1.0] * 20 + [3.0] * 20), floor=0.1) is not None
+
+
+def test_gaps_are_left_out() -> None:
+    values = np.array([1.0, np.nan, 1.0, 1.0, np.nan, 1.0, 9.0, np.nan, 9.0, 9.0])
+    step = level_step(values, floor=0.5)
+    assert step is not None
+    assert step.index == 6
+
+
+@given(st.lists(st.integers(0, 10_000), max_size=60))
+def test_any_counts_are_answered(counts: list[int]) -> None:
+    step = count_step(np.array(counts, dtype=float))
+    assert step is None or 0 < step.index < len(counts)
