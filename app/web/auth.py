@@ -1,0 +1,82 @@
+"""Signing in with a one-time link, signing out, and what a route demands of the asker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import RedirectResponse, Response
+
+from app.store import tokens
+from app.store.tokens import Purpose, Role
+from app.web import guard, templates
+from app.web.deps import deps_of
+from app.web.problems import Problem
+
+ROLES = tuple(Role)
+router = APIRouter(include_in_schema=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """A route's policy, as a dependency: the least role that may use it."""
+
+    role: Role
+
+    async def __call__(self, request: Request) -> None:
+        role: Role = request.state.role
+        if ROLES.index(role) < ROLES.index(self.role):
+            raise Problem(403, f"this takes the role {self.role.value}; yours is {role.value}")
+
+
+def policy_of(dependencies: list[Callable[..., object]]) -> Role | None:
+    """The role among a route's dependencies that it demands; None when it declares none."""
+    return next((found.role for found in dependencies if isinstance(found, Needs)), None)
+
+
+def _local(path: str) -> str:
+    """``path`` when it leads to a page of ours, else the front page: nobody is sent to another site."""
+    return path if path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable() else "/"
+
+
+@router.get("/login")
+async def login(
+    request: Request,
+    token: Annotated[str | None, Query(max_length=200)] = None,
+    to: Annotated[str, Query(max_length=2000)] = "/",
+) -> Response:
+    """Uses up a one-time link and starts a session; without a token, says where links come from."""
+    if token is None:
+        return templates.page("login.html", detail="")
+    deps = deps_of(request)
+    now = deps.clock()
+    async with deps.write.begin() as conn:
+        role = await tokens.use_login(conn, token, now=now)
+        session = None if role is None else await tokens.create(conn, role, purpose=Purpose.SESSION, now=now)
+    if session is None:
+        return templates.page("login.html", 401, detail="This link was used before, or it is older than 15 minutes.")
+    response = RedirectResponse(_local(to), 303)
+    response.set_cookie(
+        guard.cookie_name(deps.public_url),
+        session,
+        max_age=int(tokens.LIFETIME[Purpose.SESSION].total_seconds()),
+        httponly=True,
+        samesite="lax",
+        secure=guard.is_secure(deps.public_url),
+    )
+    return response
+
+
+@router.post("/logout")
+async def logout(request: Request) -> Response:
+    """Ends the session, here and in the database."""
+    deps = deps_of(request)
+    found = guard.credential(request.headers, deps.public_url)
+    if found is not None and found[1] is Purpose.SESSION:
+        async with deps.write.begin() as conn:
+            await tokens.revoke(conn, found[0], now=deps.clock())
+    response = RedirectResponse("/login", 303)
+    response.delete_cookie(guard.cookie_name(deps.public_url), secure=guard.is_secure(deps.public_url), httponly=True)
+    return response

@@ -1,0 +1,98 @@
+"""Errors in words: problem+json (RFC 9457) for programs, the same sentence on a page for people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from http import HTTPStatus
+
+import orjson
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Scope
+
+from app.web import templates
+
+
+@dataclass(slots=True)
+class Problem(Exception):  # noqa: N818 - RFC 9457 calls it a problem
+    """A request that cannot be answered as asked. ``field`` names the parameter that is to blame."""
+
+    status: int
+    detail: str
+    field: str | None = None
+
+
+def wants_json(path: str) -> bool:
+    """Programs ask under /api/ and the health checks; everything else is a page."""
+    return path.startswith("/api/") or path in {"/healthz", "/readyz", "/openapi.json"}
+
+
+def answer(problem: Problem, scope: Scope) -> Response:
+    """The problem as the asker can read it."""
+    title = HTTPStatus(problem.status).phrase
+    if not wants_json(scope["path"]):
+        response: Response = templates.page(
+            "error.html", problem.status, title=title, status=problem.status, detail=problem.detail, field=problem.field
+        )
+    else:
+        body = {"type": "about:blank", "title": title, "status": problem.status, "detail": problem.detail}
+        if problem.field is not None:
+            body["field"] = problem.field
+        response = Response(orjson.dumps(body), problem.status, media_type="application/problem+json")
+    if problem.status == 401:
+        response.headers["www-authenticate"] = "Bearer"
+    if problem.status == 503:
+        response.headers["retry-after"] = "5"
+    return response
+
+
+def _of_validation(error: RequestValidationError) -> Problem:
+    first = error.errors()[0]
+    field = ".".join(str(step) for step in first["loc"][1:]) or None
+    if first["type"] == "extra_forbidden":
+        return Problem(422, f"there is no parameter {field!r}", field)
+    return Problem(422, f"{field}: {first['msg']}", field)
+
+
+def _of_database(error: Exception) -> Problem:
+    if isinstance(error, DBAPIError) and getattr(error.orig, "sqlstate", "") == "57014":
+        return Problem(503, "this took longer than the database may take: ask for a shorter time or fewer things")
+    return Problem(503, "the database cannot be reached at the moment; nothing is lost, try again shortly")
+
+
+def _of_http(error: HTTPException) -> Problem:
+    if error.status_code == 404:
+        return Problem(404, "there is nothing at this address")
+    if error.status_code == 405:
+        return Problem(405, "this address does not take that method")
+    return Problem(error.status_code, str(error.detail))
+
+
+def install(app: FastAPI) -> None:
+    """Every expected failure gets its words; a bug stays a bug and answers 500 without its insides."""
+
+    async def problem(request: Request, error: Exception) -> Response:
+        if isinstance(error, RequestValidationError):
+            found = _of_validation(error)
+        elif isinstance(error, HTTPException):
+            found = _of_http(error)
+        elif isinstance(error, Problem):
+            found = error
+        else:
+            found = _of_database(error)
+        response = answer(found, request.scope)
+        if isinstance(error, HTTPException) and error.headers:
+            response.headers.update(error.headers)
+        return response
+
+    async def bug(request: Request, _error: Exception) -> Response:
+        return answer(Problem(500, "this is a fault of ours; the log says more"), request.scope)
+
+    for expected in (Problem, RequestValidationError, HTTPException, OperationalError, PoolTimeoutError, DBAPIError):
+        app.add_exception_handler(expected, problem)
+    app.add_exception_handler(Exception, bug)

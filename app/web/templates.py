@@ -1,0 +1,40 @@
+"""Jinja2 as every page uses it: autoescaped, and a name that is not there is an error."""
+
+from __future__ import annotations
+
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.responses import HTMLResponse
+
+ROOT = Path(__file__).resolve().parents[2]
+TEMPLATES = ROOT / "templates"
+STATIC = ROOT / "static"
+
+
+@cache
+def _asset(name: str) -> str:
+    """The address of a file under static/, with its content's hash: it may be cached for ever."""
+    return f"/static/{name}?v={sha256((STATIC / name).read_bytes()).hexdigest()[:12]}"
+
+
+@cache
+def environment() -> Environment:
+    """The one environment; templates are read once in the life of the process."""
+    made = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    made.globals["asset"] = _asset
+    return made
+
+
+def page(name: str, status: int = 200, /, **context: object) -> HTMLResponse:
+    """The template ``name`` with its context, as an answer."""
+    return HTMLResponse(environment().get_template(name).render(context), status)
