@@ -11,6 +11,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model import Gap, Outcome, Progress, Resource, Rollout
+from app.core.timeline import Problem
 from app.store.tables import changes, clusters, gaps, kinds, objects, rollouts, symptoms, words
 
 
@@ -20,19 +21,6 @@ class Freshness:
 
     cluster: str
     at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Symptoms of one object with one reason within a window. ``what`` is the workload where it is known."""
-
-    reason: str
-    kind: str
-    namespace: str | None
-    name: str
-    first_at: datetime
-    last_at: datetime
-    count: int
 
 
 async def list_rollouts(

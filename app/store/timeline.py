@@ -37,6 +37,7 @@ from app.core.model import (
     change_id,
     parse_change_id,
 )
+from app.core.timeline import Mark
 from app.store import codec
 from app.store.tables import changes, clusters, kinds, objects, words
 
@@ -205,19 +206,6 @@ async def list_begun_by(conn: AsyncConnection, change: Change, *, limit: int = 5
         changes.c.begun_by == change.id,
     ]
     return [_change(row) for row in await conn.execute(_named(_page(where, limit=limit)))]
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """Changes of one kind that fall on one spot of the axis. ``change_id`` and ``name`` are those of the first."""
-
-    api_group: str
-    kind: str
-    at: datetime
-    count: int
-    change_id: str
-    name: str
-    derived: bool
 
 
 async def list_marks(conn: AsyncConnection, wanted: ChangeFilter, *, spots: int = 400) -> list[Mark]:

@@ -1,0 +1,37 @@
+"""Figures, lengths of time and names as a person reads them; the same on pages, in JSON and in terminals."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+
+def number(value: float) -> str:
+    """A figure as a person reads it: 0.04, 3.5, 146, 12,400."""
+    if value == 0 or abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.2g}" if abs(value) < 1 else f"{value:.3g}"
+
+
+def short_actor(name: str) -> str:
+    """The part of a user name that tells people and controllers apart: a ServiceAccount's own name."""
+    return name.rsplit(":", 1)[1] if name.startswith("system:") else name
+
+
+def t_minus(delta: timedelta) -> str:
+    """How long before the onset: ``T−4 s``; ``T+12 s`` after it."""
+    seconds = delta.total_seconds()
+    return ("T−" if seconds >= 0 else "T+") + duration(abs(seconds))
+
+
+def duration(seconds: float) -> str:
+    """A length of time in at most two units: 350 ms, 4 s, 3 min 20 s, 2 h 5 min, 3 d 4 h."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms" if seconds else "0 s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    for big, name, small, rest in ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if whole >= big:
+            left = whole % big // small
+            return f"{whole // big} {name}" + (f" {left} {rest}" if left else "")
+    raise AssertionError(seconds)
