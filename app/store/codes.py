@@ -96,9 +96,9 @@ async def intern(conn: AsyncConnection, space: str, keys: Iterable[Key], insert:
         if not unknown:
             break
         columns: dict[str, Any] = {f"c{n}": list(column) for n, column in enumerate(zip(*unknown, strict=True))}
-        for found, *key in (await conn.execute(text(step), columns)).all():
-            ids[tuple(key)] = found
-            codes.learn(conn, (space, *key), found)
+        for found, *parts in (await conn.execute(text(step), columns)).all():
+            ids[tuple(parts)] = found
+            codes.learn(conn, (space, *parts), found)
         unknown = [key for key in unknown if key not in ids]
     if unknown:
         raise LookupError(f"{space}: no id for {unknown[0]!r}")

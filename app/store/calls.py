@@ -1,0 +1,194 @@
+"""Call counts, packed: one row a batch and minute, appended, never updated (docs/decisions/0003).
+
+The payload is zstd of five columns, sorted by key and slot: how many keys; then per entry the step from the last
+key id (uint32), the slot within the minute (uint8), the count (uint32) and the latency in microseconds (uint64),
+each column with its bytes transposed, so that the many zero bytes lie together.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sqlalchemy import Integer, any_, literal, select, text
+from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.core.model import SLOT_SECONDS, CallCount, CallKey, ListClass
+from app.store import codec, codes, partitions, tables
+from app.store.copy import copy
+
+MINUTE = 60
+COLUMNS = {"cluster_id": "int4", "at": "timestamptz", "total": "int4", "payload": "bytea"}
+_LAYOUT = (("key", "<u4"), ("slot", "u1"), ("count", "<u4"), ("latency", "<u8"))
+
+_KEYS = """
+INSERT INTO call_keys (digest, user_id, pod_id, agent_id, namespace_id, verb, api_group, resource, code, list_class,
+                       error)
+SELECT * FROM unnest(CAST(:digest AS bytea[]), CAST(:user AS int[]), CAST(:pod AS int[]), CAST(:agent AS int[]),
+                     CAST(:namespace AS int[]), CAST(:verb AS text[]), CAST(:group AS text[]),
+                     CAST(:resource AS text[]), CAST(:code AS int[]), CAST(:class AS text[]), CAST(:error AS text[]))
+ON CONFLICT DO NOTHING RETURNING id, digest
+"""
+_KNOWN_KEYS = "SELECT id, digest FROM call_keys WHERE digest = ANY(CAST(:digest AS bytea[]))"
+
+
+def digest(key: CallKey) -> bytes:
+    """16 bytes that stand for a key: its texts would not fit an index."""
+    parts = (key.user, key.pod, key.user_agent, key.verb, key.api_group, key.resource, key.namespace)
+    whole = "\0".join((*parts, str(key.code), key.list_class.value, key.error))
+    return blake2b(whole.encode(errors="surrogatepass"), digest_size=16).digest()
+
+
+async def key_ids(conn: AsyncConnection, wanted: Iterable[CallKey]) -> dict[CallKey, int]:
+    """Ids of call keys, made where new."""
+    cache = codes.codes_of(conn)
+    ids: dict[CallKey, int] = {}
+    unknown: dict[bytes, CallKey] = {}
+    for key in dict.fromkeys(wanted):
+        known = cache.get(conn, ("call", key))
+        if known is None:
+            unknown[digest(key)] = key
+        else:
+            ids[key] = known
+    if unknown:
+        columns = await _columns(conn, unknown)
+        for step in (_KNOWN_KEYS, _KEYS, _KNOWN_KEYS):
+            left = [number for number, name in enumerate(columns["digest"]) if unknown[name] not in ids]
+            if not left:
+                break
+            part = {name: [values[number] for number in left] for name, values in columns.items()}
+            if step is _KNOWN_KEYS:
+                part = {"digest": part["digest"]}
+            for found, name in (await conn.execute(text(step), part)).all():
+                ids[unknown[bytes(name)]] = found
+                cache.learn(conn, ("call", unknown[bytes(name)]), found)
+    return ids
+
+
+async def _columns(conn: AsyncConnection, keys: dict[bytes, CallKey]) -> dict[str, list[Any]]:
+    texts = {text for key in keys.values() for text in (key.user, key.pod, key.user_agent, key.namespace)}
+    word = await codes.words(conn, texts)
+    rows = sorted(keys.items())
+    return {
+        "digest": [name for name, _ in rows],
+        "user": [word[key.user] for _, key in rows],
+        "pod": [word[key.pod] for _, key in rows],
+        "agent": [word[key.user_agent] for _, key in rows],
+        "namespace": [word[key.namespace] for _, key in rows],
+        "verb": [codec.clean(key.verb) for _, key in rows],
+        "group": [codec.clean(key.api_group) for _, key in rows],
+        "resource": [codec.clean(key.resource) for _, key in rows],
+        "code": [key.code for _, key in rows],
+        "class": [key.list_class.value for _, key in rows],
+        "error": [codec.clean(key.error) for _, key in rows],
+    }
+
+
+def pack(entries: list[tuple[int, int, int, int]]) -> bytes:
+    """(key id, slot in the minute, count, latency_us) of one minute -> the payload."""
+    key, slot, count, latency = np.array(sorted(entries), dtype=np.uint64).T
+    columns = (np.diff(key, prepend=np.uint64(0)), slot, count, latency)
+    raw = b"".join(
+        column.astype(kind).view(np.uint8).reshape(len(column), -1).T.tobytes()
+        for column, (_, kind) in zip(columns, _LAYOUT, strict=True)
+    )
+    return codec.pack(raw)
+
+
+def unpack(payload: bytes) -> npt.NDArray[np.int64]:
+    """The payload -> an array of shape (entries, 4), sorted by key and slot."""
+    raw = np.frombuffer(codec.unpack(payload), dtype=np.uint8)
+    length = len(raw) // sum(np.dtype(kind).itemsize for _, kind in _LAYOUT)
+    columns, at = [], 0
+    for _, kind in _LAYOUT:
+        width = np.dtype(kind).itemsize
+        part = raw[at : at + length * width].reshape(width, length).T
+        columns.append(np.ascontiguousarray(part).view(kind).ravel().astype(np.int64))
+        at += length * width
+    columns[0] = np.cumsum(columns[0])
+    return np.stack(columns, axis=1)
+
+
+async def write(conn: AsyncConnection, cluster_id: int, counts: Iterable[CallCount]) -> int:
+    """Appends call counts; returns how many calls they tell of. Told twice, they count twice: see record()."""
+    batch = list(counts)
+    if not batch:
+        return 0
+    ids = await key_ids(conn, (count.key for count in batch))
+    cells: dict[int, dict[tuple[int, int], list[int]]] = defaultdict(dict)
+    for one in batch:
+        minute, second = divmod(one.slot, MINUTE)
+        cell = cells[minute].setdefault((ids[one.key], second // SLOT_SECONDS), [0, 0])
+        cell[0] += one.count
+        cell[1] += one.latency_us
+    rows = []
+    for minute, found in sorted(cells.items()):
+        entries = [(key, slot, count, latency) for (key, slot), (count, latency) in found.items()]
+        rows.append((cluster_id, codec.utc(minute * MINUTE), sum(entry[2] for entry in entries), pack(entries)))
+    await partitions.ensure(conn, "call_minutes", (row[1] for row in rows))
+    await copy(conn, "call_minutes", COLUMNS, rows)
+    return sum(one.count for one in batch)
+
+
+async def load_keys(conn: AsyncConnection, ids: Iterable[int]) -> dict[int, CallKey]:
+    """The call keys behind ids."""
+    k = tables.call_keys
+    user, pod, agent, namespace = (tables.words.alias(name) for name in ("u", "p", "a", "n"))
+    statement = (
+        select(
+            k,
+            user.c.word.label("user"),
+            pod.c.word.label("pod"),
+            agent.c.word.label("agent"),
+            namespace.c.word.label("namespace"),
+        )
+        .outerjoin(user, user.c.id == k.c.user_id)
+        .outerjoin(pod, pod.c.id == k.c.pod_id)
+        .outerjoin(agent, agent.c.id == k.c.agent_id)
+        .outerjoin(namespace, namespace.c.id == k.c.namespace_id)
+        .where(k.c.id == any_(literal(list(ids), ARRAY(Integer))))
+    )
+    return {
+        row.id: CallKey(
+            user=row.user or "",
+            pod=row.pod or "",
+            user_agent=row.agent or "",
+            verb=row.verb,
+            api_group=row.api_group,
+            resource=row.resource,
+            namespace=row.namespace or "",
+            code=row.code,
+            list_class=ListClass(row.list_class),
+            error=row.error,
+        )
+        for row in await conn.execute(statement)
+    }
+
+
+async def read(conn: AsyncConnection, cluster: str, start: datetime, end: datetime) -> list[CallCount]:
+    """The counts of every slot that begins in [start, end), by slot; batches that told of one slot are summed."""
+    number = await codes.find_cluster(conn, cluster)
+    c = tables.call_minutes.c
+    statement = select(c.at, c.payload).where(
+        c.cluster_id == number, c.at > start - timedelta(seconds=MINUTE), c.at < end
+    )
+    parts = []
+    for at, payload in await conn.execute(statement):
+        part = unpack(payload)
+        part[:, 1] = part[:, 1] * SLOT_SECONDS + int(at.timestamp())
+        parts.append(part[(part[:, 1] >= start.timestamp()) & (part[:, 1] < end.timestamp())])
+    if not parts:
+        return []
+    cells: dict[tuple[int, int], list[int]] = {}
+    for key, slot, count, latency in np.concatenate(parts).tolist():
+        cell = cells.setdefault((slot, key), [0, 0])
+        cell[0] += count
+        cell[1] += latency
+    keys = await load_keys(conn, {key for _, key in cells})
+    return [CallCount(keys[key], slot, count, latency) for (slot, key), (count, latency) in sorted(cells.items())]

@@ -1,0 +1,216 @@
+"""Changes: written once, improved by who tells more, read by window."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+from psycopg.types.json import Jsonb
+from sqlalchemy import BigInteger, Row, Select, and_, any_, literal, select
+from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.core.model import Actor, ActorSource, Change, DiffSource, ObjectState, Resource, Verb
+from app.store import codec, codes, objects, partitions, tables
+from app.store.copy import copy, driver_of
+from app.store.merge import merge_changes
+
+SAME_WRITE = timedelta(days=7)
+"""How far apart two tellings of one write may lie: a collector that was down finds it later in a LIST."""
+
+_VERBS, _ACTORS, _DIFFS = tuple(Verb), tuple(ActorSource), tuple(DiffSource)
+_VERB = {verb: n for n, verb in enumerate(_VERBS)}
+_ACTOR = {source: n for n, source in enumerate(_ACTORS)}
+_DIFF = {source: n for n, source in enumerate(_DIFFS)}
+_BIT = {"audit": 1, "watch": 2, "state": 4}
+
+COLUMNS = {
+    "at": "timestamptz",
+    "version_key": "int8",
+    "cluster_id": "int4",
+    "object_id": "int8",
+    "kind_id": "int4",
+    "namespace_id": "int4",
+    "actor_id": "int4",
+    "agent_id": "int4",
+    "pod_id": "int4",
+    "verb": "int2",
+    "actor_source": "int2",
+    "diff_source": "int2",
+    "sources": "int2",
+    "noise": "bool",
+    "generation": "int4",
+    "resource_version": "text",
+    "begun_by": "text",
+    "impersonator": "text",
+    "audit_id": "text",
+    "summary": "text",
+    "diff": "jsonb",
+}
+_IMPROVE = (
+    f"UPDATE changes SET {', '.join(f'{name} = %({name})s' for name in list(COLUMNS)[3:] if name != 'noise')},"  # noqa: S608
+    " noise = noise OR %(noise)s WHERE cluster_id = %(cluster_id)s AND at = %(at)s AND version_key = %(version_key)s"
+)
+
+
+def _sources(change: Change) -> int:
+    return sum(_BIT[source] for source in change.sources)
+
+
+def _unseen(change: Change) -> ObjectState:
+    """What a change tells of an object nobody has shown us: that it exists."""
+    return ObjectState(change.resource, change.uid, "", change.at, None)
+
+
+async def write(conn: AsyncConnection, cluster_id: int, told: Iterable[Change]) -> tuple[int, int]:
+    """Stores changes that are new and improves those already known; returns (new, improved)."""
+    batch: dict[int, Change] = {}
+    for change in told:
+        known = batch.get(change.key)
+        batch[change.key] = change if known is None else merge_changes(known, change)
+    if not batch:
+        return 0, 0
+    stored = await _stored(conn, cluster_id, batch)
+    better = {}
+    for key, known in stored.items():
+        merged = merge_changes(known, batch[key])
+        if merged != known:
+            better[key] = merged
+    fresh = [change for key, change in batch.items() if key not in stored]
+    if fresh:
+        await partitions.ensure(conn, "changes", (change.at for change in fresh))
+        await copy(conn, "changes", COLUMNS, await _rows(conn, cluster_id, fresh))
+    if better:
+        rows = await _rows(conn, cluster_id, list(better.values()))
+        driver = await driver_of(conn)
+        async with driver.cursor() as cursor:
+            await cursor.executemany(_IMPROVE, [_named(row) for row in rows])
+    return len(fresh), len(better)
+
+
+def _named(row: tuple[object, ...]) -> dict[str, object]:
+    named: dict[str, object] = dict(zip(COLUMNS, row, strict=True))
+    named["diff"] = Jsonb(named["diff"])
+    return named
+
+
+async def _rows(conn: AsyncConnection, cluster_id: int, changes: list[Change]) -> list[tuple[object, ...]]:
+    """The changes as rows of COLUMNS."""
+    texts: set[str] = set()
+    for change in changes:
+        actor = change.actor
+        texts.update((change.resource.namespace or "", actor.name, actor.user_agent, actor.pod or ""))
+    word = await codes.words(conn, texts)
+    kind = await codes.kinds(conn, {(c.resource.api_group, c.resource.kind) for c in changes})
+    ids = await objects.identify(conn, cluster_id, {(c.resource, c.uid): _unseen(c) for c in changes})
+    return [
+        (
+            c.at,
+            c.key,
+            cluster_id,
+            ids[(c.resource, c.uid)],
+            kind[(c.resource.api_group, c.resource.kind)],
+            word[c.resource.namespace or ""],
+            word[c.actor.name],
+            word[c.actor.user_agent],
+            word[c.actor.pod or ""],
+            _VERB[c.verb],
+            _ACTOR[c.actor.source],
+            _DIFF[c.diff_source],
+            _sources(c),
+            c.begun_by is not None,
+            c.generation,
+            c.resource_version,
+            c.begun_by,
+            codec.clean(c.actor.impersonator) if c.actor.impersonator else None,
+            codec.clean(c.audit_id) or None,
+            codec.clean(c.summary),
+            codec.diff_rows(c.diffs),
+        )
+        for c in changes
+    ]
+
+
+async def _stored(conn: AsyncConnection, cluster_id: int, batch: dict[int, Change]) -> dict[int, Change]:
+    """Those of the batch that are stored already, by version key."""
+    times = [change.at for change in batch.values()]
+    driver = await driver_of(conn)
+    found = await driver.execute(
+        "SELECT at, version_key FROM changes WHERE cluster_id = %s AND version_key = ANY(%s) AND at BETWEEN %s AND %s",
+        (cluster_id, list(batch), min(times) - SAME_WRITE, max(times) + SAME_WRITE),
+        binary=True,
+    )
+    known = await found.fetchall()
+    if not known:
+        return {}
+    c = tables.changes.c
+    keys = [key for _, key in known]
+    seen = [at for at, _ in known]
+    statement = _select(
+        select(tables.changes).where(
+            c.cluster_id == cluster_id,
+            c.version_key == any_(literal(keys, ARRAY(BigInteger))),
+            c.at.between(min(seen), max(seen)),
+        )
+    )
+    return {row.version_key: _change(row) for row in await conn.execute(statement)}
+
+
+def _select(which: Select[Any]) -> Select[Any]:
+    """Rows of changes with the strings that their codes stand for; ``which`` is cut to size before the joins."""
+    w = which.subquery("w")
+    o, k, cluster = tables.objects, tables.kinds, tables.clusters
+    namespace, actor, agent, pod = (tables.words.alias(name) for name in ("namespace", "actor", "agent", "pod"))
+    return (
+        select(
+            w,
+            cluster.c.name.label("cluster"),
+            k.c.api_group,
+            k.c.kind,
+            o.c.name.label("name"),
+            o.c.uid.label("uid"),
+            namespace.c.word.label("namespace"),
+            actor.c.word.label("actor"),
+            agent.c.word.label("agent"),
+            pod.c.word.label("pod"),
+        )
+        .join(cluster, cluster.c.id == w.c.cluster_id)
+        .join(k, k.c.id == w.c.kind_id)
+        .join(o, o.c.id == w.c.object_id)
+        .outerjoin(namespace, namespace.c.id == w.c.namespace_id)
+        .outerjoin(actor, actor.c.id == w.c.actor_id)
+        .outerjoin(agent, agent.c.id == w.c.agent_id)
+        .outerjoin(pod, pod.c.id == w.c.pod_id)
+        .order_by(w.c.at, w.c.version_key)
+    )
+
+
+def _change(row: Row[Any]) -> Change:
+    return Change(
+        Resource(row.cluster, row.api_group, row.kind, row.namespace, row.name),
+        row.at,
+        _VERBS[row.verb],
+        row.version_key,
+        actor=Actor(row.actor or "", _ACTORS[row.actor_source], row.agent or "", row.pod, row.impersonator),
+        uid=row.uid,
+        resource_version=row.resource_version,
+        generation=row.generation,
+        diffs=codec.diffs_of(row.diff),
+        diff_source=_DIFFS[row.diff_source],
+        summary=row.summary,
+        sources=frozenset(source for source, bit in _BIT.items() if row.sources & bit),
+        begun_by=row.begun_by,
+        audit_id=row.audit_id or "",
+    )
+
+
+async def read_window(
+    conn: AsyncConnection, cluster: str, start: datetime, end: datetime, *, limit: int
+) -> list[Change]:
+    """The newest ``limit`` changes in [start, end], whole, oldest first."""
+    c = tables.changes.c
+    number = await codes.find_cluster(conn, cluster)
+    which = select(tables.changes).where(and_(c.cluster_id == number, c.at.between(start, end)))
+    rows = await conn.execute(_select(which.order_by(c.at.desc(), c.version_key.desc()).limit(limit)))
+    return [_change(row) for row in rows]

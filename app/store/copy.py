@@ -1,0 +1,29 @@
+"""Binary COPY: the fastest way in (docs/decisions/0004), 0.95 of what the server itself can take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from psycopg import AsyncConnection as Driver
+from psycopg import sql
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+
+async def driver_of(conn: AsyncConnection) -> Driver[Any]:
+    """psycopg's own connection, in the same transaction as ``conn``."""
+    raw = await conn.get_raw_connection()
+    driver: Driver[Any] = raw.driver_connection  # type: ignore[assignment]
+    return driver
+
+
+async def copy(conn: AsyncConnection, table: str, columns: Mapping[str, str], rows: Iterable[Sequence[object]]) -> None:
+    """Appends ``rows`` to ``table``. ``columns`` gives each column's type; a row has them in that order."""
+    statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(
+        sql.Identifier(table), sql.SQL(", ").join(map(sql.Identifier, columns))
+    )
+    driver = await driver_of(conn)
+    async with driver.cursor() as cursor, cursor.copy(statement) as stream:
+        stream.set_types(list(columns.values()))
+        for row in rows:
+            await stream.write_row(row)

@@ -1,0 +1,72 @@
+"""Two tellings of one write, or of one rollout, made into one. Pure, and the same in either order, but for ``at``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from app.core.model import Actor, ActorSource, Change, DiffSource, Outcome, Rollout
+from app.store import codec
+
+_ACTOR_RANK = {source: rank for rank, source in enumerate(ActorSource)}
+_DIFF_RANK = {source: rank for rank, source in enumerate(DiffSource)}
+
+
+def _trust(actor: Actor) -> tuple[object, ...]:
+    """Sorts the better known actor first; the rest of the key only makes the choice the same in either order."""
+    unnamed = not actor.user_agent, not actor.pod, not actor.impersonator
+    texts = actor.name, actor.user_agent, actor.pod or "", actor.impersonator or ""
+    return (_ACTOR_RANK[actor.source], *unnamed, *texts)
+
+
+def _worth(change: Change) -> tuple[object, ...]:
+    """Sorts the better diff first. Of two comparisons the smaller one missed fewer writes in between."""
+    diff = codec.dumps(codec.diff_rows(change.diffs))
+    return _DIFF_RANK[change.diff_source], not change.diffs, len(diff), diff, change.summary
+
+
+def _later(one: int | None, other: int | None) -> int | None:
+    known = [number for number in (one, other) if number is not None]
+    return max(known, default=None)
+
+
+def merge_changes(known: Change, told: Change) -> Change:
+    """``known`` with what ``told`` knows better; its ``at``, and so its id, never moves."""
+    better = min(known, told, key=_worth)
+    actor = min(known.actor, told.actor, key=_trust)
+    summary = better.summary
+    if actor.name != better.actor.name and better.actor.name:
+        summary = summary.removesuffix(f", by {better.actor.name}") + f", by {actor.name}"
+    return replace(
+        known,
+        actor=actor,
+        uid=known.uid or told.uid,
+        resource_version=max(known.resource_version, told.resource_version),
+        generation=_later(known.generation, told.generation),
+        diffs=better.diffs,
+        diff_source=better.diff_source,
+        summary=summary,
+        sources=known.sources | told.sources,
+        begun_by=min(filter(None, (known.begun_by, told.begun_by)), default=None),
+        audit_id=max(known.audit_id, told.audit_id),
+    )
+
+
+def _progressed(rollout: Rollout) -> tuple[object, ...]:
+    """Sorts the later telling of a rollout last."""
+    last = max((step.at for step in rollout.progress), default=rollout.started_at)
+    seen = max(last, rollout.ended_at or rollout.started_at)
+    return seen, rollout.outcome is not Outcome.RUNNING, rollout.outcome, rollout.reason, rollout.images
+
+
+def merge_rollouts(known: Rollout, told: Rollout) -> Rollout:
+    """The later telling, with the steps of both, under the start that ``known`` has."""
+    newest = max(known, told, key=_progressed)
+    return replace(
+        newest,
+        started_at=known.started_at,
+        change_id=min(filter(None, (known.change_id, told.change_id)), default=None),
+        images=newest.images or known.images or told.images,
+        images_before=newest.images_before or known.images_before or told.images_before,
+        progress=tuple(sorted({*known.progress, *told.progress}, key=lambda p: (p.at, p.updated, p.available))),
+        uid=known.uid or told.uid,
+    )

@@ -1,0 +1,214 @@
+"""The last known state of every object, kept under an id that changes and rollouts point to."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import Row, Select, func, select, text, tuple_
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.core.model import ObjectState, Resource
+from app.store import codec, codes
+from app.store.copy import copy
+from app.store.tables import clusters, kinds, objects, words
+
+Place = tuple[int, int, str, str]
+"""How the database finds an object within its cluster: (kind id, namespace id, name, uid)."""
+
+_STAGED = {
+    "ord": "int4",
+    "cluster_id": "int4",
+    "kind_id": "int4",
+    "namespace_id": "int4",
+    "name": "text",
+    "uid": "text",
+    "resource_version": "text",
+    "generation": "int8",
+    "owner_kind": "text",
+    "owner_name": "text",
+    "seen_at": "timestamptz",
+    "deleted_at": "timestamptz",
+    "state": "bytea",
+}
+_STAGE = (
+    "CREATE TEMP TABLE IF NOT EXISTS staged_objects"
+    f" ({', '.join(f'{name} {kind}' for name, kind in _STAGED.items())}) ON COMMIT DELETE ROWS"
+)
+_NEWER = (
+    '(length(excluded.resource_version), excluded.resource_version COLLATE "C", excluded.seen_at)'
+    ' > (length(o.resource_version), o.resource_version COLLATE "C", o.seen_at)'
+)
+_UPSERT = f"""
+INSERT INTO objects AS o (cluster_id, kind_id, namespace_id, name, uid, resource_version, generation,
+                          owner_kind, owner_name, seen_at, deleted_at, state)
+SELECT cluster_id, kind_id, namespace_id, name, uid, resource_version, generation,
+       owner_kind, owner_name, seen_at, deleted_at, state
+FROM staged_objects ORDER BY kind_id, namespace_id, name, uid
+ON CONFLICT (cluster_id, kind_id, namespace_id, name, uid) DO UPDATE SET
+    state = CASE WHEN {_NEWER} THEN COALESCE(excluded.state, o.state) ELSE COALESCE(o.state, excluded.state) END,
+    owner_kind = CASE WHEN {_NEWER} AND excluded.owner_kind <> '' OR o.owner_kind = ''
+                 THEN excluded.owner_kind ELSE o.owner_kind END,
+    owner_name = CASE WHEN {_NEWER} AND excluded.owner_kind <> '' OR o.owner_kind = ''
+                 THEN excluded.owner_name ELSE o.owner_name END,
+    generation = GREATEST(o.generation, excluded.generation),
+    resource_version = CASE WHEN {_NEWER} THEN excluded.resource_version ELSE o.resource_version END,
+    seen_at = GREATEST(o.seen_at, excluded.seen_at),
+    deleted_at = CASE WHEN o.uid = '' AND excluded.seen_at > o.seen_at THEN excluded.deleted_at
+                 ELSE COALESCE(o.deleted_at, excluded.deleted_at) END
+WHERE {_NEWER} OR o.state IS NULL AND excluded.state IS NOT NULL
+   OR o.deleted_at IS NULL AND excluded.deleted_at IS NOT NULL
+"""  # noqa: S608 - our own text only
+"""A uid is deleted once: a late sighting does not bring it back. Where only the name is known, the latest counts."""
+_IDS = """
+SELECT s.ord, o.id FROM staged_objects s
+JOIN objects o USING (cluster_id, kind_id, namespace_id, name, uid)
+"""
+
+
+def _age(state: ObjectState) -> tuple[object, ...]:
+    version = state.resource_version
+    return len(version), version, state.seen_at
+
+
+def _newest(known: ObjectState, told: ObjectState) -> ObjectState:
+    """Two sightings of one object within a batch as one."""
+    newest, other = (told, known) if _age(told) >= _age(known) else (known, told)
+    deleted = newest.deleted_at if not newest.uid else newest.deleted_at or other.deleted_at
+    return replace(newest, state=newest.state if newest.state is not None else other.state, deleted_at=deleted)
+
+
+async def places(conn: AsyncConnection, resources: Iterable[tuple[Resource, str]]) -> dict[tuple[Resource, str], Place]:
+    """Where (resource, uid) stands, with ids made for kinds and namespaces that are new."""
+    wanted = list(resources)
+    kind_ids = await codes.kinds(conn, {(r.api_group, r.kind) for r, _ in wanted})
+    word_ids = await codes.words(conn, {r.namespace or "" for r, _ in wanted})
+    return {
+        (r, uid): (kind_ids[(r.api_group, r.kind)], word_ids[r.namespace or ""], codec.clean(r.name), uid)
+        for r, uid in wanted
+    }
+
+
+async def upsert(conn: AsyncConnection, cluster_id: int, states: Iterable[ObjectState]) -> int:
+    """Keeps the newest of what is stored and ``states`` (resourceVersions compare as numbers); returns how many."""
+    newest: dict[tuple[Resource, str], ObjectState] = {}
+    for state in states:
+        key = (state.resource, state.uid)
+        newest[key] = _newest(newest[key], state) if key in newest else state
+    if newest:
+        await _store(conn, cluster_id, newest)
+    return len(newest)
+
+
+async def identify(
+    conn: AsyncConnection, cluster_id: int, wanted: dict[tuple[Resource, str], ObjectState]
+) -> dict[tuple[Resource, str], int]:
+    """The ids of (resource, uid). An object never seen before is made from its ``wanted`` state."""
+    cache = codes.codes_of(conn)
+    ids: dict[tuple[Resource, str], int] = {}
+    for key in wanted:
+        known = cache.get(conn, ("object", cluster_id, key))
+        if known is not None:
+            ids[key] = known
+    missing = {key: state for key, state in wanted.items() if key not in ids}
+    if missing:
+        ids |= await _store(conn, cluster_id, missing)
+    return ids
+
+
+async def _store(
+    conn: AsyncConnection, cluster_id: int, states: dict[tuple[Resource, str], ObjectState]
+) -> dict[tuple[Resource, str], int]:
+    found = await places(conn, states)
+    keys = list(states)
+    await conn.execute(text(_STAGE))
+    await conn.execute(text("TRUNCATE staged_objects"))
+    await copy(
+        conn,
+        "staged_objects",
+        _STAGED,
+        (
+            (
+                number,
+                cluster_id,
+                *found[key],
+                state.resource_version,
+                state.generation,
+                state.owner_kind,
+                codec.clean(state.owner_name),
+                state.seen_at,
+                state.deleted_at,
+                codec.pack_state(state.state),
+            )
+            for number, (key, state) in enumerate(states.items())
+        ),
+    )
+    await conn.execute(text(_UPSERT))
+    cache = codes.codes_of(conn)
+    ids = {}
+    for number, object_id in (await conn.execute(text(_IDS))).all():
+        ids[keys[number]] = object_id
+        cache.learn(conn, ("object", cluster_id, keys[number]), object_id)
+    return ids
+
+
+def _select() -> Select[Any]:
+    return (
+        select(
+            clusters.c.name.label("cluster"),
+            kinds.c.api_group,
+            kinds.c.kind,
+            func.coalesce(words.c.word, "").label("namespace"),
+            objects,
+        )
+        .join(clusters, clusters.c.id == objects.c.cluster_id)
+        .join(kinds, kinds.c.id == objects.c.kind_id)
+        .outerjoin(words, words.c.id == objects.c.namespace_id)
+    )
+
+
+def _state(row: Row[Any]) -> ObjectState:
+    return ObjectState(
+        Resource(row.cluster, row.api_group, row.kind, row.namespace or None, row.name),
+        row.uid,
+        row.resource_version,
+        row.seen_at,
+        codec.unpack_state(row.state),
+        generation=row.generation,
+        owner_kind=row.owner_kind,
+        owner_name=row.owner_name,
+        deleted_at=row.deleted_at,
+    )
+
+
+async def load_states(conn: AsyncConnection, cluster: str, wanted: Iterable[Resource]) -> dict[Resource, ObjectState]:
+    """The newest known state of each resource that was ever seen, deleted ones too (a name may be used again)."""
+    names = list({(r.api_group, r.kind, r.namespace or "", codec.clean(r.name)) for r in wanted})
+    found: dict[Resource, ObjectState] = {}
+    for first in range(0, len(names), 5000):
+        part = names[first : first + 5000]
+        named = (kinds.c.api_group, kinds.c.kind, func.coalesce(words.c.word, ""), objects.c.name)
+        statement = _select().where(clusters.c.name == cluster, tuple_(*named).in_(part))
+        for row in await conn.execute(statement):
+            state = _state(row)
+            known = found.get(state.resource)
+            if known is None or (state.deleted_at is None, *_age(state)) > (known.deleted_at is None, *_age(known)):
+                found[state.resource] = state
+    return found
+
+
+async def load_cluster(
+    conn: AsyncConnection, cluster: str, kinds_wanted: Collection[tuple[str, str]] | None = None
+) -> list[ObjectState]:
+    """Every object of a cluster that is not known to be gone; of the given (api_group, kind) only, where given."""
+    statement = _select().where(clusters.c.name == cluster, objects.c.deleted_at.is_(None))
+    if kinds_wanted is not None:
+        statement = statement.where(tuple_(kinds.c.api_group, kinds.c.kind).in_(list(kinds_wanted)))
+    return [_state(row) for row in await conn.execute(statement)]
+
+
+async def any_known(conn: AsyncConnection, cluster: str) -> bool:
+    """Whether anything at all is stored of a cluster's objects."""
+    statement = select(objects.c.id).join(clusters, clusters.c.id == objects.c.cluster_id)
+    return (await conn.execute(statement.where(clusters.c.name == cluster).limit(1))).first() is not None

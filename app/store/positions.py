@@ -1,0 +1,65 @@
+"""How far each file has been read: what makes an import resumable, and told twice, counted once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sqlalchemy import func, select
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.core.model import Position
+from app.store import codec, codes, tables
+
+_table = tables.import_positions
+
+
+async def read_positions(conn: AsyncConnection, cluster: str) -> dict[str, Position]:
+    """Every file that was read into a cluster, wholly or in part, by its hash."""
+    return await _read(conn, await codes.find_cluster(conn, cluster))
+
+
+async def _read(conn: AsyncConnection, cluster_id: int | None) -> dict[str, Position]:
+    rows = await conn.execute(select(_table).where(_table.c.cluster_id == cluster_id))
+    return {row.file_hash: Position(row.file_hash, row.path, row.offset, row.lines, row.done) for row in rows}
+
+
+async def covered(conn: AsyncConnection, cluster_id: int, told: Iterable[Position]) -> bool:
+    """Whether a batch with these positions was recorded before: none of them goes beyond what is stored."""
+    batch = list(told)
+    if not batch:
+        return False
+    known = await _read(conn, cluster_id)
+
+    def reached(position: Position) -> bool:
+        stored = known.get(position.file_hash)
+        return stored is not None and (stored.offset, stored.done) >= (position.offset, position.done)
+
+    return all(reached(position) for position in batch)
+
+
+async def write(conn: AsyncConnection, cluster_id: int, told: Iterable[Position]) -> None:
+    """Moves positions forward, never back."""
+    rows = {position.file_hash: position for position in sorted(told, key=lambda p: (p.offset, p.done))}
+    if not rows:
+        return
+    statement = insert(_table).values(updated_at=func.now())
+    new = statement.excluded
+    await conn.execute(
+        statement.on_conflict_do_update(
+            index_elements=["cluster_id", "file_hash"],
+            set_={name: new[name] for name in ("path", "offset", "lines", "done", "updated_at")},
+            where=(_table.c.offset < new.offset) | (_table.c.done < new.done),
+        ),
+        [
+            {
+                "cluster_id": cluster_id,
+                "file_hash": position.file_hash,
+                "path": codec.clean(position.path),
+                "offset": position.offset,
+                "lines": position.lines,
+                "done": position.done,
+            }
+            for position in rows.values()
+        ],
+    )

@@ -1,0 +1,83 @@
+"""The single door in: what a collector learned, recorded once however often it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sqlalchemy import func, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.core.model import Batch, Reject
+from app.store import calls, changes, codec, codes, gaps, objects, positions, requests, rollouts, series, symptoms
+from app.store.tables import quarantine
+
+LOCK = 0x466F7265  # with the cluster's id: one writer a cluster
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What a batch added. ``improved`` counts changes that were known and are now known better.
+
+    ``repeated`` is true when the batch's positions were recorded before: what only adds up (calls, requests,
+    rejects) was then left out.
+    """
+
+    changes: int = 0
+    improved: int = 0
+    objects: int = 0
+    rollouts: int = 0
+    calls: int = 0
+    requests: int = 0
+    symptoms: int = 0
+    samples: int = 0
+    gaps: int = 0
+    rejects: int = 0
+    repeated: bool = False
+
+
+async def record(conn: AsyncConnection, batch: Batch) -> Recorded:
+    """Records a batch within the caller's transaction; the caller commits, and tries again after an error.
+
+    Changes, objects, rollouts, symptoms, samples and gaps carry keys of their own: they may be told again, in any
+    order and division. Calls, requests and rejects only add up: they are counted once for the positions that come
+    with them, and a batch without positions is counted each time. Every time must be storable
+    (partitions.storable). A second writer of the cluster waits for this transaction's end.
+    """
+    cluster_id = await codes.cluster(conn, batch.cluster)
+    await conn.execute(text("SELECT pg_advisory_xact_lock(:lock, :cluster)"), {"lock": LOCK, "cluster": cluster_id})
+    repeated = await positions.covered(conn, cluster_id, batch.positions)
+    stored = await objects.upsert(conn, cluster_id, batch.objects)
+    new, improved = await changes.write(conn, cluster_id, batch.changes)
+    recorded = Recorded(
+        changes=new,
+        improved=improved,
+        objects=stored,
+        rollouts=await rollouts.write(conn, cluster_id, batch.rollouts),
+        symptoms=await symptoms.write(conn, cluster_id, batch.symptoms),
+        samples=await series.write(conn, cluster_id, batch.series),
+        gaps=await gaps.write(conn, cluster_id, batch.gaps),
+        calls=0 if repeated else await calls.write(conn, cluster_id, batch.calls),
+        requests=0 if repeated else await requests.write(conn, cluster_id, batch.requests),
+        rejects=0 if repeated else await _quarantine(conn, cluster_id, batch.rejects),
+        repeated=repeated,
+    )
+    await positions.write(conn, cluster_id, batch.positions)
+    return recorded
+
+
+async def _quarantine(conn: AsyncConnection, cluster_id: int, rejects: Iterable[Reject]) -> int:
+    rows = [
+        {
+            "cluster_id": cluster_id,
+            "source": codec.clean(reject.source),
+            "line": reject.line,
+            "column": reject.column,
+            "reason": codec.clean(reject.reason),
+            "excerpt": codec.clean(reject.excerpt),
+        }
+        for reject in rejects
+    ]
+    if rows:
+        await conn.execute(quarantine.insert().values(at=func.now()), rows)
+    return len(rows)

@@ -1,0 +1,127 @@
+"""Rollouts: one row each, updated while they go on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row, Select, select
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.core.model import ObjectState, Outcome, Progress, Resource, Rollout
+from app.store import codec, codes, objects, partitions, tables
+from app.store.changes import SAME_WRITE
+from app.store.merge import merge_rollouts
+
+_table = tables.rollouts
+
+
+async def write(conn: AsyncConnection, cluster_id: int, told: Iterable[Rollout]) -> int:
+    """Stores new rollouts and brings known ones up to date; returns how many rows were written.
+
+    One generation of one object rolls out once, however many tell of its start: the first start told is kept.
+    """
+    batch = list(told)
+    if not batch:
+        return 0
+    unseen = {(r.resource, r.uid): ObjectState(r.resource, r.uid, "", r.started_at, None) for r in batch}
+    ids = await objects.identify(conn, cluster_id, unseen)
+    stored = await _stored(conn, cluster_id, batch, set(ids.values()))
+    merged: dict[tuple[int, int], Rollout] = dict(stored)
+    for rollout in batch:
+        key = (ids[(rollout.resource, rollout.uid)], rollout.generation)
+        merged[key] = merge_rollouts(merged[key], rollout) if key in merged else rollout
+    rows = [
+        _row(cluster_id, object_id, rollout)
+        for (object_id, generation), rollout in merged.items()
+        if stored.get((object_id, generation)) != rollout
+    ]
+    if rows:
+        await partitions.ensure(conn, "rollouts", (row["started_at"] for row in rows))
+        statement = insert(_table)
+        keys = {"cluster_id", "started_at", "object_id"}
+        news = {name: statement.excluded[name] for name in rows[0] if name not in keys}
+        await conn.execute(statement.on_conflict_do_update(index_elements=sorted(keys), set_=news), rows)
+    return len(rows)
+
+
+def _row(cluster_id: int, object_id: int, rollout: Rollout) -> dict[str, Any]:
+    return {
+        "cluster_id": cluster_id,
+        "started_at": rollout.started_at,
+        "object_id": object_id,
+        "generation": rollout.generation,
+        "outcome": rollout.outcome.value,
+        "ended_at": rollout.ended_at,
+        "change_id": rollout.change_id,
+        "images": [codec.clean(image) for image in rollout.images],
+        "images_before": [codec.clean(image) for image in rollout.images_before],
+        "progress": [[p.at.timestamp(), p.desired, p.updated, p.available] for p in rollout.progress],
+        "reason": codec.clean(rollout.reason),
+    }
+
+
+async def _stored(
+    conn: AsyncConnection, cluster_id: int, batch: list[Rollout], object_ids: set[int]
+) -> dict[tuple[int, int], Rollout]:
+    starts = [rollout.started_at for rollout in batch]
+    c = _table.c
+    statement = _select().where(
+        c.cluster_id == cluster_id,
+        c.started_at.between(min(starts) - SAME_WRITE, max(starts) + SAME_WRITE),
+        c.object_id.in_(object_ids),
+    )
+    return {(row.object_id, row.generation): _rollout(row) for row in await conn.execute(statement)}
+
+
+def _select() -> Select[Any]:
+    o, k, w = tables.objects, tables.kinds, tables.words
+    return (
+        select(
+            _table,
+            tables.clusters.c.name.label("cluster"),
+            k.c.api_group,
+            k.c.kind,
+            w.c.word.label("namespace"),
+            o.c.name.label("name"),
+            o.c.uid.label("uid"),
+        )
+        .join(tables.clusters, tables.clusters.c.id == _table.c.cluster_id)
+        .join(o, o.c.id == _table.c.object_id)
+        .join(k, k.c.id == o.c.kind_id)
+        .outerjoin(w, w.c.id == o.c.namespace_id)
+    )
+
+
+def _rollout(row: Row[Any]) -> Rollout:
+    return Rollout(
+        Resource(row.cluster, row.api_group, row.kind, row.namespace, row.name),
+        row.uid,
+        row.generation,
+        row.started_at,
+        Outcome(row.outcome),
+        ended_at=row.ended_at,
+        change_id=row.change_id,
+        images=tuple(row.images),
+        images_before=tuple(row.images_before),
+        progress=tuple(Progress(codec.utc(at), *counts) for at, *counts in row.progress),
+        reason=row.reason,
+    )
+
+
+async def read_window(conn: AsyncConnection, cluster: str, start: datetime, end: datetime) -> list[Rollout]:
+    """The rollouts that were under way in [start, end] or started in it, oldest first.
+
+    One that started more than a week before ``start`` is not looked for: it would have ended long since.
+    """
+    number = await codes.find_cluster(conn, cluster)
+    c = _table.c
+    statement = _select().where(
+        c.cluster_id == number,
+        c.started_at.between(start - SAME_WRITE, end),
+        (c.started_at >= start) | c.ended_at.is_(None) | (c.ended_at >= start),
+    )
+    rows = await conn.execute(statement.order_by(c.started_at, c.object_id))
+    return [_rollout(row) for row in rows]

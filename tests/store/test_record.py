@@ -1,0 +1,180 @@
+"""What is told is kept once, and the better telling wins."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.core.model import ActorSource, Batch, DiffSource, Gap, MetricSeries, Outcome, Position, Progress, Reject
+from app.store import calls, changes, gaps, objects, positions, requests, rollouts, series, symptoms
+from app.store.record import record
+from tests.store.factories import (
+    CLUSTER,
+    NOON,
+    a_change,
+    a_count,
+    a_diff,
+    a_request,
+    a_resource,
+    a_rollout,
+    a_state,
+    a_symptom,
+    an_actor,
+)
+
+HOUR = timedelta(hours=1)
+
+
+async def all_changes(conn: AsyncConnection) -> list[object]:
+    return list(await changes.read_window(conn, CLUSTER, NOON - HOUR, NOON + HOUR, limit=1000))
+
+
+async def test_a_change_comes_back_as_it_was_told(conn: AsyncConnection) -> None:
+    told = a_change(begun_by="0" * 28, audit_id="a-1", diffs=(a_diff(), a_diff(new={"a": [1, None]}, old=None)))
+    recorded = await record(conn, Batch(CLUSTER, changes=(told,)))
+    assert recorded.changes == 1
+    assert await all_changes(conn) == [told]
+
+
+async def test_the_same_batch_twice_adds_nothing(conn: AsyncConnection) -> None:
+    batch = Batch(CLUSTER, changes=(a_change(), a_change("8")), objects=(a_state("8"),))
+    await record(conn, batch)
+    again = await record(conn, batch)
+    assert (again.changes, again.improved) == (0, 0)
+    assert len(await all_changes(conn)) == 2
+
+
+async def test_audit_improves_what_a_watch_saw_and_its_time_stays(conn: AsyncConnection) -> None:
+    seen = a_change(seconds=0)
+    audited = a_change(
+        seconds=-0.4,
+        actor=an_actor("system:serviceaccount:argocd:argocd", ActorSource.AUDIT, pod="argocd-0"),
+        diffs=(),
+        diff_source=DiffSource.NONE,
+        summary="payments-api was written",
+        sources=frozenset({"audit"}),
+        audit_id="a-1",
+    )
+    await record(conn, Batch(CLUSTER, changes=(seen,)))
+    recorded = await record(conn, Batch(CLUSTER, changes=(audited,)))
+    assert (recorded.changes, recorded.improved) == (0, 1)
+    [kept] = await changes.read_window(conn, CLUSTER, NOON - HOUR, NOON + HOUR, limit=10)
+    assert (kept.at, kept.id, kept.diffs) == (seen.at, seen.id, seen.diffs)
+    assert (kept.actor, kept.audit_id, kept.sources) == (audited.actor, "a-1", {"audit", "watch"})
+    assert kept.summary == "image of payments-api: v1 → v2, by system:serviceaccount:argocd:argocd"
+
+
+async def test_a_derived_change_is_noise(conn: AsyncConnection) -> None:
+    await record(conn, Batch(CLUSTER, changes=(a_change(), a_change("8", begun_by=a_change().id))))
+    rows = await conn.execute(text("SELECT resource_version, noise FROM changes ORDER BY 1"))
+    assert rows.all() == [("7", False), ("8", True)]
+
+
+async def test_the_newest_version_of_an_object_is_kept(conn: AsyncConnection) -> None:
+    await record(conn, Batch(CLUSTER, objects=(a_state("10"),)))
+    await record(conn, Batch(CLUSTER, objects=(a_state("9"),)))
+    found = await objects.load_states(conn, CLUSTER, [a_resource(), a_resource("other")])
+    assert {key: state.resource_version for key, state in found.items()} == {a_resource(): "10"}
+
+
+async def test_a_deleted_object_stays_deleted_and_its_successor_is_found_by_name(conn: AsyncConnection) -> None:
+    await record(conn, Batch(CLUSTER, objects=(a_state("10", deleted_at=NOON),)))
+    await record(conn, Batch(CLUSTER, objects=(a_state("11"),)))
+    assert await objects.load_cluster(conn, CLUSTER) == []
+    await record(conn, Batch(CLUSTER, objects=(a_state("12", uid="u-2"),)))
+    [alive] = await objects.load_cluster(conn, CLUSTER, {("apps", "Deployment")})
+    found = await objects.load_states(conn, CLUSTER, [a_resource()])
+    assert (alive.uid, found[a_resource()].uid) == ("u-2", "u-2")
+
+
+async def test_knowing_only_the_name_does_not_lose_the_state(conn: AsyncConnection) -> None:
+    await record(conn, Batch(CLUSTER, objects=(a_state("10"), a_state("11", state=None))))
+    [kept] = await objects.load_cluster(conn, CLUSTER)
+    assert (kept.resource_version, kept.state) == ("11", a_state("10").state)
+
+
+async def test_a_rollout_is_one_row_however_many_saw_it_start(conn: AsyncConnection) -> None:
+    step = Progress(NOON + timedelta(seconds=30), 4, 2, 1)
+    first = a_rollout(images=("app:v2",), images_before=("app:v1",), change_id="c" * 28)
+    await record(conn, Batch(CLUSTER, rollouts=(first,)))
+    done = a_rollout(seconds=0.5, outcome=Outcome.COMPLETE, ended_at=NOON + HOUR, progress=(step,))
+    await record(conn, Batch(CLUSTER, rollouts=(done,)))
+    [kept] = await rollouts.read_window(conn, CLUSTER, NOON - HOUR, NOON + HOUR)
+    assert (kept.started_at, kept.outcome, kept.progress) == (NOON, Outcome.COMPLETE, (step,))
+    assert (kept.images, kept.change_id) == (("app:v2",), "c" * 28)
+
+
+async def test_a_repeated_symptom_raises_its_count(conn: AsyncConnection) -> None:
+    labelled = a_symptom(resource=a_resource(), labels=(("alertname", "Down"),))
+    await record(conn, Batch(CLUSTER, symptoms=(labelled, a_symptom(count=5))))
+    await record(conn, Batch(CLUSTER, symptoms=(a_symptom(count=3, ended_at=NOON + HOUR),)))
+    [kept] = await symptoms.read_window(conn, CLUSTER, NOON, NOON)
+    assert (kept.count, kept.ended_at, kept.resource) == (5, NOON + HOUR, a_resource())
+    assert kept.labels == (("alertname", "Down"),)
+
+
+async def test_calls_of_one_slot_add_up(conn: AsyncConnection) -> None:
+    await record(conn, Batch(CLUSTER, calls=(a_count(count=2), a_count(1), a_count(0, user="bob"))))
+    recorded = await record(conn, Batch(CLUSTER, calls=(a_count(count=3, latency_us=100),)))
+    assert recorded.calls == 3
+    read = await calls.read(conn, CLUSTER, NOON, NOON + timedelta(minutes=1))
+    assert sorted(read, key=lambda c: (c.slot, c.key.user)) == [
+        a_count(0, user="bob"),
+        a_count(0, count=5, latency_us=1000),
+        a_count(1),
+    ]
+    later = await calls.read(conn, CLUSTER, NOON + timedelta(seconds=5), NOON + timedelta(seconds=10))
+    assert later == [a_count(1)]
+
+
+async def test_what_only_adds_up_is_counted_once_for_its_position(conn: AsyncConnection) -> None:
+    reject = Reject("audit.jsonl", 3, 1, "not JSON", "{")
+    batch = Batch(
+        CLUSTER, calls=(a_count(),), requests=(a_request(),), rejects=(reject,), positions=(Position("h", "p", 10, 1),)
+    )
+    first = await record(conn, batch)
+    again = await record(conn, batch)
+    assert (first.calls, first.requests, first.rejects, first.repeated) == (1, 1, 1, False)
+    assert (again.calls, again.requests, again.rejects, again.repeated) == (0, 0, 0, True)
+    assert await requests.read(conn, CLUSTER, NOON, NOON, limit=10) == [a_request()]
+
+
+async def test_positions_only_move_forward(conn: AsyncConnection) -> None:
+    await record(conn, Batch(CLUSTER, positions=(Position("h", "p", 10, 1),)))
+    await record(conn, Batch(CLUSTER, positions=(Position("h", "p", 20, 2, done=True),)))
+    await record(conn, Batch(CLUSTER, positions=(Position("h", "p", 15, 1),)))
+    assert await positions.read_positions(conn, CLUSTER) == {"h": Position("h", "p", 20, 2, done=True)}
+    assert await positions.read_positions(conn, "south") == {}
+
+
+async def test_samples_come_back_once_and_only_from_the_window(conn: AsyncConnection) -> None:
+    start = NOON.timestamp() + 3590  # across an hour
+    whole = MetricSeries("up", (("job", "api"),), "gauge", (start, start + 5, start + 15), (1.0, 0.5, 0.0))
+    part = MetricSeries("up", (("job", "api"),), "gauge", (start + 5, start + 15), (0.5, 0.0))
+    await record(conn, Batch(CLUSTER, series=(whole,)))
+    await record(conn, Batch(CLUSTER, series=(part, whole)))
+    assert await series.read(conn, CLUSTER, NOON, NOON + 2 * HOUR) == [whole]
+    assert await series.read(conn, CLUSTER, NOON + timedelta(seconds=3594), NOON + 2 * HOUR) == [part]
+
+
+async def test_a_gap_told_again_grows(conn: AsyncConnection) -> None:
+    short = Gap(CLUSTER, "", NOON, NOON + timedelta(seconds=5), "410")
+    long = Gap(CLUSTER, "", NOON, NOON + HOUR, "410")
+    for gap in (short, long, short):
+        await record(conn, Batch(CLUSTER, gaps=(gap,)))
+    assert await gaps.read_window(conn, CLUSTER, NOON + timedelta(minutes=1), NOON + HOUR) == [long]
+
+
+async def test_hostile_text_is_stored_and_stops_nothing(conn: AsyncConnection) -> None:
+    nasty = "a\x00b\ud800"
+    diff = a_diff(new={nasty: nasty, "n": 10**40, "f": 1e300})
+    told = a_change(diffs=(diff,), summary=nasty, resource=a_resource(nasty))
+    state = a_state(state={"metadata": {"annotations": {nasty: nasty}}})
+    await record(conn, Batch(CLUSTER, changes=(told,), objects=(state,), calls=(a_count(user=nasty),)))
+    [kept] = await changes.read_window(conn, CLUSTER, NOON, NOON, limit=1)
+    assert kept.summary == "a\ufffdb\ufffd"
+    assert kept.resource.name == "a\ufffdb\ufffd"
+    [read] = await calls.read(conn, CLUSTER, NOON, NOON + HOUR)
+    assert read.key.user == "a\ufffdb\ufffd"
