@@ -19,6 +19,8 @@ CHANGES_WINDOW = timedelta(hours=24)
 """How far back a change may lie: a quarter of incidents are noticed more than 88 minutes after they began."""
 CALLS_WINDOW = timedelta(hours=2)
 MOST_CHANGES = 20_000
+KNOWN_INCIDENTS = 200
+"""Alerts join one of the newest incidents; older ones are over."""
 RERANK_AFTER = (timedelta(0), timedelta(minutes=3), timedelta(minutes=10))
 """A ranking at once, and again when new pods and callers have had time to show themselves."""
 
@@ -28,7 +30,7 @@ async def open_incidents(conn: AsyncConnection, cluster: str, alerts: Iterable[S
     found = list(alerts)
     if not found:
         return []
-    known = await incidents.near(conn, cluster, min(a.at for a in found), max(a.at for a in found))
+    known = await incidents.list_incidents(conn, cluster=cluster, limit=KNOWN_INCIDENTS)
     touched = bundle(found, known, cluster=cluster)
     for incident in touched:
         await incidents.save_incident(conn, incident)

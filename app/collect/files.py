@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import blake2b
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 import zstandard
 
@@ -51,7 +51,7 @@ def open_stream(path: str) -> IO[bytes]:
     magic = opened.read(4)
     opened.seek(0)
     if magic[:2] == b"\x1f\x8b":
-        return gzip.open(opened, "rb")
+        return cast("IO[bytes]", gzip.open(opened, "rb"))
     if magic == b"\x28\xb5\x2f\xfd":
         return zstandard.ZstdDecompressor().stream_reader(opened, read_across_frames=True, closefd=True)
     return opened

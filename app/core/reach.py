@@ -119,8 +119,8 @@ def rules_before_and_after(change: Change, states: list[State]) -> tuple[list[An
     new: list[Any] = []
     for diff in change.diffs:
         if not diff.path:
-            old += list((diff.old or {}).get("rules") or []) if isinstance(diff.old, dict) else []
-            new += list((diff.new or {}).get("rules") or []) if isinstance(diff.new, dict) else []
+            old += _rules(diff.old)
+            new += _rules(diff.new)
         elif diff.path[0] == "rules":
             whole = len(diff.path) <= 2
             for value, side in ((diff.old, old), (diff.new, new)):
@@ -133,6 +133,10 @@ def rules_before_and_after(change: Change, states: list[State]) -> tuple[list[An
     if new and change.verb.value == "update" and states:
         new += list(states[0].get("rules") or [])
     return old, new
+
+
+def _rules(value: Any) -> list[Any]:
+    return list(value.get("rules") or []) if isinstance(value, dict) else []
 
 
 def _rule_with(state: State, path: tuple[Any, ...], value: Any) -> dict[str, Any]:
