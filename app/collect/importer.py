@@ -18,6 +18,7 @@ from app.collect import alerts, openmetrics
 from app.collect.files import Line, lines, modified_at, open_stream
 from app.collect.inputs import Input, InputKind, read_document
 from app.collect.intake import Intake, RawWatchEvent, Tally, decode_watch, dump_items
+from app.collect.shift import shift_times
 from app.core import audit
 from app.core.model import Batch, MetricSeries, ObjectState, Position, Resource, Symptom
 from app.core.redact import Redactor
@@ -78,10 +79,21 @@ class Import:
     """One run over some inputs into one cluster."""
 
     def __init__(
-        self, engine: AsyncEngine, cluster: str, *, now: datetime, progress: Progress, until: datetime | None = None
+        self,
+        engine: AsyncEngine,
+        cluster: str,
+        *,
+        now: datetime,
+        progress: Progress,
+        until: datetime | None = None,
+        shift_seconds: int = 0,
     ) -> None:
-        """``until`` stops logs there, as if the rest were not written yet; a later run goes on from it."""
+        """``until`` stops logs there, as if the rest were not written yet; a later run goes on from it.
+
+        ``shift_seconds`` moves every time in the input (collect/shift.py).
+        """
         self.engine, self.cluster, self.now, self.progress, self.until = engine, cluster, now, progress, until
+        self.shift_seconds = shift_seconds
         self.report = Report()
         self._found: dict[Resource, ObjectState] = {}
 
@@ -118,7 +130,9 @@ class Import:
         return self.intake.held_back(resource) or self._found.get(resource)
 
     async def _logs(self, reads: list[_Read]) -> None:
-        streams = [_decoded(read, self.intake, order) for order, read in enumerate(reads)]
+        streams = [
+            _decoded(read, self.intake, order, shift_seconds=self.shift_seconds) for order, read in enumerate(reads)
+        ]
         chunk: list[Sighting] = []
         stopped = False
         for number, entry in enumerate(heapq.merge(*streams, key=lambda e: (e.at, e.order)), start=1):
@@ -182,7 +196,7 @@ class Import:
     async def _samples(self, read: _Read, block: list[bytes]) -> None:
         series: tuple[MetricSeries, ...] = ()
         try:
-            series = tuple(openmetrics.parse(block))
+            series = tuple(openmetrics.parse(block, shift_seconds=self.shift_seconds))
         except openmetrics.MetricsError as error:
             self.intake.reject(read.input.path, Line(read.lines, b"", read.offset), str(error))
         self.report.samples += sum(len(one.times) for one in series)
@@ -191,7 +205,7 @@ class Import:
         self.progress(read.input.path, read.lines, read.offset)
 
     async def _alerts(self, read: _Read) -> None:
-        body = read_document(read.input.path)
+        body = shift_times(read_document(read.input.path), seconds=self.shift_seconds)
         found: list[Symptom] = []
         for number, document in enumerate(_documents(body), start=1):
             try:
@@ -205,7 +219,7 @@ class Import:
     async def _dump(self, read: _Read) -> None:
         """A dump says nothing of when: with a log before it, it is as old as the log's end, else as the file."""
         at = self.intake.latest or modified_at(read.input.path)
-        body = read_document(read.input.path)
+        body = shift_times(read_document(read.input.path), seconds=self.shift_seconds)
         chunk: list[Sighting] = []
         try:
             for raw in dump_items(body):
@@ -240,7 +254,7 @@ class _Entry:
     watch: RawWatchEvent | None = None
 
 
-def _decoded(read: _Read, intake: Intake, order: int) -> Iterator[_Entry]:
+def _decoded(read: _Read, intake: Intake, order: int, *, shift_seconds: int = 0) -> Iterator[_Entry]:
     """The events of one file in its order. A bad line is rejected at the time of the one before it."""
     is_audit = read.input.kind is InputKind.AUDIT
     last = datetime.min.replace(tzinfo=UTC)
@@ -249,11 +263,12 @@ def _decoded(read: _Read, intake: Intake, order: int) -> Iterator[_Entry]:
             try:
                 if line.too_long:
                     raise ValueError("the line is longer than 16 MiB")  # noqa: TRY301 - one place turns all into rejects
+                data = shift_times(line.data, seconds=shift_seconds)
                 if is_audit:
-                    event = audit.decode(line.data)
+                    event = audit.decode(data)
                     at, watch = event.stageTimestamp, None
                 else:
-                    event, watch = None, decode_watch(line.data)
+                    event, watch = None, decode_watch(data)
                     if watch.at is None:
                         raise ValueError('the watch event has no "at" time')  # noqa: TRY301
                     at = watch.at

@@ -36,7 +36,7 @@ def wanted(line: bytes) -> bool:
     return match is not None and match.group() in WANTED
 
 
-def parse(lines: Iterable[bytes]) -> Iterator[MetricSeries]:
+def parse(lines: Iterable[bytes], *, shift_seconds: int = 0) -> Iterator[MetricSeries]:
     """The series in a block of lines, each sorted by time. Samples without a timestamp are refused.
 
     Raises MetricsError.
@@ -48,7 +48,7 @@ def parse(lines: Iterable[bytes]) -> Iterator[MetricSeries]:
         for family in text_fd_to_metric_families(_closed(text)):  # type: ignore[no-untyped-call]
             for sample in family.samples:
                 key = (sample.name, tuple(sorted(sample.labels.items())))
-                times[key].append((_time(sample.name, sample.timestamp), float(sample.value)))
+                times[key].append((_time(sample.name, sample.timestamp) + shift_seconds, float(sample.value)))
                 kinds[sample.name] = family.type
     except MetricsError:
         raise

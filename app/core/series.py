@@ -162,7 +162,7 @@ def _restarts(series: list[MetricSeries], axis: Grid) -> list[Signal]:
                 found.append(
                     Signal(
                         kind=SignalKind.METRIC,
-                        low=moment(float(values[after])),
+                        low=moment(axis.epoch(int(before))),
                         high=moment(axis.epoch(int(after)) + axis.step),
                         strength=0.6,
                         about={CLUSTER: 0.5},
