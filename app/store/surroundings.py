@@ -6,13 +6,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Row, Select, func, literal, literal_column, select
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy import CTE, Row, Select, func, literal_column, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.model import Gap, Outcome, Progress, Resource, Rollout
-from app.core.timeline import Problem
+from app.core.model import Gap, Outcome, Progress, Resource, Rollout, change_id
+from app.core.timeline import Mark, Problem
 from app.store.tables import changes, clusters, gaps, kinds, objects, rollouts, symptoms, words
+from app.store.timeline import ChangeFilter, marks_query
+
+SPOTS = 400
+"""Places of the axis that marks are aggregated to: two pixels of a full-width page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,145 +26,192 @@ class Freshness:
     at: datetime | None
 
 
-async def list_rollouts(
-    conn: AsyncConnection, cluster: str | None, *, from_at: datetime, to_at: datetime, limit: int = 1000
-) -> list[Rollout]:
-    """Rollouts that began in [from_at, to_at), newest first."""
-    namespace = words.alias("namespace")
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """How far the record reaches, and where it has holes: said with every answer."""
+
+    freshness: tuple[Freshness, ...]
+    gaps: tuple[Gap, ...]
+    kinds: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a window of one cluster holds besides its rows."""
+
+    seen: Seen
+    marks: tuple[Mark, ...]
+    rollouts: tuple[Rollout, ...]
+    problems: tuple[Problem, ...]
+
+
+def _several(**queries: Select[Any]) -> Select[Any]:
+    """Whole results as JSON, one a column: several queries in one round trip."""
+    columns = []
+    for label, query in queries.items():
+        rows = query.subquery(f"of_{label}")
+        found = select(func.json_agg(func.row_to_json(literal_column(f"of_{label}")))).select_from(rows)
+        columns.append(found.scalar_subquery().label(label))
+    return select(*columns)
+
+
+def _mine(cluster: str | None) -> CTE:
+    query = select(clusters.c.id, clusters.c.name)
+    return (query if cluster is None else query.where(clusters.c.name == cluster)).cte("mine")
+
+
+def _fresh(mine: CTE) -> Select[Any]:
+    newest = select(func.max(changes.c.at)).where(changes.c.cluster_id == mine.c.id).scalar_subquery()
+    return select(mine.c.name, newest.label("at")).order_by(mine.c.name)
+
+
+def _blind(mine: CTE, from_at: datetime | None, to_at: datetime | None) -> Select[Any]:
     query = (
+        select(mine.c.name.label("cluster"), gaps.c.kind, gaps.c.from_at, gaps.c.to_at, gaps.c.why)
+        .join(mine, mine.c.id == gaps.c.cluster_id)
+        .order_by(gaps.c.from_at.desc())
+        .limit(100)
+    )
+    if from_at is not None:
+        query = query.where(gaps.c.to_at > from_at)
+    return query if to_at is None else query.where(gaps.c.from_at < to_at)
+
+
+def _hurting(mine: CTE, from_at: datetime, to_at: datetime) -> Select[Any]:
+    what = func.coalesce(symptoms.c.workload, symptoms.c.resource)
+    return (
+        select(
+            symptoms.c.reason,
+            what.label("what"),
+            func.min(symptoms.c.at).label("first_at"),
+            func.max(symptoms.c.at).label("last_at"),
+            func.sum(symptoms.c.count).label("number"),
+        )
+        .join(mine, mine.c.id == symptoms.c.cluster_id)
+        .where(symptoms.c.source != "alert", symptoms.c.at >= from_at, symptoms.c.at < to_at)
+        .group_by(symptoms.c.reason, what)
+        .order_by(func.sum(symptoms.c.count).desc())
+        .limit(40)
+    )
+
+
+def _rolling(mine: CTE, from_at: datetime, to_at: datetime) -> Select[Any]:
+    namespace = words.alias("namespace")
+    return (
         select(
             rollouts,
-            clusters.c.name.label("cluster"),
+            mine.c.name.label("cluster"),
             kinds.c.api_group,
             kinds.c.kind,
             namespace.c.word.label("namespace"),
             objects.c.name,
             objects.c.uid,
         )
-        .join(clusters, clusters.c.id == rollouts.c.cluster_id)
+        .join(mine, mine.c.id == rollouts.c.cluster_id)
         .join(objects, objects.c.id == rollouts.c.object_id)
         .join(kinds, kinds.c.id == objects.c.kind_id)
         .outerjoin(namespace, namespace.c.id == objects.c.namespace_id)
         .where(rollouts.c.started_at >= from_at, rollouts.c.started_at < to_at)
         .order_by(rollouts.c.started_at.desc(), rollouts.c.object_id)
-        .limit(limit)
-    )
-    if cluster is not None:
-        query = query.where(clusters.c.name == cluster)
-    return [_rollout(row) for row in await conn.execute(query)]
-
-
-def _rollout(row: Row[Any]) -> Rollout:
-    return Rollout(
-        resource=Resource(row.cluster, row.api_group, row.kind, row.namespace, row.name),
-        uid=row.uid,
-        generation=row.generation,
-        started_at=row.started_at,
-        outcome=Outcome(row.outcome),
-        ended_at=row.ended_at,
-        change_id=row.change_id,
-        images=tuple(row.images),
-        images_before=tuple(row.images_before),
-        progress=tuple(Progress(datetime.fromtimestamp(at, UTC), *counts) for at, *counts in row.progress),
-        reason=row.reason,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """One round trip's worth of context: gaps and problems of a window, freshness of the clusters asked about."""
-
-    gaps: tuple[Gap, ...]
-    problems: tuple[Problem, ...]
-    freshness: tuple[Freshness, ...]
-
-
-def _rows(query: Select[Any]) -> Any:
-    """A whole result as one JSON value, so that several come in one round trip."""
-    inner = query.subquery()
-    row = func.to_jsonb(literal_column(inner.name if isinstance(inner.name, str) else "anon"))
-    return select(func.coalesce(func.jsonb_agg(row), literal("[]", JSONB))).select_from(inner).scalar_subquery()
+async def read_seen(
+    conn: AsyncConnection, cluster: str | None, *, from_at: datetime | None, to_at: datetime | None
+) -> Seen:
+    """Freshness, gaps that touch [from_at, to_at) (None leaves a side open), known kinds. One query."""
+    mine = _mine(cluster)
+    known = select(kinds.c.kind).distinct().order_by(kinds.c.kind)
+    query = _several(fresh=_fresh(mine), blind=_blind(mine, from_at, to_at), known=known)
+    return _seen((await conn.execute(query)).one())
 
 
-async def read_surroundings(
-    conn: AsyncConnection, cluster: str | None, *, from_at: datetime | None, to_at: datetime | None, problems: int = 0
-) -> Surroundings:
-    """Gaps that touch [from_at, to_at), up to ``problems`` of its problems (most first), and the freshness.
-
-    None for a time leaves that side open. One query.
-    """
-    of_clusters = select(clusters.c.id, clusters.c.name)
-    if cluster is not None:
-        of_clusters = of_clusters.where(clusters.c.name == cluster)
-    mine = of_clusters.cte("mine")
-    newest = select(func.max(changes.c.at)).where(changes.c.cluster_id == mine.c.id).scalar_subquery()
-    blind = (
-        select(mine.c.name.label("cluster"), gaps.c.kind, gaps.c.from_at, gaps.c.to_at, gaps.c.why)
-        .join(mine, mine.c.id == gaps.c.cluster_id)
-        .order_by(gaps.c.from_at.desc())
-        .limit(100)
+async def read_surroundings(conn: AsyncConnection, cluster: str, *, from_at: datetime, to_at: datetime) -> Surroundings:
+    """Everything that is drawn of [from_at, to_at) except what the ranking holds. One query."""
+    mine = _mine(cluster)
+    window = ChangeFilter(cluster=cluster, from_at=from_at, to_at=to_at, derived="shown")
+    query = _several(
+        fresh=_fresh(mine),
+        blind=_blind(mine, from_at, to_at),
+        known=select(kinds.c.kind).limit(0),
+        marks=marks_query(window, spots=SPOTS),
+        rolling=_rolling(mine, from_at, to_at).limit(1000),
+        hurting=_hurting(mine, from_at, to_at),
     )
-    what = func.coalesce(symptoms.c.workload, symptoms.c.resource)
-    hurting = (
-        select(
-            symptoms.c.reason,
-            what.label("what"),
-            func.min(symptoms.c.at).label("first_at"),
-            func.max(symptoms.c.at).label("last_at"),
-            func.sum(symptoms.c.count).label("count"),
-        )
-        .join(mine, mine.c.id == symptoms.c.cluster_id)
-        .where(symptoms.c.source != "alert")
-        .group_by(symptoms.c.reason, what)
-        .order_by(func.sum(symptoms.c.count).desc())
-        .limit(problems)
-    )
-    if from_at is not None:
-        blind = blind.where(gaps.c.to_at > from_at)
-        hurting = hurting.where(symptoms.c.at >= from_at)
-    if to_at is not None:
-        blind = blind.where(gaps.c.from_at < to_at)
-        hurting = hurting.where(symptoms.c.at < to_at)
-    row = (
-        await conn.execute(
-            select(
-                _rows(blind).label("gaps"),
-                _rows(hurting).label("problems"),
-                _rows(select(mine.c.name, newest.label("at")).order_by(mine.c.name)).label("freshness"),
-            )
-        )
-    ).one()
+    row = (await conn.execute(query)).one()
     return Surroundings(
-        gaps=tuple(
-            Gap(gap["cluster"], gap["kind"], _time(gap["from_at"]), _time(gap["to_at"]), gap["why"])
-            for gap in reversed(row.gaps)
-        ),
-        problems=tuple(_problem(found) for found in row.problems),
-        freshness=tuple(
-            Freshness(one["name"], None if one["at"] is None else _time(one["at"])) for one in row.freshness
-        ),
+        seen=_seen(row),
+        marks=tuple(_mark(found) for found in row.marks or ()),
+        rollouts=tuple(_rollout(found) for found in row.rolling or ()),
+        problems=tuple(_problem(found) for found in row.hurting or ()),
     )
+
+
+async def list_rollouts(
+    conn: AsyncConnection, cluster: str | None, *, from_at: datetime, to_at: datetime, limit: int = 1000
+) -> list[Rollout]:
+    """Rollouts that began in [from_at, to_at), newest first."""
+    query = _several(rolling=_rolling(_mine(cluster), from_at, to_at).limit(limit))
+    return [_rollout(found) for found in (await conn.execute(query)).scalar_one() or ()]
 
 
 def _time(text: str) -> datetime:
     return datetime.fromisoformat(text).astimezone(UTC)
 
 
-def _problem(found: dict[str, Any]) -> Problem:
-    _group, kind, namespace, name = found["what"] or ["", "", None, ""]
-    return Problem(
-        found["reason"],
-        kind,
-        namespace,
-        name,
-        first_at=_time(found["first_at"]),
-        last_at=_time(found["last_at"]),
-        count=found["count"],
+def _maybe(text: str | None) -> datetime | None:
+    return None if text is None else _time(text)
+
+
+def _seen(row: Row[Any]) -> Seen:
+    return Seen(
+        freshness=tuple(Freshness(found["name"], _maybe(found["at"])) for found in row.fresh or ()),
+        gaps=tuple(
+            Gap(found["cluster"], found["kind"], _time(found["from_at"]), _time(found["to_at"]), found["why"])
+            for found in reversed(row.blind or ())
+        ),
+        kinds=tuple(found["kind"] for found in row.known or ()),
     )
 
 
-async def list_gaps(
-    conn: AsyncConnection, cluster: str | None, *, from_at: datetime | None, to_at: datetime | None
-) -> list[Gap]:
-    """What was not seen in a window, oldest first."""
-    return list((await read_surroundings(conn, cluster, from_at=from_at, to_at=to_at)).gaps)
+def _mark(found: dict[str, Any]) -> Mark:
+    at = _time(found["at"])
+    return Mark(
+        api_group=found["api_group"],
+        kind=found["kind"],
+        at=at,
+        count=found["number"],
+        change_id=change_id(at, found["version_key"]),
+        name=found["name"],
+        derived=found["noise"],
+    )
+
+
+def _rollout(found: dict[str, Any]) -> Rollout:
+    where = (found["cluster"], found["api_group"], found["kind"], found["namespace"], found["name"])
+    return Rollout(
+        resource=Resource(*where),
+        uid=found["uid"],
+        generation=found["generation"],
+        started_at=_time(found["started_at"]),
+        outcome=Outcome(found["outcome"]),
+        ended_at=_maybe(found["ended_at"]),
+        change_id=found["change_id"],
+        images=tuple(found["images"]),
+        images_before=tuple(found["images_before"]),
+        progress=tuple(Progress(datetime.fromtimestamp(at, UTC), *counts) for at, *counts in found["progress"]),
+        reason=found["reason"],
+    )
+
+
+def _problem(found: dict[str, Any]) -> Problem:
+    _group, kind, namespace, name = found["what"] or ["", "", None, ""]
+    return Problem(
+        reason=found["reason"],
+        kind=kind,
+        namespace=namespace,
+        name=name,
+        first_at=_time(found["first_at"]),
+        last_at=_time(found["last_at"]),
+        count=found["number"],
+    )

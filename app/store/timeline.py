@@ -1,4 +1,4 @@
-"""What pages and REST read of the log: changes, marks, rollouts, problems, blind spots, one object's history.
+"""What pages and REST read of the log: changes, one by one and as marks on an axis.
 
 Every window query names the cluster and a time range, so it reads the newest partitions only. Rows come newest
 first; a keyset ``Cursor`` is the last row already seen.
@@ -34,10 +34,8 @@ from app.core.model import (
     DiffSource,
     Resource,
     Verb,
-    change_id,
     parse_change_id,
 )
-from app.core.timeline import Mark
 from app.store import codec
 from app.store.tables import changes, clusters, kinds, objects, words
 
@@ -208,8 +206,11 @@ async def list_begun_by(conn: AsyncConnection, change: Change, *, limit: int = 5
     return [_change(row) for row in await conn.execute(_named(_page(where, limit=limit)))]
 
 
-async def list_marks(conn: AsyncConnection, wanted: ChangeFilter, *, spots: int = 400) -> list[Mark]:
-    """The changes of a window, aggregated to at most ``spots`` places a kind. One query; both ends are needed."""
+def marks_query(wanted: ChangeFilter, *, spots: int = 400) -> Select[Any]:
+    """The changes of a window, aggregated to at most ``spots`` places a kind: the columns of core.timeline.Mark.
+
+    Raises ValueError for a window without two ends: it could hold everything ever recorded.
+    """
     if wanted.from_at is None or wanted.to_at is None:
         raise ValueError("marks need a window with two ends")
     width = max((wanted.to_at - wanted.from_at).total_seconds() / spots, 0.001)
@@ -228,16 +229,20 @@ async def list_marks(conn: AsyncConnection, wanted: ChangeFilter, *, spots: int 
         .group_by(changes.c.kind_id, spot, changes.c.noise)
         .subquery("grouped")
     )
-    query = (
-        select(grouped, kinds.c.api_group, kinds.c.kind, objects.c.name)
+    return (
+        select(
+            kinds.c.api_group,
+            kinds.c.kind,
+            grouped.c.at,
+            grouped.c.number,
+            grouped.c.version_key,
+            objects.c.name,
+            grouped.c.noise,
+        )
         .join(kinds, kinds.c.id == grouped.c.kind_id)
         .join(objects, objects.c.id == grouped.c.object_id)
         .order_by(grouped.c.at, grouped.c.version_key)
     )
-    return [
-        Mark(row.api_group, row.kind, row.at, row.number, change_id(row.at, row.version_key), row.name, row.noise)
-        for row in await conn.execute(query)
-    ]
 
 
 def _first(column: Column[Any]) -> ColumnElement[Any]:
