@@ -51,7 +51,7 @@ async def key_ids(conn: AsyncConnection, wanted: Iterable[CallKey]) -> dict[Call
     ids: dict[CallKey, int] = {}
     unknown: dict[bytes, CallKey] = {}
     for key in dict.fromkeys(wanted):
-        known = cache.get(conn, ("call", key))
+        known = cache.get(("call", key))
         if known is None:
             unknown[digest(key)] = key
         else:
@@ -67,7 +67,7 @@ async def key_ids(conn: AsyncConnection, wanted: Iterable[CallKey]) -> dict[Call
                 part = {"digest": part["digest"]}
             for found, name in (await conn.execute(text(step), part)).all():
                 ids[unknown[bytes(name)]] = found
-                cache.learn(conn, ("call", unknown[bytes(name)]), found)
+                cache.learn(("call", unknown[bytes(name)]), found)
     return ids
 
 

@@ -1,80 +1,75 @@
 """The ids of strings that repeat: words, kinds, clusters, call keys, remembered in the process.
 
 An id made in a transaction is remembered by that transaction alone until it commits: one that rolls back takes
-its ids along, and a cache that kept them would point at rows that never were.
+its ids along, and a cache that kept them would point at rows that never were. It also forgets everything else,
+since what made it fail may be an id that another process has retired.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import Connection, Engine, event, text
+from sqlalchemy import Connection, Engine, Pool, event, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store import codec
 
 LIMIT = 300_000  # entries; about 60 MB. Beyond it the cache starts again: ids are one query away
-_PENDING = "foreshock_codes"
+_LEARNED = "foreshock_codes"
 
 Key = tuple[Hashable, ...]
 
+_known: WeakKeyDictionary[Pool, dict[Key, int]] = WeakKeyDictionary()
+"""By pool, which engines that differ only in their options share."""
 
+
+@dataclass(frozen=True, slots=True)
 class Codes:
-    """What one engine's database calls things. ``get`` sees committed ids and those of this transaction."""
+    """What one database calls things: committed ids, and those of this transaction."""
 
-    __slots__ = ("__weakref__", "_known")
+    known: dict[Key, int]
+    learned: dict[Key, int]
 
-    def __init__(self) -> None:
-        self._known: dict[Key, int] = {}
+    def get(self, key: Key) -> int | None:
+        found = self.known.get(key)
+        return found if found is not None else self.learned.get(key)
 
-    def get(self, conn: AsyncConnection, key: Key) -> int | None:
-        found = self._known.get(key)
-        return found if found is not None else _pending(conn).get(key)
-
-    def learn(self, conn: AsyncConnection, key: Key, value: int) -> None:
+    def learn(self, key: Key, value: int) -> None:
         """Remembers an id for this transaction, and for good once it commits."""
-        _pending(conn)[key] = value
+        self.learned[key] = value
 
     def forget(self, matches: Callable[[Key], bool]) -> None:
         """Drops what retention has removed."""
-        self._known = {key: value for key, value in self._known.items() if not matches(key)}
-
-    def _keep(self, learned: dict[Key, int]) -> None:
-        if len(self._known) + len(learned) > LIMIT:
-            self._known.clear()
-        self._known.update(learned)
-
-
-_codes: WeakKeyDictionary[Engine, Codes] = WeakKeyDictionary()
+        for key in [key for key in self.known if matches(key)]:
+            del self.known[key]
 
 
 def codes_of(conn: AsyncConnection) -> Codes:
-    """The cache of the engine behind ``conn``."""
-    return _codes.setdefault(conn.engine.sync_engine, Codes())
-
-
-def _pending(conn: AsyncConnection) -> dict[Key, int]:
-    learned: dict[Key, int] = conn.info.setdefault(_PENDING, {})
-    return learned
+    """The ids that ``conn``'s transaction may rely on."""
+    known = _known.setdefault(conn.engine.sync_engine.pool, {})
+    return Codes(known, conn.info.setdefault(_LEARNED, {}))
 
 
 @event.listens_for(Engine, "commit")
 def _committed(conn: Connection) -> None:
-    learned = conn.info.pop(_PENDING, None)
+    learned = conn.info.pop(_LEARNED, None)
     if learned:
-        _codes.setdefault(conn.engine, Codes())._keep(learned)  # noqa: SLF001 - the other half of this class
+        known = _known.setdefault(conn.engine.pool, {})
+        if len(known) + len(learned) > LIMIT:
+            known.clear()
+        known.update(learned)
 
 
-@event.listens_for(Engine, "rollback")
-def _rolled_back(conn: Connection) -> None:
-    conn.info.pop(_PENDING, None)
+def _undone(conn: Connection, *_: object) -> None:
+    if conn.info.pop(_LEARNED, None) is not None:
+        _known.setdefault(conn.engine.pool, {}).clear()
 
 
-@event.listens_for(Engine, "rollback_savepoint")
-def _savepoint_rolled_back(conn: Connection, _name: str, _context: object) -> None:
-    conn.info.pop(_PENDING, None)
+event.listen(Engine, "rollback", _undone)
+event.listen(Engine, "rollback_savepoint", _undone)
 
 
 async def intern(conn: AsyncConnection, space: str, keys: Iterable[Key], insert: str, select: str) -> dict[Key, int]:
@@ -87,7 +82,7 @@ async def intern(conn: AsyncConnection, space: str, keys: Iterable[Key], insert:
     ids: dict[Key, int] = {}
     unknown: list[Key] = []
     for key in dict.fromkeys(keys):
-        known = codes.get(conn, (space, *key))
+        known = codes.get((space, *key))
         if known is None:
             unknown.append(key)
         else:
@@ -98,7 +93,7 @@ async def intern(conn: AsyncConnection, space: str, keys: Iterable[Key], insert:
         columns: dict[str, Any] = {f"c{n}": list(column) for n, column in enumerate(zip(*unknown, strict=True))}
         for found, *parts in (await conn.execute(text(step), columns)).all():
             ids[tuple(parts)] = found
-            codes.learn(conn, (space, *parts), found)
+            codes.learn((space, *parts), found)
         unknown = [key for key in unknown if key not in ids]
     if unknown:
         raise LookupError(f"{space}: no id for {unknown[0]!r}")

@@ -52,9 +52,14 @@ class Server:
     folder: Path
     process: subprocess.Popen[bytes] | None
 
+    @property
+    def alive(self) -> bool:
+        """Whether the server that we started still runs; one that another program started is taken to."""
+        return self.process is None or self.process.poll() is None
+
     def stop(self) -> None:
         """Ends the server cleanly: connections are closed, nothing that was committed is lost."""
-        if self.process is None or self.process.poll() is not None:
+        if self.process is None or not self.alive:
             return
         self.process.send_signal(signal.SIGINT)
         try:

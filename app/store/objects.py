@@ -108,7 +108,7 @@ async def identify(
     cache = codes.codes_of(conn)
     ids: dict[tuple[Resource, str], int] = {}
     for key in wanted:
-        known = cache.get(conn, ("object", cluster_id, key))
+        known = cache.get(("object", cluster_id, key))
         if known is not None:
             ids[key] = known
     missing = {key: state for key, state in wanted.items() if key not in ids}
@@ -149,7 +149,7 @@ async def _store(
     ids = {}
     for number, object_id in (await conn.execute(text(_IDS))).all():
         ids[keys[number]] = object_id
-        cache.learn(conn, ("object", cluster_id, keys[number]), object_id)
+        cache.learn(("object", cluster_id, keys[number]), object_id)
     return ids
 
 

@@ -59,13 +59,13 @@ async def ensure(conn: AsyncConnection, table: str, times: Iterable[datetime]) -
     codes = codes_of(conn)
     for start in sorted({start_of(table, at) for at in times}):
         name = name_of(table, start)
-        if codes.get(conn, ("partition", name)) is not None:
+        if codes.get(("partition", name)) is not None:
             continue
         if not await _exists(conn, name):
             await conn.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
             if not await _exists(conn, name):
                 await _attach(conn, table, start)
-        codes.learn(conn, ("partition", name), 1)
+        codes.learn(("partition", name), 1)
 
 
 async def ensure_ahead(conn: AsyncConnection, now: datetime, *, days: int = 14) -> None:

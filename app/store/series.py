@@ -35,7 +35,7 @@ def _digest(cluster_id: int, series: MetricSeries) -> bytes:
 async def _ids(conn: AsyncConnection, cluster_id: int, batch: list[MetricSeries]) -> list[int]:
     cache = codes.codes_of(conn)
     digests = [_digest(cluster_id, series) for series in batch]
-    unknown = {d: s for d, s in zip(digests, batch, strict=True) if cache.get(conn, ("series", d)) is None}
+    unknown = {d: s for d, s in zip(digests, batch, strict=True) if cache.get(("series", d)) is None}
     ids: dict[bytes, int] = {}
     if unknown:
         names = sorted(unknown)
@@ -49,8 +49,8 @@ async def _ids(conn: AsyncConnection, cluster_id: int, batch: list[MetricSeries]
         await conn.execute(text(_NEW_KEYS), columns)
         for found, name in (await conn.execute(text(_KNOWN_KEYS), {"digest": names})).all():
             ids[bytes(name)] = found
-            cache.learn(conn, ("series", bytes(name)), found)
-    return [ids[d] if d in ids else _known(cache.get(conn, ("series", d))) for d in digests]
+            cache.learn(("series", bytes(name)), found)
+    return [ids[d] if d in ids else _known(cache.get(("series", d))) for d in digests]
 
 
 def _known(found: int | None) -> int:
