@@ -32,11 +32,13 @@ from app.core.model import (
     ActorSource,
     Change,
     DiffSource,
+    ObjectState,
     Resource,
     Verb,
     parse_change_id,
 )
 from app.store import codec
+from app.store.objects import load_states
 from app.store.tables import changes, clusters, kinds, objects, words
 
 VERBS = tuple(Verb)
@@ -249,3 +251,37 @@ def _first(column: Column[Any]) -> ColumnElement[Any]:
     """The value of the group's earliest change."""
     ordered = aggregate_order_by(column, changes.c.at, changes.c.version_key)
     return func.array_agg(ordered, type_=ARRAY(column.type))[1]
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """One object: its newest known state and its changes, newest first."""
+
+    state: ObjectState
+    changes: tuple[Change, ...]
+
+
+async def read_history(
+    conn: AsyncConnection, resource: Resource, *, before: Cursor | None = None, limit: int = 100
+) -> History | None:
+    """An object's history over all lives of its name; None when it was never seen. Two queries."""
+    state = (await load_states(conn, resource.cluster, [resource])).get(resource)
+    if state is None:
+        return None
+    lives = (
+        select(objects.c.id)
+        .join(clusters, clusters.c.id == objects.c.cluster_id)
+        .join(kinds, kinds.c.id == objects.c.kind_id)
+        .where(
+            clusters.c.name == resource.cluster,
+            kinds.c.api_group == resource.api_group,
+            kinds.c.kind == resource.kind,
+            objects.c.namespace_id == (_word(resource.namespace) if resource.namespace else 0),
+            objects.c.name == resource.name,
+        )
+    )
+    where: list[ColumnElement[bool]] = [changes.c.object_id.in_(lives)]
+    if before is not None:
+        where.append(tuple_(changes.c.at, changes.c.version_key) < tuple_(before.at, before.key))
+    found = await conn.execute(_named(_page(where, limit=limit)))
+    return History(state, tuple(_change(row) for row in found))
