@@ -1,0 +1,87 @@
+"""How times, figures and values read on pages: the filters of every template."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import humanize
+import orjson
+
+from app.core import kinds
+from app.core.model import Json, Resource
+from app.core.phrases import duration, number, short_actor, t_minus
+
+
+def clock_time(at: datetime) -> str:
+    """``14:02:27``, UTC."""
+    return at.astimezone(UTC).strftime("%H:%M:%S")
+
+
+def day_time(at: datetime) -> str:
+    """``20 Nov 14:02:27``."""
+    at = at.astimezone(UTC)
+    return f"{at.day} {at:%b %H:%M:%S}"
+
+
+def exact_time(at: datetime) -> str:
+    """``2026-11-20T14:02:27.804Z``: for ``<time datetime>``, for addresses, for copying."""
+    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def value(json: Json) -> str:
+    """A field's value in one line: text as it is, anything else as JSON."""
+    return json if isinstance(json, str) else orjson.dumps(json).decode()
+
+
+def values(json: Json) -> list[str]:
+    """A field's value in the lines of a diff: objects and lists one item a line, indented."""
+    return json.splitlines() or [""] if isinstance(json, str) else _pretty(json).splitlines()
+
+
+def _pretty(json: Json) -> str:
+    return orjson.dumps(json, option=orjson.OPT_INDENT_2).decode()
+
+
+def object_path(resource: Resource) -> str:
+    """The address of an object's history."""
+    steps = (resource.cluster, resource.api_group or "core", resource.kind, resource.namespace or "-", resource.name)
+    return "/objects/" + "/".join(quote(step, safe="") for step in steps)
+
+
+def lane_of(resource: Resource) -> str:
+    """The lane of the timeline in which the object's changes are drawn: decides its colour and shape."""
+    return kinds.lane(resource.api_group, resource.kind).value
+
+
+def query(wanted: dict[str, Any], **changed: Any) -> str:
+    """A query string: ``wanted`` with some of it changed; None and "" are left out."""
+    merged = {name: item for name, item in (wanted | changed).items() if item not in (None, "")}
+    texts = {name: exact_time(item) if isinstance(item, datetime) else str(item) for name, item in merged.items()}
+    return "?" + urlencode(texts) if texts else "?"
+
+
+def percent(share: float) -> str:
+    """A probability as a person takes it in: 93 %, 2 %, < 1 %."""
+    return "< 1 %" if 0 < share < 0.005 else f"{share * 100:.0f} %"
+
+
+FILTERS: dict[str, Callable[..., object]] = {
+    "ago": humanize.naturaldelta,
+    "actor": short_actor,
+    "clock": clock_time,
+    "commas": humanize.intcomma,
+    "day": day_time,
+    "duration": duration,
+    "exact": exact_time,
+    "lane": lane_of,
+    "number": number,
+    "object_path": object_path,
+    "percent": percent,
+    "query": query,
+    "t_minus": t_minus,
+    "value": value,
+    "values": values,
+}
