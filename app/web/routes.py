@@ -5,15 +5,54 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
-from fastapi import FastAPI
+from fastapi import APIRouter, Depends, FastAPI
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.responses import JSONResponse
+from starlette.staticfiles import StaticFiles
 
+from app.store.tokens import Role
+from app.web import api, auth, health, problems, templates
+from app.web.auth import Needs
 from app.web.deps import Deps
+from app.web.guard import Guard
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
+
+DESCRIPTION = """\
+Which change preceded an incident. Every list answers `items`; `next`, where there is one, is the `after` of the next
+page. Every answer says how fresh it is (`freshness`) and what was not seen (`gaps`). Times are ISO 8601 with a zone.
+Errors are `application/problem+json`. Send `Authorization: Bearer TOKEN`.
+"""
 
 
 def create_app(deps: Deps, *, lifespan: Lifespan | None = None) -> FastAPI:
     """The whole site. ``lifespan`` starts and stops what runs beside it (workers, the database)."""
-    app = FastAPI(title="Foreshock", version="1", lifespan=lifespan, docs_url=None, redoc_url=None)
+    app = FastAPI(
+        title="Foreshock",
+        version="1",
+        description=DESCRIPTION,
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+    )
     app.state.deps = deps
+    for router in (health.router, auth.router, api.router, _openapi(app)):
+        app.include_router(router)
+    app.mount("/static", StaticFiles(directory=templates.STATIC), name="static")
+    problems.install(app)
+    app.add_middleware(Guard, deps=deps)
+    app.add_middleware(GZipMiddleware, minimum_size=1000, compresslevel=5)  # outermost: refusals are packed too
     return app
+
+
+def _openapi(app: FastAPI) -> APIRouter:
+    """The description of the REST interface, behind the same guard as what it describes."""
+    router = APIRouter(include_in_schema=False, dependencies=[Depends(Needs(Role.VIEWER))])
+
+    @router.get("/openapi.json")
+    async def openapi() -> JSONResponse:
+        return JSONResponse(app.openapi())
+
+    return router

@@ -1,0 +1,220 @@
+"""REST, version 1: the same rows that the pages show, as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi.responses import PlainTextResponse
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.core.model import SLOT_SECONDS, Change, Incident, Resource
+from app.core.report import what_changed
+from app.core.talkers import talkers
+from app.store import calls, history, incidents, surroundings, timeline
+from app.store.tokens import Role
+from app.web import params, shapes
+from app.web.auth import Needs
+from app.web.deps import deps_of
+from app.web.problems import Problem
+
+router = APIRouter(prefix="/api/v1", dependencies=[Depends(Needs(Role.VIEWER)), Depends(params.once)])
+MOST_IN_TABLE = 1000
+ROLLOUTS_BY_DEFAULT = timedelta(days=1)
+
+
+async def _connection(request: Request) -> AsyncIterator[AsyncConnection]:
+    async with deps_of(request).read.connect() as conn:
+        yield conn
+
+
+Conn = Annotated[AsyncConnection, Depends(_connection)]
+Nothing = Annotated[params.NoParameters, Query()]
+IncidentId = Annotated[str, Path(max_length=40, examples=["5f0a1c22d3e4"])]
+
+
+def _change_cursor(found: list[Change], limit: int) -> str | None:
+    return params.encode(found[-1].at, f"{found[-1].key:x}") if len(found) == limit else None
+
+
+@router.get("/changes", summary="Changes, newest first")
+async def list_changes(asked: Annotated[params.ChangesPage, Query()], conn: Conn) -> shapes.Changes:
+    """All parameters narrow; ``next`` continues behind the last one, also while new changes arrive."""
+    wanted = asked.filter()
+    before = params.change_cursor(asked.after)
+    found = await timeline.list_changes(conn, wanted, before=before, limit=asked.limit)
+    seen = await surroundings.read_seen(conn, asked.cluster, from_at=asked.from_at, to_at=asked.to_at)
+    return shapes.Changes(
+        items=[shapes.Change.of(change) for change in found],
+        next=_change_cursor(found, asked.limit),
+        **shapes.context(seen),
+    )
+
+
+@router.get("/changes/{change_id}", summary="One change and what it began")
+async def read_change(
+    change_id: Annotated[str, Path(examples=["019aa1c2f3d40a1b2c3d4e5f6071"])], _: Nothing, conn: Conn
+) -> shapes.OneChange:
+    """404 for an id that is not known, or that is none."""
+    try:
+        change = await timeline.read_change(conn, change_id)
+    except (ValueError, OverflowError):
+        change = None
+    if change is None:
+        raise Problem(404, "there is no change of this id", "change_id")
+    began = await timeline.list_begun_by(conn, change)
+    seen = await surroundings.read_seen(
+        conn, change.resource.cluster, from_at=change.at - timedelta(hours=1), to_at=change.at + timedelta(hours=1)
+    )
+    return shapes.OneChange(
+        change=shapes.Change.of(change),
+        began=[shapes.Change.of(one) for one in began],
+        **shapes.context(seen),
+    )
+
+
+@router.get("/objects/{cluster}/{api_group}/{kind}/{namespace}/{name}", summary="One object's history")
+async def read_object(
+    cluster: str,
+    api_group: Annotated[str, Path(description="core for the group without a name", examples=["apps"])],
+    kind: Annotated[str, Path(examples=["Deployment"])],
+    namespace: Annotated[str, Path(description="- for cluster-scoped kinds")],
+    name: Annotated[str, Path(max_length=253)],
+    asked: Annotated[params.HistoryPage, Query()],
+    conn: Conn,
+) -> shapes.History:
+    """Its last known state, redacted and normalised, and its changes, newest first."""
+    resource = Resource(
+        cluster, "" if api_group == "core" else api_group, kind, None if namespace == "-" else namespace, name
+    )
+    found = await history.read_history(conn, resource, before=params.change_cursor(asked.after), limit=asked.limit)
+    if found is None:
+        raise Problem(404, "there is no object of this name")
+    seen = await surroundings.read_seen(conn, cluster, from_at=None, to_at=None)
+    return shapes.History(
+        resource=shapes.Resource.model_validate(resource),
+        state=found.state.state,
+        deleted_at=found.state.deleted_at,
+        items=[shapes.Change.of(change) for change in found.changes],
+        next=_change_cursor(list(found.changes), asked.limit),
+        **shapes.context(seen),
+    )
+
+
+@router.get("/rollouts", summary="Rollouts, newest first")
+async def list_rollouts(
+    asked: Annotated[params.RolloutsPage, Query()], conn: Conn, request: Request
+) -> shapes.Rollouts:
+    """Those that began in [from, to); without from, in the day before to; without to, until now."""
+    to_at = asked.to_at or deps_of(request).clock()
+    from_at = asked.from_at or to_at - ROLLOUTS_BY_DEFAULT
+    asked.model_copy(update={"from_at": from_at, "to_at": to_at}).check()
+    found = await surroundings.list_rollouts(conn, asked.cluster, from_at=from_at, to_at=to_at, limit=asked.limit)
+    seen = await surroundings.read_seen(conn, asked.cluster, from_at=from_at, to_at=to_at)
+    return shapes.Rollouts(items=[shapes.Rollout.of(rollout) for rollout in found], **shapes.context(seen))
+
+
+@router.get("/calls", summary="Top callers of the API server, now against before")
+async def list_calls(asked: Annotated[params.CallsAsked, Query()], conn: Conn, request: Request) -> shapes.Calls:
+    """Now is the ``minus`` before ``at``, before is as long again before that. Those that rose most come first."""
+    to_at = asked.at or deps_of(request).clock()
+    now_from, before_from = to_at - asked.minus, to_at - 2 * asked.minus
+    if asked.minus < timedelta(seconds=SLOT_SECONDS):
+        raise Problem(422, f"calls are counted in slots of {SLOT_SECONDS} s: minus must not be shorter", "minus")
+    counts = await calls.read(conn, asked.cluster, before_from, to_at)
+    found = talkers(counts, boundary=now_from.timestamp(), seconds=asked.minus.total_seconds(), most=asked.limit)
+    seen = await surroundings.read_seen(conn, asked.cluster, from_at=before_from, to_at=to_at)
+    return shapes.Calls(
+        items=[shapes.Call.of(talker) for talker in found],
+        now_from=now_from,
+        before_from=before_from,
+        to=to_at,
+        **shapes.context(seen),
+    )
+
+
+@router.get("/incidents", summary="Incidents, newest first")
+async def list_incidents(asked: Annotated[params.IncidentsPage, Query()], conn: Conn) -> shapes.Incidents:
+    """``next`` continues behind the last one."""
+    before = params.decode(asked.after) if asked.after is not None else None
+    found = await incidents.list_incidents(
+        conn, cluster=asked.cluster, status=asked.status, before=before, limit=asked.limit
+    )
+    earliest = min((incident.started_at for incident in found), default=None)
+    seen = await surroundings.read_seen(conn, asked.cluster, from_at=earliest, to_at=None)
+    return shapes.Incidents(
+        items=[shapes.Incident.of(incident) for incident in found],
+        next=params.encode(found[-1].started_at, found[-1].id) if len(found) == asked.limit else None,
+        **shapes.context(seen),
+    )
+
+
+@router.get("/incidents/{incident_id}", summary="One incident")
+async def read_incident(incident_id: IncidentId, _: Nothing, conn: Conn) -> shapes.OneIncident:
+    """Its alerts, scope and onset."""
+    found = await incidents.read_incident(conn, incident_id)
+    if found is None:
+        raise Problem(404, "there is no incident of this id", "incident_id")
+    incident, _ranking = found
+    return shapes.OneIncident(incident=shapes.Incident.of(incident), **await _around(conn, incident))
+
+
+@router.get("/incidents/{incident_id}/suspects", summary="What preceded an incident, ranked")
+async def list_suspects(incident_id: IncidentId, _: Nothing, conn: Conn) -> shapes.Suspects:
+    """The newest ranking, each suspect with its evidence. The shares and ``none_of_these`` sum to at most 1."""
+    found = await incidents.read_incident(conn, incident_id)
+    if found is None:
+        raise Problem(404, "there is no incident of this id", "incident_id")
+    incident, ranking = found
+    return shapes.Suspects(
+        items=[shapes.Suspect.of(suspect) for suspect in (ranking.suspects if ranking else ())],
+        none_of_these=ranking.none_of_these if ranking else None,
+        ranked_at=ranking.ranked_at if ranking else None,
+        candidates=ranking.candidates if ranking else 0,
+        not_measured=list(ranking.not_measured) if ranking else [],
+        **await _around(conn, incident),
+    )
+
+
+async def _around(conn: AsyncConnection, incident: Incident) -> dict[str, Any]:
+    end = incident.resolved_at or incident.started_at + timedelta(hours=1)
+    seen = await surroundings.read_seen(
+        conn, incident.cluster, from_at=incident.started_at - timedelta(hours=1), to_at=end
+    )
+    return shapes.context(seen)
+
+
+@router.get("/gaps", summary="What was not seen")
+async def list_gaps(asked: Annotated[params.Window, Query()], conn: Conn) -> shapes.Gaps:
+    """Gaps that touch [from, to), the newest hundred, oldest first."""
+    asked.check()
+    seen = await surroundings.read_seen(conn, asked.cluster, from_at=asked.from_at, to_at=asked.to_at)
+    said = shapes.context(seen)
+    return shapes.Gaps(items=said["gaps"], **said)
+
+
+@router.get(
+    "/what-changed",
+    summary="What changed before a moment, for curl",
+    responses={200: {"content": {"text/plain": {"example": "2026-11-20 14:01:40 to 14:31:40 UTC: 3 changes\n"}}}},
+    response_model=shapes.Changes,
+)
+async def list_what_changed(
+    asked: Annotated[params.WhatChanged, Query()], conn: Conn, request: Request
+) -> PlainTextResponse | shapes.Changes:
+    """A table of at most 20 lines of 80 columns, or the same changes as JSON."""
+    to_at = asked.at or deps_of(request).clock()
+    from_at = to_at - asked.minus
+    wanted = timeline.ChangeFilter(cluster=asked.cluster, namespace=asked.namespace, from_at=from_at, to_at=to_at)
+    found = await timeline.list_changes(conn, wanted, limit=MOST_IN_TABLE)
+    seen = await surroundings.read_seen(conn, asked.cluster, from_at=from_at, to_at=to_at)
+    if asked.format == "json":
+        return shapes.Changes(
+            items=[shapes.Change.of(change) for change in found],
+            next=_change_cursor(found, MOST_IN_TABLE),
+            **shapes.context(seen),
+        )
+    more = " or more" if len(found) == MOST_IN_TABLE else ""
+    return PlainTextResponse(what_changed(found, from_at=from_at, to_at=to_at, gaps=seen.gaps, more=more))

@@ -1,0 +1,192 @@
+"""Query parameters as people write them: checked, named in the error when wrong, never ignored."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+from fastapi import Request
+from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
+
+from app.core.model import Verb
+from app.store.timeline import ChangeFilter, Cursor
+from app.web.problems import Problem
+
+OLDEST = datetime(2000, 1, 1, tzinfo=UTC)
+NEWEST = datetime(2100, 1, 1, tzinfo=UTC)
+LONGEST = timedelta(days=400)
+
+
+def _iso_duration(value: object) -> object:
+    """``30m`` as ISO 8601 writes it (PT30M), which pydantic reads; anything else is left to pydantic."""
+    if isinstance(value, str) and value[:1].isdigit() and value[-1:] in {"s", "m", "h", "d", "w"}:
+        return f"P{'' if value[-1] in 'dw' else 'T'}{value.upper()}"
+    return value
+
+
+def _thinkable(at: datetime) -> datetime:
+    if not OLDEST <= at <= NEWEST:
+        raise ValueError("must be between the years 2000 and 2100")
+    return at.astimezone(UTC)
+
+
+def _positive(duration: timedelta) -> timedelta:
+    if not timedelta(0) < duration <= LONGEST:
+        raise ValueError("must be more than nothing and at most 400 days")
+    return duration
+
+
+def _blank(value: object) -> object:
+    """An empty field of a form asks for nothing."""
+    return None if value == "" else value
+
+
+def _printable(text: str) -> str:
+    if "\x00" in text:
+        raise ValueError("must not hold the character U+0000")
+    return text
+
+
+Time = Annotated[AwareDatetime, AfterValidator(_thinkable)]
+Duration = Annotated[timedelta, BeforeValidator(_iso_duration), AfterValidator(_positive)]
+Text = Annotated[str, Field(max_length=253), AfterValidator(_printable)]
+Limit = Annotated[int, Field(ge=1, le=1000)]
+
+
+class Asked(BaseModel):
+    """Parameters of a request: one that is not listed is refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+class Window(Asked):
+    """A cluster and a time; both may be left out."""
+
+    cluster: Annotated[Text | None, BeforeValidator(_blank)] = Field(None, description="a cluster's name; all clusters")
+    from_at: Annotated[Time | None, BeforeValidator(_blank)] = Field(
+        None, alias="from", description="ISO 8601 with a zone; included"
+    )
+    to_at: Annotated[Time | None, BeforeValidator(_blank)] = Field(None, alias="to", description="not included")
+
+    def check(self) -> None:
+        """Raises Problem when the window is empty or too long."""
+        if self.from_at is None or self.to_at is None:
+            return
+        if self.from_at >= self.to_at:
+            raise Problem(422, "from must be before to", "from")
+        if self.to_at - self.from_at > LONGEST:
+            raise Problem(422, "the time between from and to is longer than 400 days", "to")
+
+
+class ChangesAsked(Window):
+    """Which changes: complete in the address, so that it can be shared."""
+
+    namespace: Annotated[Text | None, BeforeValidator(_blank)] = None
+    kind: Annotated[Text | None, BeforeValidator(_blank)] = Field(None, examples=["Deployment"])
+    actor: Annotated[Text | None, BeforeValidator(_blank)] = Field(None, examples=["alice@example.com"])
+    verb: Annotated[Verb | None, BeforeValidator(_blank)] = None
+    text: Annotated[Text | None, BeforeValidator(_blank)] = Field(
+        None, description="looked for in the summary and in the object's name"
+    )
+    derived: str = Field("hidden", pattern="^(hidden|shown)$", description="controllers' edits made because of another")
+
+    def filter(self) -> ChangeFilter:
+        """The same, as the store asks. Raises Problem for an empty or overlong window."""
+        self.check()
+        return ChangeFilter(**self.model_dump(include=set(ChangeFilter.__dataclass_fields__)))
+
+
+class ChangesPage(ChangesAsked):
+    """A page of them."""
+
+    after: str | None = Field(None, max_length=64, description="``next`` of the page before")
+    limit: Limit = 100
+
+
+class RolloutsPage(Window):
+    """Rollouts of a window; the newest day when no time is given."""
+
+    limit: Limit = 100
+
+
+class HistoryPage(Asked):
+    """A page of one object's changes."""
+
+    after: str | None = Field(None, max_length=64, description="``next`` of the page before")
+    limit: Limit = 100
+
+
+class IncidentsPage(Asked):
+    """Incidents, newest first."""
+
+    cluster: Annotated[Text | None, BeforeValidator(_blank)] = None
+    status: str | None = Field(None, pattern="^(open|resolved|suspected)$")
+    after: str | None = Field(None, max_length=64, description="``next`` of the page before")
+    limit: Limit = 100
+
+
+class Before(Asked):
+    """The time before a moment; now when it is left out."""
+
+    at: Time | None = Field(None, description="ISO 8601 with a zone; now")
+    minus: Duration = Field(timedelta(minutes=30), description="30s, 30m, 2h, 1d or ISO 8601", examples=["30m"])
+    cluster: Text | None = None
+    namespace: Text | None = None
+
+
+class WhatChanged(Before):
+    """What changed before a moment."""
+
+    format: str = Field("text", pattern="^(text|json)$", description="text is made for a terminal: 20 lines of 80")
+
+
+class CallsAsked(Before):
+    """Callers of one cluster."""
+
+    cluster: Text = Field(examples=["demo"])
+    namespace: None = Field(None, exclude=True)
+    minus: Duration = Field(timedelta(minutes=5), description="the time that counts as now")
+    limit: Limit = 20
+
+
+class NoParameters(Asked):
+    """An address without parameters."""
+
+
+def once(request: Request) -> None:
+    """Refuses a parameter that is given twice: one of the two would be ignored."""
+    for name, times in Counter(name for name, _ in request.query_params.multi_items()).items():
+        if times > 1:
+            raise Problem(422, f"{name} is given {times} times", name)
+
+
+def encode(at: datetime, key: str) -> str:
+    """A keyset cursor as it travels: microseconds and the key that breaks ties."""
+    return f"{round((at - OLDEST) / timedelta(microseconds=1)):x}.{key}"
+
+
+def decode(text: str) -> tuple[datetime, str]:
+    """The inverse of encode. Raises Problem 400 for what we never handed out."""
+    time, dot, key = text.partition(".")
+    try:
+        at = OLDEST + timedelta(microseconds=int(time, 16))
+    except (ValueError, OverflowError):
+        raise Problem(400, "this cursor is not one of ours: start again without it", "after") from None
+    if not dot or not key.isalnum() or not OLDEST <= at <= NEWEST:
+        raise Problem(400, "this cursor is not one of ours: start again without it", "after")
+    return at, key
+
+
+def change_cursor(text: str | None) -> Cursor | None:
+    """A cursor of changes."""
+    if text is None:
+        return None
+    at, key = decode(text)
+    try:
+        number = int(key, 16)
+    except ValueError:
+        raise Problem(400, "this cursor is not one of ours: start again without it", "after") from None
+    if number >= 2**63:
+        raise Problem(400, "this cursor is not one of ours: start again without it", "after")
+    return Cursor(at, number)

@@ -1,0 +1,332 @@
+"""What REST answers look like: the nouns as JSON, with the names that docs/api.md promises."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from app.core import model
+from app.core.talkers import Talker
+from app.store.surroundings import Seen
+
+
+class Shape(BaseModel):
+    """Base of every answer."""
+
+    model_config = ConfigDict(frozen=True, from_attributes=True)
+
+
+class Resource(Shape):
+    """One named object; ``namespace`` is null for cluster-scoped kinds, ``api_group`` "" is core."""
+
+    cluster: str
+    api_group: str
+    kind: str
+    namespace: str | None
+    name: str
+
+
+class Diff(Shape):
+    """One field before and after; ``op`` is add, remove or replace."""
+
+    path: str
+    op: str
+    old: Any
+    new: Any
+
+
+class Change(Shape):
+    """One write that altered the desired state of one object."""
+
+    id: str
+    at: datetime
+    verb: model.Verb
+    actor: str = Field(description="the name; how we know it is in actor_source")
+    actor_source: model.ActorSource
+    user_agent: str
+    pod: str | None
+    impersonator: str | None
+    summary: str
+    resource: Resource
+    generation: int | None
+    diff_source: model.DiffSource
+    diffs: list[Diff]
+    sources: list[str]
+    begun_by: str | None
+
+    @classmethod
+    def of(cls, change: model.Change) -> Self:
+        return cls(
+            id=change.id,
+            at=change.at,
+            verb=change.verb,
+            actor=change.actor.name,
+            actor_source=change.actor.source,
+            user_agent=change.actor.user_agent,
+            pod=change.actor.pod,
+            impersonator=change.actor.impersonator,
+            summary=change.summary,
+            resource=Resource.model_validate(change.resource),
+            generation=change.generation,
+            diff_source=change.diff_source,
+            diffs=[Diff(path=d.path_text, op=d.op, old=d.old, new=d.new) for d in change.diffs],
+            sources=sorted(change.sources),
+            begun_by=change.begun_by,
+        )
+
+
+class Progress(Shape):
+    """Replica counts at one moment."""
+
+    at: datetime
+    desired: int
+    updated: int
+    available: int
+
+
+class Rollout(Shape):
+    """A workload moving from one pod template to another."""
+
+    resource: Resource
+    generation: int
+    started_at: datetime
+    ended_at: datetime | None
+    seconds: float | None = Field(description="from start to end; null while it runs")
+    outcome: model.Outcome
+    reason: str
+    change_id: str | None
+    images: list[str]
+    images_before: list[str]
+    progress: list[Progress]
+
+    @classmethod
+    def of(cls, rollout: model.Rollout) -> Self:
+        return cls(
+            resource=Resource.model_validate(rollout.resource),
+            generation=rollout.generation,
+            started_at=rollout.started_at,
+            ended_at=rollout.ended_at,
+            seconds=None if rollout.ended_at is None else (rollout.ended_at - rollout.started_at).total_seconds(),
+            outcome=rollout.outcome,
+            reason=rollout.reason,
+            change_id=rollout.change_id,
+            images=list(rollout.images),
+            images_before=list(rollout.images_before),
+            progress=[Progress.model_validate(step) for step in rollout.progress],
+        )
+
+
+class Alert(Shape):
+    """An alert of an incident."""
+
+    reason: str
+    at: datetime
+    ended_at: datetime | None
+    severity: str
+    message: str
+    labels: dict[str, str]
+
+
+class Incident(Shape):
+    """Symptoms that somebody was called for. ``onset`` lies within [onset_low, onset_high]."""
+
+    id: str
+    cluster: str
+    title: str
+    status: str
+    severity: str
+    started_at: datetime
+    resolved_at: datetime | None
+    onset: datetime | None
+    onset_low: datetime | None
+    onset_high: datetime | None
+    found_in: str | None
+    ranked_at: datetime | None
+    namespaces: list[str]
+    workloads: list[str]
+    alerts: list[Alert]
+
+    @classmethod
+    def of(cls, incident: model.Incident) -> Self:
+        onset = incident.onset
+        return cls(
+            id=incident.id,
+            cluster=incident.cluster,
+            title=incident.title,
+            status=incident.status,
+            severity=incident.severity,
+            started_at=incident.started_at,
+            resolved_at=incident.resolved_at,
+            onset=onset.at if onset else None,
+            onset_low=onset.low if onset else None,
+            onset_high=onset.high if onset else None,
+            found_in=onset.found_in if onset else None,
+            ranked_at=incident.ranked_at,
+            namespaces=list(incident.scope.namespaces),
+            workloads=list(incident.scope.workloads),
+            alerts=[
+                Alert(
+                    reason=alert.reason,
+                    at=alert.at,
+                    ended_at=alert.ended_at,
+                    severity=alert.severity,
+                    message=alert.message,
+                    labels=dict(alert.labels),
+                )
+                for alert in incident.alerts
+            ],
+        )
+
+
+class Evidence(Shape):
+    """One reason: weight above 0 is for, below is against; ``measured`` false says it could not be looked at."""
+
+    rule: str
+    weight: float
+    sentence: str
+    measured: bool
+
+
+class Suspect(Shape):
+    """A change ranked against an incident."""
+
+    rank: int
+    probability: float
+    score: float
+    t_minus_seconds: float = Field(description="how long before the onset; negative is after it")
+    change: Change
+    evidence: list[Evidence]
+    derived: list[str] = Field(description="ids of the edits that followed from it")
+    would_flip: str = Field(description="the rule without which it would not be where it is")
+
+    @classmethod
+    def of(cls, suspect: model.Suspect) -> Self:
+        return cls(
+            rank=suspect.rank,
+            probability=suspect.probability,
+            score=suspect.score,
+            t_minus_seconds=suspect.t_minus.total_seconds(),
+            change=Change.of(suspect.change),
+            evidence=[Evidence.model_validate(reason) for reason in suspect.evidence],
+            derived=list(suspect.derived),
+            would_flip=suspect.would_flip,
+        )
+
+
+class Gap(Shape):
+    """An interval in which something was not seen; ``kind`` "" means every kind."""
+
+    cluster: str
+    kind: str
+    from_at: datetime
+    to_at: datetime
+    why: str
+
+
+class Freshness(Shape):
+    """The newest change that is known of a cluster; null before the first."""
+
+    cluster: str
+    at: datetime | None
+
+
+class Call(Shape):
+    """One caller's rate of one request, now against before."""
+
+    user: str
+    verb: str
+    api_group: str
+    resource: str
+    per_second: float
+    before_per_second: float
+    errors_per_second: float
+    mean_latency_ms: float
+
+    @classmethod
+    def of(cls, talker: Talker) -> Self:
+        return cls.model_validate(talker)
+
+
+class Answer(Shape):
+    """What every answer says beside its content: how fresh it is and what was not seen."""
+
+    freshness: list[Freshness]
+    gaps: list[Gap]
+
+
+def context(seen: Seen) -> dict[str, Any]:
+    """``freshness`` and ``gaps`` for an Answer."""
+    return {
+        "freshness": [Freshness.model_validate(one) for one in seen.freshness],
+        "gaps": [Gap.model_validate(one) for one in surroundings.gaps],
+    }
+
+
+class Changes(Answer):
+    """A page of changes, newest first; ``next`` null is the end."""
+
+    items: list[Change]
+    next: str | None
+
+
+class OneChange(Answer):
+    """A change and what controllers wrote because of it."""
+
+    change: Change
+    began: list[Change]
+
+
+class History(Answer):
+    """One object: its last known state and its changes, newest first."""
+
+    resource: Resource
+    state: Any
+    deleted_at: datetime | None
+    items: list[Change]
+    next: str | None
+
+
+class Rollouts(Answer):
+    """Rollouts, newest first."""
+
+    items: list[Rollout]
+
+
+class Incidents(Answer):
+    """A page of incidents, newest first."""
+
+    items: list[Incident]
+    next: str | None
+
+
+class OneIncident(Answer):
+    """An incident."""
+
+    incident: Incident
+
+
+class Suspects(Answer):
+    """The newest ranking of an incident; ``items`` is empty while it was not ranked."""
+
+    items: list[Suspect]
+    none_of_these: float | None
+    ranked_at: datetime | None
+    candidates: int
+    not_measured: list[str]
+
+
+class Calls(Answer):
+    """Top callers, those that rose most first."""
+
+    items: list[Call]
+    now_from: datetime
+    before_from: datetime
+    to: datetime
+
+
+class Gaps(Answer):
+    """What was not seen."""
+
+    items: list[Gap]
