@@ -260,7 +260,7 @@ def context(seen: Seen) -> dict[str, Any]:
     """``freshness`` and ``gaps`` for an Answer."""
     return {
         "freshness": [Freshness.model_validate(one) for one in seen.freshness],
-        "gaps": [Gap.model_validate(one) for one in surroundings.gaps],
+        "gaps": [Gap.model_validate(one) for one in seen.gaps],
     }
 
 
