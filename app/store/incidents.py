@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
-from sqlalchemy import Row, Select, func, select, tuple_, update
+from sqlalchemy import Row, Select, or_, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model import Incident, Onset, Ranking, Scope, Symptom
 from app.store.tables import clusters, incidents, rankings
+
+NEAR = timedelta(minutes=30)
+"""How far apart alerts of one incident may lie (docs/ranking.md groups them more finely)."""
 
 
 async def save_incident(conn: AsyncConnection, incident: Incident) -> None:
@@ -131,6 +134,13 @@ async def list_incidents(
     return [_incident(row) for row in await conn.execute(query)]
 
 
-async def count_incidents(conn: AsyncConnection) -> int:
-    """How many incidents are known."""
-    return int((await conn.execute(select(func.count()).select_from(incidents))).scalar_one())
+async def near(conn: AsyncConnection, cluster: str, start: datetime, end: datetime) -> list[Incident]:
+    """Incidents that an alert of [start, end] may belong to: still open, or begun or ended within 30 min of it."""
+    early, late = start - NEAR, end + NEAR
+    touching = or_(
+        incidents.c.resolved_at.is_(None) & (incidents.c.started_at <= late),
+        incidents.c.started_at.between(early, late),
+        incidents.c.resolved_at.between(early, late),
+    )
+    query = _incidents().where(clusters.c.name == cluster, touching).order_by(incidents.c.started_at, incidents.c.id)
+    return [_incident(row) for row in await conn.execute(query)]
