@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import sys
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,6 +21,10 @@ MAX_LINE = 16 << 20
 
 class UnreadableError(Exception):
     """A path that cannot be imported; the message says why and what to do."""
+
+
+class DamagedError(Exception):
+    """Compressed data that ends early or is broken; the lines before it were good."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +56,8 @@ def open_stream(path: str) -> IO[bytes]:
     magic = opened.read(4)
     opened.seek(0)
     if magic[:2] == b"\x1f\x8b":
-        return cast("IO[bytes]", gzip.open(opened, "rb"))
+        opened.close()
+        return cast("IO[bytes]", gzip.open(file, "rb"))
     if magic == b"\x28\xb5\x2f\xfd":
         return zstandard.ZstdDecompressor().stream_reader(opened, read_across_frames=True, closefd=True)
     return opened
@@ -74,6 +80,13 @@ def identity(path: str) -> str:
     return digest.hexdigest()
 
 
+def _read(stream: IO[bytes], size: int) -> bytes:
+    try:
+        return stream.read(size)
+    except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
+        raise DamagedError(f"the compressed data is damaged or cut short: {error}") from error
+
+
 def modified_at(path: str) -> datetime:
     """When a file was last written."""
     return datetime.fromtimestamp(Path(path).stat().st_mtime, UTC)
@@ -82,17 +95,17 @@ def modified_at(path: str) -> datetime:
 def lines(stream: IO[bytes], *, skip_to: int = 0, first_line: int = 1) -> Iterator[Line]:
     """The lines of a stream from byte ``skip_to`` on, which is the start of line ``first_line``.
 
-    Empty lines are passed over. Raises OSError or EOFError where compressed data is broken: what came before holds.
+    Empty lines are passed over. Raises DamagedError where compressed data is broken: what came before holds.
     """
     position = 0
     while position < skip_to:
-        skipped = len(stream.read(min(CHUNK, skip_to - position)))
+        skipped = len(_read(stream, min(CHUNK, skip_to - position)))
         if not skipped:
             return
         position += skipped
     number, rest = first_line, b""
     dropping = False
-    while chunk := stream.read(CHUNK):
+    while chunk := _read(stream, CHUNK):
         parts = (rest + chunk).split(b"\n") if rest else chunk.split(b"\n")
         rest = parts.pop()
         for part in parts:

@@ -15,7 +15,7 @@ import msgspec
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.collect import alerts, openmetrics
-from app.collect.files import Line, lines, modified_at, open_stream
+from app.collect.files import DamagedError, Line, lines, modified_at, open_stream
 from app.collect.inputs import Input, InputKind, read_document
 from app.collect.intake import Intake, RawWatchEvent, Tally, decode_watch, dump_items
 from app.collect.shift import shift_times
@@ -256,31 +256,40 @@ class _Entry:
 
 def _decoded(read: _Read, intake: Intake, order: int, *, shift_seconds: int = 0) -> Iterator[_Entry]:
     """The events of one file in its order. A bad line is rejected at the time of the one before it."""
-    is_audit = read.input.kind is InputKind.AUDIT
     last = datetime.min.replace(tzinfo=UTC)
     with open_stream(read.input.path) as stream:
-        for line in lines(stream, skip_to=read.offset, first_line=read.lines + 1):
-            try:
-                if line.too_long:
-                    raise ValueError("the line is longer than 16 MiB")  # noqa: TRY301 - one place turns all into rejects
-                data = shift_times(line.data, seconds=shift_seconds)
-                if is_audit:
-                    event = audit.decode(data)
-                    at, watch = event.stageTimestamp, None
-                else:
-                    event, watch = None, decode_watch(data)
-                    if watch.at is None:
-                        raise ValueError('the watch event has no "at" time')  # noqa: TRY301
-                    at = watch.at
-                if problem := intake.check_time(at):
-                    raise ValueError(problem)  # noqa: TRY301
-            except (msgspec.MsgspecError, ValueError) as error:
-                intake.reject(read.input.path, line, str(error))
-                yield _Entry(last, order, read, line)
-                continue
-            # A log is nearly in order; a step back must not hold the merge up.
-            last = max(last, at)
-            yield _Entry(last, order, read, line, event, watch)
+        try:
+            for line in lines(stream, skip_to=read.offset, first_line=read.lines + 1):
+                entry = _entry(read, intake, order, line=line, shift_seconds=shift_seconds)
+                # A log is nearly in order; a step back must not hold the merge up.
+                last = max(last, entry.at)
+                yield replace(entry, at=last)
+        except DamagedError as error:
+            intake.reject(read.input.path, Line(read.lines + 1, b"", read.offset), str(error))
+
+
+def _entry(read: _Read, intake: Intake, order: int, *, line: Line, shift_seconds: int) -> _Entry:
+    """One line as an event, or as nothing but its place where it is rejected."""
+    problem = "the line is longer than 16 MiB" if line.too_long else ""
+    data = shift_times(line.data, seconds=shift_seconds)
+    event, watch, at = None, None, None
+    try:
+        if problem:
+            pass
+        elif read.input.kind is InputKind.AUDIT:
+            event = audit.decode(data)
+            at = event.stageTimestamp
+        else:
+            watch = decode_watch(data)
+            at = watch.at
+        if not problem:
+            problem = intake.check_time(at) if at else 'the watch event has no "at" time'
+    except msgspec.MsgspecError as error:
+        problem = str(error)
+    if problem or at is None:
+        intake.reject(read.input.path, line, problem)
+        return _Entry(datetime.min.replace(tzinfo=UTC), order, read, line)
+    return _Entry(at, order, read, line, event, watch)
 
 
 def check(inputs: list[Input], *, now: datetime) -> None:

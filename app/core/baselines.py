@@ -10,8 +10,9 @@ from collections import defaultdict
 from collections.abc import Callable
 from datetime import timedelta
 
+from app.core.actors import service_account
 from app.core.candidates import Candidate
-from app.core.entities import service_account, workload
+from app.core.entities import workload
 from app.core.evidence import ADMISSION, CLUSTER_ACCESS
 from app.core.suspects import Gathered
 

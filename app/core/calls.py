@@ -13,7 +13,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from app.core.entities import Entity, service_account, workload
+from app.core.actors import service_account
+from app.core.entities import Entity, workload
 from app.core.model import SLOT_SECONDS, CallCount, CallerRow, CallKey
 from app.core.onset import Floats, Step, count_step
 from app.core.signals import Signal, SignalKind, moment

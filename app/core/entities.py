@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 
-from app.core.model import Actor, ActorSource, Resource
+from app.core.model import Resource
 
 Entity = tuple[str, ...]
 CLUSTER: Entity = ("cluster",)
@@ -38,16 +38,6 @@ def workload_of_pod(pod: str) -> str:
 
 def workload_of_replica_set(name: str) -> str:
     return _HASH_SUFFIX.sub("", name)
-
-
-def service_account(user: str) -> tuple[str, str] | None:
-    """(namespace, name) of system:serviceaccount:NAMESPACE:NAME, else None."""
-    parts = user.split(":")
-    return (parts[2], parts[3]) if len(parts) == 4 and parts[:2] == ["system", "serviceaccount"] else None
-
-
-def caller(actor: Actor) -> Entity:
-    return ("user", actor.name) if actor.source is ActorSource.AUDIT else ("manager", actor.name)
 
 
 def of_resource(resource: Resource) -> list[Entity]:

@@ -11,8 +11,9 @@ import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from app.core.actors import service_account
 from app.core.candidates import Candidate
-from app.core.entities import Entity, service_account, workload
+from app.core.entities import Entity, workload
 from app.core.model import Scope
 from app.core.signals import Signal, SignalKind
 

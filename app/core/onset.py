@@ -82,16 +82,3 @@ def _best_split(y: Floats, raw: Floats, *, floor: float) -> Step | None:
         index -= 1
     cut = int(cuts[best])
     return Step(index, float(raw[:index].mean()), float(raw[cut:].mean()), effect, float(t[best]))
-
-
-def significant(p_values: Floats, *, level: float = 0.05) -> NDArray[np.bool_]:
-    """Benjamini-Hochberg: which of many tests to believe at a false discovery rate of ``level``."""
-    n = len(p_values)
-    if n == 0:
-        return np.zeros(0, dtype=bool)
-    order = np.argsort(p_values)
-    passed = p_values[order] <= level * (np.arange(n) + 1) / n
-    keep = np.zeros(n, dtype=bool)
-    if passed.any():
-        keep[order[: int(np.flatnonzero(passed)[-1]) + 1]] = True
-    return keep

@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from statistics import median
 
+from app.core.actors import service_account
 from app.core.calls import Slots, axis, caller_rows, error_signals, load_signals, relist_signals
 from app.core.candidates import Candidate, candidates
 from app.core.complaints import symptom_signals
-from app.core.entities import Entity, of_resource, service_account, workload
+from app.core.entities import Entity, of_resource, workload
 from app.core.evidence import RULES, Case, Facts, Rule
 from app.core.explain import explain, relevance, window_of
 from app.core.fights import write_fights

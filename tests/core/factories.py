@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from app.core.incidents import bundle
 from app.core.model import (
     Actor,
     ActorSource,
@@ -81,7 +82,7 @@ def a_workload(resource: Resource, *, labels: dict[str, str] | None = None, **po
     return a_state(resource, {"spec": {"replicas": 2, "template": template}})
 
 
-def calls(  # noqa: PLR0913
+def calls(
     user: str,
     verb: str,
     resource: str,
@@ -128,6 +129,4 @@ def a_symptom(resource: Resource, reason: str, *, at: datetime = NOON, message: 
 
 
 def an_incident(*alerts: Symptom) -> Incident:
-    from app.core.incidents import bundle
-
     return bundle(alerts or [an_alert(after(60))], [], cluster="lab")[0]

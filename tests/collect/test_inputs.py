@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from app.collect.files import UnreadableError
+from app.collect.inputs import InputKind, find_inputs
+from app.collect.intake import dump_items
+
+AUDIT = {"kind": "Event", "apiVersion": "audit.k8s.io/v1", "stage": "ResponseComplete", "verb": "get"}
+WATCH = {"at": "2026-11-20T12:00:00Z", "type": "ADDED", "object": {"kind": "Pod", "apiVersion": "v1"}}
+ALERTS = {"version": "4", "groupKey": "{}", "alerts": []}
+LIST = {"kind": "PodList", "apiVersion": "v1", "items": [{"metadata": {"name": "a"}}]}
+
+
+def recording(folder: Path) -> Path:
+    (folder / "audit.jsonl.gz").write_bytes(gzip.compress(json.dumps(AUDIT).encode()))
+    (folder / "watch.jsonl").write_text(json.dumps(WATCH))
+    (folder / "alerts.json").write_text(json.dumps(ALERTS, indent=1))
+    (folder / "metrics.om").write_text("# TYPE up gauge\nup 1 1795238501\n# EOF\n")
+    (folder / "state.json").write_text(json.dumps({"pods": LIST}))
+    (folder / "label.json").write_text('{"culprit": null}')
+    return folder
+
+
+def test_a_recording_is_its_files_without_the_answer(tmp_path: Path) -> None:
+    found = find_inputs([str(recording(tmp_path))])
+    assert [one.kind for one in found] == [
+        InputKind.AUDIT,
+        InputKind.WATCH,
+        InputKind.METRICS,
+        InputKind.ALERTS,
+        InputKind.DUMP,
+    ]
+    assert not any("label" in one.path for one in found)
+
+
+def test_a_file_named_twice_is_read_once(tmp_path: Path) -> None:
+    folder = recording(tmp_path)
+    assert len(find_inputs([str(folder), str(folder / "watch.jsonl")])) == 5
+
+
+@pytest.mark.parametrize(("text", "said"), [("", "empty"), ("binary\n", "neither"), ("   \n", "empty")])
+def test_what_cannot_be_read_is_said(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "x").write_text(text)
+    with pytest.raises(UnreadableError, match=said):
+        find_inputs([str(tmp_path / "x")])
+
+
+@pytest.mark.parametrize(
+    "document", [LIST, {"pods": LIST}, {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "a"}}]
+)
+def test_a_dump_has_many_shapes(document: dict[str, object]) -> None:
+    (item,) = dump_items(json.dumps(document).encode())
+    found = json.loads(bytes(item))
+    assert (found["kind"], found["metadata"]["name"]) == ("Pod", "a")
