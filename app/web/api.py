@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.core.model import SLOT_SECONDS, Change, Incident, Resource
 from app.core.report import what_changed
 from app.core.talkers import talkers
-from app.store import calls, history, incidents, surroundings, timeline
+from app.store import calls, incidents, surroundings, timeline
 from app.store.tokens import Role
 from app.web import params, shapes
 from app.web.auth import Needs
@@ -89,7 +89,7 @@ async def read_object(
     resource = Resource(
         cluster, "" if api_group == "core" else api_group, kind, None if namespace == "-" else namespace, name
     )
-    found = await history.read_history(conn, resource, before=params.change_cursor(asked.after), limit=asked.limit)
+    found = await timeline.read_history(conn, resource, before=params.change_cursor(asked.after), limit=asked.limit)
     if found is None:
         raise Problem(404, "there is no object of this name")
     seen = await surroundings.read_seen(conn, cluster, from_at=None, to_at=None)

@@ -1,0 +1,70 @@
+"""The whole site over ASGI, on a real database that holds the made-up incident of world.py."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import httpx2
+import pytest
+from fastapi import FastAPI
+
+from app.store import incidents, tokens
+from app.store.database import Database
+from app.store.partitions import ensure
+from app.store.record import record
+from app.store.tokens import Purpose, Role
+from app.web.deps import Deps
+from app.web.routes import create_app
+from tests.web import world
+
+NOW = world.END
+HOST = "http://foreshock.test"
+
+
+@dataclass(slots=True)
+class Site:
+    """The application, its database, and a token of every role."""
+
+    app: FastAPI
+    database: Database
+    bearer: dict[str, str] = field(default_factory=dict)
+
+    def client(self, role: str | None = "viewer", *, host: str = HOST) -> httpx2.AsyncClient:
+        """A client that sends the token of ``role``; None sends none."""
+        headers = {} if role is None else {"Authorization": f"Bearer {self.bearer[role]}"}
+        # a bug must answer 500 as it would in the field, not end the test at the client
+        transport = httpx2.ASGITransport(app=self.app, raise_app_exceptions=False)
+        return httpx2.AsyncClient(transport=transport, base_url=host, headers=headers)
+
+    async def token(self, purpose: Purpose, *, role: Role = Role.VIEWER, now: datetime = NOW) -> str:
+        """A fresh token."""
+        async with self.database.write.begin() as conn:
+            return await tokens.create(conn, role, purpose=purpose, now=now)
+
+
+def deps(database: Database, *, public_url: str = HOST) -> Deps:
+    return Deps(read=database.read, write=database.write, public_url=public_url, clock=lambda: NOW)
+
+
+@pytest.fixture(scope="module")
+async def site(database: Database) -> AsyncIterator[Site]:
+    """The site with the whole world recorded."""
+    made = Site(create_app(deps(database)), database)
+    async with database.write.begin() as conn:
+        await record(conn, world.batch())
+        await incidents.save_incident(conn, world.incident())
+        await ensure(conn, "rankings", [world.ranking().ranked_at])
+        await incidents.save_ranking(conn, world.ranking())
+    for role in Role:
+        made.bearer[role.value] = await made.token(Purpose.API, role=role)
+    yield made
+
+
+@pytest.fixture(scope="module")
+async def empty_site(database: Database) -> AsyncIterator[Site]:
+    """The site before anything was recorded; not to be used in one module with ``site``."""
+    made = Site(create_app(deps(database)), database)
+    made.bearer["viewer"] = await made.token(Purpose.API)
+    yield made

@@ -1,0 +1,203 @@
+"""Nothing is served to a stranger; a login link works once; another site cannot act for a person."""
+
+from __future__ import annotations
+
+import pytest
+from fastapi.routing import APIRoute
+from starlette.routing import BaseRoute, Mount
+
+from app.store.tokens import Purpose, Role
+from app.web import guard
+from app.web.auth import policy_of
+from app.web.routes import create_app
+from tests.web.conftest import Site, deps
+
+UNGUARDED_BY_ROLE = {"/healthz", "/readyz", "/login", "/logout"}
+
+
+def every_route(routes: list[BaseRoute]) -> list[APIRoute]:
+    return [route for route in routes if isinstance(route, APIRoute)]
+
+
+async def test_every_route_declares_who_may_use_it(site: Site) -> None:
+    routes = every_route(site.app.routes)
+    assert len(routes) > 12
+    for route in routes:
+        role = policy_of([dependency.call for dependency in route.dependant.dependencies if dependency.call])
+        assert (role is None) == (route.path in UNGUARDED_BY_ROLE), route.path
+    others = [route for route in site.app.routes if not isinstance(route, APIRoute)]
+    assert [route.path for route in others if isinstance(route, Mount)] == ["/static"]
+    assert len(others) == 1
+
+
+async def test_a_stranger_gets_nothing_from_any_route(site: Site) -> None:
+    async with site.client(None) as stranger:
+        for route in every_route(site.app.routes):
+            for method in route.methods or ():
+                path = route.path.replace("{", "").replace("}", "")
+                answer = await stranger.request(method, path)
+                expected = {200, 503} if guard.is_open(path) else {401}
+                assert answer.status_code in expected, (method, path)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/nothing-here",
+        "/api/v1/",
+        "/api/v1/changes/",
+        "/openapi.json",
+        "/login/",
+        "/loginx",
+        "/static",
+        "//login",
+        "/healthz/x",
+    ],
+)
+async def test_what_no_route_answers_is_closed_too(site: Site, path: str) -> None:
+    async with site.client(None) as stranger:
+        assert (await stranger.get(f"http://foreshock.test{path}")).status_code == 401
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/static/../app/web/guard.py",
+        "/static/..%2f..%2fpyproject.toml",
+        "/static/%2e%2e/pyproject.toml",
+        "/static//etc/passwd",
+    ],
+)
+async def test_static_serves_its_own_folder_only(site: Site, path: str) -> None:
+    async with site.client(None) as stranger:
+        answer = await stranger.get(f"http://foreshock.test{path}")
+        assert answer.status_code in {401, 404}
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    ["Bearer", "Bearer ", "Bearer fs_wrong", "Basic dTpw", "bearer\tx", "Bearer " + "x" * 5000, "Bearer \xff\xfe"],
+)
+async def test_a_wrong_credential_is_refused(site: Site, authorization: str) -> None:
+    async with site.client(None) as stranger:
+        answer = await stranger.get("/api/v1/incidents", headers={"Authorization": authorization.encode("latin-1")})
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"] == "Bearer"
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize("role", [role.value for role in Role])
+async def test_every_role_may_look(site: Site, role: str) -> None:
+    async with site.client(role) as client:
+        assert (await client.get("/api/v1/incidents")).status_code == 200
+
+
+@pytest.mark.parametrize("purpose", [Purpose.LOGIN, Purpose.SESSION])
+async def test_a_token_is_good_for_its_own_purpose_only(site: Site, purpose: Purpose) -> None:
+    token = await site.token(purpose)
+    async with site.client(None) as client:
+        answer = await client.get("/api/v1/incidents", headers={"Authorization": f"Bearer {token}"})
+    assert answer.status_code == 401
+
+
+async def test_a_login_link_works_once_and_starts_a_session(site: Site) -> None:
+    token = await site.token(Purpose.LOGIN)
+    async with site.client(None) as browser:
+        first = await browser.get("/login", params={"token": token, "to": "/incidents/5f0a1c22d3e4?from=x"})
+        assert first.status_code == 303
+        assert first.headers["location"] == "/incidents/5f0a1c22d3e4?from=x"
+        cookie = first.headers["set-cookie"].lower()
+        assert "httponly" in cookie
+        assert "samesite=lax" in cookie
+        assert (await browser.get("/api/v1/incidents")).status_code == 200
+
+        assert (await browser.post("/logout")).status_code == 303
+        assert (await browser.get("/api/v1/incidents")).status_code == 401
+    async with site.client(None) as another:
+        again = await another.get("/login", params={"token": token})
+        assert again.status_code == 401
+        assert "used before" in again.text
+        assert "set-cookie" not in again.headers
+
+
+async def test_signing_out_ends_the_session_in_the_database(site: Site) -> None:
+    session = await site.token(Purpose.SESSION)
+    kept = {"Cookie": f"{guard.COOKIE}={session}"}
+    async with site.client(None) as browser:
+        assert (await browser.get("/api/v1/incidents", headers=kept)).status_code == 200
+        await browser.post("/logout", headers=kept)
+        assert (await browser.get("/api/v1/incidents", headers=kept)).status_code == 401
+
+
+@pytest.mark.parametrize(
+    "to", ["//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)", "/\n/x", "evil"]
+)
+async def test_a_login_link_leads_nowhere_else(site: Site, to: str) -> None:
+    token = await site.token(Purpose.LOGIN)
+    async with site.client(None) as browser:
+        answer = await browser.get("/login", params={"token": token, "to": to})
+    assert answer.headers["location"] == "/"
+
+
+async def test_over_tls_the_cookie_is_bound_to_the_host(site: Site) -> None:
+    site_over_tls = Site(create_app(deps(site.database, public_url="https://foreshock.test")), site.database)
+    token = await site.token(Purpose.LOGIN)
+    async with site_over_tls.client(None, host="https://foreshock.test") as browser:
+        answer = await browser.get("/login", params={"token": token})
+        cookie = answer.headers["set-cookie"]
+        assert cookie.startswith("__Host-")
+        assert "Secure" in cookie
+        assert answer.headers["strict-transport-security"]
+        assert (await browser.get("/api/v1/incidents")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "same-site"}, 403),
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Sec-Fetch-Site": "same-origin"}, 303),
+        ({"Origin": "http://foreshock.test"}, 303),
+        ({}, 303),
+    ],
+)
+async def test_another_site_cannot_act_for_a_person(site: Site, headers: dict[str, str], status: int) -> None:
+    session = await site.token(Purpose.SESSION)
+    async with site.client(None) as browser:
+        answer = await browser.post("/logout", headers={"Cookie": f"{guard.COOKIE}={session}", **headers})
+    assert answer.status_code == status
+
+
+async def test_every_answer_carries_the_headers(site: Site) -> None:
+    async with site.client() as client, site.client(None) as stranger:
+        answers = [
+            await client.get("/api/v1/incidents"),
+            await client.get("/nothing"),
+            await client.get("/api/v1/incidents?limit=0"),
+            await stranger.get("/"),
+            await stranger.get("/login"),
+            await stranger.get("/healthz"),
+            await stranger.get("/static/icon.svg"),
+        ]
+    for answer in answers:
+        for name, value in guard.HEADERS.items():
+            assert answer.headers[name] == value
+        cached = "immutable" if answer.url.path.startswith("/static/") else "no-store"
+        assert cached in answer.headers["cache-control"]
+        assert "unsafe" not in answer.headers["content-security-policy"]
+
+
+async def test_probes_answer_without_a_credential(site: Site) -> None:
+    async with site.client(None) as probe:
+        assert (await probe.get("/healthz")).json() == {"status": "ok"}
+        assert (await probe.get("/readyz")).json() == {"status": "ready", "reasons": []}
+
+
+async def test_readiness_says_what_is_in_the_way(site: Site) -> None:
+    wanting = deps(site.database)
+    wanting = type(wanting)(wanting.read, wanting.write, wanting.public_url, wanting.clock, lambda: ["migrating"])
+    async with Site(create_app(wanting), site.database).client(None) as probe:
+        answer = await probe.get("/readyz")
+    assert (answer.status_code, answer.json()["reasons"]) == (503, ["migrating"])
