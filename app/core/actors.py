@@ -36,7 +36,8 @@ _CONTROL_PLANE_MANAGERS = frozenset(
 )
 # What kube-controller-manager's accounts may be called: a service account of an add-on also ends in "-controller".
 _CONTROLLER_NAMES = _words("""attachdetach-controller certificate-controller clusterrole-aggregation-controller
-    cronjob-controller daemon-set-controller deployment-controller device-taint-eviction-controller disruption-controller
+    cronjob-controller daemon-set-controller deployment-controller
+    device-taint-eviction-controller disruption-controller
     endpoint-controller endpointslice-controller endpointslicemirroring-controller ephemeral-volume-controller
     expand-controller generic-garbage-collector horizontal-pod-autoscaler job-controller
     legacy-service-account-token-cleaner namespace-controller node-controller persistent-volume-binder

@@ -54,8 +54,8 @@ def _compare_lists(old: list[Json], new: list[Json], path: Path, found: list[Fie
     if fields is None:
         if len(old) != len(new) or not all(isinstance(item, dict) for item in (*old, *new)):
             return False
-        for index, (before, after) in enumerate(zip(old, new, strict=True)):
-            _compare(before, after, (*path, index), found)
+        for index, (was, now) in enumerate(zip(old, new, strict=True)):
+            _compare(was, now, (*path, index), found)
         return True
     before: dict[MergeKey, Json] = {_key(item, fields): item for item in old}
     after: dict[MergeKey, Json] = {_key(item, fields): item for item in new}

@@ -1,0 +1,162 @@
+"""A whole object's JSON, read only as far as needed: what is compared stays raw bytes until it differs."""
+
+from __future__ import annotations
+
+import msgspec
+import orjson
+
+from app.core.model import Json, Object, Resource
+from app.core.redact import decode
+
+_NO_RAW = msgspec.Raw()
+
+
+class RawMeta(msgspec.Struct, gc=False):
+    """The part of metadata that is read; maps stay raw."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resourceVersion: str = ""  # noqa: N815 - the wire's name
+    generation: int | None = None
+    deletionTimestamp: str | None = None  # noqa: N815
+    labels: msgspec.Raw = _NO_RAW
+    annotations: msgspec.Raw = _NO_RAW
+    ownerReferences: msgspec.Raw = _NO_RAW  # noqa: N815
+    finalizers: msgspec.Raw = _NO_RAW
+    managedFields: msgspec.Raw = _NO_RAW  # noqa: N815
+
+
+class RawOwner(msgspec.Struct, gc=False):
+    kind: str = ""
+    name: str = ""
+    apiVersion: str = ""  # noqa: N815
+    controller: bool | None = None
+
+
+class RawNode(msgspec.Struct, gc=False):
+    nodeInfo: msgspec.Raw = _NO_RAW  # noqa: N815
+
+
+_top = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_meta = msgspec.json.Decoder(RawMeta)
+_owners = msgspec.json.Decoder(list[RawOwner])
+_node = msgspec.json.Decoder(RawNode)
+_SKIPPED = frozenset({"metadata", "status", "kind", "apiVersion"})
+
+
+class Body:
+    """One object as received. ``hash`` covers everything that can be desired state, byte for byte."""
+
+    __slots__ = ("_meta", "_top", "hash", "version")
+
+    def __init__(self, top: dict[str, msgspec.Raw], meta: RawMeta) -> None:
+        self._top = top
+        self._meta = meta
+        self.version = int(meta.resourceVersion) if meta.resourceVersion.isdigit() else 0
+        parts: list[object] = [bytes(meta.labels), bytes(meta.annotations), bytes(meta.ownerReferences)]
+        parts += (bytes(meta.finalizers), meta.deletionTimestamp is None)
+        parts += [(key, bytes(raw)) for key, raw in top.items() if key not in _SKIPPED]
+        if bytes(top.get("kind", b"")) == b'"Node"' and "status" in top:
+            parts.append(bytes(_node.decode(top["status"]).nodeInfo))
+        self.hash = hash(tuple(parts))
+
+    @property
+    def uid(self) -> str:
+        return self._meta.uid
+
+    @property
+    def generation(self) -> int | None:
+        return self._meta.generation
+
+    @property
+    def deleting(self) -> bool:
+        return self._meta.deletionTimestamp is not None
+
+    @property
+    def finalizers(self) -> bool:
+        return bytes(self._meta.finalizers) not in (b"", b"null", b"[]")
+
+    def status(self) -> bytes:
+        """The raw status, empty where there is none."""
+        return bytes(self._top.get("status", b""))
+
+    def spec(self) -> bytes:
+        return bytes(self._top.get("spec", b""))
+
+    def managed_fields(self) -> list[Json]:
+        raw = bytes(self._meta.managedFields)
+        found = orjson.loads(raw) if raw else None
+        return found if isinstance(found, list) else []
+
+    def owner(self, resource: Resource) -> Resource | None:
+        """The controlling owner (or the only one), in the object's own namespace."""
+        raw = bytes(self._meta.ownerReferences)
+        owners = _owners.decode(raw) if raw and raw != b"null" else []
+        chosen = next((owner for owner in owners if owner.controller), owners[0] if len(owners) == 1 else None)
+        if chosen is None:
+            return None
+        group = chosen.apiVersion.rpartition("/")[0]
+        return Resource(resource.cluster, group, chosen.kind, resource.namespace, chosen.name)
+
+    def desired(self) -> Object:
+        """The object without managedFields and status (a Node keeps its nodeInfo), decoded."""
+        obj: Object = {key: decode(bytes(raw)) for key, raw in self._top.items() if key not in ("metadata", "status")}
+        meta = self._meta
+        metadata: Object = {"name": meta.name}
+        if meta.namespace:
+            metadata["namespace"] = meta.namespace
+        for key, raw in (
+            ("labels", meta.labels),
+            ("annotations", meta.annotations),
+            ("ownerReferences", meta.ownerReferences),
+            ("finalizers", meta.finalizers),
+        ):
+            if bytes(raw):
+                metadata[key] = decode(bytes(raw))
+        obj["metadata"] = metadata
+        if obj.get("kind") == "Node" and "status" in self._top:
+            info = bytes(_node.decode(self._top["status"]).nodeInfo)
+            obj["status"] = {"nodeInfo": decode(info) if info else None}
+        return obj
+
+
+def read_body(raw: bytes) -> Body | None:
+    """Read an object. None for what is no object with metadata: it then counts as not recorded."""
+    try:
+        top = _top.decode(raw)
+        meta = top.get("metadata")
+        return Body(top, _meta.decode(meta)) if meta is not None else None
+    except (msgspec.MsgspecError, ValueError):
+        return _read_odd(raw)
+
+
+def _read_odd(raw: bytes) -> Body | None:
+    """JSON that a strict parser refuses (lone surrogates, numbers out of range), put into strict JSON first."""
+    try:
+        obj = decode(raw)
+        strict = msgspec.json.encode(_strict(obj, 0))
+        top = _top.decode(strict)
+        return Body(top, _meta.decode(top["metadata"])) if "metadata" in top else None
+    except (msgspec.MsgspecError, ValueError, KeyError, RecursionError):
+        return None
+
+
+def _strict(value: Json, depth: int) -> Json:
+    if depth > 200:
+        return None
+    if isinstance(value, dict):
+        return {_strict_text(key): _strict(inner, depth + 1) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_strict(inner, depth + 1) for inner in value]
+    if isinstance(value, str):
+        return _strict_text(value)
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):  # noqa: PLR0124 - NaN
+        return str(value)
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 1 << 63:
+        return str(value)
+    return value
+
+
+def _strict_text(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()

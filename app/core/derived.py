@@ -1,0 +1,120 @@
+"""Which change began another: a controller's edit follows from what was done to the object's owner."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from app.core.actors import is_controller, service_account
+from app.core.memory import Memory
+from app.core.model import ActorSource, Change, Object, Resource, Verb
+from app.core.recent import Recent
+
+FOLLOWS = timedelta(seconds=120)
+"""How long after a change on an owner a controller's edit still counts as its consequence."""
+
+_SCALES = (("spec", "replicas"),)
+_AGGREGATE = "rbac.authorization.k8s.io/aggregate-to-"
+_HPA = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
+_AGGREGATION = "clusterrole-aggregation-controller"
+
+
+class Derivation:
+    """Knows owners, autoscalers' targets and aggregating roles from the states that pass by."""
+
+    def __init__(self, memory: Memory, recent: Recent) -> None:
+        self._memory = memory
+        self._recent = recent
+        self._scalers: dict[Resource, Resource] = {}
+
+    def learn(self, resource: Resource, state: Object) -> None:
+        """Remember what an autoscaler scales."""
+        if resource.kind == "HorizontalPodAutoscaler":
+            spec = state.get("spec")
+            target = spec.get("scaleTargetRef") if isinstance(spec, dict) else None
+            if isinstance(target, dict):
+                group = str(target.get("apiVersion", "")).rpartition("/")[0]
+                name, kind = str(target.get("name")), str(target.get("kind"))
+                self._scalers[Resource(resource.cluster, group, kind, resource.namespace, name)] = resource
+
+    def is_state(self, change: Change, state: Object | None) -> bool:
+        """Whether a write is an object's life rather than somebody's decision: scaling by an HPA, a CronJob's Jobs."""
+        if (
+            _only_replicas(change)
+            and self._by_autoscaler(change)
+            and self._root(self._scalers.get(change.resource), change) is None
+        ):
+            return True
+        if change.resource.kind == "Job" and state is not None:
+            entry = self._memory.peek(change.resource)
+            return bool(entry and entry.owner and entry.owner.kind == "CronJob")
+        return False
+
+    def begun_by(self, change: Change, state: Object | None) -> str | None:
+        """The id of the change that this one follows from, None for a decision or where it is not known."""
+        if change.resource.kind == "ClusterRole" and _AGGREGATION in change.actor.name:
+            return self._aggregation(change)
+        if _only_replicas(change) and self._by_autoscaler(change):
+            return self._root(self._scalers.get(change.resource), change)
+        if not _is_program(change):
+            return None
+        entry = self._memory.peek(change.resource)
+        owner = entry.owner if entry else None
+        for _ in range(4):
+            if owner is None:
+                break
+            found = self._root(owner, change)
+            if found is not None:
+                return found
+            above = self._memory.peek(owner)
+            owner = above.owner if above else None
+        if is_controller(change.actor) and change.resource.namespace:
+            return self._root(
+                Resource(change.resource.cluster, "", "Namespace", None, change.resource.namespace), change
+            )
+        return None
+
+    def _root(self, resource: Resource | None, change: Change) -> str | None:
+        """The root of the latest change on a resource shortly before this one."""
+        if resource is None or resource == change.resource:
+            return None
+        for before in reversed(self._recent.of(resource)):
+            if timedelta(0) <= change.at - before.at <= FOLLOWS:
+                return before.begun_by or before.id
+        return None
+
+    def _by_autoscaler(self, change: Change) -> bool:
+        if change.actor.source is ActorSource.AUDIT:
+            return change.actor.name == _HPA
+        return change.actor.name == "kube-controller-manager"
+
+    def _aggregation(self, change: Change) -> str | None:
+        found = [
+            before
+            for resource in self._recent.objects("ClusterRole")
+            if resource != change.resource
+            for before in self._recent.of(resource)
+            if timedelta(0) <= change.at - before.at <= timedelta(seconds=10) and _aggregates(before, self._memory)
+        ]
+        return max(found, key=lambda before: before.at).id if found else None
+
+
+def _aggregates(change: Change, memory: Memory) -> bool:
+    entry = memory.peek(change.resource)
+    state = memory.state(entry) if entry else None
+    metadata = state.get("metadata") if state else None
+    labels = metadata.get("labels") if isinstance(metadata, dict) else None
+    return isinstance(labels, dict) and any(name.startswith(_AGGREGATE) for name in labels)
+
+
+def _only_replicas(change: Change) -> bool:
+    return change.verb is Verb.UPDATE and bool(change.diffs) and all(found.path in _SCALES for found in change.diffs)
+
+
+def _is_program(change: Change) -> bool:
+    """Whether a program in the cluster wrote: people and CI decide, they do not follow."""
+    actor = change.actor
+    if is_controller(actor):
+        return True
+    if actor.source is ActorSource.AUDIT:
+        return service_account(actor.name) is not None
+    return actor.source is ActorSource.MANAGED_FIELDS and "controller" in actor.name

@@ -1,0 +1,72 @@
+"""The changes told lately: where a second sighting of the same write finds the first."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+from datetime import timedelta
+
+from app.core.body import Body
+from app.core.model import Change, Resource
+from app.core.sightings import Sighting
+
+SAME_WRITE = timedelta(seconds=2)
+"""How far apart an audit event without a version and a watch event of one write may lie."""
+
+
+class Recent:
+    """A bounded number of changes, found by key or by object."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._changes: OrderedDict[int, Change] = OrderedDict()
+        self._aliases: dict[int, int] = {}
+        self._by_object: defaultdict[Resource, list[int]] = defaultdict(list)
+
+    def by_key(self, key: int) -> Change | None:
+        return self._changes.get(self._aliases.get(key, key))
+
+    def add(self, change: Change) -> None:
+        self._changes[change.key] = change
+        self._by_object[change.resource].append(change.key)
+        while len(self._changes) > self._limit:
+            key, gone = self._changes.popitem(last=False)
+            keys = self._by_object[gone.resource]
+            keys.remove(key)
+            if not keys:
+                del self._by_object[gone.resource]
+
+    def update(self, change: Change) -> None:
+        """Put a better telling in the place of the first."""
+        self._changes[change.key] = change
+
+    def alias(self, key: int, change: Change) -> None:
+        """Another key under which the same write may be told again."""
+        if key != change.key:
+            if len(self._aliases) > self._limit:
+                self._aliases.clear()
+            self._aliases[key] = change.key
+
+    def of(self, resource: Resource) -> list[Change]:
+        """The object's recent changes, oldest first."""
+        return [self._changes[key] for key in self._by_object.get(resource, ())]
+
+    def near(self, sighting: Sighting, body: Body | None) -> Change | None:
+        """The change that this sighting tells of again, where a version cannot say so.
+
+        One of the two has no version; same object, same verb, within SAME_WRITE, told by the other source only.
+        """
+        unversioned = body is None
+        best: Change | None = None
+        for change in reversed(self.of(sighting.resource)):
+            if sighting.source in change.sources or change.verb is not sighting.verb:
+                continue
+            if not unversioned and change.resource_version:
+                continue
+            apart = abs(change.at - sighting.at)
+            if apart <= SAME_WRITE and (best is None or apart < abs(best.at - sighting.at)):
+                best = change
+        return best
+
+    def objects(self, kind: str) -> list[Resource]:
+        """The objects of a kind with recent changes."""
+        return [resource for resource in self._by_object if resource.kind == kind]

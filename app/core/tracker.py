@@ -1,0 +1,377 @@
+"""Sightings of objects, in almost any order -> changes, each write once, whoever tells of it.
+
+Pure but with memory: it holds the last known state of the objects it has seen, compressed and bounded, and asks
+``lookup`` for those it does not hold. A raw hash of the desired state is the negative filter that makes status
+writes cheap; only when it differs are two states decoded, redacted, normalised and compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC
+
+from app.core import changes, kinds
+from app.core.actors import actor_from_managed_fields
+from app.core.body import Body, read_body
+from app.core.derived import Derivation
+from app.core.diff import apply, diff
+from app.core.kinds import Policy
+from app.core.memory import Entry, Memory
+from app.core.model import (
+    ActorSource,
+    Change,
+    DiffSource,
+    FieldDiff,
+    Object,
+    ObjectState,
+    Resource,
+    Verb,
+    version_key,
+)
+from app.core.normalise import normalise
+from app.core.patches import patch_diffs
+from app.core.recent import Recent
+from app.core.redact import Redactor, decode
+from app.core.sightings import NOTHING, Learned, Sighting
+
+Lookup = Callable[[Resource, str], ObjectState | None]
+_OWN = ("", "scale", "status")
+"""Subresources that show the object; others (binding, eviction, token, exec ...) change no desired state."""
+
+_BETTER = {ActorSource.UNKNOWN: 0, ActorSource.MANAGED_FIELDS: 1, ActorSource.AUDIT: 2}
+_RICHER = {DiffSource.NONE: 0, DiffSource.PATCH: 1, DiffSource.STATES: 2}
+
+
+class Tracker:
+    """Turns one cluster's sightings into what they teach. One instance a cluster; not thread-safe."""
+
+    def __init__(
+        self,
+        cluster: str,
+        redactor: Redactor,
+        lookup: Lookup,
+        *,
+        memory_bytes: int = 64 << 20,
+        recent_changes: int = 20_000,
+    ) -> None:
+        self._cluster = cluster
+        self._redactor = redactor
+        self._lookup = lookup
+        self._memory = Memory(memory_bytes)
+        self._recent = Recent(recent_changes)
+        self._derived = Derivation(self._memory, self._recent)
+
+    def holds(self, resource: Resource) -> bool:
+        """Whether the object's last state is in memory: the caller brings in what is not before a chunk."""
+        return self._memory.peek(resource) is not None
+
+    def observe(self, sighting: Sighting) -> Learned:
+        """What this sighting teaches. Never raises on what a body holds: an unreadable body counts as not recorded."""
+        policy = kinds.policy(sighting.resource.api_group, sighting.resource.kind)
+        if policy is Policy.NEVER or sighting.subresource not in _OWN:
+            return NOTHING
+        body = read_body(sighting.body) if sighting.body is not None and sighting.subresource != "scale" else None
+        if sighting.verb is Verb.DELETE:
+            return self._deleted(sighting, body)
+        if body is None or (sighting.source == "audit" and not body.version):
+            return NOTHING if sighting.subresource == "status" else self._told(sighting)
+        return self._seen(sighting, body)
+
+    # -- whole objects
+
+    def _seen(self, sighting: Sighting, body: Body) -> Learned:
+        resource = sighting.resource
+        entry = self._known(resource, body.uid)
+        if entry is None or (entry.uid and body.uid and entry.uid != body.uid and body.version > entry.version):
+            return self._first(sighting, body)
+        if entry.uid and body.uid and entry.uid != body.uid:
+            return NOTHING  # an object of the same name that is long gone
+        if entry.version and body.version <= entry.version:
+            return self._late(sighting, body, entry)
+        if entry.blob is None and not entry.deleted:
+            return self._first(sighting, body)
+        if entry.deleted:
+            return NOTHING
+        if sighting.source == "watch":
+            entry.watched = True
+        if body.hash == entry.raw:
+            entry.version = body.version
+            return self._unchanged(sighting)
+        if sighting.subresource == "status":
+            return NOTHING  # a write of the desired state that has not been told yet: its own sighting will
+        return self._compared(sighting, body, entry)
+
+    def _unchanged(self, sighting: Sighting) -> Learned:
+        return Learned(no_op=True) if sighting.source == "audit" and sighting.subresource == "" else NOTHING
+
+    def _compared(self, sighting: Sighting, body: Body, entry: Entry) -> Learned:
+        old, new = self._memory.state(entry), self._state(sighting.resource, body)
+        found = diff(old, new)
+        began_deleting = body.deleting and not entry.deleting
+        entry.version, entry.raw, entry.generation = body.version, body.hash, body.generation
+        if not found and not began_deleting:
+            return self._unchanged(sighting)
+        self._keep(sighting.resource, entry, body, new)
+        states = (self._object_state(sighting, entry, new),)
+        if began_deleting and sighting.source == "watch":
+            entry.deleting = True
+            gone = self._whole(sighting, Verb.DELETE, old, body=body)
+            return Learned(self._emit(sighting, gone, body, old), states)
+        if not found or (sighting.verb is None and sighting.source != "state"):
+            return Learned(states=states)
+        return Learned(self._emit(sighting, self._update(sighting, body, found, old=old, new=new), body, new), states)
+
+    def _first(self, sighting: Sighting, body: Body) -> Learned:
+        """An object, or a life of it, of which nothing is known yet."""
+        new = self._state(sighting.resource, body)
+        entry = Entry(uid=body.uid, version=body.version, first=body.version, watched=sighting.source == "watch")
+        entry.raw, entry.generation, entry.seen = body.hash, body.generation, sighting.at.timestamp()
+        self._keep(sighting.resource, entry, body, new)
+        states = (self._object_state(sighting, entry, new),)
+        if sighting.verb is Verb.CREATE:
+            return Learned(self._emit(sighting, self._whole(sighting, Verb.CREATE, new, body=body), body, new), states)
+        if sighting.verb is Verb.UPDATE and sighting.subresource == "":
+            told = self._from_patch(sighting, body, None, new=new)
+            return Learned(self._emit(sighting, told, body, new) if told else (), states)
+        return Learned(states=states)
+
+    def _late(self, sighting: Sighting, body: Body, entry: Entry) -> Learned:
+        """A version that is not newer than what is known: a second telling, a write without effect, or a straggler."""
+        if sighting.verb is None or sighting.subresource == "status":
+            return NOTHING
+        known = self._recent.by_key(self._key(body.uid, str(body.version))) or (
+            self._recent.near(sighting, body) if sighting.source == "watch" else None
+        )
+        if known is not None:
+            return self._improve(known, sighting)
+        if sighting.source == "watch":
+            return NOTHING
+        if sighting.verb is Verb.CREATE and body.version < (entry.first or entry.version):
+            new = self._state(sighting.resource, body)
+            return Learned(self._emit(sighting, self._whole(sighting, Verb.CREATE, new, body=body), body, new))
+        if body.version == entry.version or (entry.watched and body.version >= entry.first):
+            return self._unchanged(sighting)
+        straggler = self._from_patch(sighting, body, None, new=self._state(sighting.resource, body))
+        return Learned(self._emit(sighting, straggler, body, None)) if straggler else NOTHING
+
+    # -- writes without a whole object
+
+    def _told(self, sighting: Sighting) -> Learned:
+        """A write of which only the request, or only the fact, was recorded."""
+        resource, uid = sighting.resource, sighting.uid
+        entry = self._known(resource, uid)
+        uid = uid or (entry.uid if entry else "")
+        known = self._recent.by_key(self._key(uid, sighting.resource_version)) if sighting.resource_version else None
+        known = known or self._recent.near(sighting, None)
+        if known is not None:
+            return self._improve(known, sighting)
+        if sighting.verb is None:
+            return NOTHING
+        if kinds.policy(resource.api_group, resource.kind) is Policy.STATE:
+            return NOTHING
+        version = int(sighting.resource_version) if sighting.resource_version.isdigit() else 0
+        if version and entry and entry.watched and entry.first <= version <= entry.version:
+            return self._unchanged(sighting)
+        patch = self._request(sighting)
+        old = self._memory.state(entry) if entry else None
+        key = self._key(uid, sighting.resource_version or f"audit:{sighting.audit_id}:{sighting.at.isoformat()}")
+        base = Change(
+            resource, sighting.at, sighting.verb, key, sighting.actor, uid, sighting.resource_version,
+            sources=frozenset({sighting.source}), audit_id=sighting.audit_id,
+        )  # fmt: skip
+        if patch is None:
+            change = replace(
+                base, diff_source=DiffSource.NONE, summary=changes.summary(resource, base.verb, (), old=None, new=None)
+            )
+            return Learned(self._emit(sighting, change, None, old))
+        if sighting.verb is Verb.CREATE:
+            new = normalise(patch) if isinstance(patch, dict) else None
+            found: tuple[FieldDiff, ...] = (FieldDiff((), "add", None, new),)
+        else:
+            found = patch_diffs(self._scaled(patch, sighting), old)
+            new = _applied(found, old)
+        if not found:
+            return self._unchanged(sighting)
+        source = DiffSource.STATES if old is not None and sighting.subresource == "scale" else DiffSource.PATCH
+        change = replace(base, diffs=found, diff_source=source)
+        change = replace(change, summary=changes.summary(resource, change.verb, found, old=old, new=new))
+        states: tuple[ObjectState, ...] = ()
+        if entry is not None and new is not None and version >= entry.version and not entry.deleted:
+            entry.version, entry.raw = version or entry.version, 0
+            self._memory.store(entry, new)
+            self._memory.put(resource, entry)
+            states = (self._object_state(sighting, entry, new),)
+        return Learned(self._emit(sighting, change, None, new), states)
+
+    def _scaled(self, patch: Object | list[object], sighting: Sighting) -> Object:
+        """A Scale object (autoscaling/v1) says one thing about its target: how many replicas."""
+        if sighting.subresource != "scale" or not isinstance(patch, dict):
+            return patch  # type: ignore[return-value]
+        spec = patch.get("spec")
+        return {"spec": {"replicas": spec.get("replicas", 0)}} if isinstance(spec, dict) else {}
+
+    def _request(self, sighting: Sighting) -> Object | list[object] | None:
+        raw = sighting.patch if sighting.patch is not None else sighting.body
+        if raw is None:
+            return None
+        try:
+            decoded = decode(raw)
+        except ValueError:
+            return None
+        resource = sighting.resource
+        redacted = self._redactor.patch(resource.api_group, kinds.plural_of(resource.api_group, resource.kind), decoded)
+        if isinstance(redacted, dict):
+            return normalise(redacted)
+        return redacted if isinstance(redacted, list) else None  # type: ignore[return-value]
+
+    # -- deletions
+
+    def _deleted(self, sighting: Sighting, body: Body | None) -> Learned:
+        resource = sighting.resource
+        entry = self._known(resource, body.uid if body else sighting.uid)
+        uid = (body.uid if body else "") or sighting.uid or (entry.uid if entry else "")
+        known = self._recent.by_key(self._key(uid, "deleted"))
+        lingers = sighting.source == "audit" and body is not None and body.deleting and body.finalizers
+        old = self._memory.state(entry) if entry and entry.uid in ("", uid) else None
+        if old is None and body is not None:
+            old = self._state(resource, body)
+        states: tuple[ObjectState, ...] = ()
+        if entry is None:
+            entry = Entry(uid=uid, first=body.version if body else 0)
+        if entry.uid == uid and not entry.deleted:
+            if lingers:
+                entry.deleting = True
+            else:
+                entry.deleted, entry.blob, entry.raw = True, None, 0
+                states = (replace(self._object_state(sighting, entry, None), deleted_at=sighting.at),)
+            entry.version = max(entry.version, body.version if body else 0)
+            self._memory.put(resource, entry)
+        if known is not None:
+            return replace(self._improve(known, sighting), states=states)
+        if kinds.policy(resource.api_group, resource.kind) is Policy.STATE:
+            return Learned(states=states)
+        gone = self._whole(sighting, Verb.DELETE, old, body=body, uid=uid)
+        return Learned(self._emit(sighting, gone, body, old), states)
+
+    # -- making changes
+
+    def _whole(
+        self, sighting: Sighting, verb: Verb, state: Object | None, *, body: Body | None, uid: str = ""
+    ) -> Change:
+        uid = (body.uid if body else "") or uid
+        version = str(body.version) if body and body.version else ""
+        made = verb is Verb.CREATE
+        found = FieldDiff((), "add" if made else "remove", None if made else state, state if made else None)
+        return Change(
+            sighting.resource, sighting.at, verb, self._key(uid, version if made else "deleted"),
+            sighting.actor, uid, version, body.generation if body else None,
+            (found,) if state is not None else (),
+            DiffSource.STATES if state is not None else DiffSource.NONE,
+            changes.summary(sighting.resource, verb, (found,), old=found.old, new=found.new),  # type: ignore[arg-type]
+            frozenset({sighting.source}), None, sighting.audit_id,
+        )  # fmt: skip
+
+    def _update(
+        self, sighting: Sighting, body: Body, found: tuple[FieldDiff, ...], *, old: Object | None, new: Object | None
+    ) -> Change:
+        return Change(
+            sighting.resource, sighting.at, Verb.UPDATE, self._key(body.uid, str(body.version)), sighting.actor,
+            body.uid, str(body.version), body.generation, found, DiffSource.STATES,
+            changes.summary(sighting.resource, Verb.UPDATE, found, old=old, new=new),
+            frozenset({sighting.source}), None, sighting.audit_id,
+        )  # fmt: skip
+
+    def _from_patch(self, sighting: Sighting, body: Body, old: Object | None, *, new: Object | None) -> Change | None:
+        """The request is the diff. None where there is no patch, or it touches nothing that is desired state."""
+        patch = self._request(sighting) if sighting.patch is not None else None
+        found = patch_diffs(patch, old) if patch else ()  # type: ignore[arg-type]
+        if not found:
+            return None
+        return replace(self._update(sighting, body, found, old=old, new=new), diff_source=DiffSource.PATCH)
+
+    def _emit(self, sighting: Sighting, change: Change, body: Body | None, state: Object | None) -> tuple[Change, ...]:
+        """The change to hand on, with its actor and what began it; nothing where it is only state."""
+        resource = change.resource
+        if kinds.policy(resource.api_group, resource.kind) is Policy.STATE:
+            return ()
+        if sighting.source != "audit":
+            known = self._recent.near(sighting, body)
+            if known is not None:
+                return self._improve(known, sighting, richer=change).changes
+            if change.actor.source is ActorSource.UNKNOWN and change.verb is not Verb.DELETE and body is not None:
+                change = replace(change, actor=actor_from_managed_fields(None, body.managed_fields(), change.diffs))
+            if sighting.source == "state":
+                change = self._reconstructed(change)
+        if self._derived.is_state(change, state):
+            return ()
+        change = replace(change, begun_by=self._derived.begun_by(change, state))
+        self._recent.add(change)
+        return (change,)
+
+    def _reconstructed(self, change: Change) -> Change:
+        return replace(change, summary=changes.clip(f"reconstructed: {change.summary}"))
+
+    def _improve(self, known: Change, sighting: Sighting, *, richer: Change | None = None) -> Learned:
+        """The same write told again: the better of both, under the key and time it was first told with."""
+        actor = sighting.actor if _BETTER[sighting.actor.source] > _BETTER[known.actor.source] else known.actor
+        better = replace(
+            known, actor=actor, audit_id=known.audit_id or sighting.audit_id, sources=known.sources | {sighting.source}
+        )
+        if richer is not None and _RICHER[richer.diff_source] > _RICHER[known.diff_source]:
+            better = replace(
+                better, diffs=richer.diffs, diff_source=richer.diff_source, summary=richer.summary,
+                generation=richer.generation, resource_version=richer.resource_version, uid=richer.uid,
+            )  # fmt: skip
+        if richer is not None:
+            self._recent.alias(richer.key, better)
+        if better == known:
+            return Learned(no_op=sighting.source == "audit" and "audit" in known.sources)
+        self._recent.update(better)
+        return Learned((better,))
+
+    # -- states
+
+    def _known(self, resource: Resource, uid: str) -> Entry | None:
+        entry = self._memory.get(resource)
+        if entry is not None:
+            return entry
+        found = self._lookup(resource, uid)
+        if found is None:
+            return None
+        version = int(found.resource_version) if found.resource_version.isdigit() else 0
+        entry = Entry(found.uid, version, version, found.generation, deleted=found.deleted_at is not None)
+        entry.seen = found.seen_at.timestamp()
+        self._memory.store(entry, found.state)
+        self._memory.put(resource, entry)
+        return entry
+
+    def _keep(self, resource: Resource, entry: Entry, body: Body, state: Object) -> None:
+        entry.owner = body.owner(resource)
+        self._memory.store(entry, state)
+        self._memory.put(resource, entry)
+        self._derived.learn(resource, state)
+
+    def _state(self, resource: Resource, body: Body) -> Object:
+        return normalise(self._redactor.object(resource.api_group, resource.kind, body.desired()))
+
+    def _object_state(self, sighting: Sighting, entry: Entry, state: Object | None) -> ObjectState:
+        owner = entry.owner
+        return ObjectState(
+            sighting.resource, entry.uid, str(entry.version) if entry.version else "", sighting.at.astimezone(UTC), state,
+            entry.generation, owner.kind if owner else "", owner.name if owner else "",
+        )  # fmt: skip
+
+    def _key(self, uid: str, version: str) -> int:
+        return version_key(self._cluster, uid, version)
+
+
+def _applied(found: tuple[FieldDiff, ...], old: Object | None) -> Object | None:
+    """The state after a request, None where the one before is unknown or the request does not fit it."""
+    if old is None:
+        return None
+    try:
+        new = apply(found, old)
+    except (KeyError, IndexError):
+        return None
+    return new if isinstance(new, dict) else None
