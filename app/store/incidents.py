@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import Row, Select, or_, select, tuple_, update
+from sqlalchemy import Row, Select, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model import Incident, Onset, Ranking, Scope, Symptom
 from app.store.tables import clusters, incidents, rankings
-
-NEAR = timedelta(minutes=30)
-"""How far apart alerts of one incident may lie (docs/ranking.md groups them more finely)."""
 
 
 async def save_incident(conn: AsyncConnection, incident: Incident) -> None:
@@ -131,16 +128,4 @@ async def list_incidents(
     if before is not None:
         query = query.where(tuple_(incidents.c.started_at, incidents.c.id) < tuple_(*before))
     query = query.order_by(incidents.c.started_at.desc(), incidents.c.id.desc()).limit(limit)
-    return [_incident(row) for row in await conn.execute(query)]
-
-
-async def near(conn: AsyncConnection, cluster: str, start: datetime, end: datetime) -> list[Incident]:
-    """Incidents that an alert of [start, end] may belong to: still open, or begun or ended within 30 min of it."""
-    early, late = start - NEAR, end + NEAR
-    touching = or_(
-        incidents.c.resolved_at.is_(None) & (incidents.c.started_at <= late),
-        incidents.c.started_at.between(early, late),
-        incidents.c.resolved_at.between(early, late),
-    )
-    query = _incidents().where(clusters.c.name == cluster, touching).order_by(incidents.c.started_at, incidents.c.id)
     return [_incident(row) for row in await conn.execute(query)]
