@@ -55,7 +55,8 @@ def _progressed(rollout: Rollout) -> tuple[object, ...]:
     """Sorts the later telling of a rollout last."""
     last = max((step.at for step in rollout.progress), default=rollout.started_at)
     seen = max(last, rollout.ended_at or rollout.started_at)
-    return seen, rollout.outcome is not Outcome.RUNNING, rollout.outcome, rollout.reason, rollout.images
+    done = rollout.outcome is not Outcome.RUNNING, rollout.ended_at is not None
+    return seen, *done, rollout.outcome, rollout.reason, rollout.images
 
 
 def merge_rollouts(known: Rollout, told: Rollout) -> Rollout:

@@ -33,10 +33,13 @@ async def write(conn: AsyncConnection, cluster_id: int, told: Iterable[Rollout])
     for rollout in batch:
         key = (ids[(rollout.resource, rollout.uid)], rollout.generation)
         merged[key] = merge_rollouts(merged[key], rollout) if key in merged else rollout
+    last: dict[tuple[int, datetime], Rollout] = {}  # of two generations that began at once, the later one rolls out
+    for (object_id, _), rollout in sorted(merged.items(), key=lambda item: item[0]):
+        last[(object_id, rollout.started_at)] = rollout
     rows = [
         _row(cluster_id, object_id, rollout)
-        for (object_id, generation), rollout in merged.items()
-        if stored.get((object_id, generation)) != rollout
+        for (object_id, _), rollout in last.items()
+        if stored.get((object_id, rollout.generation)) != rollout
     ]
     if rows:
         await partitions.ensure(conn, "rollouts", (row["started_at"] for row in rows))
