@@ -1,0 +1,173 @@
+"""The `foreshock` command. docs/configuration.md lists its settings and exit codes."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Annotated, TypeVar
+
+import typer
+from sqlalchemy.exc import OperationalError
+
+from app import main as root
+from app.collect.files import UnreadableError
+from app.collect.importer import InvalidInputError
+from app.commands import demo as demo_command
+from app.commands import importing
+from app.settings import SettingsError, load
+from app.store import tokens
+from app.store.binaries import NoBinaries
+from app.store.database import Database, DatabaseError
+from app.store.embedded import EmbeddedError
+from app.store.migrate import head
+from app.store.tokens import Purpose, Role
+from app.web import cli as web
+
+WRONG_USE = 2
+NOT_NOW = 75  # EX_TEMPFAIL of sysexits.h
+
+cli = typer.Typer(
+    name="foreshock",
+    help="Foreshock shows which change preceded an incident in Kubernetes.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+token_cli = typer.Typer(help="Credentials for the REST interface.", no_args_is_help=True)
+cli.add_typer(token_cli, name="token")
+
+RoleOption = Annotated[Role, typer.Option(help="What its bearer may do.")]
+T = TypeVar("T")
+
+
+def _run(work: Callable[[Database], Awaitable[T]]) -> T:
+    """Does one piece of work in the migrated database of this installation."""
+    with root.postgres(load()) as server:
+
+        async def working() -> T:
+            async with root.pools(server) as database:
+                return await work(database)
+
+        return asyncio.run(working())
+
+
+async def _replayed(database: Database) -> str:
+    return f"/incidents/{await demo_command.replay(database.write, now=root.now())}"
+
+
+@cli.command()
+def serve(
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port; 0 takes a free one.", min=0, max=65535)] = 8000,
+    demo: Annotated[bool, typer.Option("--demo", help="First replay the recorded incident that comes along.")] = False,
+) -> None:
+    """Serve the pages and the REST interface until stopped; prints where."""
+    root.serve(load(), host=host, port=port, prepare=_replayed if demo else root.nothing)
+
+
+@cli.command()
+def migrate() -> None:
+    """Bring the database to this program's schema. `serve` and `import` do it too."""
+    with root.postgres(load()):
+        print(f"The database is at {head()}")
+
+
+@cli.command(name="import")
+def import_(
+    paths: Annotated[
+        list[str], typer.Argument(metavar="PATH...", help="Recording folders, or files of one; - is stdin.")
+    ],
+    cluster: Annotated[str, typer.Option(help="The cluster that it was recorded in.")],
+    strict: Annotated[bool, typer.Option("--strict", help="Refuse everything if one line is bad.")] = False,
+) -> None:
+    """Import audit logs, watch streams, metrics, alerts and dumps. The same file twice adds nothing."""
+    report, incidents = _run(
+        lambda database: importing.import_paths(database.write, paths, cluster, now=root.now(), strict=strict)
+    )
+    for line in importing.summary(report, incidents):
+        print(line)
+
+
+@cli.command(name="what-changed")
+def what_changed(
+    minus: web.Minus,
+    at: web.At = None,
+    namespace: web.Namespace = None,
+    cluster: web.Cluster = None,
+    output: web.OutputOption = web.Output.TABLE,
+) -> None:
+    """Print what changed lately, newest first."""
+    with root.postgres(load()) as server:
+        web.print_what_changed(server.dsn, minus=minus, at=at, namespace=namespace, cluster=cluster, output=output)
+
+
+@cli.command()
+def login(role: RoleOption, port: Annotated[int, typer.Option(help="Where `serve` listens.")] = 8000) -> None:
+    """Print a link that logs one browser in, once, within 15 minutes."""
+    url = root.url_of(load(), "127.0.0.1", port)
+    print(_run(lambda database: root.login_link(database, url, role=role)))
+
+
+@token_cli.command(name="create")
+def token_create(
+    role: RoleOption,
+    note: Annotated[str, typer.Option(help="Who or what it is for.")] = "",
+    expires_days: Annotated[int, typer.Option(help="How long it works.", min=1, max=3650)] = 365,
+) -> None:
+    """Make a token and print it, once: it is the last word of the output."""
+
+    async def create(database: Database) -> str:
+        async with database.write.begin() as conn:
+            return await tokens.create(
+                conn, role, purpose=Purpose.API, now=root.now(), note=note, life=timedelta(days=expires_days)
+            )
+
+    print(_run(create))
+
+
+@token_cli.command(name="list")
+def token_list() -> None:
+    """List the tokens that work now. The tokens themselves are stored nowhere."""
+
+    async def read(database: Database) -> list[tokens.Token]:
+        async with database.read.connect() as conn:
+            return await tokens.read(conn, now=root.now())
+
+    for found in _run(read):
+        used = f"{found.last_used_at:%Y-%m-%d %H:%M}" if found.last_used_at else "never"
+        print(f"{found.id:>6}  {found.role:<9}  until {found.expires_at:%Y-%m-%d}  used {used}  {found.note}")
+
+
+@token_cli.command(name="revoke")
+def token_revoke(token_id: Annotated[int, typer.Argument(metavar="ID", help="As `token list` shows it.")]) -> None:
+    """End a token at once."""
+
+    async def revoke(database: Database) -> bool:
+        async with database.write.begin() as conn:
+            return await tokens.revoke_by_id(conn, token_id, now=root.now())
+
+    if not _run(revoke):
+        raise typer.BadParameter(f"no token {token_id} that works")
+
+
+def main() -> None:
+    """The entry point: what is expected to go wrong ends in a sentence and an exit code, a bug in a traceback."""
+    try:
+        cli()
+    except (SettingsError, UnreadableError, InvalidInputError, root.AddressError) as error:
+        sys.exit(_say(error, WRONG_USE))
+    except (DatabaseError, EmbeddedError, NoBinaries) as error:
+        sys.exit(_say(error, NOT_NOW))
+    except OperationalError as error:
+        sys.exit(_say(error.orig or error, NOT_NOW))
+
+
+def _say(error: BaseException, code: int) -> int:
+    print(f"foreshock: {error}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    main()

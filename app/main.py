@@ -1,0 +1,211 @@
+"""The composition root: settings → PostgreSQL → migrations → workers → the web application.
+
+The only file that knows everybody; the command line calls it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from types import FrameType
+
+import structlog
+import uvicorn
+from fastapi import FastAPI
+
+from app import logs
+from app.settings import Settings
+from app.store import embedded, partitions, retention, tokens
+from app.store.database import Database, open_database
+from app.store.migrate import migrate
+from app.store.tokens import Purpose, Role
+from app.supervise import Pulses, Worker, keep
+from app.web.deps import Deps
+from app.web.routes import Lifespan, create_app
+
+WATCH_SECONDS = 0.5
+BACKLOG = 128
+
+log = structlog.get_logger()
+
+
+class AddressError(Exception):
+    """The address cannot be listened on; the message says which and why."""
+
+
+@dataclass(slots=True)
+class Postgres:
+    """The database that this process uses: somebody's server (``own`` None), or our own in the data folder."""
+
+    dsn: str
+    own: embedded.Server | None
+
+    async def keep(self) -> None:
+        """Starts our own server again when it was killed. On the main thread: the server lives as long as it."""
+        while self.own is not None:
+            await asyncio.sleep(WATCH_SECONDS)
+            if not self.own.alive:
+                log.warning("PostgreSQL is gone, starting it again", folder=str(self.own.folder))
+                self.own = embedded.start(self.own.folder)
+
+
+@contextmanager
+def postgres(settings: Settings) -> Iterator[Postgres]:
+    """The database, migrated, for the length of the block. Our own server stops with it, if we started it.
+
+    Raises embedded.EmbeddedError, binaries.NoBinaries or database.DatabaseError.
+    """
+    if settings.database_url is not None:
+        found = Postgres(settings.database_url.get_secret_value(), None)
+    else:
+        own = embedded.start(settings.data_dir)
+        found = Postgres(own.dsn, own)
+    try:
+        migrate(found.dsn)
+        yield found
+    finally:
+        if found.own is not None:
+            found.own.stop()
+
+
+@asynccontextmanager
+async def pools(server: Postgres) -> AsyncIterator[Database]:
+    """Pools for one command, for the length of the block."""
+    database = open_database(server.dsn, readers=2, writers=2)
+    try:
+        yield database
+    finally:
+        await database.close()
+
+
+def now() -> datetime:
+    """The clock that everything below is given."""
+    return datetime.now(UTC)
+
+
+def workers(settings: Settings, database: Database) -> tuple[Worker, ...]:
+    """What runs beside the web application."""
+    ages = retention.ages(
+        changes=timedelta(days=settings.changes_retention_days),
+        calls=timedelta(days=settings.calls_retention_days),
+        requests=timedelta(days=settings.requests_retention_days),
+    )
+
+    async def make_room() -> None:
+        async with database.write.begin() as conn:
+            await partitions.ensure_ahead(conn, now())
+        await retention.drop_expired(database.write, ages, now=now())
+
+    return (Worker("partitions", make_room, timedelta(hours=1)),)
+
+
+def build(settings: Settings, server: Postgres, *, url: str, landing: str) -> FastAPI:
+    """The application with its lifespan; ``url`` is where it is reached. Nothing runs yet."""
+    database = open_database(server.dsn)
+    pulses = Pulses(now)
+    deps = Deps(read=database.read, write=database.write, public_url=url, clock=now, not_ready=pulses.not_ready)
+    return create_app(deps, lifespan=_lifespan(settings, server, database, pulses=pulses, url=url, landing=landing))
+
+
+def _lifespan(
+    settings: Settings, server: Postgres, database: Database, *, pulses: Pulses, url: str, landing: str
+) -> Lifespan:
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(database.close)
+            jobs = [asyncio.create_task(server.keep())]
+            for worker in workers(settings, database):
+                jobs.append(asyncio.create_task(keep(worker, database.write, pulses=pulses)))  # noqa: PERF401 - reads as it runs
+            stack.push_async_callback(_end, jobs)
+            print(await _invitation(server, database, url=url, landing=landing), flush=True)  # noqa: T201
+            yield
+
+    return lifespan
+
+
+async def _end(jobs: list[asyncio.Task[None]]) -> None:
+    for job in jobs:
+        job.cancel()
+    for job in jobs:
+        with suppress(asyncio.CancelledError):
+            await job
+
+
+async def _invitation(server: Postgres, database: Database, *, url: str, landing: str) -> str:
+    """The one line a person needs. Only who can read our own database's folder is given a key to it."""
+    if server.own is None:
+        return f"Foreshock is at {url} (a link to log in: foreshock login --role admin)"
+    return f"Foreshock is at {await login_link(database, url, role=Role.ADMIN, landing=landing)}"
+
+
+async def login_link(database: Database, url: str, *, role: Role, landing: str = "/") -> str:
+    """A link that logs one browser in, once, within tokens.LIFETIME."""
+    async with database.write.begin() as conn:
+        token = await tokens.create(conn, role, purpose=Purpose.LOGIN, now=now())
+    onward = "" if landing == "/" else f"&to={landing}"
+    return f"{url}/login?token={token}{onward}"
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket; port 0 takes a free one. Raises AddressError."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        sock = socket.socket(family, kind, protocol)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+        sock.listen(BACKLOG)
+    except OSError as error:
+        raise AddressError(f"cannot listen on {host}:{port}: {error.strerror}") from error
+    return sock
+
+
+def url_of(settings: Settings, host: str, port: int) -> str:
+    """Where people reach us, without a slash at the end: FORESHOCK_PUBLIC_URL, or the address we listen on."""
+    if settings.public_url is not None:
+        return str(settings.public_url).rstrip("/")
+    shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104 - only shown
+    return f"http://{shown}:{port}"
+
+
+Prepare = Callable[[Database], Awaitable[str]]
+
+
+async def nothing(_database: Database) -> str:
+    """Prepares nothing: the printed link opens the front page."""
+    return "/"
+
+
+def serve(settings: Settings, *, host: str, port: int, prepare: Prepare = nothing) -> None:
+    """Serves until SIGTERM or SIGINT, then ends cleanly: workers, pools and our own PostgreSQL, in that order.
+
+    ``prepare`` is done before the first request and answers the path that the printed link opens. Raises
+    AddressError and what ``postgres`` raises.
+    """
+    logs.configure(settings.log_level)
+    signal.signal(signal.SIGTERM, _leave)
+    with listen(host, port) as sock, postgres(settings) as server:
+        url = url_of(settings, host, sock.getsockname()[1])
+        landing = asyncio.run(_prepared(server, prepare))
+        app = build(settings, server, url=url, landing=landing)
+        # No access log: a login link has its token in the URL.
+        config = uvicorn.Config(
+            app, log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=10
+        )
+        uvicorn.Server(config).run(sockets=[sock])
+
+
+async def _prepared(server: Postgres, prepare: Prepare) -> str:
+    async with pools(server) as database:
+        return await prepare(database)
+
+
+def _leave(_number: int, _frame: FrameType | None) -> None:
+    """SIGTERM as an exit: the default would end us before our PostgreSQL is stopped."""
+    sys.exit(0)

@@ -1,0 +1,86 @@
+"""Forgets what is old: whole partitions of the logs, and the few rows beside them that nothing refers to any more.
+
+A partition is detached CONCURRENTLY and then dropped: readers and writers of the log go on meanwhile, and the room
+comes back at once, without a DELETE and the vacuum after it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from app.store.codes import codes_of
+from app.store.partitions import SPAN
+
+_NAME = re.compile(r"(?P<table>[a-z_]+)_(?P<day>\d{8})")
+_PARTITIONS = text(
+    "SELECT c.relname, c.relispartition, coalesce(i.inhdetachpending, false) FROM pg_class c"
+    " LEFT JOIN pg_inherits i ON i.inhrelid = c.oid"
+    " WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'r' AND c.relname ~ '_[0-9]{8}$'"
+    " ORDER BY c.relname"
+)
+_BESIDE = {
+    "changes": (
+        "DELETE FROM objects WHERE deleted_at < :before",
+        "DELETE FROM incidents WHERE started_at < :before AND coalesce(resolved_at, started_at) < :before",
+        "DELETE FROM quarantine WHERE at < :before",
+        "DELETE FROM import_positions WHERE updated_at < :before",
+        "DELETE FROM tokens WHERE coalesce(revoked_at, expires_at) < :before",
+    )
+}
+"""Small tables that are not partitioned, and the log whose age they share."""
+
+
+def ages(*, changes: timedelta, calls: timedelta, requests: timedelta) -> dict[str, timedelta]:
+    """The age at which each log is forgotten: what changed, what was called and measured, and each single write."""
+    told = dict.fromkeys(SPAN, changes)
+    return told | {"call_minutes": calls, "samples": calls, "requests": requests}
+
+
+def end_of(name: str) -> datetime | None:
+    """Where the time range of a partition ends, by its name; None for a table that is not a partition of ours."""
+    parts = _NAME.fullmatch(name)
+    if parts is None or parts["table"] not in SPAN:
+        return None
+    return datetime.strptime(parts["day"], "%Y%m%d").replace(tzinfo=UTC) + SPAN[parts["table"]]
+
+
+async def drop_expired(engine: AsyncEngine, age_of: Mapping[str, timedelta], *, now: datetime) -> list[str]:
+    """Drops the partitions whose last moment is older than their log's age; returns their names.
+
+    What an earlier run left half done (killed, or out of patience behind a long reader) is finished first. Raises
+    OperationalError when a statement must wait too long: the next run goes on from there.
+    """
+    dropped = []
+    async with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as conn:
+        # Waiting for old readers stops nobody else; it may still not take for ever.
+        await conn.execute(text("SET statement_timeout = '60s'"))
+        try:
+            for name, attached, detaching in (await conn.execute(_PARTITIONS)).all():
+                end = end_of(name)
+                table = name[: -len("_20260101")]
+                if end is None or end > now - age_of[table]:
+                    continue
+                await _drop(conn, table, name, attached=attached, detaching=detaching)
+                dropped.append(name)
+        finally:
+            await conn.execute(text("RESET statement_timeout"))
+    async with engine.begin() as conn:
+        codes_of(conn).forget(lambda key: key[0] == "partition" and key[1] in dropped)
+        for log, statements in _BESIDE.items():
+            for statement in statements:
+                # A span more: a partition goes when its last moment is too old, its first ones stay that long.
+                await conn.execute(text(statement), {"before": now - age_of[log] - SPAN[log]})
+    return dropped
+
+
+async def _drop(conn: AsyncConnection, table: str, name: str, *, attached: bool, detaching: bool) -> None:
+    if detaching:
+        await conn.execute(text(f"ALTER TABLE {table} DETACH PARTITION {name} FINALIZE"))
+    elif attached:
+        await conn.execute(text(f"ALTER TABLE {table} DETACH PARTITION {name} CONCURRENTLY"))
+    await conn.execute(text(f"DROP TABLE {name}"))

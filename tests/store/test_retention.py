@@ -1,0 +1,121 @@
+"""Retention: old partitions go whole, beside readers and writers, also when a run was cut off half way."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy import text
+
+from app.store import partitions, retention
+from app.store.codes import codes_of
+from app.store.database import Database
+
+NOW = datetime(2026, 3, 4, 12, tzinfo=UTC)  # a Wednesday
+DAY = timedelta(days=1)
+AGES = retention.ages(changes=30 * DAY, calls=7 * DAY, requests=2 * DAY)
+
+
+async def partitions_of(database: Database) -> set[str]:
+    async with database.read.connect() as conn:
+        found = await conn.execute(text("SELECT relname FROM pg_class WHERE relname ~ '_[0-9]{8}$' AND relkind = 'r'"))
+        return set(found.scalars())
+
+
+async def make(database: Database, table: str, *times: datetime) -> None:
+    async with database.write.begin() as conn:
+        await partitions.ensure(conn, table, times)
+
+
+async def test_each_log_is_forgotten_at_its_age(database: Database) -> None:
+    for table in ("changes", "requests", "samples"):
+        await make(database, table, NOW, NOW - 3 * DAY, NOW - 20 * DAY, NOW - 60 * DAY)
+    dropped = await retention.drop_expired(database.write, AGES, now=NOW)
+    left = await partitions_of(database)
+    assert {name for name in left if name.startswith("changes")} == {
+        "changes_20260302", "changes_20260223", "changes_20260209"
+    }  # fmt: skip
+    assert {name for name in left if name.startswith("samples")} == {"samples_20260304", "samples_20260301"}
+    assert {name for name in left if name.startswith("requests")} == {"requests_20260304"}
+    assert left.isdisjoint(dropped)
+    assert await retention.drop_expired(database.write, AGES, now=NOW) == []
+
+
+async def test_a_partition_goes_when_its_last_moment_is_too_old_and_not_before(database: Database) -> None:
+    await make(database, "requests", NOW)
+    end = datetime(2026, 3, 5, tzinfo=UTC)
+    almost = end + AGES["requests"] - timedelta(seconds=1)
+    assert "requests_20260304" not in await retention.drop_expired(database.write, AGES, now=almost)
+    assert "requests_20260304" in await retention.drop_expired(database.write, AGES, now=end + AGES["requests"])
+
+
+async def test_a_dropped_partition_is_made_again_when_its_time_returns(database: Database) -> None:
+    old = NOW - 300 * DAY
+    await make(database, "changes", old)
+    name = partitions.name_of("changes", partitions.start_of("changes", old))
+    await retention.drop_expired(database.write, AGES, now=NOW)
+    assert name not in await partitions_of(database)
+    async with database.write.connect() as conn:
+        assert codes_of(conn).get(("partition", name)) is None
+    await make(database, "changes", old)
+    assert name in await partitions_of(database)
+
+
+@pytest.mark.parametrize("cut_off", ["detached", "detaching"])
+async def test_a_run_that_was_cut_off_is_finished(database: Database, cut_off: str) -> None:
+    old = NOW - 200 * DAY
+    await make(database, "changes", old)
+    name = partitions.name_of("changes", partitions.start_of("changes", old))
+    autocommit = database.write.execution_options(isolation_level="AUTOCOMMIT")
+    async with autocommit.connect() as conn:
+        if cut_off == "detached":
+            await conn.execute(text(f"ALTER TABLE changes DETACH PARTITION {name} CONCURRENTLY"))
+        else:
+            await leave_detaching(database, name)
+            pending = await conn.execute(
+                text(f"SELECT inhdetachpending FROM pg_inherits WHERE inhrelid = '{name}'::regclass")
+            )
+            assert pending.scalar_one() is True
+    assert name in await retention.drop_expired(database.write, AGES, now=NOW)
+    assert name not in await partitions_of(database)
+
+
+async def leave_detaching(database: Database, name: str) -> None:
+    """An old reader holds up the second half of DETACH CONCURRENTLY until its patience ends."""
+    autocommit = database.write.execution_options(isolation_level="AUTOCOMMIT")
+    async with database.write.begin() as reader, autocommit.connect() as conn:
+        await reader.execute(text("SELECT count(*) FROM changes"))
+        await conn.execute(text("SET statement_timeout = '300ms'"))
+        with pytest.raises(Exception, match="statement timeout"):
+            await conn.execute(text(f"ALTER TABLE changes DETACH PARTITION {name} CONCURRENTLY"))
+        await conn.execute(text("RESET statement_timeout"))
+
+
+async def test_a_writer_is_not_kept_waiting_behind_a_long_reader(database: Database) -> None:
+    await make(database, "gaps", NOW, NOW - 100 * DAY)
+    async with database.read.execution_options(isolation_level="REPEATABLE READ").connect() as reader:
+        await reader.execute(text("SELECT count(*) FROM gaps"))
+        sweep = asyncio.create_task(retention.drop_expired(database.write, AGES, now=NOW))
+        await asyncio.sleep(0.3)  # the sweep waits for the reader now
+        assert not sweep.done()
+        async with asyncio.timeout(0.25), database.write.begin() as writer:
+            await writer.execute(text("INSERT INTO gaps VALUES (1, :at, 'Pod', :at, 'the watch was cut')"), {"at": NOW})
+        await reader.rollback()
+    assert "gaps_20251124" in await sweep
+
+
+async def test_what_lies_beside_the_logs_goes_with_them(database: Database) -> None:
+    async with database.write.begin() as conn:
+        for days in (1, 36, 38):
+            await conn.execute(
+                text("INSERT INTO quarantine VALUES (1, :at, 'audit.jsonl', 1, 1, 'not JSON', '{')"),
+                {"at": NOW - days * DAY},
+            )
+    await retention.drop_expired(database.write, AGES, now=NOW)
+    async with database.read.connect() as conn:
+        left = await conn.execute(text("SELECT at FROM quarantine"))
+        assert left.scalars().all() == [NOW - DAY, NOW - 36 * DAY]
+
+
+@pytest.mark.parametrize("name", ["changes", "changes_2026", "clusters_20260101", "changes_20260101_x"])
+def test_only_partitions_of_ours_have_an_end(name: str) -> None:
+    assert retention.end_of(name) is None
