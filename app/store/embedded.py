@@ -200,7 +200,13 @@ def _pid_in(data: Path) -> int | None:
 
 def _is_server_of(pid: int, data: Path) -> bool:
     """Whether that process is a PostgreSQL on this folder, and not a stranger who was given its number."""
-    command_line = _run(["ps", "-ww", "-o", "args=", "-p", str(pid)]).stdout
+    if Path("/proc/self/cmdline").exists():
+        try:
+            command_line = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+        except (FileNotFoundError, ProcessLookupError):
+            return False
+    else:
+        command_line = _run(["ps", "-ww", "-o", "args=", "-p", str(pid)]).stdout
     return "postgres" in command_line and str(data) in command_line
 
 
