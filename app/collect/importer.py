@@ -159,7 +159,7 @@ class Import:
 
     async def _learn(self, sightings: list[Sighting]) -> None:
         """Observe a chunk, after bringing in what the store knows and the tracker does not hold."""
-        if not self.fresh or self.intake.tracker.evicted:
+        if not self.fresh:
             missing = {s.resource for s in sightings if not self.intake.tracker.holds(s.resource)}
             missing = {r for r in missing if self.intake.held_back(r) is None}
             if missing:

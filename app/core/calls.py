@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -23,6 +23,10 @@ K = TypeVar("K", bound=Hashable)
 
 MIN_EXTRA_PER_SECOND = 0.5
 MIN_EXTRA_SHARE = 0.02
+NOTICEABLE = 0.25
+"""Extra calls count in full from this share of all usual calls on; a rise of a quarter is felt by everybody."""
+MIN_SURPRISE = 7.0
+"""Failures at the later rate would have been missed before with a chance of e^-7: they are new, not just rare."""
 RETRIED = frozenset({409})
 """Conflicts are how optimistic locking works: only a rise that nothing else explains would matter."""
 
@@ -88,12 +92,15 @@ def load_signals(calls: list[CallCount], slots: Slots) -> list[Signal]:
     steps = {key: step for key, counts in series.items() if (step := count_step(counts))}
     extra = {key: (step.after - step.before) / SLOT_SECONDS for key, step in steps.items()}
     total = sum(extra.values()) or 1.0
+    usual = float(np.median(np.sum(list(series.values()), axis=0))) / SLOT_SECONDS if series else 0.0
     found = []
     for key, step in steps.items():
         share = extra[key] / total
         if extra[key] < MIN_EXTRA_PER_SECOND or share < MIN_EXTRA_SHARE:
             continue
-        found.append(_load_signal(key, step, slots, calls, share=share))
+        matters = min(1.0, extra[key] / (NOTICEABLE * usual + 1.0))
+        signal = _load_signal(key, step, slots, calls, share=share)
+        found.append(replace(signal, strength=min(1.0, share) * matters))
     return sorted(found, key=lambda s: -s.strength)
 
 
@@ -168,16 +175,20 @@ def error_signals(calls: list[CallCount], slots: Slots) -> list[Signal]:
         if first is None:
             continue
         after, before = counts[first:], counts[:first]
-        total = everything.get((user, verb, group, resource), counts)[first:].sum() or 1.0
+        everyone = everything.get((user, verb, group, resource), counts)
+        total = everyone[first:].sum() or 1.0
         low = slots.epoch(first)
         share = float(min(1.0, after.sum() / total))
         novel = before.sum() == 0
+        # What worked before and fails now is worse than what never worked; not found is often an answer, not an error.
+        worked = 1.0 if (everyone[:first] - before).sum() > 0 else 0.4
+        worked *= 0.5 if code == 404 else 1.0
         found.append(
             Signal(
                 kind=SignalKind.ERROR,
                 low=moment(low),
                 high=moment(low + SLOT_SECONDS),
-                strength=share * float(min(1.0, np.log1p(after.sum()) / np.log(100))) * (1.0 if novel else 0.7),
+                strength=share * float(min(1.0, np.log1p(after.sum()) / np.log(100))) * worked,
                 about={
                     ("user", user): 0.6,
                     ("access", user, group, resource, verb): 1.0 if code == 403 else 0.0,
@@ -202,7 +213,7 @@ def _error_onset(counts: Floats) -> int | None:
     if len(nonzero) == 0:
         return None
     first = int(nonzero[0])
-    if first >= 3 and counts.sum() >= 3:
+    if counts.sum() * first / (len(counts) - first) >= MIN_SURPRISE:
         return first
     step = count_step(counts)
     return step.index if step and (step.after - step.before) / SLOT_SECONDS >= 0.1 else None

@@ -121,11 +121,13 @@ def time_before(case: Case, facts: Facts) -> Evidence | None:
 
 
 def after_onset(case: Case, facts: Facts) -> Evidence | None:
-    """What came after the trouble began did not begin it."""
+    """What came after the trouble began did not begin it; less so if it explains a part that began later still."""
     late = facts.candidate.change.at - case.onset.high
     if late <= SKEW:
         return None
-    return _say("after onset", -3.0 - min(1.0, late / TAU_ONSET), f"It came {seconds(late)} after the onset.")
+    explained = max((case.salience.get(id(m.signal), 0.0) * m.score for m in facts.matches), default=0.0)
+    weight = -(3.0 + min(1.0, late / TAU_ONSET)) * (1.0 - 0.7 * min(1.0, explained))
+    return _say("after onset", weight, f"It came {seconds(late)} after the onset.")
 
 
 def in_scope(case: Case, facts: Facts) -> Evidence | None:

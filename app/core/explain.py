@@ -29,6 +29,8 @@ CONSEQUENCE_USERS = re.compile(
 )
 """Callers that only react to what others want: their load belongs to whoever made them work."""
 
+_CALLER = re.compile(r'User "[^"]*"')
+"""Who was refused is not what refused it."""
 CONSEQUENCE_FAMILIES = frozenset(
     {"Queue adds", "Queue depth", "Watches ended", "Memory", "CPU", "etcd latency", "Goroutines"}
 )
@@ -111,12 +113,13 @@ def mentioned(candidate: Candidate, signal: Signal) -> str | None:
 
     Only names that could not be an accident: at least five characters and not a plain word of Kubernetes.
     """
-    if not signal.text:
+    text = _CALLER.sub("", signal.text)
+    if not text:
         return None
     for entity, hops in candidate.reach.items():
         if entity[0] == "named" and hops == 0 and len(entity[1]) >= 5:
             name = entity[1]
-            if re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", signal.text):
+            if re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", text):
                 return name
     return None
 

@@ -41,9 +41,10 @@ from app.core.series import Grid, grid, metric_signals, sparks
 from app.core.signals import Signal, SignalKind
 from app.core.topology import topology
 
-NONE_SCORE = 1.0
+NONE_SCORE = 0.0
 """What "none of these" scores against candidates that share a prior of one between them."""
-TEMPERATURE = 1.0
+TEMPERATURE = 0.6
+"""Scores are sums of cautious, partly dependent weights: divided by this they are odds (docs/evaluation.md)."""
 LATE_ALERT = timedelta(minutes=15)
 """A person's start time may be this wrong, so onsets are looked for this long after it too."""
 SALIENT = 0.35
@@ -203,7 +204,7 @@ def _score(case: Case, found: list[Candidate], rules: tuple[Rule, ...]) -> tuple
         scored.append((sum(e.weight for e in evidence), candidate, evidence))
     scored.sort(key=lambda item: (-item[0], -item[1].change.at.timestamp()))
     prior = math.log(max(1, len(found)))
-    weights = [math.exp((score - prior) / TEMPERATURE) for score, _, _ in scored]
+    weights = [math.exp(score / TEMPERATURE - prior) for score, _, _ in scored]
     none = math.exp(NONE_SCORE / TEMPERATURE)
     total = none + sum(weights)
     suspects = [
