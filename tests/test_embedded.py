@@ -152,9 +152,12 @@ def test_a_second_program_finds_the_first_one_s_server_and_leaves_it_running(fol
     server = embedded.start(folder, options=QUICK)
     program, whose = another_program(folder)
     assert whose == "theirs"
+    attached = embedded.start(folder)
     end(program, signal.SIGTERM)
     assert put(server, 1) == [1]
+    assert (attached.process, attached.alive) == (None, True)
     server.stop()
+    assert not attached.alive
 
 
 def test_data_of_another_major_version_is_refused_in_words(folder: Path) -> None:

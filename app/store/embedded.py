@@ -14,6 +14,7 @@ import os
 import pwd
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -54,8 +55,11 @@ class Server:
 
     @property
     def alive(self) -> bool:
-        """Whether the server that we started still runs; one that another program started is taken to."""
-        return self.process is None or self.process.poll() is None
+        """Whether the server runs: our child is asked for its end, another program's is tried at its socket."""
+        if self.process is not None:
+            return self.process.poll() is None
+        with socket.socket(socket.AF_UNIX) as door:
+            return door.connect_ex(os.fspath(self.folder / "run" / ".s.PGSQL.5432")) == 0
 
     def stop(self) -> None:
         """Ends the server cleanly: connections are closed, nothing that was committed is lost."""
