@@ -11,7 +11,7 @@ from starlette.responses import RedirectResponse, Response
 
 from app.store import tokens
 from app.store.tokens import Purpose, Role
-from app.web import guard, templates
+from app.web import guard, headers, templates
 from app.web.deps import deps_of
 from app.web.problems import Problem
 
@@ -64,7 +64,7 @@ async def login(
         max_age=int(tokens.LIFETIME[Purpose.SESSION].total_seconds()),
         httponly=True,
         samesite="lax",
-        secure=guard.is_secure(deps.public_url),
+        secure=headers.is_secure(deps.public_url),
     )
     return response
 
@@ -78,5 +78,5 @@ async def logout(request: Request) -> Response:
         async with deps.write.begin() as conn:
             await tokens.revoke(conn, found[0], now=deps.clock())
     response = RedirectResponse("/login", 303)
-    response.delete_cookie(guard.cookie_name(deps.public_url), secure=guard.is_secure(deps.public_url), httponly=True)
+    response.delete_cookie(guard.cookie_name(deps.public_url), secure=headers.is_secure(deps.public_url), httponly=True)
     return response

@@ -15,7 +15,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
-from app.web import templates
+from app.web import headers, templates
+from app.web.deps import deps_of
 
 
 @dataclass(slots=True)
@@ -59,7 +60,8 @@ def _of_validation(error: RequestValidationError) -> Problem:
     return Problem(422, f"{field}: {first['msg']}", field)
 
 
-def _of_database(error: Exception) -> Problem:
+def of_database(error: Exception) -> Problem:
+    """A database that is gone, busy or asked too much, in words."""
     if isinstance(error, DBAPIError) and getattr(error.orig, "sqlstate", "") == "57014":
         return Problem(503, "this took longer than the database may take: ask for a shorter time or fewer things")
     return Problem(503, "the database cannot be reached at the moment; nothing is lost, try again shortly")
@@ -84,14 +86,16 @@ def install(app: FastAPI) -> None:
         elif isinstance(error, Problem):
             found = error
         else:
-            found = _of_database(error)
+            found = of_database(error)
         response = answer(found, request.scope)
         if isinstance(error, HTTPException) and error.headers:
             response.headers.update(error.headers)
         return response
 
     async def bug(request: Request, _error: Exception) -> Response:
-        return answer(Problem(500, "this is a fault of ours; the log says more"), request.scope)
+        response = answer(Problem(500, "this is a fault of ours; the log says more"), request.scope)
+        response.headers.update(headers.of(request.url.path, deps_of(request).public_url))  # the guard is passed by
+        return response
 
     for expected in (Problem, RequestValidationError, HTTPException, OperationalError, PoolTimeoutError, DBAPIError):
         app.add_exception_handler(expected, problem)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import httpx2
 import pytest
 from fastapi import FastAPI
 
+from app.core.model import SLOT_SECONDS, Batch, CallCount, CallKey
 from app.store import incidents, tokens
 from app.store.database import Database
 from app.store.partitions import ensure
@@ -48,23 +48,37 @@ def deps(database: Database, *, public_url: str = HOST) -> Deps:
     return Deps(read=database.read, write=database.write, public_url=public_url, clock=lambda: NOW)
 
 
+def calls() -> tuple[CallCount, ...]:
+    """A minute in which checkout sends 40 calls a second, a tenth of them refused, after one in which it sent none."""
+    now, before = (int((world.END - timedelta(seconds=back)).timestamp()) for back in (60, 120))
+    user = "system:serviceaccount:payments:checkout"
+    loud, refused = (CallKey(user, "", "checkout", "patch", "", "serviceaccounts", "payments", c) for c in (200, 409))
+    steady = CallKey("system:kube-scheduler", "", "kube-scheduler", "create", "", "pods/binding", "", 201)
+    found = []
+    for slot in range(0, 60, SLOT_SECONDS):
+        found += [CallCount(loud, now + slot, 180, 360_000), CallCount(refused, now + slot, 20, 40_000)]
+        found += [CallCount(steady, start + slot, 40, 40_000) for start in (before, now)]
+    return tuple(found)
+
+
 @pytest.fixture(scope="module")
-async def site(database: Database) -> AsyncIterator[Site]:
+async def site(database: Database) -> Site:
     """The site with the whole world recorded."""
     made = Site(create_app(deps(database)), database)
     async with database.write.begin() as conn:
         await record(conn, world.batch())
+        await record(conn, Batch(cluster=world.CLUSTER, calls=calls()))
         await incidents.save_incident(conn, world.incident())
         await ensure(conn, "rankings", [world.ranking().ranked_at])
         await incidents.save_ranking(conn, world.ranking())
     for role in Role:
         made.bearer[role.value] = await made.token(Purpose.API, role=role)
-    yield made
+    return made
 
 
 @pytest.fixture(scope="module")
-async def empty_site(database: Database) -> AsyncIterator[Site]:
+async def empty_site(database: Database) -> Site:
     """The site before anything was recorded; not to be used in one module with ``site``."""
     made = Site(create_app(deps(database)), database)
     made.bearer["viewer"] = await made.token(Purpose.API)
-    yield made
+    return made

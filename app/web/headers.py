@@ -1,0 +1,35 @@
+"""The headers that every answer leaves with, errors and static files too."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+CONTENT_SECURITY_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'; object-src 'none'"
+)
+ALWAYS = {
+    "content-security-policy": CONTENT_SECURITY_POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+}
+STATIC = "/static/"
+
+
+def is_secure(public_url: str) -> bool:
+    """Whether people reach us over TLS: decides on Secure cookies and on HSTS."""
+    return urlsplit(public_url).scheme == "https"
+
+
+def of(path: str, public_url: str) -> dict[str, str]:
+    """The headers of the answer at ``path``. What shows a cluster is never stored by a browser or a proxy."""
+    found = {
+        **ALWAYS,
+        "cache-control": "public, max-age=31536000, immutable" if path.startswith(STATIC) else "no-store",
+    }
+    if is_secure(public_url):
+        found["strict-transport-security"] = "max-age=31536000"
+    return found
