@@ -11,6 +11,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model import Incident, Onset, Ranking, Scope, Symptom
+from app.store import partitions
 from app.store.tables import clusters, incidents, rankings
 
 
@@ -52,6 +53,7 @@ async def save_ranking(conn: AsyncConnection, ranking: Ranking) -> None:
     cluster_id = found.scalar_one_or_none()
     if cluster_id is None:
         raise LookupError(f"no incident {ranking.incident_id}")
+    await partitions.ensure(conn, "rankings", [ranking.ranked_at])
     statement = insert(rankings).values(
         cluster_id=cluster_id,
         at=ranking.ranked_at,

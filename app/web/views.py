@@ -1,0 +1,221 @@
+"""What each page shows, as one frozen value made by a pure function: templates compute nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from app.core.axis import Axis
+from app.core.model import Change, FieldDiff, Gap, Incident, Json, Ranking, Suspect
+from app.core.timeline import Picture, picture
+from app.store.surroundings import Seen, Surroundings
+from app.web import drawing
+from app.web.filters import value
+
+LEAST_ZOOM = timedelta(seconds=2)
+UNRANKED_BEFORE = timedelta(minutes=15)
+UNRANKED_AFTER = timedelta(minutes=5)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A field's value before and after, short enough for a card."""
+
+    field: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """The label of a moment's line: to the left or right of it, in the first or second row."""
+
+    key: str
+    x: float
+    text: str
+    left: bool
+    row: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRow:
+    """A change in a table. ``x`` is its place on the page's axis, None where there is none; ``rank`` 0: no suspect."""
+
+    change: Change
+    t_minus: timedelta | None
+    x: float | None
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class SuspectCard:
+    """A suspect as the page argues for it."""
+
+    suspect: Suspect
+    turn: Turn | None
+    before: bool
+    recipe: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentPage:
+    """The incident screen."""
+
+    incident: Incident
+    ranking: Ranking | None
+    onset_at: datetime | None
+    onset_within: float
+    picture: Picture
+    drawn: tuple[drawing.Drawn, ...]
+    flags: tuple[Flag, ...]
+    gaps: tuple[Gap, ...]
+    seen: Seen
+    suspects: tuple[SuspectCard, ...]
+    rows: tuple[ChangeRow, ...]
+    next: str | None
+    asked: dict[str, Any]
+    zoom: Zoom
+
+
+@dataclass(frozen=True, slots=True)
+class Zoom:
+    """Windows that the buttons lead to. ``everything`` is the ranking's; None: nothing wider is known."""
+
+    out: tuple[datetime, datetime]
+    closer: tuple[datetime, datetime]
+    everything: tuple[datetime, datetime] | None
+    fits: bool
+
+
+def default_window(incident: Incident, ranking: Ranking | None) -> tuple[datetime, datetime]:
+    """From before the first suspect to after the first alert, with room; within what was ranked."""
+    started = incident.started_at
+    if ranking is None:
+        return started - UNRANKED_BEFORE, (incident.resolved_at or started) + UNRANKED_AFTER
+    times = [ranking.onset.at, started, *(suspect.change.at for suspect in ranking.suspects[:1])]
+    room = max((max(times) - min(times)) * 0.4, timedelta(seconds=30))
+    return min(times) - room, max(times) + room * 0.75
+
+
+def window(
+    incident: Incident, ranking: Ranking | None, *, from_at: datetime | None, to_at: datetime | None
+) -> tuple[datetime, datetime]:
+    """The window that is asked for; what is left out comes from the default."""
+    usual = default_window(incident, ranking)
+    start, end = from_at or usual[0], to_at or usual[1]
+    return (start, end) if end - start >= LEAST_ZOOM else (start, start + LEAST_ZOOM)
+
+
+def zoom(start: datetime, end: datetime, ranking: Ranking | None, *, fits: bool) -> Zoom:
+    """Twice and half the window around its middle."""
+    length = end - start
+    middle = start + length / 2
+    half = max(length / 4, LEAST_ZOOM / 2)
+    return Zoom(
+        out=(middle - length, middle + length),
+        closer=(middle - half, middle + half),
+        everything=ranking.window if ranking else None,
+        fits=fits,
+    )
+
+
+def rows_until(ranking: Ranking | None, *, end: datetime, rows: str) -> datetime:
+    """Where the rows end: at the onset's latest moment, or with ``rows`` "all" at the window's end."""
+    return end if ranking is None or rows == "all" else min(ranking.onset.high, end)
+
+
+def incident_page(
+    incident: Incident,
+    ranking: Ranking | None,
+    *,
+    axis: Axis,
+    around: Surroundings,
+    changes: Sequence[Change],
+    next_cursor: str | None,
+    asked: dict[str, Any],
+) -> IncidentPage:
+    """The incident screen from what was read."""
+    drawn = picture(
+        axis,
+        incident,
+        ranking,
+        marks=around.marks,
+        rollouts=around.rollouts,
+        problems=around.problems,
+        gaps=around.seen.gaps,
+    )
+    onset = ranking.onset if ranking else incident.onset
+    return IncidentPage(
+        incident=incident,
+        ranking=ranking,
+        onset_at=onset.at if onset else None,
+        onset_within=(onset.high - onset.low).total_seconds() / 2 if onset else 0.0,
+        picture=drawn,
+        drawn=drawing.rows(drawn),
+        flags=flags(drawn),
+        gaps=around.seen.gaps,
+        seen=around.seen,
+        suspects=tuple(suspect_card(suspect) for suspect in (ranking.suspects if ranking else ())),
+        rows=change_rows(changes, axis=axis, ranking=ranking),
+        next=next_cursor,
+        asked=asked,
+        zoom=zoom(axis.from_at, axis.to_at, ranking, fits=not asked.get("from") and not asked.get("to")),
+    )
+
+
+def change_rows(changes: Sequence[Change], *, axis: Axis, ranking: Ranking | None) -> tuple[ChangeRow, ...]:
+    """The rows under the drawing, with their time to the onset and their rank."""
+    ranks = {suspect.change.id: suspect.rank for suspect in (ranking.suspects if ranking else ())}
+    onset = ranking.onset.at if ranking else None
+    return tuple(
+        ChangeRow(change, onset - change.at if onset else None, axis.x(change.at), ranks.get(change.id, 0))
+        for change in changes
+    )
+
+
+def flags(drawn: Picture) -> tuple[Flag, ...]:
+    """Where the labels of the moments go so that they do not cover each other."""
+    found: list[Flag] = []
+    for moment in drawn.moments:
+        left = (moment.key == "suspect" and moment.x > 40) or moment.x > 920
+        row = sum(1 for other in found if abs(other.x - moment.x) < 75 and other.left == left)
+        found.append(Flag(moment.key, moment.x, moment.text, left, min(row, 1)))
+    return tuple(found)
+
+
+def suspect_card(suspect: Suspect) -> SuspectCard:
+    """A suspect with its most telling field."""
+    return SuspectCard(suspect, turn(suspect.change), suspect.t_minus >= timedelta())
+
+
+def turn(change: Change) -> Turn | None:
+    """The field that tells the change best: an image, else a plain value, else the first; None without fields."""
+    if not change.diffs:
+        return None
+    best = min(change.diffs, key=_plainness)
+    old, new = _short(best.old), _short(best.new)
+    if best.path[-1:] == ("image",) and old and new:
+        old, new = _without_shared_name(old, new)
+    field = ".".join(best.path_text.split(".")[-2:]) if best.path else ""
+    return Turn(field, old, new)
+
+
+def _plainness(found: FieldDiff) -> tuple[bool, bool]:
+    nested = isinstance(found.old, (dict, list)) or isinstance(found.new, (dict, list))
+    return found.path[-1:] != ("image",), nested
+
+
+def _short(json: Json) -> str:
+    if json is None:
+        return ""
+    text = value(json)
+    return text if len(text) <= 60 else text[:59] + "…"
+
+
+def _without_shared_name(old: str, new: str) -> tuple[str, str]:
+    """Two images of one repository as their tags only."""
+    old_name, _, old_tag = old.rpartition(":")
+    new_name, _, new_tag = new.rpartition(":")
+    return (old_tag, new_tag) if old_name and old_name == new_name else (old, new)
