@@ -14,6 +14,8 @@ from app.core.topology import Topology, pod_template
 
 SAME_EDIT = timedelta(seconds=120)
 """An object edited again by the same actor within this time belongs to one edit."""
+FIRST_BLOW = timedelta(seconds=5)
+"""A fight is dated from the first return to a former value: the write it returned from came shortly before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,10 @@ def candidates(
     write fight (they are the symptom).
     """
     ordered = sorted((c for c in changes if c.at <= until), key=lambda c: (c.at, c.key))
-    fought = {(resource, fight.path_text): fight.began_at for fight in fights for resource in fight.objects}
+    fought: dict[Resource, list[WriteFight]] = defaultdict(list)
+    for fight in fights:
+        for resource in fight.objects:
+            fought[resource].append(fight)
     children: dict[str, list[str]] = defaultdict(list)
     for change in ordered:
         if change.begun_by:
@@ -76,7 +81,7 @@ def candidates(
     found: list[Candidate] = []
     last: dict[tuple[str, Resource], int] = {}
     for change in ordered:
-        if change.begun_by or _of_fight(change, fought):
+        if change.begun_by or _of_fight(change, fought.get(change.resource, ())):
             continue
         kind = trait(change)
         mine = (change.actor.name, change.resource, kind)
@@ -105,10 +110,13 @@ def candidates(
     ]
 
 
-def _of_fight(change: Change, fought: dict[tuple[Resource, str], datetime]) -> bool:
-    paths = [diff.path_text for diff in change.diffs]
-    began = [fought[(change.resource, path)] for path in paths if (change.resource, path) in fought]
-    return bool(began) and len(began) == len(paths) and change.at >= min(began)
+def _of_fight(change: Change, fights: Iterable[WriteFight]) -> bool:
+    """Whether every field it wrote is being fought over. The write that first made the field is of the fight too."""
+    fields = [fight.path_text for fight in fights if change.at >= fight.began_at - FIRST_BLOW]
+    paths = [diff.path_text for diff in change.diffs if diff.path]
+    return bool(paths) and all(
+        any(f == path or f.startswith((f"{path}.", f"{path}[")) for f in fields) for path in paths
+    )
 
 
 def pods_moved(change: Change, rollout: Rollout | None, topology: Topology) -> int:

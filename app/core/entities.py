@@ -8,6 +8,9 @@
 ("api", group, resource, verb)      calls of one verb on one resource; verb "*" for every verb
 ("access", user, group, resource, verb)   whether this user may do that
 ("named", word)                     a name that an error message can mention
+("prefix", word)                    whose annotation or label keys begin like this: word.example/key is word's
+("admission", namespace) ("throttle",) ("scheduling",) ("relist",) ("queue", name)   parts of the control plane
+("object", kind, namespace, name)   any other object
 ("nodes",) ("cluster",)             every node, everything
 """
 

@@ -7,6 +7,7 @@ weighs nothing: what was not measured never counts against a change. docs/rankin
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -142,6 +143,8 @@ def in_scope(case: Case, facts: Facts) -> Evidence | None:
     for node in scope.nodes:
         if ("node", node) in reached:
             return _say("scope", 1.2, f"It touches node {node}, which the alert names.")
+    if named_in_alert(case.incident, facts.candidate):
+        return _say("scope", 1.0, f"The alert names {facts.candidate.change.resource.name}.")
     hops_to = [reached[("ns", ns)] for ns in scope.namespaces if ("ns", ns) in reached]
     if hops_to:
         own = facts.candidate.change.resource.namespace or facts.candidate.change.resource.name
@@ -149,6 +152,15 @@ def in_scope(case: Case, facts: Facts) -> Evidence | None:
     if scope.namespaces and not scope.control_plane and not facts.matches and facts.candidate.change.resource.namespace:
         return _say("scope", -0.8, "It is in another namespace than the alert, and nothing measured ties them.")
     return None
+
+
+def named_in_alert(incident: Incident, candidate: Candidate) -> bool:
+    """Whether an alert says the object's own name, in its message or as a label's value."""
+    name = candidate.change.resource.name
+    said = re.compile(rf"(?<![\w.-]){re.escape(name)}(?![\w-])")
+    return len(name) >= 5 and any(
+        said.search(alert.message) or name in (value for _, value in alert.labels) for alert in incident.alerts
+    )
 
 
 def plane(case: Case, facts: Facts) -> Evidence | None:

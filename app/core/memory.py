@@ -16,23 +16,25 @@ _ENTRY_BYTES = 700
 
 @dataclass(slots=True)
 class Entry:
-    """One object as last known. ``version`` is the resourceVersion as a number (0: unknown), ``first`` the oldest seen.
+    """One object as last known. ``version`` is its resourceVersion as a number (0: unknown).
 
     ``raw`` is a hash of the raw desired state (0: none): equal bytes need no comparison. ``blob`` is None while only
-    the existence is known. ``watched``: a watch saw every version since ``first``.
+    the existence is known. ``changed`` is the version that last changed the desired state, ``before`` the one before
+    it; a watch saw every version from ``watched_from`` to ``watched_to``.
     """
 
     uid: str
     version: int = 0
-    first: int = 0
     generation: int | None = None
     raw: int = 0
     blob: bytes | None = None
-    watched: bool = False
+    changed: int = 0
+    before: int = 0
+    watched_from: int = 0
+    watched_to: int = 0
     deleted: bool = False
     deleting: bool = False
     owner: Resource | None = None
-    seen: float = 0.0
     size: int = 0
 
 

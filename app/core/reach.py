@@ -29,6 +29,7 @@ def _workload(change: Change, _states: list[State], top: Topology, add: Add) -> 
     key = (change.resource.namespace or "", change.resource.name)
     touched_workloads(top, [key], add, 0)
     add(("manager", change.resource.name), 1)
+    add(("prefix", change.resource.name.split("-")[0]), 1)
     if change.resource.kind == "DaemonSet":
         add(NODES, 1)
     if any(word in change.resource.name for word in NODE_AGENTS):
@@ -64,10 +65,12 @@ def _role(change: Change, states: list[State], top: Topology, add: Add) -> None:
     resource = change.resource
     where = "" if resource.kind == "ClusterRole" else (resource.namespace or "")
     users = top.subjects.get((resource.kind, where, resource.name), set())
+    lost = lost_access(change, states)
     for user in users:
         add(("user", user), 1)
-        for group, plural, verb in lost_access(change, states):
-            add(("access", user, group, plural, verb), 0)
+        for group, plural, verb in lost:
+            # Who is in a group only the authenticator knows: whoever is now refused just this may be.
+            add(("access", "*" if user.startswith("group:") else user, group, plural, verb), 0)
     _workloads_of_users(users, top, add)
 
 
@@ -85,7 +88,7 @@ def _binding(change: Change, states: list[State], top: Topology, add: Add) -> No
     for user in users:
         add(("user", user), 1)
         if lost:
-            add(("access", user, "*", "*", "*"), 0)
+            add(("access", "*" if user.startswith("group:") else user, "*", "*", "*"), 0)
     _workloads_of_users(users, top, add)
 
 

@@ -50,6 +50,7 @@ LATE_ALERT = timedelta(minutes=15)
 SALIENT = 0.35
 """Signals at least this salient (of the most salient one) may set the incident's onset."""
 SHOWN = 20
+_PREFIX = re.compile(r"""(?:annotations|labels)\["([a-z0-9]+)[a-z0-9.-]*/""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +146,7 @@ def _signals(gathered: Gathered, fights: list[WriteFight]) -> tuple[list[Signal]
 
 def fight_signal(fight: WriteFight) -> Signal:
     """A write fight as something to be explained by whoever set its writers off."""
-    users = tuple(dict.fromkeys(writer.split(" (")[0] for writer in fight.writers))
+    users = tuple(dict.fromkeys(name for writer in fight.writers if (name := writer.split(" (")[0])))
     about: dict[Entity, float] = {}
     for user in users:
         about[("user", user)] = about[("manager", user)] = 1.0
@@ -153,8 +154,12 @@ def fight_signal(fight: WriteFight) -> Signal:
             about[workload(*account)] = 0.9
     for resource in fight.objects[:20]:
         about[of_resource(resource)[0]] = 0.5
+    if owner := _PREFIX.search(fight.path_text):
+        # The prefix of an annotation's or label's key is, by convention, the domain of the component that owns it.
+        about[("prefix", owner.group(1))] = 0.9
     names = ", ".join(_short(user) for user in users)
-    who = f"{names} rewrites it with {len(fight.values)} values in turn" if len(users) == 1 else f"{names} rewrite it"
+    names = names or "somebody (no audit log, no managedFields)"
+    who = f"{names} rewrites it with {len(fight.values)} values in turn" if len(users) <= 1 else f"{names} rewrite it"
     return Signal(
         kind=SignalKind.FIGHT,
         low=fight.began_at,

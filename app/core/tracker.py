@@ -7,6 +7,7 @@ writes cheap; only when it differs are two states decoded, redacted, normalised 
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC
@@ -15,7 +16,7 @@ from app.core import changes, kinds
 from app.core.actors import actor_from_managed_fields
 from app.core.body import Body, read_body
 from app.core.derived import Derivation
-from app.core.diff import apply, diff
+from app.core.diff import apply, diff, undo
 from app.core.kinds import Policy
 from app.core.memory import Entry, Memory
 from app.core.model import (
@@ -23,6 +24,7 @@ from app.core.model import (
     Change,
     DiffSource,
     FieldDiff,
+    Json,
     Object,
     ObjectState,
     Resource,
@@ -36,6 +38,7 @@ from app.core.redact import Redactor, decode
 from app.core.sightings import NOTHING, Learned, Sighting
 
 Lookup = Callable[[Resource, str], ObjectState | None]
+_QUIET_LIMIT = 2_000
 _OWN = ("", "scale", "status")
 """Subresources that show the object; others (binding, eviction, token, exec ...) change no desired state."""
 
@@ -61,6 +64,11 @@ class Tracker:
         self._memory = Memory(memory_bytes)
         self._recent = Recent(recent_changes)
         self._derived = Derivation(self._memory, self._recent)
+        self._quiet: OrderedDict[Resource, Change] = OrderedDict()
+
+    def holds(self, resource: Resource) -> bool:
+        """Whether the resource's last state is in memory: if not, ``lookup`` will be asked for it."""
+        return self._memory.peek(resource) is not None
 
     def holds(self, resource: Resource) -> bool:
         """Whether the object's last state is in memory: the caller brings in what is not before a chunk."""
@@ -85,22 +93,31 @@ class Tracker:
         entry = self._known(resource, body.uid)
         if entry is None or (entry.uid and body.uid and entry.uid != body.uid and body.version > entry.version):
             return self._first(sighting, body)
-        if entry.uid and body.uid and entry.uid != body.uid:
-            return NOTHING  # an object of the same name that is long gone
-        if entry.version and body.version <= entry.version:
-            return self._late(sighting, body, entry)
-        if entry.blob is None and not entry.deleted:
-            return self._first(sighting, body)
-        if entry.deleted:
-            return NOTHING
+        if entry.deleted or (entry.uid and body.uid and entry.uid != body.uid):
+            return self._gone(sighting, body)
+        late = body.version <= entry.version
         if sighting.source == "watch":
-            entry.watched = True
+            entry.watched_from = entry.watched_from or body.version
+            entry.watched_to = max(entry.watched_to, body.version)
+        if late:
+            return self._late(sighting, body, entry)
+        if entry.blob is None:
+            return self._first(sighting, body)
         if body.hash == entry.raw:
+            self._hush(sighting, body)
             entry.version = body.version
             return self._unchanged(sighting)
         if sighting.subresource == "status":
             return NOTHING  # a write of the desired state that has not been told yet: its own sighting will
         return self._compared(sighting, body, entry)
+
+    def _hush(self, sighting: Sighting, body: Body) -> None:
+        """Remember a write that moved the version but changed nothing: a straggler may show that it changed something
+        back (A → B → A, told as A, A, B)."""
+        if sighting.source == "audit" and sighting.subresource == "" and sighting.verb is Verb.UPDATE:
+            self._quiet[sighting.resource] = self._update(sighting, body, (), old=None, new=None)
+            if len(self._quiet) > _QUIET_LIMIT:
+                self._quiet.popitem(last=False)
 
     def _unchanged(self, sighting: Sighting) -> Learned:
         return Learned(no_op=True) if sighting.source == "audit" and sighting.subresource == "" else NOTHING
@@ -109,9 +126,12 @@ class Tracker:
         old, new = self._memory.state(entry), self._state(sighting.resource, body)
         found = diff(old, new)
         began_deleting = body.deleting and not entry.deleting
+        before = entry.version
         entry.version, entry.raw, entry.generation = body.version, body.hash, body.generation
         if not found and not began_deleting:
+            self._hush(sighting, body)
             return self._unchanged(sighting)
+        entry.before, entry.changed = before, body.version
         self._keep(sighting.resource, entry, body, new)
         states = (self._object_state(sighting, entry, new),)
         if began_deleting and sighting.source == "watch":
@@ -125,35 +145,67 @@ class Tracker:
     def _first(self, sighting: Sighting, body: Body) -> Learned:
         """An object, or a life of it, of which nothing is known yet."""
         new = self._state(sighting.resource, body)
-        entry = Entry(uid=body.uid, version=body.version, first=body.version, watched=sighting.source == "watch")
-        entry.raw, entry.generation, entry.seen = body.hash, body.generation, sighting.at.timestamp()
+        entry = Entry(uid=body.uid, version=body.version, changed=body.version)
+        if sighting.source == "watch":
+            entry.watched_from = entry.watched_to = body.version
+        entry.raw, entry.generation = body.hash, body.generation
         self._keep(sighting.resource, entry, body, new)
         states = (self._object_state(sighting, entry, new),)
         if sighting.verb is Verb.CREATE:
             return Learned(self._emit(sighting, self._whole(sighting, Verb.CREATE, new, body=body), body, new), states)
         if sighting.verb is Verb.UPDATE and sighting.subresource == "":
-            told = self._from_patch(sighting, body, None, new=new)
+            told = self._from_patch(sighting, body, new=new)
             return Learned(self._emit(sighting, told, body, new) if told else (), states)
         return Learned(states=states)
+
+    def _gone(self, sighting: Sighting, body: Body) -> Learned:
+        """A late telling of an object that is known to be gone: only what has been told can be told better."""
+        known = self._recent.by_key(self._key(body.uid, str(body.version)))
+        return self._improve(known, sighting) if known and sighting.verb and not sighting.subresource else NOTHING
 
     def _late(self, sighting: Sighting, body: Body, entry: Entry) -> Learned:
         """A version that is not newer than what is known: a second telling, a write without effect, or a straggler."""
         if sighting.verb is None or sighting.subresource == "status":
             return NOTHING
-        known = self._recent.by_key(self._key(body.uid, str(body.version))) or (
-            self._recent.near(sighting, body) if sighting.source == "watch" else None
-        )
+        known = self._recent.by_key(self._key(body.uid, str(body.version))) or self._recent.near(sighting, body)
         if known is not None:
             return self._improve(known, sighting)
-        if sighting.source == "watch":
-            return NOTHING
-        if sighting.verb is Verb.CREATE and body.version < (entry.first or entry.version):
+        if sighting.verb is Verb.CREATE:
             new = self._state(sighting.resource, body)
             return Learned(self._emit(sighting, self._whole(sighting, Verb.CREATE, new, body=body), body, new))
-        if body.version == entry.version or (entry.watched and body.version >= entry.first):
+        watched = sighting.source != "watch" and entry.watched_from <= body.version <= entry.watched_to
+        if watched or (body.version >= entry.changed and body.hash == entry.raw):
             return self._unchanged(sighting)
-        straggler = self._from_patch(sighting, body, None, new=self._state(sighting.resource, body))
-        return Learned(self._emit(sighting, straggler, body, None)) if straggler else NOTHING
+        return self._straggler(sighting, body, entry)
+
+    def _straggler(self, sighting: Sighting, body: Body, entry: Entry) -> Learned:
+        """Two writes were told in the wrong order: the later one's diff holds both, and is now told apart."""
+        state, current = self._state(sighting.resource, body), self._memory.state(entry)
+        rest = diff(state, current)
+        quiet = self._quiet.pop(sighting.resource, None)
+        if body.version >= entry.changed and (not rest or quiet is None):
+            return self._unchanged(sighting)
+        later = self._recent.by_key(self._key(entry.uid, str(entry.changed)))
+        if body.version >= entry.changed and quiet is not None:
+            before, later = current, quiet
+        elif later is not None and _is_compared(later) and entry.before < body.version:
+            before = _object(undo(later.diffs, current))
+        else:
+            change = self._from_patch(sighting, body, new=state)
+            return Learned(self._emit(sighting, change, body, None)) if change else NOTHING
+        found = diff(before, state)
+        if not found or not rest:
+            return self._unchanged(sighting)
+        words = changes.summary(later.resource, later.verb, rest, old=state, new=current)
+        corrected = replace(later, diffs=rest, summary=words)
+        if later is quiet:
+            self._recent.add(corrected)
+            entry.changed = int(later.resource_version)
+        else:
+            self._recent.update(corrected)
+        entry.before = body.version
+        change = self._update(sighting, body, found, old=before, new=state)
+        return Learned((*self._emit(sighting, change, body, state), corrected))
 
     # -- writes without a whole object
 
@@ -171,7 +223,7 @@ class Tracker:
         if kinds.policy(resource.api_group, resource.kind) is Policy.STATE:
             return NOTHING
         version = int(sighting.resource_version) if sighting.resource_version.isdigit() else 0
-        if version and entry and entry.watched and entry.first <= version <= entry.version:
+        if version and entry and entry.watched_from <= version <= entry.watched_to:
             return self._unchanged(sighting)
         patch = self._request(sighting)
         old = self._memory.state(entry) if entry else None
@@ -238,7 +290,7 @@ class Tracker:
             old = self._state(resource, body)
         states: tuple[ObjectState, ...] = ()
         if entry is None:
-            entry = Entry(uid=uid, first=body.version if body else 0)
+            entry = Entry(uid=uid)
         if entry.uid == uid and not entry.deleted:
             if lingers:
                 entry.deleting = True
@@ -282,13 +334,13 @@ class Tracker:
             frozenset({sighting.source}), None, sighting.audit_id,
         )  # fmt: skip
 
-    def _from_patch(self, sighting: Sighting, body: Body, old: Object | None, *, new: Object | None) -> Change | None:
+    def _from_patch(self, sighting: Sighting, body: Body, *, new: Object | None) -> Change | None:
         """The request is the diff. None where there is no patch, or it touches nothing that is desired state."""
         patch = self._request(sighting) if sighting.patch is not None else None
-        found = patch_diffs(patch, old) if patch else ()  # type: ignore[arg-type]
+        found = patch_diffs(patch, None) if patch else ()  # type: ignore[arg-type]
         if not found:
             return None
-        return replace(self._update(sighting, body, found, old=old, new=new), diff_source=DiffSource.PATCH)
+        return replace(self._update(sighting, body, found, old=None, new=new), diff_source=DiffSource.PATCH)
 
     def _emit(self, sighting: Sighting, change: Change, body: Body | None, state: Object | None) -> tuple[Change, ...]:
         """The change to hand on, with its actor and what began it; nothing where it is only state."""
@@ -340,8 +392,7 @@ class Tracker:
         if found is None:
             return None
         version = int(found.resource_version) if found.resource_version.isdigit() else 0
-        entry = Entry(found.uid, version, version, found.generation, deleted=found.deleted_at is not None)
-        entry.seen = found.seen_at.timestamp()
+        entry = Entry(found.uid, version, found.generation, deleted=found.deleted_at is not None, changed=version)
         self._memory.store(entry, found.state)
         self._memory.put(resource, entry)
         return entry
@@ -357,8 +408,9 @@ class Tracker:
 
     def _object_state(self, sighting: Sighting, entry: Entry, state: Object | None) -> ObjectState:
         owner = entry.owner
+        version = str(entry.version) if entry.version else ""
         return ObjectState(
-            sighting.resource, entry.uid, str(entry.version) if entry.version else "", sighting.at.astimezone(UTC), state,
+            sighting.resource, entry.uid, version, sighting.at.astimezone(UTC), state,
             entry.generation, owner.kind if owner else "", owner.name if owner else "",
         )  # fmt: skip
 
@@ -371,7 +423,14 @@ def _applied(found: tuple[FieldDiff, ...], old: Object | None) -> Object | None:
     if old is None:
         return None
     try:
-        new = apply(found, old)
+        return _object(apply(found, old))
     except (KeyError, IndexError):
         return None
-    return new if isinstance(new, dict) else None
+
+
+def _is_compared(change: Change) -> bool:
+    return change.diff_source is DiffSource.STATES and change.verb is Verb.UPDATE
+
+
+def _object(state: Json) -> Object | None:
+    return state if isinstance(state, dict) else None
