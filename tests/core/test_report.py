@@ -1,0 +1,91 @@
+"""What changed, for a terminal: 20 lines of 80 columns whatever the cluster says."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core.model import Actor, Change, Gap, Resource, Verb
+from app.core.report import LINES, WIDTH, plain, what_changed
+
+AT = datetime(2026, 11, 20, 14, 0, tzinfo=UTC)
+
+
+def a_change(summary: str = "image of api: v1 → v2", *, namespace: str | None = "shop", actor: str = "alice") -> Change:
+    return Change(
+        Resource("c", "apps", "Deployment", namespace, "api"), AT, Verb.UPDATE, 1, Actor(actor), summary=summary
+    )
+
+
+def a_gap(why: str = "the watch was behind") -> Gap:
+    return Gap("c", "", AT, AT + timedelta(seconds=5), why)
+
+
+def report(changes: list[Change], gaps: list[Gap] | None = None, *, more: str = "") -> list[str]:
+    text = what_changed(changes, from_at=AT - timedelta(minutes=30), to_at=AT, gaps=gaps or [], more=more)
+    assert text.endswith("\n")
+    return text.splitlines()
+
+
+def test_one_change_is_one_line() -> None:
+    assert report([a_change(actor="system:serviceaccount:argocd:controller")]) == [
+        "2026-11-20 13:30:00 to 14:00:00 UTC: 1 change",
+        "TIME     NAMESPACE        CHANGE                                WHO",
+        "14:00:00 shop             image of api: v1 → v2                 controller",
+    ]
+
+
+def test_nothing_is_said_in_words() -> None:
+    assert report([]) == ["2026-11-20 13:30:00 to 14:00:00 UTC: no change was seen"]
+
+
+def test_what_has_no_summary_namespace_or_actor_still_has_a_line() -> None:
+    assert report([a_change("", namespace=None, actor="")])[-1].split() == [
+        "14:00:00", "-", "update", "Deployment", "api", "unknown",
+    ]  # fmt: skip
+
+
+def test_a_window_over_midnight_names_both_days() -> None:
+    text = what_changed([], from_at=AT - timedelta(days=1), to_at=AT, gaps=[], more="")
+    assert text.startswith("2026-11-19 14:00:00 to 2026-11-20 14:00:00 UTC: ")
+
+
+@pytest.mark.parametrize(("changes", "shown"), [(18, 18), (19, 18), (1000, 18)])
+def test_more_than_fits_is_counted(changes: int, shown: int) -> None:
+    lines = report([a_change()] * changes)
+    assert len(lines) == shown + 2
+    assert (f", the newest {shown}" in lines[0]) == (changes > shown)
+    assert f"{changes} changes" in lines[0]
+
+
+@pytest.mark.parametrize(("gaps", "said"), [(1, 1), (2, 2), (9, 2)])
+def test_what_was_not_seen_is_said_and_takes_its_room(gaps: int, said: int) -> None:
+    lines = report([a_change()] * 50, [a_gap() for _ in range(gaps)])
+    assert len(lines) == LINES
+    assert lines[-said].startswith("not seen 14:00:00 to 14:00:05: the watch was behind")
+    if gaps > 2:
+        assert lines[-1] == "and 8 more intervals were not seen in full"
+
+
+@given(
+    st.lists(
+        st.builds(a_change, st.text(max_size=120), namespace=st.text(max_size=70), actor=st.text(max_size=70)),
+        max_size=40,
+    ),
+    st.text(max_size=200),
+)
+def test_no_name_breaks_the_table_or_steers_the_terminal(changes: list[Change], why: str) -> None:
+    text = what_changed(changes, from_at=AT, to_at=AT + timedelta(hours=1), gaps=[a_gap(why)], more="")
+    lines = text.split("\n")
+    assert lines.pop() == ""
+    assert len(lines) <= LINES
+    assert all(len(line) <= WIDTH for line in lines)
+    assert not set(text) & {"\x1b", "\r", "\x00", "\u202e", "\u200b", "\x9b", "\u2028"}
+
+
+@pytest.mark.parametrize(("text", "expected"), [("a\x1b[2Jb", "a\ufffd[2Jb"), ("abcdefg", "abcde…"), ("", "      ")])
+def test_plain(text: str, expected: str) -> None:
+    assert plain(text, 6) == expected
