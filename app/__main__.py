@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Annotated, TypeVar
 
 import typer
@@ -14,8 +15,10 @@ from sqlalchemy.exc import OperationalError
 from app import main as root
 from app.collect.files import UnreadableError
 from app.collect.importer import InvalidInputError
+from app.collect.inputs import InputKind
 from app.commands import demo as demo_command
-from app.commands import importing
+from app.commands import evaluate as evaluation
+from app.commands import importing, scores
 from app.settings import SettingsError, load
 from app.store import tokens
 from app.store.binaries import NoBinaries
@@ -79,7 +82,7 @@ def import_(
     paths: Annotated[
         list[str], typer.Argument(metavar="PATH...", help="Recording folders, or files of one; - is stdin.")
     ],
-    cluster: Annotated[str, typer.Option(help="The cluster that it was recorded in.")],
+    cluster: Annotated[str, typer.Option(help="The cluster that it was recorded in.")] = "default",
     strict: Annotated[bool, typer.Option("--strict", help="Refuse everything if one line is bad.")] = False,
 ) -> None:
     """Import audit logs, watch streams, metrics, alerts and dumps. The same file twice adds nothing."""
@@ -88,6 +91,31 @@ def import_(
     )
     for line in importing.summary(report, incidents):
         print(line)
+
+
+@cli.command()
+def evaluate(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder with recordings that have a label.json.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    ablate: Annotated[bool, typer.Option("--ablate", help="Also leave out each rule in turn.")] = False,
+    without: Annotated[list[InputKind] | None, typer.Option(help="Leave this kind of input out.")] = None,
+) -> None:
+    """Rank recorded incidents whose answer is known, each in an empty database, and compare with simple baselines."""
+    with root.postgres(load()) as server:
+        found = asyncio.run(
+            evaluation.evaluate(
+                server.dsn,
+                evaluation.recordings(folder),
+                now=root.now(),
+                leave_out=frozenset(without or ()),
+                ablate=ablate,
+            )
+        )
+    if as_json:
+        print(scores.as_json(found))
+    else:
+        for line in scores.as_table(found):
+            print(line)
 
 
 @cli.command(name="what-changed")

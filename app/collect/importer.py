@@ -34,13 +34,16 @@ CHUNK = 500
 BATCH = 4_000
 """Rows and states that make a transaction: large enough for COPY, small enough to lose little to a kill."""
 METRIC_LINES = 200_000
+SHOWN_PROBLEMS = 20
 
 
 class InvalidInputError(Exception):
     """--strict found lines that could not be used; nothing was written. ``problems`` say file, line, column, what."""
 
     def __init__(self, problems: list[str]) -> None:
-        super().__init__(f"{len(problems)} lines cannot be used; nothing was written")
+        shown = "\n  ".join(problems[:SHOWN_PROBLEMS])
+        more = f"\n  and {len(problems) - SHOWN_PROBLEMS:,} more" if len(problems) > SHOWN_PROBLEMS else ""
+        super().__init__(f"{len(problems):,} lines cannot be used; nothing was written\n  {shown}{more}")
         self.problems = problems
 
 

@@ -49,8 +49,10 @@ def summary(report: Report, incidents: list[Incident]) -> list[str]:
     """What a person reads when an import is done."""
     tally = report.tally
     told = [
-        f"{tally.lines:,} lines: {tally.calls:,} calls, {tally.changes:,} changes,"
-        f" {tally.no_ops:,} writes without effect"
+        (
+            f"{tally.lines:,} lines: {tally.calls:,} calls, {tally.changes:,} changes,"
+            f" {tally.no_ops:,} writes without effect"
+        )
     ]
     if report.samples:
         told.append(f"{report.samples:,} metric samples")
