@@ -9,11 +9,11 @@ from pydantic import BeforeValidator, Field
 from starlette.responses import HTMLResponse
 
 from app.core.axis import Axis
-from app.core.model import Change, Incident, Ranking
+from app.core.model import Change, Incident, Ranking, Resource, Verb
 from app.store import incidents, surroundings, timeline
 from app.store.timeline import ChangeFilter
 from app.store.tokens import Role
-from app.web import params, templates, views
+from app.web import change_views, params, templates, views
 from app.web.auth import Needs
 from app.web.deps import deps_of
 from app.web.problems import Problem
@@ -22,6 +22,8 @@ router = APIRouter(
     include_in_schema=False, default_response_class=HTMLResponse, dependencies=[Depends(Needs(Role.VIEWER))]
 )
 PAGE = 100
+VERSIONS = 200
+"""How far back an object's versions are rebuilt."""
 
 
 class IncidentAsked(params.Asked):
@@ -62,7 +64,6 @@ class HistoryAsked(params.Asked):
 
     old: Annotated[str | None, BeforeValidator(lambda text: text or None)] = Field(None, max_length=28)
     new: Annotated[str | None, BeforeValidator(lambda text: text or None)] = Field(None, max_length=28)
-    after: str | None = Field(None, max_length=64)
 
 
 def next_of(found: list[Change]) -> str | None:
@@ -131,7 +132,7 @@ async def read_incident(request: Request, incident_id: str, asked: Annotated[Inc
     return templates.page("incident.html", page=page, now=deps_of(request).clock())
 
 
-@router.get("/_/incidents/{incident_id}/rows")
+@router.get("/_/incidents/{incident_id}")
 async def read_incident_rows(
     request: Request, incident_id: str, asked: Annotated[IncidentAsked, Query()]
 ) -> HTMLResponse:
@@ -148,3 +149,86 @@ async def read_incident_rows(
         asked=asked.named(),
         rows_path=f"/incidents/{incident.id}",
     )
+
+
+def _plain_rows(found: list[Change]) -> tuple[views.ChangeRow, ...]:
+    return tuple(views.ChangeRow(change, t_minus=None, x=None, rank=0) for change in found)
+
+
+def _named(asked: params.ChangesAsked) -> dict[str, Any]:
+    named = asked.model_dump(by_alias=True, exclude={"after"})
+    named["derived"] = "shown" if asked.derived == "shown" else None
+    return named
+
+
+@router.get("/changes")
+async def list_changes(request: Request, asked: Annotated[ChangesAsked, Query()]) -> HTMLResponse:
+    """Changes with filters; the address says all of it."""
+    wanted = asked.filter()
+    async with deps_of(request).read.connect() as conn:
+        found = await timeline.list_changes(conn, wanted, before=params.change_cursor(asked.after), limit=PAGE)
+        seen = await surroundings.read_seen(conn, asked.cluster, from_at=asked.from_at, to_at=asked.to_at)
+    return templates.page(
+        "changes.html",
+        rows=_plain_rows(found),
+        next=next_of(found),
+        asked=_named(asked),
+        seen=seen,
+        verbs=tuple(Verb),
+        now=deps_of(request).clock(),
+    )
+
+
+@router.get("/_/changes")
+async def list_change_rows(request: Request, asked: Annotated[ChangesAsked, Query()]) -> HTMLResponse:
+    """The rows behind a cursor."""
+    async with deps_of(request).read.connect() as conn:
+        before = params.change_cursor(asked.after)
+        found = await timeline.list_changes(conn, asked.filter(), before=before, limit=PAGE)
+    return templates.page(
+        "_rows.html", rows=_plain_rows(found), next=next_of(found), asked=_named(asked), rows_path="/changes"
+    )
+
+
+@router.get("/changes/{change_id}")
+async def read_change(request: Request, change_id: str, _: Annotated[params.NoParameters, Query()]) -> HTMLResponse:
+    """One change: who, what, and what it began. The drawer shows the same."""
+    deps = deps_of(request)
+    async with deps.read.connect() as conn:
+        try:
+            change = await timeline.read_change(conn, change_id)
+        except (ValueError, OverflowError):
+            change = None
+        if change is None:
+            raise Problem(404, "there is no change of this id")
+        began = await timeline.list_begun_by(conn, change)
+        around = await surroundings.read_surroundings(
+            conn, change.resource.cluster, from_at=change.at, to_at=change.at + change_views.SOON
+        )
+    address = f"{deps.public_url.rstrip('/')}/changes/{change.id}"
+    page = change_views.change_page(change, began, around, address=address)
+    return templates.page("change.html", page=page, now=deps.clock())
+
+
+@router.get("/objects/{cluster}/{api_group}/{kind}/{namespace}/{name}")
+async def read_object(
+    request: Request,
+    cluster: str,
+    api_group: str,
+    kind: str,
+    namespace: str,
+    name: str,
+    asked: Annotated[HistoryAsked, Query()],
+) -> HTMLResponse:
+    """One object's history, with the difference between any two of its versions."""
+    group, space = "" if api_group == "core" else api_group, None if namespace == "-" else namespace
+    resource = Resource(cluster, group, kind, space, name)
+    async with deps_of(request).read.connect() as conn:
+        history = await timeline.read_history(conn, resource, limit=VERSIONS)
+        if history is None:
+            raise Problem(404, "there is no object of this name")
+        seen = await surroundings.read_seen(conn, cluster, from_at=None, to_at=None)
+    page = change_views.object_page(resource, history, old=asked.old, new=asked.new, seen=seen)
+    if page is None:
+        raise Problem(404, f"this version is not among the newest {VERSIONS} of the object")
+    return templates.page("object.html", page=page, now=deps_of(request).clock())

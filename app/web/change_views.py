@@ -1,0 +1,150 @@
+"""What the pages of one change and of one object show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from app.core.diff import diff
+from app.core.model import Change, FieldDiff, Resource, Rollout
+from app.core.timeline import Problem
+from app.core.versions import Version, versions
+from app.store.surroundings import Seen, Surroundings
+from app.store.timeline import History
+from app.web.filters import exact_time, values
+
+SOON = timedelta(minutes=10)
+"""How long after a change its consequences are looked for."""
+LINES = 60
+"""Lines of one side of a hunk that are shown; the rest is counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hunk:
+    """One field of a diff, in lines. ``left_out`` counts lines that are not shown."""
+
+    path: str
+    old: tuple[str, ...]
+    new: tuple[str, ...]
+    left_out: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChangePage:
+    """One change, whole."""
+
+    change: Change
+    hunks: tuple[Hunk, ...]
+    began: tuple[Change, ...]
+    rollouts: tuple[Rollout, ...]
+    problems: tuple[Problem, ...]
+    seen: Seen
+    address: str
+    markdown: str
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectPage:
+    """One object: its versions, and the difference between two of them (None: it cannot be told)."""
+
+    resource: Resource
+    deleted: bool
+    versions: tuple[Version, ...]
+    old: Version | None
+    new: Version | None
+    hunks: tuple[Hunk, ...] | None
+    seen: Seen
+
+
+def hunks(diffs: Sequence[FieldDiff]) -> tuple[Hunk, ...]:
+    """Field diffs in lines. A side that is not there has none: an added field has no old lines."""
+    return tuple(_hunk(found) for found in diffs)
+
+
+def _hunk(found: FieldDiff) -> Hunk:
+    old = [] if found.op == "add" else values(found.old)
+    new = [] if found.op == "remove" else values(found.new)
+    left_out = max(len(old) - LINES, 0) + max(len(new) - LINES, 0)
+    return Hunk(found.path_text or "the whole object", tuple(old[:LINES]), tuple(new[:LINES]), left_out)
+
+
+def change_page(change: Change, began: Sequence[Change], around: Surroundings, *, address: str) -> ChangePage:
+    """The page of a change. ``address`` is its permanent one, absolute."""
+    found = hunks(change.diffs)
+    return ChangePage(
+        change=change,
+        hunks=found,
+        began=tuple(began),
+        rollouts=tuple(rollout for rollout in around.rollouts if rollout.change_id == change.id),
+        problems=tuple(problem for problem in around.problems if problem.first_at >= change.at)[:12],
+        seen=around.seen,
+        address=address,
+        markdown=markdown(change, found, address=address),
+    )
+
+
+def markdown(change: Change, found: Sequence[Hunk], *, address: str) -> str:
+    """The change as it is pasted into a chat or a postmortem."""
+    fence = "`" * 4  # values may hold fences of three
+    lines = [
+        f"**{change.summary or change.resource}**",
+        (
+            f"{change.verb} of {change.resource} in {change.resource.cluster} at {exact_time(change.at)}"
+            f" by {change.actor.name or 'nobody that we could see'} ({change.actor.source})"
+        ),
+        "",
+        f"{fence}diff",
+        *(line for hunk in found for line in _as_diff(hunk)),
+        fence,
+        address,
+    ]
+    return "\n".join(lines)
+
+
+def _as_diff(hunk: Hunk) -> list[str]:
+    return [f"@@ {hunk.path} @@", *(f"-{line}" for line in hunk.old), *(f"+{line}" for line in hunk.new)]
+
+
+def object_page(
+    resource: Resource,
+    history: History,
+    *,
+    old: str | None,
+    new: str | None,
+    seen: Seen,
+) -> ObjectPage | None:
+    """An object's page. ``old`` and ``new`` are change ids; left out, the newest is compared with the one before.
+
+    None when a change id is not among the versions.
+    """
+    found = versions(history.state.state, history.changes)
+    by_id = {version.change.id: version for version in found}
+    if (old is not None and old not in by_id) or (new is not None and new not in by_id):
+        return None
+    newer = by_id[new] if new is not None else (found[0] if found else None)
+    older = by_id[old] if old is not None else _before(found, newer)
+    return ObjectPage(
+        resource=resource,
+        deleted=history.state.deleted_at is not None,
+        versions=found,
+        old=older,
+        new=newer,
+        hunks=_between(older, newer),
+        seen=seen,
+    )
+
+
+def _before(found: tuple[Version, ...], version: Version | None) -> Version | None:
+    if version is None:
+        return None
+    place = found.index(version) + 1
+    return found[place] if place < len(found) else None
+
+
+def _between(older: Version | None, newer: Version | None) -> tuple[Hunk, ...] | None:
+    if newer is None or not newer.known:
+        return None
+    if older is None:  # the oldest version we have: what its own change tells
+        return hunks(newer.change.diffs)
+    return hunks(diff(older.state, newer.state)) if older.known else None
