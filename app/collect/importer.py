@@ -29,7 +29,7 @@ from app.store.positions import read_positions
 from app.store.record import record
 from app.store.redaction import redaction_key
 
-CHUNK = 500
+CHUNK = 2_000
 """Lines that are learned from between two looks at the store for objects not held in memory."""
 BATCH = 4_000
 """Rows and states that make a transaction: large enough for COPY, small enough to lose little to a kill."""
@@ -106,11 +106,9 @@ class Import:
             key = await redaction_key(conn)
             await conn.commit()
             known = await read_positions(conn, self.cluster)
-            fresh = not await objects.any_known(conn, self.cluster)
         redactor = Redactor(key)
         tracker = Tracker(self.cluster, redactor, self._lookup)
         self.intake = Intake(self.cluster, redactor, tracker, now=self.now, tally=self.report.tally)
-        self.fresh = fresh
         todo = []
         for one in inputs:
             position = known.get(one.file_hash)
@@ -162,12 +160,11 @@ class Import:
 
     async def _learn(self, sightings: list[Sighting]) -> None:
         """Observe a chunk, after bringing in what the store knows and the tracker does not hold."""
-        if not self.fresh:
-            missing = {s.resource for s in sightings if not self.intake.tracker.holds(s.resource)}
-            missing = {r for r in missing if self.intake.held_back(r) is None}
-            if missing:
-                async with self.engine.connect() as conn:
-                    self._found = await objects.load_states(conn, self.cluster, missing)
+        missing = {s.resource for s in sightings if not self.intake.tracker.holds(s.resource)}
+        missing = {r for r in missing if self.intake.held_back(r) is None}
+        if missing:
+            async with self.engine.connect() as conn:
+                self._found = await objects.load_states(conn, self.cluster, missing)
         for sighting in sightings:
             self.intake.observe(sighting)
         self._found = {}

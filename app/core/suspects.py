@@ -187,7 +187,9 @@ def find_onset(incident: Incident, weighed: list[tuple[Signal, float]]) -> Onset
     if not matter:
         at = incident.started_at
         return Onset(at, at - timedelta(minutes=20), at, "the alert's start: nothing measured turned bad")
-    first = min(matter, key=lambda s: s.low)
+    earliest = min(matter, key=lambda s: s.low)
+    # Of those that may have begun together, the one that knows best when.
+    first = min((s for s in matter if s.low <= earliest.high), key=lambda s: (s.high - s.low, s.low))
     middle = first.low + (first.high - first.low) / 2
     return Onset(middle, first.low, first.high, first.sentence.split(":")[0])
 
