@@ -24,6 +24,8 @@ _VERB = {verb: n for n, verb in enumerate(_VERBS)}
 _ACTOR = {source: n for n, source in enumerate(_ACTORS)}
 _DIFF = {source: n for n, source in enumerate(_DIFFS)}
 _BIT = {"audit": 1, "watch": 2, "state": 4}
+_SOURCES = tuple(frozenset(source for source, bit in _BIT.items() if bits & bit) for bits in range(8))
+_BITS = {sources: bits for bits, sources in enumerate(_SOURCES)}
 
 COLUMNS = {
     "at": "timestamptz",
@@ -52,10 +54,6 @@ _IMPROVE = (
     f"UPDATE changes SET {', '.join(f'{name} = %({name})s' for name in list(COLUMNS)[3:] if name != 'noise')},"  # noqa: S608
     " noise = noise OR %(noise)s WHERE cluster_id = %(cluster_id)s AND at = %(at)s AND version_key = %(version_key)s"
 )
-
-
-def _sources(change: Change) -> int:
-    return sum(_BIT[source] for source in change.sources)
 
 
 def _unseen(change: Change) -> ObjectState:
@@ -103,13 +101,13 @@ async def _rows(conn: AsyncConnection, cluster_id: int, changes: list[Change]) -
         texts.update((change.resource.namespace or "", actor.name, actor.user_agent, actor.pod or ""))
     word = await codes.words(conn, texts)
     kind = await codes.kinds(conn, {(c.resource.api_group, c.resource.kind) for c in changes})
-    ids = await objects.identify(conn, cluster_id, {(c.resource, c.uid): _unseen(c) for c in changes})
+    ids = await objects.identify(conn, cluster_id, [_unseen(c) for c in changes])
     return [
         (
             c.at,
             c.key,
             cluster_id,
-            ids[(c.resource, c.uid)],
+            object_id,
             kind[(c.resource.api_group, c.resource.kind)],
             word[c.resource.namespace or ""],
             word[c.actor.name],
@@ -118,7 +116,7 @@ async def _rows(conn: AsyncConnection, cluster_id: int, changes: list[Change]) -
             _VERB[c.verb],
             _ACTOR[c.actor.source],
             _DIFF[c.diff_source],
-            _sources(c),
+            _BITS[c.sources],
             c.begun_by is not None,
             c.generation,
             c.resource_version,
@@ -128,7 +126,7 @@ async def _rows(conn: AsyncConnection, cluster_id: int, changes: list[Change]) -
             codec.clean(c.summary),
             codec.diff_rows(c.diffs),
         )
-        for c in changes
+        for c, object_id in zip(changes, ids, strict=True)
     ]
 
 
@@ -137,8 +135,9 @@ async def _stored(conn: AsyncConnection, cluster_id: int, batch: dict[int, Chang
     times = [change.at for change in batch.values()]
     driver = await driver_of(conn)
     found = await driver.execute(
-        "SELECT at, version_key FROM changes WHERE cluster_id = %s AND version_key = ANY(%s) AND at BETWEEN %s AND %s",
-        (cluster_id, list(batch), min(times) - SAME_WRITE, max(times) + SAME_WRITE),
+        "SELECT at, version_key FROM changes"
+        " WHERE cluster_id = %s AND version_key = ANY(%s::bigint[]) AND at BETWEEN %s AND %s",
+        (cluster_id, f"{{{','.join(map(str, batch))}}}", min(times) - SAME_WRITE, max(times) + SAME_WRITE),
         binary=True,
     )
     known = await found.fetchall()
@@ -199,7 +198,7 @@ def _change(row: Row[Any]) -> Change:
         diffs=codec.diffs_of(row.diff),
         diff_source=_DIFFS[row.diff_source],
         summary=row.summary,
-        sources=frozenset(source for source, bit in _BIT.items() if row.sources & bit),
+        sources=_SOURCES[row.sources],
         begun_by=row.begun_by,
         audit_id=row.audit_id or "",
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -101,20 +101,13 @@ async def upsert(conn: AsyncConnection, cluster_id: int, states: Iterable[Object
     return len(newest)
 
 
-async def identify(
-    conn: AsyncConnection, cluster_id: int, wanted: dict[tuple[Resource, str], ObjectState]
-) -> dict[tuple[Resource, str], int]:
-    """The ids of (resource, uid). An object never seen before is made from its ``wanted`` state."""
+async def identify(conn: AsyncConnection, cluster_id: int, wanted: Sequence[ObjectState]) -> list[int]:
+    """The ids of the objects of ``wanted``, in its order. One that was never seen before is made from its state."""
     cache = codes.codes_of(conn)
-    ids: dict[tuple[Resource, str], int] = {}
-    for key in wanted:
-        known = cache.get(("object", cluster_id, key))
-        if known is not None:
-            ids[key] = known
-    missing = {key: state for key, state in wanted.items() if key not in ids}
-    if missing:
-        ids |= await _store(conn, cluster_id, missing)
-    return ids
+    ids = [cache.get(("object", cluster_id, state.resource, state.uid)) for state in wanted]
+    missing = {(s.resource, s.uid): s for s, known in zip(wanted, ids, strict=True) if known is None}
+    made = await _store(conn, cluster_id, missing) if missing else {}
+    return [made[(s.resource, s.uid)] if known is None else known for s, known in zip(wanted, ids, strict=True)]
 
 
 async def _store(
@@ -149,7 +142,7 @@ async def _store(
     ids = {}
     for number, object_id in (await conn.execute(text(_IDS))).all():
         ids[keys[number]] = object_id
-        cache.learn(("object", cluster_id, keys[number]), object_id)
+        cache.learn(("object", cluster_id, *keys[number]), object_id)
     return ids
 
 

@@ -57,7 +57,10 @@ async def ensure(conn: AsyncConnection, table: str, times: Iterable[datetime]) -
     tried again, nobody has been kept waiting.
     """
     codes = codes_of(conn)
-    for start in sorted({start_of(table, at) for at in times}):
+    found = list(times)
+    ends = {start_of(table, min(found)), start_of(table, max(found))} if found else set()
+    starts = ends if len(ends) < 2 else {start_of(table, at) for at in found}
+    for start in sorted(starts):
         name = name_of(table, start)
         if codes.get(("partition", name)) is not None:
             continue

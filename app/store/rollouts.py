@@ -26,12 +26,12 @@ async def write(conn: AsyncConnection, cluster_id: int, told: Iterable[Rollout])
     batch = list(told)
     if not batch:
         return 0
-    unseen = {(r.resource, r.uid): ObjectState(r.resource, r.uid, "", r.started_at, None) for r in batch}
+    unseen = [ObjectState(r.resource, r.uid, "", r.started_at, None) for r in batch]
     ids = await objects.identify(conn, cluster_id, unseen)
-    stored = await _stored(conn, cluster_id, batch, set(ids.values()))
+    stored = await _stored(conn, cluster_id, batch, set(ids))
     merged: dict[tuple[int, int], Rollout] = dict(stored)
-    for rollout in batch:
-        key = (ids[(rollout.resource, rollout.uid)], rollout.generation)
+    for object_id, rollout in zip(ids, batch, strict=True):
+        key = (object_id, rollout.generation)
         merged[key] = merge_rollouts(merged[key], rollout) if key in merged else rollout
     last: dict[tuple[int, datetime], Rollout] = {}  # of two generations that began at once, the later one rolls out
     for (object_id, _), rollout in sorted(merged.items(), key=lambda item: item[0]):

@@ -1,0 +1,59 @@
+"""Runs the benchmarks on a PostgreSQL of their own and ends with 1 when a gate does not hold."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from app.store import embedded
+from app.store.database import open_database
+from app.store.migrate import migrate
+from app.store.scratch import create_database
+from bench import store
+from bench.gates import Gate
+
+PAIRS = 15
+NAMES = ("bench_ours", "bench_raw", "bench_storage")
+
+
+async def run(dsns: list[str]) -> list[Gate]:
+    opened = [open_database(dsn) for dsn in dsns]
+    engines: list[AsyncEngine] = [database.write for database in opened]
+    gates = []
+    for table, size in (("changes", 400), ("changes", 10_000), ("requests", 400), ("requests", 10_000)):
+        pairs = PAIRS if size == 10_000 else 8 * PAIRS
+        gates.append(
+            await store.write_step(engines[0], engines[1], (dsns[0], dsns[1]), table=table, size=size, pairs=pairs)
+        )
+    gates += await store.storage(engines[2])
+    for database in opened:
+        await database.close()
+    return gates
+
+
+def main() -> int:
+    folder = Path(tempfile.mkdtemp(prefix="fb"))
+    folder.chmod(0o711)  # the server's account must pass
+    server = embedded.start(folder)
+    try:
+        dsns = []
+        for name in NAMES:
+            create_database(server.dsn, name)
+            dsns.append(server.dsn.replace(f"/{embedded.DATABASE}?", f"/{name}?"))
+            migrate(dsns[-1])
+        gates = asyncio.run(run(dsns))
+    finally:
+        server.stop()
+        shutil.rmtree(folder)
+    for gate in gates:
+        print(gate)
+    return 0 if all(gate.holds for gate in gates) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,111 @@
+"""The write step beside raw COPY of the same rows, already encoded, into the same tables with the same indexes."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import psycopg
+from psycopg import sql
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from app.store import calls, changes, codes, objects, partitions, requests
+from bench.gates import Gate
+from bench.made import CLUSTER, START, Company
+
+Write = Callable[[AsyncConnection, int, list[Any]], Awaitable[object]]
+KEY = {"changes": ("version_key", lambda one: one.key), "requests": ("event_key", lambda one: one.event_key)}
+WRITE: dict[str, Write] = {"changes": changes.write, "requests": requests.write}
+COLUMNS = {"changes": tuple(changes.COLUMNS), "requests": tuple(requests.COLUMNS)}
+
+
+def _names(table: str) -> sql.Composed:
+    return sql.SQL(", ").join(map(sql.Identifier, COLUMNS[table]))
+
+
+async def _ours(engine: AsyncEngine, table: str, batch: list[Any]) -> float:
+    """Seconds from the first statement to the end of the commit."""
+    async with engine.connect() as conn, conn.begin() as transaction:
+        began = time.perf_counter()
+        await WRITE[table](conn, await codes.cluster(conn, CLUSTER), batch)
+        await transaction.commit()
+        return time.perf_counter() - began
+
+
+def _encoded(conn: psycopg.Connection[Any], table: str, batch: list[Any]) -> bytes:
+    """The rows of a batch that is stored, in its order, as binary COPY gives them."""
+    column, key = KEY[table]
+    query = sql.SQL("COPY (SELECT {} FROM {} WHERE {} = ANY({}) ORDER BY ctid) TO STDOUT (FORMAT binary)").format(
+        _names(table), sql.Identifier(table), sql.Identifier(column), sql.Literal([key(one) for one in batch])
+    )
+    with conn.cursor().copy(query) as stream:
+        return b"".join(bytes(block) for block in stream)
+
+
+def _raw(conn: psycopg.Connection[Any], table: str, encoded: bytes) -> float:
+    """Seconds that the database needs for the same rows when nothing is left to do but take them."""
+    statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(sql.Identifier(table), _names(table))
+    began = time.perf_counter()
+    with conn.cursor() as cursor, cursor.copy(statement) as stream:
+        stream.write(encoded)
+    conn.commit()
+    return time.perf_counter() - began
+
+
+async def write_step(
+    ours: AsyncEngine, theirs: AsyncEngine, dsns: tuple[str, str], *, table: str, size: int, pairs: int
+) -> Gate:
+    """The median over ``pairs`` of raw time / our time for batches of ``size``; the two take turns."""
+    company = Company(size)
+    for engine in (ours, theirs):
+        async with engine.begin() as conn:
+            await objects.upsert(conn, await codes.cluster(conn, CLUSTER), company.states())
+            await partitions.ensure(conn, table, [START])
+    ratios, mine, limit = [], [], []
+    with psycopg.connect(dsns[0], autocommit=True) as source, psycopg.connect(dsns[1]) as target:
+        for turn in range(pairs + 2):
+            batch: list[Any] = company.changes(size) if table == "changes" else company.requests(size)
+            took = await _ours(ours, table, batch)
+            raw = _raw(target, table, _encoded(source, table, batch))
+            if turn >= 2:  # the first pairs fill the caches
+                ratios.append(raw / took)
+                mine.append(size / took)
+                limit.append(size / raw)
+    print(
+        f"      {table}, {size} a batch: {statistics.median(mine):,.0f} rows/s,"
+        f" raw COPY {statistics.median(limit):,.0f} rows/s"
+        f" ({pairs} pairs, ratios {min(ratios):.2f} to {max(ratios):.2f})"
+    )
+    return Gate(f"write step of {table}, {size} a batch, beside raw COPY", statistics.median(ratios), "", at_least=0.85)
+
+
+async def _bytes_a_row(conn: AsyncConnection, table: str, rows: int) -> float:
+    """What a table with its partitions, indexes and TOAST weighs, shared by ``rows``."""
+    size = await conn.execute(
+        text("SELECT sum(pg_total_relation_size(relid)) FROM pg_partition_tree(CAST(:table AS regclass))"),
+        {"table": table},
+    )
+    return float(size.scalar_one()) / rows
+
+
+async def storage(engine: AsyncEngine) -> list[Gate]:
+    """What a request, a change and a key-minute of calls weigh with their indexes, in tables filled once."""
+    company, rows, minutes, keys = Company(7), 60_000, 60, 1000
+    async with engine.begin() as conn:
+        number = await codes.cluster(conn, CLUSTER)
+        await objects.upsert(conn, number, company.states())
+        for _ in range(rows // 2000):
+            await requests.write(conn, number, company.requests(2000))
+        changed = company.changes(rows // 3)
+        for first in range(0, len(changed), 2000):
+            await changes.write(conn, number, changed[first : first + 2000])
+        for minute in range(minutes):
+            await calls.write(conn, number, company.minute(keys, minute))
+        return [
+            Gate("a request", await _bytes_a_row(conn, "requests", rows), "B with its index", at_most=130),
+            Gate("a change", await _bytes_a_row(conn, "changes", len(changed)), "B all in", at_most=600),
+            Gate("a key-minute", await _bytes_a_row(conn, "call_minutes", minutes * keys), "B all in", at_most=25),
+        ]
