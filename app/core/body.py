@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import msgspec
 import orjson
 
@@ -19,6 +21,7 @@ class RawMeta(msgspec.Struct, gc=False):
     uid: str = ""
     resourceVersion: str = ""  # noqa: N815 - the wire's name
     generation: int | None = None
+    creationTimestamp: datetime | None = None  # noqa: N815
     deletionTimestamp: str | None = None  # noqa: N815
     labels: msgspec.Raw = _NO_RAW
     annotations: msgspec.Raw = _NO_RAW
@@ -70,6 +73,10 @@ class Body:
         return self._meta.generation
 
     @property
+    def created(self) -> datetime | None:
+        return self._meta.creationTimestamp
+
+    @property
     def deleting(self) -> bool:
         return self._meta.deletionTimestamp is not None
 
@@ -88,6 +95,13 @@ class Body:
         raw = bytes(self._meta.managedFields)
         found = orjson.loads(raw) if raw else None
         return found if isinstance(found, list) else []
+
+    def untouched_at(self, at: datetime) -> bool:
+        """Whether managedFields say that nobody wrote the desired state at that time (they keep whole seconds)."""
+        entries = [e for e in self.managed_fields() if isinstance(e, dict) and e.get("subresource") != "status"]
+        times = [e["time"] for e in entries if isinstance(e.get("time"), str)]
+        since = (at.astimezone(UTC) - timedelta(seconds=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return bool(times) and all(str(time) < since for time in times)
 
     def owner(self, resource: Resource) -> Resource | None:
         """The controlling owner (or the only one), in the object's own namespace."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 
 from app.core.actors import is_controller, service_account
@@ -11,6 +12,9 @@ from app.core.recent import Recent
 
 FOLLOWS = timedelta(seconds=120)
 """How long after a change on an owner a controller's edit still counts as its consequence."""
+
+_POD_TEMPLATE_HASH = re.compile(r"[bcdfghjklmnpqrstvwxz2456789]{5,10}\Z")
+"""The alphabet of generated suffixes (k8s.io/apimachinery util/rand): an unseen ReplicaSet's Deployment by its name."""
 
 _SCALES = (("spec", "replicas"),)
 _AGGREGATE = "rbac.authorization.k8s.io/aggregate-to-"
@@ -49,7 +53,7 @@ class Derivation:
             return bool(entry and entry.owner and entry.owner.kind == "CronJob")
         return False
 
-    def begun_by(self, change: Change, state: Object | None) -> str | None:
+    def begun_by(self, change: Change) -> str | None:
         """The id of the change that this one follows from, None for a decision or where it is not known."""
         if change.resource.kind == "ClusterRole" and _AGGREGATION in change.actor.name:
             return self._aggregation(change)
@@ -72,6 +76,22 @@ class Derivation:
                 Resource(change.resource.cluster, "", "Namespace", None, change.resource.namespace), change
             )
         return None
+
+    def workload_of(self, resource: Resource) -> Resource | None:
+        """The top of an object's owner chain (Pod → ReplicaSet → Deployment), None where no owner is known."""
+        top: Resource | None = None
+        here = resource
+        for _ in range(5):
+            entry = self._memory.peek(here)
+            owner = entry.owner if entry else None
+            if owner is None:
+                break
+            top = here = owner
+        if top is not None and top.kind == "ReplicaSet" and self._memory.peek(top) is None:
+            base, dash, suffix = top.name.rpartition("-")
+            if dash and _POD_TEMPLATE_HASH.match(suffix):
+                return Resource(top.cluster, "apps", "Deployment", top.namespace, base)
+        return top
 
     def _root(self, resource: Resource | None, change: Change) -> str | None:
         """The root of the latest change on a resource shortly before this one."""

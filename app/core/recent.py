@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from app.core.body import Body
 from app.core.model import Change, Resource
@@ -11,6 +11,9 @@ from app.core.sightings import Sighting
 
 SAME_WRITE = timedelta(seconds=2)
 """How far apart an audit event without a version and a watch event of one write may lie."""
+
+BEGAN_WITHIN = timedelta(seconds=10)
+"""How far a change and the first sight of the rollout that it began may lie apart."""
 
 
 class Recent:
@@ -66,6 +69,13 @@ class Recent:
             if apart <= SAME_WRITE and (best is None or apart < abs(best.at - sighting.at)):
                 best = change
         return best
+
+    def began_rollout(self, resource: Resource, at: datetime) -> str | None:
+        """The id of the last change that touched the object's pod template, if it is about as old as ``at``."""
+        for change in reversed(self.of(resource)):
+            if any(not found.path or found.path[:2] == ("spec", "template") for found in change.diffs):
+                return change.id if abs(at - change.at) <= BEGAN_WITHIN else None
+        return None
 
     def objects(self, kind: str) -> list[Resource]:
         """The objects of a kind with recent changes."""

@@ -28,6 +28,8 @@ from app.core.model import (
     Object,
     ObjectState,
     Resource,
+    Rollout,
+    Symptom,
     Verb,
     version_key,
 )
@@ -35,7 +37,10 @@ from app.core.normalise import normalise
 from app.core.patches import patch_diffs
 from app.core.recent import Recent
 from app.core.redact import Redactor, decode
+from app.core.rollouts import KINDS as ROLLED_OUT
+from app.core.rollouts import Rollouts
 from app.core.sightings import NOTHING, Learned, Sighting
+from app.core.symptoms import Symptoms
 
 Lookup = Callable[[Resource, str], ObjectState | None]
 _QUIET_LIMIT = 2_000
@@ -64,19 +69,19 @@ class Tracker:
         self._memory = Memory(memory_bytes)
         self._recent = Recent(recent_changes)
         self._derived = Derivation(self._memory, self._recent)
+        self._rollouts = Rollouts()
+        self._symptoms = Symptoms(self._derived.workload_of, redactor.text)
         self._quiet: OrderedDict[Resource, Change] = OrderedDict()
 
     def holds(self, resource: Resource) -> bool:
         """Whether the resource's last state is in memory: if not, ``lookup`` will be asked for it."""
         return self._memory.peek(resource) is not None
 
-    def holds(self, resource: Resource) -> bool:
-        """Whether the object's last state is in memory: the caller brings in what is not before a chunk."""
-        return self._memory.peek(resource) is not None
-
     def observe(self, sighting: Sighting) -> Learned:
         """What this sighting teaches. Never raises on what a body holds: an unreadable body counts as not recorded."""
         policy = kinds.policy(sighting.resource.api_group, sighting.resource.kind)
+        if sighting.resource.kind == "Event" and sighting.body is not None and sighting.verb is not Verb.DELETE:
+            return Learned(symptoms=self._symptoms.event(self._cluster, sighting.body, at=sighting.at))
         if policy is Policy.NEVER or sighting.subresource not in _OWN:
             return NOTHING
         body = read_body(sighting.body) if sighting.body is not None and sighting.subresource != "scale" else None
@@ -84,7 +89,32 @@ class Tracker:
             return self._deleted(sighting, body)
         if body is None or (sighting.source == "audit" and not body.version):
             return NOTHING if sighting.subresource == "status" else self._told(sighting)
-        return self._seen(sighting, body)
+        known = self._memory.peek(sighting.resource)
+        before = known.version if known and known.uid == body.uid else -1
+        learned = self._seen(sighting, body)
+        known = self._memory.peek(sighting.resource)
+        moved = known is not None and known.version == body.version > before and known.uid == body.uid
+        return self._with_life(sighting, body, learned) if moved else learned
+
+    def _with_life(self, sighting: Sighting, body: Body, learned: Learned) -> Learned:
+        """What a newer version's status tells beside its desired state."""
+        resource = sighting.resource
+        if resource.kind in ROLLED_OUT and resource.api_group == "apps":
+            rolled = self._rollouts.observe(
+                resource,
+                body,
+                at=sighting.at,
+                created=sighting.verb is Verb.CREATE,
+                change_id=self._recent.began_rollout(resource, sighting.at),
+            )
+            return replace(learned, rollouts=rolled) if rolled else learned
+        if resource.kind == "Pod" and resource.api_group == "":
+            found = self._symptoms.pod(resource, body, at=sighting.at)
+        elif resource.kind == "Node" and resource.api_group == "":
+            found = self._symptoms.node(resource, body, at=sighting.at)
+        else:
+            return learned
+        return replace(learned, symptoms=found) if found else learned
 
     # -- whole objects
 
@@ -289,6 +319,8 @@ class Tracker:
         if old is None and body is not None:
             old = self._state(resource, body)
         states: tuple[ObjectState, ...] = ()
+        rollouts: tuple[Rollout, ...] = ()
+        symptoms: tuple[Symptom, ...] = ()
         if entry is None:
             entry = Entry(uid=uid)
         if entry.uid == uid and not entry.deleted:
@@ -296,15 +328,16 @@ class Tracker:
                 entry.deleting = True
             else:
                 entry.deleted, entry.blob, entry.raw = True, None, 0
+                rollouts = self._rollouts.forget(resource, sighting.at)
+                symptoms = self._symptoms.forget(resource, sighting.at)
                 states = (replace(self._object_state(sighting, entry, None), deleted_at=sighting.at),)
             entry.version = max(entry.version, body.version if body else 0)
             self._memory.put(resource, entry)
+        learned = Learned(states=states, rollouts=rollouts, symptoms=symptoms)
         if known is not None:
-            return replace(self._improve(known, sighting), states=states)
-        if kinds.policy(resource.api_group, resource.kind) is Policy.STATE:
-            return Learned(states=states)
+            return replace(learned, changes=self._improve(known, sighting).changes)
         gone = self._whole(sighting, Verb.DELETE, old, body=body, uid=uid)
-        return Learned(self._emit(sighting, gone, body, old), states)
+        return replace(learned, changes=self._emit(sighting, gone, body, old))
 
     # -- making changes
 
@@ -338,7 +371,7 @@ class Tracker:
         """The request is the diff. None where there is no patch, or it touches nothing that is desired state."""
         patch = self._request(sighting) if sighting.patch is not None else None
         found = patch_diffs(patch, None) if patch else ()  # type: ignore[arg-type]
-        if not found:
+        if not found or (all(part.op != "remove" for part in found) and body.untouched_at(sighting.at)):
             return None
         return replace(self._update(sighting, body, found, old=None, new=new), diff_source=DiffSource.PATCH)
 
@@ -357,7 +390,7 @@ class Tracker:
                 change = self._reconstructed(change)
         if self._derived.is_state(change, state):
             return ()
-        change = replace(change, begun_by=self._derived.begun_by(change, state))
+        change = replace(change, begun_by=self._derived.begun_by(change))
         self._recent.add(change)
         return (change,)
 

@@ -1,0 +1,301 @@
+"""Warning events, pod states and node conditions -> Symptoms.
+
+Reasons are those of the kubelet and the scheduler (https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/);
+an event's own time is used, so that a repeat of the same event is the same symptom.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from hashlib import blake2b
+from typing import TypeVar
+
+import msgspec
+
+from app.core.body import Body
+from app.core.model import Resource, Symptom, SymptomSource
+from app.core.rollouts import RawCondition
+
+PENDING_AFTER = timedelta(seconds=30)
+"""A pod that runs nowhere for longer than this hurts, whatever the reason."""
+
+_WAITING = frozenset(
+    {
+        *("CrashLoopBackOff", "ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull"),
+        *("CreateContainerConfigError", "CreateContainerError", "RunContainerError", "RegistryUnavailable"),
+    }
+)
+_SAME = {"ErrImagePull": "ImagePullBackOff"}
+"""The kubelet alternates between the two while it retries: one symptom."""
+_PRESSURES = frozenset({"MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"})
+
+
+class RawObjectReference(msgspec.Struct, gc=False):
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    apiVersion: str = ""  # noqa: N815 - the wire's name
+
+
+class RawSeries(msgspec.Struct, gc=False):
+    count: int = 0
+    lastObservedTime: datetime | None = None  # noqa: N815
+
+
+class RawEventMeta(msgspec.Struct, gc=False):
+    uid: str = ""
+    name: str = ""
+    creationTimestamp: datetime | None = None  # noqa: N815
+
+
+class RawEvent(msgspec.Struct, gc=False):
+    """core/v1 and events.k8s.io/v1 events, as one."""
+
+    metadata: RawEventMeta = msgspec.field(default_factory=RawEventMeta)
+    type: str = ""
+    reason: str = ""
+    message: str = ""
+    note: str = ""
+    involvedObject: RawObjectReference | None = None  # noqa: N815
+    regarding: RawObjectReference | None = None
+    count: int | None = None
+    deprecatedCount: int | None = None  # noqa: N815
+    lastTimestamp: datetime | None = None  # noqa: N815
+    deprecatedLastTimestamp: datetime | None = None  # noqa: N815
+    eventTime: datetime | None = None  # noqa: N815
+    series: RawSeries | None = None
+
+
+class RawContainerState(msgspec.Struct, gc=False):
+    reason: str = ""
+    message: str = ""
+    exitCode: int = 0  # noqa: N815
+    finishedAt: datetime | None = None  # noqa: N815
+
+
+class RawStates(msgspec.Struct, gc=False):
+    waiting: RawContainerState | None = None
+    terminated: RawContainerState | None = None
+
+
+class RawContainerStatus(msgspec.Struct, gc=False):
+    name: str = ""
+    state: RawStates | None = None
+    lastState: RawStates | None = None  # noqa: N815
+
+
+class RawPodStatus(msgspec.Struct, gc=False):
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    startTime: datetime | None = None  # noqa: N815
+    conditions: list[RawCondition] | None = None
+    containerStatuses: list[RawContainerStatus] | None = None  # noqa: N815
+    initContainerStatuses: list[RawContainerStatus] | None = None  # noqa: N815
+
+
+class RawNodeStatus(msgspec.Struct, gc=False):
+    conditions: list[RawCondition] | None = None
+
+
+_event = msgspec.json.Decoder(RawEvent)
+_pod = msgspec.json.Decoder(RawPodStatus)
+_node = msgspec.json.Decoder(RawNodeStatus)
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+Found = dict[str, tuple[datetime, str]]
+"""What hurts now: reason -> (since, message)."""
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What hurt at the last sighting of a pod or node. ``ready``: it has been ready."""
+
+    open: dict[str, Symptom] = field(default_factory=dict)
+    ready: bool = False
+
+
+class Symptoms:
+    """The symptoms of one cluster. ``workload_of`` finds the top of an owner chain, ``text`` redacts a message."""
+
+    def __init__(
+        self, workload_of: Callable[[Resource], Resource | None], text: Callable[[str], str], *, limit: int = 50_000
+    ) -> None:
+        self._workload_of = workload_of
+        self._text = text
+        self._limit = limit
+        self._seen: OrderedDict[Resource, _Seen] = OrderedDict()
+        self._counts: OrderedDict[tuple[str, int], tuple[datetime, int]] = OrderedDict()
+        self._events: OrderedDict[str, int] = OrderedDict()
+
+    def event(self, cluster: str, raw: bytes, *, at: datetime) -> tuple[Symptom, ...]:
+        """A Warning event: one symptom for each object, reason and minute, whose count grows. Others teach nothing."""
+        try:
+            event = _event.decode(raw)
+        except (msgspec.MsgspecError, ValueError):
+            return ()
+        about = event.involvedObject or event.regarding
+        if event.type != "Warning" or about is None or not about.name:
+            return ()
+        total = (event.series.count if event.series else 0) or event.count or event.deprecatedCount or 1
+        uid = event.metadata.uid or event.metadata.name
+        before = self._events.get(uid, 0)
+        if total <= before:
+            return ()
+        _bounded(self._events, uid, total, self._limit)
+        group, _, version = about.apiVersion.rpartition("/")
+        resource = Resource(cluster, group if version else "", about.kind, about.namespace or None, about.name)
+        when = _event_time(event) or at
+        fingerprint = _fingerprint(SymptomSource.EVENT, resource, event.reason)
+        minute = fingerprint, int(when.timestamp()) // 60
+        first, counted = self._counts.get(minute, (when, 0))
+        # A first sight of an old event says how often in all, not how often in this minute.
+        counted += total - before if before else 1
+        _bounded(self._counts, minute, (first, counted), self._limit)
+        return (
+            Symptom(
+                SymptomSource.EVENT,
+                event.reason,
+                first,
+                fingerprint,
+                resource,
+                self._workload_of(resource),
+                self._text(event.message or event.note)[:500],
+                "warning",
+                counted,
+            ),
+        )
+
+    def pod(self, resource: Resource, body: Body, *, at: datetime) -> tuple[Symptom, ...]:
+        """What a pod's status says: states that began, and those that ended since the last sighting."""
+        try:
+            status = _pod.decode(body.status() or b"{}")
+        except (msgspec.MsgspecError, ValueError):
+            return ()
+        seen = self._seen.get(resource)
+        if seen is None:
+            seen = _Seen()
+            _bounded(self._seen, resource, seen, self._limit)
+        ready = _condition(status.conditions, "Ready")
+        lasting = {} if body.deleting else _pod_states(status, at, created=body.created)
+        running = status.phase != "Succeeded" and not body.deleting
+        if ready and ready.status == "False" and seen.ready and running and not lasting:
+            lasting["Unready"] = (ready.lastTransitionTime or at, ready.message)
+        seen.ready = seen.ready or bool(ready and ready.status == "True")
+        found = self._changed(SymptomSource.POD, resource, seen, lasting, at=at)
+        for reason, since, message in _endings(status):
+            found.append(self._symptom(SymptomSource.POD, resource, reason, since=since, message=message))
+        return tuple(found)
+
+    def node(self, resource: Resource, body: Body, *, at: datetime) -> tuple[Symptom, ...]:
+        """What a node's conditions say."""
+        try:
+            conditions = _node.decode(body.status() or b"{}").conditions or []
+        except (msgspec.MsgspecError, ValueError):
+            return ()
+        seen = self._seen.get(resource)
+        if seen is None:
+            seen = _Seen()
+            _bounded(self._seen, resource, seen, self._limit)
+        lasting: Found = {}
+        for condition in conditions:
+            since = condition.lastTransitionTime or at
+            if condition.type == "Ready" and condition.status != "True":
+                lasting["NotReady"] = (since, condition.message)
+            elif condition.type in _PRESSURES and condition.status == "True":
+                lasting[condition.type] = (since, condition.message)
+        return tuple(self._changed(SymptomSource.NODE, resource, seen, lasting, at=at))
+
+    def forget(self, resource: Resource, at: datetime) -> tuple[Symptom, ...]:
+        """The pod or node is gone: what hurt has ended."""
+        seen = self._seen.pop(resource, None)
+        return tuple(replace(symptom, ended_at=max(at, symptom.at)) for symptom in seen.open.values()) if seen else ()
+
+    def _changed(
+        self, source: SymptomSource, resource: Resource, seen: _Seen, lasting: Found, *, at: datetime
+    ) -> list[Symptom]:
+        found = []
+        for reason in [reason for reason in seen.open if reason not in lasting]:
+            symptom = seen.open.pop(reason)
+            found.append(replace(symptom, ended_at=max(at, symptom.at)))
+        for reason, (since, message) in lasting.items():
+            if reason not in seen.open:
+                seen.open[reason] = self._symptom(source, resource, reason, since=since, message=message)
+                found.append(seen.open[reason])
+        return found
+
+    def _symptom(
+        self, source: SymptomSource, resource: Resource, reason: str, *, since: datetime, message: str
+    ) -> Symptom:
+        return Symptom(
+            source,
+            reason,
+            since.astimezone(UTC),
+            _fingerprint(source, resource, reason),
+            resource,
+            self._workload_of(resource),
+            self._text(message)[:500],
+            "warning",
+        )
+
+
+def _bounded(held: OrderedDict[K, V], key: K, value: V, limit: int) -> None:
+    held[key] = value
+    if len(held) > limit:
+        held.popitem(last=False)
+
+
+def _fingerprint(source: SymptomSource, resource: Resource, reason: str) -> str:
+    parts = (source, resource.api_group, resource.kind, resource.namespace or "", resource.name, reason)
+    return blake2b("\0".join(parts).encode("utf-8", "replace"), digest_size=12).hexdigest()
+
+
+def _event_time(event: RawEvent) -> datetime | None:
+    last = event.series.lastObservedTime if event.series else None
+    when = (
+        last
+        or event.lastTimestamp
+        or event.deprecatedLastTimestamp
+        or event.eventTime
+        or event.metadata.creationTimestamp
+    )
+    return when.astimezone(UTC) if when else None
+
+
+def _condition(conditions: list[RawCondition] | None, kind: str) -> RawCondition | None:
+    return next((condition for condition in conditions or () if condition.type == kind), None)
+
+
+def _pod_states(status: RawPodStatus, at: datetime, *, created: datetime | None) -> Found:
+    """The states that last: a container that waits for a bad reason, a pod that found no node, one that failed."""
+    found: Found = {}
+    for container in (*(status.initContainerStatuses or ()), *(status.containerStatuses or ())):
+        waiting = container.state.waiting if container.state else None
+        if waiting and waiting.reason in _WAITING:
+            found.setdefault(_SAME.get(waiting.reason, waiting.reason), (at, f"{container.name}: {waiting.message}"))
+    scheduled = _condition(status.conditions, "PodScheduled")
+    if status.phase == "Failed":
+        found[status.reason or "Failed"] = (at, status.message)
+    elif scheduled and scheduled.status == "False" and scheduled.reason == "Unschedulable":
+        found["Unschedulable"] = (scheduled.lastTransitionTime or at, scheduled.message)
+    elif status.phase == "Pending" and not found and created and at - created > PENDING_AFTER:
+        found["Pending"] = (created, status.message)
+    return found
+
+
+def _endings(status: RawPodStatus) -> list[tuple[str, datetime, str]]:
+    """Containers that ended badly: (OOMKilled or Error, when, how). A container's last end is told at each sighting."""
+    found = []
+    for container in (*(status.initContainerStatuses or ()), *(status.containerStatuses or ())):
+        for states in (container.state, container.lastState):
+            ended = states.terminated if states else None
+            if ended is None or ended.finishedAt is None or (ended.exitCode == 0 and ended.reason != "OOMKilled"):
+                continue
+            reason = "OOMKilled" if ended.reason == "OOMKilled" else "Error"
+            found.append((reason, ended.finishedAt, f"{container.name} ended with exit code {ended.exitCode}"))
+    return found
