@@ -17,6 +17,8 @@ _KEYS: dict[str, list[list[str]]] = orjson.loads(files("app.core").joinpath("dat
 """By field name, the sets of fields that identify an item, best first. Source: data/SOURCES.md."""
 
 _BY_NAME = [["name"]]
+MAPS = frozenset({"annotations", "labels", "data"})
+"""Maps that are the same empty as absent: their first and last entries are told as entries."""
 _ORDERED = frozenset({"initContainers"})
 MergeKey = tuple[tuple[str, str], ...]
 
@@ -34,17 +36,29 @@ def _compare(old: Json, new: Json, path: Path, found: list[FieldDiff]) -> None:
     if old == new and type(old) is type(new):
         return
     if isinstance(old, dict) and isinstance(new, dict):
-        for key, value in new.items():
-            if key not in old:
-                found.append(FieldDiff((*path, key), "add", None, value))
-            elif old[key] is not value:
-                _compare(old[key], value, (*path, key), found)
-        found.extend(FieldDiff((*path, key), "remove", value, None) for key, value in old.items() if key not in new)
+        _compare_maps(old, new, path, found)
         return
     if isinstance(old, list) and isinstance(new, list) and _compare_lists(old, new, path, found):
         return
     if old != new or isinstance(old, bool) != isinstance(new, bool):
         found.append(FieldDiff(path, "replace", old, new))
+
+
+def _compare_maps(old: Object, new: Object, path: Path, found: list[FieldDiff]) -> None:
+    for key, value in new.items():
+        if key in old:
+            _compare(old[key], value, (*path, key), found)
+        elif key in MAPS and isinstance(value, dict) and value:
+            _compare_maps({}, value, (*path, key), found)
+        else:
+            found.append(FieldDiff((*path, key), "add", None, value))
+    for key, value in old.items():
+        if key in new:
+            continue
+        if key in MAPS and isinstance(value, dict) and value:
+            _compare_maps(value, {}, (*path, key), found)
+        else:
+            found.append(FieldDiff((*path, key), "remove", value, None))
 
 
 def _compare_lists(old: list[Json], new: list[Json], path: Path, found: list[FieldDiff]) -> bool:
@@ -122,7 +136,10 @@ def _put(state: Json, path: Sequence[Segment], value: Json, *, gone: bool) -> Js
         if gone and not rest:
             del changed[step]
         else:
-            changed[step] = _put(changed[step] if rest else None, rest, value, gone=gone)
+            inner = changed.get(step, {}) if step in MAPS else changed[step] if rest else None
+            changed[step] = _put(inner, rest, value, gone=gone)
+            if gone and step in MAPS and changed[step] == {}:
+                del changed[step]
         return changed
     if not isinstance(state, list):
         raise KeyError(step)

@@ -20,7 +20,8 @@ class Entry:
 
     ``raw`` is a hash of the raw desired state (0: none): equal bytes need no comparison. ``blob`` is None while only
     the existence is known. ``changed`` is the version that last changed the desired state, ``before`` the one before
-    it; a watch saw every version from ``watched_from`` to ``watched_to``.
+    it; a watch saw every version from ``watched_from`` to ``watched_to``; ``doubted``
+    is when a status write first showed another state.
     """
 
     uid: str
@@ -35,6 +36,7 @@ class Entry:
     deleted: bool = False
     deleting: bool = False
     owner: Resource | None = None
+    doubted: float = 0.0
     size: int = 0
 
 

@@ -6,7 +6,7 @@ become so"; JSON Patches (RFC 6902) as their operations. Values before are fille
 
 from __future__ import annotations
 
-from app.core.diff import diff
+from app.core.diff import MAPS, diff
 from app.core.model import FieldDiff, Json, Object, Path, Segment
 
 _DIRECTIVES = ("$patch", "$retainKeys", "$setElementOrder/", "$deleteFromPrimitiveList/")
@@ -15,7 +15,7 @@ _ABSENT = object()
 
 
 def patch_diffs(patch: Json, old: Object | None) -> tuple[FieldDiff, ...]:
-    """The fields a redacted request body sets, against ``old`` where it is known: fields set to what they are drop out."""
+    """The fields a redacted request body sets; those that ``old``, where it is known, already has drop out."""
     found: list[FieldDiff] = []
     if isinstance(patch, list):
         for operation in patch:
@@ -34,8 +34,8 @@ def _merge(patch: Object, old: Json | object, path: Path, found: list[FieldDiff]
         if value is None:
             if before is not _ABSENT or old is None:
                 found.append(FieldDiff(here, "remove", None if before is _ABSENT else before, None))  # type: ignore[arg-type]
-        elif isinstance(value, dict) and (isinstance(before, dict) or old is None):
-            _merge(value, before if isinstance(before, dict) else None, here, found)
+        elif isinstance(value, dict) and (isinstance(before, dict) or old is None or key in MAPS):
+            _merge(value, before if isinstance(before, dict) else {} if old is not None else None, here, found)
         elif isinstance(value, list) and _is_keyed(key, value):
             _keyed(value, before, here, found)
         else:

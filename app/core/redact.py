@@ -95,18 +95,16 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """A message, a line of a file, an argument: secrets by shape and by assignment taken out."""
-        text = clean(text)
         if text in self._benign:
             return text
-        if len(text) < 6 or not rules.TRIGGER.search(text):
-            return text
-        found = text
-        for _ in range(4):
-            before, found = found, self._once(found)
-            if found == before:
-                break
-        else:
-            return self.fingerprint(text)
+        found = clean(text)
+        if len(found) >= 6 and rules.TRIGGER.search(found):
+            for _ in range(4):
+                before, found = found, self._once(found)
+                if found == before:
+                    break
+            else:
+                return self.fingerprint(text)
         if found == text and len(text) <= 512:
             if len(self._benign) >= _BENIGN_LIMIT:
                 self._benign.clear()
@@ -286,6 +284,10 @@ class Redactor:
                 out[key] = self.fingerprint(inner)
             elif isinstance(inner, dict | list):
                 out[key] = self._walk(inner, key, depth + 1, closed=closed or by_key(key), by_key=by_key)
+            elif inner is None or inner is True or inner is False:
+                out[key] = inner
+            elif isinstance(inner, str) and not closed and by_key is not _never:
+                out[key] = self._leaf(inner, key, depth + 1)
             else:
                 out[key] = self._walk(inner, key, depth + 1, closed=closed, by_key=by_key)
         return out
@@ -311,8 +313,6 @@ class Redactor:
         return out
 
     def _leaf(self, value: str, key: str, depth: int) -> str:
-        if rules.WHOLE_TAG.match(value):
-            return value
         if key and rules.is_secretive(key, value):
             return self.fingerprint(value)
         if value[:1] in ("{", "[") and value[-1:] in ("}", "]") and len(value) > 2:

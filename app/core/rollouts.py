@@ -103,8 +103,7 @@ class Rollouts:
         found: list[Rollout] = []
         if known is None:
             known = self._remember(resource, _Workload(template, images))
-            unfinished = status.observedGeneration < generation or progress.updated < progress.desired
-            if created or (unfinished and body.status()):
+            if created or change_id or _under_way(resource.kind, progress, status):
                 known.last = _begin(resource, body, at=at, change_id=change_id, images=images, before=())
         elif known.template != template:
             found += _end_last(known, template, at=at)
@@ -186,6 +185,14 @@ def _move(rollout: Rollout, now: Progress, status: RawStatus, *, generation: int
                 rollout, outcome=Outcome.FAILED, ended_at=max(ended, rollout.started_at), reason=condition.reason
             )
     return rollout
+
+
+def _under_way(kind: str, now: Progress, status: RawStatus) -> bool:
+    """Whether a workload that is seen for the first time is in the middle of a rollout, not of a scaling."""
+    if kind == "Deployment":
+        reasons = {condition.reason for condition in status.conditions or () if condition.type == "Progressing"}
+        return bool(reasons & {"ReplicaSetUpdated", "NewReplicaSetCreated", "FoundNewReplicaSet"})
+    return 0 < now.updated < now.desired
 
 
 def _same(progress: tuple[Progress, ...], now: Progress) -> bool:

@@ -43,6 +43,8 @@ from app.core.sightings import NOTHING, Learned, Sighting
 from app.core.symptoms import Symptoms
 
 Lookup = Callable[[Resource, str], ObjectState | None]
+_DOUBT_SECONDS = 10.0
+"""How long a write may be told after a status write that followed it."""
 _QUIET_LIMIT = 2_000
 _OWN = ("", "scale", "status")
 """Subresources that show the object; others (binding, eviction, token, exec ...) change no desired state."""
@@ -138,8 +140,23 @@ class Tracker:
             entry.version = body.version
             return self._unchanged(sighting)
         if sighting.subresource == "status":
-            return NOTHING  # a write of the desired state that has not been told yet: its own sighting will
+            return self._refreshed(sighting, body, entry)
         return self._compared(sighting, body, entry)
+
+    def _refreshed(self, sighting: Sighting, body: Body, entry: Entry) -> Learned:
+        """A status write whose object is not as known: somebody's write has not been told yet, or never will be.
+
+        What is known stays for a while, so that the write, when it is told, is compared with the state before it.
+        """
+        old, new = self._memory.state(entry), self._state(sighting.resource, body)
+        now = sighting.at.timestamp()
+        if diff(old, new):
+            entry.doubted = entry.doubted or now
+            if now - entry.doubted < _DOUBT_SECONDS:
+                return NOTHING
+        entry.version, entry.raw, entry.generation, entry.doubted = body.version, body.hash, body.generation, 0.0
+        self._keep(sighting.resource, entry, body, new)
+        return Learned(states=(self._object_state(sighting, entry, new),))
 
     def _hush(self, sighting: Sighting, body: Body) -> None:
         """Remember a write that moved the version but changed nothing: a straggler may show that it changed something
@@ -157,7 +174,7 @@ class Tracker:
         found = diff(old, new)
         began_deleting = body.deleting and not entry.deleting
         before = entry.version
-        entry.version, entry.raw, entry.generation = body.version, body.hash, body.generation
+        entry.version, entry.raw, entry.generation, entry.doubted = body.version, body.hash, body.generation, 0.0
         if not found and not began_deleting:
             self._hush(sighting, body)
             return self._unchanged(sighting)
