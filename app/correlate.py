@@ -10,10 +10,12 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.core.fights import fight_members
 from app.core.incidents import bundle
 from app.core.model import Incident, Ranking, Symptom
 from app.core.suspects import Gathered, rank
 from app.store import calls, changes, incidents, objects, rollouts, series, symptoms
+from app.store.noise import mark_noise
 
 CHANGES_WINDOW = timedelta(hours=24)
 """How far back a change may lie: a quarter of incidents are noticed more than 88 minutes after they began."""
@@ -56,6 +58,8 @@ async def gather(conn: AsyncConnection, incident: Incident, now: datetime) -> Ga
 
 async def rank_incident(conn: AsyncConnection, incident: Incident, now: datetime) -> Ranking:
     """Rank an incident's suspects as of ``now`` and save the ranking beside the earlier ones."""
-    ranking = rank(await gather(conn, incident, now))
+    gathered = await gather(conn, incident, now)
+    ranking = rank(gathered)
     await incidents.save_ranking(conn, ranking)
+    await mark_noise(conn, incident.cluster, fight_members(gathered.changes, ranking.fights))
     return ranking

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from app.core.entities import WORKLOADS
+from app.core.fights import fight_members
 from app.core.model import Change, Resource, Rollout, Verb, WriteFight
 from app.core.reach import Reach, reach
 from app.core.topology import Topology, pod_template
 
 SAME_EDIT = timedelta(seconds=120)
 """An object edited again by the same actor within this time belongs to one edit."""
-FIRST_BLOW = timedelta(seconds=5)
-"""A fight is dated from the first return to a former value: the write it returned from came shortly before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +66,7 @@ def candidates(
     write fight (they are the symptom).
     """
     ordered = sorted((c for c in changes if c.at <= until), key=lambda c: (c.at, c.key))
-    fought: dict[Resource, list[WriteFight]] = defaultdict(list)
-    for fight in fights:
-        for resource in fight.objects:
-            fought[resource].append(fight)
+    rewrites = {change.key for change in fight_members(ordered, fights)}
     children: dict[str, list[str]] = defaultdict(list)
     for change in ordered:
         if change.begun_by:
@@ -81,7 +77,7 @@ def candidates(
     found: list[Candidate] = []
     last: dict[tuple[str, Resource], int] = {}
     for change in ordered:
-        if change.begun_by or _of_fight(change, fought.get(change.resource, ())):
+        if change.begun_by or change.key in rewrites:
             continue
         kind = trait(change)
         mine = (change.actor.name, change.resource, kind)
@@ -108,15 +104,6 @@ def candidates(
         Candidate(c.change, c.reach, c.rollout, tuple(children.get(c.change.id, ())), c.pods, c.alike, c.routine)
         for c in found
     ]
-
-
-def _of_fight(change: Change, fights: Iterable[WriteFight]) -> bool:
-    """Whether every field it wrote is being fought over. The write that first made the field is of the fight too."""
-    fields = [fight.path_text for fight in fights if change.at >= fight.began_at - FIRST_BLOW]
-    paths = [diff.path_text for diff in change.diffs if diff.path]
-    return bool(paths) and all(
-        any(f == path or f.startswith((f"{path}.", f"{path}[")) for f in fields) for path in paths
-    )
 
 
 def pods_moved(change: Change, rollout: Rollout | None, topology: Topology) -> int:

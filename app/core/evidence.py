@@ -116,8 +116,9 @@ def time_before(case: Case, facts: Facts) -> Evidence | None:
     if at > case.onset.high + SKEW:
         return None
     lag = max(timedelta(), case.onset.at - at)
-    weight = 0.5 - math.log1p(lag / TAU_ONSET) - 0.25 * math.log1p(facts.between)
-    rivals = f"; {facts.between} other changes came between" if facts.between else "; nothing came between"
+    weight = 1.0 - math.log1p(lag / TAU_ONSET) - 0.25 * math.log1p(facts.between)
+    count = "one other change" if facts.between == 1 else f"{facts.between} other changes"
+    rivals = f"; {count} came between" if facts.between else "; nothing came between"
     return _say("time", weight, f"{seconds(lag)} before the onset{rivals}.")
 
 

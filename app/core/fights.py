@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import orjson
 
@@ -19,6 +19,8 @@ from app.core.model import Change, Json, Resource, WriteFight
 MIN_WRITES = 10
 MIN_INDEX = 0.8
 MIN_PER_SECOND = 1 / 60
+FIRST_BLOW = timedelta(seconds=5)
+"""A fight is dated from the first return to a former value: the write it returned from came shortly before."""
 
 
 @dataclass(slots=True)
@@ -61,6 +63,24 @@ def write_fights(changes: Iterable[Change]) -> list[WriteFight]:
             grouped[(resource.api_group, resource.kind, path)].append((resource, run))
     fights = [_fight(group, kind, path, members) for (group, kind, path), members in grouped.items()]
     return sorted(fights, key=lambda f: -f.writes)
+
+
+def fight_members(changes: Iterable[Change], fights: Iterable[WriteFight]) -> list[Change]:
+    """The changes that are blows of these fights: symptoms, drawn as a braid and not as changes of their own."""
+    fought: dict[Resource, list[WriteFight]] = defaultdict(list)
+    for fight in fights:
+        for resource in fight.objects:
+            fought[resource].append(fight)
+    return [change for change in changes if _belongs(change, fought.get(change.resource, ()))]
+
+
+def _belongs(change: Change, fights: Iterable[WriteFight]) -> bool:
+    """Whether every field it wrote is being fought over. The write that first made the field is of the fight too."""
+    fields = [fight.path_text for fight in fights if change.at >= fight.began_at - FIRST_BLOW]
+    paths = [diff.path_text for diff in change.diffs if diff.path]
+    return bool(paths) and all(
+        any(f == path or f.startswith((f"{path}.", f"{path}[")) for f in fields) for path in paths
+    )
 
 
 def _fight(group: str, kind: str, path: str, members: list[tuple[Resource, _Run]]) -> WriteFight:

@@ -166,12 +166,18 @@ def fight_signal(fight: WriteFight) -> Signal:
         high=fight.began_at + timedelta(seconds=1),
         strength=min(1.0, 0.3 + math.log1p(fight.per_second * 10) / math.log(400)),
         about=about,
-        sentence=f"write fight over {fight.path_text} of {len(fight.objects)} {fight.kind}"
-        f"{'s' if len(fight.objects) > 1 else ''}: {who}, {fight.per_second:.1f} writes/s"
-        f" since {fight.began_at:%H:%M:%S} ({fight.writes} so far)",
+        sentence=f"write fight over {field_name(fight.path_text)} of {len(fight.objects)} {fight.kind}"
+        f"{'s' if len(fight.objects) > 1 else ''}: {who}, {fight.per_second:.0f} writes/s"
+        f" since {fight.began_at:%H:%M:%S}, {fight.writes:,} so far",
         users=users,
         rate_after=fight.per_second,
     )
+
+
+def field_name(path_text: str) -> str:
+    """A field as a person calls it: "annotation owner" for metadata.annotations["owner"]."""
+    match = re.fullmatch(r"""metadata\.(annotation|label)s(?:\["(.+)"\]|\.(.+))""", path_text)
+    return f"{match.group(1)} {match.group(2) or match.group(3)}" if match else path_text
 
 
 def _short(user: str) -> str:
