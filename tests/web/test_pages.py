@@ -1,0 +1,191 @@
+"""The pages: what they show, that they work without scripts, how they say no, and what they cost."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import urlencode
+
+import pytest
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
+
+from tests.web import world
+from tests.web.conftest import Site
+from tests.web.test_escapes import Markup
+
+INCIDENT = f"/incidents/{world.incident().id}"
+CHANGE = f"/changes/{world.CULPRIT.id}"
+OBJECT = "/objects/shop/apps/Deployment/payments/checkout-api"
+PAGES = ("/", INCIDENT, "/changes", CHANGE, OBJECT)
+
+
+@contextmanager
+def statements() -> Iterator[list[str]]:
+    """Every statement that reaches the database meanwhile."""
+    seen: list[str] = []
+
+    def note(_conn: object, _cursor: object, statement: str, *_rest: object) -> None:
+        if not statement.startswith(("SELECT pg_catalog", "select current_schema", "show ", "BEGIN", "COMMIT")):
+            seen.append(statement)
+
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        yield seen
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
+
+
+async def page(site: Site, path: str, *, status: int = 200) -> tuple[str, Markup]:
+    async with site.client() as client:
+        answer = await client.get(path)
+    assert answer.status_code == status, answer.text[:800]
+    parsed = Markup()
+    parsed.feed(answer.text)
+    return answer.text, parsed
+
+
+def hrefs(found: Markup) -> list[str]:
+    return [attributes.get("href") or "" for tag, attributes in found.elements if tag == "a"]
+
+
+@pytest.mark.parametrize("path", PAGES)
+async def test_a_page_costs_at_most_four_queries_beside_the_credential(site: Site, path: str) -> None:
+    await page(site, path)
+    with statements() as seen:
+        await page(site, path)
+    assert any("FROM tokens" in statement for statement in seen)
+    assert len(seen) - 1 <= 4, seen
+
+
+@pytest.mark.parametrize("path", PAGES)
+async def test_a_page_is_small(site: Site, path: str) -> None:
+    source, found = await page(site, path)
+    assert len(found.elements) <= 1500
+    assert len(gzip.compress(source.encode(), 5)) < 60_000
+
+
+@pytest.mark.parametrize("path", PAGES)
+async def test_a_page_is_a_document_with_one_heading_and_a_title(site: Site, path: str) -> None:
+    source, found = await page(site, path)
+    tags = [tag for tag, _ in found.elements]
+    assert tags.count("h1") == 1
+    assert tags.count("main") == 1
+    assert re.search(r"<title>\S.* · Foreshock</title>", source)
+    ids = [attributes["id"] for _, attributes in found.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+
+
+async def test_the_incident_answers_the_question_at_once(site: Site) -> None:
+    _, found = await page(site, INCIDENT)
+    said = " ".join(found.text.split())
+    for words in (
+        "Checkout errors high",
+        "critical",
+        "± 2 s",
+        "found in PATCH serviceaccounts",
+        "v1.41.0",
+        "v1.42.0",
+        "93 %",
+        "None of these",
+        "4 %",
+        "Write fight",
+        "41 PATCH serviceaccounts/s",
+        "Not measured",
+        "the watch of pods was behind",
+        "argocd-application-controller",
+        "audit log",
+    ):
+        assert words in said, words
+
+
+async def test_the_incident_can_be_looked_at_from_nearer(site: Site) -> None:
+    near = urlencode({"from": "2026-11-20T14:02:20Z", "to": "2026-11-20T14:02:40Z"})
+    _, found = await page(site, f"{INCIDENT}?{near}&rows=all")
+    shown = {href.removeprefix("/changes/") for href in hrefs(found) if re.match(r"/changes/[0-9a-f]{28}$", href)}
+    inside = {c.id for c in world.surrounding_changes() if "14:02:20" <= f"{c.at:%H:%M:%S}" < "14:02:40"}
+    assert inside <= shown
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("", lambda c: True),
+        ("kind=ConfigMap", lambda c: c.resource.kind == "ConfigMap"),
+        (
+            "actor=alice%40shop.example&verb=delete",
+            lambda c: (c.actor.name, c.verb) == ("alice@shop.example", "delete"),
+        ),
+        ("text=gateway&kind=&namespace=", lambda c: "gateway" in c.resource.name),
+        ("from=2026-11-20T14:02:00Z&to=2026-11-20T14:02:30Z", lambda c: "14:02:00" <= f"{c.at:%H:%M:%S}" < "14:02:30"),
+    ],
+)
+async def test_changes_are_filtered_by_the_address_alone(site: Site, query: str, expected: object) -> None:
+    _, found = await page(site, f"/changes?{query}")
+    shown = {href.removeprefix("/changes/") for href in hrefs(found) if re.match(r"/changes/[0-9a-f]{28}$", href)}
+    everyday = [*world.surrounding_changes(), world.CULPRIT]
+    assert shown == {change.id for change in everyday if expected(change)}
+
+
+async def test_the_filter_form_keeps_what_was_asked(site: Site) -> None:
+    _, found = await page(site, "/changes?kind=ConfigMap&text=time&namespace=growth")
+    fields = {a.get("name"): a.get("value") for tag, a in found.elements if tag == "input"}
+    assert fields["namespace"] == "growth"
+    assert any(a.get("value") == "time" for tag, a in found.elements if tag == "input" and a.get("name") == "text")
+
+
+async def test_no_change_is_said_in_words(site: Site) -> None:
+    _, found = await page(site, "/changes?namespace=nowhere")
+    assert not [href for href in hrefs(found) if re.match(r"/changes/[0-9a-f]{28}$", href)]
+    assert re.search(r"[Nn]o change", found.text)
+
+
+async def test_a_change_shows_its_diff_and_what_it_began(site: Site) -> None:
+    source, found = await page(site, CHANGE)
+    assert "<del>registry.example/checkout-api:v1.41.0</del>" in source
+    assert "<ins>registry.example/checkout-api:v1.42.0</ins>" in source
+    assert "rollout running" in found.text
+    assert "and 28 more" in found.text
+
+
+async def test_an_object_shows_its_versions_and_their_difference(site: Site) -> None:
+    source, found = await page(site, OBJECT)
+    assert "<ins>registry.example/checkout-api:v1.42.0</ins>" in source
+    checked = [a for tag, a in found.elements if tag == "input" and "checked" in a]
+    assert [a["name"] for a in checked][:1] == ["new"] or {a["name"] for a in checked} == {"old", "new"}
+    await page(site, f"{OBJECT}?new={world.CULPRIT.id}&old={world.CULPRIT.id}")
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/nothing", 404),
+        ("/incidents/unknown", 404),
+        ("/changes/unknown", 404),
+        ("/changes/" + "f" * 28, 404),
+        ("/objects/shop/apps/Deployment/payments/unknown", 404),
+        (f"{OBJECT}?new={'f' * 28}", 404),
+        ("/changes?from=yesterday", 422),
+        ("/changes?nonsense=1", 422),
+        ("/changes?verb=patch", 422),
+        ("/changes?after=x", 400),
+        (f"{INCIDENT}?from=2026-11-20T14:02:40Z&to=2026-11-20T14:02:20Z", 422),
+        (f"{INCIDENT}?from=2020-11-20T14:02:40Z&to=2026-11-20T14:02:20Z", 422),
+        (f"{INCIDENT}?rows=some", 422),
+    ],
+)
+async def test_errors_are_pages_in_words(site: Site, path: str, status: int) -> None:
+    source, found = await page(site, path, status=status)
+    assert source.startswith("<!doctype html>")
+    assert len(found.text.split()) > 8
+    assert "Traceback" not in source
+
+
+async def test_a_stranger_is_told_how_to_get_in(site: Site) -> None:
+    async with site.client(None) as stranger:
+        answer = await stranger.get(INCIDENT)
+    assert answer.status_code == 401
+    assert "Checkout" not in answer.text
+    assert 'href="/login"' in answer.text
