@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 
 WIDTH = 1000.0
 """Units of every axis."""
+EDGE = 35.0
+"""No tick nearer to an end than this: its text would be cut off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,4 +49,4 @@ def ticks(axis: Axis, *, wanted: int = 8) -> tuple[Tick, ...]:
     form = "%H:%M:%S" if step < 60 else "%H:%M" if step < 86_400 else "%b %d"
     first = int(axis.from_at.timestamp() // step + 1) * step
     times = (datetime.fromtimestamp(seconds, UTC) for seconds in range(first, int(axis.to_at.timestamp()) + 1, step))
-    return tuple(Tick(axis.x(at), at.strftime(form)) for at in times if 20 < axis.x(at) < WIDTH - 20)
+    return tuple(Tick(axis.x(at), at.strftime(form)) for at in times if EDGE < axis.x(at) < WIDTH - EDGE)

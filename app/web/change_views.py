@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from app.core.diff import diff
 from app.core.model import Change, FieldDiff, Resource, Rollout
@@ -42,6 +43,7 @@ class ChangePage:
     seen: Seen
     address: str
     markdown: str
+    recipe: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ def change_page(change: Change, began: Sequence[Change], around: Surroundings, *
     return ChangePage(
         change=change,
         hunks=found,
-        began=tuple(began),
+        began=tuple(sorted(began, key=lambda edit: (edit.at, edit.key))),
         rollouts=tuple(rollout for rollout in around.rollouts if rollout.change_id == change.id),
         problems=tuple(problem for problem in around.problems if problem.first_at >= change.at)[:12],
         seen=around.seen,

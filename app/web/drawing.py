@@ -15,12 +15,12 @@ import orjson
 from app.core.axis import WIDTH
 from app.core.timeline import Braid, Heat, Lane, Line, Picture
 
-ROW = 12
+ROW = 11
 """Pixels between the rows of a lane."""
-LINE_HEIGHT = 46
-DENSITY_HEIGHT = 36
+LINE_HEIGHT = 40
+DENSITY_HEIGHT = 34
 HEAT_HEIGHT = 14
-BRAID_HEIGHT = 38
+BRAID_HEIGHT = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def rows(picture: Picture) -> tuple[Drawn, ...]:
 
 
 def _lane(lane: Lane) -> Drawn:
-    height = max(lane.rows * ROW + 14, 34)
+    height = max(lane.rows * ROW + 12, 32)
     top = (height - (lane.rows - 1) * ROW) / 2
     paths: dict[str, list[str]] = defaultdict(list)
     for spot in lane.spots:
