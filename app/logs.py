@@ -39,5 +39,6 @@ def configure(level: str) -> None:
         )
     )
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    logging.getLogger("alembic").setLevel(logging.WARNING)
     # uvicorn tells what our own line tells better.
     logging.getLogger("uvicorn.error").setLevel(max(logging.WARNING, logging.getLevelName(level.upper())))

@@ -1,0 +1,94 @@
+"""Settings: every mistake at once, no secret repeated, defaults by who runs it."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from app import settings
+from app.settings import SettingsError, load
+
+POSTGRES_URL = "a URL like postgresql://user:password@host:5432/database (PostgreSQL 15 to 18)"
+TOO_LONG = "https://foreshock.example/base?x=1"
+
+
+@pytest.fixture(autouse=True)
+def empty(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    for name in list(os.environ):
+        if name.startswith(settings.PREFIX) or name == "DATABASE_URL":
+            monkeypatch.delenv(name)
+    return monkeypatch
+
+
+def test_nothing_need_be_set() -> None:
+    found = load()
+    assert found.database_url is None
+    assert found.data_dir == settings.default_data_dir()
+
+
+def test_all_mistakes_are_told_at_once_and_secrets_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {
+        "DATABASE_URL": "mysql://root:hunter2@db/foreshock",
+        "FORESHOCK_DATADIR": "/srv",
+        "FORESHOCK_DATA_DIR": "srv/foreshock",
+        "FORESHOCK_LOG_LEVEL": "loud",
+        "FORESHOCK_CALLS_RETENTION_DAYS": "0",
+        "FORESHOCK_PUBLIC_URL": TOO_LONG,
+    }.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SettingsError) as raised:
+        load()
+    told = str(raised.value)
+    assert told.splitlines() == [
+        "FORESHOCK_DATADIR (environment) is not a setting: did you mean FORESHOCK_DATA_DIR?",
+        f"DATABASE_URL (environment) is ********; allowed: {POSTGRES_URL}",
+        "FORESHOCK_DATA_DIR (environment) is 'srv/foreshock'; allowed: an absolute path, under 80 characters",
+        f"FORESHOCK_PUBLIC_URL (environment) is {TOO_LONG!r}; allowed: http:// or https://, a host, no path or query",
+        "FORESHOCK_LOG_LEVEL (environment) is 'loud'; allowed: one of debug, info, warning, error",
+        "FORESHOCK_CALLS_RETENTION_DAYS (environment) is '0'; allowed: a whole number of days, 1 to 4000",
+    ]
+    assert "hunter2" not in told
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://u:p@db:5432/foreshock",
+        "postgres://u@db/foreshock?sslmode=verify-full",
+        "postgresql:///foreshock?host=/run/postgresql",
+        "postgresql+psycopg://u@db/foreshock",
+    ],
+)
+def test_the_ways_people_write_a_database_url(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.setenv("DATABASE_URL", url)
+    found = load()
+    assert found.database_url is not None
+    assert found.database_url.get_secret_value() == url
+    assert "p@db" not in repr(found)
+
+
+def test_an_empty_variable_is_one_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE_URL", "")
+    monkeypatch.setenv("FORESHOCK_LOG_LEVEL", "")
+    assert load() == settings.Settings()
+
+
+def test_settings_do_not_change_after_they_are_read() -> None:
+    with pytest.raises(ValidationError):
+        load().log_level = "debug"  # type: ignore[misc]
+
+
+def test_root_has_a_system_folder_and_a_user_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    assert settings.default_data_dir() == Path("/var/lib/foreshock")
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.setenv("XDG_DATA_HOME", "/home/alice/data")
+    assert settings.default_data_dir() == Path("/home/alice/data/foreshock")
+    monkeypatch.setenv("XDG_DATA_HOME", "relative/is/ignored")
+    monkeypatch.setenv("HOME", "/home/alice")
+    assert settings.default_data_dir() == Path("/home/alice/.local/share/foreshock")
+    monkeypatch.setattr("sys.platform", "darwin")
+    assert settings.default_data_dir() == Path("/home/alice/Library/Application Support/foreshock")
