@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -11,7 +11,7 @@ from sqlalchemy import BigInteger, Row, Select, and_, any_, literal, select
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.model import Actor, ActorSource, Change, DiffSource, ObjectState, Resource, Verb
+from app.core.model import Actor, ActorSource, Change, DiffSource, Resource, Verb
 from app.store import codec, codes, objects, partitions, tables
 from app.store.copy import copy, driver_of
 from app.store.merge import merge_changes
@@ -56,11 +56,6 @@ _IMPROVE = (
 )
 
 
-def _unseen(change: Change) -> ObjectState:
-    """What a change tells of an object nobody has shown us: that it exists."""
-    return ObjectState(change.resource, change.uid, "", change.at, None)
-
-
 async def write(conn: AsyncConnection, cluster_id: int, told: Iterable[Change]) -> tuple[int, int]:
     """Stores changes that are new and improves those already known; returns (new, improved)."""
     batch: dict[int, Change] = {}
@@ -78,12 +73,12 @@ async def write(conn: AsyncConnection, cluster_id: int, told: Iterable[Change]) 
     fresh = [change for key, change in batch.items() if key not in stored]
     if fresh:
         await partitions.ensure(conn, "changes", (change.at for change in fresh))
-        await copy(conn, "changes", COLUMNS, await _rows(conn, cluster_id, fresh))
+        await copy(conn, "changes", COLUMNS, await rows(conn, cluster_id, fresh))
     if better:
-        rows = await _rows(conn, cluster_id, list(better.values()))
+        improved = [_named(row) for row in await rows(conn, cluster_id, list(better.values()))]
         driver = await driver_of(conn)
         async with driver.cursor() as cursor:
-            await cursor.executemany(_IMPROVE, [_named(row) for row in rows])
+            await cursor.executemany(_IMPROVE, improved)
     return len(fresh), len(better)
 
 
@@ -93,16 +88,16 @@ def _named(row: tuple[object, ...]) -> dict[str, object]:
     return named
 
 
-async def _rows(conn: AsyncConnection, cluster_id: int, changes: list[Change]) -> list[tuple[object, ...]]:
-    """The changes as rows of COLUMNS."""
+async def rows(conn: AsyncConnection, cluster_id: int, changes: list[Change]) -> Iterator[tuple[object, ...]]:
+    """The changes as rows of COLUMNS: ids are found or made at once, rows are made as they are read."""
     texts: set[str] = set()
     for change in changes:
         actor = change.actor
         texts.update((change.resource.namespace or "", actor.name, actor.user_agent, actor.pod or ""))
     word = await codes.words(conn, texts)
     kind = await codes.kinds(conn, {(c.resource.api_group, c.resource.kind) for c in changes})
-    ids = await objects.identify(conn, cluster_id, [_unseen(c) for c in changes])
-    return [
+    ids = await objects.identify(conn, cluster_id, [(c.resource, c.uid, c.at) for c in changes])
+    return (
         (
             c.at,
             c.key,
@@ -127,7 +122,7 @@ async def _rows(conn: AsyncConnection, cluster_id: int, changes: list[Change]) -
             codec.diff_rows(c.diffs),
         )
         for c, object_id in zip(changes, ids, strict=True)
-    ]
+    )
 
 
 async def _stored(conn: AsyncConnection, cluster_id: int, batch: dict[int, Change]) -> dict[int, Change]:

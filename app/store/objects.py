@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Row, Select, func, select, text, tuple_
@@ -101,13 +102,22 @@ async def upsert(conn: AsyncConnection, cluster_id: int, states: Iterable[Object
     return len(newest)
 
 
-async def identify(conn: AsyncConnection, cluster_id: int, wanted: Sequence[ObjectState]) -> list[int]:
-    """The ids of the objects of ``wanted``, in its order. One that was never seen before is made from its state."""
+async def identify(
+    conn: AsyncConnection, cluster_id: int, mentioned: Sequence[tuple[Resource, str, datetime]]
+) -> list[int]:
+    """The ids of objects mentioned as (resource, uid, when), in that order. One never seen before is made."""
     cache = codes.codes_of(conn)
-    ids = [cache.get(("object", cluster_id, state.resource, state.uid)) for state in wanted]
-    missing = {(s.resource, s.uid): s for s, known in zip(wanted, ids, strict=True) if known is None}
+    ids = [cache.get(("object", cluster_id, resource, uid)) for resource, uid, _ in mentioned]
+    missing = {
+        (resource, uid): ObjectState(resource, uid, "", at, None)
+        for (resource, uid, at), known in zip(mentioned, ids, strict=True)
+        if known is None
+    }
     made = await _store(conn, cluster_id, missing) if missing else {}
-    return [made[(s.resource, s.uid)] if known is None else known for s, known in zip(wanted, ids, strict=True)]
+    return [
+        made[(resource, uid)] if known is None else known
+        for (resource, uid, _), known in zip(mentioned, ids, strict=True)
+    ]
 
 
 async def _store(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 from sqlalchemy import select
@@ -28,11 +28,15 @@ async def write(conn: AsyncConnection, cluster_id: int, requests: Iterable[Reque
     batch = list(requests)
     if not batch:
         return 0
-    ids = await calls.key_ids(conn, (request.key for request in batch))
     await partitions.ensure(conn, "requests", (request.at for request in batch))
-    rows = ((r.at, r.event_key, cluster_id, ids[r.key], min(r.latency_us, _MOST), codec.clean(r.name)) for r in batch)
-    await copy(conn, "requests", COLUMNS, rows)
+    await copy(conn, "requests", COLUMNS, await rows(conn, cluster_id, batch))
     return len(batch)
+
+
+async def rows(conn: AsyncConnection, cluster_id: int, batch: list[Request]) -> Iterator[tuple[object, ...]]:
+    """The requests as rows of COLUMNS, with ids made for keys that are new."""
+    ids = await calls.key_ids(conn, (request.key for request in batch))
+    return ((r.at, r.event_key, cluster_id, ids[r.key], min(r.latency_us, _MOST), codec.clean(r.name)) for r in batch)
 
 
 async def read(conn: AsyncConnection, cluster: str, start: datetime, end: datetime, *, limit: int) -> list[Request]:

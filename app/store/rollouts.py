@@ -10,7 +10,7 @@ from sqlalchemy import Row, Select, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.model import ObjectState, Outcome, Progress, Resource, Rollout
+from app.core.model import Outcome, Progress, Resource, Rollout
 from app.store import codec, codes, objects, partitions, tables
 from app.store.changes import SAME_WRITE
 from app.store.merge import merge_rollouts
@@ -26,8 +26,7 @@ async def write(conn: AsyncConnection, cluster_id: int, told: Iterable[Rollout])
     batch = list(told)
     if not batch:
         return 0
-    unseen = [ObjectState(r.resource, r.uid, "", r.started_at, None) for r in batch]
-    ids = await objects.identify(conn, cluster_id, unseen)
+    ids = await objects.identify(conn, cluster_id, [(r.resource, r.uid, r.started_at) for r in batch])
     stored = await _stored(conn, cluster_id, batch, set(ids))
     merged: dict[tuple[int, int], Rollout] = dict(stored)
     for object_id, rollout in zip(ids, batch, strict=True):
