@@ -84,7 +84,7 @@ def _explains(kind: SignalKind, rule: str, factor: float) -> Rule:
         scored.sort(key=lambda pair: -pair[0])
         # The best one counts in full; more of the same kind mostly repeat it.
         total = scored[0][0] + 0.25 * sum(score for score, _ in scored[1:4])
-        weight = factor * min(1.3, total) * (0.35 + 0.65 * case.quality)
+        weight = factor * min(1.3, total) * (0.15 + 0.85 * case.quality)
         if weight < 0.05:
             return None
         return _say(rule, weight, _sentence(facts.candidate, scored[0][1]))

@@ -12,6 +12,18 @@ def number(value: float) -> str:
     return f"{value:.2g}" if abs(value) < 1 else f"{value:.3g}"
 
 
+def measure(value: float, unit: str) -> str:
+    """A figure with its unit: 123/s, 9.8 ms for 0.0098 s, 1.5 GiB for bytes."""
+    if unit == "s" and 0 < value < 1:
+        return f"{number(value * 1000)} ms"
+    if unit in {"B", "bytes"}:
+        for name in ("B", "KiB", "MiB", "GiB"):
+            if value < 1024 or name == "GiB":
+                return f"{number(value)} {name}"
+            value /= 1024
+    return f"{number(value)}{unit}" if unit.startswith("/") else f"{number(value)} {unit}".rstrip()
+
+
 def short_actor(name: str) -> str:
     """The part of a user name that tells people and controllers apart: a ServiceAccount's own name."""
     return name.rsplit(":", 1)[1] if name.startswith("system:") else name

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from app.core.entities import CLUSTER, NODES, WORKLOADS, Entity, of_resource, workload
-from app.core.model import Change
+from app.core.model import Change, DiffSource
 from app.core.topology import State, Topology, before_and_after, selects, subject_users, touched_workloads
 
 Reach = dict[Entity, int]
@@ -32,6 +32,7 @@ def _workload(change: Change, _states: list[State], top: Topology, add: Add) -> 
     add(("prefix", change.resource.name.split("-")[0]), 1)
     if change.resource.kind == "DaemonSet":
         add(NODES, 1)
+        add(CLUSTER, 1)  # what one pod asks of the API, every node asks
     if any(word in change.resource.name for word in NODE_AGENTS):
         add(NODES, 1)
         add(CLUSTER, 1)
@@ -66,6 +67,10 @@ def _role(change: Change, states: list[State], top: Topology, add: Add) -> None:
     where = "" if resource.kind == "ClusterRole" else (resource.namespace or "")
     users = top.subjects.get((resource.kind, where, resource.name), set())
     lost = lost_access(change, states)
+    if change.diff_source is not DiffSource.STATES:
+        # What the role allowed before was not recorded: it may have lost anything.
+        for user in users or {"*"}:
+            add(("access", "*" if user.startswith("group:") else user, "*", "*", "*"), 1)
     for user in users:
         add(("user", user), 1)
         for group, plural, verb in lost:

@@ -195,7 +195,8 @@ def sparks(series: list[MetricSeries], axis: Grid, *, most: int = 6) -> list[Spa
                 bad_from=axis.epoch(step.index) if step and rose else None,
             )
         )
-    out.sort(key=lambda s: s.bad_from is None)
+    # First what turned bad, last what never moved from nothing.
+    out.sort(key=lambda s: (s.bad_from is None, not any(s.values)))
     return out[:most]
 
 

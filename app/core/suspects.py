@@ -38,7 +38,7 @@ from app.core.model import (
     WriteFight,
 )
 from app.core.series import Grid, grid, metric_signals, sparks
-from app.core.signals import Signal, SignalKind
+from app.core.signals import Signal, SignalKind, moment
 from app.core.topology import topology
 
 NONE_SCORE = 0.0
@@ -49,6 +49,8 @@ LATE_ALERT = timedelta(minutes=15)
 """A person's start time may be this wrong, so onsets are looked for this long after it too."""
 SALIENT = 0.35
 """Signals at least this salient (of the most salient one) may set the incident's onset."""
+FAINT = 0.1
+"""Fainter signals date nothing, however little else there is."""
 SHOWN = 20
 _PREFIX = re.compile(r"""(?:annotations|labels)\["([a-z0-9]+)[a-z0-9.-]*/""")
 
@@ -135,13 +137,21 @@ def _signals(gathered: Gathered, fights: list[WriteFight]) -> tuple[list[Signal]
     found: list[Signal] = [fight_signal(fight) for fight in fights]
     if slots and slots.size:
         found += load_signals(calls, slots) + error_signals(calls, slots) + relist_signals(calls, slots)
-    found += symptom_signals((s for s in gathered.symptoms if s.at <= gathered.now), start=gathered.start)
+    found += symptom_signals((s for s in gathered.symptoms if s.at <= gathered.now), start=_seen_from(gathered))
     series = list(gathered.series)
     lines = grid(series, until=until)
     if lines:
         found += metric_signals(series, lines)
     latest = gathered.incident.started_at + LATE_ALERT
     return [s for s in found if s.low <= latest], slots, lines
+
+
+def _seen_from(gathered: Gathered) -> datetime:
+    """When the window's record really begins: before that, nothing can be said to be new."""
+    firsts = [change.at for change in gathered.changes[:1] + gathered.changes[-1:]]
+    firsts += [moment(min(call.slot for call in gathered.calls))] if gathered.calls else []
+    firsts += [moment(min(one.times[0] for one in gathered.series if one.times))] if gathered.series else []
+    return max(gathered.start, min(firsts, default=gathered.start))
 
 
 def fight_signal(fight: WriteFight) -> Signal:
@@ -188,8 +198,9 @@ def _short(user: str) -> str:
 def find_onset(incident: Incident, weighed: list[tuple[Signal, float]]) -> Onset:
     """When it began to go wrong: the earliest of the signals that matter; the alert's start where none does."""
     top = max((w for _, w in weighed), default=0.0)
-    matter = [s for s, w in weighed if top and w >= SALIENT * top and s.kind is not SignalKind.METRIC]
-    matter = matter or [s for s, w in weighed if top and w >= SALIENT * top]
+    enough = max(SALIENT * top, FAINT)
+    matter = [s for s, w in weighed if w >= enough and s.kind is not SignalKind.METRIC]
+    matter = matter or [s for s, w in weighed if w >= enough]
     if not matter:
         at = incident.started_at
         return Onset(at, at - timedelta(minutes=20), at, "the alert's start: nothing measured turned bad")

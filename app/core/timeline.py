@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from app.core import kinds
 from app.core.axis import WIDTH, Axis, Tick, ticks
 from app.core.model import CallerRow, Gap, Incident, Outcome, Ranking, Rollout, Spark, WriteFight
-from app.core.phrases import number, short_actor
+from app.core.phrases import measure, number, short_actor
 
 BAR_ROWS = 6
 """Rows of bars in the rollout lane; what does not fit shares the last one."""
@@ -298,7 +298,7 @@ def line(axis: Axis, spark: Spark) -> Line:
     measured = [value for _, value in inside if value is not None]
     peak = max(measured, default=0.0)
     points = tuple(None if value is None else (x, value / peak if peak > 0 else 0.0) for x, value in inside)
-    subtitle = f"peak {number(peak)} {spark.unit}".replace(" /", "/") if measured else "not measured here"
+    subtitle = f"peak {measure(peak, spark.unit)}" if measured else "not measured here"
     return Line(spark.title, subtitle, points, spark.bad_from is not None)
 
 
@@ -315,15 +315,13 @@ def heats(axis: Axis, callers: Sequence[CallerRow], *, most: int = 5) -> Iterabl
                 level = 1 + min(int(count / caller.step / peak * HEAT_LEVELS), HEAT_LEVELS - 1)
                 cells.append((axis.x(begins), axis.x(ends), level))
         before, after = caller.before_per_second, caller.after_per_second
-        detail = f"{caller.verb} {caller.resource}: {number(before)}/s → {number(after)}/s"
-        yield Heat(
-            short_actor(caller.user), detail, tuple(cells), loud=after > 2 * before and after - before > peak / 20
+XX tuple(cells), loud=after > 2 * before and after - before > peak / 20
         )
 
 
 def braid(axis: Axis, fight: WriteFight) -> Braid:
     """A write fight's place and names."""
-    field = fight.path_text.rpartition(".")[2]
+    field = fight.path_text.removesuffix('"]').rpartition('["')[2].rpartition("/")[2].rpartition(".")[2]
     subtitle = f"{field} × {len(fight.objects)} {fight.kind}" if fight.objects else field
     return Braid(
         "Write fight", subtitle, axis.x(fight.began_at), axis.x(fight.ended_at), fight.values[:2] or fight.writers[:2]
