@@ -315,7 +315,12 @@ def heats(axis: Axis, callers: Sequence[CallerRow], *, most: int = 5) -> Iterabl
                 level = 1 + min(int(count / caller.step / peak * HEAT_LEVELS), HEAT_LEVELS - 1)
                 cells.append((axis.x(begins), axis.x(ends), level))
         before, after = caller.before_per_second, caller.after_per_second
-XX tuple(cells), loud=after > 2 * before and after - before > peak / 20
+        rates = f"{number(before)}/s → {number(after)}/s"
+        yield Heat(
+            short_actor(caller.user),
+            f"{caller.resource}: {caller.verb} {rates}",
+            tuple(cells),
+            loud=after > 2 * before and after - before > peak / 20,
         )
 
 

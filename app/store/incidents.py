@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import Row, Select, select, tuple_, update
+from sqlalchemy import Float, Row, Select, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -131,3 +133,29 @@ async def list_incidents(
         query = query.where(tuple_(incidents.c.started_at, incidents.c.id) < tuple_(*before))
     query = query.order_by(incidents.c.started_at.desc(), incidents.c.id.desc()).limit(limit)
     return [_incident(row) for row in await conn.execute(query)]
+
+
+@dataclass(frozen=True, slots=True)
+class FirstSuspect:
+    """What the newest ranking of an incident puts first."""
+
+    kind: str
+    name: str
+    probability: float
+
+
+async def first_suspects(conn: AsyncConnection, incident_ids: Sequence[str]) -> dict[str, FirstSuspect]:
+    """The first suspect of each incident that has one, without reading the rest of its ranking."""
+    first = rankings.c.payload["suspects"][0]
+    resource = first["change"]["resource"]
+    query = (
+        select(
+            incidents.c.id,
+            resource["kind"].astext.label("kind"),
+            resource["name"].astext.label("name"),
+            first["probability"].astext.cast(Float).label("probability"),
+        )
+        .join(rankings, (rankings.c.incident_id == incidents.c.id) & (rankings.c.at == incidents.c.ranked_at))
+        .where(incidents.c.id.in_(incident_ids), resource["name"].astext.is_not(None))
+    )
+    return {row.id: FirstSuspect(row.kind, row.name, row.probability) for row in await conn.execute(query)}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 
 from app.core.diff import diff
 from app.core.model import Change, FieldDiff, Resource, Rollout
+from app.core.revert import Recipe, revert_recipe
 from app.core.timeline import Problem
 from app.core.versions import Version, versions
 from app.store.surroundings import Seen, Surroundings
@@ -43,7 +43,7 @@ class ChangePage:
     seen: Seen
     address: str
     markdown: str
-    recipe: Any = None
+    recipe: Recipe
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +83,7 @@ def change_page(change: Change, began: Sequence[Change], around: Surroundings, *
         seen=around.seen,
         address=address,
         markdown=markdown(change, found, address=address),
+        recipe=revert_recipe(change),
     )
 
 

@@ -11,7 +11,7 @@ import humanize
 import orjson
 
 from app.core import kinds
-from app.core.model import Json, Resource
+from app.core.model import Change, Json, Resource
 from app.core.phrases import duration, number, short_actor, t_minus
 
 
@@ -51,6 +51,13 @@ def object_path(resource: Resource) -> str:
     return "/objects/" + "/".join(quote(step, safe="") for step in steps)
 
 
+def told(change: Change) -> str:
+    """A change's summary beside its object: without the kind and name, which stand there already."""
+    resource = change.resource
+    rest = change.summary.removeprefix(f"{resource.kind} {resource.name}").replace(f" of {resource.name}:", ":", 1)
+    return rest.removeprefix(":").strip() or change.verb.value
+
+
 def lane_of(resource: Resource) -> str:
     """The lane of the timeline in which the object's changes are drawn: decides its colour and shape."""
     return kinds.lane(resource.api_group, resource.kind).value
@@ -64,7 +71,9 @@ def query(wanted: dict[str, Any], **changed: Any) -> str:
 
 
 def percent(share: float) -> str:
-    """A probability as a person takes it in: 93 %, 2 %, < 1 %."""
+    """A probability as a person takes it in: 93 %, 2 %, < 1 %; never 100 % for what is not certain."""
+    if 0.99 < share < 1:
+        return "> 99 %"
     return "< 1 %" if 0 < share < 0.005 else f"{share * 100:.0f} %"
 
 
@@ -82,6 +91,7 @@ FILTERS: dict[str, Callable[..., object]] = {
     "percent": percent,
     "query": query,
     "t_minus": t_minus,
+    "told": told,
     "value": value,
     "values": values,
 }

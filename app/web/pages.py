@@ -77,11 +77,13 @@ async def list_incidents(request: Request, asked: Annotated[IncidentsAsked, Quer
     async with deps_of(request).read.connect() as conn:
         before = params.decode(asked.after) if asked.after else None
         found = await incidents.list_incidents(conn, cluster=asked.cluster, before=before, limit=PAGE)
+        suspects = await incidents.first_suspects(conn, [incident.id for incident in found])
         seen = await surroundings.read_seen(conn, asked.cluster, from_at=None, to_at=None)
     following = params.encode(found[-1].started_at, found[-1].id) if len(found) == PAGE else None
     return templates.page(
         "incidents.html",
         incidents=found,
+        suspects=suspects,
         next=following,
         seen=seen,
         cluster=asked.cluster,

@@ -9,12 +9,15 @@ from typing import Any
 
 from app.core.axis import Axis
 from app.core.model import Change, FieldDiff, Gap, Incident, Json, Ranking, Suspect
+from app.core.revert import Recipe, revert_recipe
 from app.core.timeline import Picture, picture
 from app.store.surroundings import Seen, Surroundings
 from app.web import drawing
 from app.web.filters import value
 
 LEAST_ZOOM = timedelta(seconds=2)
+CARDS = 5
+"""Suspects that get a card; the others get a line."""
 UNRANKED_BEFORE = timedelta(minutes=15)
 UNRANKED_AFTER = timedelta(minutes=5)
 
@@ -56,7 +59,7 @@ class SuspectCard:
     suspect: Suspect
     turn: Turn | None
     before: bool
-    recipe: Any = None
+    recipe: Recipe
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,7 @@ class IncidentPage:
     gaps: tuple[Gap, ...]
     seen: Seen
     suspects: tuple[SuspectCard, ...]
+    others: tuple[Suspect, ...]
     rows: tuple[ChangeRow, ...]
     next: str | None
     asked: dict[str, Any]
@@ -157,7 +161,8 @@ def incident_page(
         flags=flags(drawn),
         gaps=around.seen.gaps,
         seen=around.seen,
-        suspects=tuple(suspect_card(suspect) for suspect in (ranking.suspects if ranking else ())),
+        suspects=tuple(suspect_card(suspect) for suspect in (ranking.suspects[:CARDS] if ranking else ())),
+        others=ranking.suspects[CARDS:] if ranking else (),
         rows=change_rows(changes, axis=axis, ranking=ranking),
         next=next_cursor,
         asked=asked,
@@ -187,7 +192,7 @@ def flags(drawn: Picture) -> tuple[Flag, ...]:
 
 def suspect_card(suspect: Suspect) -> SuspectCard:
     """A suspect with its most telling field."""
-    return SuspectCard(suspect, turn(suspect.change), suspect.t_minus >= timedelta())
+    return SuspectCard(suspect, turn(suspect.change), suspect.t_minus >= timedelta(), revert_recipe(suspect.change))
 
 
 def turn(change: Change) -> Turn | None:
