@@ -1,0 +1,37 @@
+# Foreshock: `make run` shows it, `make test` checks it. Needs Python 3.11 or newer and nothing else.
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+UV := 0.13.8
+BIN := .venv/bin
+STAMP := .venv/set-up
+
+.PHONY: help setup run test bench
+
+help: ## what there is to make
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
+
+setup: $(STAMP) ## .venv with everything in it, as locked; a second time does nothing
+
+$(STAMP): pyproject.toml uv.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python 3.11 or newer is needed; name one with make PYTHON=..." >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || \
+		{ rm -rf .venv; echo "python3 -m venv failed; on Debian: apt-get install python3-venv" >&2; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV)
+	$(BIN)/uv sync --quiet --frozen --all-groups --inexact
+	@touch $@
+
+run: setup ## serve, with a recorded incident replayed into the cluster "demo"
+	$(BIN)/foreshock serve --demo
+
+test: setup ## everything that checks the project
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/djlint templates --lint --quiet
+	$(BIN)/python tools/file_sizes.py
+	$(BIN)/pytest -n 2 --dist loadfile
+
+bench: setup ## ours against the limit, and what a row weighs
+	$(BIN)/python -m bench

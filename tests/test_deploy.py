@@ -1,0 +1,84 @@
+"""What deploys Foreshock, checked without a container engine: schema, Dockerfile rules, and that it fits together."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tools import file_sizes
+
+ROOT = Path(__file__).parents[1]
+BIN = Path(sys.executable).parent
+DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text()
+COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+
+
+def test_the_compose_file_follows_the_schema_of_compose() -> None:
+    checked = subprocess.run(
+        [BIN / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", ROOT / "docker-compose.yml"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert checked.returncode == 0, checked.stdout
+
+
+def test_hadolint_finds_nothing_in_the_dockerfile() -> None:
+    checked = subprocess.run(
+        [BIN / "hadolint", ROOT / "deploy" / "Dockerfile"], capture_output=True, text=True, check=False
+    )
+    assert (checked.returncode, checked.stdout) == (0, "")
+
+
+def test_the_image_runs_as_nobody_in_particular_and_holds_what_the_program_reads() -> None:
+    final = DOCKERFILE.split("\nFROM ")[-1]
+    assert re.search(r"^USER 1\d{4}:1\d{4}$", final, re.MULTILINE)
+    ignored = (ROOT / ".dockerignore").read_text()
+    for folder in ("migrations", "templates", "static", "demo"):
+        assert f"COPY {folder} {folder}\n" in final
+        assert f"!{folder}\n" in ignored
+
+
+def test_the_container_can_write_nothing_but_tmp() -> None:
+    service = COMPOSE["services"]["foreshock"]
+    assert service["read_only"] is True
+    assert service["tmpfs"] == ["/tmp"]
+    assert service["cap_drop"] == ["ALL"]
+
+
+def test_nothing_is_published_beyond_this_machine() -> None:
+    for service in COMPOSE["services"].values():
+        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
+
+
+def test_every_file_that_compose_mounts_is_here() -> None:
+    mounted = [
+        mount.split(":")[0]
+        for service in COMPOSE["services"].values()
+        for mount in service.get("volumes", [])
+        if mount.startswith("./")
+    ]
+    assert mounted
+    assert all((ROOT / path).is_file() for path in mounted)
+
+
+def test_alertmanager_reports_to_us_with_the_secret_that_it_is_given() -> None:
+    [receiver] = yaml.safe_load((ROOT / "deploy" / "alertmanager.yml").read_text())["receivers"]
+    [hook] = receiver["webhook_configs"]
+    assert hook["url"].startswith("http://foreshock:8000/")
+    secret = hook["http_config"]["authorization"]["credentials_file"].removeprefix("/run/secrets/")
+    assert secret in COMPOSE["services"]["alertmanager"]["secrets"]
+    assert secret in COMPOSE["secrets"]
+
+
+@pytest.mark.parametrize(("lines", "code"), [(500, 0), (501, 1)])
+def test_a_file_that_is_too_long_fails_the_build(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], lines: int, code: int
+) -> None:
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app" / "long.py").write_text("x = 1\n" * lines)
+    assert file_sizes.main(tmp_path) == code
+    assert f"app/long.py: {lines} lines" in capsys.readouterr().out
