@@ -1,0 +1,138 @@
+"""The real program in a process of its own, looked at with a real browser."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from playwright.async_api import Browser, Page, async_playwright
+
+from app.core.model import Batch
+from app.store import incidents, tokens
+from app.store.database import Database
+from app.store.partitions import ensure
+from app.store.record import record
+from app.store.tokens import Purpose, Role
+from tests.web import world
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), "chromium")
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--no-first-run",
+)
+STARTS_WITHIN = 40
+DESKTOP = {"width": 1440, "height": 900}
+PHONE = {"width": 390, "height": 844}
+
+
+@pytest.fixture(scope="session")
+async def browser() -> AsyncIterator[Browser]:
+    """One Chromium for all tests."""
+    async with async_playwright() as playwright:
+        started = await playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+        yield started
+        await started.close()
+
+
+def _address(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    ready, _, _ = select.select([process.stdout], [], [], STARTS_WITHIN)
+    line = process.stdout.readline() if ready else ""
+    found = re.search(r"http://127\.0\.0\.1:\d+", line)
+    assert found, f"the program did not say where it is: {line!r}"
+    return found[0]
+
+
+@dataclass(slots=True)
+class Program:
+    """The running program and the database behind it."""
+
+    address: str
+    database: Database
+
+    async def link(self, to: str) -> str:
+        """A one-time login link that leads to ``to``."""
+        async with self.database.write.begin() as conn:
+            token = await tokens.create(conn, Role.VIEWER, purpose=Purpose.LOGIN, now=datetime.now(UTC))
+        return f"{self.address}/login?token={token}&to={to}"
+
+
+@pytest.fixture(scope="module")
+def program(dsn: str, database: Database) -> Iterator[Program]:
+    """``foreshock serve`` on a free port."""
+    kept = {f"FORESHOCK_{what}_RETENTION_DAYS": "4000" for what in ("CHANGES", "CALLS", "REQUESTS")}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "app", "serve", "--port", "0"],
+        env={**os.environ, **kept, "DATABASE_URL": dsn},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield Program(_address(process), database)
+    finally:
+        process.terminate()
+        process.communicate(timeout=20)
+
+
+async def tell(database: Database, batch: Batch) -> None:
+    """Records a batch, the made-up incident and its ranking."""
+    async with database.write.begin() as conn:
+        await record(conn, batch)
+        await incidents.save_incident(conn, world.incident())
+        await ensure(conn, "rankings", [world.ranking().ranked_at])
+        await incidents.save_ranking(conn, world.ranking())
+
+
+@dataclass(slots=True)
+class Complaints:
+    """What a browser found wrong with a page: must stay empty."""
+
+    found: list[str] = field(default_factory=list)
+
+    def listen(self, page: Page, address: str) -> None:
+        page.on("console", lambda message: self._note(message.type in {"error", "warning"}, message.text))
+        page.on("pageerror", lambda error: self._note(wrong=True, text=str(error)))
+        page.on("dialog", lambda dialog: self._note(wrong=True, text=f"dialog: {dialog.message}"))
+        page.on("request", lambda request: self._note(not request.url.startswith((address, "data:")), request.url))
+
+    def _note(self, wrong: bool, text: str) -> None:
+        if wrong:
+            self.found.append(text)
+
+
+Visit = Callable[..., AbstractAsyncContextManager[Page]]
+
+
+@pytest.fixture
+def visit(browser: Browser, program: Program) -> Visit:
+    """``async with visit(path) as page``: signed in, and no complaint of the browser is forgiven."""
+
+    @asynccontextmanager
+    async def visiting(path: str, **options: Any) -> AsyncIterator[Page]:
+        wanted = {"viewport": DESKTOP, "color_scheme": "dark", "reduced_motion": "reduce", **options}
+        context = await browser.new_context(**wanted)
+        context.set_default_timeout(10_000)
+        complaints = Complaints()
+        page = await context.new_page()
+        complaints.listen(page, program.address)
+        await page.goto(await program.link(path), wait_until="load")
+        try:
+            yield page
+        finally:
+            await context.close()
+        assert complaints.found == []
+
+    return visiting

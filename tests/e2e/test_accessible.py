@@ -1,0 +1,42 @@
+"""Every page, dark and light, wide and narrow: axe finds nothing serious."""
+
+from __future__ import annotations
+
+import pytest
+from axe_playwright_python.async_playwright import Axe
+
+from tests.e2e.conftest import DESKTOP, PHONE, Program, Visit, tell
+from tests.web import world
+
+INCIDENT = f"/incidents/{world.incident().id}"
+PAGES = (
+    "/",
+    INCIDENT,
+    f"{INCIDENT}?change={world.CULPRIT.id}",
+    "/changes",
+    f"/changes/{world.CULPRIT.id}",
+    "/objects/shop/apps/Deployment/payments/checkout-api",
+    "/login",
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+async def _recorded(program: Program) -> None:
+    await tell(program.database, world.batch())
+
+
+@pytest.mark.parametrize("scheme", ["dark", "light"])
+@pytest.mark.parametrize("path", PAGES)
+async def test_nothing_serious(visit: Visit, path: str, scheme: str) -> None:
+    async with visit(path, color_scheme=scheme, viewport=DESKTOP, bypass_csp=True) as page:
+        if "change=" in path:
+            await page.locator("#drawer ins").first.wait_for()
+        found = await Axe().run(page)
+    serious = [one for one in found.response["violations"] if one["impact"] in {"serious", "critical"}]
+    assert [(one["id"], [node["html"][:200] for node in one["nodes"][:3]]) for one in serious] == []
+
+
+async def test_nothing_serious_on_a_phone(visit: Visit) -> None:
+    async with visit(INCIDENT, viewport=PHONE, bypass_csp=True) as page:
+        found = await Axe().run(page)
+    assert [one["id"] for one in found.response["violations"] if one["impact"] in {"serious", "critical"}] == []
