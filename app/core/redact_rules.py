@@ -209,7 +209,8 @@ def is_secret_file(name: str) -> bool:
     return _SECRET_FILE.search(name) is not None
 
 
-_SECRET_KIND = re.compile(r"Secret|Credential|Token|Key")
+_SECRET_KIND = re.compile(r"(?i:secret|credential|token)|Key|key\Z")
+"""Capitals may be missing where a kind is guessed from a plural in a URL."""
 
 
 def is_secret_kind(kind: str) -> bool:
@@ -223,7 +224,7 @@ _NAMES = (
 )
 ASSIGNED = re.compile(
     rf"(?i)(?P<name>(?<![\w]){_NAMES})(?P<sep>[\"']?\s*(?:[:=]|=>)\s*)"
-    r"(?P<value>\"(?:[^\"\\]|\\.)+\"|'[^']+'|(?!<redacted:)[^\s,;&\"'}\])]+)"
+    r"(?P<value>\"(?:[^\"\\]|\\.)+\"|'[^']+'|(?!<redacted:)(?![|>][+-]?\d?[ \t]*(?:\n|\Z))[^\s,;&\"'}\])]+)"
 )
 """key=value, key: value, "key": "value" inside a longer text."""
 
@@ -273,21 +274,16 @@ def is_random(run: str, before: str) -> bool:
     body = run.rstrip("=")
     if _HEX.match(body):
         return len(set(body.lower())) > 7 and len(body) != 40 and not _DIGEST_BEFORE.search(before[-24:])
-    words = re.split(r"[-_/+]", body)
-    longest = max(words, key=len)
-    if not (any(c.isdigit() for c in body) and any(c.isalpha() for c in body)):
-        return (
-            entropy(body) > 4.3
-            and any(c.islower() for c in body)
-            and any(c.isupper() for c in body)
-            and len(longest) > 24
-        )
-    mixed = sum(
-        (any(c.islower() for c in longest), any(c.isupper() for c in longest), any(c.isdigit() for c in longest))
-    )
-    if len(longest) >= 20:
-        return entropy(longest) >= (3.7 if mixed == 3 else 3.5 if mixed == 2 and _digits(longest) >= 3 else 9)
-    return mixed == 3 and entropy(body) >= 4.4 and "/" not in body[:1]
+    classes = sum((_UPPER.search(body) is not None, _LOWER.search(body) is not None, _digits(body) > 0))
+    if classes == 3 and len(_TURN.findall(body)) >= 0.28 * len(body):
+        return True
+    longest = max(re.split(r"[-_/+]", body), key=len)
+    return len(longest) >= 20 and _digits(longest) >= 3 and entropy(longest) >= 3.5
+
+
+_UPPER, _LOWER = re.compile("[A-Z]"), re.compile("[a-z]")
+_TURN = re.compile(r"[a-z](?=[A-Z0-9])|[A-Z](?=[a-z0-9])|[0-9](?=[A-Za-z])")
+"""Where the class of character turns: often in a key, seldom in names, paths and CamelCase."""
 
 
 def _digits(text: str) -> int:
