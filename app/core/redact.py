@@ -262,16 +262,23 @@ class Redactor:
             return self.fingerprint(value) if closed and not rules.is_plain_leaf(key) else self._leaf(value, key, depth)
         if value is None or value is True or value is False:
             return value
-        if isinstance(value, int):
-            value = value if -_BIG <= value < _BIG else str(value)
-            return self.fingerprint(value) if closed and not rules.is_plain_leaf(key) else value
-        if isinstance(value, float):
-            return value if math.isfinite(value) else str(value)
+        if isinstance(value, int | float):
+            return self._number(value, key, depth, closed=closed)
         if depth >= MAX_DEPTH:
             return TOO_DEEP
         if isinstance(value, list):
             return self._list(value, key, depth, closed=closed, by_key=by_key)
         return self._dict(value, depth, closed=closed, by_key=by_key)
+
+    def _number(self, value: float, key: str, depth: int, *, closed: bool) -> Json:
+        """Numbers under secretive keys are secret too, but for small ones, which count something."""
+        small = -1000 < value < 1000
+        if (closed and not rules.is_plain_leaf(key)) or (rules.opens_secret(key) and not small):
+            return self.fingerprint(value)
+        storable = -_BIG <= value < _BIG if isinstance(value, int) else math.isfinite(value)
+        if storable:
+            return value
+        return self.fingerprint(value) if rules.is_secret_file(key) else self._leaf(str(value), key, depth)
 
     def _dict(self, value: Object, depth: int, *, closed: bool, by_key: Callable[[str], bool]) -> Object:
         out: Object = {}
