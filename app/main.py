@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from types import FrameType
@@ -25,7 +25,7 @@ from app.store import embedded, partitions, retention, tokens
 from app.store.database import Database, open_database
 from app.store.migrate import migrate
 from app.store.tokens import Purpose, Role
-from app.supervise import Pulses, Worker, keep
+from app.supervise import Pulses, Worker, end, keep
 from app.web.deps import Deps
 from app.web.routes import Lifespan, create_app
 
@@ -52,7 +52,10 @@ class Postgres:
             await asyncio.sleep(WATCH_SECONDS)
             if not self.own.alive:
                 log.warning("PostgreSQL is gone, starting it again", folder=str(self.own.folder))
-                self.own = embedded.start(self.own.folder)
+                try:
+                    self.own = embedded.start(self.own.folder)
+                except embedded.EmbeddedError as error:
+                    log.error("PostgreSQL does not start, trying on", error=str(error))  # noqa: TRY400 - it says all
 
 
 @contextmanager
@@ -123,19 +126,11 @@ def _lifespan(
             jobs = [asyncio.create_task(server.keep())]
             for worker in workers(settings, database):
                 jobs.append(asyncio.create_task(keep(worker, database.write, pulses=pulses)))  # noqa: PERF401 - reads as it runs
-            stack.push_async_callback(_end, jobs)
+            stack.push_async_callback(end, jobs)
             print(await _invitation(server, database, url=url, landing=landing), flush=True)  # noqa: T201
             yield
 
     return lifespan
-
-
-async def _end(jobs: list[asyncio.Task[None]]) -> None:
-    for job in jobs:
-        job.cancel()
-    for job in jobs:
-        with suppress(asyncio.CancelledError):
-            await job
 
 
 async def _invitation(server: Postgres, database: Database, *, url: str, landing: str) -> str:

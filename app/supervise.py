@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -114,3 +114,12 @@ async def keep(worker: Worker, engine: AsyncEngine, *, pulses: Pulses) -> None:
             pulses.succeeded(worker)
             wait = worker.every
         await asyncio.sleep(wait.total_seconds())
+
+
+async def end(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Cancels tasks and waits for them; asks again each second, for a driver may swallow one cancellation."""
+    left = set(tasks)
+    while left:
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=1)

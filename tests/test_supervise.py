@@ -96,9 +96,25 @@ async def test_a_worker_that_fails_is_run_again_and_readiness_hears_of_it(databa
     assert pulses.not_ready() == ["sweep has not succeeded for 61 s (last: ConnectionError)"]
     await asyncio.wait_for(thrice.wait(), 10)
     assert pulses.not_ready() == []
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    await asyncio.wait_for(supervise.end([task]), 20)
+    assert task.cancelled()
+
+
+async def test_a_task_that_swallows_a_cancellation_is_asked_again() -> None:
+    asked = 0
+
+    async def deaf() -> None:
+        nonlocal asked
+        while asked < 2:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                asked += 1
+
+    task = asyncio.create_task(deaf())
+    await asyncio.sleep(0)
+    await asyncio.wait_for(supervise.end([task]), 10)
+    assert (task.done(), asked) == (True, 2)
 
 
 async def test_a_slow_worker_is_given_three_of_its_rounds(database: Database) -> None:
