@@ -90,6 +90,7 @@ class Intake:
     tally: Tally = field(default_factory=Tally)
     latest: datetime | None = None
     _changes: list[Change] = field(default_factory=list)
+    _improvements: list[Change] = field(default_factory=list)
     _states: dict[Resource, ObjectState] = field(default_factory=dict)
     _rollouts: dict[tuple[Resource, datetime], Rollout] = field(default_factory=dict)
     _symptoms: dict[tuple[str, datetime], Symptom] = field(default_factory=dict)
@@ -177,6 +178,7 @@ class Intake:
         if learned.no_op:
             self.tally.no_ops += 1
         self._changes += learned.changes
+        self._improvements += learned.improvements
         self.tally.changes += len(learned.changes)
         for state in learned.states:
             self._states[state.resource] = state
@@ -184,7 +186,13 @@ class Intake:
             self._rollouts[(rollout.resource, rollout.started_at)] = rollout
         for symptom in learned.symptoms:
             self._symptoms[(symptom.fingerprint, symptom.at)] = symptom
-        self.pending += len(learned.changes) + len(learned.states) + len(learned.rollouts) + len(learned.symptoms)
+        self.pending += (
+            len(learned.changes)
+            + len(learned.improvements)
+            + len(learned.states)
+            + len(learned.rollouts)
+            + len(learned.symptoms)
+        )
 
     def reject(self, source: str, line: Line, reason: str) -> None:
         column = _COLUMN.search(reason)
@@ -211,6 +219,7 @@ class Intake:
         batch = Batch(
             cluster=self.cluster,
             changes=tuple(self._changes),
+            improvements=tuple(self._improvements),
             objects=tuple(self._states.values()),
             rollouts=tuple(self._rollouts.values()),
             calls=calls,
@@ -220,7 +229,7 @@ class Intake:
             rejects=tuple(self._rejects),
             positions=positions,
         )
-        for held in (self._changes, self._requests, self._gaps, self._rejects):
+        for held in (self._changes, self._improvements, self._requests, self._gaps, self._rejects):
             held.clear()
         for table in (self._states, self._rollouts, self._symptoms, self._calls):
             table.clear()

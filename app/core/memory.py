@@ -19,7 +19,8 @@ class Entry:
     """One object as last known. ``version`` is its resourceVersion as a number (0: unknown).
 
     ``raw`` is a hash of the raw desired state (0: none): equal bytes need no comparison. ``blob`` is None while only
-    the existence is known. ``changed`` is the version that last changed the desired state, ``before`` the one before
+    the existence is known. ``recalled``: it came from the store, so writes of it may be told that are stored already.
+    ``changed`` is the version that last changed the desired state, ``before`` the one before
     it; a watch saw every version from ``watched_from`` to ``watched_to``; ``doubted``
     is when a status write first showed another state.
     """
@@ -35,6 +36,7 @@ class Entry:
     watched_to: int = 0
     deleted: bool = False
     deleting: bool = False
+    recalled: bool = False
     owner: Resource | None = None
     doubted: float = 0.0
     size: int = 0

@@ -341,10 +341,14 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one collector learned in one go: recorded in one transaction, harmless to record twice."""
+    """What one collector learned in one go: recorded in one transaction, harmless to record twice.
+
+    ``improvements`` are second tellings of writes: merged into the change where one is stored, else passed over.
+    """
 
     cluster: str
     changes: tuple[Change, ...] = ()
+    improvements: tuple[Change, ...] = ()
     objects: tuple[ObjectState, ...] = ()
     rollouts: tuple[Rollout, ...] = ()
     calls: tuple[CallCount, ...] = ()

@@ -33,13 +33,17 @@ class Sighting:
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """What one sighting taught. ``state`` is to be upserted; ``no_op`` counts a write that changed nothing."""
+    """What one sighting taught. ``states`` are to be upserted; ``no_op`` counts a write that changed nothing.
+
+    ``improvements`` may name the actor of changes that an earlier run stored: they never make a change of their own.
+    """
 
     changes: tuple[Change, ...] = ()
     states: tuple[ObjectState, ...] = ()
     rollouts: tuple[Rollout, ...] = ()
     symptoms: tuple[Symptom, ...] = ()
     no_op: bool = False
+    improvements: tuple[Change, ...] = ()
 
 
 NOTHING = Learned()

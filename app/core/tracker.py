@@ -222,8 +222,15 @@ class Tracker:
             return Learned(self._emit(sighting, self._whole(sighting, Verb.CREATE, new, body=body), body, new))
         watched = sighting.source != "watch" and entry.watched_from <= body.version <= entry.watched_to
         if watched or (body.version >= entry.changed and body.hash == entry.raw):
-            return self._unchanged(sighting)
+            return self._told_before(sighting, body, entry)
         return self._straggler(sighting, body, entry)
+
+    def _told_before(self, sighting: Sighting, body: Body, entry: Entry) -> Learned:
+        """A write without effect; or, of an object that the store knew, a write that an earlier run was told of."""
+        same = self._unchanged(sighting)
+        if not entry.recalled or sighting.source != "audit":
+            return same
+        return replace(same, improvements=(self._update(sighting, body, (), old=None, new=None),))
 
     def _straggler(self, sighting: Sighting, body: Body, entry: Entry) -> Learned:
         """Two writes were told in the wrong order: the later one's diff holds both, and is now told apart."""
@@ -231,7 +238,7 @@ class Tracker:
         rest = diff(state, current)
         quiet = self._quiet.pop(sighting.resource, None)
         if body.version >= entry.changed and (not rest or quiet is None):
-            return self._unchanged(sighting)
+            return self._told_before(sighting, body, entry)
         later = self._recent.by_key(self._key(entry.uid, str(entry.changed)))
         if body.version >= entry.changed and quiet is not None:
             before, later = current, quiet
@@ -443,6 +450,7 @@ class Tracker:
             return None
         version = int(found.resource_version) if found.resource_version.isdigit() else 0
         entry = Entry(found.uid, version, found.generation, deleted=found.deleted_at is not None, changed=version)
+        entry.recalled = True
         self._memory.store(entry, found.state)
         self._memory.put(resource, entry)
         return entry

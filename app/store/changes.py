@@ -56,10 +56,19 @@ _IMPROVE = (
 )
 
 
-async def write(conn: AsyncConnection, cluster_id: int, told: Iterable[Change]) -> tuple[int, int]:
-    """Stores changes that are new and improves those already known; returns (new, improved)."""
+async def write(
+    conn: AsyncConnection, cluster_id: int, told: Iterable[Change], *, improvements: Iterable[Change] = ()
+) -> tuple[int, int]:
+    """Stores changes that are new and improves those already known; returns (new, improved).
+
+    ``improvements`` only improve: one of a write that is not stored is passed over.
+    """
     batch: dict[int, Change] = {}
     for change in told:
+        known = batch.get(change.key)
+        batch[change.key] = change if known is None else merge_changes(known, change)
+    wanted = set(batch)
+    for change in improvements:
         known = batch.get(change.key)
         batch[change.key] = change if known is None else merge_changes(known, change)
     if not batch:
@@ -70,7 +79,7 @@ async def write(conn: AsyncConnection, cluster_id: int, told: Iterable[Change]) 
         merged = merge_changes(known, batch[key])
         if merged != known:
             better[key] = merged
-    fresh = [change for key, change in batch.items() if key not in stored]
+    fresh = [change for key, change in batch.items() if key not in stored and key in wanted]
     if fresh:
         await partitions.ensure(conn, "changes", (change.at for change in fresh))
         await copy(conn, "changes", COLUMNS, await rows(conn, cluster_id, fresh))

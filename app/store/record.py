@@ -48,7 +48,7 @@ async def record(conn: AsyncConnection, batch: Batch) -> Recorded:
     await conn.execute(text("SELECT pg_advisory_xact_lock(:lock, :cluster)"), {"lock": LOCK, "cluster": cluster_id})
     repeated = await positions.covered(conn, cluster_id, batch.positions)
     stored = await objects.upsert(conn, cluster_id, batch.objects)
-    new, improved = await changes.write(conn, cluster_id, batch.changes)
+    new, improved = await changes.write(conn, cluster_id, batch.changes, improvements=batch.improvements)
     recorded = Recorded(
         changes=new,
         improved=improved,

@@ -1,0 +1,233 @@
+"""Files into a real database: both tellings of a write meet, a killed import goes on, the same file adds nothing."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from sqlalchemy import Row, text
+
+from app.collect.importer import Import, InvalidInputError, Report, check
+from app.collect.inputs import find_inputs
+from app.core.model import ActorSource, Change
+from app.store import changes
+from app.store.database import Database
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+T0 = datetime(2026, 11, 21, 11, tzinfo=UTC)
+UID = "11111111-2222-3333-4444-555555555555"
+
+
+def stamp(second: float) -> str:
+    return (T0 + timedelta(seconds=second)).isoformat().replace("+00:00", "Z")
+
+
+def deployment(version: int, image: str) -> dict[str, object]:
+    container = {"name": "web", "image": image}
+    return {
+        "kind": "Deployment",
+        "apiVersion": "apps/v1",
+        "metadata": {
+            "name": "web",
+            "namespace": "shop",
+            "uid": UID,
+            "resourceVersion": str(version),
+            "generation": version,
+            "creationTimestamp": "2026-11-20T00:00:00Z",
+            "managedFields": [
+                {"manager": "kubectl-set", "operation": "Update", "time": stamp(version), "apiVersion": "apps/v1"}
+            ],
+        },
+        "spec": {"replicas": 2, "template": {"spec": {"containers": [container]}}},
+    }
+
+
+def audited(second: float, version: int, image: str) -> str:
+    event = {
+        "kind": "Event",
+        "apiVersion": "audit.k8s.io/v1",
+        "level": "RequestResponse",
+        "auditID": f"id-{version}",
+        "stage": "ResponseComplete",
+        "requestURI": "/apis/apps/v1/namespaces/shop/deployments/web",
+        "verb": "patch",
+        "user": {"username": "alice"},
+        "userAgent": "kubectl/v1.34",
+        "objectRef": {"resource": "deployments", "namespace": "shop", "name": "web", "apiGroup": "apps"},
+        "responseStatus": {"code": 200},
+        "requestObject": {"spec": {"template": {"spec": {"containers": [{"name": "web", "image": image}]}}}},
+        "responseObject": deployment(version, image),
+        "requestReceivedTimestamp": stamp(second),
+        "stageTimestamp": stamp(second + 0.01),
+    }
+    return json.dumps(event)
+
+
+def watched(second: float, version: int, image: str, kind: str = "MODIFIED") -> str:
+    return json.dumps({"at": stamp(second), "type": kind, "object": deployment(version, image)})
+
+
+def read(second: float, user: str = "agent") -> str:
+    event = {
+        "kind": "Event",
+        "apiVersion": "audit.k8s.io/v1",
+        "auditID": f"r-{second}",
+        "stage": "ResponseComplete",
+        "requestURI": "/api/v1/pods",
+        "verb": "list",
+        "user": {"username": user},
+        "objectRef": {"resource": "pods"},
+        "responseStatus": {"code": 200},
+        "requestReceivedTimestamp": stamp(second),
+        "stageTimestamp": stamp(second),
+    }
+    return json.dumps(event)
+
+
+AUDIT = "\n".join([read(1), audited(10, 12, "web:2"), read(15), audited(20, 13, "web:3"), read(25)]) + "\n"
+WATCH = "\n".join([watched(0, 11, "web:1", "ADDED"), watched(10.1, 12, "web:2"), watched(20.1, 13, "web:3")]) + "\n"
+
+
+@dataclass(frozen=True)
+class Lab:
+    """One cluster that nothing else writes to."""
+
+    database: Database
+    cluster: str
+
+    async def imported(self, *paths: Path, until: datetime | None = None) -> Report:
+        inputs = find_inputs([str(path) for path in paths])
+        return await Import(self.database.write, self.cluster, now=NOW, progress=lambda *_: None, until=until).run(
+            inputs
+        )
+
+    async def stored(self) -> list[Change]:
+        async with self.database.read.connect() as conn:
+            found = await changes.read_window(conn, self.cluster, T0 - timedelta(hours=1), NOW, limit=100)
+        return sorted(found, key=lambda c: c.at)
+
+    async def rows(self, table: str, columns: str = "count(*)") -> list[Row[Any]]:
+        query = f"SELECT {columns} FROM {table} WHERE cluster_id = (SELECT id FROM clusters WHERE name = :name)"
+        async with self.database.read.connect() as conn:
+            return list((await conn.execute(text(query), {"name": self.cluster})).all())
+
+
+@pytest.fixture
+def lab(database: Database) -> Lab:
+    return Lab(database, f"lab-{uuid4().hex[:8]}")
+
+
+def write(folder: Path, **files: str) -> list[Path]:
+    paths = []
+    for name, body in files.items():
+        path = folder / f"{name}.jsonl"
+        path.write_text(body)
+        paths.append(path)
+    return paths
+
+
+async def test_a_write_told_twice_is_one_change(lab: Lab, tmp_path: Path) -> None:
+    await lab.imported(*write(tmp_path, audit=AUDIT, watch=WATCH))
+    first, second = await lab.stored()
+    assert [d.new for d in first.diffs] == ["web:2"]
+    assert (first.actor.name, first.actor.source) == ("alice", ActorSource.AUDIT)
+    assert first.sources == second.sources == {"audit", "watch"}
+
+
+@pytest.mark.parametrize("order", [("audit", "watch"), ("watch", "audit")])
+async def test_the_files_may_come_one_after_the_other(lab: Lab, tmp_path: Path, order: tuple[str, str]) -> None:
+    audit, watch = write(tmp_path, audit=AUDIT, watch=WATCH)
+    for name in order:
+        await lab.imported(audit if name == "audit" else watch)
+    found = await lab.stored()
+    assert len(found) == 2
+    assert {c.actor.name for c in found} == {"alice"}
+
+
+async def test_without_an_audit_log_the_field_manager_is_the_actor(lab: Lab, tmp_path: Path) -> None:
+    await lab.imported(*write(tmp_path, watch=WATCH))
+    found = await lab.stored()
+    assert {(c.actor.name, c.actor.source) for c in found} == {("kubectl-set", ActorSource.MANAGED_FIELDS)}
+
+
+async def test_the_same_file_twice_adds_nothing(lab: Lab, tmp_path: Path) -> None:
+    paths = write(tmp_path, audit=AUDIT, watch=WATCH)
+    await lab.imported(*paths)
+    before = [await lab.rows(table) for table in ("changes", "call_minutes", "requests")]
+    report = await lab.imported(*paths)
+    after = [await lab.rows(table) for table in ("changes", "call_minutes", "requests")]
+    assert before == after
+    assert sorted(report.skipped) == sorted(str(p) for p in paths)
+
+
+async def test_an_import_that_ended_early_goes_on_where_it_was(lab: Lab, tmp_path: Path) -> None:
+    paths = write(tmp_path, audit=AUDIT, watch=WATCH)
+    await lab.imported(*paths, until=T0 + timedelta(seconds=16))
+    assert len(await lab.stored()) == 1
+    rest = await lab.imported(*paths)
+    assert len(await lab.stored()) == 2
+    assert rest.tally.calls == 2  # not again what the first run counted
+
+
+async def test_bad_lines_stand_in_quarantine_and_stop_nothing(lab: Lab, tmp_path: Path) -> None:
+    bad = '{"kind": "Event", "stage": 7}\nnot json password=hunter2secret\n'
+    (path,) = write(tmp_path, audit=read(1) + "\n" + bad + audited(10, 12, "web:2"))
+    report = await lab.imported(path)
+    assert report.tally.rejects == 2
+    assert [problem.split(": ")[0].split(", ", 1)[1] for problem in report.problems] == [
+        "line 2, column 1",
+        "line 3, column 5",
+    ]
+    rows = sorted(await lab.rows("quarantine", "line, excerpt"), key=lambda row: row.line)
+    assert [row.line for row in rows] == [2, 3]
+    assert "hunter2secret" not in rows[1].excerpt
+    assert len(await lab.stored()) == 1
+
+
+async def test_times_that_cannot_be_are_refused(lab: Lab, tmp_path: Path) -> None:
+    old = read(1).replace("2026-11-21", "1970-01-01")
+    (path,) = write(tmp_path, audit=old + "\n" + read(2))
+    report = await lab.imported(path)
+    assert report.tally.rejects == 1
+    assert "days ago" in report.problems[0]
+
+
+def test_strict_refuses_before_anything_is_written(tmp_path: Path) -> None:
+    (path,) = write(tmp_path, audit=read(1) + "\n{broken\n")
+    with pytest.raises(InvalidInputError, match="line 2"):
+        check(find_inputs([str(path)]), now=NOW)
+
+
+async def test_a_cut_file_gives_what_it_has(lab: Lab, tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl.gz"
+    path.write_bytes(gzip.compress((AUDIT * 200).encode())[:-12])
+    report = await lab.imported(path)
+    assert report.tally.rejects == 1
+    assert "damaged" in report.problems[0]
+
+
+async def test_a_dump_alone_teaches_state_and_no_change(lab: Lab, tmp_path: Path) -> None:
+    dump = tmp_path / "state.json"
+    dump.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": [deployment(13, "web:3")]}))
+    await lab.imported(dump)
+    assert await lab.stored() == []
+    assert [row[0] for row in await lab.rows("objects")] == [1]
+
+
+async def test_a_dump_that_is_newer_tells_of_what_was_missed(lab: Lab, tmp_path: Path) -> None:
+    (watch,) = write(tmp_path, watch=watched(0, 11, "web:1", "ADDED") + "\n")
+    await lab.imported(watch)
+    dump = tmp_path / "state.json"
+    dump.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": [deployment(13, "web:3")]}))
+    os.utime(dump, (T0.timestamp() + 60, T0.timestamp() + 60))
+    await lab.imported(dump)
+    (missed,) = await lab.stored()
+    assert missed.sources == {"state"}
+    assert "reconstructed" in missed.summary
