@@ -1,0 +1,58 @@
+"""Ten thousand changes in two minutes: the server aggregates, the page stays light and quick."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.async_api import expect
+
+from tests.e2e.conftest import Program, Visit, tell
+from tests.web import world
+
+INCIDENT = f"/incidents/{world.incident().id}"
+FRAME = "new Promise(done => requestAnimationFrame(() => setTimeout(done)))"
+
+
+@pytest.fixture(scope="module", autouse=True)
+async def _recorded(program: Program) -> None:
+    await tell(program.database, world.batch(10_000))
+
+
+@pytest.mark.parametrize("query", ["", "?rows=all&derived=shown"])
+async def test_the_page_does_not_grow_with_the_log(visit: Visit, query: str) -> None:
+    async with visit(INCIDENT + query) as page:
+        assert await page.evaluate("document.querySelectorAll('*').length") <= 1500
+        sent = await page.evaluate("performance.getEntriesByType('navigation')[0].transferSize")
+        assert 5_000 < sent < 120_000
+        assert await page.locator("tr.row").count() == 100
+
+
+async def test_more_brings_the_next_hundred_once(visit: Visit) -> None:
+    async with visit(f"{INCIDENT}?rows=all") as page:
+        for pages in (2, 3):
+            await page.locator("tr.more a").click()
+            await expect(page.locator("tr.row")).to_have_count(100 * pages)
+        changes = await page.locator("tr.row").evaluate_all("rows => rows.map(row => row.dataset.change)")
+        assert len(set(changes)) == 300
+
+
+async def test_the_brush_follows_the_hand(visit: Visit) -> None:
+    async with visit(INCIDENT) as page:
+        over = await page.locator("#chart .over").bounding_box()
+        assert over is not None
+        await page.mouse.move(over["x"] + 100, over["y"] + 120)
+        await page.mouse.down()
+        took = await page.evaluate(
+            f"""async () => {{
+                const times = [];
+                for (let step = 0; step < 20; step++) {{
+                    const began = performance.now();
+                    document.querySelector("#chart").dispatchEvent(new PointerEvent("pointermove",
+                        {{bubbles: true, clientX: {over["x"]} + 120 + step * 20, clientY: {over["y"]} + 120}}));
+                    await {FRAME};
+                    times.push(performance.now() - began);
+                }}
+                return times.sort((a, b) => a - b)[10];
+            }}"""
+        )
+        await page.mouse.up()
+        assert took < 50
