@@ -9,8 +9,8 @@ from typing import Any
 from sqlalchemy import CTE, Row, Select, func, literal_column, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.core.lanes import Mark, Problem
 from app.core.model import Gap, Outcome, Progress, Resource, Rollout, change_id
-from app.core.timeline import Mark, Problem
 from app.store.tables import changes, clusters, gaps, kinds, objects, rollouts, symptoms, words
 from app.store.timeline import ChangeFilter, marks_query
 

@@ -209,7 +209,7 @@ async def list_begun_by(conn: AsyncConnection, change: Change, *, limit: int = 5
 
 
 def marks_query(wanted: ChangeFilter, *, spots: int = 400) -> Select[Any]:
-    """The changes of a window, aggregated to at most ``spots`` places a kind: the columns of core.timeline.Mark.
+    """The changes of a window, aggregated to at most ``spots`` places a kind: the columns of core.lanes.Mark.
 
     Raises ValueError for a window without two ends: it could hold everything ever recorded.
     """

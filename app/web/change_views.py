@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from app.core.diff import diff
+from app.core.lanes import Problem
 from app.core.model import Change, FieldDiff, Resource, Rollout
 from app.core.revert import Recipe, revert_recipe
-from app.core.timeline import Problem
 from app.core.versions import Version, versions
 from app.store.surroundings import Seen, Surroundings
 from app.store.timeline import History

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import orjson
 
 from app.core.axis import WIDTH
-from app.core.timeline import Braid, Heat, Lane, Line, Picture
+from app.core.lanes import Lane
+from app.core.timeline import Braid, Heat, Line, Picture
 
 ROW = 11
 """Pixels between the rows of a lane."""

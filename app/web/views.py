@@ -200,11 +200,11 @@ def turn(change: Change) -> Turn | None:
     if not change.diffs:
         return None
     best = min(change.diffs, key=_plainness)
-    old, new = _short(best.old), _short(best.new)
-    if best.path[-1:] == ("image",) and old and new:
+    old, new = _text(best.old), _text(best.new)
+    if best.path[-1:] == ("image",):
         old, new = _without_shared_name(old, new)
     field = ".".join(best.path_text.split(".")[-2:]) if best.path else ""
-    return Turn(field, old, new)
+    return Turn(field, _short(old), _short(new))
 
 
 def _plainness(found: FieldDiff) -> tuple[bool, bool]:
@@ -212,10 +212,11 @@ def _plainness(found: FieldDiff) -> tuple[bool, bool]:
     return found.path[-1:] != ("image",), nested
 
 
-def _short(json: Json) -> str:
-    if json is None:
-        return ""
-    text = value(json)
+def _text(json: Json) -> str:
+    return "" if json is None else value(json)
+
+
+def _short(text: str) -> str:
     return text if len(text) <= 60 else text[:59] + "…"
 
 

@@ -307,12 +307,12 @@ def ranking() -> Ranking:
                     Evidence(
                         "load",
                         3.1,
-                        "Its new pods send 41 PATCH serviceaccounts/s; the old ones sent none. First to rise, 3.9 s after it became ready.",
+                        "Its new pods send 41 PATCH serviceaccounts/s; the old ones sent none. First to rise, 3.9 s after.",
                     ),
                     Evidence(
                         "fight",
                         2.4,
-                        "Write fight over owner-signature on 4 ServiceAccounts: 2,149 rewrites between server and worker.",
+                        "Write fight over owner-signature of 4 ServiceAccounts: 2,149 rewrites by two writers.",
                     ),
                     Evidence("share", 1.2, "These writes are 91 % of the extra API load."),
                     Evidence("others", -0.4, "Latency of other callers did not move."),
