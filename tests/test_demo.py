@@ -1,0 +1,81 @@
+"""The recording that comes along, through everything: import, incident, ranking, evaluation."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy import text
+
+from app.commands import demo, evaluate
+from app.commands.importing import import_paths, summary
+from app.commands.scores import as_json, as_table
+from app.core.model import ActorSource, Ranking
+from app.store.database import Database
+from app.store.incidents import read_incident
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+CULPRIT = ("Deployment", "platform", "archetype-controller")
+
+
+async def ranking_of(database: Database, incident_id: str) -> Ranking:
+    async with database.read.connect() as conn:
+        found = await read_incident(conn, incident_id)
+    assert found is not None
+    assert found[1] is not None
+    return found[1]
+
+
+async def test_the_demo_shows_what_began_it_and_why(database: Database) -> None:
+    incident_id = await demo.replay(database.write, now=NOW)
+    ranking = await ranking_of(database, incident_id)
+    first = ranking.suspects[0]
+    resource = first.change.resource
+    assert (resource.kind, resource.namespace, resource.name) == CULPRIT
+    assert first.change.actor.source is ActorSource.AUDIT
+    said = " ".join(e.sentence for e in first.evidence)
+    assert "rite fight over annotation archetype.example/owner-signature" in said
+    assert "writes/s since" in said
+    assert first.probability > 0.9
+    assert NOW - timedelta(minutes=8) < ranking.onset.at < NOW - timedelta(minutes=5)
+
+
+async def test_the_demo_is_replayed_once(database: Database) -> None:
+    first = await demo.replay(database.write, now=NOW)
+    assert await demo.replay(database.write, now=NOW + timedelta(hours=1)) == first
+
+
+async def test_no_write_is_counted_twice_and_blows_are_noise(database: Database) -> None:
+    await demo.replay(database.write, now=NOW)
+    async with database.read.connect() as conn:
+        doubled = await conn.execute(
+            text("SELECT count(*) FROM (SELECT object_id, resource_version FROM changes WHERE resource_version <> ''"
+                 " GROUP BY 1, 2 HAVING count(*) > 1) AS twice")
+        )  # fmt: skip
+        loud = await conn.execute(
+            text("SELECT count(*) FROM changes c JOIN kinds k ON k.id = c.kind_id"
+                 " WHERE k.kind = 'ServiceAccount' AND NOT noise")
+        )  # fmt: skip
+        assert doubled.scalar_one() == 0
+        assert loud.scalar_one() < 20
+
+
+async def test_an_import_tells_what_it_did(database: Database) -> None:
+    report, incidents = await import_paths(database.write, [str(demo.FOLDER)], "shown", now=NOW)
+    told = "\n".join(summary(report, incidents))
+    assert "8,450" not in told.split(" lines", maxsplit=1)[0]  # the watch's and the metrics' lines count too
+    assert f"incident {incidents[0].id}: Typha ping latency high" in told
+    again, _ = await import_paths(database.write, [str(demo.FOLDER)], "shown", now=NOW)
+    assert again.tally.lines == 0
+    assert "already imported" in "\n".join(summary(again, []))
+
+
+@pytest.mark.parametrize("without", [frozenset(), frozenset({evaluate.InputKind.AUDIT})])
+async def test_an_evaluation_compares_with_the_answer(dsn: str, without: frozenset[evaluate.InputKind]) -> None:
+    folders = evaluate.recordings(demo.FOLDER)
+    result = await evaluate.evaluate(dsn, folders, now=NOW, leave_out=without)
+    assert [(v.when, v.rank) for v in result.verdicts] == [("alert", 1.0), ("later", 1.0)]
+    assert result.accuracy["most recent"].ac1 < 0.2
+    table = "\n".join(as_table(result))
+    assert "rank 1 of" in table
+    assert '"verdicts"' in as_json(result)
