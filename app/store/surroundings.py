@@ -14,8 +14,8 @@ from app.core.model import Gap, Outcome, Progress, Resource, Rollout, change_id
 from app.store.tables import changes, clusters, gaps, kinds, objects, rollouts, symptoms, words
 from app.store.timeline import ChangeFilter, marks_query
 
-SPOTS = 400
-"""Places of the axis that marks are aggregated to: two pixels of a full-width page."""
+SPOTS = 160
+"""Places of the axis that marks are aggregated to: five pixels of a full-width page, less than a mark is wide."""
 
 
 @dataclass(frozen=True, slots=True)
