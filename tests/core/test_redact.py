@@ -236,23 +236,28 @@ def test_a_short_key_is_refused() -> None:
 
 
 BENIGN = """
-registry.example/payments/payments-api:v1.42.0 registry.k8s.io/pause@sha256:7031c1b283388d2c2e09b57badb803c05ebed362dc88d84b480cc47f72a21097
-app.kubernetes.io/name kube-root-ca.crt 10.96.0.1 500m 128Mi 25% RollingUpdate IfNotPresent ClusterFirst TCP http-metrics 8080
-/var/run/secrets/kubernetes.io/serviceaccount /etc/certs/tls.crt /healthz /usr/local/bin/entrypoint.sh default-scheduler
-user@example.com https://example.com/path?x=1 http://prometheus.monitoring.svc.cluster.local:9090/api/v1/query
-deployment.kubernetes.io/revision node-role.kubernetes.io/control-plane NoSchedule Equal Exists true false 3600 1h30m
+registry.example/payments/payments-api:v1.42.0
+registry.k8s.io/pause@sha256:7031c1b283388d2c2e09b57badb803c05ebed362dc88d84b480cc47f72a21097 app.kubernetes.io/name
+kube-root-ca.crt 10.96.0.1 500m 128Mi 25% RollingUpdate IfNotPresent ClusterFirst TCP http-metrics 8080
+/var/run/secrets/kubernetes.io/serviceaccount /etc/certs/tls.crt /healthz /usr/local/bin/entrypoint.sh
+default-scheduler user@example.com https://example.com/path?x=1
+http://prometheus.monitoring.svc.cluster.local:9090/api/v1/query deployment.kubernetes.io/revision
+node-role.kubernetes.io/control-plane NoSchedule Equal Exists true false 3600 1h30m
 system:serviceaccount:kube-system:deployment-controller system:node:ip-10-0-0-12 cluster-admin view edit Always Never
-f5f48a5c-9d8c-4c1a-8fd1-1c3d9e2f4a5b 2026-11-21T05:28:42Z payments-api-668bd678db-x2j84 ingress-nginx-controller-admission
-prometheus-kube-prometheus-operator-alertmanager-overview kube-prometheus-stack-kube-state-metrics-5d8c9c8b7f-abcde
---leader-elect=true --v=2 --tls-cert-file=/etc/tls/tls.crt --secure-port=10250 --kubeconfig=/etc/kubernetes/kubelet.conf
---token-ttl=15m --authorization-mode=Node,RBAC --password-file=/run/secrets/pw -server.http-listen-port=3100 -log.level=info
-sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08 commit-2fd4e1c67a2d28fced849ee1bb76e7391b93eb12
-2fd4e1c67a2d28fced849ee1bb76e7391b93eb12 Cluster.admission.networking-internal.example.com topology.kubernetes.io/zone
+f5f48a5c-9d8c-4c1a-8fd1-1c3d9e2f4a5b 2026-11-21T05:28:42Z payments-api-668bd678db-x2j84
+ingress-nginx-controller-admission prometheus-kube-prometheus-operator-alertmanager-overview
+kube-prometheus-stack-kube-state-metrics-5d8c9c8b7f-abcde --leader-elect=true --v=2 --tls-cert-file=/etc/tls/tls.crt
+--secure-port=10250 --kubeconfig=/etc/kubernetes/kubelet.conf --token-ttl=15m --authorization-mode=Node,RBAC
+--password-file=/run/secrets/pw -server.http-listen-port=3100 -log.level=info
+sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
+commit-2fd4e1c67a2d28fced849ee1bb76e7391b93eb12 2fd4e1c67a2d28fced849ee1bb76e7391b93eb12
+Cluster.admission.networking-internal.example.com topology.kubernetes.io/zone
 metadata.annotations['kubectl.kubernetes.io/restartedAt'] object.spec.replicas<=5 kubernetes.io/service-account.name
 projects/acme-production/locations/europe-west1/keyRings/main arn:aws:iam::123456789012:role/eks-node-group-role
 -Xmx512m -Dspring.profiles.active=production JAVA_OPTS GOMAXPROCS 0.0.0.0/0 fe80::1 *.example.com ^/api/(v1|v2)/.*$
-500 0.5 1e3 20Gi ReadWriteOnce gp3 WaitForFirstConsumer Retain Delete Fail Ignore NoneOnDryRun Namespaced Cluster v1beta1
-openapi-generator-maven-plugin-configuration-directory com.example.payments.gateway.internal.configuration.ApplicationKt
+500 0.5 1e3 20Gi ReadWriteOnce gp3 WaitForFirstConsumer Retain Delete Fail Ignore NoneOnDryRun Namespaced Cluster
+v1beta1 openapi-generator-maven-plugin-configuration-directory
+com.example.payments.gateway.internal.configuration.ApplicationKt
 """.split()  # noqa: SIM905
 BENIGN_FIELDS = {
     "secretName": "payments-tls",
