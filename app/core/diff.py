@@ -33,7 +33,7 @@ def diff(old: Json, new: Json) -> tuple[FieldDiff, ...]:
 
 
 def _compare(old: Json, new: Json, path: Path, found: list[FieldDiff]) -> None:
-    if old == new and type(old) is type(new):
+    if _is_same(old, new):
         return
     if isinstance(old, dict) and isinstance(new, dict):
         _compare_maps(old, new, path, found)
@@ -59,6 +59,13 @@ def _compare_maps(old: Object, new: Object, path: Path, found: list[FieldDiff]) 
             _compare_maps(value, {}, (*path, key), found)
         else:
             found.append(FieldDiff((*path, key), "remove", value, None))
+
+
+def _is_same(old: Json, new: Json) -> bool:
+    """Equal as JSON: Python holds True and 1 for equal, at any depth."""
+    if old != new or type(old) is not type(new):
+        return False
+    return not isinstance(old, dict | list) or orjson.dumps(old) == orjson.dumps(new)
 
 
 def _compare_lists(old: list[Json], new: list[Json], path: Path, found: list[FieldDiff]) -> bool:

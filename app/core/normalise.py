@@ -146,7 +146,7 @@ def _canonical(text: str, value: str | float) -> Json:
     if not match or len(text) > 32:
         return value
     suffix = match["suffix"] or ""
-    scale = Decimal(10) ** int(suffix[1:]) if suffix[:1] in ("e", "E") and len(suffix) > 1 else _SCALE[suffix]
+    scale = _SCALE[suffix] if suffix in _SCALE else Decimal(10) ** int(suffix[1:])
     amount = Decimal(match["number"]) * scale
     if suffix.endswith("i"):
         for unit in ("Ei", "Pi", "Ti", "Gi", "Mi", "Ki"):

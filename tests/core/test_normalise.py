@@ -1,0 +1,140 @@
+"""The desired state: what is compared, and what makes no difference."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+import pytest
+
+from app.core.model import Json, Object
+from app.core.normalise import canonical_quantity, normalise
+
+
+def test_bookkeeping_goes_and_desire_stays() -> None:
+    obj: Object = {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {
+            "name": "web",
+            "namespace": "shop",
+            "uid": "u",
+            "resourceVersion": "5",
+            "generation": 2,
+            "creationTimestamp": "2026-11-20T12:00:00Z",
+            "managedFields": [{"manager": "x"}],
+            "labels": {"team": "shop", "pod-template-hash": "abc"},
+            "annotations": {"owner": "a", "kubectl.kubernetes.io/last-applied-configuration": "{}"},
+            "finalizers": ["foregroundDeletion", "acme.io/keep"],
+        },
+        "imagePullSecrets": [{"name": "registry"}],
+        "status": {"phase": "Active"},
+    }
+    before = deepcopy(obj)
+    assert normalise(obj) == {
+        "metadata": {
+            "name": "web",
+            "namespace": "shop",
+            "labels": {"team": "shop"},
+            "annotations": {"owner": "a"},
+            "finalizers": ["acme.io/keep"],
+        },
+        "imagePullSecrets": [{"name": "registry"}],
+    }
+    assert obj == before
+
+
+def deployment(**more: Json) -> Object:
+    return {"kind": "Deployment", "metadata": {"name": "web"}, "spec": more}
+
+
+def container(**more: Json) -> Object:
+    return deployment(template={"spec": {"containers": [{"name": "app", **more}]}})
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (
+            {"kind": "ConfigMap", "metadata": {"name": "a", "annotations": {}}},
+            {"kind": "ConfigMap", "metadata": {"name": "a"}},
+        ),
+        ({"kind": "X", "metadata": {"labels": {"job-name": "a"}}}, {"kind": "X", "metadata": {}}),
+        ({"kind": "X", "metadata": {}, "spec": {"a": None}}, {"kind": "X", "metadata": {}, "spec": {}}),
+        (container(resources={"limits": {"cpu": "0.5"}}), container(resources={"limits": {"cpu": "500m"}})),
+        (container(resources={"limits": {"memory": "1024Mi"}}), container(resources={"limits": {"memory": "1Gi"}})),
+        (
+            deployment(template={"metadata": {"creationTimestamp": None}, "spec": {}}),
+            deployment(template={"metadata": {}, "spec": {}}),
+        ),
+        (
+            {"kind": "Deployment", "metadata": {"annotations": {"deployment.kubernetes.io/revision": "1"}}},
+            {"kind": "Deployment", "metadata": {"annotations": {"deployment.kubernetes.io/revision": "2"}}},
+        ),
+        (
+            {
+                "kind": "Node",
+                "metadata": {},
+                "status": {"nodeInfo": {"kubeletVersion": "v1"}, "conditions": [{"a": 1}]},
+            },
+            {"kind": "Node", "metadata": {}, "status": {"nodeInfo": {"kubeletVersion": "v1"}, "conditions": []}},
+        ),
+        (
+            {
+                "kind": "Node",
+                "metadata": {},
+                "spec": {"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"}]},
+            },
+            {"kind": "Node", "metadata": {}, "spec": {}},
+        ),
+    ],
+)
+def test_no_difference(one: Object, other: Object) -> None:
+    assert normalise(one) == normalise(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (container(image="a:1"), container(image="a:2")),
+        (container(env=[{"name": "A", "value": ""}]), container(env=[{"name": "A", "value": "1"}])),
+        (container(env=[{"name": "CPU", "value": "0.5"}]), container(env=[{"name": "CPU", "value": "500m"}])),
+        (deployment(paused=False), deployment(paused=True)),
+        (container(resources={"limits": {"cpu": "1"}}), container(resources={"limits": {"cpu": "1m"}})),
+        (
+            {"kind": "X", "metadata": {"annotations": {"status": "a"}}},
+            {"kind": "X", "metadata": {"annotations": {"status": "b"}}},
+        ),
+        (
+            {"kind": "Node", "metadata": {}, "status": {"nodeInfo": {"kubeletVersion": "v1"}}},
+            {"kind": "Node", "metadata": {}, "status": {"nodeInfo": {"kubeletVersion": "v2"}}},
+        ),
+        (
+            {"kind": "Node", "metadata": {}, "spec": {"taints": [{"key": "dedicated", "effect": "NoExecute"}]}},
+            {"kind": "Node", "metadata": {}, "spec": {}},
+        ),
+        (
+            {"kind": "Widget", "metadata": {}, "data": {"status": 1}},
+            {"kind": "Widget", "metadata": {}, "data": {"status": 2}},
+        ),
+    ],
+)
+def test_a_difference(one: Object, other: Object) -> None:
+    assert normalise(one) != normalise(other)
+
+
+@pytest.mark.parametrize(
+    ("spelled", "canonical"),
+    [
+        ("0.5", "500m"), ("500m", "500m"), (0.5, "500m"), (1, "1"), ("1.0", "1"), ("1000m", "1"), ("1k", "1000"),
+        ("1e3", "1000"), ("1024Mi", "1Gi"), ("1536Mi", "1536Mi"), ("1.5Gi", "1536Mi"), ("0", "0"), ("0Gi", "0"),
+        ("100u", "0.1m"), ("-1", "-1"), ("fast", "fast"), ("", ""), (True, True), (None, None), ("9" * 40, "9" * 40),
+    ],
+)  # fmt: skip
+def test_quantities(spelled: Json, canonical: Json) -> None:
+    assert canonical_quantity(spelled) == canonical
+
+
+def test_canonical_is_stable() -> None:
+    for spelled in ("0.5", "1536Mi", "1e3", "100u", "3n", "0.1Gi", "1Ei"):
+        once = canonical_quantity(spelled)
+        assert canonical_quantity(once) == once
