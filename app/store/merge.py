@@ -33,9 +33,6 @@ def merge_changes(known: Change, told: Change) -> Change:
     """``known`` with what ``told`` knows better; its ``at``, and so its id, never moves."""
     better = min(known, told, key=_worth)
     actor = min(known.actor, told.actor, key=_trust)
-    summary = better.summary
-    if actor.name != better.actor.name and better.actor.name:
-        summary = summary.removesuffix(f", by {better.actor.name}") + f", by {actor.name}"
     return replace(
         known,
         actor=actor,
@@ -44,7 +41,7 @@ def merge_changes(known: Change, told: Change) -> Change:
         generation=_later(known.generation, told.generation),
         diffs=better.diffs,
         diff_source=better.diff_source,
-        summary=summary,
+        summary=better.summary,
         sources=known.sources | told.sources,
         begun_by=min(filter(None, (known.begun_by, told.begun_by)), default=None),
         audit_id=max(known.audit_id, told.audit_id),

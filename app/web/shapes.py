@@ -67,7 +67,7 @@ class Change(Shape):
             user_agent=change.actor.user_agent,
             pod=change.actor.pod,
             impersonator=change.actor.impersonator,
-            summary=change.summary,
+            summary=f"{change.summary}, by {short(change.actor)}" if change.actor.name else change.summary,
             resource=Resource.model_validate(change.resource),
             generation=change.generation,
             diff_source=change.diff_source,

@@ -48,7 +48,7 @@ def a_change(version: str = "7", *, seconds: float = 0, resource: Resource | Non
         "resource_version": version,
         "generation": 3,
         "diffs": (a_diff(),),
-        "summary": "image of payments-api: v1 → v2, by argocd",
+        "summary": "image of payments-api: v1 → v2",
         "sources": frozenset({"watch"}),
     }
     fields |= more
