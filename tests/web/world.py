@@ -166,7 +166,7 @@ def rollouts_of(changes: list[Change]) -> list[Rollout]:
             Rollout(
                 resource=change.resource,
                 uid=change.uid,
-                generation=2,
+                generation=number + 2,
                 started_at=change.at,
                 outcome=outcome,
                 ended_at=None if running else change.at + timedelta(seconds=4 + number % 9),
@@ -307,7 +307,7 @@ def ranking() -> Ranking:
                     Evidence(
                         "load",
                         3.1,
-                        "Its new pods send 41 PATCH serviceaccounts/s; the old ones sent none. First to rise, 3.9 s after.",
+                        "Its new pods send 41 PATCH serviceaccounts/s; the old ones sent none. First to rise.",
                     ),
                     Evidence(
                         "fight",

@@ -1,0 +1,232 @@
+"""What pages and REST read: filters, cursors, marks, surroundings, history."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Self
+
+import pytest
+from sqlalchemy import Connection, event
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.core.model import Change, Outcome, Resource, Verb
+from app.store import incidents, surroundings, timeline
+from app.store.record import record
+from app.store.timeline import ChangeFilter
+from tests.web import world
+
+
+@pytest.fixture
+async def filled(conn: AsyncConnection) -> AsyncConnection:
+    """The made-up incident, recorded."""
+    await record(conn, world.batch())
+    await incidents.save_incident(conn, world.incident())
+    await incidents.save_ranking(conn, world.ranking())
+    return conn
+
+
+class Counting:
+    """Counts the statements that a connection sends."""
+
+    def __init__(self, conn: AsyncConnection) -> None:
+        self.sync: Connection = conn.sync_connection
+        self.count = 0
+
+    def _seen(self, *_: object) -> None:
+        self.count += 1
+
+    def __enter__(self) -> Self:
+        event.listen(self.sync, "before_cursor_execute", self._seen)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        event.remove(self.sync, "before_cursor_execute", self._seen)
+
+
+def told(changes: list[Change]) -> list[str]:
+    return [change.id for change in changes]
+
+
+def expected(batch_changes: tuple[Change, ...], **wanted: object) -> list[str]:
+    """What a filter should find, by the plainest means."""
+    found = [
+        change
+        for change in batch_changes
+        if change.begun_by is None
+        and ("namespace" not in wanted or change.resource.namespace == wanted["namespace"])
+        and ("kind" not in wanted or change.resource.kind == wanted["kind"])
+        and ("actor" not in wanted or change.actor.name == wanted["actor"])
+        and ("verb" not in wanted or change.verb is wanted["verb"])
+    ]
+    return told(sorted(found, key=lambda change: (change.at, change.key), reverse=True))
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {},
+        {"namespace": "payments"},
+        {"kind": "ConfigMap"},
+        {"actor": "alice@shop.example"},
+        {"verb": Verb.DELETE},
+        {"namespace": "identity", "kind": "Deployment"},
+        {"namespace": "nowhere"},
+        {"kind": "Nothing"},
+    ],
+)
+async def test_filters_find_exactly_what_fits(filled: AsyncConnection, wanted: dict[str, object]) -> None:
+    found = await timeline.list_changes(filled, ChangeFilter(world.CLUSTER, **wanted), limit=1000)
+    assert told(found) == expected(world.batch().changes, **wanted)
+
+
+async def test_a_change_comes_back_as_it_was_recorded(filled: AsyncConnection) -> None:
+    assert await timeline.read_change(filled, world.CULPRIT.id) == world.CULPRIT
+
+
+async def test_text_is_looked_for_as_it_is_wildcards_included(conn: AsyncConnection) -> None:
+    plain = world.a_change("one", summary="image of one: v1 → v2", version="a")
+    odd = world.a_change("two", summary="limit of two: 50% → 60%", version="b")
+    await record(conn, replace(world.batch(0), changes=(plain, odd), rollouts=(), objects=()))
+    for text, names in (("50%", ["two"]), ("%", ["two"]), ("_", []), ("ONE", ["one"]), ("limit of", ["two"])):
+        found = await timeline.list_changes(conn, ChangeFilter(text=text))
+        assert [change.resource.name for change in found] == names, text
+
+
+async def test_another_cluster_sees_nothing_of_this_one(filled: AsyncConnection) -> None:
+    assert await timeline.list_changes(filled, ChangeFilter("elsewhere")) == []
+    around = await surroundings.read_surroundings(filled, "elsewhere", from_at=world.START, to_at=world.END)
+    assert (around.marks, around.rollouts, around.problems, around.seen.gaps) == ((), (), (), ())
+
+
+async def test_pages_join_without_a_gap_or_a_repeat_also_while_changes_arrive(filled: AsyncConnection) -> None:
+    wanted = ChangeFilter(world.CLUSTER)
+    everything = told(await timeline.list_changes(filled, wanted, limit=1000))
+    seen: list[str] = []
+    before = None
+    while page := await timeline.list_changes(filled, wanted, before=before, limit=7):
+        seen += told(page)
+        before = timeline.after(page[-1])
+        newer = world.a_change("late", at=world.END + timedelta(seconds=len(seen)), version=str(len(seen)))
+        await record(filled, replace(world.batch(0), changes=(newer,), rollouts=(), objects=()))
+    assert seen == everything
+
+
+async def test_derived_edits_are_hidden_unless_asked_for(filled: AsyncConnection) -> None:
+    hidden = await timeline.list_changes(filled, ChangeFilter(world.CLUSTER), limit=1000)
+    shown = await timeline.list_changes(filled, ChangeFilter(world.CLUSTER, derived="shown"), limit=1000)
+    assert len(shown) - len(hidden) == 40
+    began = await timeline.list_begun_by(filled, world.CULPRIT)
+    assert {change.begun_by for change in began} == {world.CULPRIT.id}
+    assert len(began) == 40
+
+
+async def test_a_window_holds_its_beginning_and_not_its_end(filled: AsyncConnection) -> None:
+    at = world.CULPRIT_AT
+    inside = await timeline.list_changes(filled, ChangeFilter(from_at=at, to_at=at + timedelta(microseconds=1)))
+    before = await timeline.list_changes(filled, ChangeFilter(from_at=at - timedelta(microseconds=1), to_at=at))
+    assert told(inside) == [world.CULPRIT.id]
+    assert before == []
+
+
+async def test_surroundings_hold_every_change_of_the_window_in_one_query(filled: AsyncConnection) -> None:
+    with Counting(filled) as queries:
+        around = await surroundings.read_surroundings(filled, world.CLUSTER, from_at=world.START, to_at=world.END)
+    assert queries.count == 1
+    told_marks = [mark for mark in around.marks if not mark.derived]
+    assert sum(mark.count for mark in told_marks) == 91
+    assert sum(mark.count for mark in around.marks if mark.derived) == 40
+    assert world.CULPRIT.id in {mark.change_id for mark in told_marks}
+    assert len(around.rollouts) == len(world.batch().rollouts)
+    assert {rollout.outcome for rollout in around.rollouts} >= {Outcome.RUNNING, Outcome.COMPLETE}
+    assert {problem.reason for problem in around.problems} == {"BackOff", "Unhealthy"}
+    assert sum(problem.count for problem in around.problems) == 6
+    assert around.seen.gaps == (world.gap(),)
+    assert around.seen.freshness[0].at == max(change.at for change in world.batch().changes)
+
+
+async def test_marks_are_as_many_as_the_axis_has_places(conn: AsyncConnection) -> None:
+    many = tuple(
+        world.a_change(
+            "settings", kind="ConfigMap", api_group="", at=world.START + timedelta(milliseconds=n), version=f"{n}"
+        )
+        for n in range(3000)
+    )
+    await record(conn, replace(world.batch(0), changes=many, rollouts=(), objects=()))
+    around = await surroundings.read_surroundings(
+        conn, world.CLUSTER, from_at=world.START, to_at=world.START + timedelta(seconds=3)
+    )
+    assert len(around.marks) == surroundings.SPOTS
+    assert sum(mark.count for mark in around.marks) == 3000
+
+
+def test_marks_of_a_window_without_ends_are_refused() -> None:
+    with pytest.raises(ValueError, match="two ends"):
+        timeline.marks_query(ChangeFilter(world.CLUSTER))
+
+
+async def test_a_gap_that_ends_where_the_window_begins_is_not_its_gap(filled: AsyncConnection) -> None:
+    gap = world.gap()
+    after = await surroundings.read_seen(filled, world.CLUSTER, from_at=gap.to_at, to_at=None)
+    until = await surroundings.read_seen(filled, world.CLUSTER, from_at=None, to_at=gap.from_at)
+    inside = await surroundings.read_seen(
+        filled, world.CLUSTER, from_at=gap.from_at, to_at=gap.from_at + timedelta(seconds=1)
+    )
+    assert (after.gaps, until.gaps, inside.gaps) == ((), (), (gap,))
+
+
+async def test_an_objects_history(filled: AsyncConnection) -> None:
+    history = await timeline.read_history(filled, world.CULPRIT.resource)
+    assert history is not None
+    assert history.changes[0] == world.CULPRIT
+    assert history.state.state == world.a_state(world.CULPRIT).state
+    assert await timeline.read_history(filled, replace(world.CULPRIT.resource, name="never-seen")) is None
+
+
+async def test_an_object_of_the_same_name_elsewhere_is_another_one(filled: AsyncConnection) -> None:
+    there = Resource(world.CLUSTER, "apps", "Deployment", "identity", "checkout-api")
+    assert await timeline.read_history(filled, there) is None
+
+
+async def test_incident_and_ranking_come_back_as_they_were_saved_in_one_query(filled: AsyncConnection) -> None:
+    with Counting(filled) as queries:
+        found = await incidents.read_incident(filled, world.incident().id)
+    assert queries.count == 1
+    assert found is not None
+    incident, ranking = found
+    assert ranking == world.ranking()
+    assert incident == replace(world.incident(), onset=world.ONSET, ranked_at=world.ranking().ranked_at)
+    assert await incidents.latest_ranking(filled, incident.id) == ranking
+    assert await incidents.read_incident(filled, "unknown") is None
+
+
+async def test_every_ranking_is_kept_and_the_newest_is_shown(filled: AsyncConnection) -> None:
+    later = replace(world.ranking(), ranked_at=world.ranking().ranked_at + timedelta(minutes=7), suspects=())
+    await incidents.save_ranking(filled, later)
+    found = await incidents.read_incident(filled, world.incident().id)
+    assert found is not None
+    assert found[1] == later
+    assert await incidents.first_suspects(filled, [world.incident().id]) == {}
+
+
+async def test_the_list_tells_the_first_suspect(filled: AsyncConnection) -> None:
+    found = await incidents.first_suspects(filled, [world.incident().id, "unknown"])
+    assert found == {world.incident().id: incidents.FirstSuspect("Deployment", "checkout-api", 0.93)}
+
+
+async def test_a_ranking_of_no_incident_is_refused(conn: AsyncConnection) -> None:
+    with pytest.raises(LookupError, match="no incident"):
+        await incidents.save_ranking(conn, world.ranking())
+
+
+async def test_incidents_page_by_cursor(filled: AsyncConnection) -> None:
+    for number in range(5):
+        await incidents.save_incident(
+            filled, replace(world.incident(), id=f"i{number}", started_at=world.START + timedelta(hours=number // 2))
+        )
+    seen: list[str] = []
+    before = None
+    while page := await incidents.list_incidents(filled, before=before, limit=2):
+        seen += [incident.id for incident in page]
+        before = (page[-1].started_at, page[-1].id)
+    assert seen == ["i4", "i3", "i2", world.incident().id, "i1", "i0"]
+    assert [i.id for i in await incidents.list_incidents(filled, cluster="elsewhere")] == []
+    assert await incidents.list_incidents(filled, status="resolved") == []
