@@ -15,9 +15,12 @@ import psycopg
 import zstandard
 from psycopg.types.json import set_json_dumps, set_json_loads
 
-from app.core.model import FieldDiff, Json, Object, Path, Segment
+from app.core.model import FieldDiff, Object, Path, Segment
 
 _UNTAKEABLE = re.compile("[\x00\ud800-\udfff]")
+_AMBIGUOUS = re.compile("[\t=]")
+_OP = {"add": "+", "remove": "-", "replace": "="}
+_OPS = {short: op for op, short in _OP.items()}
 _compress = zstandard.ZstdCompressor(level=3, write_content_size=True)
 _decompress = zstandard.ZstdDecompressor()
 MAX_UNPACKED = 64 * 1024 * 1024
@@ -81,21 +84,43 @@ def unpack_state(packed: bytes | None) -> Object | None:
     return state
 
 
+def _written(path: Path) -> str | list[Any]:
+    """A path as one string, steps apart by tabs and merge keys as ``[name=app``: a third of what a list takes.
+
+    A path that could be misread so (an index, a tab, a strange merge key) stays a list.
+    """
+    steps = []
+    for step in path:
+        if isinstance(step, tuple) and len(step) == 1 and not _AMBIGUOUS.search(step[0][0] + step[0][1]):
+            steps.append(f"[{step[0][0]}={step[0][1]}")
+        elif isinstance(step, str) and "\t" not in step and not step.startswith("["):
+            steps.append(step)
+        else:
+            return list(path)
+    return "\t".join(steps) if steps else []
+
+
+def _read(written: str | list[Any]) -> Path:
+    if isinstance(written, str):
+        return tuple(_step(step) for step in written.split("\t"))
+    return tuple(tuple((name, value) for name, value in step) if isinstance(step, list) else step for step in written)
+
+
+def _step(step: str) -> Segment:
+    if not step.startswith("["):
+        return step
+    name, _, value = step[1:].partition("=")
+    return ((name, value),)
+
+
 def diff_rows(diffs: tuple[FieldDiff, ...]) -> list[list[Any]]:
-    """Field diffs as ``changes.diff`` holds them: ``[[path, op, old, new], ...]``; a merge key is a list of pairs."""
-    return [[list(diff.path), diff.op, diff.old, diff.new] for diff in diffs]
+    """Field diffs as ``changes.diff`` holds them: ``[[path, op, old, new], ...]``, short for jsonb's sake."""
+    return [[_written(diff.path), _OP[diff.op], diff.old, diff.new] for diff in diffs]
 
 
-def _path(steps: list[Any]) -> Path:
-    def segment(step: Any) -> Segment:
-        return tuple((name, value) for name, value in step) if isinstance(step, list) else step
-
-    return tuple(segment(step) for step in steps)
-
-
-def diffs_of(rows: list[list[Json]]) -> tuple[FieldDiff, ...]:
+def diffs_of(rows: list[list[Any]]) -> tuple[FieldDiff, ...]:
     """The inverse of diff_rows."""
-    return tuple(FieldDiff(_path(path), str(op), old, new) for path, op, old, new in rows)  # type: ignore[arg-type]
+    return tuple(FieldDiff(_read(path), _OPS[op], old, new) for path, op, old, new in rows)
 
 
 def utc(seconds: float) -> datetime:

@@ -29,6 +29,9 @@ SPAN: dict[str, timedelta] = {
 }
 """How much time one partition of each log holds."""
 
+_WITH = dict.fromkeys(SPAN, "") | {"changes": "WITH (toast_tuple_target = 256)"}
+"""Diffs are compressed in their row: what was and what is are nearly the same text."""
+
 OLDEST = timedelta(days=400)
 NEWEST = timedelta(days=1)
 LOCK = 0x50617274  # "Part": one maker of partitions at a time
@@ -87,7 +90,7 @@ async def _exists(conn: AsyncConnection, name: str) -> bool:
 async def _attach(conn: AsyncConnection, table: str, start: datetime) -> None:
     name = name_of(table, start)  # of our own table names and a date: nothing to quote
     await conn.execute(text("SET LOCAL lock_timeout = '200ms'"))
-    await conn.execute(text(f"CREATE TABLE {name} (LIKE {table} INCLUDING DEFAULTS INCLUDING STORAGE)"))
+    await conn.execute(text(f"CREATE TABLE {name} (LIKE {table} INCLUDING DEFAULTS INCLUDING STORAGE) {_WITH[table]}"))
     await conn.execute(
         text(
             f"ALTER TABLE {table} ATTACH PARTITION {name} "

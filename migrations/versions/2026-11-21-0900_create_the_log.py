@@ -74,6 +74,7 @@ CREATE TABLE changes (
     diff jsonb NOT NULL,
     CONSTRAINT changes_pkey PRIMARY KEY (cluster_id, at, version_key)
 ) PARTITION BY RANGE (at);
+ALTER TABLE changes ALTER COLUMN diff SET STORAGE MAIN;
 CREATE INDEX changes_cluster_id_version_key_idx ON changes (cluster_id, version_key);
 CREATE INDEX changes_cluster_id_namespace_id_at_idx ON changes (cluster_id, namespace_id, at);
 CREATE INDEX changes_cluster_id_kind_id_at_idx ON changes (cluster_id, kind_id, at);

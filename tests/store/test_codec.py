@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core.model import FieldDiff, Path
+from app.store import codec
+
+words = st.text(st.sampled_from("ab=[\t/.,~#é→"), max_size=5)
+steps = st.one_of(words, st.integers(0, 9), st.lists(st.tuples(words, words), min_size=1, max_size=2).map(tuple))
+json = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | words,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3),
+    max_leaves=6,
+)
+diffs = st.builds(
+    FieldDiff, st.lists(steps, max_size=4).map(tuple), st.sampled_from(["add", "remove", "replace"]), json, json
+)
+
+
+@given(st.lists(diffs, max_size=3).map(tuple))
+def test_diffs_come_back_as_they_were(told: tuple[FieldDiff, ...]) -> None:
+    assert codec.diffs_of(codec.loads(codec.dumps(codec.diff_rows(told)))) == told
+
+
+@pytest.mark.parametrize(
+    ("path", "written"),
+    [
+        (("spec", "replicas"), "spec\treplicas"),
+        (("spec", (("name", "app"),), "image"), "spec\t[name=app\timage"),
+        (("metadata", "annotations", "example.com/a"), "metadata\tannotations\texample.com/a"),
+        ((), []),
+        (("args", 0), ["args", 0]),
+    ],
+)
+def test_a_plain_path_is_one_string(path: Path, written: object) -> None:
+    assert codec.diff_rows((FieldDiff(path, "add"),)) == [[written, "+", None, None]]
+
+
+@given(json)
+def test_equal_values_give_equal_bytes(value: object) -> None:
+    again = dict(reversed(value.items())) if isinstance(value, dict) else value
+    assert codec.dumps(value) == codec.dumps(again)
+
+
+@given(st.text(st.characters(exclude_categories=()), max_size=20))
+def test_cleaned_text_is_what_postgresql_takes(text: str) -> None:
+    cleaned = codec.clean(text)
+    assert "\x00" not in cleaned
+    assert cleaned.encode().decode() == cleaned
+    assert len(cleaned) == len(text)
