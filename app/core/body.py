@@ -8,7 +8,7 @@ import msgspec
 import orjson
 
 from app.core.model import Json, Object, Resource
-from app.core.redact import decode
+from app.core.redact import clean, decode
 
 _NO_RAW = msgspec.Raw()
 
@@ -160,17 +160,13 @@ def _strict(value: Json, depth: int) -> Json:
     if depth > 200:
         return None
     if isinstance(value, dict):
-        return {_strict_text(key): _strict(inner, depth + 1) for key, inner in value.items()}
+        return {clean(key): _strict(inner, depth + 1) for key, inner in value.items()}
     if isinstance(value, list):
         return [_strict(inner, depth + 1) for inner in value]
     if isinstance(value, str):
-        return _strict_text(value)
+        return clean(value)
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):  # noqa: PLR0124 - NaN
         return str(value)
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 1 << 63:
         return str(value)
     return value
-
-
-def _strict_text(text: str) -> str:
-    return text.encode("utf-8", "replace").decode()

@@ -303,7 +303,7 @@ class Tracker:
         change = replace(base, diffs=found, diff_source=source)
         change = replace(change, summary=changes.summary(resource, change.verb, found, old=old, new=new))
         states: tuple[ObjectState, ...] = ()
-        if entry is not None and new is not None and version >= entry.version and not entry.deleted:
+        if entry is not None and new is not None and (not version or version >= entry.version) and not entry.deleted:
             entry.version, entry.raw = version or entry.version, 0
             self._memory.store(entry, new)
             self._memory.put(resource, entry)
@@ -318,7 +318,9 @@ class Tracker:
         return {"spec": {"replicas": spec.get("replicas", 0)}} if isinstance(spec, dict) else {}
 
     def _request(self, sighting: Sighting) -> Object | list[object] | None:
-        raw = sighting.patch if sighting.patch is not None else sighting.body
+        raw = sighting.patch
+        if raw is None and sighting.body is not None and read_body(sighting.body) is not None:
+            raw = sighting.body
         if raw is None:
             return None
         try:
