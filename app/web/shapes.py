@@ -8,6 +8,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.core import model
+from app.core.actors import short
 from app.core.talkers import Talker
 from app.store.surroundings import Seen
 

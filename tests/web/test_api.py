@@ -68,7 +68,7 @@ async def test_suspects_are_listed_as_others_rely_on(site: Site) -> None:
     assert first["change"]["actor"] == world.ARGOCD
     assert first["change"]["actor_source"] == "audit log"
     assert first["change"]["verb"] == "update"
-    assert first["change"]["summary"] == "image of checkout-api: v1.41.0 → v1.42.0"
+    assert first["change"]["summary"] == "image of checkout-api: v1.41.0 → v1.42.0, by argocd"
     assert first["change"]["resource"] == {
         "cluster": "shop",
         "api_group": "apps",
