@@ -55,9 +55,24 @@ class RawTemplate(msgspec.Struct, gc=False):
     spec: RawPodSpec | None = None
 
 
+class RawRollingUpdate(msgspec.Struct, gc=False):
+    partition: int = 0
+
+
+class RawUpdateStrategy(msgspec.Struct, gc=False):
+    rollingUpdate: RawRollingUpdate | None = None  # noqa: N815
+
+
 class RawSpec(msgspec.Struct, gc=False):
     replicas: int = 1
     template: msgspec.Raw = msgspec.Raw()
+    updateStrategy: RawUpdateStrategy | None = None  # noqa: N815
+
+    @property
+    def held_back(self) -> int:
+        """How many pods of a StatefulSet its partition keeps on the old template."""
+        rolling = self.updateStrategy.rollingUpdate if self.updateStrategy else None
+        return rolling.partition if rolling else 0
 
 
 _spec = msgspec.json.Decoder(RawSpec)
@@ -115,7 +130,8 @@ class Rollouts:
             known.template = template
         if known.last is None or known.last.outcome not in (Outcome.RUNNING, Outcome.FAILED):
             return tuple(found)
-        moved = _move(known.last, progress, status, generation=generation, workload=resource.kind)
+        rest = max(0, status.replicas - status.updatedReplicas) if resource.kind == "Deployment" else -spec.held_back
+        moved = _move(known.last, progress, status, generation=generation, rest=rest)
         if moved is not known.last or not known.last.progress:
             found.append(moved)
         known.last = moved
@@ -165,16 +181,18 @@ def _progress(kind: str, spec: RawSpec, status: RawStatus, *, at: datetime) -> P
     return Progress(at, spec.replicas, status.updatedReplicas, status.availableReplicas)
 
 
-def _move(rollout: Rollout, now: Progress, status: RawStatus, *, generation: int, workload: str) -> Rollout:
-    """The rollout with what this status says; the same object where it says nothing new."""
+def _move(rollout: Rollout, now: Progress, status: RawStatus, *, generation: int, rest: int) -> Rollout:
+    """The rollout with what this status says; the same object where it says nothing new.
+
+    ``rest``: old pods that still have to go (a Deployment's), or less than 0: so many may stay (a partition's).
+    """
     observed = status.observedGeneration >= generation > 0
     # Until the controller has seen the template, the status tells of the pods of the one before it.
     if observed and not _same(rollout.progress, now):
         rollout = replace(rollout, progress=_thinned((*rollout.progress, now)))
     if not observed:
         return rollout
-    rest = max(0, status.replicas - status.updatedReplicas) if workload == "Deployment" else 0
-    if now.updated >= now.desired and now.available >= now.desired and rest == 0:
+    if now.updated >= now.desired + min(rest, 0) and now.available >= now.desired and rest <= 0:
         return replace(rollout, outcome=Outcome.COMPLETE, ended_at=now.at, reason="")
     for condition in status.conditions or ():
         if condition.type == "Progressing" and condition.reason == "ProgressDeadlineExceeded":

@@ -1,0 +1,148 @@
+"""Who wrote, how that is known, and what to call them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.core.actors import (
+    POD_NAME,
+    actor_from_audit,
+    actor_from_managed_fields,
+    is_controller,
+    short,
+    user_agent_family,
+)
+from app.core.model import NOBODY, Actor, ActorSource, FieldDiff, Json
+
+
+@pytest.mark.parametrize(
+    ("user_agent", "family"),
+    [
+        ("kubectl/v1.36.2 (linux/amd64) kubernetes/3a3b1f2", "kubectl"),
+        (
+            "kube-controller-manager/v1.36.0 (linux/amd64) x/system:serviceaccount:kube-system:job-controller",
+            "kube-controller-manager",
+        ),
+        ("archetype-controller/v0.0.0 (linux/amd64) kubernetes/$Format", "archetype-controller"),
+        ("Go-http-client/2.0", "Go-http-client"),
+        ("Helm/3.19.0", "Helm"),
+        ("Mozilla/5.0 (X11; Linux x86_64)", "browser"),
+        ("", ""),
+    ],
+)
+def test_user_agent_families(user_agent: str, family: str) -> None:
+    assert user_agent_family(user_agent) == family
+
+
+def test_a_bound_token_carries_its_pod() -> None:
+    user = {"username": "system:serviceaccount:ops:agent", "extra": {POD_NAME: ["agent-7"]}}
+    actor = actor_from_audit(user, user_agent="agent/v1")
+    assert actor == Actor("system:serviceaccount:ops:agent", ActorSource.AUDIT, "agent", "agent-7")
+
+
+@pytest.mark.parametrize("user", [{}, {"username": ""}, {"username": None}, {"extra": {POD_NAME: "odd"}}])
+def test_a_request_without_a_user_is_anonymous(user: dict[str, Any]) -> None:
+    assert actor_from_audit(user) == Actor("system:anonymous", ActorSource.AUDIT)
+
+
+def test_an_impersonated_user_acts_and_the_real_one_is_kept() -> None:
+    impersonated = {"username": "deployer", "extra": {POD_NAME: ["theirs"]}}
+    actor = actor_from_audit({"username": "alice", "extra": {POD_NAME: ["hers"]}}, impersonated=impersonated)
+    assert (actor.name, actor.impersonator, actor.pod) == ("deployer", "alice", "theirs")
+    assert short(actor) == "deployer (as alice)"
+
+
+def entry(manager: str, time: str, *fields: str, **more: Json) -> dict[str, Json]:
+    tree: dict[str, Json] = {}
+    for path in fields:
+        here: Any = tree
+        for step in path.split("/"):
+            here = here.setdefault(step, {})
+    return {"manager": manager, "operation": "Update", "apiVersion": "v1", "time": time, "fieldsV1": tree, **more}
+
+
+IMAGE = FieldDiff(("spec", "containers", (("name", "app"),), "image"), "replace", "a:1", "a:2")
+OWNS_IMAGE = 'f:spec/f:containers/k:{"name":"app"}/f:image'
+APPLY: dict[str, Json] = {"operation": "Apply"}
+
+
+def test_the_manager_that_owns_the_changed_field_wrote_it() -> None:
+    ci = entry("ci", "2026-11-20T12:00:00Z", OWNS_IMAGE)
+    later = entry("kube-controller-manager", "2026-11-20T12:00:00Z", "f:metadata/f:annotations")
+    found = actor_from_managed_fields(None, [ci, later], [IMAGE])
+    assert found == Actor("ci", ActorSource.MANAGED_FIELDS, "ci")
+
+
+def test_of_two_owners_the_one_that_moved_wrote_it() -> None:
+    old = entry("helm", "2026-11-20T11:00:00Z", OWNS_IMAGE)
+    new = entry("kubectl-edit", "2026-11-20T12:00:00Z", OWNS_IMAGE)
+    assert actor_from_managed_fields([old], [old, new], [IMAGE]).name == "kubectl-edit"
+    assert actor_from_managed_fields(None, [new, old], [IMAGE]).name == "kubectl-edit"
+
+
+def test_two_operations_of_one_manager_are_two_entries() -> None:
+    update = entry("argocd", "2026-11-20T11:00:00Z", "f:metadata")
+    apply = entry("argocd", "2026-11-20T12:00:00Z", OWNS_IMAGE, **APPLY)
+    assert actor_from_managed_fields([update], [update, apply], [IMAGE]).name == "argocd"
+
+
+def test_status_writers_did_not_write_the_spec() -> None:
+    status = entry("kubelet", "2026-11-20T12:30:00Z", "f:status", subresource="status")
+    ci = entry("ci", "2026-11-20T12:00:00Z", OWNS_IMAGE)
+    assert actor_from_managed_fields(None, [ci, status], [IMAGE]).name == "ci"
+
+
+@pytest.mark.parametrize("managed", [None, [], ["odd"], [{"manager": 5}]])
+def test_nothing_is_known_without_managed_fields(managed: list[Json] | None) -> None:
+    assert actor_from_managed_fields(None, managed, [IMAGE]) == NOBODY
+
+
+def test_a_removed_field_is_by_the_entry_that_moved() -> None:
+    gone = FieldDiff(("metadata", "labels", "team"), "remove", "shop", None)
+    helm = entry("helm", "2026-11-20T12:30:00Z", "f:metadata/f:labels")
+    before = entry("kubectl", "2026-11-20T11:00:00Z", "f:metadata/f:labels/f:team")
+    after = entry("kubectl", "2026-11-20T12:00:00Z", "f:metadata/f:labels")
+    assert actor_from_managed_fields([helm, before], [helm, after], [gone]).name == "kubectl"
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "controller"),
+    [
+        ("system:serviceaccount:kube-system:deployment-controller", ActorSource.AUDIT, True),
+        ("system:serviceaccount:kube-system:horizontal-pod-autoscaler", ActorSource.AUDIT, True),
+        ("system:serviceaccount:kube-system:generic-garbage-collector", ActorSource.AUDIT, True),
+        ("system:kube-scheduler", ActorSource.AUDIT, True),
+        ("system:node:node-7", ActorSource.AUDIT, True),
+        ("system:serviceaccount:kube-system:aws-load-balancer-controller", ActorSource.AUDIT, False),
+        ("system:serviceaccount:shop:deployment-controller", ActorSource.AUDIT, False),
+        ("system:serviceaccount:argocd:argocd-application-controller", ActorSource.AUDIT, False),
+        ("alice", ActorSource.AUDIT, False),
+        ("kubelet", ActorSource.AUDIT, False),
+        ("kubelet", ActorSource.MANAGED_FIELDS, True),
+        ("kube-controller-manager", ActorSource.MANAGED_FIELDS, True),
+        ("kubectl-edit", ActorSource.MANAGED_FIELDS, False),
+        ("", ActorSource.UNKNOWN, False),
+    ],
+)
+def test_who_is_one_of_kubernetes_own_controllers(name: str, source: ActorSource, controller: bool) -> None:
+    assert is_controller(Actor(name, source)) is controller
+
+
+@pytest.mark.parametrize(
+    ("name", "spoken"),
+    [
+        ("system:serviceaccount:argocd:argocd-application-controller", "argocd"),
+        ("system:serviceaccount:flux-system:kustomize-controller", "kustomize-controller"),
+        ("system:serviceaccount:shop:default", "shop/default"),
+        ("system:serviceaccount:kube-system:deployment-controller", "deployment-controller"),
+        ("system:node:node-7", "kubelet node-7"),
+        ("system:kube-scheduler", "kube-scheduler"),
+        ("alice@example.com", "alice"),
+        ("alice", "alice"),
+        ("", "someone unknown"),
+    ],
+)
+def test_what_people_call_them(name: str, spoken: str) -> None:
+    assert short(Actor(name, ActorSource.AUDIT)) == spoken
