@@ -97,7 +97,7 @@ class Derivation:
         """The root of the latest change on a resource shortly before this one."""
         if resource is None or resource == change.resource:
             return None
-        for before in reversed(self._recent.of(resource)):
+        for before in self._recent.of(resource):
             if timedelta(0) <= change.at - before.at <= FOLLOWS:
                 return before.begun_by or before.id
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from app.core.body import Body
@@ -24,6 +25,7 @@ class Recent:
         self._changes: OrderedDict[int, Change] = OrderedDict()
         self._aliases: dict[int, int] = {}
         self._by_object: defaultdict[Resource, list[int]] = defaultdict(list)
+        self._unversioned: OrderedDict[Resource, None] = OrderedDict()
 
     def by_key(self, key: int) -> Change | None:
         return self._changes.get(self._aliases.get(key, key))
@@ -31,6 +33,10 @@ class Recent:
     def add(self, change: Change) -> None:
         self._changes[change.key] = change
         self._by_object[change.resource].append(change.key)
+        if not change.resource_version:
+            self._unversioned[change.resource] = None
+            if len(self._unversioned) > self._limit:
+                self._unversioned.popitem(last=False)
         while len(self._changes) > self._limit:
             key, gone = self._changes.popitem(last=False)
             keys = self._by_object[gone.resource]
@@ -49,21 +55,24 @@ class Recent:
                 self._aliases.clear()
             self._aliases[key] = change.key
 
-    def of(self, resource: Resource) -> list[Change]:
-        """The object's recent changes, oldest first."""
-        return [self._changes[key] for key in self._by_object.get(resource, ())]
+    def of(self, resource: Resource) -> Iterator[Change]:
+        """The object's recent changes, the last told first."""
+        return (self._changes[key] for key in reversed(self._by_object.get(resource, ())))
 
     def near(self, sighting: Sighting, body: Body | None) -> Change | None:
         """The change that this sighting tells of again, where a version cannot say so.
 
         One of the two has no version; same object, same verb, within SAME_WRITE, told by the other source only.
         """
-        unversioned = body is None
+        if body is not None and sighting.resource not in self._unversioned:
+            return None
         best: Change | None = None
-        for change in reversed(self.of(sighting.resource)):
+        for change in self.of(sighting.resource):
+            if sighting.at - change.at > 5 * SAME_WRITE:
+                break
             if sighting.source in change.sources or change.verb is not sighting.verb:
                 continue
-            if not unversioned and change.resource_version:
+            if body is not None and change.resource_version:
                 continue
             apart = abs(change.at - sighting.at)
             if apart <= SAME_WRITE and (best is None or apart < abs(best.at - sighting.at)):
@@ -72,7 +81,7 @@ class Recent:
 
     def began_rollout(self, resource: Resource, at: datetime) -> str | None:
         """The id of the last change that touched the object's pod template, if it is about as old as ``at``."""
-        for change in reversed(self.of(resource)):
+        for change in self.of(resource):
             if any(not found.path or found.path[:2] == ("spec", "template") for found in change.diffs):
                 return change.id if abs(at - change.at) <= BEGAN_WITHIN else None
         return None
