@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from unicodedata import category
 
+from app.core.actors import short
 from app.core.model import Change, Gap
-from app.core.phrases import short_actor
 
 LINES = 20
 WIDTH = 80
@@ -44,7 +44,7 @@ def what_changed(
 def _line(change: Change) -> str:
     where = change.resource.namespace or "-"
     what = change.summary or f"{change.verb} {change.resource.kind} {change.resource.name}"
-    who = short_actor(change.actor.name) or "unknown"
+    who = short(change.actor)
     return f"{change.at:%H:%M:%S} {plain(where, _WHERE)} {plain(what, _WHAT)} {plain(who, _WHO)}"
 
 

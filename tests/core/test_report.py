@@ -44,7 +44,7 @@ def test_nothing_is_said_in_words() -> None:
 
 def test_what_has_no_summary_namespace_or_actor_still_has_a_line() -> None:
     assert report([a_change("", namespace=None, actor="")])[-1].split() == [
-        "14:00:00", "-", "update", "Deployment", "api", "unknown",
+        "14:00:00", "-", "update", "Deployment", "api", "someone", "unknown",
     ]  # fmt: skip
 
 
