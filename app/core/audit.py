@@ -10,7 +10,7 @@ import re
 from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import blake2b
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -89,6 +89,7 @@ _peek = msgspec.json.Decoder(_Peek)
 _items = msgspec.json.Decoder(list[msgspec.Raw])
 
 _NUMBERS_AND_HASHES = re.compile(r"[0-9a-f]{8,10}-[a-z0-9]{5}\b|[0-9a-f]{8}-[0-9a-f-]{27}|\d+")
+_VERSION = re.compile(r"(?:^|&)resourceVersion=([^&]*)")
 _QUOTED = re.compile(r'"([^"]{1,253})"')
 _UNSET = msgspec.Raw()
 
@@ -135,10 +136,10 @@ def list_class(uri: str) -> ListClass:
     query = uri.partition("?")[2]
     if "continue=" in query:
         return ListClass.CONTINUE
-    if "resourceVersion=" not in query:
+    version = _VERSION.search(query)
+    if version is None:
         return ListClass.QUORUM
-    versions = parse_qs(query).get("resourceVersion", [""])
-    return {"": ListClass.QUORUM, "0": ListClass.CACHE}.get(versions[-1], ListClass.EXACT)
+    return {"": ListClass.QUORUM, "0": ListClass.CACHE}.get(version.group(1), ListClass.EXACT)
 
 
 def _pod(user: RawUser) -> str:
