@@ -60,6 +60,7 @@ class Redactor:
             raise ValueError("the redaction key needs at least 16 bytes")
         self._key = key[:64]
         self._benign: set[str] = set()
+        self._kept: set[tuple[str, str]] = set()
 
     def fingerprint(self, value: Json) -> str:
         """The stand-in for a secret. Equal values have equal stand-ins; a stand-in stands for itself."""
@@ -283,21 +284,36 @@ class Redactor:
     def _dict(self, value: Object, depth: int, *, closed: bool, by_key: Callable[[str], bool]) -> Object:
         out: Object = {}
         named = value.get("name", value.get("key"))
+        plain = not closed and by_key is not _never
         for raw_key, inner in value.items():
+            if plain and type(inner) is str and (raw_key, inner) in self._kept:
+                out[raw_key] = inner
+                continue
             key = raw_key if raw_key.isascii() and "\0" not in raw_key else clean(raw_key)
-            if key == "value" and isinstance(inner, str) and isinstance(named, str):
-                out[key] = self._leaf(inner, named, depth + 1)
+            if isinstance(inner, dict | list):
+                out[key] = self._walk(inner, key, depth + 1, closed=closed or by_key(key), by_key=by_key)
+            elif key == "value" and isinstance(inner, str):
+                out[key] = self._value(inner, named, depth + 1, closed=closed)
             elif key in ("caBundle", LAST_APPLIED) and isinstance(inner, str) and inner:
                 out[key] = self.fingerprint(inner)
-            elif isinstance(inner, dict | list):
-                out[key] = self._walk(inner, key, depth + 1, closed=closed or by_key(key), by_key=by_key)
-            elif inner is None or inner is True or inner is False:
-                out[key] = inner
-            elif isinstance(inner, str) and not closed and by_key is not _never:
-                out[key] = self._leaf(inner, key, depth + 1)
+            elif plain and isinstance(inner, str):
+                out[key] = found = self._leaf(inner, key, depth + 1)
+                if found == inner and len(inner) <= 512:
+                    self._keep(key, inner)
             else:
                 out[key] = self._walk(inner, key, depth + 1, closed=closed, by_key=by_key)
         return out
+
+    def _value(self, value: str, named: Json, depth: int, *, closed: bool) -> Json:
+        """The ``value`` beside a ``name`` or ``key``, which says what it is."""
+        if isinstance(named, str):
+            return self._leaf(value, named, depth)
+        return self._walk(value, "value", depth, closed=closed)
+
+    def _keep(self, key: str, value: str) -> None:
+        if len(self._kept) >= _BENIGN_LIMIT:
+            self._kept.clear()
+        self._kept.add((key, value))
 
     def _list(
         self, value: list[Json], key: str, depth: int, *, closed: bool, by_key: Callable[[str], bool]

@@ -81,6 +81,11 @@ class Tracker:
 
     def observe(self, sighting: Sighting) -> Learned:
         """What this sighting teaches. Never raises on what a body holds: an unreadable body counts as not recorded."""
+        learned = self._learn(sighting)
+        overdue = self._symptoms.overdue(sighting.at)
+        return replace(learned, symptoms=(*learned.symptoms, *overdue)) if overdue else learned
+
+    def _learn(self, sighting: Sighting) -> Learned:
         policy = kinds.policy(sighting.resource.api_group, sighting.resource.kind)
         if sighting.resource.kind == "Event" and sighting.body is not None and sighting.verb is not Verb.DELETE:
             return Learned(symptoms=self._symptoms.event(self._cluster, sighting.body, at=sighting.at))
@@ -416,7 +421,9 @@ class Tracker:
                 change = self._reconstructed(change)
         if self._derived.is_state(change, state):
             return ()
-        change = replace(change, begun_by=self._derived.begun_by(change))
+        begun_by = self._derived.begun_by(change)
+        if begun_by is not None:
+            change = replace(change, begun_by=begun_by)
         self._recent.add(change)
         return (change,)
 
