@@ -25,6 +25,17 @@ def patch_diffs(patch: Json, old: Object | None) -> tuple[FieldDiff, ...]:
     return tuple(found)
 
 
+def applied(found: tuple[FieldDiff, ...], old: Object | None) -> Object | None:
+    """The state after a request, None where the one before is unknown or the request does not fit it."""
+    if old is None:
+        return None
+    try:
+        state = apply(found, old)
+    except (KeyError, IndexError):
+        return None
+    return state if isinstance(state, dict) else None
+
+
 def _merge(patch: Object, old: Json | object, path: Path, found: list[FieldDiff]) -> None:
     for key, value in patch.items():
         if key.startswith(_DIRECTIVES):

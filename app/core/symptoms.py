@@ -17,10 +17,15 @@ import msgspec
 
 from app.core.body import Body
 from app.core.model import Resource, Symptom, SymptomSource
+from app.core.raw_status import RawEvent, RawNodeStatus, RawPodStatus
 from app.core.rollouts import RawCondition
 
 PENDING_AFTER = timedelta(seconds=30)
 """A pod that runs nowhere for longer than this hurts, whatever the reason."""
+
+UNSCHEDULED_AFTER = timedelta(seconds=10)
+"""A pod that no scheduler has looked at for longer hurts: twice the scalability SLO of Kubernetes for starting a pod
+(https://github.com/kubernetes/community/blob/master/sig-scalability/slos/pod_startup_latency.md)."""
 
 _WAITING = frozenset(
     {
@@ -31,74 +36,6 @@ _WAITING = frozenset(
 _SAME = {"ErrImagePull": "ImagePullBackOff"}
 """The kubelet alternates between the two while it retries: one symptom."""
 _PRESSURES = frozenset({"MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"})
-
-
-class RawObjectReference(msgspec.Struct, gc=False):
-    kind: str = ""
-    namespace: str = ""
-    name: str = ""
-    apiVersion: str = ""  # noqa: N815 - the wire's name
-
-
-class RawSeries(msgspec.Struct, gc=False):
-    count: int = 0
-    lastObservedTime: datetime | None = None  # noqa: N815
-
-
-class RawEventMeta(msgspec.Struct, gc=False):
-    uid: str = ""
-    name: str = ""
-    creationTimestamp: datetime | None = None  # noqa: N815
-
-
-class RawEvent(msgspec.Struct, gc=False):
-    """core/v1 and events.k8s.io/v1 events, as one."""
-
-    metadata: RawEventMeta = msgspec.field(default_factory=RawEventMeta)
-    type: str = ""
-    reason: str = ""
-    message: str = ""
-    note: str = ""
-    involvedObject: RawObjectReference | None = None  # noqa: N815
-    regarding: RawObjectReference | None = None
-    count: int | None = None
-    deprecatedCount: int | None = None  # noqa: N815
-    lastTimestamp: datetime | None = None  # noqa: N815
-    deprecatedLastTimestamp: datetime | None = None  # noqa: N815
-    eventTime: datetime | None = None  # noqa: N815
-    series: RawSeries | None = None
-
-
-class RawContainerState(msgspec.Struct, gc=False):
-    reason: str = ""
-    message: str = ""
-    exitCode: int = 0  # noqa: N815
-    finishedAt: datetime | None = None  # noqa: N815
-
-
-class RawStates(msgspec.Struct, gc=False):
-    waiting: RawContainerState | None = None
-    terminated: RawContainerState | None = None
-
-
-class RawContainerStatus(msgspec.Struct, gc=False):
-    name: str = ""
-    state: RawStates | None = None
-    lastState: RawStates | None = None  # noqa: N815
-
-
-class RawPodStatus(msgspec.Struct, gc=False):
-    phase: str = ""
-    reason: str = ""
-    message: str = ""
-    startTime: datetime | None = None  # noqa: N815
-    conditions: list[RawCondition] | None = None
-    containerStatuses: list[RawContainerStatus] | None = None  # noqa: N815
-    initContainerStatuses: list[RawContainerStatus] | None = None  # noqa: N815
-
-
-class RawNodeStatus(msgspec.Struct, gc=False):
-    conditions: list[RawCondition] | None = None
 
 
 _event = msgspec.json.Decoder(RawEvent)
@@ -132,6 +69,24 @@ class Symptoms:
         self._seen: OrderedDict[Resource, _Seen] = OrderedDict()
         self._counts: OrderedDict[tuple[str, int], tuple[datetime, int]] = OrderedDict()
         self._events: OrderedDict[str, int] = OrderedDict()
+        self._unscheduled: OrderedDict[Resource, datetime] = OrderedDict()
+
+    def overdue(self, at: datetime) -> tuple[Symptom, ...]:
+        """Pods that nobody has put on a node until now: nothing is written to them, so time has to tell."""
+        found = []
+        while self._unscheduled:
+            resource, created = next(iter(self._unscheduled.items()))
+            if at - created <= UNSCHEDULED_AFTER:
+                break
+            del self._unscheduled[resource]
+            seen = self._seen.get(resource)
+            if seen is not None and "Pending" not in seen.open:
+                symptom = self._symptom(
+                    SymptomSource.POD, resource, "Pending", since=created, message="no scheduler has looked at it"
+                )
+                seen.open["Pending"] = symptom
+                found.append(symptom)
+        return tuple(found)
 
     def event(self, cluster: str, raw: bytes, *, at: datetime) -> tuple[Symptom, ...]:
         """A Warning event: one symptom for each object, reason and minute, whose count grows. Others teach nothing."""
@@ -183,6 +138,12 @@ class Symptoms:
             _bounded(self._seen, resource, seen, self._limit)
         ready = _condition(status.conditions, "Ready")
         lasting = {} if body.deleting else _pod_states(status, at, created=body.created)
+        if status.phase == "Pending" and not status.conditions and not body.deleting and body.created:
+            _bounded(self._unscheduled, resource, body.created, self._limit)
+            if "Pending" in seen.open:
+                lasting["Pending"] = (seen.open["Pending"].at, "")
+        else:
+            self._unscheduled.pop(resource, None)
         running = status.phase != "Succeeded" and not body.deleting
         if ready and ready.status == "False" and seen.ready and running and not lasting:
             lasting["Unready"] = (ready.lastTransitionTime or at, ready.message)
@@ -206,13 +167,14 @@ class Symptoms:
         for condition in conditions:
             since = condition.lastTransitionTime or at
             if condition.type == "Ready" and condition.status != "True":
-                lasting["NotReady"] = (since, condition.message)
+                lasting["NodeNotReady"] = (since, condition.message)
             elif condition.type in _PRESSURES and condition.status == "True":
                 lasting[condition.type] = (since, condition.message)
         return tuple(self._changed(SymptomSource.NODE, resource, seen, lasting, at=at))
 
     def forget(self, resource: Resource, at: datetime) -> tuple[Symptom, ...]:
         """The pod or node is gone: what hurt has ended."""
+        self._unscheduled.pop(resource, None)
         seen = self._seen.pop(resource, None)
         return tuple(replace(symptom, ended_at=max(at, symptom.at)) for symptom in seen.open.values()) if seen else ()
 

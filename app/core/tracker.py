@@ -16,7 +16,7 @@ from app.core import changes, kinds
 from app.core.actors import actor_from_managed_fields
 from app.core.body import Body, read_body
 from app.core.derived import Derivation
-from app.core.diff import apply, diff, undo
+from app.core.diff import diff, undo
 from app.core.kinds import Policy
 from app.core.memory import Entry, Memory
 from app.core.model import (
@@ -34,7 +34,7 @@ from app.core.model import (
     version_key,
 )
 from app.core.normalise import normalise
-from app.core.patches import patch_diffs
+from app.core.patches import applied, patch_diffs
 from app.core.recent import Recent
 from app.core.redact import Redactor, decode
 from app.core.rollouts import KINDS as ROLLED_OUT
@@ -301,7 +301,7 @@ class Tracker:
             found: tuple[FieldDiff, ...] = (FieldDiff((), "add", None, new),)
         else:
             found = patch_diffs(self._scaled(patch, sighting), old)
-            new = _applied(found, old)
+            new = applied(found, old)
         if not found:
             return self._unchanged(sighting)
         source = DiffSource.STATES if old is not None and sighting.subresource == "scale" else DiffSource.PATCH
@@ -483,16 +483,6 @@ class Tracker:
 
     def _key(self, uid: str, version: str) -> int:
         return version_key(self._cluster, uid, version)
-
-
-def _applied(found: tuple[FieldDiff, ...], old: Object | None) -> Object | None:
-    """The state after a request, None where the one before is unknown or the request does not fit it."""
-    if old is None:
-        return None
-    try:
-        return _object(apply(found, old))
-    except (KeyError, IndexError):
-        return None
 
 
 def _is_compared(change: Change) -> bool:
