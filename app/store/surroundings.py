@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.core.lanes import Mark, Problem
 from app.core.model import Gap, Outcome, Progress, Resource, Rollout, change_id
 from app.store.tables import changes, clusters, gaps, kinds, objects, rollouts, symptoms, words
-from app.store.timeline import ChangeFilter, marks_query
+from app.store.timeline import marks_query
 
 SPOTS = 160
 """Places of the axis that marks are aggregated to: five pixels of a full-width page, less than a mark is wide."""
@@ -129,12 +129,11 @@ async def read_seen(
 async def read_surroundings(conn: AsyncConnection, cluster: str, *, from_at: datetime, to_at: datetime) -> Surroundings:
     """Everything that is drawn of [from_at, to_at) except what the ranking holds. One query."""
     mine = _mine(cluster)
-    window = ChangeFilter(cluster=cluster, from_at=from_at, to_at=to_at, derived="shown")
     query = _several(
         fresh=_fresh(mine),
         blind=_blind(mine, from_at, to_at),
         known=select(kinds.c.kind).limit(0),
-        marks=marks_query(window, spots=SPOTS),
+        marks=marks_query(cluster, from_at, to_at, spots=SPOTS),
         rolling=_rolling(mine, from_at, to_at).limit(1000),
         hurting=_hurting(mine, from_at, to_at),
     )

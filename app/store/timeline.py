@@ -20,8 +20,8 @@ from sqlalchemy import (
     and_,
     false,
     func,
-    or_,
     select,
+    true,
     tuple_,
 )
 from sqlalchemy.dialects.postgresql import ARRAY, aggregate_order_by
@@ -51,7 +51,7 @@ SOURCE_BITS = {"audit": 1, "watch": 2, "state": 4}
 class ChangeFilter:
     """Which changes are wanted; None means any. ``from_at`` is included, ``to_at`` is not.
 
-    ``text`` is looked for in the summary and in the object's name. ``derived`` "hidden" leaves out what
+    ``text`` is looked for in the summary, which names the object. ``derived`` "hidden" leaves out what
     controllers wrote because of another change, "shown" keeps it.
     """
 
@@ -89,28 +89,16 @@ def _word(text: str) -> Any:
 
 
 def conditions(wanted: ChangeFilter) -> list[ColumnElement[bool]]:
-    """The WHERE of a filter. A cluster, kind or name that was never seen matches nothing."""
+    """The WHERE of a filter, but for cluster and kind. A name that was never seen matches nothing."""
     found: list[ColumnElement[bool]] = []
-    if wanted.cluster is not None:
-        found.append(
-            changes.c.cluster_id == select(clusters.c.id).where(clusters.c.name == wanted.cluster).scalar_subquery()
-        )
     if wanted.namespace is not None:
         found.append(changes.c.namespace_id == (_word(wanted.namespace) if wanted.namespace else 0))
-    if wanted.kind is not None:
-        found.append(changes.c.kind_id.in_(select(kinds.c.id).where(kinds.c.kind == wanted.kind)))
     if wanted.actor is not None:
         found.append(changes.c.actor_id == (_word(wanted.actor) if wanted.actor else 0))
     if wanted.verb is not None:
         found.append(changes.c.verb == VERBS.index(wanted.verb))
     if wanted.text:
-        pattern = literal_like(wanted.text)
-        found.append(
-            or_(
-                changes.c.summary.ilike(pattern),
-                changes.c.object_id.in_(select(objects.c.id).where(objects.c.name.ilike(pattern))),
-            )
-        )
+        found.append(changes.c.summary.ilike(literal_like(wanted.text)))
     if wanted.from_at is not None:
         found.append(changes.c.at >= wanted.from_at)
     if wanted.to_at is not None:
@@ -168,11 +156,31 @@ def _change(row: Row[Any]) -> Change:
     )
 
 
-def _page(where: Iterable[ColumnElement[bool]], *, limit: int) -> FromClause:
+def _newest(where: Iterable[ColumnElement[bool]], *, limit: int) -> Select[Any]:
+    return select(changes).where(*where).order_by(changes.c.at.desc(), changes.c.version_key.desc()).limit(limit)
+
+
+def _page(
+    where: Iterable[ColumnElement[bool]], *, limit: int, cluster: str | None = None, kind: str | None = None
+) -> FromClause:
+    """The newest rows of a cluster (None: of all) and kind (None: any).
+
+    Each cluster and kind is asked by itself for its newest: that walks an index from its end and stops, where one
+    question over all of them would sort everything ever recorded.
+    """
+    each = select(clusters.c.id.label("cluster_id"))
+    if kind is not None:
+        both = clusters.join(kinds, kinds.c.kind == kind)
+        each = select(clusters.c.id.label("cluster_id"), kinds.c.id.label("kind_id")).select_from(both)
+    if cluster is not None:
+        each = each.where(clusters.c.name == cluster)
+    of = each.subquery("of")
+    own = [changes.c.cluster_id == of.c.cluster_id] + ([] if kind is None else [changes.c.kind_id == of.c.kind_id])
+    newest = _newest([*own, *where], limit=limit).lateral("newest")
     return (
-        select(changes)
-        .where(*where)
-        .order_by(changes.c.at.desc(), changes.c.version_key.desc())
+        select(newest)
+        .select_from(of.join(newest, true()))
+        .order_by(newest.c.at.desc(), newest.c.version_key.desc())
         .limit(limit)
         .subquery("page")
     )
@@ -185,7 +193,8 @@ async def list_changes(
     where = conditions(wanted)
     if before is not None:
         where.append(tuple_(changes.c.at, changes.c.version_key) < tuple_(before.at, before.key))
-    return [_change(row) for row in await conn.execute(_named(_page(where, limit=limit)))]
+    page = _page(where, limit=limit, cluster=wanted.cluster, kind=wanted.kind)
+    return [_change(row) for row in await conn.execute(_named(page))]
 
 
 async def read_change(conn: AsyncConnection, public_id: str) -> Change | None:
@@ -199,24 +208,18 @@ async def read_change(conn: AsyncConnection, public_id: str) -> Change | None:
 async def list_begun_by(conn: AsyncConnection, change: Change, *, limit: int = 50) -> list[Change]:
     """What controllers wrote because of ``change``, within the ten minutes after it."""
     where = [
-        changes.c.cluster_id
-        == select(clusters.c.id).where(clusters.c.name == change.resource.cluster).scalar_subquery(),
         changes.c.at >= change.at,
         changes.c.at < change.at + timedelta(minutes=10),
         changes.c.begun_by == change.id,
     ]
-    return [_change(row) for row in await conn.execute(_named(_page(where, limit=limit)))]
+    page = _page(where, limit=limit, cluster=change.resource.cluster)
+    return [_change(row) for row in await conn.execute(_named(page))]
 
 
-def marks_query(wanted: ChangeFilter, *, spots: int = 400) -> Select[Any]:
-    """The changes of a window, aggregated to at most ``spots`` places a kind: the columns of core.lanes.Mark.
-
-    Raises ValueError for a window without two ends: it could hold everything ever recorded.
-    """
-    if wanted.from_at is None or wanted.to_at is None:
-        raise ValueError("marks need a window with two ends")
-    width = max((wanted.to_at - wanted.from_at).total_seconds() / spots, 0.001)
-    spot = func.floor(func.extract("epoch", changes.c.at - wanted.from_at) / width).label("spot")
+def marks_query(cluster: str, from_at: datetime, to_at: datetime, *, spots: int) -> Select[Any]:
+    """The changes of a window, aggregated to at most ``spots`` places a kind: the columns of core.lanes.Mark."""
+    width = max((to_at - from_at).total_seconds() / spots, 0.001)
+    spot = func.floor(func.extract("epoch", changes.c.at - from_at) / width).label("spot")
     grouped = (
         select(
             changes.c.kind_id,
@@ -227,7 +230,11 @@ def marks_query(wanted: ChangeFilter, *, spots: int = 400) -> Select[Any]:
             _first(changes.c.version_key).label("version_key"),
             _first(changes.c.object_id).label("object_id"),
         )
-        .where(*conditions(wanted))
+        .where(
+            changes.c.cluster_id == select(clusters.c.id).where(clusters.c.name == cluster).scalar_subquery(),
+            changes.c.at >= from_at,
+            changes.c.at < to_at,
+        )
         .group_by(changes.c.kind_id, spot, changes.c.noise)
         .subquery("grouped")
     )
@@ -283,5 +290,5 @@ async def read_history(
     where: list[ColumnElement[bool]] = [changes.c.object_id.in_(lives)]
     if before is not None:
         where.append(tuple_(changes.c.at, changes.c.version_key) < tuple_(before.at, before.key))
-    found = await conn.execute(_named(_page(where, limit=limit)))
+    found = await conn.execute(_named(_newest(where, limit=limit).subquery("page")))
     return History(state, tuple(_change(row) for row in found))

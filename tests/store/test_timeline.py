@@ -158,11 +158,6 @@ async def test_marks_are_as_many_as_the_axis_has_places(conn: AsyncConnection) -
     assert sum(mark.count for mark in around.marks) == 3000
 
 
-def test_marks_of_a_window_without_ends_are_refused() -> None:
-    with pytest.raises(ValueError, match="two ends"):
-        timeline.marks_query(ChangeFilter(world.CLUSTER))
-
-
 async def test_a_gap_that_ends_where_the_window_begins_is_not_its_gap(filled: AsyncConnection) -> None:
     gap = world.gap()
     after = await surroundings.read_seen(filled, world.CLUSTER, from_at=gap.to_at, to_at=None)
