@@ -6,7 +6,7 @@ become so"; JSON Patches (RFC 6902) as their operations. Values before are fille
 
 from __future__ import annotations
 
-from app.core.diff import MAPS, diff
+from app.core.diff import MAPS, apply, diff
 from app.core.model import FieldDiff, Json, Object, Path, Segment
 
 _DIRECTIVES = ("$patch", "$retainKeys", "$setElementOrder/", "$deleteFromPrimitiveList/")
