@@ -6,12 +6,12 @@ import gzip
 import sys
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import blake2b
 from pathlib import Path
 from typing import IO, cast
 
+import msgspec
 import zstandard
 
 CHUNK = 1 << 20
@@ -27,15 +27,17 @@ class DamagedError(Exception):
     """Compressed data that ends early or is broken; the lines before it were good."""
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One line without its end, where it began (bytes of decompressed content) and where the next one does."""
+class Line(msgspec.Struct, frozen=True, gc=False):
+    """One line without its end, its number, and where the next one begins (bytes of decompressed content).
+
+    ``whole`` is False for a last line without a newline: it may still be being written. A Struct, since one is made
+    for every line of a log.
+    """
 
     number: int
     data: bytes
     end: int
     whole: bool = True
-    """False for a last line without a newline: it may still be being written."""
     too_long: bool = False
 
 

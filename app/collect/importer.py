@@ -136,7 +136,7 @@ class Import:
         ]
         chunk: list[Sighting] = []
         stopped = False
-        for number, entry in enumerate(heapq.merge(*streams, key=lambda e: (e.at, e.order)), start=1):
+        for number, entry in enumerate(_merged(streams), start=1):
             if self.until and entry.at > self.until:
                 stopped = True
                 break
@@ -244,14 +244,20 @@ def _documents(body: bytes) -> Iterator[bytes]:
         yield body
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(msgspec.Struct, gc=False):
+    """One line of one of the files that are merged; ``at`` never goes back within a file."""
+
     at: datetime
     order: int
     read: _Read
     line: Line
     audit: audit.RawAuditEvent | None = None
     watch: RawWatchEvent | None = None
+
+
+def _merged(streams: list[Iterator[_Entry]]) -> Iterator[_Entry]:
+    """The entries of all streams by time; those of one file alone as they come."""
+    return streams[0] if len(streams) == 1 else heapq.merge(*streams, key=lambda entry: (entry.at, entry.order))
 
 
 def _decoded(read: _Read, intake: Intake, order: int, *, shift_seconds: int = 0) -> Iterator[_Entry]:
@@ -262,8 +268,9 @@ def _decoded(read: _Read, intake: Intake, order: int, *, shift_seconds: int = 0)
             for line in lines(stream, skip_to=read.offset, first_line=read.lines + 1):
                 entry = _entry(read, intake, order, line=line, shift_seconds=shift_seconds)
                 # A log is nearly in order; a step back must not hold the merge up.
-                last = max(last, entry.at)
-                yield replace(entry, at=last)
+                entry.at = max(entry.at, last)
+                last = entry.at
+                yield entry
         except DamagedError as error:
             intake.reject(read.input.path, Line(read.lines + 1, b"", read.offset), str(error))
 
