@@ -71,6 +71,11 @@ class Symptoms:
         self._events: OrderedDict[str, int] = OrderedDict()
         self._unscheduled: OrderedDict[Resource, datetime] = OrderedDict()
 
+    def await_node(self, resource: Resource, body: Body) -> None:
+        """Keep an eye on a pod that a watch shows: its binding would be seen (an audit log need not tell of it)."""
+        if body.created and resource not in self._seen:
+            _bounded(self._unscheduled, resource, body.created, self._limit)
+
     def overdue(self, at: datetime) -> tuple[Symptom, ...]:
         """Pods that nobody has put on a node until now: nothing is written to them, so time has to tell."""
         found = []
@@ -138,12 +143,10 @@ class Symptoms:
             _bounded(self._seen, resource, seen, self._limit)
         ready = _condition(status.conditions, "Ready")
         lasting = {} if body.deleting else _pod_states(status, at, created=body.created)
-        if status.phase == "Pending" and not status.conditions and not body.deleting and body.created:
-            _bounded(self._unscheduled, resource, body.created, self._limit)
-            if "Pending" in seen.open:
-                lasting["Pending"] = (seen.open["Pending"].at, "")
-        else:
+        if status.conditions or status.phase != "Pending" or body.deleting:
             self._unscheduled.pop(resource, None)
+        elif "Pending" in seen.open:
+            lasting["Pending"] = (seen.open["Pending"].at, "")
         running = status.phase != "Succeeded" and not body.deleting
         if ready and ready.status == "False" and seen.ready and running and not lasting:
             lasting["Unready"] = (ready.lastTransitionTime or at, ready.message)

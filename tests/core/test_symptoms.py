@@ -209,7 +209,9 @@ def test_pending_hurts_after_a_while() -> None:
 
 def test_a_pod_that_no_scheduler_looks_at_hurts_though_nothing_is_written_to_it() -> None:
     seen = symptoms()
-    seen.pod(POD, body({"phase": "Pending"}, creationTimestamp=time(NOON)), at=NOON)
+    made = body({"phase": "Pending"}, creationTimestamp=time(NOON))
+    seen.await_node(POD, made)
+    seen.pod(POD, made, at=NOON)
     assert seen.overdue(NOON + UNSCHEDULED_AFTER) == ()
     (found,) = seen.overdue(NOON + UNSCHEDULED_AFTER * 2)
     assert (found.reason, found.at, found.workload) == ("Pending", NOON, WEB)
@@ -221,7 +223,9 @@ def test_a_pod_that_no_scheduler_looks_at_hurts_though_nothing_is_written_to_it(
 
 def test_a_pod_that_found_its_node_in_time_does_not() -> None:
     seen = symptoms()
-    seen.pod(POD, body({"phase": "Pending"}, creationTimestamp=time(NOON)), at=NOON)
+    made = body({"phase": "Pending"}, creationTimestamp=time(NOON))
+    seen.await_node(POD, made)
+    seen.pod(POD, made, at=NOON)
     seen.pod(POD, body({"phase": "Pending", "conditions": [condition("PodScheduled", "True")]}), at=after(1))
     assert seen.overdue(after(600)) == ()
 
