@@ -64,15 +64,16 @@ class Company:
             yield ObjectState(resource, f"uid-{number}", "1", START, state)  # type: ignore[arg-type]
 
     def _diffs(self) -> tuple[FieldDiff, ...]:
-        """An edit as people and controllers make them: most touch one or two fields."""
+        """An edit as people and controllers make them: mostly one field, now and then a whole file."""
         rand = self.random
         kind = rand.random()
-        if kind < 0.45:
+        if kind < 0.3:
             old = f"registry.example.com/payments/api:v1.{rand.randrange(90)}.{rand.randrange(20)}"
-            diffs = [FieldDiff((*_TEMPLATE, "image"), "replace", old, old + f"-{rand.randrange(16**7):07x}")]
+            return (FieldDiff((*_TEMPLATE, "image"), "replace", old, old + f"-{rand.randrange(16**7):07x}"),)
+        if kind < 0.45:
             stamp = f"2026-11-16T{rand.randrange(10, 24)}:{rand.randrange(10, 60)}:00Z"
             annotation: Path = ("spec", "template", "metadata", "annotations", "kubectl.kubernetes.io/restartedAt")
-            return (*diffs, FieldDiff(annotation, "replace", "2026-11-15T10:10:00Z", stamp))
+            return (FieldDiff(annotation, "replace", "2026-11-15T10:10:00Z", stamp),)
         if kind < 0.7:
             name = f"FEATURE_{rand.randrange(400)}"
             return (FieldDiff((*_TEMPLATE, "env", (("name", name),), "value"), "replace", "false", "true"),)

@@ -29,7 +29,7 @@ SPAN: dict[str, timedelta] = {
 }
 """How much time one partition of each log holds."""
 
-_WITH = dict.fromkeys(SPAN, "") | {"changes": "WITH (toast_tuple_target = 256)"}
+_WITH = dict.fromkeys(SPAN, "") | {"changes": "WITH (toast_tuple_target = 128)"}
 """Diffs are compressed in their row: what was and what is are nearly the same text."""
 
 OLDEST = timedelta(days=400)

@@ -83,8 +83,8 @@ changes = Table(
     metadata,
     Column("at", at, primary_key=True),
     Column("version_key", BigInteger, primary_key=True),
-    Column("cluster_id", Integer, primary_key=True),
     Column("object_id", BigInteger, nullable=False),
+    Column("cluster_id", Integer, primary_key=True),
     Column("kind_id", Integer, nullable=False),
     Column("namespace_id", Integer, nullable=False),
     Column("actor_id", Integer, nullable=False),
@@ -94,8 +94,8 @@ changes = Table(
     Column("actor_source", SmallInteger, nullable=False),  # position in model.ActorSource
     Column("diff_source", SmallInteger, nullable=False),  # position in model.DiffSource
     Column("sources", SmallInteger, nullable=False),  # bits: 1 audit, 2 watch, 4 state
-    Column("noise", Boolean, nullable=False),  # derived edits and write-fight members: drawn as state, not as rows
     Column("generation", Integer),
+    Column("noise", Boolean, nullable=False),  # derived edits and write-fight members: drawn as state, not as rows
     Column("resource_version", Text, nullable=False),
     Column("begun_by", Text),  # a change id
     Column("impersonator", Text),
@@ -108,7 +108,8 @@ changes = Table(
     Index(None, "object_id", "at"),  # one object's history
     postgresql_partition_by="RANGE (at)",
 )
-"""Primary key order in the database is (cluster_id, at, version_key): the timeline's window query."""
+"""Primary key order in the database is (cluster_id, at, version_key): the timeline's window query. Columns stand
+by their width, so that none is padded."""
 
 rollouts = Table(
     "rollouts",
