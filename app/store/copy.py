@@ -25,5 +25,7 @@ async def copy(conn: AsyncConnection, table: str, columns: Mapping[str, str], ro
     driver = await driver_of(conn)
     async with driver.cursor() as cursor, cursor.copy(statement) as stream:
         stream.set_types(list(columns.values()))
+        encode = stream.formatter.write_row  # gives bytes when its buffer is full: no await for each row
         for row in rows:
-            await stream.write_row(row)
+            if encoded := encode(row):
+                await stream.write(encoded)
