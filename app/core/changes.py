@@ -86,10 +86,10 @@ def subject_of(resource: Resource) -> str:
     return resource.name if resource.kind in _WORKLOADS else f"{resource.kind} {resource.name}"
 
 
-def clip(text: str) -> str:
-    """At most LIMIT characters, on one line."""
+def clip(text: str, limit: int = LIMIT) -> str:
+    """At most ``limit`` characters, on one line."""
     text = " ".join(text.split())
-    return text if len(text) <= LIMIT else text[: LIMIT - 1].rstrip() + "…"
+    return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
 
 
 def _line(subject: str, phrases: list[_Phrase]) -> str:
@@ -105,7 +105,10 @@ def _line(subject: str, phrases: list[_Phrase]) -> str:
         if len(line) + len(part) + 2 > LIMIT - (11 if left > 1 else 0):
             break
         line, left = f"{line}, {part}", left - 1
-    return clip(f"{line}, +{left} more" if left and len(line) <= LIMIT - 11 else line)
+    if not left:
+        return clip(line)
+    more = f", +{left} more"
+    return clip(line, limit=LIMIT - len(more)) + more
 
 
 def _is_grant(path: Path) -> bool:

@@ -12,12 +12,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC
 
-from app.core import changes, kinds
+from app.core import changes, kinds, made
 from app.core.actors import actor_from_managed_fields
 from app.core.body import Body, read_body
 from app.core.derived import Derivation
 from app.core.diff import diff, undo
 from app.core.kinds import Policy
+from app.core.life import Life
 from app.core.memory import Entry, Memory
 from app.core.model import (
     ActorSource,
@@ -28,19 +29,13 @@ from app.core.model import (
     Object,
     ObjectState,
     Resource,
-    Rollout,
-    Symptom,
     Verb,
-    version_key,
 )
 from app.core.normalise import normalise
 from app.core.patches import applied, patch_diffs
 from app.core.recent import Recent
 from app.core.redact import Redactor, decode
-from app.core.rollouts import KINDS as ROLLED_OUT
-from app.core.rollouts import Rollouts
 from app.core.sightings import NOTHING, Learned, Sighting
-from app.core.symptoms import Symptoms
 
 Lookup = Callable[[Resource, str], ObjectState | None]
 _DOUBT_SECONDS = 10.0
@@ -65,14 +60,13 @@ class Tracker:
         memory_bytes: int = 64 << 20,
         recent_changes: int = 20_000,
     ) -> None:
-        self._cluster = cluster
+        self.cluster = cluster
         self._redactor = redactor
         self._lookup = lookup
         self._memory = Memory(memory_bytes)
         self._recent = Recent(recent_changes)
         self._derived = Derivation(self._memory, self._recent)
-        self._rollouts = Rollouts()
-        self._symptoms = Symptoms(self._derived.workload_of, redactor.text)
+        self._life = Life(self._recent, self._derived.workload_of, redactor.text)
         self._quiet: OrderedDict[Resource, Change] = OrderedDict()
 
     def holds(self, resource: Resource) -> bool:
@@ -81,14 +75,12 @@ class Tracker:
 
     def observe(self, sighting: Sighting) -> Learned:
         """What this sighting teaches. Never raises on what a body holds: an unreadable body counts as not recorded."""
-        learned = self._learn(sighting)
-        overdue = self._symptoms.overdue(sighting.at)
-        return replace(learned, symptoms=(*learned.symptoms, *overdue)) if overdue else learned
+        return self._life.overdue(self._learn(sighting), sighting.at)
 
     def _learn(self, sighting: Sighting) -> Learned:
         policy = kinds.policy(sighting.resource.api_group, sighting.resource.kind)
         if sighting.resource.kind == "Event" and sighting.body is not None and sighting.verb is not Verb.DELETE:
-            return Learned(symptoms=self._symptoms.event(self._cluster, sighting.body, at=sighting.at))
+            return self._life.event(sighting)
         if policy is Policy.NEVER or sighting.subresource not in _OWN:
             return NOTHING
         body = read_body(sighting.body) if sighting.body is not None and sighting.subresource != "scale" else None
@@ -101,27 +93,7 @@ class Tracker:
         learned = self._seen(sighting, body)
         known = self._memory.peek(sighting.resource)
         moved = known is not None and known.version == body.version > before and known.uid == body.uid
-        return self._with_life(sighting, body, learned) if moved else learned
-
-    def _with_life(self, sighting: Sighting, body: Body, learned: Learned) -> Learned:
-        """What a newer version's status tells beside its desired state."""
-        resource = sighting.resource
-        if resource.kind in ROLLED_OUT and resource.api_group == "apps":
-            rolled = self._rollouts.observe(
-                resource,
-                body,
-                at=sighting.at,
-                created=sighting.verb is Verb.CREATE,
-                change_id=self._recent.began_rollout(resource, sighting.at),
-            )
-            return replace(learned, rollouts=rolled) if rolled else learned
-        if resource.kind == "Pod" and resource.api_group == "":
-            found = self._symptoms.pod(resource, body, at=sighting.at)
-        elif resource.kind == "Node" and resource.api_group == "":
-            found = self._symptoms.node(resource, body, at=sighting.at)
-        else:
-            return learned
-        return replace(learned, symptoms=found) if found else learned
+        return self._life.moved(sighting, body, learned) if moved else learned
 
     # -- whole objects
 
@@ -144,7 +116,7 @@ class Tracker:
             self._hush(sighting, body)
             entry.version = body.version
             return self._unchanged(sighting)
-        if sighting.subresource == "status":
+        if sighting.subresource == "status" and kinds.policy(resource.api_group, resource.kind) is not Policy.STATE:
             return self._refreshed(sighting, body, entry)
         return self._compared(sighting, body, entry)
 
@@ -167,7 +139,7 @@ class Tracker:
         """Remember a write that moved the version but changed nothing: a straggler may show that it changed something
         back (A → B → A, told as A, A, B)."""
         if sighting.source == "audit" and sighting.subresource == "" and sighting.verb is Verb.UPDATE:
-            self._quiet[sighting.resource] = self._update(sighting, body, (), old=None, new=None)
+            self._quiet[sighting.resource] = made.update(sighting, body, (), old=None, new=None)
             if len(self._quiet) > _QUIET_LIMIT:
                 self._quiet.popitem(last=False)
 
@@ -186,13 +158,15 @@ class Tracker:
         entry.before, entry.changed = before, body.version
         self._keep(sighting.resource, entry, body, new)
         states = (self._object_state(sighting, entry, new),)
+        if kinds.policy(sighting.resource.api_group, sighting.resource.kind) is Policy.STATE:
+            return Learned(states=states)
         if began_deleting and sighting.source == "watch":
             entry.deleting = True
-            gone = self._whole(sighting, Verb.DELETE, old, body=body)
+            gone = made.whole(sighting, Verb.DELETE, old, body=body)
             return Learned(self._emit(sighting, gone, body, old), states)
         if not found or (sighting.verb is None and sighting.source != "state"):
             return Learned(states=states)
-        return Learned(self._emit(sighting, self._update(sighting, body, found, old=old, new=new), body, new), states)
+        return Learned(self._emit(sighting, made.update(sighting, body, found, old=old, new=new), body, new), states)
 
     def _first(self, sighting: Sighting, body: Body) -> Learned:
         """An object, or a life of it, of which nothing is known yet."""
@@ -203,8 +177,10 @@ class Tracker:
         entry.raw, entry.generation = body.hash, body.generation
         self._keep(sighting.resource, entry, body, new)
         states = (self._object_state(sighting, entry, new),)
+        if kinds.policy(sighting.resource.api_group, sighting.resource.kind) is Policy.STATE:
+            return Learned(states=states)
         if sighting.verb is Verb.CREATE:
-            return Learned(self._emit(sighting, self._whole(sighting, Verb.CREATE, new, body=body), body, new), states)
+            return Learned(self._emit(sighting, made.whole(sighting, Verb.CREATE, new, body=body), body, new), states)
         if sighting.verb is Verb.UPDATE and sighting.subresource == "":
             told = self._from_patch(sighting, body, new=new)
             return Learned(self._emit(sighting, told, body, new) if told else (), states)
@@ -212,19 +188,21 @@ class Tracker:
 
     def _gone(self, sighting: Sighting, body: Body) -> Learned:
         """A late telling of an object that is known to be gone: only what has been told can be told better."""
-        known = self._recent.by_key(self._key(body.uid, str(body.version)))
+        known = self._recent.by_key(made.key_of(sighting.resource, body.uid, str(body.version)))
         return self._improve(known, sighting) if known and sighting.verb and not sighting.subresource else NOTHING
 
     def _late(self, sighting: Sighting, body: Body, entry: Entry) -> Learned:
         """A version that is not newer than what is known: a second telling, a write without effect, or a straggler."""
         if sighting.verb is None or sighting.subresource == "status":
             return NOTHING
-        known = self._recent.by_key(self._key(body.uid, str(body.version))) or self._recent.near(sighting, body)
+        known = self._recent.by_key(made.key_of(sighting.resource, body.uid, str(body.version))) or self._recent.near(
+            sighting, body
+        )
         if known is not None:
             return self._improve(known, sighting)
         if sighting.verb is Verb.CREATE:
             new = self._state(sighting.resource, body)
-            return Learned(self._emit(sighting, self._whole(sighting, Verb.CREATE, new, body=body), body, new))
+            return Learned(self._emit(sighting, made.whole(sighting, Verb.CREATE, new, body=body), body, new))
         watched = sighting.source != "watch" and entry.watched_from <= body.version <= entry.watched_to
         if watched or (body.version >= entry.changed and body.hash == entry.raw):
             return self._told_before(sighting, body, entry)
@@ -235,7 +213,7 @@ class Tracker:
         same = self._unchanged(sighting)
         if not entry.recalled or sighting.source != "audit":
             return same
-        return replace(same, improvements=(self._update(sighting, body, (), old=None, new=None),))
+        return replace(same, improvements=(made.update(sighting, body, (), old=None, new=None),))
 
     def _straggler(self, sighting: Sighting, body: Body, entry: Entry) -> Learned:
         """Two writes were told in the wrong order: the later one's diff holds both, and is now told apart."""
@@ -244,7 +222,7 @@ class Tracker:
         quiet = self._quiet.pop(sighting.resource, None)
         if body.version >= entry.changed and (not rest or quiet is None):
             return self._told_before(sighting, body, entry)
-        later = self._recent.by_key(self._key(entry.uid, str(entry.changed)))
+        later = self._recent.by_key(made.key_of(sighting.resource, entry.uid, str(entry.changed)))
         if body.version >= entry.changed and quiet is not None:
             before, later = current, quiet
         elif later is not None and _is_compared(later) and entry.before < body.version:
@@ -263,7 +241,7 @@ class Tracker:
         else:
             self._recent.update(corrected)
         entry.before = body.version
-        change = self._update(sighting, body, found, old=before, new=state)
+        change = made.update(sighting, body, found, old=before, new=state)
         return Learned((*self._emit(sighting, change, body, state), corrected))
 
     # -- writes without a whole object
@@ -273,7 +251,11 @@ class Tracker:
         resource, uid = sighting.resource, sighting.uid
         entry = self._known(resource, uid)
         uid = uid or (entry.uid if entry else "")
-        known = self._recent.by_key(self._key(uid, sighting.resource_version)) if sighting.resource_version else None
+        known = (
+            self._recent.by_key(made.key_of(sighting.resource, uid, sighting.resource_version))
+            if sighting.resource_version
+            else None
+        )
         known = known or self._recent.near(sighting, None)
         if known is not None:
             return self._improve(known, sighting)
@@ -286,7 +268,9 @@ class Tracker:
             return self._unchanged(sighting)
         patch = self._request(sighting)
         old = self._memory.state(entry) if entry else None
-        key = self._key(uid, sighting.resource_version or f"audit:{sighting.audit_id}:{sighting.at.isoformat()}")
+        key = made.key_of(
+            sighting.resource, uid, sighting.resource_version or f"audit:{sighting.audit_id}:{sighting.at.isoformat()}"
+        )
         base = Change(
             resource, sighting.at, sighting.verb, key, sighting.actor, uid, sighting.resource_version,
             sources=frozenset({sighting.source}), audit_id=sighting.audit_id,
@@ -344,14 +328,12 @@ class Tracker:
         resource = sighting.resource
         entry = self._known(resource, body.uid if body else sighting.uid)
         uid = (body.uid if body else "") or sighting.uid or (entry.uid if entry else "")
-        known = self._recent.by_key(self._key(uid, "deleted"))
+        known = self._recent.by_key(made.key_of(sighting.resource, uid, "deleted"))
         lingers = sighting.source == "audit" and body is not None and body.deleting and body.finalizers
         old = self._memory.state(entry) if entry and entry.uid in ("", uid) else None
         if old is None and body is not None:
             old = self._state(resource, body)
-        states: tuple[ObjectState, ...] = ()
-        rollouts: tuple[Rollout, ...] = ()
-        symptoms: tuple[Symptom, ...] = ()
+        learned = NOTHING
         if entry is None:
             entry = Entry(uid=uid)
         if entry.uid == uid and not entry.deleted:
@@ -359,44 +341,18 @@ class Tracker:
                 entry.deleting = True
             else:
                 entry.deleted, entry.blob, entry.raw = True, None, 0
-                rollouts = self._rollouts.forget(resource, sighting.at)
-                symptoms = self._symptoms.forget(resource, sighting.at)
-                states = (replace(self._object_state(sighting, entry, None), deleted_at=sighting.at),)
+                gone = replace(self._object_state(sighting, entry, None), deleted_at=sighting.at)
+                learned = replace(self._life.ended(resource, sighting.at), states=(gone,))
             entry.version = max(entry.version, body.version if body else 0)
             self._memory.put(resource, entry)
-        learned = Learned(states=states, rollouts=rollouts, symptoms=symptoms)
         if known is not None:
             return replace(learned, changes=self._improve(known, sighting).changes)
-        gone = self._whole(sighting, Verb.DELETE, old, body=body, uid=uid)
-        return replace(learned, changes=self._emit(sighting, gone, body, old))
+        if kinds.policy(resource.api_group, resource.kind) is Policy.STATE:
+            return learned
+        change = made.whole(sighting, Verb.DELETE, old, body=body, uid=uid)
+        return replace(learned, changes=self._emit(sighting, change, body, old))
 
-    # -- making changes
-
-    def _whole(
-        self, sighting: Sighting, verb: Verb, state: Object | None, *, body: Body | None, uid: str = ""
-    ) -> Change:
-        uid = (body.uid if body else "") or uid
-        version = str(body.version) if body and body.version else ""
-        made = verb is Verb.CREATE
-        found = FieldDiff((), "add" if made else "remove", None if made else state, state if made else None)
-        return Change(
-            sighting.resource, sighting.at, verb, self._key(uid, version if made else "deleted"),
-            sighting.actor, uid, version, body.generation if body else None,
-            (found,) if state is not None else (),
-            DiffSource.STATES if state is not None else DiffSource.NONE,
-            changes.summary(sighting.resource, verb, (found,), old=found.old, new=found.new),  # type: ignore[arg-type]
-            frozenset({sighting.source}), None, sighting.audit_id,
-        )  # fmt: skip
-
-    def _update(
-        self, sighting: Sighting, body: Body, found: tuple[FieldDiff, ...], *, old: Object | None, new: Object | None
-    ) -> Change:
-        return Change(
-            sighting.resource, sighting.at, Verb.UPDATE, self._key(body.uid, str(body.version)), sighting.actor,
-            body.uid, str(body.version), body.generation, found, DiffSource.STATES,
-            changes.summary(sighting.resource, Verb.UPDATE, found, old=old, new=new),
-            frozenset({sighting.source}), None, sighting.audit_id,
-        )  # fmt: skip
+    # -- handing on
 
     def _from_patch(self, sighting: Sighting, body: Body, *, new: Object | None) -> Change | None:
         """The request is the diff. None where there is no patch, or it touches nothing that is desired state."""
@@ -404,7 +360,7 @@ class Tracker:
         found = patch_diffs(patch, None) if patch else ()  # type: ignore[arg-type]
         if not found or (all(part.op != "remove" for part in found) and body.untouched_at(sighting.at)):
             return None
-        return replace(self._update(sighting, body, found, old=None, new=new), diff_source=DiffSource.PATCH)
+        return replace(made.update(sighting, body, found, old=None, new=new), diff_source=DiffSource.PATCH)
 
     def _emit(self, sighting: Sighting, change: Change, body: Body | None, state: Object | None) -> tuple[Change, ...]:
         """The change to hand on, with its actor and what began it; nothing where it is only state."""
@@ -480,9 +436,6 @@ class Tracker:
             sighting.resource, entry.uid, version, sighting.at.astimezone(UTC), state,
             entry.generation, owner.kind if owner else "", owner.name if owner else "",
         )  # fmt: skip
-
-    def _key(self, uid: str, version: str) -> int:
-        return version_key(self._cluster, uid, version)
 
 
 def _is_compared(change: Change) -> bool:

@@ -1,0 +1,60 @@
+"""What an object's status tells beside its desired state: rollouts of workloads, symptoms of pods and nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+
+from app.core.body import Body
+from app.core.model import Resource, Verb
+from app.core.recent import Recent
+from app.core.rollouts import KINDS as ROLLED_OUT
+from app.core.rollouts import Rollouts
+from app.core.sightings import Learned, Sighting
+from app.core.symptoms import Symptoms
+
+
+class Life:
+    """The rollouts and symptoms of one cluster."""
+
+    def __init__(
+        self, recent: Recent, workload_of: Callable[[Resource], Resource | None], text: Callable[[str], str]
+    ) -> None:
+        self._recent = recent
+        self._rollouts = Rollouts()
+        self._symptoms = Symptoms(workload_of, text)
+
+    def event(self, sighting: Sighting) -> Learned:
+        """What an Event object tells."""
+        body = sighting.body or b""
+        return Learned(symptoms=self._symptoms.event(sighting.resource.cluster, body, at=sighting.at))
+
+    def moved(self, sighting: Sighting, body: Body, learned: Learned) -> Learned:
+        """``learned`` with what this newer version of an object tells of its life."""
+        resource = sighting.resource
+        if resource.kind in ROLLED_OUT and resource.api_group == "apps":
+            rolled = self._rollouts.observe(
+                resource,
+                body,
+                at=sighting.at,
+                created=sighting.verb is Verb.CREATE,
+                change_id=self._recent.began_rollout(resource, sighting.at),
+            )
+            return replace(learned, rollouts=rolled) if rolled else learned
+        if resource.kind == "Pod" and resource.api_group == "":
+            found = self._symptoms.pod(resource, body, at=sighting.at)
+        elif resource.kind == "Node" and resource.api_group == "":
+            found = self._symptoms.node(resource, body, at=sighting.at)
+        else:
+            return learned
+        return replace(learned, symptoms=found) if found else learned
+
+    def ended(self, resource: Resource, at: datetime) -> Learned:
+        """The object is gone: what was under way, or hurt, has ended."""
+        return Learned(rollouts=self._rollouts.forget(resource, at), symptoms=self._symptoms.forget(resource, at))
+
+    def overdue(self, learned: Learned, at: datetime) -> Learned:
+        """``learned`` with the symptoms that only the passing of time shows."""
+        found = self._symptoms.overdue(at)
+        return replace(learned, symptoms=(*learned.symptoms, *found)) if found else learned

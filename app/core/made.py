@@ -1,0 +1,41 @@
+"""A sighting of a write -> the Change that it tells of, before its actor and its cause are looked for."""
+
+from __future__ import annotations
+
+from app.core import changes
+from app.core.body import Body
+from app.core.model import Change, DiffSource, FieldDiff, Object, Resource, Verb, version_key
+from app.core.sightings import Sighting
+
+
+def key_of(resource: Resource, uid: str, version: str) -> int:
+    """The key on which all tellings of one write meet."""
+    return version_key(resource.cluster, uid, version)
+
+
+def whole(sighting: Sighting, verb: Verb, state: Object | None, *, body: Body | None, uid: str = "") -> Change:
+    """A creation, or a deletion, of an object whose state was ``state`` (None: not known)."""
+    resource = sighting.resource
+    uid = (body.uid if body else "") or uid
+    version = str(body.version) if body and body.version else ""
+    made = verb is Verb.CREATE
+    old, new = (None, state) if made else (state, None)
+    found = (FieldDiff((), "add" if made else "remove", old, new),) if state is not None else ()
+    return Change(
+        resource, sighting.at, verb, key_of(resource, uid, version if made else "deleted"), sighting.actor, uid,
+        version, body.generation if body else None, found, DiffSource.STATES if found else DiffSource.NONE,
+        changes.summary(resource, verb, found, old=old, new=new), frozenset({sighting.source}), None, sighting.audit_id,
+    )  # fmt: skip
+
+
+def update(
+    sighting: Sighting, body: Body, found: tuple[FieldDiff, ...], *, old: Object | None, new: Object | None
+) -> Change:
+    """An update that made ``found`` the difference between two states."""
+    resource = sighting.resource
+    return Change(
+        resource, sighting.at, Verb.UPDATE, key_of(resource, body.uid, str(body.version)), sighting.actor, body.uid,
+        str(body.version), body.generation, found, DiffSource.STATES,
+        changes.summary(resource, Verb.UPDATE, found, old=old, new=new), frozenset({sighting.source}), None,
+        sighting.audit_id,
+    )  # fmt: skip
