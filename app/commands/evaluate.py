@@ -20,8 +20,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from app.collect.files import UnreadableError
 from app.collect.importer import Import
 from app.collect.inputs import LABEL, InputKind, find_inputs
-from app.core.accuracy import Accuracy, accuracy
-from app.core.baselines import BASELINES, expected_rank
+from app.core.accuracy import Accuracy, Rank, accuracy
+from app.core.baselines import BASELINES, rank_among
 from app.core.candidates import Candidate, candidates
 from app.core.evidence import RULES
 from app.core.fights import write_fights
@@ -123,14 +123,9 @@ async def evaluate(
         for rule in RULES:
             kept = tuple(r for r in RULES if r is not rule)
             ranks = [_rank_of(rank(c.later, rules=kept), culprit) for c, culprit in with_culprit]
-            ablation[_rule_name(rule, RULES)] = accuracy(ranks)
+            ablation[rule.__name__.replace("_", " ")] = accuracy(ranks)
     scored = {name: accuracy(ranks) for name, ranks in methods.items()} if with_culprit else {}
     return Result(tuple(verdicts), scored, ablation)
-
-
-def _rule_name(rule: object, rules: tuple[object, ...]) -> str:
-    name = getattr(rule, "__name__", "rule")
-    return f"{name} {rules.index(rule) + 1}" if name == "explains" else name
 
 
 async def _case(dsn: str, folder: Path, *, now: datetime, leave_out: frozenset[InputKind]) -> Case:
@@ -186,11 +181,11 @@ def _is(change: Change, culprit: RawCulprit) -> bool:
     return same and abs(change.at - culprit.at) <= SAME_MOMENT
 
 
-def _rank_of(ranking: Ranking, culprit: RawCulprit) -> float | None:
-    return next((float(s.rank) for s in ranking.suspects if _is(s.change, culprit)), None)
+def _rank_of(ranking: Ranking, culprit: RawCulprit) -> Rank | None:
+    return next((Rank(s.rank - 1) for s in ranking.suspects if _is(s.change, culprit)), None)
 
 
-def _baseline_rank(name: str, gathered: Gathered, culprit: RawCulprit) -> float | None:
+def _baseline_rank(name: str, gathered: Gathered, culprit: RawCulprit) -> Rank | None:
     found: list[Candidate] = candidates(
         gathered.changes,
         gathered.rollouts,
@@ -201,18 +196,18 @@ def _baseline_rank(name: str, gathered: Gathered, culprit: RawCulprit) -> float 
     score = BASELINES[name]
     scores = {c.change.id: score(c, gathered) for c in found}
     wanted = next((c.change.id for c in found if _is(c.change, culprit)), "")
-    return expected_rank(scores, wanted)
+    return rank_among(scores, wanted)
 
 
 def _verdict(name: str, when: str, ranking: Ranking, culprit: RawCulprit | None) -> Verdict:
     position = _rank_of(ranking, culprit) if culprit else None
     top = ranking.suspects[0] if ranking.suspects else None
     mine = next((s for s in ranking.suspects if culprit and _is(s.change, culprit)), None)
-    above = [str(s.change.resource) for s in ranking.suspects if position is None or s.rank < position][:3]
+    above = [str(s.change.resource) for s in ranking.suspects if position is None or s.rank <= position.above][:3]
     return Verdict(
         name=name,
         when=when,
-        rank=position,
+        rank=position.mean if position else None,
         top=f"{top.change.resource}: {top.change.summary}" if top else "",
         why=" ".join(e.sentence for e in (mine or top).evidence[:3]) if mine or top else "",  # type: ignore[union-attr]
         probability=mine.probability if mine else 0.0,

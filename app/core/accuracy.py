@@ -24,12 +24,34 @@ class Accuracy:
     mrr_interval: tuple[float, float]
 
 
-def accuracy(ranks: Sequence[float | None]) -> Accuracy:
-    """From the culprits' ranks (None: not among the candidates; halves: broken ties). Needs at least one."""
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """Where the culprit stands: behind ``above`` others, level with itself and ``tied`` - 1 more."""
+
+    above: int
+    tied: int = 1
+
+    @property
+    def mean(self) -> float:
+        """The rank to expect when chance breaks the tie."""
+        return self.above + (self.tied + 1) / 2
+
+    def within(self, k: int) -> float:
+        """The chance to be among the first k."""
+        return min(1.0, max(0.0, (k - self.above) / self.tied))
+
+    @property
+    def reciprocal(self) -> float:
+        """The expected 1/rank."""
+        return sum(1 / rank for rank in range(self.above + 1, self.above + self.tied + 1)) / self.tied
+
+
+def accuracy(ranks: Sequence[Rank | None]) -> Accuracy:
+    """From the culprits' ranks (None: not among the candidates). Needs at least one."""
     n = len(ranks)
-    reciprocal = np.array([0.0 if rank is None else 1.0 / rank for rank in ranks])
-    first = sum(_within(rank, 1) for rank in ranks)
-    third = sum(_within(rank, 3) for rank in ranks)
+    reciprocal = np.array([rank.reciprocal if rank else 0.0 for rank in ranks])
+    first = sum(rank.within(1) for rank in ranks if rank)
+    third = sum(rank.within(3) for rank in ranks if rank)
     resampled = np.random.default_rng(0).choice(reciprocal, size=(2000, n)).mean(axis=1)
     low, high = np.quantile(resampled, [0.025, 0.975])
     return Accuracy(
@@ -41,16 +63,6 @@ def accuracy(ranks: Sequence[float | None]) -> Accuracy:
         float(reciprocal.mean()),
         (float(low), float(high)),
     )
-
-
-def _within(rank: float | None, k: int) -> float:
-    """1 within the first k; a tied rank r stands for ranks 1 to 2r-1 with equal chance."""
-    if rank is None:
-        return 0.0
-    if rank == int(rank) and rank <= k:
-        return 1.0
-    spread = 2 * rank - 1
-    return min(1.0, k / spread) if rank > k or rank != int(rank) else 1.0
 
 
 def wilson(successes: float, n: int) -> tuple[float, float]:

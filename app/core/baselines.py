@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from datetime import timedelta
 
+from app.core.accuracy import Rank
 from app.core.actors import service_account
 from app.core.candidates import Candidate
 from app.core.entities import workload
@@ -84,11 +85,10 @@ BASELINES: dict[str, Score] = {
 }
 
 
-def expected_rank(scores: dict[str, float], culprit: str) -> float | None:
-    """The mean rank of one of many scored things where ties are broken by chance; None if it is not among them."""
-    if culprit not in scores or scores[culprit] == -math.inf:
+def rank_among(scores: dict[str, float], culprit: str) -> Rank | None:
+    """Where one of many scored things stands, ties told; None if it is not among them or ruled out."""
+    own = scores.get(culprit, -math.inf)
+    if own == -math.inf:
         return None
-    own = scores[culprit]
     above = sum(1 for value in scores.values() if value > own)
-    tied = sum(1 for value in scores.values() if value == own)
-    return above + (tied + 1) / 2
+    return Rank(above, sum(1 for value in scores.values() if value == own))

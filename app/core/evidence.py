@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Protocol
 
 from app.core.candidates import Candidate
 from app.core.entities import WORKLOADS, workload
@@ -65,7 +65,12 @@ class Facts:
     between: int
 
 
-Rule = Callable[[Case, Facts], Evidence | None]
+class Rule(Protocol):
+    """One piece of evidence; ``__name__`` is what an ablation calls it."""
+
+    __name__: str
+
+    def __call__(self, case: Case, facts: Facts, /) -> Evidence | None: ...
 
 
 def _say(rule: str, weight: float, sentence: str) -> Evidence:
@@ -89,6 +94,7 @@ def _explains(kind: SignalKind, rule: str, factor: float) -> Rule:
             return None
         return _say(rule, weight, _sentence(facts.candidate, scored[0][1]))
 
+    explains.__name__ = rule
     return explains
 
 

@@ -1,0 +1,36 @@
+import pytest
+
+from app.core.accuracy import Rank, accuracy, wilson
+from app.core.baselines import rank_among
+
+
+def test_a_clear_rank_is_in_or_out() -> None:
+    assert [Rank(2).within(k) for k in (1, 2, 3)] == [0.0, 0.0, 1.0]
+    assert Rank(2).mean == 3
+
+
+def test_a_tie_is_broken_by_chance() -> None:
+    tied = Rank(0, 5)
+    assert (tied.within(1), tied.within(3), tied.mean) == (0.2, 0.6, 3)
+    assert tied.reciprocal == pytest.approx((1 + 1 / 2 + 1 / 3 + 1 / 4 + 1 / 5) / 5)
+
+
+def test_figures_over_incidents() -> None:
+    figures = accuracy([Rank(0), Rank(2), None, Rank(0)])
+    assert (figures.ac1, figures.ac3, figures.cases) == (0.5, 0.75, 4)
+    assert figures.mrr == pytest.approx((1 + 1 / 3 + 0 + 1) / 4)
+    assert figures.mrr_interval[0] <= figures.mrr <= figures.mrr_interval[1]
+
+
+def test_few_cases_are_said_to_be_few() -> None:
+    low, high = wilson(6, 6)
+    assert high == 1.0
+    assert low == pytest.approx(0.61, abs=0.01)
+    assert wilson(44, 51) == (pytest.approx(0.74, abs=0.01), pytest.approx(0.93, abs=0.01))
+
+
+def test_what_a_baseline_rules_out_has_no_rank() -> None:
+    scores = {"a": 1.0, "b": 1.0, "c": float("-inf")}
+    assert rank_among(scores, "a") == Rank(0, 2)
+    assert rank_among(scores, "c") is None
+    assert rank_among(scores, "missing") is None
