@@ -43,6 +43,8 @@ class Life:
             )
             return replace(learned, rollouts=rolled) if rolled else learned
         if resource.kind == "Pod" and resource.api_group == "":
+            if sighting.source == "watch":
+                self._symptoms.await_node(resource, body)
             found = self._symptoms.pod(resource, body, at=sighting.at)
         elif resource.kind == "Node" and resource.api_group == "":
             found = self._symptoms.node(resource, body, at=sighting.at)
