@@ -255,6 +255,7 @@ class Kinds:
         learnt = KindInfo(group, kind, plural, spec.get("scope") != "Cluster", base.policy, base.lane)
         self._by_plural[group, plural] = learnt
         self._by_kind[group, kind] = learnt
+        self._by_guess[group, kind_of(group, plural)] = kind
 
     def seen(self, api_group: str, kind: str) -> None:
         """A body named its kind: the capitals that a plural cannot tell."""

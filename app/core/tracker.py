@@ -67,6 +67,7 @@ class Tracker:
         self._recent = Recent(recent_changes)
         self._derived = Derivation(self._memory, self._recent)
         self._life = Life(self._recent, self._derived.workload_of, redactor.text)
+        self._kinds = kinds.Kinds()
         self._quiet: OrderedDict[Resource, Change] = OrderedDict()
 
     def holds(self, resource: Resource) -> bool:
@@ -78,6 +79,8 @@ class Tracker:
         return self._life.overdue(self._learn(sighting), sighting.at)
 
     def _learn(self, sighting: Sighting) -> Learned:
+        if (sighting.resource.api_group, sighting.resource.kind) not in kinds.BUILT_IN:
+            sighting = self._spelled(sighting)
         policy = kinds.policy(sighting.resource.api_group, sighting.resource.kind)
         if sighting.resource.kind == "Event" and sighting.body is not None and sighting.verb is not Verb.DELETE:
             return self._life.event(sighting)
@@ -94,6 +97,15 @@ class Tracker:
         known = self._memory.peek(sighting.resource)
         moved = known is not None and known.version == body.version > before and known.uid == body.uid
         return self._life.moved(sighting, body, learned) if moved else learned
+
+    def _spelled(self, sighting: Sighting) -> Sighting:
+        """An audit event without a body guesses a custom kind from its plural: use the capitals that were seen."""
+        resource = sighting.resource
+        if sighting.body is not None and not sighting.subresource:
+            self._kinds.seen(resource.api_group, resource.kind)
+            return sighting
+        kind = self._kinds.spelled(resource.api_group, resource.kind)
+        return sighting if kind == resource.kind else replace(sighting, resource=replace(resource, kind=kind))
 
     # -- whole objects
 
@@ -425,6 +437,8 @@ class Tracker:
         self._memory.store(entry, state)
         self._memory.put(resource, entry)
         self._derived.learn(resource, state)
+        if resource.kind == "CustomResourceDefinition":
+            self._kinds.learn(state)
 
     def _state(self, resource: Resource, body: Body) -> Object:
         return normalise(self._redactor.object(resource.api_group, resource.kind, body.desired()))

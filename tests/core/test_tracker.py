@@ -112,6 +112,18 @@ def test_a_metadata_level_event_far_away_is_another_write() -> None:
     assert [change.diff_source for change in found] == [DiffSource.STATES, DiffSource.NONE]
 
 
+def test_a_custom_kind_guessed_from_its_plural_meets_the_real_one() -> None:
+    names = {"kind": "FooBar", "plural": "foobars"}
+    crd = an_object(
+        "CustomResourceDefinition", "foobars.x.io", version=1, api="apiextensions.k8s.io/v1", namespace=None
+    )
+    crd["spec"] = {"group": "x.io", "names": names, "scope": "Namespaced"}
+    obj = an_object("FooBar", "f", version=6, api="x.io/v1", spec={"a": 1})
+    audit = told("Foobar", "f", 1, verb=Verb.CREATE, group="x.io")
+    (change,) = changes(learn(listed(crd), audit, seen(obj, 1.2, verb=Verb.CREATE)))
+    assert (change.resource.kind, change.sources) == ("FooBar", {"audit", "watch"})
+
+
 def test_without_a_state_before_the_patch_is_the_diff() -> None:
     (change,) = changes(learn(audited(a_deployment(version=6, replicas=4), 1, patch={"spec": {"replicas": 4}})))
     assert change.diff_source is DiffSource.PATCH
