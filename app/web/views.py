@@ -100,7 +100,8 @@ def default_window(incident: Incident, ranking: Ranking | None) -> tuple[datetim
         return started - UNRANKED_BEFORE, (incident.resolved_at or started) + UNRANKED_AFTER
     times = [ranking.onset.at, started, *(suspect.change.at for suspect in ranking.suspects[:1])]
     room = max((max(times) - min(times)) * 0.4, timedelta(seconds=30))
-    return min(times) - room, max(times) + room * 0.75
+    known_until = max(ranking.window[1], max(times) + LEAST_ZOOM)  # nothing is known of what comes after
+    return min(times) - room, min(max(times) + room * 0.75, known_until)
 
 
 def window(
