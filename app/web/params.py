@@ -87,7 +87,7 @@ class ChangesAsked(Window):
     actor: Annotated[Text | None, BeforeValidator(_blank)] = Field(None, examples=["alice@example.com"])
     verb: Annotated[Verb | None, BeforeValidator(_blank)] = None
     text: Annotated[Text | None, BeforeValidator(_blank)] = Field(
-        None, description="looked for in the summary and in the object's name"
+        None, description="looked for in the summary, which names the object"
     )
     derived: str = Field("hidden", pattern="^(hidden|shown)$", description="controllers' edits made because of another")
 
