@@ -8,14 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from app.core.fights import fight_members
 from app.core.incidents import bundle
-from app.core.model import Incident, Ranking, Symptom
+from app.core.model import Batch, Incident, Ranking, Symptom
 from app.core.suspects import Gathered, rank
 from app.store import calls, changes, incidents, objects, rollouts, series, symptoms
 from app.store.noise import mark_noise
+from app.store.partitions import storable
+from app.store.record import record
 
 CHANGES_WINDOW = timedelta(hours=24)
 """How far back a change may lie: a quarter of incidents are noticed more than 88 minutes after they began."""
@@ -25,6 +27,8 @@ KNOWN_INCIDENTS = 200
 """Alerts join one of the newest incidents; older ones are over."""
 RERANK_AFTER = (timedelta(0), timedelta(minutes=3), timedelta(minutes=10))
 """A ranking at once, and again when new pods and callers have had time to show themselves."""
+GIVE_UP = timedelta(hours=1)
+"""What was imported long after it happened is ranked once: nothing new will show itself."""
 
 
 async def open_incidents(conn: AsyncConnection, cluster: str, alerts: Iterable[Symptom]) -> list[Incident]:
@@ -63,3 +67,37 @@ async def rank_incident(conn: AsyncConnection, incident: Incident, now: datetime
     await incidents.save_ranking(conn, ranking)
     await mark_noise(conn, incident.cluster, fight_members(gathered.changes, ranking.fights))
     return ranking
+
+
+async def take_alerts(engine: AsyncEngine, cluster: str, alerts: Iterable[Symptom], now: datetime) -> list[Incident]:
+    """Record alerts as they come in, open or extend their incidents, and rank those at once.
+
+    Alerts whose start cannot be stored (more than 400 days ago, or to come) are left out. Told again, nothing changes.
+    """
+    found = [alert for alert in alerts if storable(alert.at, now)]
+    async with engine.begin() as conn:
+        await record(conn, Batch(cluster, symptoms=tuple(found)))
+        touched = await open_incidents(conn, cluster, found)
+    for incident in touched:
+        async with engine.begin() as conn:
+            await rank_incident(conn, incident, now)
+    return touched
+
+
+async def rerank(engine: AsyncEngine, now: datetime) -> list[str]:
+    """Rank again the incidents whose next ranking is due (RERANK_AFTER); their ids."""
+    async with engine.connect() as conn:
+        recent = await incidents.list_incidents(conn, status="open", limit=KNOWN_INCIDENTS)
+    due = [incident for incident in recent if is_due(incident, now)]
+    for incident in due:
+        async with engine.begin() as conn:
+            await rank_incident(conn, incident, now)
+    return [incident.id for incident in due]
+
+
+def is_due(incident: Incident, now: datetime) -> bool:
+    """Whether a moment of RERANK_AFTER has passed since the incident began without a ranking after it."""
+    passed = [incident.started_at + after for after in RERANK_AFTER if incident.started_at + after <= now]
+    if not passed or now - incident.started_at > GIVE_UP:
+        return False
+    return incident.ranked_at is None or incident.ranked_at < passed[-1]

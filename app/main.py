@@ -19,14 +19,17 @@ import structlog
 import uvicorn
 from fastapi import FastAPI
 
-from app import logs
+from app import correlate, logs
+from app.collect import alerts
+from app.core.redact import Redactor
 from app.settings import Settings
 from app.store import embedded, partitions, retention, tokens
 from app.store.database import Database, open_database
 from app.store.migrate import migrate
+from app.store.redaction import redaction_key
 from app.store.tokens import Purpose, Role
 from app.supervise import Pulses, Worker, end, keep
-from app.web.deps import Deps
+from app.web.deps import Deps, TakeAlerts
 from app.web.routes import Lifespan, create_app
 
 WATCH_SECONDS = 0.5
@@ -105,14 +108,39 @@ def workers(settings: Settings, database: Database) -> tuple[Worker, ...]:
             await partitions.ensure_ahead(conn, now())
         await retention.drop_expired(database.write, ages, now=now())
 
-    return (Worker("partitions", make_room, timedelta(hours=1)),)
+    async def rank_again() -> None:
+        await correlate.rerank(database.write, now())
+
+    return (
+        Worker("partitions", make_room, timedelta(hours=1)),
+        Worker("rankings", rank_again, timedelta(seconds=15)),
+    )
+
+
+def alert_taker(database: Database) -> TakeAlerts:
+    """What the web does with an Alertmanager payload: alerts, redacted, become incidents."""
+
+    async def take(cluster: str, body: bytes) -> list[str]:
+        async with database.write.begin() as conn:
+            key = await redaction_key(conn)
+        found = alerts.parse(body, redact=Redactor(key).text)
+        return [incident.id for incident in await correlate.take_alerts(database.write, cluster, found, now())]
+
+    return take
 
 
 def build(settings: Settings, server: Postgres, *, url: str, landing: str) -> FastAPI:
     """The application with its lifespan; ``url`` is where it is reached. Nothing runs yet."""
     database = open_database(server.dsn)
     pulses = Pulses(now)
-    deps = Deps(read=database.read, write=database.write, public_url=url, clock=now, not_ready=pulses.not_ready)
+    deps = Deps(
+        read=database.read,
+        write=database.write,
+        public_url=url,
+        clock=now,
+        not_ready=pulses.not_ready,
+        take_alerts=alert_taker(database),
+    )
     return create_app(deps, lifespan=_lifespan(settings, server, database, pulses=pulses, url=url, landing=landing))
 
 

@@ -82,6 +82,8 @@ class Recent:
     def began_rollout(self, resource: Resource, at: datetime) -> str | None:
         """The id of the last change that touched the object's pod template, if it is about as old as ``at``."""
         for change in self.of(resource):
+            if at - change.at > 5 * BEGAN_WITHIN:
+                break
             if any(not found.path or found.path[:2] == ("spec", "template") for found in change.diffs):
                 return change.id if abs(at - change.at) <= BEGAN_WITHIN else None
         return None

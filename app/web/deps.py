@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 from starlette.requests import HTTPConnection
+
+TakeAlerts = Callable[[str, bytes], Awaitable[list[str]]]
+
+
+async def _refuse_alerts(_cluster: str, _body: bytes) -> list[str]:
+    raise ValueError("this process takes no alerts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +22,8 @@ class Deps:
 
     ``public_url`` is where people reach us (``https://foreshock.example``): it decides whether cookies are
     Secure. ``clock`` gives the time as aware UTC. ``not_ready`` lists, in words, why /readyz should fail; empty
-    means ready.
+    means ready. ``take_alerts`` is given a cluster and an Alertmanager payload, and answers with the ids of the
+    incidents it opened or changed; it raises ValueError, in words, for what is no such payload.
     """
 
     read: AsyncEngine
@@ -24,6 +31,7 @@ class Deps:
     public_url: str
     clock: Callable[[], datetime]
     not_ready: Callable[[], list[str]] = list
+    take_alerts: TakeAlerts = _refuse_alerts
 
 
 def deps_of(connection: HTTPConnection) -> Deps:

@@ -30,7 +30,7 @@ class Problem(Exception):  # noqa: N818 - RFC 9457 calls it a problem
 
 def wants_json(path: str) -> bool:
     """Programs ask under /api/ and the health checks; everything else is a page."""
-    return path.startswith("/api/") or path in {"/healthz", "/readyz", "/openapi.json"}
+    return path.startswith(("/api/", "/intake/")) or path in {"/healthz", "/readyz", "/openapi.json"}
 
 
 def answer(problem: Problem, scope: Scope) -> Response:

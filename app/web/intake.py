@@ -1,0 +1,32 @@
+"""What other programs send us. Refusals that a sender should not repeat are 4xx, what it should repeat is 503."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Path, Request
+
+from app.store.tokens import Role
+from app.web.auth import Needs
+from app.web.deps import deps_of
+from app.web.problems import Problem
+
+LIMIT = 1 << 20
+router = APIRouter(prefix="/intake", dependencies=[Depends(Needs(Role.RESPONDER))])
+
+
+@router.post("/alertmanager/{cluster}", summary="Alerts from Alertmanager or Grafana")
+async def alertmanager(request: Request, cluster: Annotated[str, Path(max_length=100)]) -> dict[str, list[str]]:
+    """Opens, extends or resolves incidents with the alerts of a webhook payload (version 4), and ranks them.
+
+    Harmless to send again. Alertmanager repeats after a 5xx and gives up after a 4xx.
+    """
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > LIMIT:
+            raise Problem(413, "the body is larger than 1 MiB")
+    try:
+        return {"incidents": await deps_of(request).take_alerts(cluster, bytes(body))}
+    except ValueError as error:
+        raise Problem(400, str(error)) from None

@@ -1,0 +1,124 @@
+"""Alerts from Alertmanager over HTTP: incidents opened, ranked, resolved; bad payloads refused in words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import httpx2
+import pytest
+
+from app import correlate
+from app.core.model import Batch
+from app.main import alert_taker
+from app.store import tokens
+from app.store.database import Database
+from app.store.incidents import list_incidents, read_incident
+from app.store.record import record
+from app.store.tokens import Purpose, Role
+from app.web.deps import Deps
+from app.web.routes import create_app
+from tests.core.factories import a_change, an_incident
+
+NOW = datetime.now(UTC)
+
+
+def payload(status: str = "firing", **alert: object) -> dict[str, object]:
+    fired = {
+        "status": status,
+        "labels": {"alertname": "KubePodCrashLooping", "namespace": "shop", "severity": "critical"},
+        "annotations": {"summary": "pods crash"},
+        "startsAt": (NOW - timedelta(minutes=1)).isoformat(),
+        "endsAt": "0001-01-01T00:00:00Z" if status == "firing" else NOW.isoformat(),
+        "fingerprint": "f1",
+    }
+    return {"version": "4", "groupKey": "{}", "status": status, "alerts": [fired | alert]}
+
+
+@pytest.fixture
+async def client(database: Database) -> AsyncIterator[httpx2.AsyncClient]:
+    app = create_app(
+        Deps(
+            read=database.read,
+            write=database.write,
+            public_url="http://foreshock.test",
+            clock=lambda: NOW,
+            take_alerts=alert_taker(database),
+        )
+    )
+    async with database.write.begin() as conn:
+        token = await tokens.create(conn, Role.RESPONDER, purpose=Purpose.API, now=NOW)
+    async with httpx2.AsyncClient(
+        transport=httpx2.ASGITransport(app=app),
+        base_url="http://foreshock.test",
+        headers={"Authorization": f"Bearer {token}"},
+    ) as opened:
+        yield opened
+
+
+async def test_an_alert_opens_an_incident_once_and_its_end_resolves_it(
+    client: httpx2.AsyncClient, database: Database
+) -> None:
+    change = replace(a_change(at=NOW - timedelta(minutes=2)), sources=frozenset({"watch"}))
+    async with database.write.begin() as conn:
+        await record(conn, Batch("lab", changes=(change,)))
+    first = await client.post("/intake/alertmanager/lab", json=payload())
+    again = await client.post("/intake/alertmanager/lab", json=payload())
+    assert first.status_code == again.status_code == 200
+    assert first.json() == again.json()
+    (incident_id,) = first.json()["incidents"]
+    async with database.read.connect() as conn:
+        found = await read_incident(conn, incident_id)
+    assert found is not None
+    assert found[1] is not None
+    assert found[1].suspects[0].change.resource == change.resource
+    await client.post("/intake/alertmanager/lab", json=payload("resolved"))
+    async with database.read.connect() as conn:
+        (incident,) = await list_incidents(conn, cluster="lab")
+    assert (incident.status, len(incident.alerts)) == ("resolved", 1)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "said"),
+    [
+        (b"{}", 400, "alerts"),
+        (b"nonsense", 400, "not an Alertmanager"),
+        (json.dumps(payload() | {"version": "3"}).encode(), 400, "version"),
+        (b"x" * ((1 << 20) + 1), 413, "1 MiB"),
+    ],
+)
+async def test_what_cannot_be_taken_is_said(client: httpx2.AsyncClient, body: bytes, status: int, said: str) -> None:
+    answer = await client.post("/intake/alertmanager/lab", content=body)
+    assert answer.status_code == status
+    assert said in answer.json()["detail"]
+
+
+async def test_a_viewer_and_a_stranger_send_no_alerts(client: httpx2.AsyncClient, database: Database) -> None:
+    async with database.write.begin() as conn:
+        viewer = await tokens.create(conn, Role.VIEWER, purpose=Purpose.API, now=NOW)
+    refused = await client.post(
+        "/intake/alertmanager/lab", json=payload(), headers={"Authorization": f"Bearer {viewer}"}
+    )
+    stranger = await client.post(
+        "/intake/alertmanager/lab", json=payload(), headers={"Authorization": "Bearer nothing"}
+    )
+    assert (refused.status_code, stranger.status_code) == (403, 401)
+
+
+def test_a_ranking_is_due_again_after_three_and_ten_minutes() -> None:
+    incident = an_incident()
+    began = incident.started_at
+
+    def due(ranked: float | None, minutes: float) -> bool:
+        at = None if ranked is None else began + timedelta(minutes=ranked)
+        return correlate.is_due(replace(incident, ranked_at=at), began + timedelta(minutes=minutes))
+
+    assert due(None, 0)
+    assert not due(0.5, 2)
+    assert due(0.5, 3)
+    assert not due(3.2, 9)
+    assert due(3.2, 10)
+    assert not due(10.1, 50)
+    assert not due(0.5, 90)
