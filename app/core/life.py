@@ -39,7 +39,7 @@ class Life:
                 body,
                 at=sighting.at,
                 created=sighting.verb is Verb.CREATE,
-                change_id=self._recent.began_rollout(resource, sighting.at),
+                begun_by=lambda: self._recent.began_rollout(resource, sighting.at),
             )
             return replace(learned, rollouts=rolled) if rolled else learned
         if resource.kind == "Pod" and resource.api_group == "":

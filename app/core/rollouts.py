@@ -7,6 +7,7 @@ desired replicas agree. Field facts: https://kubernetes.io/docs/concepts/workloa
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -98,12 +99,12 @@ class Rollouts:
         self._workloads: OrderedDict[Resource, _Workload] = OrderedDict()
 
     def observe(
-        self, resource: Resource, body: Body, *, at: datetime, created: bool, change_id: str | None
+        self, resource: Resource, body: Body, *, at: datetime, created: bool, begun_by: Callable[[], str | None]
     ) -> tuple[Rollout, ...]:
         """Rollouts that began, moved or ended with this version: each an upsert keyed (resource, started_at).
 
-        ``created``: the object was made by this write. ``change_id`` is the change that this version came with, or
-        the last one that touched the template.
+        ``created``: the object was made by this write. ``begun_by`` finds the id of the change that touched the
+        template last; it is asked only where a rollout begins.
         """
         try:
             spec = _spec.decode(body.spec() or b"{}")
@@ -118,13 +119,14 @@ class Rollouts:
         found: list[Rollout] = []
         if known is None:
             known = self._remember(resource, _Workload(template, images))
+            change_id = begun_by()
             if created or change_id or _under_way(resource.kind, progress, status):
                 known.last = _begin(resource, body, at=at, change_id=change_id, images=images, before=())
         elif known.template != template:
             found += _end_last(known, template, at=at)
             before, known.images = known.images, images
             known.earlier = [*known.earlier, known.template][-_TEMPLATES:]
-            known.last = _begin(resource, body, at=at, change_id=change_id, images=images, before=before)
+            known.last = _begin(resource, body, at=at, change_id=begun_by(), images=images, before=before)
             if template in known.earlier:
                 known.last = replace(known.last, reason="back to an earlier template")
             known.template = template

@@ -44,7 +44,9 @@ class Story:
 
     def see(self, body: Body, *, created: bool = False, change_id: str | None = None) -> tuple[Rollout, ...]:
         self.seconds += 1
-        found = self.rollouts.observe(self.resource, body, at=after(self.seconds), created=created, change_id=change_id)
+        found = self.rollouts.observe(
+            self.resource, body, at=after(self.seconds), created=created, begun_by=lambda: change_id
+        )
         self.told |= {rollout.started_at: rollout for rollout in found}
         return found
 
