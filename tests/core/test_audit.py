@@ -100,9 +100,7 @@ def test_an_empty_user_is_anonymous() -> None:
 
 
 def test_a_bound_token_says_which_pod_called() -> None:
-    key = audit.call_key(
-        event(user={"username": "sa", "extra": {"authentication.kubernetes.io/pod-name": ["web-1"]}})
-    )
+    key = audit.call_key(event(user={"username": "sa", "extra": {"authentication.kubernetes.io/pod-name": ["web-1"]}}))
     assert key.pod == "web-1"
 
 
