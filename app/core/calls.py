@@ -14,7 +14,7 @@ from typing import TypeVar
 import numpy as np
 
 from app.core.actors import service_account
-from app.core.entities import Entity, workload
+from app.core.entities import Entity, only_reacts, workload
 from app.core.model import SLOT_SECONDS, CallCount, CallerRow, CallKey
 from app.core.onset import Floats, Step, count_step
 from app.core.signals import Signal, SignalKind, moment
@@ -27,8 +27,11 @@ NOTICEABLE = 0.25
 """Extra calls count in full from this share of all usual calls on; a rise of a quarter is felt by everybody."""
 MIN_SURPRISE = 7.0
 """Failures at the later rate would have been missed before with a chance of e^-7: they are new, not just rare."""
-RETRIED = frozenset({409})
-"""Conflicts are how optimistic locking works: only a rise that nothing else explains would matter."""
+ORDINARY = {404: 0.5, 409: 0.3}
+"""Not found is often an answer, and conflicts are how optimistic locking works: a rise of them weighs less."""
+EXPIRED = frozenset({410, 504})
+FLEET = 3
+"""From this many clients of one kind on, what they do at once is not their own doing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +99,47 @@ def load_signals(calls: list[CallCount], slots: Slots) -> list[Signal]:
     found = []
     for key, step in steps.items():
         share = extra[key] / total
-        if extra[key] < MIN_EXTRA_PER_SECOND or share < MIN_EXTRA_SHARE:
+        if only_reacts(key[0]) or extra[key] < MIN_EXTRA_PER_SECOND or share < MIN_EXTRA_SHARE:
             continue
-        matters = min(1.0, extra[key] / (NOTICEABLE * usual + 1.0))
         signal = _load_signal(key, step, slots, calls, share=share)
-        found.append(replace(signal, strength=min(1.0, share) * matters))
+        found.append(replace(signal, strength=_felt(share, extra[key], usual)))
+    found += _reaction({k: s for k, s in steps.items() if only_reacts(k[0])}, extra, slots, usual=usual, total=total)
     return sorted(found, key=lambda s: -s.strength)
+
+
+def _felt(share: float, extra: float, usual: float) -> float:
+    """How strong a rise is: its share of the extra load, less where all of it would hardly be noticed."""
+    return min(1.0, share) * min(1.0, extra / (NOTICEABLE * usual + 1.0))
+
+
+def _reaction(
+    steps: dict[Load, Step], extra: dict[Load, float], slots: Slots, *, usual: float, total: float
+) -> list[Signal]:
+    """The load of all callers that only react, as one signal: who made them work is one question, not twenty."""
+    if not steps:
+        return []
+    enough = max(extra[key] for key in steps) / 4
+    first = min((key for key in steps if extra[key] >= enough), key=lambda key: (steps[key].index, -extra[key]))
+    together = sum(extra[key] for key in steps)
+    if together < MIN_EXTRA_PER_SECOND or together / total < MIN_EXTRA_SHARE:
+        return []
+    user, verb, group, resource = first
+    step, low = steps[first], slots.epoch(steps[first].index)
+    return [
+        Signal(
+            kind=SignalKind.LOAD,
+            low=moment(low),
+            high=moment(low + SLOT_SECONDS),
+            strength=_felt(together / total, together, usual),
+            about={("api", group, resource.split("/")[0], verb): 0.3},
+            sentence=f"Kubernetes' own controllers have more to do ({together / total:.0%} of the extra API load):"
+            f" {caller_name(user)} went from {_rate(step.before / SLOT_SECONDS)} to"
+            f" {_rate(step.after / SLOT_SECONDS)} {verb.upper()} {resource}/s",
+            users=tuple(sorted({key[0] for key in steps})),
+            rate_before=step.before / SLOT_SECONDS,
+            rate_after=step.after / SLOT_SECONDS,
+        )
+    ]
 
 
 def _load_signal(key: Load, step: Step, slots: Slots, calls: list[CallCount], *, share: float) -> Signal:
@@ -154,7 +192,7 @@ Failure = tuple[str, str, str, str, int, str]  # user, verb, group, resource, co
 
 
 def _failure_key(key: CallKey) -> Failure | None:
-    if key.code < 400 or key.code in RETRIED:
+    if key.code < 400:
         return None
     return key.user, key.verb, key.api_group, key.resource, key.code, _general(key.error)
 
@@ -180,9 +218,8 @@ def error_signals(calls: list[CallCount], slots: Slots) -> list[Signal]:
         low = slots.epoch(first)
         share = float(min(1.0, after.sum() / total))
         novel = before.sum() == 0
-        # What worked before and fails now is worse than what never worked; not found is often an answer, not an error.
-        worked = 1.0 if (everyone[:first] - before).sum() > 0 else 0.4
-        worked *= 0.5 if code == 404 else 1.0
+        # What worked before and fails now is worse than what never worked.
+        worked = (1.0 if (everyone[:first] - before).sum() > 0 else 0.4) * ORDINARY.get(code, 1.0)
         found.append(
             Signal(
                 kind=SignalKind.ERROR,
@@ -220,39 +257,52 @@ def _error_onset(counts: Floats) -> int | None:
 
 
 def relist_signals(calls: list[CallCount], slots: Slots) -> list[Signal]:
-    """LISTs from etcd or an exact version that burst after 410 Gone or expired watches, by client."""
+    """LISTs that burst from many clients of one kind, each followed by a new watch: they lost their watches.
 
-    def lists(key: CallKey) -> tuple[str, str, str] | None:
-        return (key.user_agent, key.api_group, key.resource) if key.verb == "list" and key.code < 400 else None
-
-    def gone(key: CallKey) -> str | None:
-        return key.resource if key.code in (410, 504) or "too old resource version" in key.error else None
-
-    expired = grouped(calls, slots, gone)
-    if not expired:
-        return []
-    total = np.sum(list(expired.values()), axis=0)
-    first = int(np.flatnonzero(total)[0])
+    410 Gone says so outright, but it mostly comes as an event inside a watch that answered 200, which no audit log
+    holds; a fleet that lists and watches anew at once shows it as well.
+    """
+    lists = grouped(calls, slots, lambda key: _fleet(key, "list"))
+    watches = grouped(calls, slots, lambda key: _fleet(key, "watch"))
+    expired = grouped(calls, slots, lambda key: key.resource if key.code in EXPIRED else None)
+    clients: dict[tuple[str, str, str], set[str]] = defaultdict(set)
+    for call in calls:
+        if (fleet := _fleet(call.key, "list")) and call.slot >= slots.start:
+            clients[fleet].add(call.key.user)
     found = []
-    for (agent, group, resource), counts in grouped(calls, slots, lists).items():
+    for fleet, counts in lists.items():
+        agent, group, resource = fleet
         step = count_step(counts)
-        if step is None or step.index < first - 1:
+        if step is None or (step.after - step.before) / SLOT_SECONDS < MIN_EXTRA_PER_SECOND:
+            continue
+        gone = float(expired[resource].sum()) if resource in expired else 0.0
+        anew = float(watches[fleet][step.index :].sum()) if fleet in watches else 0.0
+        users = tuple(sorted(clients[fleet]))
+        if not gone and (len(users) < FLEET or anew < counts[step.index :].sum() / 2):
             continue
         low = slots.epoch(step.index)
+        why = f"{gone:.0f} watches expired (410 Gone)" if gone else "each with a new watch: they had lost theirs"
         found.append(
             Signal(
                 kind=SignalKind.LOAD,
                 low=moment(low),
                 high=moment(low + SLOT_SECONDS),
-                strength=0.5,
-                about={("api", group, resource, "list"): 0.5, ("relist",): 1.0},
-                sentence=f"relist storm: {agent} lists {resource} {step.after / SLOT_SECONDS:.1f}/s after"
-                f" {int(total.sum())} watches expired (410 Gone)",
+                strength=0.7,
+                about={("relist",): 1.0, ("api", group, resource, "list"): 0.5},
+                sentence=f"relist storm: {len(users)} {agent} clients went from {_rate(step.before / SLOT_SECONDS)} to"
+                f" {_rate(step.after / SLOT_SECONDS)} LIST {resource}/s, {why}",
+                users=users,
                 rate_before=step.before / SLOT_SECONDS,
                 rate_after=step.after / SLOT_SECONDS,
+                facts={"relist": resource},
             )
         )
     return found
+
+
+def _fleet(key: CallKey, verb: str) -> tuple[str, str, str] | None:
+    """The kind of client and what it lists or watches, for calls that went through."""
+    return (key.user_agent, key.api_group, key.resource) if key.verb == verb and key.code < 400 else None
 
 
 def caller_rows(calls: list[CallCount], slots: Slots, *, onset: float, most: int = 8) -> list[CallerRow]:

@@ -29,6 +29,17 @@ _POD_SUFFIX = re.compile(r"^(?P<owner>.+?)(?:-[0-9a-f]{6,10}|-[bcdfghjklmnpqrstv
 _HASH_SUFFIX = re.compile(r"-(?:[0-9a-f]{7,10}|[bcdfghjklmnpqrstvwxz2456789]{7,10})$")
 
 
+_REACTS = re.compile(
+    r"^system:(kube-scheduler|kube-controller-manager|apiserver|node:.*"
+    r"|serviceaccount:kube-system:[a-z-]*(controller|collector|scheduler|autoscaler|manager))$"
+)
+
+
+def only_reacts(user: str) -> bool:
+    """Whether this caller only does what others made necessary: its load belongs to whoever made it work."""
+    return _REACTS.match(user) is not None
+
+
 def workload(namespace: str | None, name: str) -> Entity:
     return ("workload", namespace or "", name)
 

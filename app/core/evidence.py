@@ -9,18 +9,19 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from app.core.candidates import Candidate
 from app.core.entities import WORKLOADS, workload
-from app.core.explain import Match
-from app.core.model import Evidence, Incident, Onset, Outcome, Verb
+from app.core.explain import Match, is_consequence
+from app.core.model import SLOT_SECONDS, Evidence, Incident, Onset, Outcome, Verb
 from app.core.signals import Signal, SignalKind
 
 CAP = 4.0
 TAU_ONSET = timedelta(minutes=5)
 SKEW = timedelta(seconds=1)
+SLOT = timedelta(seconds=SLOT_SECONDS)
 
 SYSTEM_NAMESPACES = frozenset({"kube-system", "calico-system", "cilium", "istio-system", "tigera-operator"})
 ADMISSION = frozenset(
@@ -246,6 +247,35 @@ def own_rollout(case: Case, facts: Facts) -> Evidence | None:
     return None
 
 
+def chain(_case: Case, facts: Facts) -> Evidence | None:
+    """The order in which churn takes a control plane down: pods move, watches are lost, memory and latency rise."""
+    found = sorted((m.signal for m in facts.matches if m.score >= 0.2), key=lambda signal: signal.low)
+    links: list[Signal] = []
+    for stage in range(4):
+        since = links[-1].low - SLOT if links else datetime.min.replace(tzinfo=UTC)
+        link = next((signal for signal in found if _stage(signal) == stage and signal.low >= since), None)
+        if link is None and stage <= 1:
+            return None
+        if link is not None:
+            links.append(link)
+    if len(links) < 3:
+        return None
+    told = ", then ".join(f"{re.split(r'[,:] ', link.sentence)[0]} at {link.low:%H:%M:%S}" for link in links)
+    return _say("chain", 1.0, f"In this order: {told}.")
+
+
+def _stage(signal: Signal) -> int | None:
+    """How far down the chain from churn to restart a signal belongs; None for what is not of it."""
+    family = signal.facts.get("family", "")
+    if "relist" in signal.facts or family == "Watches ended":
+        return 1
+    if family in ("Memory", "CPU", "Latency", "etcd latency", "In flight"):
+        return 2
+    if family == "Restarts":
+        return 3
+    return 0 if is_consequence(signal) else None
+
+
 def unexplained(case: Case, facts: Facts) -> Evidence | None:
     """Where much is measured and nothing of it leads to this change, that is said."""
     if facts.matches or not case.signals:
@@ -270,6 +300,7 @@ RULES: tuple[Rule, ...] = (
     after_onset,
     in_scope,
     plane,
+    chain,
     risk,
     novelty,
     unexplained,

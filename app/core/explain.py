@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from app.core.actors import service_account
 from app.core.candidates import Candidate
-from app.core.entities import Entity, workload
+from app.core.entities import Entity, only_reacts, workload
 from app.core.model import Scope
 from app.core.signals import Signal, SignalKind
 
@@ -23,16 +23,10 @@ TAU = timedelta(minutes=10)
 """A lag of this length halves how well a change explains a signal."""
 CLOCK_SKEW = timedelta(seconds=1)
 
-CONSEQUENCE_USERS = re.compile(
-    r"^system:(kube-scheduler|kube-controller-manager|apiserver|node:.*"
-    r"|serviceaccount:kube-system:[a-z-]*(controller|collector|scheduler|autoscaler|manager))$"
-)
-"""Callers that only react to what others want: their load belongs to whoever made them work."""
-
 _CALLER = re.compile(r'User "[^"]*"')
 """Who was refused is not what refused it."""
 CONSEQUENCE_FAMILIES = frozenset(
-    {"Queue adds", "Queue depth", "Watches ended", "Memory", "CPU", "etcd latency", "Goroutines"}
+    {"Queue adds", "Queue depth", "Watches ended", "Memory", "CPU", "Latency", "etcd latency", "Goroutines", "Restarts"}
 )
 
 
@@ -74,7 +68,7 @@ def explain(candidate: Candidate, signal: Signal, *, churn_share: float) -> Matc
 def is_consequence(signal: Signal) -> bool:
     """Whether the signal is the work that moving pods makes: controllers' calls, their queues, watch events."""
     if signal.kind is SignalKind.LOAD:
-        return bool(signal.users) and all(CONSEQUENCE_USERS.match(user) for user in signal.users)
+        return bool(signal.users) and all(only_reacts(user) for user in signal.users)
     if signal.kind is not SignalKind.METRIC:
         return False
     family, resource = signal.facts.get("family", ""), signal.facts.get("resource", "")
