@@ -145,6 +145,9 @@ def in_scope(case: Case, facts: Facts) -> Evidence | None:
     for named in scope.workloads:
         namespace, _, name = named.partition("/")
         hops = reached.get(workload(namespace, name))
+        own = facts.candidate.change.resource
+        if (own.namespace or "", own.name) == (namespace, name):
+            hops = 0  # whatever its kind: an alert's "service" label names the Service
         if hops is not None:
             how = "It is" if hops == 0 else "It reaches"
             return _say("scope", 1.5 * 0.7**hops, f"{how} {name}, which the alert names.")
@@ -205,10 +208,15 @@ def risk(_case: Case, facts: Facts) -> Evidence | None:
         return _say("kind of change", 0.4, "A new pod template: configuration pushes begin 31 % of incidents.")
     if change.resource.kind in ADMISSION | CLUSTER_ACCESS | {"Role", "RoleBinding", "NetworkPolicy", "ResourceQuota"}:
         return _say("kind of change", 0.4, f"It changes what others may do ({change.resource.kind}).")
+    if change.verb is Verb.DELETE:
+        return _say("kind of change", 0.6, f"It deletes the {change.resource.kind}.")
     if paths and all(path[:1] == ("metadata",) for path in paths if path) and words & {"annotations", "labels"}:
         return _say("kind of change", -0.7, "Only labels or annotations changed.")
     if words & set(SELECTING):
         return _say("kind of change", 0.5, "It changes a field that ties objects together.")
+    to_zero = any(d.path == ("spec", "replicas") and d.new == 0 and d.old for d in change.diffs)
+    if to_zero:
+        return _say("kind of change", 1.0, "It scales the workload to zero.")
     if words == {"spec", "replicas"} and facts.candidate.pods <= 10:
         return _say("kind of change", -0.4, "Only the number of replicas changed, by a few.")
     return None

@@ -243,7 +243,7 @@ def _namespace_wide(change: Change, _states: list[State], top: Topology, add: Ad
     add(("admission", namespace), 0)
     for key in top.labels:
         if key[0] == namespace:
-            add(workload(*key), 2)
+            add(workload(*key), 1)
 
 
 def _crd(change: Change, states: list[State], top: Topology, add: Add) -> None:
