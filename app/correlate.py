@@ -5,6 +5,7 @@ One transaction reads and writes; ranking the same data twice gives the same ans
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
@@ -63,7 +64,7 @@ async def gather(conn: AsyncConnection, incident: Incident, now: datetime) -> Ga
 async def rank_incident(conn: AsyncConnection, incident: Incident, now: datetime) -> Ranking:
     """Rank an incident's suspects as of ``now`` and save the ranking beside the earlier ones."""
     gathered = await gather(conn, incident, now)
-    ranking = rank(gathered)
+    ranking = await asyncio.to_thread(rank, gathered)  # seconds of computing must not hold up the pages
     await incidents.save_ranking(conn, ranking)
     await mark_noise(conn, incident.cluster, fight_members(gathered.changes, ranking.fights))
     return ranking
