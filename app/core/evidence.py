@@ -288,7 +288,7 @@ def unexplained(case: Case, facts: Facts) -> Evidence | None:
     """Where much is measured and nothing of it leads to this change, that is said."""
     if facts.matches or not case.signals:
         return None
-    return _say("unexplained", -1.0, "Nothing that turned bad leads to it.")
+    return _say("unexplained", -1.0 * case.quality, "Nothing that turned bad leads to it.")
 
 
 def not_measured(case: Case, _facts: Facts) -> Evidence | None:

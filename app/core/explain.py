@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 
 from app.core.actors import service_account
 from app.core.candidates import Candidate
+from app.core.complaints import WIDE
 from app.core.entities import Entity, only_reacts, workload
 from app.core.model import Scope
 from app.core.signals import Signal, SignalKind
@@ -131,6 +132,11 @@ def relevance(signal: Signal, scope: Scope, *, words: frozenset[str]) -> float:
         base = 0.5 if signal.kind in (SignalKind.LOAD, SignalKind.FIGHT) else 0.35 if widely else 0.25
         if signal.kind is SignalKind.ERROR:
             base = 0.45
+        if (
+            signal.kind is SignalKind.SYMPTOM
+            and sum(entity[0] in ("workload", "object") for entity in signal.about) < WIDE
+        ):
+            base = 0.12  # one object's complaint somewhere else
     else:
         base = 0.6
     said = frozenset(re.findall(r"[a-z]{4,}", f"{signal.sentence} {signal.text}".lower()))
