@@ -90,7 +90,7 @@ def _signal(reason: str, members: list[Symptom], *, start: datetime) -> Signal:
     how_many = float(min(1.0, 0.4 + np.log1p(total) / np.log(60)))
     about: dict[Entity, float] = {}
     for home, count in homes.most_common(40):
-        about[home] = 1.0 if len(homes) < WIDE else 0.3 + 0.5 * count / total
+        about[home] = 1.0 if len(homes) < WIDE else 0.1 + 0.6 * count / total
     for namespace, count in namespaces.items():
         about[("ns", namespace)] = 0.4 * count / total
     if reason in ("FailedCreate", "FailedScheduling", "Unschedulable", "Pending"):
