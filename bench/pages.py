@@ -45,8 +45,8 @@ INSERT INTO objects (cluster_id, kind_id, namespace_id, name, uid, resource_vers
 _HISTORY = """
 INSERT INTO changes (at, version_key, cluster_id, object_id, kind_id, namespace_id, actor_id, agent_id, pod_id, verb,
                      actor_source, diff_source, sources, noise, resource_version, summary, diff)
-SELECT :start + (random() * :seconds) * interval '1 second', CAST(random() * 9e18 AS bigint), o.cluster_id, o.id, o.kind_id,
-       o.namespace_id, a.id, a.id, a.id, 1, 0, 0, 3, random() < 0.3, CAST(g AS text),
+SELECT :start + (random() * :seconds) * interval '1 second', CAST(random() * 9e18 AS bigint), o.cluster_id, o.id,
+       o.kind_id, o.namespace_id, a.id, a.id, a.id, 1, 0, 0, 3, random() < 0.3, CAST(g AS text),
        'image of ' || o.name || ': v1.' || g % 90 || '.0 → v1.' || g % 90 + 1 || '.0', '[]'
 FROM generate_series(1, :count) g
 JOIN LATERAL (SELECT g % :objects AS pick) p ON true
@@ -64,13 +64,14 @@ async def fill(database: Database, count: int, *, end: datetime) -> None:
             await conn.execute(text(statement), {"clusters": CLUSTERS} if ":clusters" in statement else {})
         await conn.execute(
             text(
-                "CREATE TEMP TABLE made AS SELECT row_number() OVER (ORDER BY (c.name <> 'demo'), o.id) - 1 AS number, o.*"
+                "CREATE TEMP TABLE made ON COMMIT DROP AS"
+                " SELECT row_number() OVER (ORDER BY (c.name <> 'demo'), o.id) - 1 AS number, o.*"
                 " FROM objects o JOIN clusters c ON c.id = o.cluster_id WHERE o.name LIKE 'app-%'"
             )
         )
         await conn.execute(
             text(
-                "CREATE TEMP TABLE actors AS SELECT row_number() OVER (ORDER BY id) - 1 AS number, id"
+                "CREATE TEMP TABLE actors ON COMMIT DROP AS SELECT row_number() OVER (ORDER BY id) - 1 AS number, id"
                 " FROM words WHERE word LIKE 'system-serviceaccount-team-%'"
             )
         )
