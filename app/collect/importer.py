@@ -20,7 +20,7 @@ from app.collect.inputs import Input, InputKind, read_document
 from app.collect.intake import Intake, RawWatchEvent, Tally, decode_watch, dump_items
 from app.collect.shift import shift_times
 from app.core import audit
-from app.core.model import Batch, MetricSeries, ObjectState, Position, Resource, Symptom
+from app.core.model import Batch, MetricSeries, ObjectState, Position, Reject, Resource, Symptom
 from app.core.redact import Redactor
 from app.core.sightings import Sighting
 from app.core.tracker import Tracker
@@ -35,6 +35,8 @@ BATCH = 4_000
 """Rows and states that make a transaction: large enough for COPY, small enough to lose little to a kill."""
 METRIC_LINES = 200_000
 SHOWN_PROBLEMS = 20
+MOST_PROBLEMS = 1_000
+"""All stand in quarantine; this many are kept in memory to be told."""
 
 
 class InvalidInputError(Exception):
@@ -176,9 +178,11 @@ class Import:
             read.moved = False
 
     async def _record(self, batch: Batch) -> None:
-        self.report.problems += [f"{r.source}, line {r.line}, column {r.column}: {r.reason}" for r in batch.rejects]
+        room = MOST_PROBLEMS - len(self.report.problems)
+        self.report.problems += [told(reject) for reject in batch.rejects[: max(0, room)]]
         async with self.engine.begin() as conn:
-            await record(conn, batch)
+            recorded = await record(conn, batch)
+        self.report.tally.changes += recorded.changes
 
     async def _metrics(self, read: _Read) -> None:
         block: list[bytes] = []
@@ -299,6 +303,11 @@ def _entry(read: _Read, intake: Intake, order: int, *, line: Line, shift_seconds
     return _Entry(at, order, read, line, event, watch)
 
 
+def told(reject: Reject) -> str:
+    """Where a piece of input stands and what is wrong with it, in one line."""
+    return f"{reject.source}, line {reject.line}, column {reject.column}: {reject.reason}"
+
+
 def check(inputs: list[Input], *, now: datetime) -> None:
     """--strict: decode everything first and raise InvalidInputError before anything is written."""
     intake = Intake("", Redactor(b"\0" * 32), Tracker("", Redactor(b"\0" * 32), lambda _r, _u: None), now=now)
@@ -317,6 +326,6 @@ def check(inputs: list[Input], *, now: datetime) -> None:
                 alerts.parse(read_document(one.path), redact=str)
             except alerts.PayloadError as error:
                 intake.reject(one.path, Line(1, b"", 0), str(error))
-    problems = [f"{r.source}, line {r.line}, column {r.column}: {r.reason}" for r in intake.take(()).rejects]
+    problems = [told(reject) for reject in intake.take(()).rejects]
     if problems:
         raise InvalidInputError(problems)

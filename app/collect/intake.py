@@ -179,7 +179,6 @@ class Intake:
             self.tally.no_ops += 1
         self._changes += learned.changes
         self._improvements += learned.improvements
-        self.tally.changes += len(learned.changes)
         for state in learned.states:
             self._states[state.resource] = state
         for rollout in learned.rollouts:

@@ -58,10 +58,10 @@ def summary(report: Report, incidents: list[Incident]) -> list[str]:
         told.append(f"{report.samples:,} metric samples")
     told += [f"already imported: {path}" for path in report.skipped]
     if tally.rejects:
-        told.append(f"{tally.rejects:,} lines could not be used and are in quarantine:")
+        told.append(f"{tally.rejects:,} {'line' if tally.rejects == 1 else 'lines'} could not be used; in quarantine:")
         told += [f"  {problem}" for problem in report.problems[:SHOWN_PROBLEMS]]
-        if len(report.problems) > SHOWN_PROBLEMS:
-            told.append(f"  and {len(report.problems) - SHOWN_PROBLEMS:,} more")
+        if tally.rejects > SHOWN_PROBLEMS:
+            told.append(f"  and {tally.rejects - SHOWN_PROBLEMS:,} more")
     told += [f"incident {incident.id}: {incident.title}" for incident in incidents]
     return told
 
