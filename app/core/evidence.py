@@ -145,8 +145,8 @@ def in_scope(case: Case, facts: Facts) -> Evidence | None:
     for named in scope.workloads:
         namespace, _, name = named.partition("/")
         hops = reached.get(workload(namespace, name))
-        own = facts.candidate.change.resource
-        if (own.namespace or "", own.name) == (namespace, name):
+        resource = facts.candidate.change.resource
+        if (resource.namespace or "", resource.name) == (namespace, name):
             hops = 0  # whatever its kind: an alert's "service" label names the Service
         if hops is not None:
             how = "It is" if hops == 0 else "It reaches"
