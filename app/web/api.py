@@ -15,12 +15,16 @@ from app.core.report import what_changed
 from app.core.talkers import talkers
 from app.store import calls, incidents, surroundings, timeline
 from app.store.tokens import Role
-from app.web import params, shapes
+from app.web import params, problems, shapes
 from app.web.auth import Needs
 from app.web.deps import deps_of
 from app.web.problems import Problem
 
-router = APIRouter(prefix="/api/v1", dependencies=[Depends(Needs(Role.VIEWER)), Depends(params.once)])
+router = APIRouter(
+    prefix="/api/v1",
+    dependencies=[Depends(Needs(Role.VIEWER)), Depends(params.once)],
+    responses=problems.described(400, 401, 404, 422, 503),
+)
 MOST_IN_TABLE = 1000
 ROLLOUTS_BY_DEFAULT = timedelta(days=1)
 

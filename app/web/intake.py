@@ -9,10 +9,14 @@ from fastapi import APIRouter, Depends, Path, Request
 from app.store.tokens import Role
 from app.web.auth import Needs
 from app.web.deps import deps_of
-from app.web.problems import Problem
+from app.web.problems import Problem, described
 
 LIMIT = 1 << 20
-router = APIRouter(prefix="/intake", dependencies=[Depends(Needs(Role.RESPONDER))])
+router = APIRouter(
+    prefix="/intake",
+    dependencies=[Depends(Needs(Role.RESPONDER))],
+    responses=described(400, 401, 403, 413, 422, 503),
+)
 
 
 @router.post("/alertmanager/{cluster}", summary="Alerts from Alertmanager or Grafana")

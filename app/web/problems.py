@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import Any
 
 import orjson
 from fastapi import FastAPI
@@ -26,6 +27,31 @@ class Problem(Exception):  # noqa: N818 - RFC 9457 calls it a problem
     status: int
     detail: str
     field: str | None = None
+
+
+def described(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """These answers for an OpenAPI description, each a problem."""
+    return {
+        status: {
+            "description": HTTPStatus(status).phrase,
+            "content": {
+                "application/problem+json": {
+                    "schema": {
+                        "type": "object",
+                        "required": ["type", "title", "status", "detail"],
+                        "properties": {
+                            "type": {"type": "string"},
+                            "title": {"type": "string"},
+                            "status": {"type": "integer"},
+                            "detail": {"type": "string"},
+                            "field": {"type": "string"},
+                        },
+                    }
+                }
+            },
+        }
+        for status in statuses
+    }
 
 
 def wants_json(path: str) -> bool:
