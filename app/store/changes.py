@@ -124,9 +124,9 @@ async def rows(conn: AsyncConnection, cluster_id: int, changes: list[Change]) ->
             c.begun_by is not None,
             c.generation,
             c.resource_version,
-            c.begun_by,
-            codec.clean(c.actor.impersonator) if c.actor.impersonator else None,
-            codec.clean(c.audit_id) or None,
+            c.begun_by or "",
+            codec.clean(c.actor.impersonator or ""),
+            codec.clean(c.audit_id),
             codec.clean(c.summary),
             codec.diff_rows(c.diffs),
         )
@@ -195,7 +195,7 @@ def _change(row: Row[Any]) -> Change:
         row.at,
         _VERBS[row.verb],
         row.version_key,
-        actor=Actor(row.actor or "", _ACTORS[row.actor_source], row.agent or "", row.pod, row.impersonator),
+        actor=Actor(row.actor or "", _ACTORS[row.actor_source], row.agent or "", row.pod, row.impersonator or None),
         uid=row.uid,
         resource_version=row.resource_version,
         generation=row.generation,
@@ -203,8 +203,8 @@ def _change(row: Row[Any]) -> Change:
         diff_source=_DIFFS[row.diff_source],
         summary=row.summary,
         sources=_SOURCES[row.sources],
-        begun_by=row.begun_by,
-        audit_id=row.audit_id or "",
+        begun_by=row.begun_by or None,
+        audit_id=row.audit_id,
     )
 
 

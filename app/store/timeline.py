@@ -142,7 +142,7 @@ def _change(row: Row[Any]) -> Change:
         verb=VERBS[row.verb],
         key=row.version_key,
         actor=Actor(
-            row.actor or "", ACTOR_SOURCES[row.actor_source], row.agent or "", row.pod or None, row.impersonator
+            row.actor or "", ACTOR_SOURCES[row.actor_source], row.agent or "", row.pod or None, row.impersonator or None
         ),
         uid=row.uid,
         resource_version=row.resource_version,
@@ -151,8 +151,8 @@ def _change(row: Row[Any]) -> Change:
         diff_source=DIFF_SOURCES[row.diff_source],
         summary=row.summary,
         sources=frozenset(name for name, bit in SOURCE_BITS.items() if row.sources & bit),
-        begun_by=row.begun_by,
-        audit_id=row.audit_id or "",
+        begun_by=row.begun_by or None,
+        audit_id=row.audit_id,
     )
 
 

@@ -67,9 +67,9 @@ CREATE TABLE changes (
     generation integer,
     noise boolean NOT NULL,
     resource_version text NOT NULL,
-    begun_by text,
-    impersonator text,
-    audit_id text,
+    begun_by text NOT NULL DEFAULT '',
+    impersonator text NOT NULL DEFAULT '',
+    audit_id text NOT NULL DEFAULT '',
     summary text NOT NULL,
     diff jsonb NOT NULL,
     CONSTRAINT changes_pkey PRIMARY KEY (cluster_id, at, version_key)

@@ -1,4 +1,4 @@
-"""The whole REST interface, asked what its description allows and much that it does not: no answer may be outside it."""
+"""The whole REST interface, asked what its description allows and what it does not: no answer may be outside it."""
 
 from __future__ import annotations
 
