@@ -16,12 +16,17 @@ from app.store.migrate import migrate
 from app.store.scratch import create_database
 from bench import store
 from bench.gates import Gate
+from bench.imports import imports
+from bench.pages import pages
 
 PAIRS = 15
-NAMES = ("bench_ours", "bench_raw", "bench_storage")
+NAMES = ("bench_ours", "bench_raw", "bench_storage", "bench_import", "bench_pages")
+SIZES = [1_000_000]
+LARGE = [1_000_000, 10_000_000]
+"""With --large: about eight minutes more, and 10 GB of disk."""
 
 
-async def run(dsns: list[str]) -> list[Gate]:
+async def run(dsns: list[str], folder: Path, *, sizes: list[int]) -> list[Gate]:
     opened = [open_database(dsn) for dsn in dsns]
     engines: list[AsyncEngine] = [database.write for database in opened]
     gates = []
@@ -31,6 +36,8 @@ async def run(dsns: list[str]) -> list[Gate]:
             await store.write_step(engines[0], engines[1], (dsns[0], dsns[1]), table=table, size=size, pairs=pairs)
         )
     gates += await store.storage(engines[2])
+    gates += await imports(opened[3], folder)
+    gates += await pages(opened[4], sizes)
     for database in opened:
         await database.close()
     return gates
@@ -46,7 +53,7 @@ def main() -> int:
             create_database(server.dsn, name)
             dsns.append(server.dsn.replace(f"/{embedded.DATABASE}?", f"/{name}?"))
             migrate(dsns[-1])
-        gates = asyncio.run(run(dsns))
+        gates = asyncio.run(run(dsns, folder, sizes=LARGE if "--large" in sys.argv else SIZES))
     finally:
         server.stop()
         shutil.rmtree(folder)
