@@ -47,9 +47,13 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Heat:
-    """One caller's row: cells (x, until, level 1 to HEAT_LEVELS). ``loud`` when it rose against its own before."""
+    """One caller's row: cells (x, until, level 1 to HEAT_LEVELS). ``loud`` when it rose against its own before.
+
+    ``most`` is what it asks for most: verb, resource.
+    """
 
     title: str
+    most: str
     detail: str
     cells: tuple[tuple[float, float, int], ...]
     loud: bool
@@ -57,13 +61,13 @@ class Heat:
 
 @dataclass(frozen=True, slots=True)
 class Braid:
-    """A write fight from ``x`` to ``until``."""
+    """A write fight from ``x`` to ``until``; ``sides`` says who or what takes turns."""
 
     title: str
     subtitle: str
     x: float
     until: float
-    writers: tuple[str, ...]
+    sides: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +177,8 @@ def heats(axis: Axis, callers: Sequence[CallerRow], *, most: int = 5) -> Iterabl
             for row in rows
         )
         loud = after > 2 * before and after - before > peak / 20
-        yield Heat(short_actor(user), detail, tuple(cells), loud)
+        asked = max(rows, key=lambda row: row.after_per_second)
+        yield Heat(short_actor(user), f"{asked.verb} {asked.resource}", detail, tuple(cells), loud)
 
 
 def _rates(rows: Iterable[CallerRow]) -> dict[tuple[float, float], float]:
@@ -190,6 +195,12 @@ def braid(axis: Axis, fight: WriteFight) -> Braid:
     """A write fight's place and names."""
     field = fight.path_text.removesuffix('"]').rpartition('["')[2].rpartition("/")[2].rpartition(".")[2]
     subtitle = f"{field} × {len(fight.objects)} {fight.kind}" if fight.objects else field
-    return Braid(
-        "Write fight", subtitle, axis.x(fight.began_at), axis.x(fight.ended_at), fight.values[:2] or fight.writers[:2]
-    )
+    return Braid("Write fight", subtitle, axis.x(fight.began_at), axis.x(fight.ended_at), sides(fight))
+
+
+def sides(fight: WriteFight) -> str:
+    """The writers that take turns; of a single one, between how many values it goes."""
+    writers = [short_actor(writer) for writer in fight.writers]
+    if len(writers) == 1 and fight.values:
+        return f"{len(fight.values)} values by {writers[0]}"
+    return " ⇄ ".join(writers[:2]) + (f" + {len(writers) - 2}" if len(writers) > 2 else "")

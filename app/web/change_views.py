@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from app.core.diff import diff
 from app.core.lanes import Problem
-from app.core.model import Change, FieldDiff, Resource, Rollout
+from app.core.model import Change, FieldDiff, Object, ObjectState, Resource, Rollout
 from app.core.revert import Recipe, revert_recipe
 from app.core.versions import Version, versions
 from app.store.surroundings import Seen, Surroundings
@@ -71,8 +71,10 @@ def _hunk(found: FieldDiff) -> Hunk:
     return Hunk(found.path_text or "the whole object", tuple(old[:LINES]), tuple(new[:LINES]), left_out)
 
 
-def change_page(change: Change, began: Sequence[Change], around: Surroundings, *, address: str) -> ChangePage:
-    """The page of a change. ``address`` is its permanent one, absolute."""
+def change_page(
+    change: Change, began: Sequence[Change], around: Surroundings, *, last: ObjectState | None, address: str
+) -> ChangePage:
+    """The page of a change. ``last`` is its object's last known state; ``address`` its permanent one, absolute."""
     found = hunks(change.diffs)
     return ChangePage(
         change=change,
@@ -83,8 +85,14 @@ def change_page(change: Change, began: Sequence[Change], around: Surroundings, *
         seen=around.seen,
         address=address,
         markdown=markdown(change, found, address=address),
-        recipe=revert_recipe(change),
+        recipe=revert_recipe(change, _state_after(change, last)),
     )
+
+
+def _state_after(change: Change, last: ObjectState | None) -> Object | None:
+    """The object right after the change; None once it was written again."""
+    untouched = last is not None and last.resource_version == change.resource_version != ""
+    return last.state if last is not None and untouched else None
 
 
 def markdown(change: Change, found: Sequence[Hunk], *, address: str) -> str:

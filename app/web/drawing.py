@@ -34,13 +34,17 @@ class Stroke:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """One row of the drawing. ``spots`` is JSON ``[[x, until, y, change id, label], ...]`` for hovering."""
+    """One row of the drawing. ``spots`` is JSON ``[[x, until, y, change id, label], ...]`` for hovering.
+
+    ``notes`` are the small lines under the title; ``subtitle`` tells all of it to who points or listens.
+    """
 
     key: str
     title: str
     subtitle: str
     height: int
     strokes: tuple[Stroke, ...]
+    notes: tuple[str, ...]
     spots: str = "[]"
 
 
@@ -67,7 +71,7 @@ def _lane(lane: Lane) -> Drawn:
             paths[f"{lane.shape} {spot.tone}"].append(f"M{spot.x:g} {y:g}H{spot.until:g}")
     spots = [(spot.x, spot.until, top + spot.row * ROW, spot.change_id, spot.label) for spot in lane.spots]
     strokes = tuple(Stroke(style, "".join(paths[style])) for style in sorted(paths, key=_above))
-    return Drawn(lane.key, lane.title, lane.subtitle, height, strokes, orjson.dumps(spots).decode())
+    return Drawn(lane.key, lane.title, lane.subtitle, height, strokes, (lane.subtitle,), orjson.dumps(spots).decode())
 
 
 def _above(style: str) -> tuple[bool, str]:
@@ -90,7 +94,7 @@ def _line(line: Line, number: int) -> Drawn:
         area += f"M{piece[0][0]:g} {base}L{path}V{base}z"
     tone = "bad" if line.bad else f"hue{number % 2}"
     strokes = (Stroke(f"area {tone}", area), Stroke(f"line {tone}", stroke))
-    return Drawn("line", line.title, line.subtitle, LINE_HEIGHT, strokes)
+    return Drawn("line", line.title, line.subtitle, LINE_HEIGHT, strokes, (line.subtitle,))
 
 
 def _density(picture: Picture) -> Drawn:
@@ -102,7 +106,8 @@ def _density(picture: Picture) -> Drawn:
         for slot, count in enumerate(picture.density)
         if count
     )
-    return Drawn("density", "Changes", f"{picture.shown:,} in view", DENSITY_HEIGHT, (Stroke("columns", d),))
+    subtitle = f"{picture.shown:,} in view"
+    return Drawn("density", "Changes", subtitle, DENSITY_HEIGHT, (Stroke("columns", d),), (subtitle,))
 
 
 def _heat(heat: Heat) -> Drawn:
@@ -111,7 +116,7 @@ def _heat(heat: Heat) -> Drawn:
         paths[level].append(f"M{x:g} 1H{max(until - 1, x + 1):g}V{HEAT_HEIGHT - 1}H{x:g}z")
     tone = "loud" if heat.loud else "calm"
     strokes = tuple(Stroke(f"heat {tone} level{level}", "".join(paths[level])) for level in sorted(paths))
-    return Drawn("heat", heat.title, heat.detail, HEAT_HEIGHT, strokes)
+    return Drawn("heat", heat.title, heat.detail, HEAT_HEIGHT, strokes, (heat.most,) if heat.loud else ())
 
 
 def _braid(braid: Braid) -> Drawn:
@@ -126,5 +131,5 @@ def _braid(braid: Braid) -> Drawn:
             for step in range(steps + 1)
         )
         strokes.append(Stroke(style, "M" + "L".join(points)))
-    subtitle = braid.subtitle
-    return Drawn("braid", braid.title, subtitle, BRAID_HEIGHT, tuple(strokes))
+    notes = (braid.sides, braid.subtitle)
+    return Drawn("braid", braid.title, "; ".join(notes), BRAID_HEIGHT, tuple(strokes), notes)

@@ -10,7 +10,7 @@ from starlette.responses import HTMLResponse
 
 from app.core.axis import Axis
 from app.core.model import Change, Incident, Ranking, Resource, Verb
-from app.store import incidents, surroundings, timeline
+from app.store import incidents, objects, surroundings, timeline
 from app.store.timeline import ChangeFilter
 from app.store.tokens import Role
 from app.web import change_views, params, templates, views
@@ -207,8 +207,9 @@ async def read_change(request: Request, change_id: str, _: Annotated[params.NoPa
         around = await surroundings.read_surroundings(
             conn, change.resource.cluster, from_at=change.at, to_at=change.at + change_views.SOON
         )
+        states = await objects.load_states(conn, change.resource.cluster, [change.resource])
     address = f"{deps.public_url.rstrip('/')}/changes/{change.id}"
-    page = change_views.change_page(change, began, around, address=address)
+    page = change_views.change_page(change, began, around, last=states.get(change.resource), address=address)
     return templates.page("change.html", page=page, now=deps.clock())
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from app.core.axis import Axis
 from app.core.model import Change, FieldDiff, Gap, Incident, Json, Ranking, Suspect
+from app.core.phrases import duration
 from app.core.revert import Recipe, revert_recipe
 from app.core.timeline import Picture, picture
 from app.store.surroundings import Seen, Surroundings
@@ -16,7 +17,7 @@ from app.web import drawing
 from app.web.filters import value
 
 LEAST_ZOOM = timedelta(seconds=2)
-CARDS = 5
+CARDS = 3
 """Suspects that get a card; the others get a line."""
 UNRANKED_BEFORE = timedelta(minutes=15)
 UNRANKED_AFTER = timedelta(minutes=5)
@@ -58,7 +59,7 @@ class SuspectCard:
 
     suspect: Suspect
     turn: Turn | None
-    before: bool
+    distance: str
     recipe: Recipe
 
 
@@ -162,7 +163,7 @@ def incident_page(
         flags=flags(drawn),
         gaps=around.seen.gaps,
         seen=around.seen,
-        suspects=tuple(suspect_card(suspect) for suspect in (ranking.suspects[:CARDS] if ranking else ())),
+        suspects=tuple(suspect_card(suspect, ranking) for suspect in ranking.suspects[:CARDS]) if ranking else (),
         others=ranking.suspects[CARDS:] if ranking else (),
         rows=change_rows(changes, axis=axis, ranking=ranking),
         next=next_cursor,
@@ -191,20 +192,30 @@ def flags(drawn: Picture) -> tuple[Flag, ...]:
     return tuple(found)
 
 
-def suspect_card(suspect: Suspect) -> SuspectCard:
+def suspect_card(suspect: Suspect, ranking: Ranking) -> SuspectCard:
     """A suspect with its most telling field."""
-    return SuspectCard(suspect, turn(suspect.change), suspect.t_minus >= timedelta(), revert_recipe(suspect.change))
+    return SuspectCard(suspect, turn(suspect.change), distance(suspect, ranking), revert_recipe(suspect.change))
+
+
+def distance(suspect: Suspect, ranking: Ranking) -> str:
+    """``4 s before``, ``3 min after``; ``at`` when the onset is not known well enough to say which."""
+    if ranking.onset.low <= suspect.change.at <= ranking.onset.high:
+        return "at"
+    side = "before" if suspect.t_minus >= timedelta() else "after"
+    return f"{duration(abs(suspect.t_minus.total_seconds()))} {side}"
 
 
 def turn(change: Change) -> Turn | None:
-    """The field that tells the change best: an image, else a plain value, else the first; None without fields."""
+    """The field that tells the change best: an image, else a plain value, else the first; None for a whole object."""
     if not change.diffs:
         return None
     best = min(change.diffs, key=_plainness)
+    if not best.path:
+        return None
     old, new = _text(best.old), _text(best.new)
     if best.path[-1:] == ("image",):
         old, new = _without_shared_name(old, new)
-    field = ".".join(best.path_text.split(".")[-2:]) if best.path else ""
+    field = ".".join(best.path_text.split(".")[-2:])
     return Turn(field, _short(old), _short(new))
 
 
