@@ -126,7 +126,8 @@ def time_before(case: Case, facts: Facts) -> Evidence | None:
     weight = 1.0 - math.log1p(lag / TAU_ONSET) - 0.25 * math.log1p(facts.between)
     count = "one other change" if facts.between == 1 else f"{facts.between} other changes"
     rivals = f"; {count} came between" if facts.between else "; nothing came between"
-    return _say("time", weight, f"{seconds(lag)} before the onset{rivals}.")
+    when = f"{seconds(lag)} before the onset" if lag >= SKEW else "At the onset"
+    return _say("time", weight, f"{when}{rivals}.")
 
 
 def after_onset(case: Case, facts: Facts) -> Evidence | None:
