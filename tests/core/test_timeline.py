@@ -1,5 +1,6 @@
 """A window on one axis: where things fall, how they are packed, what stands out."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -8,7 +9,7 @@ from app.core.axis import WIDTH, Axis, ticks
 from app.core.lanes import BAR_ROWS, Mark, pack
 from app.core.model import CallerRow, Outcome, Resource, Rollout, Spark
 from app.core.phrases import duration, measure, number, short_actor, t_minus
-from app.core.timeline import HEAT_LEVELS, density, heats, line, picture
+from app.core.timeline import HEAT_LEVELS, density, heats, line, picture, sides
 from tests.web import world
 
 START = datetime(2026, 11, 20, 14, 0, tzinfo=UTC)
@@ -96,6 +97,7 @@ def test_the_caller_that_rose_is_loud_and_rows_of_one_user_add_up() -> None:
     assert (loud.title, loud.loud, calm.title, calm.loud) == ("loud", True, "kube-scheduler", False)
     assert {level for _, _, level in loud.cells} == {HEAT_LEVELS}
     assert {level for _, _, level in calm.cells} == {2}
+    assert loud.most == "patch pods"
     assert len(loud.cells) == 10  # before it rose there was nothing to draw
 
 
@@ -134,6 +136,19 @@ def test_the_picture_holds_everything_and_the_first_suspect_stands_out() -> None
     assert drawn.braids[0].subtitle == "owner-signature × 1 ServiceAccount"
 
 
+@pytest.mark.parametrize(
+    ("writers", "values", "expected"),
+    [
+        (("system:serviceaccount:a:one", "two"), ("x", "y"), "one ⇄ two"),
+        (("one", "two", "three"), (), "one ⇄ two + 1"),
+        (("system:serviceaccount:a:one",), ("x", "y"), "2 values by one"),
+    ],
+)
+def test_a_fight_names_its_sides(writers: tuple[str, ...], values: tuple[str, ...], expected: str) -> None:
+    fight = replace(world.ranking().fights[0], writers=writers, values=values)
+    assert sides(fight) == expected
+
+
 def test_moments_outside_the_window_are_not_drawn() -> None:
     axis = Axis(world.START - timedelta(hours=1), world.START)
     drawn = picture(axis, world.incident(), world.ranking(), marks=(), rollouts=(), problems=(), gaps=())
@@ -144,7 +159,7 @@ def test_an_incident_that_is_not_ranked_can_be_drawn() -> None:
     axis = Axis(world.START, world.END)
     drawn = picture(axis, world.incident(), None, marks=(), rollouts=(), problems=(), gaps=())
     assert [moment.key for moment in drawn.moments] == ["alert"]
-    assert drawn.lines == drawn.heats == drawn.braids == ()
+    assert (drawn.lines, drawn.heats, drawn.braids) == ((), (), ())
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,8 @@ async def test_the_answer_is_read_without_a_scroll(visit: Visit) -> None:
         await expect(first).to_contain_text("before the onset")
         box = await place(page, ".suspect.first")
         assert box["y"] + box["height"] <= 900
+        none = await place(page, ".suspect.none")
+        assert none["y"] + none["height"] <= 900
         assert 380 <= box["width"] <= 400
 
 

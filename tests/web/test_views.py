@@ -1,0 +1,60 @@
+"""What the cards and the change page say, from values made here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from app.core.model import Object, ObjectState
+from app.store.surroundings import Seen, Surroundings
+from app.web.change_views import change_page
+from app.web.views import distance, turn
+from tests.web import world
+
+
+@pytest.mark.parametrize(
+    ("away", "expected"),
+    [
+        (timedelta(seconds=40), "40 s before"),
+        (timedelta(seconds=-90), "1 min 30 s after"),
+        (timedelta(milliseconds=-200), "at"),
+    ],
+)
+def test_a_change_within_the_onsets_uncertainty_is_neither_before_nor_after(away: timedelta, expected: str) -> None:
+    ranking = world.ranking()
+    onset = ranking.onset.at
+    ranking = replace(
+        ranking,
+        onset=replace(ranking.onset, low=onset - timedelta(seconds=1), high=onset + timedelta(seconds=1)),
+    )
+    first = ranking.suspects[0]
+    suspect = replace(first, change=replace(first.change, at=onset - away), t_minus=away)
+    assert distance(suspect, ranking) == expected
+
+
+def test_a_whole_object_is_told_by_its_summary() -> None:
+    change = world.ranking().suspects[0].change
+    field = change.diffs[0]
+    assert turn(change) is not None
+    assert turn(replace(change, diffs=(replace(field, path=()),))) is None
+
+
+@pytest.mark.parametrize(("version", "known"), [("7", True), ("8", False)])
+def test_the_revert_uses_the_state_only_while_nobody_wrote_again(version: str, *, known: bool) -> None:
+    first = world.ranking().suspects[0].change
+    custom = replace(first.resource, api_group="example.com", kind="Widget")
+    path = ("spec", "parts", (("name", "a"),), "size")
+    change = replace(
+        first,
+        resource=custom,
+        resource_version="7",
+        diffs=(replace(first.diffs[0], path=path, op="replace", old=1, new=2),),
+    )
+    state: Object = {"spec": {"parts": [{"name": "a", "size": 2}, {"name": "b", "size": 5}]}}
+    last = ObjectState(custom, change.uid, version, change.at, state)
+    around = Surroundings(marks=(), rollouts=(), problems=(), seen=Seen(freshness=(), gaps=(), kinds=()))
+    page = change_page(change, (), around, last=last, address="http://here/changes/1")
+    assert ("kubectl patch" in page.recipe.command) is known
+    assert ('"name":"b"' in page.recipe.command) is known
