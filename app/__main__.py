@@ -120,7 +120,7 @@ def evaluate(
 
 @cli.command(name="what-changed")
 def what_changed(
-    minus: web.Minus,
+    minus: web.Minus = web.USUAL,
     at: web.At = None,
     namespace: web.Namespace = None,
     cluster: web.Cluster = None,

@@ -43,6 +43,7 @@ def _parsed(kind: Any, text: str, wanted: str) -> Any:
 
 
 Minus = Annotated[timedelta, typer.Option(parser=_duration, help="How far back: 30s, 30m, 2h, 1d.", metavar="TIME")]
+USUAL = timedelta(minutes=30)
 At = Annotated[datetime | None, typer.Option(parser=_time, help="Until when; now when left out.", metavar="TIME")]
 Namespace = Annotated[str | None, typer.Option(help="Only this namespace.")]
 Cluster = Annotated[str | None, typer.Option(help="Only this cluster.")]
