@@ -44,9 +44,9 @@ def _change_cursor(found: list[Change], limit: int) -> str | None:
 
 
 @router.get("/changes", summary="Changes, newest first")
-async def list_changes(asked: Annotated[params.ChangesPage, Query()], conn: Conn) -> shapes.Changes:
+async def list_changes(request: Request, asked: Annotated[params.ChangesPage, Query()], conn: Conn) -> shapes.Changes:
     """All parameters narrow; ``next`` continues behind the last one, also while new changes arrive."""
-    wanted = asked.filter()
+    wanted = asked.filter(deps_of(request).clock())
     before = params.change_cursor(asked.after)
     found = await timeline.list_changes(conn, wanted, before=before, limit=asked.limit)
     seen = await surroundings.read_seen(conn, asked.cluster, from_at=asked.from_at, to_at=asked.to_at)

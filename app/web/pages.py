@@ -166,7 +166,8 @@ def _named(asked: params.ChangesAsked) -> dict[str, Any]:
 @router.get("/changes")
 async def list_changes(request: Request, asked: Annotated[ChangesAsked, Query()]) -> HTMLResponse:
     """Changes with filters; the address says all of it."""
-    wanted = asked.filter()
+    now = deps_of(request).clock()
+    wanted = asked.filter(now)
     async with deps_of(request).read.connect() as conn:
         found = await timeline.list_changes(conn, wanted, before=params.change_cursor(asked.after), limit=PAGE)
         seen = await surroundings.read_seen(conn, asked.cluster, from_at=asked.from_at, to_at=asked.to_at)
@@ -177,16 +178,18 @@ async def list_changes(request: Request, asked: Annotated[ChangesAsked, Query()]
         asked=_named(asked),
         seen=seen,
         verbs=tuple(Verb),
-        now=deps_of(request).clock(),
+        searched_from=wanted.from_at if asked.scans else None,
+        now=now,
     )
 
 
 @router.get("/_/changes")
 async def list_change_rows(request: Request, asked: Annotated[ChangesAsked, Query()]) -> HTMLResponse:
     """The rows behind a cursor."""
-    async with deps_of(request).read.connect() as conn:
+    deps = deps_of(request)
+    async with deps.read.connect() as conn:
         before = params.change_cursor(asked.after)
-        found = await timeline.list_changes(conn, asked.filter(), before=before, limit=PAGE)
+        found = await timeline.list_changes(conn, asked.filter(deps.clock()), before=before, limit=PAGE)
     return templates.page(
         "_rows.html", rows=_plain_rows(found), next=next_of(found), asked=_named(asked), rows_path="/changes"
     )

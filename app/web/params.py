@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
@@ -16,6 +17,8 @@ from app.web.problems import Problem
 OLDEST = datetime(2000, 1, 1, tzinfo=UTC)
 NEWEST = datetime(2100, 1, 1, tzinfo=UTC)
 LONGEST = timedelta(days=400)
+SEARCHED = timedelta(days=30)
+"""How far back words, an actor or a verb are looked for when no beginning is given: further, it would take seconds."""
 
 
 def _iso_duration(value: object) -> object:
@@ -87,14 +90,20 @@ class ChangesAsked(Window):
     actor: Annotated[Text | None, BeforeValidator(_blank)] = Field(None, examples=["alice@example.com"])
     verb: Annotated[Verb | None, BeforeValidator(_blank)] = None
     text: Annotated[Text | None, BeforeValidator(_blank)] = Field(
-        None, description="looked for in the summary, which names the object"
+        None, description="looked for in the summary, which names the object; in 30 days unless ``from`` is given"
     )
     derived: str = Field("hidden", pattern="^(hidden|shown)$", description="controllers' edits made because of another")
 
-    def filter(self) -> ChangeFilter:
+    @property
+    def scans(self) -> bool:
+        """Whether no index leads to what is asked for, so that a search without a beginning is given one."""
+        return self.from_at is None and bool(self.text or self.actor or self.verb)
+
+    def filter(self, now: datetime) -> ChangeFilter:
         """The same, as the store asks. Raises Problem for an empty or overlong window."""
         self.check()
-        return ChangeFilter(**self.model_dump(include=set(ChangeFilter.__dataclass_fields__)))
+        wanted = ChangeFilter(**self.model_dump(include=set(ChangeFilter.__dataclass_fields__)))
+        return replace(wanted, from_at=(self.to_at or now) - SEARCHED) if self.scans else wanted
 
 
 class ChangesPage(ChangesAsked):

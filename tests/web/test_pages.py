@@ -189,3 +189,13 @@ async def test_a_stranger_is_told_how_to_get_in(site: Site) -> None:
     assert answer.status_code == 401
     assert "Checkout" not in answer.text
     assert 'href="/login"' in answer.text
+
+
+async def test_a_search_without_a_beginning_is_bounded_and_says_so(site: Site) -> None:
+    async with site.client() as client:
+        bounded = await client.get("/changes?text=checkout")
+        ranged = await client.get("/changes?text=checkout&from=2026-01-01T00:00:00Z")
+        plain = await client.get("/changes")
+    assert "name a time to look further back" in bounded.text
+    assert "name a time" not in ranged.text
+    assert "name a time" not in plain.text
