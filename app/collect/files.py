@@ -15,6 +15,7 @@ import msgspec
 import zstandard
 
 CHUNK = 1 << 20
+BOM = b"\xef\xbb\xbf"
 MAX_LINE = 16 << 20
 """A longer line cannot be an object of Kubernetes (etcd refuses 1.5 MiB): it is refused, not read into memory."""
 
@@ -106,8 +107,12 @@ def lines(stream: IO[bytes], *, skip_to: int = 0, first_line: int = 1) -> Iterat
             return
         position += skipped
     number, rest = first_line, b""
+    at_start = skip_to == 0
     dropping = False
     while chunk := _read(stream, CHUNK):
+        if at_start and chunk.startswith(BOM):
+            position, chunk = len(BOM), chunk[len(BOM) :]
+        at_start = False
         parts = (rest + chunk).split(b"\n") if rest else chunk.split(b"\n")
         rest = parts.pop()
         for part in parts:

@@ -35,6 +35,8 @@ BATCH = 4_000
 """Rows and states that make a transaction: large enough for COPY, small enough to lose little to a kill."""
 METRIC_LINES = 200_000
 SHOWN_PROBLEMS = 20
+UNUSABLE = (msgspec.MsgspecError, ValueError, RecursionError)
+"""What a line raises that nothing can be made of: it is refused, and the next one read."""
 MOST_PROBLEMS = 1_000
 """All stand in quarantine; this many are kept in memory to be told."""
 
@@ -142,10 +144,13 @@ class Import:
             if self.until and entry.at > self.until:
                 stopped = True
                 break
-            if entry.audit is not None:
-                chunk += self.intake.audit_event(entry.audit)
-            elif entry.watch is not None:
-                chunk += self.intake.watch_event(entry.watch, entry.watch.at or entry.at)
+            try:
+                if entry.audit is not None:
+                    chunk += self.intake.audit_event(entry.audit)
+                elif entry.watch is not None:
+                    chunk += self.intake.watch_event(entry.watch, entry.watch.at or entry.at)
+            except UNUSABLE as error:
+                self.intake.reject(entry.read.input.path, entry.line, f"the object in it cannot be read: {error}")
             entry.read.offset, entry.read.lines, entry.read.moved = entry.line.end, entry.line.number, True
             self.report.tally.lines += 1
             if number % CHUNK == 0:
@@ -168,7 +173,10 @@ class Import:
             async with self.engine.connect() as conn:
                 self._found = await objects.load_states(conn, self.cluster, missing)
         for sighting in sightings:
-            self.intake.observe(sighting)
+            try:
+                self.intake.observe(sighting)
+            except UNUSABLE as error:
+                self.intake.reject(str(sighting.resource), Line(0, b"", 0), f"the object cannot be read: {error}")
         self._found = {}
 
     async def _flush(self, reads: list[_Read]) -> None:
@@ -290,12 +298,13 @@ def _entry(read: _Read, intake: Intake, order: int, *, line: Line, shift_seconds
         elif read.input.kind is InputKind.AUDIT:
             event = audit.decode(data)
             at = event.stageTimestamp
+            problem = intake.check_time(event.requestReceivedTimestamp)
         else:
             watch = decode_watch(data)
             at = watch.at
         if not problem:
             problem = intake.check_time(at) if at else 'the watch event has no "at" time'
-    except msgspec.MsgspecError as error:
+    except UNUSABLE as error:
         problem = str(error)
     if problem or at is None:
         intake.reject(read.input.path, line, problem)
