@@ -1,32 +1,23 @@
-"""The `foreshock` command. docs/configuration.md lists its settings and exit codes."""
+"""The `foreshock` command. docs/configuration.md lists its settings and exit codes.
+
+Each command imports what it needs when it runs: help and completion must not wait for a web framework.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
-from sqlalchemy.exc import OperationalError
 
-from app import main as root
-from app.collect.files import UnreadableError
-from app.collect.importer import InvalidInputError
 from app.collect.inputs import InputKind
-from app.commands import demo as demo_command
-from app.commands import evaluate as evaluation
-from app.commands import importing, scores
-from app.settings import SettingsError, load
-from app.store import tokens
-from app.store.binaries import NoBinaries
-from app.store.database import Database, DatabaseError
-from app.store.embedded import EmbeddedError
-from app.store.migrate import head
-from app.store.tokens import Purpose, Role
-from app.web import cli as web
+from app.commands import options
+
+if TYPE_CHECKING:
+    from app.store.database import Database
+    from app.store.tokens import Token
 
 WRONG_USE = 2
 NOT_NOW = 75  # EX_TEMPFAIL of sysexits.h
@@ -41,12 +32,16 @@ cli = typer.Typer(
 token_cli = typer.Typer(help="Credentials for the REST interface.", no_args_is_help=True)
 cli.add_typer(token_cli, name="token")
 
-RoleOption = Annotated[Role, typer.Option(help="What its bearer may do.")]
 T = TypeVar("T")
 
 
 def _run(work: Callable[[Database], Awaitable[T]]) -> T:
     """Does one piece of work in the migrated database of this installation."""
+    import asyncio
+
+    from app import main as root
+    from app.settings import load
+
     with root.postgres(load()) as server:
 
         async def working() -> T:
@@ -57,7 +52,10 @@ def _run(work: Callable[[Database], Awaitable[T]]) -> T:
 
 
 async def _replayed(database: Database) -> str:
-    return f"/incidents/{await demo_command.replay(database.write, now=root.now())}"
+    from app.commands import demo as demo_command
+    from app.main import now
+
+    return f"/incidents/{await demo_command.replay(database.write, now=now())}"
 
 
 @cli.command()
@@ -67,12 +65,19 @@ def serve(
     demo: Annotated[bool, typer.Option("--demo", help="First replay the recorded incident that comes along.")] = False,
 ) -> None:
     """Serve the pages and the REST interface until stopped; prints where."""
+    from app import main as root
+    from app.settings import load
+
     root.serve(load(), host=host, port=port, prepare=_replayed if demo else root.nothing)
 
 
 @cli.command()
 def migrate() -> None:
     """Bring the database to this program's schema. `serve` and `import` do it too."""
+    from app import main as root
+    from app.settings import load
+    from app.store.migrate import head
+
     with root.postgres(load()):
         print(f"The database is at {head()}")
 
@@ -86,8 +91,11 @@ def import_(
     strict: Annotated[bool, typer.Option("--strict", help="Refuse everything if one line is bad.")] = False,
 ) -> None:
     """Import audit logs, watch streams, metrics, alerts and dumps. The same file twice adds nothing."""
+    from app.commands import importing
+    from app.main import now
+
     report, incidents = _run(
-        lambda database: importing.import_paths(database.write, paths, cluster, now=root.now(), strict=strict)
+        lambda database: importing.import_paths(database.write, paths, cluster, now=now(), strict=strict)
     )
     for line in importing.summary(report, incidents):
         print(line)
@@ -101,6 +109,13 @@ def evaluate(
     without: Annotated[list[InputKind] | None, typer.Option(help="Leave this kind of input out.")] = None,
 ) -> None:
     """Rank recorded incidents whose answer is known, each in an empty database, and compare with simple baselines."""
+    import asyncio
+
+    from app import main as root
+    from app.commands import evaluate as evaluation
+    from app.commands import scores
+    from app.settings import load
+
     with root.postgres(load()) as server:
         found = asyncio.run(
             evaluation.evaluate(
@@ -120,36 +135,48 @@ def evaluate(
 
 @cli.command(name="what-changed")
 def what_changed(
-    minus: web.Minus = web.USUAL,
-    at: web.At = None,
-    namespace: web.Namespace = None,
-    cluster: web.Cluster = None,
-    output: web.OutputOption = web.Output.TABLE,
+    minus: options.Minus = options.USUAL,
+    at: options.At = None,
+    namespace: options.Namespace = None,
+    cluster: options.Cluster = None,
+    output: options.OutputOption = options.Output.TABLE,
 ) -> None:
     """Print what changed lately, newest first."""
+    from app import main as root
+    from app.commands.what_changed import print_what_changed
+    from app.settings import load
+
     with root.postgres(load()) as server:
-        web.print_what_changed(server.dsn, minus=minus, at=at, namespace=namespace, cluster=cluster, output=output)
+        print_what_changed(server.dsn, minus=minus, at=at, namespace=namespace, cluster=cluster, output=output)
 
 
 @cli.command()
-def login(role: RoleOption, port: Annotated[int, typer.Option(help="Where `serve` listens.")] = 8000) -> None:
+def login(role: options.RoleOption, port: Annotated[int, typer.Option(help="Where `serve` listens.")] = 8000) -> None:
     """Print a link that logs one browser in, once, within 15 minutes."""
+    from app import main as root
+    from app.settings import load
+
     url = root.url_of(load(), "127.0.0.1", port)
     print(_run(lambda database: root.login_link(database, url, role=role)))
 
 
 @token_cli.command(name="create")
 def token_create(
-    role: RoleOption,
+    role: options.RoleOption,
     note: Annotated[str, typer.Option(help="Who or what it is for.")] = "",
     expires_days: Annotated[int, typer.Option(help="How long it works.", min=1, max=3650)] = 365,
 ) -> None:
     """Make a token and print it, once: it is the last word of the output."""
+    from datetime import timedelta
+
+    from app.main import now
+    from app.store import tokens
+    from app.store.tokens import Purpose
 
     async def create(database: Database) -> str:
         async with database.write.begin() as conn:
             return await tokens.create(
-                conn, role, purpose=Purpose.API, now=root.now(), note=note, life=timedelta(days=expires_days)
+                conn, role, purpose=Purpose.API, now=now(), note=note, life=timedelta(days=expires_days)
             )
 
     print(_run(create))
@@ -158,10 +185,12 @@ def token_create(
 @token_cli.command(name="list")
 def token_list() -> None:
     """List the tokens that work now. The tokens themselves are stored nowhere."""
+    from app.main import now
+    from app.store import tokens
 
-    async def read(database: Database) -> list[tokens.Token]:
+    async def read(database: Database) -> list[Token]:
         async with database.read.connect() as conn:
-            return await tokens.read(conn, now=root.now())
+            return await tokens.read(conn, now=now())
 
     for found in _run(read):
         used = f"{found.last_used_at:%Y-%m-%d %H:%M}" if found.last_used_at else "never"
@@ -171,10 +200,12 @@ def token_list() -> None:
 @token_cli.command(name="revoke")
 def token_revoke(token_id: Annotated[int, typer.Argument(metavar="ID", help="As `token list` shows it.")]) -> None:
     """End a token at once."""
+    from app.main import now
+    from app.store import tokens
 
     async def revoke(database: Database) -> bool:
         async with database.write.begin() as conn:
-            return await tokens.revoke_by_id(conn, token_id, now=root.now())
+            return await tokens.revoke_by_id(conn, token_id, now=now())
 
     if not _run(revoke):
         raise typer.BadParameter(f"no token {token_id} that works")
@@ -184,16 +215,35 @@ def main() -> None:
     """The entry point: what is expected to go wrong ends in a sentence and an exit code, a bug in a traceback."""
     try:
         cli()
-    except (SettingsError, UnreadableError, InvalidInputError, root.AddressError) as error:
-        sys.exit(_say(error, WRONG_USE))
-    except (DatabaseError, EmbeddedError, NoBinaries) as error:
-        sys.exit(_say(error, NOT_NOW))
-    except OperationalError as error:
-        sys.exit(_say(error.orig or error, NOT_NOW))
+    except Exception as error:
+        code = _expected(error)
+        if code is None:
+            raise
+        sys.exit(_say(error, code))
+
+
+def _expected(error: Exception) -> int | None:
+    """The exit code of what may go wrong, None for a bug."""
+    from sqlalchemy.exc import OperationalError
+
+    from app.collect.files import UnreadableError
+    from app.collect.importer import InvalidInputError
+    from app.main import AddressError
+    from app.settings import SettingsError
+    from app.store.binaries import NoBinaries
+    from app.store.database import DatabaseError
+    from app.store.embedded import EmbeddedError
+
+    if isinstance(error, SettingsError | UnreadableError | InvalidInputError | AddressError):
+        return WRONG_USE
+    if isinstance(error, DatabaseError | EmbeddedError | NoBinaries | OperationalError):
+        return NOT_NOW
+    return None
 
 
 def _say(error: BaseException, code: int) -> int:
-    print(f"foreshock: {error}", file=sys.stderr)
+    said = getattr(error, "orig", None) or error  # SQLAlchemy's own words repeat the statement
+    print(f"foreshock: {said}", file=sys.stderr)
     return code
 
 

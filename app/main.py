@@ -22,12 +22,13 @@ from fastapi import FastAPI
 from app import correlate, logs
 from app.collect import alerts
 from app.core.redact import Redactor
+from app.core.roles import Role
 from app.settings import Settings
 from app.store import embedded, partitions, retention, tokens
 from app.store.database import Database, open_database
 from app.store.migrate import migrate
 from app.store.redaction import redaction_key
-from app.store.tokens import Purpose, Role
+from app.store.tokens import Purpose
 from app.supervise import Pulses, Worker, end, keep
 from app.web.deps import Deps, TakeAlerts
 from app.web.routes import Lifespan, create_app

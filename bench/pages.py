@@ -14,10 +14,11 @@ from sqlalchemy import event, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.commands.demo import replay
+from app.core.roles import Role
 from app.store import tokens
 from app.store.database import Database
 from app.store.partitions import ensure
-from app.store.tokens import Purpose, Role
+from app.store.tokens import Purpose
 from app.web.deps import Deps
 from app.web.routes import create_app
 from bench.gates import Gate

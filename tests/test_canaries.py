@@ -17,9 +17,10 @@ from sqlalchemy import text
 
 from app.commands.importing import import_paths, summary
 from app.core.model import Object
+from app.core.roles import Role
 from app.store import tokens
 from app.store.database import Database
-from app.store.tokens import Purpose, Role
+from app.store.tokens import Purpose
 from app.web.deps import Deps
 from app.web.routes import create_app
 from tests.core.test_canaries import ANYWHERE, PLAIN, SHAPES, _merge

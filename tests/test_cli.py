@@ -214,3 +214,10 @@ def test_logs_are_json_lines_and_hold_no_login_token(dsn: str, tmp_path: Path) -
     assert logged
     assert all(json.loads(entry)["level"] for entry in logged.splitlines())
     assert made.stdout.strip().split("token=")[1] not in logged
+
+
+def test_help_does_not_wait_for_what_only_commands_need() -> None:
+    heavy = {"fastapi", "alembic", "numpy", "scipy", "sqlalchemy", "pydantic", "uvicorn", "psycopg"}
+    asked = f"import sys, app.__main__; print(*sorted({heavy!r} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""

@@ -12,12 +12,13 @@ import pytest
 
 from app import correlate
 from app.core.model import Batch
+from app.core.roles import Role
 from app.main import alert_taker
 from app.store import tokens
 from app.store.database import Database
 from app.store.incidents import list_incidents, read_incident
 from app.store.record import record
-from app.store.tokens import Purpose, Role
+from app.store.tokens import Purpose
 from app.web.deps import Deps
 from app.web.routes import create_app
 from tests.core.factories import a_change, an_incident

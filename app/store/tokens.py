@@ -15,17 +15,10 @@ from hashlib import sha256
 from sqlalchemy import insert, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.core.roles import Role
 from app.store import tables
 
 PREFIX = "fs_"
-
-
-class Role(StrEnum):
-    """What the bearer may do, each more than the one before."""
-
-    VIEWER = "viewer"
-    RESPONDER = "responder"
-    ADMIN = "admin"
 
 
 class Purpose(StrEnum):

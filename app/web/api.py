@@ -12,9 +12,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model import SLOT_SECONDS, Change, Incident, Resource
 from app.core.report import what_changed
+from app.core.roles import Role
 from app.core.talkers import talkers
 from app.store import calls, incidents, surroundings, timeline
-from app.store.tokens import Role
 from app.web import params, problems, shapes
 from app.web.auth import Needs
 from app.web.deps import deps_of

@@ -9,8 +9,9 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from starlette.responses import RedirectResponse, Response
 
+from app.core.roles import Role
 from app.store import tokens
-from app.store.tokens import Purpose, Role
+from app.store.tokens import Purpose
 from app.web import guard, headers, templates
 from app.web.deps import deps_of
 from app.web.problems import Problem

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Request
 
-from app.store.tokens import Role
+from app.core.roles import Role
 from app.web.auth import Needs
 from app.web.deps import deps_of
 from app.web.problems import Problem, described

@@ -10,9 +10,9 @@ from starlette.responses import HTMLResponse
 
 from app.core.axis import Axis
 from app.core.model import Change, Incident, Ranking, Resource, Verb
+from app.core.roles import Role
 from app.store import incidents, objects, surroundings, timeline
 from app.store.timeline import ChangeFilter
-from app.store.tokens import Role
 from app.web import change_views, params, templates, views
 from app.web.auth import Needs
 from app.web.deps import deps_of

@@ -10,7 +10,7 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import JSONResponse
 from starlette.staticfiles import StaticFiles
 
-from app.store.tokens import Role
+from app.core.roles import Role
 from app.web import api, auth, health, intake, pages, problems, templates
 from app.web.auth import Needs
 from app.web.deps import Deps

@@ -18,11 +18,12 @@ import pytest
 from playwright.async_api import Browser, Page, async_playwright
 
 from app.core.model import Batch
+from app.core.roles import Role
 from app.store import incidents, tokens
 from app.store.database import Database
 from app.store.partitions import ensure
 from app.store.record import record
-from app.store.tokens import Purpose, Role
+from app.store.tokens import Purpose
 from tests.web import world
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), "chromium")

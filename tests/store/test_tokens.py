@@ -7,9 +7,10 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.core.roles import Role
 from app.store import tokens
 from app.store.database import Database
-from app.store.tokens import Purpose, Role
+from app.store.tokens import Purpose
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LATER = NOW + timedelta(minutes=1)

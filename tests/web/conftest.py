@@ -10,11 +10,12 @@ import pytest
 from fastapi import FastAPI
 
 from app.core.model import SLOT_SECONDS, Batch, CallCount, CallKey
+from app.core.roles import Role
 from app.store import incidents, tokens
 from app.store.database import Database
 from app.store.partitions import ensure
 from app.store.record import record
-from app.store.tokens import Purpose, Role
+from app.store.tokens import Purpose
 from app.web.deps import Deps
 from app.web.routes import create_app
 from tests.web import world

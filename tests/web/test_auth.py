@@ -6,7 +6,8 @@ import pytest
 from fastapi import FastAPI
 from fastapi.routing import iter_route_contexts
 
-from app.store.tokens import Purpose, Role
+from app.core.roles import Role
+from app.store.tokens import Purpose
 from app.web import guard, headers
 from app.web.auth import policy_of
 from app.web.routes import create_app

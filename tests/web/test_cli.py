@@ -8,9 +8,10 @@ from datetime import timedelta
 import pytest
 import typer
 
+from app.commands import options
+from app.commands.options import Output
+from app.commands.what_changed import print_what_changed
 from app.store.database import DatabaseError
-from app.web import cli
-from app.web.cli import Output
 from tests.web import world
 from tests.web.conftest import Site
 
@@ -23,7 +24,7 @@ def printed(capsys: pytest.CaptureFixture[str], dsn: str, **asked: object) -> st
         "cluster": None,
         "output": Output.TABLE,
     }
-    cli.print_what_changed(dsn, **{**wanted, **asked})
+    print_what_changed(dsn, **{**wanted, **asked})
     return capsys.readouterr().out
 
 
@@ -51,7 +52,7 @@ def test_another_cluster_has_nothing(recorded: str, capsys: pytest.CaptureFixtur
 
 def test_a_database_that_is_not_there_is_said() -> None:
     with pytest.raises(DatabaseError, match="cannot reach PostgreSQL"):
-        cli.print_what_changed(
+        print_what_changed(
             "postgresql://nobody@127.0.0.1:1/none",
             minus=timedelta(minutes=1), at=None, namespace=None, cluster=None, output=Output.TABLE,
         )  # fmt: skip
@@ -60,7 +61,7 @@ def test_a_database_that_is_not_there_is_said() -> None:
 @pytest.mark.parametrize("text", ["soon", "", "-5m", "0s", "2026-11-20"])
 def test_a_bad_duration_is_refused(text: str) -> None:
     with pytest.raises(typer.BadParameter, match="is not 30s, 30m, 2h or 1d"):
-        cli._duration(text)
+        options.duration(text)
 
 
 @pytest.mark.parametrize(
@@ -68,10 +69,10 @@ def test_a_bad_duration_is_refused(text: str) -> None:
     [("30s", 30), ("30m", 1800), ("2h", 7200), ("1d", 86_400), ("2w", 1_209_600), ("1h30m", 5400), ("PT5M", 300)],
 )
 def test_durations_as_people_write_them(text: str, seconds: int) -> None:
-    assert cli._duration(text).total_seconds() == seconds
+    assert options.duration(text).total_seconds() == seconds
 
 
 @pytest.mark.parametrize("text", ["yesterday", "2026-11-20T14:00:00", ""])
 def test_a_bad_time_is_refused(text: str) -> None:
     with pytest.raises(typer.BadParameter, match="with a zone"):
-        cli._time(text)
+        options.moment(text)

@@ -13,11 +13,12 @@ from schemathesis.specs.openapi.checks import negative_data_rejection, positive_
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
+from app.core.roles import Role
 from app.store import incidents, tokens
 from app.store.database import sqlalchemy_url
 from app.store.partitions import ensure
 from app.store.record import record
-from app.store.tokens import Purpose, Role
+from app.store.tokens import Purpose
 from app.web.deps import Deps
 from app.web.routes import create_app
 from tests.web import world

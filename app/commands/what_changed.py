@@ -4,50 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
-from typing import Annotated, Any
 
 import typer
-from pydantic import TypeAdapter, ValidationError
 
+from app.commands.options import Output
 from app.core.report import what_changed
 from app.store import surroundings, timeline
 from app.store.database import check, open_database
-from app.web import params, shapes
+from app.web import shapes
 
 MOST = 1000
-
-
-class Output(StrEnum):
-    """How the answer is written."""
-
-    TABLE = "table"
-    JSON = "json"
-
-
-def _duration(text: str) -> timedelta:
-    found: timedelta = _parsed(params.Duration, text, "30s, 30m, 2h or 1d")
-    return found
-
-
-def _time(text: str) -> datetime:
-    found: datetime = _parsed(params.Time, text, "a time with a zone, like 2026-11-21T14:03:00Z")
-    return found
-
-
-def _parsed(kind: Any, text: str, wanted: str) -> Any:
-    try:
-        return TypeAdapter(kind).validate_python(text)
-    except ValidationError:
-        raise typer.BadParameter(f"{text!r} is not {wanted}") from None
-
-
-Minus = Annotated[timedelta, typer.Option(parser=_duration, help="How far back: 30s, 30m, 2h, 1d.", metavar="TIME")]
-USUAL = timedelta(minutes=30)
-At = Annotated[datetime | None, typer.Option(parser=_time, help="Until when; now when left out.", metavar="TIME")]
-Namespace = Annotated[str | None, typer.Option(help="Only this namespace.")]
-Cluster = Annotated[str | None, typer.Option(help="Only this cluster.")]
-OutputOption = Annotated[Output, typer.Option(help="A table of 20 lines, or everything as JSON.")]
 
 
 def print_what_changed(

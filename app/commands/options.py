@@ -1,0 +1,52 @@
+"""The options that commands share, and how people write times in them. Light: `--help` imports nothing heavy."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from app.core.roles import Role
+
+
+class Output(StrEnum):
+    """How an answer is written."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+def duration(text: str) -> timedelta:
+    """``30m`` or PT30M. Raises typer.BadParameter."""
+    from app.web import params
+
+    found: timedelta = _parsed(params.Duration, text, "30s, 30m, 2h or 1d")
+    return found
+
+
+def moment(text: str) -> datetime:
+    """A time with a zone. Raises typer.BadParameter."""
+    from app.web import params
+
+    found: datetime = _parsed(params.Time, text, "a time with a zone, like 2026-11-21T14:03:00Z")
+    return found
+
+
+def _parsed(kind: Any, text: str, wanted: str) -> Any:
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        return TypeAdapter(kind).validate_python(text)
+    except ValidationError:
+        raise typer.BadParameter(f"{text!r} is not {wanted}") from None
+
+
+RoleOption = Annotated[Role, typer.Option(help="What its bearer may do.")]
+Minus = Annotated[timedelta, typer.Option(parser=duration, help="How far back: 30s, 30m, 2h, 1d.", metavar="TIME")]
+USUAL = timedelta(minutes=30)
+At = Annotated[datetime | None, typer.Option(parser=moment, help="Until when; now when left out.", metavar="TIME")]
+Namespace = Annotated[str | None, typer.Option(help="Only this namespace.")]
+Cluster = Annotated[str | None, typer.Option(help="Only this cluster.")]
+OutputOption = Annotated[Output, typer.Option(help="A table of 20 lines, or everything as JSON.")]
