@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -46,6 +47,8 @@ _meta = msgspec.json.Decoder(RawMeta)
 _owners = msgspec.json.Decoder(list[RawOwner])
 _node = msgspec.json.Decoder(RawNode)
 _SKIPPED = frozenset({"metadata", "status", "kind", "apiVersion"})
+Part = tuple[str, str | None, bytes]
+"""A piece of an object's raw JSON: its key, the key within that (None: the whole of it), its bytes."""
 
 
 class Body:
@@ -113,13 +116,13 @@ class Body:
         group = chosen.apiVersion.rpartition("/")[0]
         return Resource(resource.cluster, group, chosen.kind, resource.namespace, chosen.name)
 
-    def desired(self) -> Object:
-        """The object without managedFields and status (a Node keeps its nodeInfo), decoded."""
-        obj: Object = {key: decode(bytes(raw)) for key, raw in self._top.items() if key not in ("metadata", "status")}
+    def name(self) -> dict[str, str]:
+        """The metadata that says which object it is."""
         meta = self._meta
-        metadata: Object = {"name": meta.name}
-        if meta.namespace:
-            metadata["namespace"] = meta.namespace
+        return {"name": meta.name, "namespace": meta.namespace} if meta.namespace else {"name": meta.name}
+
+    def _metadata(self) -> Iterator[tuple[str, bytes]]:
+        meta = self._meta
         for key, raw in (
             ("labels", meta.labels),
             ("annotations", meta.annotations),
@@ -127,8 +130,28 @@ class Body:
             ("finalizers", meta.finalizers),
         ):
             if bytes(raw):
-                metadata[key] = decode(bytes(raw))
-        obj["metadata"] = metadata
+                yield key, bytes(raw)
+
+    def parts(self) -> Iterator[Part]:
+        """All that can be desired state, but for the name: (key, None, raw) or, where a write often touches one of
+        several inner keys, (key, inner key, raw)."""
+        for inner, raw in self._metadata():
+            yield "metadata", inner, raw
+        for key, value in self._top.items():
+            if key in _SKIPPED:
+                continue
+            raw = bytes(value)
+            inner_values = _top.decode(raw) if key == "spec" and raw[:1] == b"{" else {}
+            if not inner_values or "value" in inner_values:  # a ``value`` is judged by the ``name`` beside it
+                yield key, None, raw
+            else:
+                for inner, inner_value in inner_values.items():
+                    yield key, inner, bytes(inner_value)
+
+    def desired(self) -> Object:
+        """The object without managedFields and status (a Node keeps its nodeInfo), decoded."""
+        obj: Object = {key: decode(bytes(raw)) for key, raw in self._top.items() if key not in ("metadata", "status")}
+        obj["metadata"] = {**self.name(), **{key: decode(raw) for key, raw in self._metadata()}}
         if obj.get("kind") == "Node" and "status" in self._top:
             info = bytes(_node.decode(self._top["status"]).nodeInfo)
             obj["status"] = {"nodeInfo": decode(info) if info else None}

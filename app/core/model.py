@@ -13,6 +13,8 @@ from enum import StrEnum
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 if TYPE_CHECKING:
     Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 else:
@@ -48,9 +50,11 @@ class DiffSource(StrEnum):
     NONE = "none"  # no body was recorded (Metadata level): only that it was written
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Resource:
-    """One named thing in one cluster. ``namespace`` is None for cluster-scoped kinds; ``api_group`` "" is core."""
+class Resource(Struct, frozen=True, order=True, gc=False, cache_hash=True):
+    """One named thing in one cluster. ``namespace`` is None for cluster-scoped kinds; ``api_group`` "" is core.
+
+    The one noun that is a msgspec.Struct: it keys every table in memory, and its hash is computed once.
+    """
 
     cluster: str
     api_group: str

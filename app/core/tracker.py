@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC
 
+from msgspec import structs
+
 from app.core import changes, kinds, made
 from app.core.actors import actor_from_managed_fields
 from app.core.body import Body, read_body
@@ -32,6 +34,7 @@ from app.core.model import (
     Verb,
 )
 from app.core.normalise import normalise
+from app.core.parts import Parts
 from app.core.patches import applied, patch_diffs
 from app.core.recent import Recent
 from app.core.redact import Redactor, decode
@@ -62,6 +65,7 @@ class Tracker:
     ) -> None:
         self.cluster = cluster
         self._redactor = redactor
+        self._parts = Parts(redactor)
         self._lookup = lookup
         self._memory = Memory(memory_bytes)
         self._recent = Recent(recent_changes)
@@ -105,7 +109,7 @@ class Tracker:
             self._kinds.seen(resource.api_group, resource.kind)
             return sighting
         kind = self._kinds.spelled(resource.api_group, resource.kind)
-        return sighting if kind == resource.kind else replace(sighting, resource=replace(resource, kind=kind))
+        return sighting if kind == resource.kind else replace(sighting, resource=structs.replace(resource, kind=kind))
 
     # -- whole objects
 
@@ -441,7 +445,7 @@ class Tracker:
             self._kinds.learn(state)
 
     def _state(self, resource: Resource, body: Body) -> Object:
-        return normalise(self._redactor.object(resource.api_group, resource.kind, body.desired()))
+        return self._parts.state(resource, body)
 
     def _object_state(self, sighting: Sighting, entry: Entry, state: Object | None) -> ObjectState:
         owner = entry.owner
