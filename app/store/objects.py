@@ -66,6 +66,17 @@ _IDS = """
 SELECT s.ord, o.id FROM staged_objects s
 JOIN objects o USING (cluster_id, kind_id, namespace_id, name, uid)
 """
+_NAMED = """
+SELECT c.name AS cluster, k.api_group, k.kind, w.namespace, o.name, o.uid, o.resource_version, o.seen_at, o.state,
+       o.generation, o.owner_kind, o.owner_name, o.deleted_at
+FROM unnest(CAST(:groups AS text[]), CAST(:kinds AS text[]), CAST(:namespaces AS text[]), CAST(:names AS text[]))
+     AS w (api_group, kind, namespace, name)
+JOIN clusters c ON c.name = :cluster
+JOIN kinds k USING (api_group, kind)
+LEFT JOIN words n ON n.word = w.namespace AND w.namespace <> ''
+JOIN objects o ON o.cluster_id = c.id AND o.kind_id = k.id AND o.name = w.name
+              AND o.namespace_id = CASE WHEN w.namespace = '' THEN 0 ELSE n.id END
+"""
 
 
 def _age(state: ObjectState) -> tuple[object, ...]:
@@ -187,17 +198,16 @@ def _state(row: Row[Any]) -> ObjectState:
 
 async def load_states(conn: AsyncConnection, cluster: str, wanted: Iterable[Resource]) -> dict[Resource, ObjectState]:
     """The newest known state of each resource that was ever seen, deleted ones too (a name may be used again)."""
-    names = list({(r.api_group, r.kind, r.namespace or "", codec.clean(r.name)) for r in wanted})
+    names = sorted({(r.api_group, r.kind, r.namespace or "", codec.clean(r.name)) for r in wanted})
+    columns = dict(zip(("groups", "kinds", "namespaces", "names"), map(list, zip(*names, strict=True)), strict=True))
     found: dict[Resource, ObjectState] = {}
-    for first in range(0, len(names), 5000):
-        part = names[first : first + 5000]
-        named = (kinds.c.api_group, kinds.c.kind, func.coalesce(words.c.word, ""), objects.c.name)
-        statement = _select().where(clusters.c.name == cluster, tuple_(*named).in_(part))
-        for row in await conn.execute(statement):
-            state = _state(row)
-            known = found.get(state.resource)
-            if known is None or (state.deleted_at is None, *_age(state)) > (known.deleted_at is None, *_age(known)):
-                found[state.resource] = state
+    if not names:
+        return found
+    for row in await conn.execute(text(_NAMED), {"cluster": cluster, **columns}):
+        state = _state(row)
+        known = found.get(state.resource)
+        if known is None or (state.deleted_at is None, *_age(state)) > (known.deleted_at is None, *_age(known)):
+            found[state.resource] = state
     return found
 
 

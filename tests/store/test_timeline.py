@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Self
 
 import pytest
+from msgspec import structs
 from sqlalchemy import Connection, event
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -173,7 +174,7 @@ async def test_an_objects_history(filled: AsyncConnection) -> None:
     assert history is not None
     assert history.changes[0] == world.CULPRIT
     assert history.state.state == world.a_state(world.CULPRIT).state
-    assert await timeline.read_history(filled, replace(world.CULPRIT.resource, name="never-seen")) is None
+    assert await timeline.read_history(filled, structs.replace(world.CULPRIT.resource, name="never-seen")) is None
 
 
 async def test_an_object_of_the_same_name_elsewhere_is_another_one(filled: AsyncConnection) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from msgspec import structs
 
 from app.core.model import Object, ObjectState
 from app.store.surroundings import Seen, Surroundings
@@ -44,7 +45,7 @@ def test_a_whole_object_is_told_by_its_summary() -> None:
 @pytest.mark.parametrize(("version", "known"), [("7", True), ("8", False)])
 def test_the_revert_uses_the_state_only_while_nobody_wrote_again(version: str, *, known: bool) -> None:
     first = world.ranking().suspects[0].change
-    custom = replace(first.resource, api_group="example.com", kind="Widget")
+    custom = structs.replace(first.resource, api_group="example.com", kind="Widget")
     path = ("spec", "parts", (("name", "a"),), "size")
     change = replace(
         first,
