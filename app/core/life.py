@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime
+
+from msgspec import structs
 
 from app.core.body import Body
 from app.core.model import Resource, Verb
@@ -41,7 +42,7 @@ class Life:
                 created=sighting.verb is Verb.CREATE,
                 begun_by=lambda: self._recent.began_rollout(resource, sighting.at),
             )
-            return replace(learned, rollouts=rolled) if rolled else learned
+            return structs.replace(learned, rollouts=rolled) if rolled else learned
         if resource.kind == "Pod" and resource.api_group == "":
             if sighting.source == "watch":
                 self._symptoms.await_node(resource, body)
@@ -50,7 +51,7 @@ class Life:
             found = self._symptoms.node(resource, body, at=sighting.at)
         else:
             return learned
-        return replace(learned, symptoms=found) if found else learned
+        return structs.replace(learned, symptoms=found) if found else learned
 
     def ended(self, resource: Resource, at: datetime) -> Learned:
         """The object is gone: what was under way, or hurt, has ended."""
@@ -59,4 +60,4 @@ class Life:
     def overdue(self, learned: Learned, at: datetime) -> Learned:
         """``learned`` with the symptoms that only the passing of time shows."""
         found = self._symptoms.overdue(at)
-        return replace(learned, symptoms=(*learned.symptoms, *found)) if found else learned
+        return structs.replace(learned, symptoms=(*learned.symptoms, *found)) if found else learned

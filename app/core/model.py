@@ -53,7 +53,7 @@ class DiffSource(StrEnum):
 class Resource(Struct, frozen=True, order=True, gc=False, cache_hash=True):
     """One named thing in one cluster. ``namespace`` is None for cluster-scoped kinds; ``api_group`` "" is core.
 
-    The one noun that is a msgspec.Struct: it keys every table in memory, and its hash is computed once.
+    What is made for every line of a log is a msgspec.Struct: made in a fifth of the time, hashed once.
     """
 
     cluster: str
@@ -230,8 +230,7 @@ class ListClass(StrEnum):
     CONTINUE = "continue"
 
 
-@dataclass(frozen=True, slots=True)
-class CallKey:
+class CallKey(Struct, frozen=True, gc=False, cache_hash=True):
     """What calls are counted by. ``resource`` is plural, with its subresource: "pods/status".
 
     ``error`` is the redacted message of a failed call with names and numbers of single objects taken out.
@@ -249,8 +248,7 @@ class CallKey:
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class CallCount:
+class CallCount(Struct, frozen=True, gc=False):
     """Calls of one key in one slot of SLOT_SECONDS that starts at ``slot`` (epoch seconds)."""
 
     key: CallKey
@@ -259,8 +257,7 @@ class CallCount:
     latency_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True, gc=False):
     """One write request of the audit log, as a row: who, what, when, how long; never a body."""
 
     key: CallKey

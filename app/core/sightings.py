@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
+
+from msgspec import Struct
 
 from app.core.model import NOBODY, Actor, Change, ObjectState, Resource, Rollout, Symptom, Verb
 
 
-@dataclass(frozen=True, slots=True)
-class Sighting:
+class Sighting(Struct, frozen=True, gc=False):
     """A watch event, a successful audit write, or one entry of a dump.
 
     ``source`` is "audit", "watch" or "state". ``verb`` None: the object was seen, not written (the initial LIST, a
@@ -31,8 +31,7 @@ class Sighting:
     audit_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Learned:
+class Learned(Struct, frozen=True):
     """What one sighting taught. ``states`` are to be upserted; ``no_op`` counts a write that changed nothing.
 
     ``improvements`` may name the actor of changes that an earlier run stored: they never make a change of their own.

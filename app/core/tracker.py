@@ -109,7 +109,9 @@ class Tracker:
             self._kinds.seen(resource.api_group, resource.kind)
             return sighting
         kind = self._kinds.spelled(resource.api_group, resource.kind)
-        return sighting if kind == resource.kind else replace(sighting, resource=structs.replace(resource, kind=kind))
+        if kind == resource.kind:
+            return sighting
+        return structs.replace(sighting, resource=structs.replace(resource, kind=kind))
 
     # -- whole objects
 
@@ -229,7 +231,7 @@ class Tracker:
         same = self._unchanged(sighting)
         if not entry.recalled or sighting.source != "audit":
             return same
-        return replace(same, improvements=(made.update(sighting, body, (), old=None, new=None),))
+        return structs.replace(same, improvements=(made.update(sighting, body, (), old=None, new=None),))
 
     def _straggler(self, sighting: Sighting, body: Body, entry: Entry) -> Learned:
         """Two writes were told in the wrong order: the later one's diff holds both, and is now told apart."""
@@ -358,15 +360,15 @@ class Tracker:
             else:
                 entry.deleted, entry.blob, entry.raw = True, None, 0
                 gone = replace(self._object_state(sighting, entry, None), deleted_at=sighting.at)
-                learned = replace(self._life.ended(resource, sighting.at), states=(gone,))
+                learned = structs.replace(self._life.ended(resource, sighting.at), states=(gone,))
             entry.version = max(entry.version, body.version if body else 0)
             self._memory.put(resource, entry)
         if known is not None:
-            return replace(learned, changes=self._improve(known, sighting).changes)
+            return structs.replace(learned, changes=self._improve(known, sighting).changes)
         if kinds.policy(resource.api_group, resource.kind) is Policy.STATE:
             return learned
         change = made.whole(sighting, Verb.DELETE, old, body=body, uid=uid)
-        return replace(learned, changes=self._emit(sighting, change, body, old))
+        return structs.replace(learned, changes=self._emit(sighting, change, body, old))
 
     # -- handing on
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec import structs
 
 from app.core.calls import axis, caller_rows, error_signals, load_signals, relist_signals
 from app.core.model import CallCount
@@ -53,7 +53,7 @@ def test_a_fleet_that_lists_and_watches_anew_lost_its_watches() -> None:
     for node in range(6):
         for verb in ("list", "watch"):
             storm = calls(f"system:node:n{node}", verb, "pods", rate=1, start=-30)
-            counts += [replace(c, key=replace(c.key, user_agent="kubelet")) for c in storm]
+            counts += [structs.replace(c, key=structs.replace(c.key, user_agent="kubelet")) for c in storm]
     slots = axis(counts, until=after(60).timestamp())
     assert slots is not None
     (signal,) = relist_signals(counts, slots)

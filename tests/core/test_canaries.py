@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from base64 import b64encode
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 import orjson
+from msgspec import structs
 
 from app.core.model import Json, Object, ObjectState, Resource, Verb
 from app.core.redact import LAST_APPLIED, Redactor
@@ -132,15 +132,17 @@ class Ways:
         """Only the request was recorded: as a whole object, as a merge patch, as the operations of a JSON Patch."""
         for verb in (Verb.CREATE, Verb.UPDATE):
             whole = self._sighting(api_group, kind, part, source="audit", verb=verb)
-            self._observe(replace(whole, patch=whole.body, body=None))
-            self._observe(replace(whole, patch=None, body=orjson.dumps(part), resource_version=""))
+            self._observe(structs.replace(whole, patch=whole.body, body=None))
+            self._observe(structs.replace(whole, patch=None, body=orjson.dumps(part), resource_version=""))
         one = self._sighting(api_group, kind, {}, source="audit", verb=Verb.UPDATE)
         for operations in (list(_operations(part, "")), [{"op": "replace", "path": "", "value": part}]):
-            self._observe(replace(one, body=None, patch=orjson.dumps(operations), resource_version=""))
+            self._observe(structs.replace(one, body=None, patch=orjson.dumps(operations), resource_version=""))
         known = self._sighting(api_group, kind, {}, source="audit", verb=Verb.CREATE)
         self._observe(known)
         for patch in (part, list(_operations(part, ""))):
-            self._observe(replace(known, verb=Verb.UPDATE, body=None, patch=orjson.dumps(patch), resource_version=""))
+            self._observe(
+                structs.replace(known, verb=Verb.UPDATE, body=None, patch=orjson.dumps(patch), resource_version="")
+            )
 
     def _sighting(
         self, api_group: str, kind: str, part: Object, *, source: str, verb: Verb | None, name: str = ""

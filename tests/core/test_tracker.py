@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 import pytest
+from msgspec import structs
 
 from app.core.model import ActorSource, DiffSource, ObjectState, Resource, Verb
 from app.core.redact import Redactor
@@ -157,7 +158,7 @@ def test_scaling_changes_replicas_and_other_subresources_nothing() -> None:
     scale = {"kind": "Scale", "spec": {"replicas": 9}}
     common: dict[str, Any] = {"group": "apps", "patch": scale, "uid": "uid-web", "resource_version": "6"}
     scaled = told("Deployment", "web", 1, subresource="scale", **common)
-    learned = learn(listed(a_deployment(version=5)), scaled, replace(scaled, subresource="eviction"))
+    learned = learn(listed(a_deployment(version=5)), scaled, structs.replace(scaled, subresource="eviction"))
     (change,) = changes(learned)
     assert change.summary == "replicas of web: 2 → 9"
     assert change.diff_source is DiffSource.STATES
@@ -299,7 +300,7 @@ def test_what_an_autoscaler_scales_is_no_change_unless_the_autoscaler_was_change
         learn(listed(a_deployment(version=5)), listed(scaler(4, 10)), audited(scaler(6, 20), 1), scaled)
     )
     assert follows.begun_by == raised.id
-    assert changes(learn(listed(a_deployment(version=5)), replace(scaled, actor=ALICE)))[0].begun_by is None
+    assert changes(learn(listed(a_deployment(version=5)), structs.replace(scaled, actor=ALICE)))[0].begun_by is None
 
 
 def test_a_controllers_edit_of_an_owned_object_is_begun_by_the_owners_change() -> None:
@@ -353,14 +354,14 @@ def test_what_is_never_stored(kind: str) -> None:
     ],
 )
 def test_a_body_that_cannot_be_read_counts_as_not_recorded(body: bytes) -> None:
-    sighting = replace(told("ConfigMap", "x", 1), body=body)
+    sighting = structs.replace(told("ConfigMap", "x", 1), body=body)
     (change,) = changes(learn(sighting))
     assert change.diff_source is DiffSource.NONE
 
 
 def test_a_body_that_postgresql_could_not_store_is_cleaned() -> None:
     body = b'{"metadata":{"name":"x","uid":"u","resourceVersion":"5"},"data":{"a":"\\u0000\\ud800","b":1e100000}}'
-    sighting = replace(told("ConfigMap", "x", 1, verb=Verb.CREATE), body=body)
+    sighting = structs.replace(told("ConfigMap", "x", 1, verb=Verb.CREATE), body=body)
     (learned,) = learn(sighting)
     assert learned.states[0].state["data"] == {"a": "\ufffd\ufffd", "b": "inf"}  # type: ignore[index,call-overload]
 

@@ -1,0 +1,90 @@
+"""Audit logs and watches as one stream of their lines by time, so that the two tellings of one write meet."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import msgspec
+
+from app.collect.files import DamagedError, Line, lines, open_stream
+from app.collect.inputs import Input, InputKind
+from app.collect.intake import Intake, RawWatchEvent, decode_watch
+from app.collect.shift import shift_times
+from app.core import audit
+from app.core.model import Position
+
+UNUSABLE = (msgspec.MsgspecError, ValueError, RecursionError)
+"""What a line raises that nothing can be made of: it is refused, and the next one read."""
+
+
+@dataclass(slots=True)
+class Reading:
+    """One file being read: its input, and how far it is."""
+
+    input: Input
+    offset: int = 0
+    lines: int = 0
+    moved: bool = False
+    done: bool = False
+
+    def position(self) -> Position:
+        return Position(self.input.file_hash, self.input.path, self.offset, self.lines, done=self.done)
+
+
+class Entry(msgspec.Struct, gc=False):
+    """One line of one of the files that are merged; ``at`` never goes back within a file."""
+
+    at: datetime
+    order: int
+    read: Reading
+    line: Line
+    audit: audit.RawAuditEvent | None = None
+    watch: RawWatchEvent | None = None
+
+
+def merged(streams: list[Iterator[Entry]]) -> Iterator[Entry]:
+    """The entries of all streams by time; those of one file alone as they come."""
+    return streams[0] if len(streams) == 1 else heapq.merge(*streams, key=lambda entry: (entry.at, entry.order))
+
+
+def decoded(read: Reading, intake: Intake, order: int, *, shift_seconds: int = 0) -> Iterator[Entry]:
+    """The events of one file in its order. A bad line is rejected at the time of the one before it."""
+    last = datetime.min.replace(tzinfo=UTC)
+    with open_stream(read.input.path) as stream:
+        try:
+            for line in lines(stream, skip_to=read.offset, first_line=read.lines + 1):
+                entry = _entry(read, intake, order, line=line, shift_seconds=shift_seconds)
+                # A log is nearly in order; a step back must not hold the merge up.
+                entry.at = max(entry.at, last)
+                last = entry.at
+                yield entry
+        except DamagedError as error:
+            intake.reject(read.input.path, Line(read.lines + 1, b"", read.offset), str(error))
+
+
+def _entry(read: Reading, intake: Intake, order: int, *, line: Line, shift_seconds: int) -> Entry:
+    """One line as an event, or as nothing but its place where it is rejected."""
+    problem = "the line is longer than 16 MiB" if line.too_long else ""
+    data = shift_times(line.data, seconds=shift_seconds)
+    event, watch, at = None, None, None
+    try:
+        if problem:
+            pass
+        elif read.input.kind is InputKind.AUDIT:
+            event = audit.decode(data)
+            at = event.stageTimestamp
+            problem = intake.check_time(event.requestReceivedTimestamp)
+        else:
+            watch = decode_watch(data)
+            at = watch.at
+        if not problem:
+            problem = intake.check_time(at) if at else 'the watch event has no "at" time'
+    except UNUSABLE as error:
+        problem = str(error)
+    if problem or at is None:
+        intake.reject(read.input.path, line, problem)
+        return Entry(datetime.min.replace(tzinfo=UTC), order, read, line)
+    return Entry(at, order, read, line, event, watch)
