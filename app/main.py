@@ -124,7 +124,7 @@ def alert_taker(database: Database) -> TakeAlerts:
     async def take(cluster: str, body: bytes) -> list[str]:
         async with database.write.begin() as conn:
             key = await redaction_key(conn)
-        found = alerts.parse(body, redact=Redactor(key).text)
+        found = alerts.parse(body, Redactor(key))
         return [incident.id for incident in await correlate.take_alerts(database.write, cluster, found, now())]
 
     return take

@@ -1,219 +1,236 @@
-"""Canaries end to end: planted in every input, imported for real, and looked for in every table, page and answer."""
+"""Canaries through the real program: imported, served, asked for in every way. None comes out; what should, does."""
 
 from __future__ import annotations
 
+import html
 import json
-import random
-from base64 import b64encode
+import re
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import httpx2
+import psycopg
 import pytest
 import zstandard
-from sqlalchemy import text
+from psycopg import sql
 
-from app.commands.importing import import_paths, summary
-from app.core.model import Object
-from app.core.roles import Role
-from app.store import tokens
-from app.store.database import Database
-from app.store.tokens import Purpose
-from app.web.deps import Deps
-from app.web.routes import create_app
-from tests.core.test_canaries import ANYWHERE, PLAIN, SHAPES, _merge
+from tests import canaries
+from tests.test_cli import FORESHOCK, PATIENCE, Serving, environment, serving
 
-NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
-T0 = NOW - timedelta(minutes=30)
-PLURALS = {"Secret": "secrets", "ConfigMap": "configmaps", "Deployment": "deployments", "CronJob": "cronjobs"}
+ZSTD = b"\x28\xb5\x2f\xfd"
 
 
 @dataclass
-class Planted:
-    """The canaries, and the files that hold them."""
+class Told:
+    """What went in, what the program said while it worked, and where it serves."""
 
-    canaries: list[str]
-    audit: list[str]
-    watch: list[str]
+    field: canaries.Field
+    search: canaries.Search
+    dsn: str
+    said: dict[str, str]
+    site: Serving
+    token: str
+    log: Path
 
+    def get(self, path: str) -> tuple[int, str]:
+        """Status and body, with a credential."""
+        request = urllib.request.Request(self.site.url + path, headers={"Authorization": f"Bearer {self.token}"})
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
 
-def stamp(second: float) -> str:
-    return (T0 + timedelta(seconds=second)).isoformat().replace("+00:00", "Z")
-
-
-def planted() -> Planted:
-    draw = random.Random(11)
-    found = Planted([], [], [])
-    places = [(*kind, place, None) for kind, some in PLAIN.items() for place in some for _ in range(5)]
-    places += [
-        (group, kind, place, shape)
-        for group, kind in (("acme.io", "Widget"), ("", "ConfigMap"), ("apps", "Deployment"))
-        for place in ANYWHERE
-        for shape in SHAPES * 3
-    ]
-    for number, (group, kind, place, shape) in enumerate(places, start=1):
-        canary = shape(draw) if shape else f"z{''.join(draw.choices('bcdfghjklmnpqrstvwxz', k=16))}9"
-        found.canaries.append(canary)
-        tell(found, number, group, kind, place(canary))
-    said = [f"password={canary}" for canary in (make(draw) for make in SHAPES * 2)]
-    for line in said:
-        found.canaries.append(line.removeprefix("password="))
-        found.audit.append(json.dumps({"kind": "Event", "stage": 7, "note": line}))  # a bad line
-    return found
+    def json(self, path: str) -> Any:
+        status, body = self.get(path)
+        assert status == 200, path
+        return json.loads(body)
 
 
-def tell(found: Planted, number: int, group: str, kind: str, part: Object) -> None:
-    """One object's life: created clean and seen by the watch, changed with the canary (audit and watch), deleted."""
-    name, uid, version = f"o{number}", f"uid-{number}", number * 10
-    at = number / 10
-
-    def body(step: int, more: Object) -> dict[str, Any]:
-        meta = {"name": name, "namespace": "shop", "uid": uid, "resourceVersion": str(version + step)}
-        whole: Object = {"apiVersion": f"{group}/v1".lstrip("/"), "kind": kind, "metadata": meta}  # type: ignore[dict-item]
-        return _merge(whole, more)
-
-    def event(step: int, verb: str, request: object, response: object, *, level: str = "RequestResponse") -> str:
-        plural = PLURALS.get(kind, kind.lower() + "s")
-        return json.dumps(
-            {
-                "kind": "Event",
-                "apiVersion": "audit.k8s.io/v1",
-                "level": level,
-                "auditID": f"a{number}-{step}",
-                "stage": "ResponseComplete",
-                "requestURI": f"/apis/{group}/v1/namespaces/shop/{plural}/{name}?token=abc",
-                "verb": verb,
-                "user": {"username": "alice"},
-                "objectRef": {"resource": plural, "namespace": "shop", "name": name, "apiGroup": group},
-                "responseStatus": {"code": 201 if verb == "create" else 200},
-                "requestObject": request,
-                "responseObject": response,
-                "requestReceivedTimestamp": stamp(at + step / 100),
-                "stageTimestamp": stamp(at + step / 100 + 0.001),
-            }
-        )
-
-    def seen(step: int, kind_of_event: str, whole: dict[str, Any]) -> str:
-        return json.dumps({"at": stamp(at + step / 100 + 0.002), "type": kind_of_event, "object": whole})
-
-    clean, dirty, dirtier = body(1, {}), body(2, part), body(3, _merge(part, {"metadata": {"labels": {"x": "y"}}}))
-    found.audit += [
-        event(1, "create", clean, clean),
-        event(2, "patch", part, dirty),
-        event(3, "update", dirtier, dirtier if number % 2 else None),
-        event(4, "delete", None, dirtier),
-    ]
-    found.watch += [seen(2, "MODIFIED", dirty), seen(3, "MODIFIED", dirtier), seen(4, "DELETED", dirtier)]
+def run(*arguments: str, dsn: str) -> str:
+    """All that one command writes."""
+    done = subprocess.run(
+        [*FORESHOCK, *arguments],
+        env=environment(DATABASE_URL=dsn, FORESHOCK_LOG_LEVEL="debug"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
 
 
 @pytest.fixture(scope="module")
-async def told(database: Database, tmp_path_factory: pytest.TempPathFactory) -> tuple[Planted, str]:
-    """Everything imported; what the import said about it."""
-    folder: Path = tmp_path_factory.mktemp("canaries")
-    found = planted()
-    draw = random.Random(12)
-    alert_secret, event_secret = SHAPES[0](draw), SHAPES[2](draw)
-    found.canaries += [alert_secret, event_secret]
-    warning = {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "type": "Warning",
-        "metadata": {"name": "w", "namespace": "shop", "uid": "uid-w", "resourceVersion": "1"},
-        "reason": "FailedMount",
-        "message": f"cannot log in with {event_secret}",
-        "involvedObject": {"kind": "Pod", "namespace": "shop", "name": "web-1"},
-        "lastTimestamp": stamp(5),
-        "count": 3,
-    }
-    found.watch.append(json.dumps({"at": stamp(99_0 / 10), "type": "ADDED", "object": warning}))
-    (folder / "audit.jsonl").write_text("\n".join(found.audit) + "\n")
-    (folder / "watch.jsonl").write_text("\n".join(found.watch) + "\n")
-    alert = {
-        "status": "firing",
-        "labels": {"alertname": "Broken", "namespace": "shop", "token": alert_secret},
-        "annotations": {"summary": f"login failed, password={alert_secret}"},
-        "startsAt": stamp(60),
-        "fingerprint": "f",
-    }
-    (folder / "alerts.json").write_text(json.dumps({"version": "4", "alerts": [alert]}))
-    report, incidents = await import_paths(database.write, [str(folder)], "canaries", now=NOW)
-    assert report.tally.changes > 1000
-    assert report.tally.rejects >= 14
-    assert incidents
-    return found, "\n".join(summary(report, incidents))
+def told(dsn: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
+    """Everything imported by the real program, which then serves it."""
+    field = canaries.sow(datetime.now(UTC) - timedelta(minutes=30))
+    folder = tmp_path_factory.mktemp("canaries")
+    canaries.write(field, folder)
+    dsn = dsn.replace("postgres@", f"postgres:{field.canary('the password of the database')}@")
+    said = {"import": run("import", str(folder), "--cluster", "lab", dsn=dsn)}
+    said["import again"] = run("import", str(folder), "--cluster", "lab", dsn=dsn)
+    for form in ("table", "json"):
+        said[f"what-changed, {form}"] = run("what-changed", "--minus", "2h", "--output", form, dsn=dsn)
+    token = run("token", "create", "--role", "admin", dsn=dsn).split()[-1]
+    log = tmp_path_factory.mktemp("log") / "stderr"
+    with log.open("w") as stream, serving(stream, DATABASE_URL=dsn, FORESHOCK_LOG_LEVEL="debug") as site:
+        yield Told(field, canaries.Search(field.canaries), dsn, said, site, token, log)
 
 
-def parts(canary: str) -> list[str]:
-    lines = [line for line in canary.splitlines() if line and not line.startswith("-----")]
-    return [*lines, b64encode(canary.encode()).decode()]
+def test_enough_is_planted_and_the_search_finds_it(told: Told) -> None:
+    assert len(told.field.canaries) >= 500
+    for canary in told.field.canaries:
+        for line in canary.splitlines():
+            assert told.search.leaks(f"a {line[-13:]} b") or line.startswith("-----"), canary
+    assert told.search.leaks(" ".join(told.field.audit)) > {"exec", "a refusal", "a cut secret"}
 
 
-def leaks(found: Planted, where: str, text_of_it: str) -> list[str]:
-    return [f"{part[:20]}… in {where}" for canary in found.canaries for part in parts(canary) if part in text_of_it]
+def test_the_program_says_none(told: Told) -> None:
+    for command, said in told.said.items():
+        assert told.search.leaks(said) == set(), command
+    assert "could not be used" in told.said["import"]
+    assert "already imported" in told.said["import again"]
+
+
+def rows(dsn: str) -> Iterator[tuple[str, str]]:
+    """Every table's rows as text; bytes decompressed where they are compressed."""
+    with psycopg.connect(dsn) as conn:
+        tables = "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"
+        for (table,) in conn.execute(tables).fetchall():
+            found = conn.execute(sql.SQL("SELECT * FROM {}").format(sql.Identifier(table))).fetchall()
+            yield table, "\n".join(readable(value) for row in found for value in row)
 
 
 def readable(value: object) -> str:
-    """A column as text; bytes decompressed where they are compressed."""
     if isinstance(value, bytes | memoryview):
         raw = bytes(value)
-        if raw.startswith(b"\x28\xb5\x2f\xfd"):
+        if raw.startswith(ZSTD):
             raw = zstandard.ZstdDecompressor().decompress(raw, max_output_size=1 << 24)
         return raw.decode("utf-8", "replace")
     return json.dumps(value, default=str, ensure_ascii=False)
 
 
-async def test_enough_is_planted(told: tuple[Planted, str]) -> None:
-    assert len(set(told[0].canaries)) >= 500
+def test_no_table_holds_one(told: Told) -> None:
+    found = dict(rows(told.dsn))
+    assert [f"{leak} in {table}" for table, text in found.items() for leak in told.search.leaks(text)] == []
+    filled = {re.sub(r"_\d{8}$", "", table) for table, text in found.items() if text}
+    assert filled >= {
+        "changes",
+        "objects",
+        "symptoms",
+        "series_keys",
+        "incidents",
+        "quarantine",
+        "call_keys",
+        "requests",
+    }
 
 
-async def test_no_table_holds_one(told: tuple[Planted, str], database: Database) -> None:
-    found, said = told
-    assert leaks(found, "the import's own words", said) == []
-    async with database.read.connect() as conn:
-        tables = (
-            await conn.execute(
-                text("SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace")
-            )
-        ).scalars()
-        for table in tables:
-            rows = (await conn.execute(text(f"SELECT * FROM {table}"))).all()
-            whole = "\n".join(readable(value) for row in rows for value in row)
-            assert leaks(found, table, whole) == []
-
-
-async def test_no_page_and_no_answer_shows_one(told: tuple[Planted, str], database: Database) -> None:
-    found, _ = told
-    async with database.write.begin() as conn:
-        token = await tokens.create(conn, Role.ADMIN, purpose=Purpose.API, now=NOW)
-    app = create_app(Deps(read=database.read, write=database.write, public_url="http://c", clock=lambda: NOW))
-    async with httpx2.AsyncClient(
-        transport=httpx2.ASGITransport(app=app), base_url="http://c", headers={"Authorization": f"Bearer {token}"}
-    ) as client:
-        since = "from=2026-11-21T10:00:00Z&to=2026-11-21T12:00:00Z"
-        listed = (await client.get(f"/api/v1/changes?{since}&limit=1000")).json()["items"]
-        incident = (await client.get("/api/v1/incidents")).json()["items"][0]["id"]
-        paths = [
-            "/",
-            f"/incidents/{incident}",
-            f"/changes?{since}",
-            f"/api/v1/changes?{since}&limit=1000",
-            f"/api/v1/incidents/{incident}",
-            f"/api/v1/incidents/{incident}/suspects",
-            "/api/v1/what-changed?minus=2h",
-            f"/api/v1/calls?{since}",
+def addresses(told: Told) -> list[str]:
+    """Every page and every answer about what was imported."""
+    asked = [
+        *("/", "/changes", "/changes?derived=shown", "/openapi.json", "/nothing", "/api/v1/nothing"),
+        *("/api/v1/rollouts?limit=1000", "/api/v1/calls?cluster=lab&minus=1h&limit=1000", "/api/v1/gaps"),
+        *("/api/v1/what-changed?minus=2h", "/api/v1/what-changed?minus=2h&format=json"),
+    ]
+    named, after = set(), ""
+    while True:
+        page = f"/api/v1/changes?derived=shown&limit=1000{after}"
+        asked.append(page)
+        found = told.json(page)
+        for change in found["items"]:
+            asked += [f"/changes/{change['id']}", f"/api/v1/changes/{change['id']}"]
+            r = change["resource"]
+            named.add((r["cluster"], r["api_group"] or "core", r["kind"], r["namespace"] or "-", r["name"]))
+        if found["next"] is None:
+            break
+        after = f"&after={found['next']}"
+    asked += [f"{start}/objects/{'/'.join(parts)}" for parts in sorted(named) for start in ("", "/api/v1")]
+    incidents = told.json("/api/v1/incidents?limit=1000")
+    asked.append("/api/v1/incidents?limit=1000")
+    for incident in incidents["items"]:
+        path = f"/incidents/{incident['id']}"
+        asked += [
+            path,
+            f"{path}?rows=all&derived=shown",
+            f"/_{path}?rows=all",
+            f"/api/v1{path}",
+            f"/api/v1{path}/suspects",
         ]
-        picked = listed[::12]
-        paths += [f"/changes/{one['id']}" for one in picked]
-        for one in picked:
-            r = one["resource"]
-            paths.append(
-                f"/objects/{r['cluster']}/{r['api_group'] or 'core'}/{r['kind']}/{r['namespace'] or '-'}/{r['name']}"
-            )
-        answered = 0
-        for path in paths:
-            answer = await client.get(path)
-            answered += answer.status_code == 200
-            assert leaks(found, path, answer.text) == []
-        assert answered > 0.9 * len(paths)
+    assert len(named) >= 50
+    assert sum(len(incident["alerts"]) for incident in incidents["items"]) == len(told.field.alerts)
+    return asked
+
+
+def test_no_page_and_no_answer_shows_one(told: Told) -> None:
+    def shown(path: str) -> tuple[str, int, set[str]]:
+        status, body = told.get(path)
+        return path, status, told.search.leaks(body) | told.search.leaks(html.unescape(body))
+
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(shown, addresses(told)))
+    assert [f"{leak} in {path}" for path, _, leaks in answers for leak in leaks] == []
+    assert {path for path, status, _ in answers if status != 200} == {"/nothing", "/api/v1/nothing"}
+
+
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [
+        ("acme.io/Widget/shop/benign", "spec"),
+        ("apps/Deployment/shop/benign", "annotations"),
+        ("core/ConfigMap/shop/benign", "data"),
+    ],
+)
+def test_what_is_harmless_is_told_as_it_is(told: Told, path: str, field: str) -> None:
+    state = told.json(f"/api/v1/objects/lab/{path}")["state"]
+    found = state["metadata"][field] if field == "annotations" else state[field]
+    assert len(canaries.BENIGN) >= 60
+    for key, text in canaries.BENIGN.items():
+        name = f"shop.example/{key}" if field == "annotations" and "/" not in key else key
+        assert found[name] == text
+    _, page = told.get(f"/objects/lab/{path}")
+    assert "&lt;redacted:" not in page
+
+
+def post(told: Told, body: str) -> tuple[int, str]:
+    request = urllib.request.Request(
+        f"{told.site.url}/intake/alertmanager/lab",
+        body.encode(),
+        {"Authorization": f"Bearer {told.token}", "Content-Type": "application/json"},
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_neither_answer_nor_log_repeats_what_a_request_brought(told: Told) -> None:
+    for payload in canaries.payloads(told.field.alerts):
+        status, body = post(told, payload)
+        assert (status, told.search.leaks(body)) == (200, set())
+    draw = list(told.field.canaries)
+    for bad in (
+        f'{{"version": "{draw[0]}", "alerts": []}}',
+        f'{{"alerts": "{draw[1]}"}}',
+        draw[2],
+        f'{{"{draw[3]}": 1}}',
+    ):
+        status, body = post(told, bad)
+        assert (status, told.search.leaks(body)) == (400, set())
+    for path in (f"/?token={draw[4]}", f"/login?token={draw[5]}", f"/api/v1/changes?token={draw[6]}"):
+        status, body = told.get(path)
+        assert status in (401, 422)
+        assert told.search.leaks(body) == set()
+    log = told.log.read_text()
+    assert log
+    assert told.search.leaks(log) == set()
+    assert [f"{leak} in {table}" for table, text in rows(told.dsn) for leak in told.search.leaks(text)] == []

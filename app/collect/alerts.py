@@ -5,12 +5,12 @@ Format: https://prometheus.io/docs/alerting/latest/configuration/#webhook_config
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime
 
 import msgspec
 
 from app.core.model import Symptom, SymptomSource
+from app.core.redact import Redactor, clean
 
 NOT_ENDED_YEAR = 1
 """endsAt 0001-01-01 is Go's zero time: the alert still fires."""
@@ -37,29 +37,29 @@ class PayloadError(ValueError):
     """The body is not an Alertmanager webhook payload; the message says what is wrong."""
 
 
-def parse(body: bytes, *, redact: Callable[[str], str]) -> list[Symptom]:
-    """The alerts of one payload. Raises PayloadError."""
+def parse(body: bytes, redactor: Redactor) -> list[Symptom]:
+    """The alerts of one payload, redacted. Raises PayloadError."""
     try:
         payload = msgspec.json.decode(body, type=RawPayload)
     except msgspec.MsgspecError as error:
         raise PayloadError(f"not an Alertmanager webhook payload (version 4): {error}") from None
     if payload.version != "4":
-        raise PayloadError(f'version is "{payload.version}", expected "4"')
-    return [_symptom(alert, redact) for alert in payload.alerts]
+        raise PayloadError('the version is not "4"')
+    return [_symptom(alert, redactor) for alert in payload.alerts]
 
 
-def _symptom(alert: RawAlert, redact: Callable[[str], str]) -> Symptom:
-    labels = tuple(sorted((name, redact(value)) for name, value in alert.labels.items()))
+def _symptom(alert: RawAlert, redactor: Redactor) -> Symptom:
+    known = {clean(name): redactor.label(name, value) for name, value in alert.labels.items()}
+    labels = tuple(sorted(known.items()))
     said = alert.annotations.get("summary") or alert.annotations.get("description") or alert.annotations.get("message")
     ended = alert.endsAt if alert.status == "resolved" and alert.endsAt and alert.endsAt.year > NOT_ENDED_YEAR else None
-    reason = alert.labels.get("alertname", "Alert")
     return Symptom(
         source=SymptomSource.ALERT,
-        reason=reason,
+        reason=known.get("alertname", "Alert"),
         at=alert.startsAt,
-        fingerprint=alert.fingerprint or "|".join(f"{n}={v}" for n, v in labels),
-        message=redact(said or ""),
-        severity=alert.labels.get("severity", ""),
+        fingerprint=redactor.text(alert.fingerprint) or "|".join(f"{n}={v}" for n, v in labels),
+        message=redactor.text(said or ""),
+        severity=known.get("severity", ""),
         ended_at=ended,
         labels=labels,
     )

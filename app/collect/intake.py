@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -143,10 +143,7 @@ class Intake:
         if key is None:
             if len(self._keys) >= KEY_CACHE:
                 self._keys.clear()
-            key = audit.call_key(event)
-            if key.error:
-                key = replace(key, error=self.redactor.text(key.error))
-            self._keys[raw] = key
+            key = self._keys[raw] = audit.call_key(event, self.redactor)
         return key
 
     def watch_event(self, event: RawWatchEvent, at: datetime) -> list[Sighting]:
@@ -195,10 +192,8 @@ class Intake:
 
     def reject(self, source: str, line: Line, reason: str) -> None:
         column = _COLUMN.search(reason)
-        excerpt = self.redactor.text(line.data[:400].decode("utf-8", "replace"))
-        self._rejects.append(
-            Reject(source, line.number, int(column.group(1)) + 1 if column else 1, reason[:300], excerpt)
-        )
+        said, excerpt = self.redactor.text(reason)[:300], self.redactor.excerpt(line.data)
+        self._rejects.append(Reject(source, line.number, int(column.group(1)) + 1 if column else 1, said, excerpt))
         self.tally.rejects += 1
         self.pending += 1
 

@@ -14,6 +14,7 @@ from prometheus_client.openmetrics.parser import text_fd_to_metric_families
 
 from app.core.families import FAMILIES
 from app.core.model import MetricSeries
+from app.core.redact import Redactor
 
 _NAME = re.compile(rb"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _BASES = {name for family in FAMILIES for name in family.metrics} | {"process_start_time_seconds"}
@@ -36,8 +37,8 @@ def wanted(line: bytes) -> bool:
     return match is not None and match.group() in WANTED
 
 
-def parse(lines: Iterable[bytes], *, shift_seconds: int = 0) -> Iterator[MetricSeries]:
-    """The series in a block of lines, each sorted by time. Samples without a timestamp are refused.
+def parse(lines: Iterable[bytes], redactor: Redactor, *, shift_seconds: int = 0) -> Iterator[MetricSeries]:
+    """The series in a block of lines, redacted, each sorted by time. Samples without a timestamp are refused.
 
     Raises MetricsError.
     """
@@ -56,8 +57,9 @@ def parse(lines: Iterable[bytes], *, shift_seconds: int = 0) -> Iterator[MetricS
         raise MetricsError(f"not OpenMetrics text: {error}") from None
     for (name, labels), points in times.items():
         points.sort()
+        harmless = tuple((label, redactor.label(label, value)) for label, value in labels)
         yield MetricSeries(
-            name, labels, kinds[name], tuple(at for at, _ in points), tuple(value for _, value in points)
+            name, harmless, kinds[name], tuple(at for at, _ in points), tuple(value for _, value in points)
         )
 
 

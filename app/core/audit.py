@@ -17,6 +17,8 @@ import msgspec
 from app.core.actors import actor_from_audit, user_agent_family
 from app.core.kinds import kind_of
 from app.core.model import SLOT_SECONDS, Actor, CallKey, ListClass, Request, Resource, Verb
+from app.core.redact import Redactor
+from app.core.redact_rules import TAG
 from app.core.sightings import Sighting
 
 READS = frozenset({"get", "list", "watch", "head", "options"})
@@ -128,7 +130,7 @@ def error_template(message: str) -> str:
     def quoted(match: re.Match[str]) -> str:
         return f'"{_NUMBERS_AND_HASHES.sub("#", match.group(1))}"'
 
-    return _NUMBERS_AND_HASHES.sub("#", _QUOTED.sub(quoted, message))[:240]
+    return _NUMBERS_AND_HASHES.sub("#", _QUOTED.sub(quoted, TAG.sub("<redacted>", message)))[:240]
 
 
 def list_class(uri: str) -> ListClass:
@@ -147,17 +149,18 @@ def _pod(user: RawUser) -> str:
     return names[0] if names else ""
 
 
-def call_key(event: RawAuditEvent) -> CallKey:
-    """What this call is counted by. The error message is not redacted here: the caller does that."""
+def call_key(event: RawAuditEvent, redactor: Redactor) -> CallKey:
+    """What this call is counted by. A refusal is told without its secrets; one about Secrets, not at all."""
     ref = event.objectRef
     resource, group, namespace = "", "", ""
     if ref:
         resource = f"{ref.resource}/{ref.subresource}" if ref.subresource else ref.resource
         group, namespace = ref.apiGroup, ref.namespace
     else:
-        resource = urlsplit(event.requestURI).path[:100] if event.requestURI.startswith("/") else ""
+        resource = redactor.uri(urlsplit(event.requestURI).path)[:100] if event.requestURI.startswith("/") else ""
     code = _code(event)
-    message = event.responseStatus.message if event.responseStatus and code >= 400 else ""
+    told = event.responseStatus and code >= 400 and (group, resource) != ("", "secrets")
+    message = redactor.text(event.responseStatus.message) if event.responseStatus and told else ""
     return CallKey(
         user=event.user.username or "system:anonymous",
         pod=_pod(event.user),

@@ -29,6 +29,9 @@ _BIG = 1 << 63
 _HELM_STORAGE = "sh.helm.release.v1."
 _BAD = {0: "\ufffd", **dict.fromkeys(range(0xD800, 0xE000), "\ufffd")}
 _BENIGN_LIMIT = 50_000
+_READABLE = 1 << 16
+EXCERPT = 400
+"""Characters of a bad line that are kept."""
 
 
 def decode(body: bytes) -> Json:
@@ -112,6 +115,34 @@ class Redactor:
             self._benign.add(text)
         return found
 
+    def label(self, name: str, value: str) -> str:
+        """A label's value, of an alert or a series: secret by its name or by its shape.
+
+        A label ``secret`` holds the name of a Secret, as kube-state-metrics and cert-manager say it.
+        """
+        return self.text(value) if name == "secret" else self._leaf(clean(value), name, 0)
+
+    def excerpt(self, line: bytes) -> str:
+        """The head of a line that nothing can be made of, to show a person: at most EXCERPT characters.
+
+        The objects in it are left out: of a line that is damaged nobody can say what stands where.
+        """
+        try:
+            found = decode(line[:_READABLE])
+        except ValueError:
+            return self._head(line[:EXCERPT].decode("utf-8", "replace"))
+        if not isinstance(found, dict):
+            return self._head(line[:EXCERPT].decode("utf-8", "replace"))
+        return self.text(_dump(self._walk({k: v for k, v in found.items() if k not in rules.BODIES}, "", 0)))[:EXCERPT]
+
+    def _head(self, text: str) -> str:
+        body = rules.BODY.search(text)
+        if body:
+            text = text[: body.start()]
+        elif len(text) >= EXCERPT:
+            text = rules.CUT.sub("", text)  # what the cut went through would not be known any more
+        return self.text(text)[:EXCERPT]
+
     def uri(self, uri: str) -> str:
         """A request URI with the values of token-like and ``command`` parameters taken out."""
         masked = rules.QUERY.sub(lambda m: m["head"] + self.fingerprint(m["value"]), clean(uri))
@@ -125,6 +156,7 @@ class Redactor:
         text = rules.SHAPES.sub(lambda m: self.fingerprint(m.group(0)), text)
         text = rules.AUTHORITY.sub(self._tail, text)
         text = rules.SCHEME.sub(self._scheme, text)
+        text = rules.NAMED.sub(self._named, text)
         text = rules.ASSIGNED.sub(self._assigned, text)
         return rules.RUN.sub(lambda m: self._run(m.group(0), text, at=m.start()), text)
 
@@ -144,6 +176,9 @@ class Redactor:
         if rules.WHOLE_TAG.match(bare) or not rules.is_secretive(name, bare):
             return match.group(0)
         return f"{name}{separator}{quote_mark}{self.fingerprint(bare)}{quote_mark}"
+
+    def _named(self, match: re.Match[str]) -> str:
+        return self._tail(match) if rules.is_secretive(match["name"], match["value"]) else match.group(0)
 
     def _run(self, run: str, text: str, *, at: int) -> str:
         return self.fingerprint(run) if rules.is_random(run, text[max(0, at - 24) : at]) else run
@@ -336,6 +371,8 @@ class Redactor:
         return out
 
     def _leaf(self, value: str, key: str, depth: int) -> str:
+        if key and rules.is_digest(key, value):
+            return value
         if key and rules.is_secretive(key, value):
             return self.fingerprint(value)
         if value[:1] in ("{", "[") and value[-1:] in ("}", "]") and len(value) > 2:

@@ -188,6 +188,18 @@ def is_secretive(key: str, value: str) -> bool:
     return weight == 2 or not (_PATH.match(value) or _WORD.match(value))
 
 
+_DIGEST = re.compile(r"(?:[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{56}|[0-9a-f]{64}|[0-9a-f]{96}|[0-9a-f]{128})\Z")
+_DIGEST_WORDS = frozenset({"checksum", "digest", "hash", "sha", "md", "revision", "commit"})
+
+
+def is_digest(key: str, value: str) -> bool:
+    """Whether this is the digest of something public: ``configHash``, Helm's ``checksum/secret``; no passwordHash."""
+    if not _DIGEST.match(value):
+        return False
+    words = {word.lower() for word in _SPLIT.findall(key)}
+    return key.startswith("checksum/") or (bool(words & _DIGEST_WORDS) and not words & (_STRONG | _WEAK))
+
+
 def opens_secret(key: str) -> bool:
     """Whether what is nested under this key is secret unless its own key says otherwise (``credentials: {...}``)."""
     return _weight(key) == 2
@@ -224,9 +236,21 @@ _NAMES = (
 )
 ASSIGNED = re.compile(
     rf"(?i)(?P<name>(?<![\w]){_NAMES})(?P<sep>[\"']?\s*(?:[:=]|=>)\s*)"
-    r"(?P<value>\"(?:[^\"\\]|\\.)+\"|'[^']+'|(?!<redacted:)(?![|>][+-]?\d?[ \t]*(?:\n|\Z))[^\s,;&\"'}\])]+)"
+    r"(?P<value>\"(?:[^\"\\]|\\.)+(?:\"|\Z)|'[^']+(?:'|\Z)"
+    r"|(?!<redacted:)(?![|>][+-]?\d?[ \t]*(?:\n|\Z))[^\s,;&\"'}\])]+)"
 )
-"""key=value, key: value, "key": "value" inside a longer text."""
+"""key=value, key: value, "key": "value" inside a longer text, also where that ends within the quotes."""
+
+NAMED = re.compile(
+    r"(?P<head>\\?[\"'](?:name|key)\\?[\"']\s*:\s*\\?[\"'](?P<name>[\w./-]{1,253})\\?[\"']\s*,"
+    r"\s*\\?[\"']value\\?[\"']\s*:\s*\\?[\"'])(?P<value>(?!<redacted:)[^\"'\\]+)"
+)
+"""An environment variable as JSON inside a text, also as JSON in a string: "name": "TOKEN", "value": "x"."""
+
+BODIES = frozenset({"requestObject", "responseObject", "object", "data", "stringData", "binaryData", "spec", "items"})
+BODY = re.compile(rf"[\"']?\b(?:{'|'.join(sorted(BODIES))})[\"']?\s*:")
+"""Where the objects of a damaged line begin."""
+CUT = re.compile(r"[^\s,{}\[\]]*\Z")
 
 FLAG = re.compile(rf"(?i)\A-{{1,2}}(?:{_NAMES})\Z")
 """A flag whose value is the next argument."""
@@ -261,6 +285,7 @@ _DIGEST_BEFORE = re.compile(r"(?i)(?:sha(?:1|224|256|384|512)|md5|commit|revisio
 
 TRIGGER = re.compile(
     r"(?i)pass|pwd|secret|token|key|cred|dsn|\bpw\b|connection|bearer|basic|negotiate|://|eyJ|-----BEGIN|AKIA|ASIA|AGPA|AROA"
+    r"|value\\?[\"']\s*:"
     r"|ANPA|gh[pousr]_|github_|gl(?:pat|dt|rt)-|xox|xapp-|npm_|pypi-|dop_v1|hvs\.|hvb\.|\bs\.|[sr]k[_-]|SG\.|AIza|ya29"
     r"|[A-Za-z0-9+/_-]{32}"
 )

@@ -5,6 +5,9 @@ import pytest
 
 from app.core import audit
 from app.core.model import ListClass, Verb
+from app.core.redact import Redactor
+
+REDACTOR = Redactor(b"a key that only the tests know..")
 
 
 def event(**fields: object) -> audit.RawAuditEvent:
@@ -95,12 +98,26 @@ def test_a_delete_that_answers_with_a_status_names_its_uid() -> None:
 
 
 def test_an_empty_user_is_anonymous() -> None:
-    key = audit.call_key(event(user={}, verb="list", responseStatus={"code": 401, "message": "Unauthorized"}))
+    key = audit.call_key(event(user={}, verb="list", responseStatus={"code": 401, "message": "Unauthorized"}), REDACTOR)
     assert (key.user, key.code, key.error) == ("system:anonymous", 401, "Unauthorized")
 
 
+def test_a_refusal_is_counted_without_its_secrets() -> None:
+    def error(message: str, resource: str = "pods") -> str:
+        ref = {"resource": resource, "namespace": "shop", "name": "web"}
+        refused = event(verb="create", objectRef=ref, responseStatus={"code": 422, "message": message})
+        return audit.call_key(refused, REDACTOR).error
+
+    assert error('pods "web-7d4b9c6f55-x2x4z" not found') == 'pods "web-#" not found'
+    assert error("denied: password=hunter2") == "denied: password=<redacted>"
+    assert "hunter2" not in error("x" * 225 + " https://bob:hunter2@host/")
+    assert error('Secret "db" is invalid: data: "plain"', "secrets") == ""
+
+
 def test_a_bound_token_says_which_pod_called() -> None:
-    key = audit.call_key(event(user={"username": "sa", "extra": {"authentication.kubernetes.io/pod-name": ["web-1"]}}))
+    key = audit.call_key(
+        event(user={"username": "sa", "extra": {"authentication.kubernetes.io/pod-name": ["web-1"]}}), REDACTOR
+    )
     assert key.pod == "web-1"
 
 
@@ -140,5 +157,5 @@ def test_the_client_cannot_hide_a_call_behind_another_ones_id() -> None:
 
 def test_heartbeats_are_counted_but_not_kept() -> None:
     lease = event(verb="update", objectRef={"resource": "leases", "apiGroup": "coordination.k8s.io", "name": "n"})
-    assert audit.request_row("lab", lease, audit.call_key(lease)) is None
-    assert audit.request_row("lab", event(), audit.call_key(event())) is not None
+    assert audit.request_row("lab", lease, audit.call_key(lease, REDACTOR)) is None
+    assert audit.request_row("lab", event(), audit.call_key(event(), REDACTOR)) is not None

@@ -206,6 +206,75 @@ def test_rule_7_messages(text: str, expected: str) -> None:
     assert TAG.sub("#", redactor.text(text)) == expected
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        'invalid: {"env": [{"name": "DB_PASSWORD", "value": "hunter2"}]}',
+        r'invalid: "{\"env\":[{\"name\":\"SALT\",\"value\":\"hunter2\"}]}"',
+        '{"user": "bob", "password": "hunter2 and mo',
+    ],
+)
+def test_rule_7_json_inside_a_message(text: str) -> None:
+    assert "hunter2" not in redactor.text(text)
+    harmless = text.replace("DB_PASSWORD", "MODE").replace("SALT", "MODE").replace("password", "mode")
+    assert redactor.text(harmless) == harmless
+
+
+@pytest.mark.parametrize(
+    ("key", "kept"),
+    [
+        ("checksum/config", True),
+        ("checksum/secret", True),
+        ("configHash", True),
+        ("image-digest", True),
+        ("passwordHash", False),
+        ("signatureHash", False),
+        ("note", False),
+    ],
+)
+def test_rule_5_digests_of_what_is_public_are_kept(key: str, kept: bool) -> None:
+    value = "3f1d9c0e7b6a54f2c8e1d0a9b7c6f5e4d3c2b1a0f9e8d7c6b5a4f3e2d1c0b9a8"
+    found: Any = redactor.object("x.example", "Widget", {"metadata": {"annotations": {key: value}}})
+    assert (found["metadata"]["annotations"][key] == value) is kept
+    plain: Any = redactor.object("x.example", "Widget", {"spec": {"checksum/secret": "hunter2"}})
+    assert hidden(plain["spec"]["checksum/secret"])
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "secret"),
+    [
+        ("token", "hunter2hunter2", True),
+        ("client", "Bearer abcdef0123456789", True),
+        ("url", "https://bob:hunter2@etcd:2379", True),
+        ("secret", "db-credentials", False),
+        ("resource", "secrets", False),
+        ("le", "+Inf", False),
+        ("pod", "web-668bd678db-x2j84", False),
+        ("fingerprint", "4f3b9c6a1d2e8f70", False),
+    ],
+)
+def test_labels_are_secret_by_name_or_by_shape(name: str, value: str, secret: bool) -> None:
+    assert (redactor.label(name, value) != value) is secret
+
+
+@pytest.mark.parametrize(
+    ("line", "kept"),
+    [
+        (b'{"verb": "get", "stage": 7, "requestObject": {"data": {"k": "hunter2"}}}', ['"verb":"get"', '"stage":7']),
+        (b'{"verb": "get", "requestObject": {"kind": "Secret", "data": {"k": "hunter2"}', ['"verb": "get"']),
+        (b'{"verb": "get", "env": [{"name": "SALT", "value": "hunter2"}]}', ['"verb":"get"', "SALT"]),
+        (b"y " * 190 + b"https://bob:hunter2-and-a-long-one@host/", ["y y"]),
+        (b"not json, password=hunter2", ["not json"]),
+        (b'["hunter", 1]', ['["hunter", 1]']),
+    ],
+)
+def test_an_excerpt_of_a_bad_line_holds_no_object_and_no_secret(line: bytes, kept: list[str]) -> None:
+    found = redactor.excerpt(line)
+    assert "hunter2" not in found
+    assert all(piece in found for piece in kept), found
+    assert len(found) <= 400
+
+
 def test_rule_8_custom_resources() -> None:
     spec: Any = {"credentials": {"user": "bob", "pass": "x"}, "apiToken": "y", "secretName": "s", "tokenTTL": "5m"}
     found = masked(redactor.object("x.example", "Widget", {"spec": spec}))["spec"]
