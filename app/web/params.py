@@ -140,13 +140,13 @@ class Before(Asked):
 
     at: Time | None = Field(None, description="ISO 8601 with a zone; now")
     minus: Duration = Field(timedelta(minutes=30), description="30s, 30m, 2h, 1d or ISO 8601", examples=["30m"])
-    cluster: Text | None = None
-    namespace: Text | None = None
 
 
 class WhatChanged(Before):
     """What changed before a moment."""
 
+    cluster: Text | None = None
+    namespace: Text | None = None
     format: str = Field("text", pattern="^(text|json)$", description="text is made for a terminal: 20 lines of 80")
 
 
@@ -154,7 +154,6 @@ class CallsAsked(Before):
     """Callers of one cluster."""
 
     cluster: Text = Field(examples=["demo"])
-    namespace: None = Field(None, exclude=True)
     minus: Duration = Field(timedelta(minutes=5), description="the time that counts as now")
     limit: Limit = 20
 
