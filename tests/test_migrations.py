@@ -2,30 +2,83 @@
 
 from __future__ import annotations
 
+import ast
 import threading
+from pathlib import Path
 
 import psycopg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 
-from app.store import embedded
+from app.store import embedded, tables
 from app.store.database import DatabaseError, sqlalchemy_url
 from app.store.migrate import LOCK, config, connect, head, migrate, ours
 from app.store.partitions import SPAN
 from app.store.tables import metadata
 from tests.conftest import dsn_of
 
-PRIMARY_KEYS = {
-    "changes": ["cluster_id", "at", "version_key"],
-    "rollouts": ["cluster_id", "started_at", "object_id"],
-    "symptoms": ["cluster_id", "at", "fingerprint"],
-    "samples": ["cluster_id", "at", "series_id"],
-    "gaps": ["cluster_id", "from_at", "kind"],
-    "rankings": ["cluster_id", "at", "incident_id"],
-}
+TABLES = Path(tables.__file__)
+
+
+def drift(conn: Connection) -> list[object]:
+    """What differs between the database and the metadata."""
+
+    def include(name: str | None, kind: str, _parents: object) -> bool:
+        return kind != "table" or ours(conn, str(name))
+
+    context = MigrationContext.configure(conn, opts={"include_name": include, "compare_server_default": True})
+    return list(compare_metadata(context, metadata))
+
+
+def narrow_keys(conn: Connection) -> list[str]:
+    """Unique indexes of partitioned tables that do not begin with the cluster, or do not hold the time."""
+    found = conn.execute(
+        text(
+            "SELECT i.indexrelid::regclass::text AS name, t.attname::text AS time,"
+            " array_agg(a.attname::text ORDER BY k.n) AS columns FROM pg_index i JOIN pg_partitioned_table p ON p.partrelid = i.indrelid"
+            " JOIN pg_attribute t ON t.attrelid = i.indrelid AND t.attnum = p.partattrs[0]"
+            " CROSS JOIN unnest(i.indkey::int[]) WITH ORDINALITY AS k (attnum, n)"
+            " JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum"
+            " WHERE i.indisunique GROUP BY i.indexrelid, t.attname ORDER BY 1"
+        )
+    ).all()
+    return [row.name for row in found if row.columns[0] != "cluster_id" or row.time not in row.columns]
+
+
+def indexes(conn: Connection) -> set[tuple[str, tuple[str, ...]]]:
+    """Table and columns of every index but primary keys; partitions inherit theirs."""
+    found = conn.execute(
+        text(
+            "SELECT c.relname::text AS name, array_agg(a.attname::text ORDER BY k.n) AS columns FROM pg_index i"
+            " JOIN pg_class c ON c.oid = i.indrelid AND NOT c.relispartition"
+            " AND c.relnamespace = 'public'::regnamespace"
+            " CROSS JOIN unnest(i.indkey::int[]) WITH ORDINALITY AS k (attnum, n)"
+            " JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.attnum"
+            " WHERE NOT i.indisprimary GROUP BY c.relname, i.indexrelid"
+        )
+    )
+    return {(row.name, tuple(row.columns)) for row in found}
+
+
+def reasons(source: str) -> dict[tuple[str, tuple[str, ...]], str]:
+    """Table and columns of every index in tables.py -> the comment at the end of its line: the query that needs it."""
+    lines = source.splitlines()
+    found = {}
+    for table in ast.walk(ast.parse(source)):
+        if not (isinstance(table, ast.Call) and ast.unparse(table.func) == "Table"):
+            continue
+        name = ast.literal_eval(table.args[0])
+        for part in table.args:
+            if not isinstance(part, ast.Call):
+                continue
+            words = tuple(a.value for a in part.args if isinstance(a, ast.Constant) and isinstance(a.value, str))
+            unique = any(k.arg == "unique" and ast.unparse(k.value) == "True" for k in part.keywords)
+            if ast.unparse(part.func) in {"Index", "UniqueConstraint"} or unique:
+                found[name, words] = lines[(part.end_lineno or 0) - 1].partition("  # ")[2]
+    return found
 
 
 def test_there_is_one_head() -> None:
@@ -34,28 +87,32 @@ def test_there_is_one_head() -> None:
 
 def test_the_tables_are_what_the_migrations_make(dsn: str) -> None:
     with connect(dsn) as conn:
-
-        def include(name: str | None, kind: str, _parents: object) -> bool:
-            return kind != "table" or ours(conn, str(name))
-
-        context = MigrationContext.configure(conn, opts={"include_name": include, "compare_server_default": True})
-        assert compare_metadata(context, metadata) == []
+        assert drift(conn) == []
+        conn.execute(text("ALTER TABLE tokens ADD COLUMN made_up integer"))
+        conn.execute(text("DROP INDEX incidents_cluster_id_started_at_idx"))
+        assert sorted(step[0] for step in drift(conn)) == ["add_index", "remove_column"]
+        conn.rollback()
 
 
 def test_every_log_is_partitioned_by_time_and_its_keys_begin_with_the_cluster(dsn: str) -> None:
     with connect(dsn) as conn:
-        partitioned = conn.execute(text("SELECT relname FROM pg_class WHERE relkind = 'p'")).scalars()
-        assert set(partitioned) == set(SPAN)
-        keys = conn.execute(
-            text(
-                "SELECT c.relname, array_agg(a.attname::text ORDER BY k.n) AS attnames FROM pg_index i"
-                " JOIN pg_class c ON c.oid = i.indrelid AND c.relkind = 'p'"
-                " CROSS JOIN unnest(i.indkey::int[]) WITH ORDINALITY AS k (attnum, n)"
-                " JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.attnum"
-                " WHERE i.indisunique GROUP BY c.relname, i.indexrelid"
-            )
+        assert set(conn.execute(text("SELECT relname FROM pg_class WHERE relkind = 'p'")).scalars()) == set(SPAN)
+        assert narrow_keys(conn) == []
+        conn.execute(text("CREATE UNIQUE INDEX no_cluster ON changes (at, version_key)"))
+        conn.execute(
+            text("CREATE TABLE no_time (cluster_id int, at int, key int PRIMARY KEY) PARTITION BY RANGE (key)")
         )
-        assert {row.relname: row.attnames for row in keys} == PRIMARY_KEYS
+        assert narrow_keys(conn) == ["no_cluster", "no_time_pkey"]
+        conn.rollback()
+
+
+def test_every_index_says_which_query_needs_it(dsn: str) -> None:
+    told = reasons(TABLES.read_text())
+    with connect(dsn) as conn:
+        assert indexes(conn) == set(told)
+    assert [index for index, reason in told.items() if len(reason.split()) < 3] == []
+    silent = 'Table("a", metadata, Column("b", Text, unique=True),\nIndex(None, "b", "c"),\nIndex(None, "c"),  # why\n)'
+    assert reasons(silent) == {("a", ("b",)): "", ("a", ("b", "c")): "", ("a", ("c",)): "why"}
 
 
 def test_a_second_run_changes_nothing(dsn: str) -> None:

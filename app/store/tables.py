@@ -40,14 +40,14 @@ clusters = Table(
     "clusters",
     metadata,
     Column("id", Integer, Identity(), primary_key=True),
-    Column("name", Text, nullable=False, unique=True),
+    Column("name", Text, nullable=False, unique=True),  # the code of a name
 )
 
 words = Table(  # user names, namespaces, user agents, pod names: every string that repeats
     "words",
     metadata,
     Column("id", Integer, Identity(), primary_key=True),
-    Column("word", Text, nullable=False, unique=True),
+    Column("word", Text, nullable=False, unique=True),  # the codes of a batch's words
 )
 
 kinds = Table(
@@ -56,7 +56,7 @@ kinds = Table(
     Column("id", Integer, Identity(), primary_key=True),
     Column("api_group", Text, nullable=False),
     Column("kind", Text, nullable=False),
-    UniqueConstraint("api_group", "kind"),
+    UniqueConstraint("api_group", "kind"),  # the codes of a batch's kinds
 )
 
 objects = Table(  # the last known state of every object, deleted ones too until retention takes them
@@ -152,7 +152,8 @@ call_keys = Table(
     "call_keys",
     metadata,
     Column("id", Integer, Identity(), primary_key=True),
-    Column("digest", LargeBinary, nullable=False, unique=True),  # blake2b-128 of the key: text would not fit an index
+    # blake2b-128 of the key: text would not fit an index
+    Column("digest", LargeBinary, nullable=False, unique=True),  # the codes of a batch's keys
     Column("user_id", Integer, nullable=False),
     Column("pod_id", Integer, nullable=False),
     Column("agent_id", Integer, nullable=False),
@@ -194,7 +195,7 @@ series_keys = Table(
     metadata,
     Column("id", Integer, Identity(), primary_key=True),
     Column("cluster_id", Integer, nullable=False),
-    Column("digest", LargeBinary, nullable=False, unique=True),
+    Column("digest", LargeBinary, nullable=False, unique=True),  # the codes of a batch's series
     Column("name", Text, nullable=False),
     Column("labels", JSONB, nullable=False),
     Column("kind", Text, nullable=False),
@@ -279,7 +280,7 @@ tokens = Table(
     "tokens",
     metadata,
     Column("id", Integer, Identity(), primary_key=True),
-    Column("digest", LargeBinary, nullable=False, unique=True),  # sha256 of 32 random bytes
+    Column("digest", LargeBinary, nullable=False, unique=True),  # a request's credential, by sha256 of it
     Column("role", Text, nullable=False),
     Column("purpose", Text, nullable=False),  # api, login (one use) or session
     Column("note", Text, nullable=False),
