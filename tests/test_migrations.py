@@ -38,7 +38,8 @@ def narrow_keys(conn: Connection) -> list[str]:
     found = conn.execute(
         text(
             "SELECT i.indexrelid::regclass::text AS name, t.attname::text AS time,"
-            " array_agg(a.attname::text ORDER BY k.n) AS columns FROM pg_index i JOIN pg_partitioned_table p ON p.partrelid = i.indrelid"
+            " array_agg(a.attname::text ORDER BY k.n) AS columns"
+            " FROM pg_index i JOIN pg_partitioned_table p ON p.partrelid = i.indrelid"
             " JOIN pg_attribute t ON t.attrelid = i.indrelid AND t.attnum = p.partattrs[0]"
             " CROSS JOIN unnest(i.indkey::int[]) WITH ORDINALITY AS k (attnum, n)"
             " JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum"
