@@ -78,13 +78,17 @@ async def write_step(
             await partitions.ensure(conn, table, [START])
     ratios: dict[str, list[float]] = {"step": [], "whole": []}
     limit = []
-    with psycopg.connect(dsns[0], autocommit=True) as source, psycopg.connect(dsns[1]) as target, psycopg.connect(dsns[1], autocommit=True) as reader:
+    with (
+        psycopg.connect(dsns[0], autocommit=True) as source,
+        psycopg.connect(dsns[1]) as target,
+        psycopg.connect(dsns[1], autocommit=True) as reader,
+    ):
         for name, ours_of in (("step", _step), ("whole", _whole)):
             for turn in range(pairs + 2):
                 batch: list[Any] = company.changes(size) if table == "changes" else company.requests(size)
                 took = await ours_of(ours, table, batch)
                 raw = _raw(target, table, _encoded(source, table, batch))
-                _encoded(reader, table, batch)
+                _encoded(reader, table, batch)  # both sides' rows are read once: reading sets hint bits
                 if turn >= 2:  # the first pairs fill the caches
                     ratios[name].append(raw / took)
                     limit.append(size / raw)
