@@ -19,7 +19,38 @@ router = APIRouter(
 )
 
 
-@router.post("/alertmanager/{cluster}", summary="Alerts from Alertmanager or Grafana")
+_STRINGS = {"type": "object", "additionalProperties": {"type": "string"}}
+PAYLOAD = {
+    "type": "object",
+    "required": ["version", "alerts"],
+    "properties": {
+        "version": {"const": "4", "type": "string"},
+        "groupKey": {"type": "string"},
+        "alerts": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["status", "labels", "startsAt"],
+                "properties": {
+                    "status": {"enum": ["firing", "resolved"]},
+                    "labels": _STRINGS,
+                    "annotations": _STRINGS,
+                    "startsAt": {"type": "string", "format": "date-time"},
+                    "endsAt": {"type": "string", "format": "date-time"},
+                    "fingerprint": {"type": "string"},
+                },
+            },
+        },
+    },
+}
+"""What of https://prometheus.io/docs/alerting/latest/configuration/#webhook_config is read."""
+
+
+@router.post(
+    "/alertmanager/{cluster}",
+    summary="Alerts from Alertmanager or Grafana",
+    openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": PAYLOAD}}}},
+)
 async def alertmanager(request: Request, cluster: Annotated[str, Path(max_length=100)]) -> dict[str, list[str]]:
     """Opens, extends or resolves incidents with the alerts of a webhook payload (version 4), and ranks them.
 

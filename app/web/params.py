@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Request
-from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from app.core.model import Verb
 from app.store.timeline import ChangeFilter, Cursor
@@ -45,6 +46,11 @@ def _blank(value: object) -> object:
     return None if value == "" else value
 
 
+def _or_empty(schema: dict[str, Any]) -> None:
+    """Says of a parameter that goes through ``_blank`` that it may be empty."""
+    schema["anyOf"].append({"type": "string", "const": ""})
+
+
 def _printable(text: str) -> str:
     if "\x00" in text:
         raise ValueError("must not hold the character U+0000")
@@ -55,6 +61,12 @@ Time = Annotated[AwareDatetime, AfterValidator(_thinkable)]
 Duration = Annotated[timedelta, BeforeValidator(_iso_duration), AfterValidator(_positive)]
 Text = Annotated[str, Field(max_length=253), AfterValidator(_printable)]
 Limit = Annotated[int, Field(ge=1, le=1000)]
+_CURSOR = r"^[0-9a-f]{1,13}\.([0-9a-f]{1,15}|[1-7][0-9a-f]{15})$"
+After = Annotated[
+    str | None,
+    Field(max_length=64, description="``next`` of the page before"),
+    WithJsonSchema({"anyOf": [{"type": "string", "pattern": _CURSOR}, {"type": "null"}]}),
+]
 
 
 class Asked(BaseModel):
@@ -68,9 +80,11 @@ class Window(Asked):
 
     cluster: Annotated[Text | None, BeforeValidator(_blank)] = Field(None, description="a cluster's name; all clusters")
     from_at: Annotated[Time | None, BeforeValidator(_blank)] = Field(
-        None, alias="from", description="ISO 8601 with a zone; included"
+        None, alias="from", description="ISO 8601 with a zone; included", json_schema_extra=_or_empty
     )
-    to_at: Annotated[Time | None, BeforeValidator(_blank)] = Field(None, alias="to", description="not included")
+    to_at: Annotated[Time | None, BeforeValidator(_blank)] = Field(
+        None, alias="to", description="not included", json_schema_extra=_or_empty
+    )
 
     def check(self) -> None:
         """Raises Problem when the window is empty or too long."""
@@ -88,7 +102,7 @@ class ChangesAsked(Window):
     namespace: Annotated[Text | None, BeforeValidator(_blank)] = None
     kind: Annotated[Text | None, BeforeValidator(_blank)] = Field(None, examples=["Deployment"])
     actor: Annotated[Text | None, BeforeValidator(_blank)] = Field(None, examples=["alice@example.com"])
-    verb: Annotated[Verb | None, BeforeValidator(_blank)] = None
+    verb: Annotated[Verb | None, BeforeValidator(_blank)] = Field(None, json_schema_extra=_or_empty)
     text: Annotated[Text | None, BeforeValidator(_blank)] = Field(
         None, description="looked for in the summary, which names the object; in 30 days unless ``from`` is given"
     )
@@ -109,7 +123,7 @@ class ChangesAsked(Window):
 class ChangesPage(ChangesAsked):
     """A page of them."""
 
-    after: str | None = Field(None, max_length=64, description="``next`` of the page before")
+    after: After = None
     limit: Limit = 100
 
 
@@ -122,7 +136,7 @@ class RolloutsPage(Window):
 class HistoryPage(Asked):
     """A page of one object's changes."""
 
-    after: str | None = Field(None, max_length=64, description="``next`` of the page before")
+    after: After = None
     limit: Limit = 100
 
 
@@ -131,7 +145,7 @@ class IncidentsPage(Asked):
 
     cluster: Annotated[Text | None, BeforeValidator(_blank)] = None
     status: str | None = Field(None, pattern="^(open|resolved|suspected)$")
-    after: str | None = Field(None, max_length=64, description="``next`` of the page before")
+    after: After = None
     limit: Limit = 100
 
 
@@ -176,25 +190,15 @@ def encode(at: datetime, key: str) -> str:
 
 def decode(text: str) -> tuple[datetime, str]:
     """The inverse of encode. Raises Problem 400 for what we never handed out."""
-    time, dot, key = text.partition(".")
-    try:
-        at = OLDEST + timedelta(microseconds=int(time, 16))
-    except (ValueError, OverflowError):
-        raise Problem(400, "this cursor is not one of ours: start again without it", "after") from None
-    if not dot or not key.isalnum() or not OLDEST <= at <= NEWEST:
+    if not re.fullmatch(_CURSOR, text):
         raise Problem(400, "this cursor is not one of ours: start again without it", "after")
-    return at, key
+    time, _, key = text.partition(".")
+    return OLDEST + timedelta(microseconds=int(time, 16)), key
 
 
 def change_cursor(text: str | None) -> Cursor | None:
-    """A cursor of changes."""
+    """A cursor of changes. Raises Problem 400 for what we never handed out."""
     if text is None:
         return None
     at, key = decode(text)
-    try:
-        number = int(key, 16)
-    except ValueError:
-        raise Problem(400, "this cursor is not one of ours: start again without it", "after") from None
-    if number >= 2**63:
-        raise Problem(400, "this cursor is not one of ours: start again without it", "after")
-    return Cursor(at, number)
+    return Cursor(at, int(key, 16))
