@@ -22,7 +22,7 @@ router = APIRouter(
 _STRINGS = {"type": "object", "additionalProperties": {"type": "string"}}
 PAYLOAD = {
     "type": "object",
-    "required": ["version", "alerts"],
+    "required": ["alerts"],
     "properties": {
         "version": {"const": "4", "type": "string"},
         "groupKey": {"type": "string"},
@@ -30,9 +30,9 @@ PAYLOAD = {
             "type": "array",
             "items": {
                 "type": "object",
-                "required": ["status", "labels", "startsAt"],
+                "required": ["startsAt"],
                 "properties": {
-                    "status": {"enum": ["firing", "resolved"]},
+                    "status": {"type": "string", "examples": ["firing", "resolved"]},
                     "labels": _STRINGS,
                     "annotations": _STRINGS,
                     "startsAt": {"type": "string", "format": "date-time"},

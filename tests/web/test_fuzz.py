@@ -25,7 +25,7 @@ from app.web.routes import create_app
 from tests.web import world
 
 HOST = "http://foreshock.test"
-EXAMPLES = 30
+EXAMPLES = 40
 WITH_TIMES = {f"/api/v1/{name}" for name in ("changes", "rollouts", "gaps", "calls", "what-changed")}
 """Where what is valid by the description may still be refused: no schema says that from is before to."""
 
