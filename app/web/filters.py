@@ -11,6 +11,7 @@ import humanize
 import orjson
 
 from app.core import kinds
+from app.core.changes import subject_of
 from app.core.model import Change, Json, Resource
 from app.core.phrases import duration, number, short_actor, t_minus
 
@@ -54,7 +55,8 @@ def object_path(resource: Resource) -> str:
 def told(change: Change) -> str:
     """A change's summary beside its object: without the kind and name, which stand there already."""
     resource = change.resource
-    rest = change.summary.removeprefix(f"{resource.kind} {resource.name}").replace(f" of {resource.name}:", ":", 1)
+    rest = change.summary.removeprefix(f"{resource.kind} {resource.name}")
+    rest = rest.replace(f" of {subject_of(resource)}", "", 1)
     return rest.removeprefix(":").strip() or change.verb.value
 
 

@@ -53,6 +53,10 @@ class ChangeRow:
     rank: int
 
 
+STRONG = 1.0
+"""The weight of evidence, for or against, that alone changes the odds threefold."""
+
+
 @dataclass(frozen=True, slots=True)
 class SuspectCard:
     """A suspect as the page argues for it."""
@@ -61,6 +65,8 @@ class SuspectCard:
     turn: Turn | None
     distance: str
     recipe: Recipe
+    argued: int
+    """Pieces of evidence that are told at once; the rest is a click away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +200,14 @@ def flags(drawn: Picture) -> tuple[Flag, ...]:
 
 def suspect_card(suspect: Suspect, ranking: Ranking) -> SuspectCard:
     """A suspect with its most telling field."""
-    return SuspectCard(suspect, turn(suspect.change), distance(suspect, ranking), revert_recipe(suspect.change))
+    strong = sum(abs(reason.weight) >= STRONG for reason in suspect.evidence)
+    return SuspectCard(
+        suspect,
+        turn(suspect.change),
+        distance(suspect, ranking),
+        revert_recipe(suspect.change),
+        argued=min(max(strong, 2), 3),
+    )
 
 
 def distance(suspect: Suspect, ranking: Ranking) -> str:

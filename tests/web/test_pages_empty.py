@@ -7,7 +7,7 @@ import pytest
 from tests.web.conftest import Site
 
 
-@pytest.mark.parametrize(("path", "words"), [("/", "foreshock import"), ("/changes", "o change")])
+@pytest.mark.parametrize(("path", "words"), [("/", "foreshock import"), ("/changes", "foreshock import")])
 async def test_an_empty_page_speaks(empty_site: Site, path: str, words: str) -> None:
     async with empty_site.client() as client:
         answer = await client.get(path)
