@@ -28,9 +28,6 @@ class RawAlert(msgspec.Struct):
 class RawPayload(msgspec.Struct):
     alerts: list[RawAlert]
     version: str = "4"
-    groupKey: str = ""  # noqa: N815
-    commonLabels: dict[str, str] = {}  # noqa: N815
-    truncatedAlerts: int = 0  # noqa: N815
 
 
 class PayloadError(ValueError):

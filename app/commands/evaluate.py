@@ -49,7 +49,6 @@ class RawLabel(msgspec.Struct):
     """``culprit`` is None where no change preceded the incident: then "none of these" should win."""
 
     culprit: RawCulprit | None = None
-    scenario: str = ""
 
 
 @dataclass(frozen=True, slots=True)

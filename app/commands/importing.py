@@ -51,7 +51,7 @@ def summary(report: Report, incidents: list[Incident]) -> list[str]:
     told = [
         (
             f"{tally.lines:,} lines: {tally.calls:,} calls, {tally.changes:,} changes,"
-            f" {tally.no_ops:,} writes without effect"
+            f" {tally.no_ops:,} writes without effect, {tally.failed_writes:,} refused writes"
         )
     ]
     if report.samples:

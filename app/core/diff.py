@@ -167,36 +167,3 @@ def _index(items: list[Json], step: Segment) -> int:
         if isinstance(item, dict) and all(str(item.get(name)) == value for name, value in wanted):
             return index
     return len(items)
-
-
-def to_json(diffs: Iterable[FieldDiff]) -> list[Json]:
-    """Diffs as stored and served: segments are strings, numbers, or objects of merge keys {"name": "app"}."""
-    return [
-        {
-            "path": [dict(step) if isinstance(step, tuple) else step for step in found.path],
-            "op": found.op,
-            "old": found.old,
-            "new": found.new,
-        }
-        for found in diffs
-    ]
-
-
-def from_json(data: Iterable[Json]) -> tuple[FieldDiff, ...]:
-    """The inverse of to_json. Raises ValueError on anything else."""
-    found = []
-    for item in data:
-        if not isinstance(item, dict) or not isinstance(item.get("path"), list):
-            raise ValueError("a field diff needs a path")  # noqa: TRY004 - bad data, not a bad call
-        steps = item["path"]
-        path = tuple(_segment(step) for step in steps) if isinstance(steps, list) else ()
-        found.append(FieldDiff(path, str(item.get("op")), item.get("old"), item.get("new")))
-    return tuple(found)
-
-
-def _segment(step: Json) -> Segment:
-    if isinstance(step, dict):
-        return tuple((name, str(value)) for name, value in step.items())
-    if isinstance(step, str) or (isinstance(step, int) and not isinstance(step, bool)):
-        return step
-    raise ValueError(f"not a path segment: {step!r}")

@@ -26,9 +26,6 @@ CLOCK_SKEW = timedelta(seconds=1)
 
 _CALLER = re.compile(r'User "[^"]*"')
 """Who was refused is not what refused it."""
-CONSEQUENCE_FAMILIES = frozenset(
-    {"Queue adds", "Queue depth", "Watches ended", "Memory", "CPU", "Latency", "etcd latency", "Goroutines", "Restarts"}
-)
 
 
 @dataclass(frozen=True, slots=True)

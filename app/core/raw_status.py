@@ -67,7 +67,6 @@ class RawPodStatus(msgspec.Struct, gc=False):
     phase: str = ""
     reason: str = ""
     message: str = ""
-    startTime: datetime | None = None  # noqa: N815
     conditions: list[RawCondition] | None = None
     containerStatuses: list[RawContainerStatus] | None = None  # noqa: N815
     initContainerStatuses: list[RawContainerStatus] | None = None  # noqa: N815

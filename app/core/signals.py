@@ -19,7 +19,6 @@ class SignalKind(StrEnum):
     SYMPTOM = "symptom"  # pods, nodes and controllers complain
     METRIC = "metric"  # a control-plane series rose
     FIGHT = "fight"  # a field is rewritten back and forth
-    SILENCE = "silence"  # something that used to happen stopped
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,15 +106,6 @@ async def read_incident(conn: AsyncConnection, incident_id: str) -> tuple[Incide
     return _incident(row), None if row.payload is None else msgspec.convert(row.payload, Ranking)
 
 
-async def latest_ranking(conn: AsyncConnection, incident_id: str) -> Ranking | None:
-    """The newest ranking of an incident, or None."""
-    newest = (
-        select(rankings.c.payload).where(rankings.c.incident_id == incident_id).order_by(rankings.c.at.desc()).limit(1)
-    )
-    payload = (await conn.execute(newest)).scalar_one_or_none()
-    return None if payload is None else msgspec.convert(payload, Ranking)
-
-
 async def list_incidents(
     conn: AsyncConnection,
     *,

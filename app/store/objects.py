@@ -219,9 +219,3 @@ async def load_cluster(
     if kinds_wanted is not None:
         statement = statement.where(tuple_(kinds.c.api_group, kinds.c.kind).in_(list(kinds_wanted)))
     return [_state(row) for row in await conn.execute(statement)]
-
-
-async def any_known(conn: AsyncConnection, cluster: str) -> bool:
-    """Whether anything at all is stored of a cluster's objects."""
-    statement = select(objects.c.id).join(clusters, clusters.c.id == objects.c.cluster_id)
-    return (await conn.execute(statement.where(clusters.c.name == cluster).limit(1))).first() is not None

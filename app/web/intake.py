@@ -25,7 +25,6 @@ PAYLOAD = {
     "required": ["alerts"],
     "properties": {
         "version": {"const": "4", "type": "string"},
-        "groupKey": {"type": "string"},
         "alerts": {
             "type": "array",
             "items": {

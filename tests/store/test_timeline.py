@@ -190,7 +190,6 @@ async def test_incident_and_ranking_come_back_as_they_were_saved_in_one_query(fi
     incident, ranking = found
     assert ranking == world.ranking()
     assert incident == replace(world.incident(), onset=world.ONSET, ranked_at=world.ranking().ranked_at)
-    assert await incidents.latest_ranking(filled, incident.id) == ranking
     assert await incidents.read_incident(filled, "unknown") is None
 
 
