@@ -20,6 +20,7 @@ import pytest
 import zstandard
 from psycopg import sql
 
+from app.__main__ import WRONG_USE
 from tests import canaries
 from tests.test_cli import FORESHOCK, PATIENCE, Serving, environment, serving
 
@@ -53,8 +54,8 @@ class Told:
         return json.loads(body)
 
 
-def run(*arguments: str, dsn: str) -> str:
-    """All that one command writes."""
+def run(*arguments: str, dsn: str, code: int = 0) -> str:
+    """All that one command writes; it must end with ``code``."""
     done = subprocess.run(
         [*FORESHOCK, *arguments],
         env=environment(DATABASE_URL=dsn, FORESHOCK_LOG_LEVEL="debug"),
@@ -64,7 +65,7 @@ def run(*arguments: str, dsn: str) -> str:
         timeout=PATIENCE,
         check=False,
     )
-    assert done.returncode == 0, done.stdout
+    assert done.returncode == code, done.stdout
     return done.stdout
 
 
@@ -75,7 +76,8 @@ def told(dsn: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
     folder = tmp_path_factory.mktemp("canaries")
     canaries.write(field, folder)
     dsn = dsn.replace("postgres@", f"postgres:{field.canary('the password of the database')}@")
-    said = {"import": run("import", str(folder), "--cluster", "lab", dsn=dsn)}
+    said = {"strict import": run("import", str(folder), "--cluster", "lab", "--strict", dsn=dsn, code=WRONG_USE)}
+    said |= {"import": run("import", str(folder), "--cluster", "lab", dsn=dsn)}
     said["import again"] = run("import", str(folder), "--cluster", "lab", dsn=dsn)
     for form in ("table", "json"):
         said[f"what-changed, {form}"] = run("what-changed", "--minus", "2h", "--output", form, dsn=dsn)
@@ -96,7 +98,8 @@ def test_enough_is_planted_and_the_search_finds_it(told: Told) -> None:
 def test_the_program_says_none(told: Told) -> None:
     for command, said in told.said.items():
         assert told.search.leaks(said) == set(), command
-    assert "could not be used" in told.said["import"]
+    assert "31 lines could not be used" in told.said["import"]
+    assert "31 lines cannot be used" in told.said["strict import"]
     assert "already imported" in told.said["import again"]
 
 
@@ -141,7 +144,8 @@ def addresses(told: Told) -> list[str]:
         *("/api/v1/rollouts?limit=1000", "/api/v1/calls?cluster=lab&minus=1h&limit=1000", "/api/v1/gaps"),
         *("/api/v1/what-changed?minus=2h", "/api/v1/what-changed?minus=2h&format=json"),
     ]
-    named, after = set(), ""
+    versions: dict[str, list[str]] = {}
+    after = ""
     while True:
         page = f"/api/v1/changes?derived=shown&limit=1000{after}"
         asked.append(page)
@@ -149,11 +153,13 @@ def addresses(told: Told) -> list[str]:
         for change in found["items"]:
             asked += [f"/changes/{change['id']}", f"/api/v1/changes/{change['id']}"]
             r = change["resource"]
-            named.add((r["cluster"], r["api_group"] or "core", r["kind"], r["namespace"] or "-", r["name"]))
+            path = f"/objects/{r['cluster']}/{r['api_group'] or 'core'}/{r['kind']}/{r['namespace'] or '-'}/{r['name']}"
+            versions.setdefault(path, []).append(change["id"])
         if found["next"] is None:
             break
         after = f"&after={found['next']}"
-    asked += [f"{start}/objects/{'/'.join(parts)}" for parts in sorted(named) for start in ("", "/api/v1")]
+    for path, ids in versions.items():
+        asked += [path, f"/api/v1{path}", f"{path}?old={ids[-1]}&new={ids[0]}"]
     incidents = told.json("/api/v1/incidents?limit=1000")
     asked.append("/api/v1/incidents?limit=1000")
     for incident in incidents["items"]:
@@ -165,7 +171,8 @@ def addresses(told: Told) -> list[str]:
             f"/api/v1{path}",
             f"/api/v1{path}/suspects",
         ]
-    assert len(named) >= 50
+    assert len(versions) >= 50
+    assert len(asked) >= 1000
     assert sum(len(incident["alerts"]) for incident in incidents["items"]) == len(told.field.alerts)
     return asked
 
@@ -173,7 +180,7 @@ def addresses(told: Told) -> list[str]:
 def test_no_page_and_no_answer_shows_one(told: Told) -> None:
     def shown(path: str) -> tuple[str, int, set[str]]:
         status, body = told.get(path)
-        return path, status, told.search.leaks(body) | told.search.leaks(html.unescape(body))
+        return path, status, told.search.leaks(html.unescape(body))
 
     with ThreadPoolExecutor(4) as pool:
         answers = list(pool.map(shown, addresses(told)))
