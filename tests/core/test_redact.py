@@ -380,6 +380,10 @@ strings = st.text(max_size=60) | st.sampled_from(
         "AKIAIOSFODNN7EXAMPLE=password:",
         "<redacted:0123abcd>",
         "pw=<redacted:0123abcd>x",
+        '"name":"TOKEN","value":"x y"',
+        r'\"key\": \"SALT\", \"value\": \"a',
+        '"password": "abc',
+        "secret='a b",
     ]
 )
 keys = st.text(max_size=12) | st.sampled_from(
