@@ -6,6 +6,7 @@ Format: https://prometheus.io/docs/alerting/latest/configuration/#webhook_config
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Annotated
 
 import msgspec
 
@@ -16,12 +17,15 @@ NOT_ENDED_YEAR = 1
 """endsAt 0001-01-01 is Go's zero time: the alert still fires."""
 
 
+Instant = Annotated[datetime, msgspec.Meta(tz=True)]
+
+
 class RawAlert(msgspec.Struct):
-    startsAt: datetime  # noqa: N815 - the wire's name
+    startsAt: Instant  # noqa: N815 - the wire's name
     status: str = "firing"
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
-    endsAt: datetime | None = None  # noqa: N815
+    endsAt: Instant | None = None  # noqa: N815
     fingerprint: str = ""
 
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import gzip
 import sys
-import zlib
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from hashlib import blake2b
+from io import BufferedReader
 from pathlib import Path
-from typing import IO, cast
+from types import TracebackType
+from typing import Protocol, Self
 
 import msgspec
-import zstandard
 
-CHUNK = 1 << 20
+from app.collect.unpack import CHUNK, GZIP, ZSTD, DamagedError, Unpacked, gunzip, unzstd
+
+__all__ = ["CHUNK", "DamagedError", "Line", "Stream", "UnreadableError", "identity", "lines", "open_stream"]
+
 BOM = b"\xef\xbb\xbf"
 MAX_LINE = 16 << 20
 """A longer line cannot be an object of Kubernetes (etcd refuses 1.5 MiB): it is refused, not read into memory."""
@@ -24,8 +26,14 @@ class UnreadableError(Exception):
     """A path that cannot be imported; the message says why and what to do."""
 
 
-class DamagedError(Exception):
-    """Compressed data that ends early or is broken; the lines before it were good."""
+class Stream(Protocol):
+    """Bytes to read and close: what of a file object is used here."""
+
+    def read(self, size: int, /) -> bytes: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
+    ) -> None: ...
 
 
 class Line(msgspec.Struct, frozen=True, gc=False):
@@ -42,28 +50,30 @@ class Line(msgspec.Struct, frozen=True, gc=False):
     too_long: bool = False
 
 
-def open_stream(path: str) -> IO[bytes]:
-    """Open a path, or "-" for standard input, decompressed by what its first bytes are, not by its name."""
-    if path == "-":
-        raw: IO[bytes] = sys.stdin.buffer
-        return raw
+def open_stream(path: str) -> Stream:
+    """Open a path, or "-" for standard input, decompressed by what its first bytes are, not by its name.
+
+    Reading gives at least one byte until the end, and raises DamagedError behind all that can be decompressed.
+    """
+    opened = sys.stdin.buffer if path == "-" else _open(path)
+    magic = opened.peek(4)[:4] if isinstance(opened, BufferedReader) else b""
+    if magic.startswith(GZIP):
+        return Unpacked(opened, gunzip)
+    if magic == ZSTD:
+        return Unpacked(opened, unzstd)
+    return opened
+
+
+def _open(path: str) -> BufferedReader:
     file = Path(path)
     if not file.exists():
         raise UnreadableError(f"{path}: no such file or folder")
     if file.is_dir():
         raise UnreadableError(f"{path}: is a folder; name the files in it, or a recording's folder")
     try:
-        opened = file.open("rb")
+        return file.open("rb")
     except PermissionError:
         raise UnreadableError(f"{path}: not readable by this user") from None
-    magic = opened.read(4)
-    opened.seek(0)
-    if magic[:2] == b"\x1f\x8b":
-        opened.close()
-        return cast("IO[bytes]", gzip.open(file, "rb"))
-    if magic == b"\x28\xb5\x2f\xfd":
-        return zstandard.ZstdDecompressor().stream_reader(opened, read_across_frames=True, closefd=True)
-    return opened
 
 
 def identity(path: str) -> str:
@@ -83,33 +93,29 @@ def identity(path: str) -> str:
     return digest.hexdigest()
 
 
-def _read(stream: IO[bytes], size: int) -> bytes:
-    try:
-        return stream.read(size)
-    except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
-        raise DamagedError(f"the compressed data is damaged or cut short: {error}") from error
-
-
 def modified_at(path: str) -> datetime:
     """When a file was last written."""
     return datetime.fromtimestamp(Path(path).stat().st_mtime, UTC)
 
 
-def lines(stream: IO[bytes], *, skip_to: int = 0, first_line: int = 1) -> Iterator[Line]:
+def _skip(stream: Stream, size: int) -> int:
+    """Read past ``size`` bytes, or to the end; how many they were."""
+    passed = 0
+    while passed < size and (chunk := stream.read(min(CHUNK, size - passed))):
+        passed += len(chunk)
+    return passed
+
+
+def lines(stream: Stream, *, skip_to: int = 0, first_line: int = 1) -> Iterator[Line]:
     """The lines of a stream from byte ``skip_to`` on, which is the start of line ``first_line``.
 
-    Empty lines are passed over. Raises DamagedError where compressed data is broken: what came before holds.
+    Empty lines are passed over. Raises DamagedError where compressed data is broken: whole lines before it were given.
     """
-    position = 0
-    while position < skip_to:
-        skipped = len(_read(stream, min(CHUNK, skip_to - position)))
-        if not skipped:
-            return
-        position += skipped
+    position = _skip(stream, skip_to)
     number, rest = first_line, b""
     at_start = skip_to == 0
     dropping = False
-    while chunk := _read(stream, CHUNK):
+    while chunk := stream.read(CHUNK):
         if at_start and chunk.startswith(BOM):
             position, chunk = len(BOM), chunk[len(BOM) :]
         at_start = False
@@ -126,5 +132,7 @@ def lines(stream: IO[bytes], *, skip_to: int = 0, first_line: int = 1) -> Iterat
         if len(rest) > MAX_LINE:
             position += len(rest)
             rest, dropping = b"", True
-    if rest and not rest.isspace():
+    if dropping:
+        yield Line(number, b"", position + len(rest), whole=False, too_long=True)
+    elif rest and not rest.isspace():
         yield Line(number, rest, position + len(rest), whole=False)

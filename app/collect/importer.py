@@ -7,7 +7,8 @@ follow. Killed at any point, the next run goes on from the last commit; a file t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -16,13 +17,13 @@ from typing import TypeVar
 import msgspec
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from app.collect import alerts, openmetrics
 from app.collect.entries import UNUSABLE, Entry, Reading, decoded, merged
-from app.collect.files import Line, lines, modified_at, open_stream
-from app.collect.inputs import Input, InputKind, read_document
+from app.collect.files import Line, modified_at
+from app.collect.inputs import Input, InputKind
 from app.collect.intake import Intake, Tally, dump_items
+from app.collect.pieces import blocks, document, documents, series, symptoms
 from app.collect.shift import shift_times
-from app.core.model import Batch, MetricSeries, ObjectState, Reject, Resource, Symptom
+from app.core.model import Batch, ObjectState, Reject, Resource, Symptom
 from app.core.redact import Redactor
 from app.core.sightings import Sighting
 from app.core.tracker import Tracker
@@ -37,7 +38,6 @@ CHUNK = 2_000
 """Lines that are learned from between two looks at the store for objects not held in memory."""
 BATCH = 4_000
 """Rows and states that make a transaction: large enough for COPY, small enough to lose little to a kill."""
-METRIC_LINES = 200_000
 SHOWN_PROBLEMS = 20
 MOST_PROBLEMS = 1_000
 """All stand in quarantine; this many are kept in memory to be told."""
@@ -55,11 +55,15 @@ class InvalidInputError(Exception):
 
 @dataclass(slots=True)
 class Report:
-    """What an import did. ``alerts`` are all alerts it read, for the caller to open incidents with."""
+    """What an import did. ``alerts`` are all alerts it read, for the caller to open incidents with.
+
+    ``skipped`` were imported before; ``passed_over`` says of each file that nothing of it was imported, and why.
+    """
 
     tally: Tally = field(default_factory=Tally)
     alerts: list[Symptom] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
+    passed_over: list[str] = field(default_factory=list)
     samples: int = 0
     problems: list[str] = field(default_factory=list)
     from_at: datetime | None = None
@@ -230,37 +234,22 @@ class Import:
         return []
 
     def _metrics(self, read: Reading) -> None:
-        block: list[bytes] = []
-        with open_stream(read.input.path) as stream:
-            for line in lines(stream, skip_to=read.offset, first_line=read.lines + 1):
-                if len(block) >= METRIC_LINES and line.data.startswith(b"# TYPE"):
-                    self._samples(read, block)
-                    block = []
-                block.append(line.data)
-                read.offset, read.lines = line.end, line.number
-                self.report.tally.lines += 1
-        read.done = True
-        self._samples(read, block)
+        for block in blocks(self.intake, read):
+            self.report.tally.lines += len(block)
+            self._samples(read, block)
 
-    def _samples(self, read: Reading, block: list[bytes]) -> None:
-        series: tuple[MetricSeries, ...] = ()
-        try:
-            series = tuple(openmetrics.parse(block, self.intake.redactor, shift_seconds=self.shift_seconds))
-        except openmetrics.MetricsError as error:
-            self.intake.reject(read.input.path, Line(read.lines, b"", read.offset), str(error))
-        self.report.samples += sum(len(one.times) for one in series)
+    def _samples(self, read: Reading, block: list[Line]) -> None:
+        found = tuple(series(self.intake, read, block, shift_seconds=self.shift_seconds))
+        self.report.samples += sum(len(one.times) for one in found)
         batch = self.intake.take((read.position(),))
-        self._record(replace(batch, series=series))
+        self._record(replace(batch, series=found))
         self.progress(read.input.path, read.lines, read.offset)
 
     def _alerts(self, read: Reading) -> None:
-        body = shift_times(read_document(read.input.path), seconds=self.shift_seconds)
+        body = shift_times(document(self.intake, read), seconds=self.shift_seconds)
         found: list[Symptom] = []
-        for number, document in enumerate(_documents(body), start=1):
-            try:
-                found += alerts.parse(document, self.intake.redactor)
-            except alerts.PayloadError as error:
-                self.intake.reject(read.input.path, Line(number, document, 0), str(error))
+        for number, payload in enumerate(documents(body), start=1):
+            found += symptoms(self.intake, read, Line(number, payload, 0))
         self.report.alerts += found
         read.offset, read.lines, read.done = len(body), 1, True
         self._record(self.intake.take((read.position(),), extra=tuple(found)))
@@ -268,10 +257,10 @@ class Import:
     def _dump(self, read: Reading) -> None:
         """A dump says nothing of when: with a log before it, it is as old as the log's end, else as the file."""
         at = self.intake.latest or modified_at(read.input.path)
-        body = shift_times(read_document(read.input.path), seconds=self.shift_seconds)
+        body = shift_times(document(self.intake, read), seconds=self.shift_seconds)
         chunk: list[Sighting] = []
         try:
-            for raw in dump_items(body):
+            for raw in dump_items(body) if body else ():
                 chunk.append(self.intake.dump_item(raw, at))
                 if len(chunk) >= CHUNK:
                     self._learn(chunk)
@@ -283,39 +272,34 @@ class Import:
         self._flush([read])
 
 
-def _documents(body: bytes) -> Iterator[bytes]:
-    """One JSON document, or one a line."""
-    try:
-        msgspec.json.decode(body, type=msgspec.Raw)
-    except msgspec.MsgspecError:
-        yield from (line for line in body.splitlines() if line.strip())
-    else:
-        yield body
-
-
 def told(reject: Reject) -> str:
     """Where a piece of input stands and what is wrong with it, in one line."""
     return f"{reject.source}, line {reject.line}, column {reject.column}: {reject.reason}"
 
 
-def check(inputs: list[Input], *, now: datetime) -> None:
-    """--strict: decode everything first and raise InvalidInputError before anything is written."""
+def check(inputs: Iterable[Input], *, now: datetime, damaged: Iterable[str] = ()) -> None:
+    """--strict: decode everything first and raise InvalidInputError before anything is written.
+
+    ``damaged`` names the archives that nothing could be read of (inputs.Survey).
+    """
     intake = Intake("", Redactor(b"\0" * 32), Tracker("", Redactor(b"\0" * 32), lambda _r, _u: None), now=now)
     for one in inputs:
-        if one.kind in (InputKind.AUDIT, InputKind.WATCH) and one.path != "-":
-            for _ in decoded(Reading(one), intake, 0):
-                pass
-        elif one.kind is InputKind.METRICS:
-            with open_stream(one.path) as stream:
-                try:
-                    list(openmetrics.parse((line.data for line in lines(stream)), intake.redactor))
-                except openmetrics.MetricsError as error:
-                    intake.reject(one.path, Line(1, b"", 0), str(error))
-        elif one.kind is InputKind.ALERTS:
-            try:
-                alerts.parse(read_document(one.path), intake.redactor)
-            except alerts.PayloadError as error:
-                intake.reject(one.path, Line(1, b"", 0), str(error))
-    problems = [told(reject) for reject in intake.take(()).rejects]
+        if one.path != "-":
+            _try(intake, Reading(one))
+    problems = [*damaged, *(told(reject) for reject in intake.take(()).rejects)]
     if problems:
         raise InvalidInputError(problems)
+
+
+def _try(intake: Intake, read: Reading) -> None:
+    """Decode a file and keep nothing but what is refused of it."""
+    kind = read.input.kind
+    if kind in (InputKind.AUDIT, InputKind.WATCH):
+        deque(decoded(read, intake, 0), maxlen=0)
+    elif kind is InputKind.METRICS:
+        for block in blocks(intake, read):
+            deque(series(intake, read, block), maxlen=0)
+    else:
+        for number, payload in enumerate(documents(document(intake, read)), start=1):
+            if kind is InputKind.ALERTS:
+                symptoms(intake, read, Line(number, payload, 0))

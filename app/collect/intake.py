@@ -36,6 +36,7 @@ from app.core.tracker import Tracker
 JUST_CREATED = timedelta(seconds=5)
 """A watch's ADDED of an older object is part of its first LIST: the object was seen, not created."""
 EARLIEST = timedelta(days=400)
+LATEST = timedelta(days=1)
 KEY_CACHE = 50_000
 
 
@@ -86,7 +87,7 @@ class Intake:
     redactor: Redactor
     tracker: Tracker
     now: datetime
-    """The import's start: an event's time must lie within EARLIEST before it and a day after."""
+    """The import's start: an event's time must lie within EARLIEST before it and LATEST after."""
     tally: Tally = field(default_factory=Tally)
     latest: datetime | None = None
     _changes: list[Change] = field(default_factory=list)
@@ -201,7 +202,7 @@ class Intake:
         """Why a time cannot be stored, or an empty string."""
         if at.tzinfo is None:
             return "the time has no zone"
-        if at > self.now + timedelta(days=1):
+        if at > self.now + LATEST:
             return f"the time {at.isoformat()} is in the future"
         if at < self.now - EARLIEST:
             return f"the time {at.isoformat()} is more than {EARLIEST.days} days ago"

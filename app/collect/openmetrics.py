@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 
 from prometheus_client.openmetrics.parser import text_fd_to_metric_families
 
+from app.collect.files import Line
 from app.core.families import FAMILIES
 from app.core.model import MetricSeries
 from app.core.redact import Redactor
@@ -24,8 +26,11 @@ WANTED = frozenset(
 """The families that the analysis reads (core/families.py). Histograms are kept by their sum and count."""
 
 
-class MetricsError(ValueError):
-    """A line that is not OpenMetrics; the message quotes the parser."""
+MOST_BAD = 20
+"""Of one family: after so many bad lines the rest of it is refused, for each costs a new look at all of them."""
+Refuse = Callable[[Line, str], None]
+"""Told of a line that cannot be used, and why."""
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], list[tuple[float, float]]]
 
 
 def wanted(line: bytes) -> bool:
@@ -37,38 +42,78 @@ def wanted(line: bytes) -> bool:
     return match is not None and match.group() in WANTED
 
 
-def parse(lines: Iterable[bytes], redactor: Redactor, *, shift_seconds: int = 0) -> Iterator[MetricSeries]:
-    """The series in a block of lines, redacted, each sorted by time. Samples without a timestamp are refused.
+def parse(
+    lines: Iterable[Line],
+    redactor: Redactor,
+    *,
+    refuse: Refuse,
+    between: tuple[float, float],
+    shift_seconds: int = 0,
+) -> Iterator[MetricSeries]:
+    """The series in a block of lines, redacted, each sorted by time.
 
-    Raises MetricsError.
+    A line that is no OpenMetrics, a family with a sample without a timestamp, and a sample whose time (epoch seconds,
+    after the shift) lies outside ``between`` are refused; the rest is used.
     """
-    times: dict[tuple[str, tuple[tuple[str, str], ...]], list[tuple[float, float]]] = defaultdict(list)
+    times: Samples = defaultdict(list)
     kinds: dict[str, str] = {}
-    text = (line.decode("utf-8", "replace") + "\n" for line in lines if wanted(line))
-    try:
-        for family in text_fd_to_metric_families(_closed(text)):  # type: ignore[no-untyped-call]
-            for sample in family.samples:
-                key = (sample.name, tuple(sorted(sample.labels.items())))
-                times[key].append((_time(sample.name, sample.timestamp) + shift_seconds, float(sample.value)))
-                kinds[sample.name] = family.type
-    except MetricsError:
-        raise
-    except ValueError as error:
-        raise MetricsError(f"not OpenMetrics text: {error}") from None
+    begun: dict[str, Line] = {}
+    for family in _families(line for line in lines if wanted(line.data)):
+        for name, labels, kind, at, value in _samples(family, refuse):
+            times[(name, labels)].append((at + shift_seconds, value))
+            kinds[name] = kind
+            begun.setdefault(name, family[0])
     for (name, labels), points in times.items():
-        points.sort()
-        harmless = tuple((label, redactor.label(label, value)) for label, value in labels)
-        yield MetricSeries(
-            name, harmless, kinds[name], tuple(at for at, _ in points), tuple(value for _, value in points)
-        )
+        kept = sorted(point for point in points if between[0] <= point[0] <= between[1])
+        if len(kept) < len(points):
+            odd = next(at for at, _ in points if not between[0] <= at <= between[1])
+            left = f"{len(points) - len(kept):,} samples of {name} in this family lie outside the times that are kept"
+            refuse(begun[name], f"{left}, the first at {odd:.0f}: is it in seconds since 1970?")
+        if kept:
+            harmless = tuple((label, redactor.label(label, value)) for label, value in labels)
+            yield MetricSeries(
+                name, harmless, kinds[name], tuple(at for at, _ in kept), tuple(value for _, value in kept)
+            )
 
 
-def _time(name: str, timestamp: object) -> float:
-    if timestamp is None:
-        raise MetricsError(f"{name} has no timestamp: a recording needs one on every sample")
-    return float(timestamp)  # type: ignore[arg-type]
+def _families(lines: Iterable[Line]) -> Iterator[list[Line]]:
+    """The lines in parts that each begin with a # TYPE: what is bad in one does not spoil the others."""
+    part: list[Line] = []
+    for line in lines:
+        if part and line.data.startswith(b"#"):
+            yield part
+            part = []
+        part.append(line)
+    if part:
+        yield part
 
 
-def _closed(lines: Iterable[str]) -> Iterator[str]:
-    yield from lines
-    yield "# EOF\n"
+def _samples(family: list[Line], refuse: Refuse) -> list[tuple[str, tuple[tuple[str, str], ...], str, float, float]]:
+    """The samples of one family, without the lines that the parser stops at."""
+    left = list(family)
+    for _ in range(MOST_BAD):
+        read = 0
+
+        def text() -> Iterator[str]:
+            nonlocal read
+            for line in left:
+                read += 1
+                yield line.data.decode("utf-8", "replace") + "\n"
+
+        try:
+            found = list(text_fd_to_metric_families(chain(text(), ["# EOF\n"])))  # type: ignore[no-untyped-call]
+        except ValueError as error:
+            bad = left.pop(read - 1)
+            refuse(bad, f"not OpenMetrics text: {error}")
+            continue
+        samples = [(sample, one.type) for one in found for sample in one.samples]
+        without = next((sample.name for sample, _ in samples if sample.timestamp is None), "")
+        if without:
+            refuse(family[0], f"{without} has no timestamp: a recording needs one, in seconds, behind every sample")
+            return []
+        return [
+            (sample.name, tuple(sorted(sample.labels.items())), kind, float(sample.timestamp), float(sample.value))
+            for sample, kind in samples
+        ]
+    refuse(left[0] if left else family[0], f"{MOST_BAD} lines of this family are bad: the rest of it is left out")
+    return []

@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.collect.importer import Import, Report, check
 from app.collect.importer import Progress as OnProgress
-from app.collect.inputs import Input, find_inputs
+from app.collect.inputs import Input, survey
 from app.core.model import Incident
 from app.correlate import open_incidents, rank_incident
 
@@ -32,11 +32,13 @@ async def import_paths(
     An incident is ranked as of the end of what was imported. Raises UnreadableError, InvalidInputError and the
     store's errors.
     """
-    inputs = find_inputs(paths)
+    found = survey(paths)
+    inputs = list(found.inputs)
     if strict:
-        check(inputs, now=now)
+        check(inputs, now=now, damaged=found.damaged)
     with _progress(inputs) as shown:
         report = await Import(engine, cluster, now=now, progress=shown).run(inputs)
+    report.passed_over += [*found.damaged, *found.unknown]
     async with engine.begin() as conn:
         incidents = await open_incidents(conn, cluster, report.alerts)
     for incident in incidents:
@@ -57,6 +59,7 @@ def summary(report: Report, incidents: list[Incident]) -> list[str]:
     if report.samples:
         told.append(f"{report.samples:,} metric samples")
     told += [f"already imported: {path}" for path in report.skipped]
+    told += [f"not imported: {file}" for file in report.passed_over]
     if tally.rejects:
         told.append(f"{tally.rejects:,} {'line' if tally.rejects == 1 else 'lines'} could not be used; in quarantine:")
         told += [f"  {problem}" for problem in report.problems[:SHOWN_PROBLEMS]]

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import gzip
+import random
+import zlib
+from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 
@@ -8,7 +11,8 @@ import pytest
 import zstandard
 
 from app.collect import files
-from app.collect.files import DamagedError, UnreadableError, identity, lines, open_stream
+from app.collect.files import CHUNK, DamagedError, Line, UnreadableError, identity, lines, open_stream
+from app.collect.unpack import gunzip, unzstd
 
 TEXT = b'{"a":1}\n\n{"b":2}\n{"c":3}'
 
@@ -37,11 +41,90 @@ def test_a_line_longer_than_the_limit_is_refused_and_the_next_one_read(monkeypat
     assert found[0].end == 96
 
 
-def test_a_cut_gzip_gives_what_came_before(tmp_path: Path) -> None:
-    path = tmp_path / "cut.gz"
-    path.write_bytes(gzip.compress(TEXT * 1000)[:-20])
-    with open_stream(str(path)) as stream, pytest.raises(DamagedError):
-        list(lines(stream))
+def test_a_last_line_longer_than_the_limit_is_refused_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "CHUNK", 10)
+    monkeypatch.setattr(files, "MAX_LINE", 30)
+    (found,) = lines(BytesIO(b"x" * 95))
+    assert found.too_long
+
+
+def pack_zstd(data: bytes) -> bytes:
+    """zstd in many blocks: so that something can be read before a cut."""
+    return zstandard.ZstdCompressor(level=1).compress(data)
+
+
+LOG = b"".join(b'{"n":%d,"noise":"%s"}\n' % (n, random.Random(n).randbytes(12).hex().encode()) for n in range(40_000))
+
+
+@pytest.mark.parametrize("share", [0.3, 0.99])
+def test_a_cut_gzip_gives_every_line_before_the_cut(tmp_path: Path, share: float) -> None:
+    cut = gzip.compress(LOG)
+    cut = cut[: int(len(cut) * share)]
+    (tmp_path / "cut").write_bytes(cut)
+    found, damage = read_until_damage(tmp_path / "cut")
+    assert "ends before" in damage
+    readable = zlib.decompressobj(31).decompress(cut)
+    assert found == readable[: readable.rindex(b"\n") + 1]
+
+
+@pytest.mark.parametrize("share", [0.3, 0.99])
+def test_a_cut_zstd_gives_every_line_of_its_whole_blocks(tmp_path: Path, share: float) -> None:
+    cut = pack_zstd(LOG)
+    (tmp_path / "cut").write_bytes(cut[: int(len(cut) * share)])
+    found, damage = read_until_damage(tmp_path / "cut")
+    assert "ends before" in damage
+    assert LOG.startswith(found)
+    assert len(found) > len(LOG) * share - 2 * (128 << 10)
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, pack_zstd])
+@pytest.mark.parametrize("end", [1, 3])
+def test_an_archive_without_its_very_end_is_told_as_damaged(
+    tmp_path: Path, pack: Callable[[bytes], bytes], end: int
+) -> None:
+    (tmp_path / "cut").write_bytes(pack(LOG)[:-end])
+    found, _ = read_until_damage(tmp_path / "cut")
+    assert len(found) > len(LOG) - 200_000
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, pack_zstd])
+def test_what_comes_before_a_broken_byte_is_given(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
+    good, broken = pack(LOG), bytearray(pack(LOG))
+    broken[4:12] = b"\xff" * 8  # in the head of the second member
+    (tmp_path / "broken").write_bytes(good + broken)
+    found, damage = read_until_damage(tmp_path / "broken")
+    assert found == LOG
+    assert "damaged" in damage
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, pack_zstd])
+def test_members_follow_one_another(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
+    (tmp_path / "two").write_bytes(pack(TEXT + b"\n") + pack(b"") + pack(TEXT))
+    with open_stream(str(tmp_path / "two")) as stream:
+        assert len(list(lines(stream))) == 6
+
+
+def test_a_frame_of_zstd_that_holds_no_content_is_passed_over(tmp_path: Path) -> None:
+    note = (0x184D2A50).to_bytes(4, "little") + (5).to_bytes(4, "little") + b"hello"
+    (tmp_path / "log").write_bytes(pack_zstd(TEXT) + note)
+    with open_stream(str(tmp_path / "log")) as stream:
+        assert len(list(lines(stream))) == 3
+
+
+def test_a_small_archive_that_unpacks_to_much_comes_in_small_parts(tmp_path: Path) -> None:
+    for pack in (gzip.compress, pack_zstd):
+        (tmp_path / "bomb").write_bytes(pack(bytes(100 << 20)))
+        with (tmp_path / "bomb").open("rb") as packed:
+            unpack = gunzip if pack is gzip.compress else unzstd
+            assert max(len(chunk) for chunk in unpack(packed)) <= CHUNK
+
+
+def read_until_damage(path: Path) -> tuple[bytes, str]:
+    """The whole lines of a damaged file, and what is said of the damage."""
+    found: list[Line] = []
+    with open_stream(str(path)) as stream, pytest.raises(DamagedError) as damage:
+        found.extend(lines(stream))
+    return b"".join(line.data + b"\n" for line in found), str(damage.value)
 
 
 def test_a_missing_path_is_named(tmp_path: Path) -> None:

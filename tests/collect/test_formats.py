@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import json
+from io import BytesIO
 
 import pytest
 
 from app.collect.alerts import PayloadError, parse
-from app.collect.openmetrics import MetricsError
+from app.collect.files import lines
 from app.collect.openmetrics import parse as parse_metrics
 from app.collect.shift import shift_times
+from app.core.model import MetricSeries
 from app.core.redact import Redactor
 
 REDACTOR = Redactor(b"a key that only the tests know..")
@@ -45,9 +47,14 @@ def test_what_an_alert_says_is_redacted() -> None:
 
 def test_the_labels_of_series_are_redacted() -> None:
     line = b'apiserver_request_total{verb="LIST",token="hunter2",client="Bearer hunter2hunter2"} 5 1795238501.5'
-    (series,) = parse_metrics([b"# TYPE apiserver_request counter", line], REDACTOR)
+    (series,), _ = metrics(b"# TYPE apiserver_request counter\n" + line)
     assert "hunter2" not in repr(series)
     assert dict(series.labels)["verb"] == "LIST"
+
+
+def test_an_alert_without_a_zone_is_refused() -> None:
+    with pytest.raises(PayloadError, match="timezone"):
+        parse(payload(startsAt="2026-11-20T12:00:00"), REDACTOR)
 
 
 @pytest.mark.parametrize("body", [b"{}", b"[]", b"nonsense", b'{"version":"3","alerts":[]}'])
@@ -65,17 +72,54 @@ nobody_looks_at_this 1 1795238501.5
 """
 
 
+def metrics(body: bytes) -> tuple[list[MetricSeries], list[tuple[int, str]]]:
+    """The series in a text, and the lines that were refused with their reason."""
+    refused: list[tuple[int, str]] = []
+    found = parse_metrics(
+        lines(BytesIO(body)),
+        REDACTOR,
+        refuse=lambda line, reason: refused.append((line.number, reason)),
+        between=(1.7e9, 1.9e9),
+    )
+    return list(found), refused
+
+
 def test_only_families_that_are_read_are_kept() -> None:
-    (series,) = parse_metrics(METRICS.splitlines(), REDACTOR)
+    (series,), refused = metrics(METRICS)
+    assert refused == []
     assert series.name == "apiserver_request_total"
     assert series.values == (5.0, 9.0)
     assert series.times == (1795238501.5, 1795238506.5)
 
 
-@pytest.mark.parametrize("line", [b"apiserver_request_total 5", b'apiserver_request_total{verb="x} 5 1'])
-def test_a_bad_sample_is_refused(line: bytes) -> None:
-    with pytest.raises(MetricsError):
-        list(parse_metrics([b"# TYPE apiserver_request counter", line], REDACTOR))
+BAD = {
+    "no timestamp": (b"apiserver_request_total 5", 1, "no timestamp"),
+    "a label without its end": (b'apiserver_request_total{verb="x} 5 1', 3, "not OpenMetrics"),
+    "no number": (b"apiserver_request_total five 1795238501.5", 3, "not OpenMetrics"),
+    "milliseconds": (b"apiserver_request_total 5 1795238501500", 1, "in seconds since 1970?"),
+    "no time at all": (b"apiserver_request_total 5 NaN", 3, "not OpenMetrics"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_sample_is_refused_where_it_stands_and_other_families_stay(name: str) -> None:
+    line, number, said = BAD[name]
+    body = b"# TYPE apiserver_request counter\n"
+    good = b"# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds 7 1795238501.5\n"
+    body += b'apiserver_request_total{verb="LIST"} 5 1795238501.5\n' + line + b"\n" + good
+    series, refused = metrics(body)
+    ((at, reason),) = refused
+    assert said in reason
+    assert at == number
+    assert series[-1].values == (7.0,)
+
+
+def test_a_family_of_bad_lines_is_given_up() -> None:
+    body = b"# TYPE apiserver_request counter\n" + b"apiserver_request_total x y\n" * 500
+    series, refused = metrics(body + b"# EOF\n")
+    assert series == []
+    assert len(refused) == 21
+    assert "left out" in refused[-1][1]
 
 
 def test_times_move_and_zero_stays() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,10 +13,12 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+import zstandard
 from sqlalchemy import Row, text
 
+from app.collect.files import UnreadableError
 from app.collect.importer import Import, InvalidInputError, Report, check
-from app.collect.inputs import find_inputs
+from app.collect.inputs import find_inputs, survey
 from app.core.model import ActorSource, Change
 from app.store import changes
 from app.store.database import Database
@@ -103,10 +106,11 @@ class Lab:
     cluster: str
 
     async def imported(self, *paths: Path, until: datetime | None = None) -> Report:
-        inputs = find_inputs([str(path) for path in paths])
-        return await Import(self.database.write, self.cluster, now=NOW, progress=lambda *_: None, until=until).run(
-            inputs
-        )
+        found = survey([str(path) for path in paths])
+        run = Import(self.database.write, self.cluster, now=NOW, progress=lambda *_: None, until=until)
+        report = await run.run(list(found.inputs))
+        report.passed_over += [*found.damaged, *found.unknown]
+        return report
 
     async def stored(self) -> list[Change]:
         async with self.database.read.connect() as conn:
@@ -207,10 +211,53 @@ def test_strict_refuses_before_anything_is_written(tmp_path: Path) -> None:
 
 async def test_a_cut_file_gives_what_it_has(lab: Lab, tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl.gz"
-    path.write_bytes(gzip.compress((AUDIT * 200).encode())[:-12])
+    path.write_bytes(gzip.compress("\n".join(read(n / 100) for n in range(1000)).encode() + b"\n")[:-8])
     report = await lab.imported(path)
-    assert report.tally.rejects == 1
-    assert "damaged" in report.problems[0]
+    assert report.tally.calls == 1000
+    (problem,) = report.problems
+    assert "line 1001, " in problem
+    assert "damaged" in problem
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstandard.compress])
+@pytest.mark.parametrize("name", ["audit", "metrics", "alerts", "state"])
+async def test_a_damaged_archive_of_any_kind_stops_nothing(
+    lab: Lab, tmp_path: Path, pack: Callable[[bytes], bytes], name: str
+) -> None:
+    whole = {
+        "audit": AUDIT.encode() * 50,
+        "metrics": b"# TYPE apiserver_request counter\n" + b"apiserver_request_total 5 1795238501\n" * 900,
+        "alerts": json.dumps({"version": "4", "groupKey": "x" * 3000, "alerts": []}).encode(),
+        "state": json.dumps({"kind": "List", "items": [deployment(n, "web:1") for n in range(50)]}).encode(),
+    }[name]
+    (tmp_path / name).write_bytes(pack(whole)[:-1])
+    write(tmp_path, good=audited(10, 12, "web:2") + "\n")
+    report = await lab.imported(tmp_path)
+    assert len(report.problems) + len(report.passed_over) == 1
+    assert "damaged" in (report.problems + report.passed_over)[0]
+    assert "web:2" in [d.new for change in await lab.stored() for d in change.diffs]
+
+
+@pytest.mark.parametrize("head", [b"\x1f\x8b\x08\x00" + b"\xff" * 40, b"\x28\xb5\x2f\xfd" + b"\xff" * 40, b"\x1f\x8b"])
+def test_an_archive_of_which_nothing_can_be_read_is_told_and_the_rest_found(tmp_path: Path, head: bytes) -> None:
+    (broken,) = write(tmp_path, broken="")
+    broken.write_bytes(head)
+    with pytest.raises(UnreadableError, match="damaged"):
+        survey([str(broken)])
+    (good,) = write(tmp_path, good=AUDIT)
+    found = survey([str(broken), str(good)])
+    assert [one.path for one in found.inputs] == [str(good)]
+    assert str(broken) in found.damaged[0]
+    with pytest.raises(InvalidInputError, match="damaged"):
+        check(found.inputs, now=NOW, damaged=found.damaged)
+
+
+async def test_an_alert_of_another_age_is_refused(lab: Lab, tmp_path: Path) -> None:
+    alerts = [{"startsAt": at, "labels": {"alertname": "Down"}} for at in ("1970-01-01T00:00:00Z", stamp(5))]
+    (path,) = write(tmp_path, alerts=json.dumps({"version": "4", "alerts": alerts}))
+    report = await lab.imported(path)
+    assert len(report.alerts) == 1
+    assert "startsAt of Down" in report.problems[0]
 
 
 async def test_a_dump_alone_teaches_state_and_no_change(lab: Lab, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from app.collect.files import UnreadableError
-from app.collect.inputs import InputKind, find_inputs
+from app.collect.inputs import InputKind, find_inputs, survey
 from app.collect.intake import dump_items
 
 AUDIT = {"kind": "Event", "apiVersion": "audit.k8s.io/v1", "stage": "ResponseComplete", "verb": "get"}
@@ -48,6 +48,34 @@ def test_what_cannot_be_read_is_said(tmp_path: Path, text: str, said: str) -> No
     (tmp_path / "x").write_text(text)
     with pytest.raises(UnreadableError, match=said):
         find_inputs([str(tmp_path / "x")])
+
+
+def test_a_file_of_another_kind_in_a_folder_is_passed_over_in_words(tmp_path: Path) -> None:
+    folder = recording(tmp_path)
+    (folder / "notes.txt").write_text("we saw it at noon\n")
+    (folder / "package.json").write_text('{"name": "x", "version": "1"}')
+    (folder / "nothing.log").write_text("")
+    found = survey([str(folder)])
+    assert len(found.inputs) == 5
+    assert [told.removeprefix(str(folder)).split(": ")[0] for told in found.unknown] == [
+        "/notes.txt",
+        "/nothing.log",
+        "/package.json",
+    ]
+    with pytest.raises(UnreadableError, match=r"notes\.txt: is neither"):
+        survey([str(folder), str(folder / "notes.txt")])
+
+
+def test_a_folder_of_nothing_we_know_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("we saw it at noon\n")
+    with pytest.raises(UnreadableError, match=r"notes\.txt"):
+        survey([str(tmp_path)])
+
+
+def test_a_log_whose_first_line_is_cut_is_still_a_log(tmp_path: Path) -> None:
+    (tmp_path / "rotated").write_text('gs":{}}\n{"kind": "Eve\n' + json.dumps(AUDIT) + "\n")
+    (found,) = find_inputs([str(tmp_path / "rotated")])
+    assert found.kind is InputKind.AUDIT
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,83 @@
+"""Metrics, alerts and dumps in the pieces that are read at once; what cannot be used of them is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import msgspec
+
+from app.collect import alerts, openmetrics
+from app.collect.entries import Reading
+from app.collect.files import DamagedError, Line, lines, open_stream
+from app.collect.inputs import read_document
+from app.collect.intake import EARLIEST, LATEST, Intake
+from app.core.model import MetricSeries, Symptom
+
+METRIC_LINES = 200_000
+
+
+def document(intake: Intake, read: Reading) -> bytes:
+    """A whole document; of a damaged archive none, since JSON cannot be used by halves."""
+    try:
+        return read_document(read.input.path)
+    except DamagedError as error:
+        intake.reject(read.input.path, Line(1, b"", 0), str(error))
+        return b""
+
+
+def blocks(intake: Intake, read: Reading) -> Iterator[list[Line]]:
+    """Metrics in blocks of whole families; with each, how far the file is read."""
+    block: list[Line] = []
+    with open_stream(read.input.path) as stream:
+        try:
+            for line in lines(stream, skip_to=read.offset, first_line=read.lines + 1):
+                if len(block) >= METRIC_LINES and line.data.startswith(b"# TYPE"):
+                    read.offset, read.lines = block[-1].end, block[-1].number
+                    yield block
+                    block = []
+                block.append(line)
+        except DamagedError as error:
+            number = block[-1].number if block else read.lines
+            intake.reject(read.input.path, Line(number + 1, b"", read.offset), str(error))
+    if block:
+        read.offset, read.lines = block[-1].end, block[-1].number
+    read.done = True
+    yield block
+
+
+def series(intake: Intake, read: Reading, block: list[Line], *, shift_seconds: int = 0) -> Iterator[MetricSeries]:
+    """The series of a block."""
+    return openmetrics.parse(
+        block,
+        intake.redactor,
+        refuse=partial(intake.reject, read.input.path),
+        between=((intake.now - EARLIEST).timestamp(), (intake.now + LATEST).timestamp()),
+        shift_seconds=shift_seconds,
+    )
+
+
+def symptoms(intake: Intake, read: Reading, line: Line) -> list[Symptom]:
+    """The alerts of one payload whose time can be stored."""
+    try:
+        found = alerts.parse(line.data, intake.redactor)
+    except alerts.PayloadError as error:
+        intake.reject(read.input.path, line, str(error))
+        return []
+    for alert in found:
+        problem = intake.check_time(alert.at)
+        if problem:
+            intake.reject(read.input.path, line, f"startsAt of {alert.reason}: {problem}")
+    return [alert for alert in found if not intake.check_time(alert.at)]
+
+
+def documents(body: bytes) -> Iterator[bytes]:
+    """One JSON document, or one a line; none of nothing."""
+    if not body:
+        return
+    try:
+        msgspec.json.decode(body, type=msgspec.Raw)
+    except msgspec.MsgspecError:
+        yield from (line for line in body.splitlines() if line.strip())
+    else:
+        yield body
