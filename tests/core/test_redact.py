@@ -381,7 +381,7 @@ strings = st.text(max_size=60) | st.sampled_from(
         "<redacted:0123abcd>",
         "pw=<redacted:0123abcd>x",
         '"name":"TOKEN","value":"x y"',
-        r'\"key\": \"SALT\", \"value\": \"a',
+        r"\"key\": \"SALT\", \"value\": \"a",
         '"password": "abc',
         "secret='a b",
     ]
