@@ -12,12 +12,17 @@ import msgspec
 from app.collect.files import DamagedError, Line, lines, open_stream
 from app.collect.inputs import Input, InputKind
 from app.collect.intake import Intake, RawWatchEvent, decode_watch
+from app.collect.refusals import explain
 from app.collect.shift import shift_times
 from app.core import audit
 from app.core.model import Position
 
 UNUSABLE = (msgspec.MsgspecError, ValueError, RecursionError)
 """What a line raises that nothing can be made of: it is refused, and the next one read."""
+EXPECTED = {
+    InputKind.AUDIT: "audit event (audit.k8s.io/v1)",
+    InputKind.WATCH: "watch event ({at, type, object})",
+}
 
 
 @dataclass(slots=True)
@@ -67,7 +72,8 @@ def decoded(read: Reading, intake: Intake, order: int, *, shift_seconds: int = 0
 
 def _entry(read: Reading, intake: Intake, order: int, *, line: Line, shift_seconds: int) -> Entry:
     """One line as an event, or as nothing but its place where it is rejected."""
-    problem = "the line is longer than 16 MiB" if line.too_long else ""
+    problem = "the line is longer than 16 MiB, as no event is: leave it out" if line.too_long else ""
+    column = 1
     data = shift_times(line.data, seconds=shift_seconds)
     event, watch, at = None, None, None
     try:
@@ -81,10 +87,17 @@ def _entry(read: Reading, intake: Intake, order: int, *, line: Line, shift_secon
             watch = decode_watch(data)
             at = watch.at
         if not problem:
-            problem = intake.check_time(at) if at else 'the watch event has no "at" time'
+            problem = intake.check_time(at) if at else 'the watch event has no time "at": docs/import.md'
     except UNUSABLE as error:
-        problem = str(error)
+        problem, column = explain(error, data, expected=EXPECTED[read.input.kind])
     if problem or at is None:
-        intake.reject(read.input.path, line, problem)
+        intake.reject(read.input.path, line, problem, column=column)
         return Entry(datetime.min.replace(tzinfo=UTC), order, read, line)
     return Entry(at, order, read, line, event, watch)
+
+
+def unreadable_object(entry: Entry, error: Exception) -> tuple[str, int]:
+    """Why the object in an event cannot be read, and the column of its line."""
+    body = entry.audit.responseObject if entry.audit else entry.watch.object if entry.watch else b""
+    reason, column = explain(error, bytes(body), expected="object")
+    return f"the object in it cannot be read: {reason}", column + max(0, entry.line.data.find(bytes(body)))

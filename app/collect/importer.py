@@ -14,14 +14,14 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TypeVar
 
-import msgspec
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from app.collect.entries import UNUSABLE, Entry, Reading, decoded, merged
+from app.collect.entries import UNUSABLE, Entry, Reading, decoded, merged, unreadable_object
 from app.collect.files import Line, modified_at
 from app.collect.inputs import Input, InputKind
 from app.collect.intake import Intake, Tally, dump_items
 from app.collect.pieces import blocks, document, documents, series, symptoms
+from app.collect.refusals import explain
 from app.collect.shift import shift_times
 from app.core.model import Batch, ObjectState, Reject, Resource, Symptom
 from app.core.redact import Redactor
@@ -161,7 +161,8 @@ class Import:
             try:
                 self.intake.observe(sighting)
             except UNUSABLE as error:
-                self.intake.reject(str(sighting.resource), Line(0, b"", 0), f"the object cannot be read: {error}")
+                told = f"{sighting.resource} of {sighting.at.isoformat()}: {type(error).__name__}, {error}"
+                self.intake.reject(sighting.source, Line(0, b"", 0), f"the object cannot be read: {told}")
         self._found = {}
 
     # -- what is recorded
@@ -230,7 +231,8 @@ class Import:
             if entry.watch is not None:
                 return self.intake.watch_event(entry.watch, entry.watch.at or entry.at)
         except UNUSABLE as error:
-            self.intake.reject(entry.read.input.path, entry.line, f"the object in it cannot be read: {error}")
+            reason, column = unreadable_object(entry, error)
+            self.intake.reject(entry.read.input.path, entry.line, reason, column=column)
         return []
 
     def _metrics(self, read: Reading) -> None:
@@ -265,8 +267,9 @@ class Import:
                 if len(chunk) >= CHUNK:
                     self._learn(chunk)
                     chunk = []
-        except msgspec.MsgspecError as error:
-            self.intake.reject(read.input.path, Line(1, body, 0), f"not a dump of objects: {error}")
+        except UNUSABLE as error:
+            reason, column = explain(error, body, expected="dump of objects (kubectl get -o json)")
+            self.intake.reject(read.input.path, Line(1, body, 0), reason, column=column)
         self._learn(chunk)
         read.offset, read.lines, read.done, read.moved = len(body), 1, True, True
         self._flush([read])

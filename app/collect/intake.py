@@ -5,7 +5,6 @@ A line that cannot be used becomes a Reject and never stops the rest.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -64,7 +63,6 @@ class RawWatchEvent(msgspec.Struct, gc=False):
 
 _watch_event = msgspec.json.Decoder(RawWatchEvent)
 _object = msgspec.json.Decoder(RawObject)
-_COLUMN = re.compile(r"byte (\d+)")
 
 
 @dataclass(slots=True)
@@ -191,10 +189,10 @@ class Intake:
             + len(learned.symptoms)
         )
 
-    def reject(self, source: str, line: Line, reason: str) -> None:
-        column = _COLUMN.search(reason)
+    def reject(self, source: str, line: Line, reason: str, *, column: int = 1) -> None:
+        """Count a line as refused, and keep it for quarantine, redacted. ``column`` counts bytes from 1."""
         said, excerpt = self.redactor.text(reason)[:300], self.redactor.excerpt(line.data)
-        self._rejects.append(Reject(source, line.number, int(column.group(1)) + 1 if column else 1, said, excerpt))
+        self._rejects.append(Reject(source, line.number, column, said, excerpt))
         self.tally.rejects += 1
         self.pending += 1
 
@@ -203,7 +201,7 @@ class Intake:
         if at.tzinfo is None:
             return "the time has no zone"
         if at > self.now + LATEST:
-            return f"the time {at.isoformat()} is in the future"
+            return f"the time {at.isoformat()} is in the future: is a clock wrong?"
         if at < self.now - EARLIEST:
             return f"the time {at.isoformat()} is more than {EARLIEST.days} days ago"
         return ""

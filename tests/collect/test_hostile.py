@@ -36,16 +36,32 @@ def write(version: int, data: str) -> bytes:
     return (json.dumps(BASE)[:-1] + f',"responseObject":{body}}}').encode()
 
 
+def column(line: bytes, before: bytes) -> str:
+    return f", line 2, column {line.index(before) + 1}: "
+
+
+NAN = write(5, '{"a":NaN}')
+ARRAY = json.dumps({**BASE, "responseObject": [1]}).encode()
+STRING = json.dumps({**BASE, "responseObject": "s"}).encode()
+VERB = json.dumps({**BASE, "verb": 7}).encode()
+GROUP = json.dumps({**BASE, "user": {"groups": ["é", 3]}}, ensure_ascii=False).encode()
+NO_EVENT = "no audit event (audit.k8s.io/v1)"
+DEEP = b"[" * 100_000 + b"]" * 100_000
 HOSTILE = {
-    "nan": (write(5, '{"a":NaN}'), "invalid character"),
-    "deep": (write(5, "[" * 100_000 + "]" * 100_000), "recursion"),
-    "not utf-8": (b'{"kind":"Event","verb":"\xff"}', "utf-8"),
-    "no json": (b"\xff\xfe what", "malformed"),
-    "an array for an object": (json.dumps({**BASE, "responseObject": [1]}).encode(), "Expected `object`"),
-    "a string for an object": (json.dumps({**BASE, "responseObject": "s"}).encode(), "Expected `object`"),
+    "nan": (NAN, column(NAN, b"NaN") + "not JSON: JSON is malformed"),
+    "deep in what is read": (write(5, DEEP.decode()), ", column 1: nested deeper than the 900 levels that are read"),
+    "deep in what is not": (b'{"a":' + DEEP + b"}", ", column 1: nested deeper than the 900 levels"),
+    "not utf-8": (b'{"kind":"Event","verb":"\xff"}', ", line 2, column 25: the byte 0xff is not UTF-8"),
+    "not utf-8 in another object": (b'{"level":"\xfe"}', ", line 2, column 11: the byte 0xfe is not UTF-8"),
+    "no json": (b"what", ", line 2, column 1: not JSON: JSON is malformed"),
+    "another object": (b' {"kind":"Pod"}', f", column 2: {NO_EVENT}: Object missing required field `stage`"),
+    "a number for a verb": (VERB, column(VERB, b'7, "user"') + NO_EVENT),
+    "a number for a group": (GROUP, column(GROUP, b"3]}") + NO_EVENT),
+    "an array for an object": (ARRAY, column(ARRAY, b"[1]") + "the object in it cannot be read: no object: Expected"),
+    "a string for an object": (STRING, column(STRING, b'"s"}') + "the object in it cannot be read: no object: Exp"),
     "the year one": (json.dumps({**BASE, "requestReceivedTimestamp": "0001-01-01T00:00:00Z"}).encode(), "days ago"),
     "too long": (b"x" * (17 << 20), "16 MiB"),
-    "cut": (b'{"trunc', "truncated"),
+    "cut": (b'{"trunc', ", line 2, column 7: not JSON: Input data was truncated; was it still being written?"),
 }
 ODD = {
     "a number without end": write(5, '{"a":1e100000}'),

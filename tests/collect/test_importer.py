@@ -186,7 +186,7 @@ async def test_bad_lines_stand_in_quarantine_and_stop_nothing(lab: Lab, tmp_path
     report = await lab.imported(path)
     assert report.tally.rejects == 2
     assert [problem.split(": ")[0].split(", ", 1)[1] for problem in report.problems] == [
-        "line 2, column 1",
+        "line 2, column 28",
         "line 3, column 5",
     ]
     rows = sorted(await lab.rows("quarantine", "line, excerpt"), key=lambda row: row.line)
