@@ -17,6 +17,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from tests.benign import BENIGN
 from tests.core.test_canaries import ANYWHERE, PLAIN, SHAPES, _merge, _operations
 
 Part = dict[str, Any]
@@ -35,80 +36,6 @@ PLURALS = {
     "Pod": "pods",
     "Event": "events",
 }
-
-BENIGN: dict[str, str] = {
-    "image": "registry.example/payments/payments-api:v1.42.0",
-    "initImage": "registry.k8s.io/pause@sha256:7031c1b283388d2c2e09b57badb803c05ebed362dc88d84b480cc47f72a21097",
-    "imageID": "docker-pullable://nginx@sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
-    "imageTag": "main-20261121.4-2fd4e1c6",
-    "ownerUid": "f5f48a5c-9d8c-4c1a-8fd1-1c3d9e2f4a5b",
-    "observedVersion": "1844674407",
-    "podTemplateHash": "668bd678db",
-    "controllerRevisionHash": "payments-api-7c9f6d5b48",
-    "checksum/config": "3f1d9c0e7b6a54f2c8e1d0a9b7c6f5e4d3c2b1a0f9e8d7c6b5a4f3e2d1c0b9a8",
-    "checksum/secret": "9a1d9c0e7b6a54f2c8e1d0a9b7c6f5e4d3c2b1a0f9e8d7c6b5a4f3e2d1c0b9ff",
-    "configHash": "d41d8cd98f00b204e9800998ecf8427e",
-    "gitCommit": "2fd4e1c67a2d28fced849ee1bb76e7391b93eb12",
-    "revision": "main@sha1:2fd4e1c67a2d28fced849ee1bb76e7391b93eb12",
-    "ref": "refs/heads/release-2026-11",
-    "rateLimiter": "token-bucket",
-    "algorithm": "token-bucket",
-    "secretName": "db",
-    "secretKeyRefName": "payments-db-credentials",
-    "imagePullSecretName": "registry-login",
-    "serviceAccountName": "payments-api",
-    "serviceAccountUser": "system:serviceaccount:kube-system:deployment-controller",
-    "tokenTTL": "24h",
-    "tokenReviewInterval": "10s",
-    "passwordPolicy": "strict",
-    "authMode": "oidc",
-    "authUrl": "https://login.example.com/realms/shop/protocol/openid-connect/auth",
-    "issuer": "https://kubernetes.default.svc.cluster.local",
-    "clusterIssuer": "letsencrypt-prod",
-    "certificateAuthority": "/etc/kubernetes/pki/ca.crt",
-    "keyFile": "/etc/tls/tls.key",
-    "tokenPath": "/var/run/secrets/kubernetes.io/serviceaccount/token",
-    "envName": "DATABASE_PASSWORD",
-    "otherEnvName": "AWS_SECRET_ACCESS_KEY",
-    "javaOpts": "-Xmx512m -XX:MaxRAMPercentage=75 -Dspring.profiles.active=production",
-    "kafkaTopic": "payments.checkout.v1.authorization-requested",
-    "schedule": "*/5 * * * *",
-    "cpu": "1500m",
-    "memory": "2Gi",
-    "cidr": "10.96.0.0/12",
-    "host": "checkout.internal.shop.example.com",
-    "endpoint": "https://api.shop.example.com:8443/v2/orders?limit=50&sort=asc",
-    "arn": "arn:aws:iam::123456789012:role/eks-node-group-role",
-    "volume": "vol-0a1b2c3d4e5f67890",
-    "subnet": "subnet-0bb1c79de3EXAMPLE",
-    "instance": "i-0abcd1234efgh5678",
-    "node": "ip-10-0-12-34.eu-west-1.compute.internal",
-    "nodePool": "gke-prod-default-pool-1a2b3c4d-x7k9",
-    "pod": "ingress-nginx-controller-7d4b9c6f55-x2x4z",
-    "chart": "kube-prometheus-stack-65.1.1",
-    "appVersion": "v1.31.0+k3s1",
-    "finalizer": "foregroundDeletion",
-    "toleration": "node.kubernetes.io/not-ready:NoExecute for 300s",
-    "selector": "app.kubernetes.io/name in (payments, checkout), tier notin (cache)",
-    "expression": "object.spec.replicas <= 5 && !has(object.spec.paused)",
-    "promql": 'sum(rate(http_requests_total{code=~"5..",job="api"}[5m])) by (namespace)',
-    "regex": "^/api/(v1|v2)/[a-z0-9-]+/orders$",
-    "time": "2026-11-21T05:28:42Z",
-    "duration": "1h30m",
-    "email": "payments-oncall@shop.example",
-    "message": 'deployments.apps "payments-api" is forbidden: exceeded quota: team, requested: cpu=2, limited: cpu=10',
-    "probe": "Readiness probe failed: HTTP probe failed with statuscode: 503",
-    "backoff": "back-off 5m0s restarting failed container=app pod=web-1_shop(f5f48a5c-9d8c-4c1a-8fd1-1c3d9e2f4a5b)",
-    "pullError": 'failed to pull image "registry.example/app:v2": not found',
-    "keyspace": "orders",
-    "publicKeyAlgorithm": "ECDSA",
-    "monkeyPatch": "enabled",
-    "tokenizer": "bert-base-uncased",
-    "cookieDomain": "shop.example.com",
-    "sessionAffinity": "ClientIP",
-    "storageClass": "premium-rwo-encrypted",
-}
-"""What looks a little like a secret, or stands beside one, and is what a person needs to read."""
 
 
 class Field:

@@ -22,6 +22,7 @@ from psycopg import sql
 
 from app.__main__ import WRONG_USE
 from tests import canaries
+from tests.benign import BENIGN
 from tests.test_cli import FORESHOCK, PATIENCE, Serving, environment, serving
 
 ZSTD = b"\x28\xb5\x2f\xfd"
@@ -199,8 +200,8 @@ def test_no_page_and_no_answer_shows_one(told: Told) -> None:
 def test_what_is_harmless_is_told_as_it_is(told: Told, path: str, field: str) -> None:
     state = told.json(f"/api/v1/objects/lab/{path}")["state"]
     found = state["metadata"][field] if field == "annotations" else state[field]
-    assert len(canaries.BENIGN) >= 60
-    for key, text in canaries.BENIGN.items():
+    assert len(BENIGN) >= 60
+    for key, text in BENIGN.items():
         name = f"shop.example/{key}" if field == "annotations" and "/" not in key else key
         assert found[name] == text
     _, page = told.get(f"/objects/lab/{path}")
