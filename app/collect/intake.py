@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from app.collect.files import Line
+from app.collect.repeats import Repeats
 from app.core import audit
 from app.core.model import (
     Batch,
@@ -75,6 +76,7 @@ class Tally:
     no_ops: int = 0
     failed_writes: int = 0
     rejects: int = 0
+    repeated: int = 0
 
 
 @dataclass(slots=True)
@@ -98,11 +100,15 @@ class Intake:
     _gaps: list[Gap] = field(default_factory=list)
     _rejects: list[Reject] = field(default_factory=list)
     _keys: dict[tuple[object, ...], CallKey] = field(default_factory=dict)
+    _repeats: Repeats = field(default_factory=Repeats)
     pending: int = 0
 
     def audit_event(self, event: audit.RawAuditEvent) -> list[Sighting]:
-        """Count the call; give back the objects it wrote, to be observed."""
+        """Count the call, once; give back the objects it wrote, to be observed."""
         if audit.is_counted(event):
+            if self._repeats.told(event):
+                self.tally.repeated += 1
+                return []
             self._count(event)
         return audit.sightings(self.cluster, event)
 

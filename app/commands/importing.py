@@ -58,6 +58,8 @@ def summary(report: Report, incidents: list[Incident]) -> list[str]:
     ]
     if report.samples:
         told.append(f"{report.samples:,} metric samples")
+    if tally.repeated:
+        told.append(f"{tally.repeated:,} requests were told more than once, and counted once")
     told += [f"already imported: {path}" for path in report.skipped]
     told += [f"not imported: {file}" for file in report.passed_over]
     if tally.rejects:

@@ -171,6 +171,32 @@ async def test_the_same_file_twice_adds_nothing(lab: Lab, tmp_path: Path) -> Non
     assert sorted(report.skipped) == sorted(str(p) for p in paths)
 
 
+async def test_a_log_rotated_with_overlap_counts_each_request_once(lab: Lab, tmp_path: Path) -> None:
+    earlier, later = AUDIT.splitlines()[:4], AUDIT.splitlines()[1:]
+    paths = write(tmp_path, one="\n".join(earlier) + "\n", two="\n".join(later) + "\n")
+    report = await lab.imported(*paths)
+    assert report.tally.calls == 5
+    assert report.tally.repeated == 3
+    assert [row[0] for row in await lab.rows("call_minutes", "sum(total)")] == [5]
+    assert [row[0] for row in await lab.rows("requests")] == [2]
+    assert len(await lab.stored()) == 2
+
+
+async def test_an_overlap_told_by_a_later_import_makes_no_second_change(lab: Lab, tmp_path: Path) -> None:
+    one, two = write(tmp_path, one=AUDIT, two="\n".join(AUDIT.splitlines()[1:]) + "\n")
+    await lab.imported(one)
+    before = await lab.stored()
+    await lab.imported(two)
+    assert await lab.stored() == before
+    assert [row[0] for row in await lab.rows("call_minutes", "sum(total)")] == [9], "calls add up: docs/import.md"
+
+
+async def test_one_audit_id_chosen_for_two_requests_is_two_calls(lab: Lab, tmp_path: Path) -> None:
+    (path,) = write(tmp_path, audit=read(1) + "\n" + read(3).replace("r-3", "r-1") + "\n")
+    report = await lab.imported(path)
+    assert (report.tally.calls, report.tally.repeated) == (2, 0)
+
+
 async def test_an_import_that_ended_early_goes_on_where_it_was(lab: Lab, tmp_path: Path) -> None:
     paths = write(tmp_path, audit=AUDIT, watch=WATCH)
     await lab.imported(*paths, until=T0 + timedelta(seconds=16))

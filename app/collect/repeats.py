@@ -1,0 +1,31 @@
+"""Requests that an import is told of more than once: logs that overlap, or were shipped twice."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from app.core.audit import RawAuditEvent
+
+REMEMBERED = 20_000
+"""Requests at the least, twice as many at most: under 10 MB. Files are merged by time: repeats come close together."""
+
+
+class Repeats:
+    """The requests of late, by auditID and arrival: a client may choose its auditID, but not the microsecond."""
+
+    __slots__ = ("_earlier", "_late")
+
+    def __init__(self) -> None:
+        self._late: dict[str, datetime] = {}
+        self._earlier: dict[str, datetime] = {}
+
+    def told(self, event: RawAuditEvent) -> bool:
+        """Whether this request was told before; from now on it was. One without an auditID never was."""
+        name, at = event.auditID, event.requestReceivedTimestamp
+        known = self._late.get(name) or self._earlier.get(name)
+        if known is not None and known == at and name:
+            return True
+        if len(self._late) >= REMEMBERED:
+            self._earlier, self._late = self._late, {}
+        self._late[name] = at
+        return False
