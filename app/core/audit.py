@@ -69,6 +69,7 @@ class RawAuditEvent(msgspec.Struct, gc=False):
 
 class _Meta(msgspec.Struct, gc=False):
     name: str = ""
+    generateName: str = ""  # noqa: N815
     namespace: str = ""
     uid: str = ""
     resourceVersion: str = ""  # noqa: N815
@@ -86,9 +87,14 @@ class _Peek(msgspec.Struct, gc=False):
     details: _Details | None = None
 
 
+class _DeleteOptions(msgspec.Struct, gc=False):
+    dryRun: list[str] | None = None  # noqa: N815
+
+
 _decoder = msgspec.json.Decoder(RawAuditEvent)
 _peek = msgspec.json.Decoder(_Peek)
 _items = msgspec.json.Decoder(list[msgspec.Raw])
+_delete_options = msgspec.json.Decoder(_DeleteOptions)
 
 _NUMBERS_AND_HASHES = re.compile(r"[0-9a-f]{8,10}-[a-z0-9]{5}\b|[0-9a-f]{8}-[0-9a-f-]{27}|\d+")
 _VERSION = re.compile(r"(?:^|&)resourceVersion=([^&]*)")
@@ -237,7 +243,7 @@ def sightings(cluster: str, event: RawAuditEvent) -> list[Sighting]:
     ref = event.objectRef
     if event.stage != "ResponseComplete" or ref is None or not is_write(event) or not 200 <= code < 300:
         return []
-    if "dryRun=" in event.requestURI:
+    if _is_dry_run(event):
         return []
     at = event.requestReceivedTimestamp.astimezone(UTC)
     request = bytes(event.requestObject)
@@ -250,10 +256,10 @@ def sightings(cluster: str, event: RawAuditEvent) -> list[Sighting]:
         return []
     whole = response if peek.kind and peek.kind != "Status" and not peek.items else None
     patch: bytes | None = request or None
-    if whole is None and verb is not Verb.DELETE and event.verb in ("create", "update") and request:
-        whole = request  # level Request: what was sent, without the server's defaults or resourceVersion
+    # At level Request an object was sent, not a patch. It is no state: it lacks defaults, its version is the last one.
+    sent = _peek.decode(request) if whole is None and request and event.verb in ("create", "update") else _Peek()
     scale = ref.subresource == "scale"
-    kind = peek.kind if peek.kind and not ref.subresource and peek.kind != "Status" else ""
+    kind = next((k for k in (peek.kind, sent.kind) if k and k != "Status" and not ref.subresource), "")
     uid = peek.metadata.uid or ref.uid or (peek.details.uid if peek.details else "")
     return [
         Sighting(
@@ -262,7 +268,7 @@ def sightings(cluster: str, event: RawAuditEvent) -> list[Sighting]:
                 api_group=ref.apiGroup,
                 kind=kind or kind_of(ref.apiGroup, ref.resource),
                 namespace=ref.namespace or peek.metadata.namespace or None,
-                name=ref.name or peek.metadata.name or (peek.details.name if peek.details else ""),
+                name=ref.name or _name(peek, sent),
             ),
             at=at,
             source="audit",
@@ -276,6 +282,20 @@ def sightings(cluster: str, event: RawAuditEvent) -> list[Sighting]:
             audit_id=event.auditID[:100],
         )
     ]
+
+
+def _is_dry_run(event: RawAuditEvent) -> bool:
+    """Whether nothing was to be done. A delete says so in its body, which level Metadata does not record."""
+    if "dryRun=" in event.requestURI:
+        return True
+    options = bytes(event.requestObject) if event.verb in ("delete", "deletecollection") else b""
+    return b'"dryRun"' in options and bool(_delete_options.decode(options).dryRun)
+
+
+def _name(peek: _Peek, sent: _Peek) -> str:
+    """The name that the answer says; of a generated one, where the answer was not recorded, what it begins with."""
+    known = peek.metadata.name or (peek.details.name if peek.details else "") or sent.metadata.name
+    return known or f"{sent.metadata.generateName}*"
 
 
 def _verb(verb: str, code: int) -> Verb | None:

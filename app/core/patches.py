@@ -11,6 +11,9 @@ from app.core.model import FieldDiff, Json, Object, Path, Segment
 
 _DIRECTIVES = ("$patch", "$retainKeys", "$setElementOrder/", "$deleteFromPrimitiveList/")
 _KEYED = {"containers": "name", "initContainers": "name", "env": "name", "volumes": "name", "webhooks": "name"}
+_NEVER_CHANGED = (("metadata", "name"), ("metadata", "namespace"))
+_BOOKKEEPING = ("creationTimestamp", "status")
+"""What Go writes as null where it has nothing to say."""
 _ABSENT = object()
 
 
@@ -22,7 +25,21 @@ def patch_diffs(patch: Json, old: Object | None) -> tuple[FieldDiff, ...]:
             _operation(operation, old, found)
     elif isinstance(patch, dict):
         _merge(patch, old, (), found)
-    return tuple(found)
+    return tuple(one for one in found if one.path not in _NEVER_CHANGED)
+
+
+def with_removals(normal: Object, patch: Object) -> Object:
+    """A normalised merge patch with the nulls of ``patch`` in it again: no value in a state, removals in a patch."""
+    out = dict(normal)
+    for key, value in patch.items():
+        if value is None and key not in _BOOKKEEPING:
+            out.setdefault(key, None)
+        elif isinstance(value, dict):
+            known = out.get(key)
+            inner = with_removals(known if isinstance(known, dict) else {}, value)
+            if inner:
+                out[key] = inner
+    return out
 
 
 def applied(found: tuple[FieldDiff, ...], old: Object | None) -> Object | None:

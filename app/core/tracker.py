@@ -35,7 +35,7 @@ from app.core.model import (
 )
 from app.core.normalise import normalise
 from app.core.parts import Parts
-from app.core.patches import applied, patch_diffs
+from app.core.patches import applied, patch_diffs, with_removals
 from app.core.recent import Recent
 from app.core.redact import Redactor, decode
 from app.core.sightings import NOTHING, Learned, Sighting
@@ -337,7 +337,8 @@ class Tracker:
         resource = sighting.resource
         redacted = self._redactor.patch(resource.api_group, kinds.plural_of(resource.api_group, resource.kind), decoded)
         if isinstance(redacted, dict):
-            return normalise(redacted)
+            normal = normalise(redacted)
+            return normal if "kind" in redacted else with_removals(normal, redacted)
         return redacted if isinstance(redacted, list) else None  # type: ignore[return-value]
 
     # -- deletions
