@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 import numpy as np
 
 from app.core.audit import error_template
-from app.core.entities import Entity, of_resource
+from app.core.entities import Entity, of_resource, pods_in
 from app.core.model import SLOT_SECONDS, Symptom, SymptomSource
 from app.core.signals import Signal, SignalKind
 
@@ -93,6 +93,7 @@ def _signal(reason: str, members: list[Symptom], *, start: datetime) -> Signal:
         about[home] = 1.0 if len(homes) < WIDE else 0.1 + 0.6 * count / total
     for namespace, count in namespaces.items():
         about[("ns", namespace)] = 0.4 * count / total
+        about[pods_in(namespace)] = 0.3 * count / total
     if reason in ("FailedCreate", "FailedScheduling", "Unschedulable", "Pending"):
         about[("scheduling",) if reason != "FailedCreate" else ("api", "", "pods", "create")] = 0.7
     where = _where(homes)
@@ -103,6 +104,7 @@ def _signal(reason: str, members: list[Symptom], *, start: datetime) -> Signal:
         high=first + timedelta(seconds=1),
         strength=WEIGHTS.get(reason, OTHER) * how_many * (0.15 if chronic else 1.0),
         about=about,
+        spread={home: count / total for home, count in homes.items()} if len(homes) >= WIDE else {},
         sentence=f"{reason} {'×' + str(total) + ' ' if total > 1 else ''}on {where}",
         text=" | ".join(texts[:20])[:2000],
         facts={"reason": reason, "chronic": str(chronic)},

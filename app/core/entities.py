@@ -11,6 +11,7 @@
 ("prefix", word)                    whose annotation or label keys begin like this: word.example/key is word's
 ("admission", namespace) ("throttle",) ("scheduling",) ("relist",) ("queue", name)   parts of the control plane
 ("object", kind, namespace, name)   any other object
+("pods", namespace)                 how pods are made there; "*" everywhere
 ("nodes",) ("cluster",)             every node, everything
 """
 
@@ -23,6 +24,7 @@ from app.core.model import Resource
 Entity = tuple[str, ...]
 CLUSTER: Entity = ("cluster",)
 NODES: Entity = ("nodes",)
+POD_MAKING: Entity = ("pods", "*")
 
 WORKLOADS = frozenset({"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob", "Rollout"})
 _POD_SUFFIX = re.compile(r"^(?P<owner>.+?)(?:-[0-9a-f]{6,10}|-[bcdfghjklmnpqrstvwxz2456789]{6,10})?-[a-z0-9]{5}$")
@@ -38,6 +40,10 @@ _REACTS = re.compile(
 def only_reacts(user: str) -> bool:
     """Whether this caller only does what others made necessary: its load belongs to whoever made it work."""
     return _REACTS.match(user) is not None
+
+
+def pods_in(namespace: str) -> Entity:
+    return ("pods", namespace)
 
 
 def workload(namespace: str | None, name: str) -> Entity:

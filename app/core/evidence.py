@@ -15,6 +15,7 @@ from typing import Protocol
 from app.core.candidates import Candidate
 from app.core.entities import WORKLOADS, workload
 from app.core.explain import Match, is_consequence
+from app.core.grants import only_allows_more
 from app.core.model import SLOT_SECONDS, Evidence, Incident, Onset, Outcome, Verb
 from app.core.signals import Signal, SignalKind
 
@@ -88,9 +89,11 @@ def _explains(kind: SignalKind, rule: str, factor: float) -> Rule:
         if not scored:
             return None
         scored.sort(key=lambda pair: -pair[0])
-        # The best one counts in full; more of the same kind mostly repeat it.
-        total = scored[0][0] + 0.25 * sum(score for score, _ in scored[1:4])
-        weight = factor * min(1.3, total) * (0.15 + 0.85 * case.quality)
+        best = scored[0][0]
+        # What explains all that is bad is likelier than what explains one part of it.
+        clear = [case.salience[id(s)] for s in case.signals if s.kind is kind and case.salience[id(s)] >= best / 2]
+        explained = sum(score for score, m in scored if case.salience[id(m.signal)] >= best / 2) / sum(clear)
+        weight = factor * best * (0.6 + 0.6 * explained) * (0.15 + 0.85 * case.quality)
         if weight < 0.05:
             return None
         return _say(rule, weight, _sentence(facts.candidate, scored[0][1]))
@@ -208,6 +211,8 @@ def risk(_case: Case, facts: Facts) -> Evidence | None:
     if change.resource.kind in WORKLOADS and "template" in words:
         return _say("kind of change", 0.4, "A new pod template: configuration pushes begin 31 % of incidents.")
     if change.resource.kind in ADMISSION | CLUSTER_ACCESS | {"Role", "RoleBinding", "NetworkPolicy", "ResourceQuota"}:
+        if only_allows_more(change):
+            return _say("kind of change", -0.4, "It only allows more than before.")
         return _say("kind of change", 0.4, f"It changes what others may do ({change.resource.kind}).")
     if change.verb is Verb.DELETE:
         return _say("kind of change", 0.6, f"It deletes the {change.resource.kind}.")
@@ -251,7 +256,14 @@ def own_rollout(case: Case, facts: Facts) -> Evidence | None:
     running = (rollout.ended_at or case.now) - rollout.started_at
     if rollout.outcome is Outcome.RUNNING and running > timedelta(seconds=20):
         return _say("rollout", 0.4, f"Its rollout has not finished after {seconds(running)}.")
-    if rollout.outcome is Outcome.COMPLETE and case.incident.scope.workloads:
+    if rollout.outcome is not Outcome.COMPLETE or rollout.ended_at is None:
+        return None
+    main = max(facts.matches, key=lambda m: case.salience.get(id(m.signal), 0.0) * m.score, default=None)
+    well = (main.signal.low if main else case.onset.low) - rollout.ended_at
+    if well > max(running, SLOT):
+        weight = -0.4 * math.log1p(well / max(running, SLOT))
+        return _say("rollout", weight, f"Its rollout went through and its pods were well for {seconds(well)} after.")
+    if case.incident.scope.workloads:
         return _say("rollout", -0.2, f"Its rollout finished in {seconds(running)}: the new pods are available.")
     return None
 

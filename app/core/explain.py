@@ -14,8 +14,9 @@ from datetime import datetime, timedelta
 from app.core.actors import service_account
 from app.core.candidates import Candidate
 from app.core.complaints import WIDE
-from app.core.entities import Entity, only_reacts, workload
+from app.core.entities import POD_MAKING, Entity, only_reacts, pods_in, workload
 from app.core.model import Scope
+from app.core.reach import Reach
 from app.core.signals import Signal, SignalKind
 
 HOP = 0.6
@@ -51,6 +52,8 @@ def explain(candidate: Candidate, signal: Signal, *, churn_share: float) -> Matc
         hops = distance(candidate.reach, entity)
         if hops is not None and weight * HOP**hops > best:
             best, via = weight * HOP**hops, entity
+    if (share := _covered(candidate, signal)) > best:
+        best, via = share, ("spread",)
     if (named := mentioned(candidate, signal)) and best < 1.0:
         best, via = max(best, 0.95), ("named", named)
     if churn_share and is_consequence(signal):
@@ -61,6 +64,17 @@ def explain(candidate: Candidate, signal: Signal, *, churn_share: float) -> Matc
         return None
     lag = max(timedelta(), signal.low - candidate.change.at)
     return Match(signal, best / (1.0 + lag / TAU), via, lag)
+
+
+def _covered(candidate: Candidate, signal: Signal) -> float:
+    """Of a complaint that many share, the part made by those whom the change reaches, less the hops to each."""
+    covered = 0.0
+    for home, share in signal.spread.items():
+        ways = [home, POD_MAKING] if home[0] != "workload" else [home, pods_in(home[1]), POD_MAKING]
+        hops = min((candidate.reach[way] for way in ways if way in candidate.reach), default=None)
+        if hops is not None:
+            covered += share * HOP**hops
+    return covered
 
 
 def is_consequence(signal: Signal) -> bool:
@@ -82,7 +96,7 @@ def is_consequence(signal: Signal) -> bool:
     )
 
 
-def distance(reached: dict[Entity, int], entity: Entity) -> int | None:
+def distance(reached: Reach, entity: Entity) -> float | None:
     """Hops from a change to an entity; "*" in an api or access entity of the change matches anything."""
     if entity in reached:
         return reached[entity]
@@ -103,13 +117,15 @@ def distance(reached: dict[Entity, int], entity: Entity) -> int | None:
 def mentioned(candidate: Candidate, signal: Signal) -> str | None:
     """The name of this change's object, or of a part of it, that the signal's messages say in quotes or whole.
 
-    Only names that could not be an accident: at least five characters and not a plain word of Kubernetes.
+    Only names that could not be an accident: at least five characters, and not those of the workloads that complain,
+    which name themselves.
     """
     text = _CALLER.sub("", signal.text)
     if not text:
         return None
+    complaining = {entity[-1] for entity in signal.about if entity[0] == "workload"}
     for entity, hops in candidate.reach.items():
-        if entity[0] == "named" and hops == 0 and len(entity[1]) >= 5:
+        if entity[0] == "named" and hops == 0 and len(entity[1]) >= 5 and entity[1] not in complaining:
             name = entity[1]
             if re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", text):
                 return name

@@ -1,10 +1,11 @@
-"""What RBAC objects grant, and what was gained or lost between two of them, in words."""
+"""What roles, bindings and quotas allow, and what was gained or lost between two of them."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 
-from app.core.model import Json, Object
+from app.core.model import Change, DiffSource, FieldDiff, Json, Object, Verb
+from app.core.normalise import amount_of
 
 Grant = tuple[str, str, str]  # api group, resource (or URL), verb
 _ROLES = frozenset({"Role", "ClusterRole"})
@@ -28,6 +29,34 @@ def grants_changed(kind: str, old: Object | None, new: Object | None) -> str:
         parts = [f"{word} {_names(names)}" for word, names in (("lost", was - now), ("gained", now - was)) if names]
         return "; ".join(parts)
     return ""
+
+
+def only_allows_more(change: Change) -> bool:
+    """Whether a role, a binding or a quota leaves everybody all that they had: nobody is refused by that."""
+    if change.diff_source is not DiffSource.STATES:
+        return False
+    if change.resource.kind in _ROLES | _BINDINGS:
+        return change.verb is Verb.CREATE or all(_only_adds(diff) for diff in change.diffs)
+    if change.resource.kind == "ResourceQuota":
+        return change.verb is Verb.UPDATE and all(_raises(diff) for diff in change.diffs)
+    return False
+
+
+def _only_adds(diff: FieldDiff) -> bool:
+    if diff.path[:1] == ("metadata",) or diff.op == "add":
+        return True
+    if not (isinstance(diff.old, list) and isinstance(diff.new, list)):
+        return False
+    return all(item in diff.new for item in diff.old)
+
+
+def _raises(diff: FieldDiff) -> bool:
+    if diff.path[:1] == ("metadata",):
+        return True
+    if diff.path[:2] != ("spec", "hard") or diff.op == "add":
+        return False
+    old, new = amount_of(str(diff.old)), amount_of(str(diff.new))
+    return diff.op == "remove" or (old is not None and new is not None and new >= old)
 
 
 def rules_of(role: Object) -> frozenset[Grant]:

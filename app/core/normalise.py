@@ -140,15 +140,21 @@ def canonical_quantity(value: Json) -> Json:
     return _canonical(str(value), value)
 
 
+def amount_of(text: str) -> Decimal | None:
+    """A quantity as a number ("500m" is 0.5); None for what is no quantity."""
+    match = _QUANTITY.match(text) if len(text) <= 32 else None
+    if not match:
+        return None
+    suffix = match["suffix"] or ""
+    return Decimal(match["number"]) * (_SCALE[suffix] if suffix in _SCALE else Decimal(10) ** int(suffix[1:]))
+
+
 @lru_cache(maxsize=4096)
 def _canonical(text: str, value: str | float) -> Json:
-    match = _QUANTITY.match(text)
-    if not match or len(text) > 32:
+    amount = amount_of(text)
+    if amount is None:
         return value
-    suffix = match["suffix"] or ""
-    scale = _SCALE[suffix] if suffix in _SCALE else Decimal(10) ** int(suffix[1:])
-    amount = Decimal(match["number"]) * scale
-    if suffix.endswith("i"):
+    if text.endswith("i"):
         for unit in ("Ei", "Pi", "Ti", "Gi", "Mi", "Ki"):
             if amount and amount % _SCALE[unit] == 0:
                 return f"{amount / _SCALE[unit]:f}"[:32].removesuffix(".0") + unit

@@ -5,7 +5,7 @@ that mount it; a role says what its subjects may do; a webhook sees the calls th
 function a kind: (change, states, topology, add) -> None.
 
 ``states`` are the object's states that matter, newest first (topology.before_and_after). Distances: 0 the thing
-itself, 1 what it directly drives, 2 what shares its room.
+itself, READ what reads it as its own configuration, 1 what it directly drives, 2 what shares its room.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from app.core.entities import CLUSTER, NODES, WORKLOADS, Entity, of_resource, workload
+from app.core.entities import CLUSTER, NODES, POD_MAKING, WORKLOADS, Entity, of_resource, pods_in, workload
 from app.core.model import Change, DiffSource
 from app.core.topology import State, Topology, before_and_after, selects, subject_users, touched_workloads
 
-Reach = dict[Entity, int]
-Add = Callable[[Entity, int], None]
+Reach = dict[Entity, float]
+Add = Callable[[Entity, float], None]
 Rule = Callable[[Change, list[State], Topology, Add], None]
 
+READ = 0.3
+"""A workload's configuration is nearly the workload: configuration pushes begin 31 % of incidents, binaries 37 %."""
 NODE_AGENTS = ("kube-proxy", "cni", "calico", "cilium", "flannel", "weave", "antrea", "coredns", "dns", "csi")
 """What every pod of a node needs: a rollout of one of these reaches the pods, not only itself."""
 
@@ -36,6 +38,7 @@ def _workload(change: Change, _states: list[State], top: Topology, add: Add) -> 
     if any(word in change.resource.name for word in NODE_AGENTS):
         add(NODES, 1)
         add(CLUSTER, 1)
+        add(POD_MAKING, 1)
     for kind in ("ConfigMap", "Secret"):
         for named, users in top.by_config.items():
             if named[0] == kind and key in users:
@@ -45,7 +48,7 @@ def _workload(change: Change, _states: list[State], top: Topology, add: Add) -> 
 def _config(change: Change, _states: list[State], top: Topology, add: Add) -> None:
     resource = change.resource
     readers = top.by_config.get((resource.kind, resource.namespace or "", resource.name), set())
-    touched_workloads(top, readers, add, 1)
+    touched_workloads(top, readers, add, READ)
     for _, name in readers:
         add(("manager", name), 2)
     if not readers:  # read over the API, or by convention: NAME-config belongs to NAME
@@ -53,7 +56,7 @@ def _config(change: Change, _states: list[State], top: Topology, add: Add) -> No
             if resource.name.endswith(suffix):
                 owner = (resource.namespace or "", resource.name.removesuffix(suffix))
                 if owner in top.accounts:
-                    touched_workloads(top, [owner], add, 1)
+                    touched_workloads(top, [owner], add, READ)
 
 
 def _account(change: Change, _states: list[State], top: Topology, add: Add) -> None:
@@ -162,11 +165,24 @@ def _webhook(change: Change, states: list[State], top: Topology, add: Add) -> No
     hooks = [h for s in states for h in (s.get("webhooks") or []) if isinstance(h, dict)]
     for hook in hooks:
         add(("named", str(hook.get("name", ""))), 0)
+        if change.resource.kind == "MutatingWebhookConfiguration":
+            _made_otherwise(hook, top, add)
         for rule in hook.get("rules") or []:
             for group in rule.get("apiGroups") or ["*"]:
                 for plural in rule.get("resources") or ["*"]:
                     for operation in rule.get("operations") or ["*"]:
                         add(("api", group, plural, _verb_of(operation)), 1)
+
+
+def _made_otherwise(hook: dict[str, Any], top: Topology, add: Add) -> None:
+    """The namespaces whose new pods a mutating webhook may alter."""
+    touched = {plural for rule in hook.get("rules") or [] for plural in rule.get("resources") or ["*"]}
+    if not touched & {"pods", "*", "*/*", "deployments", "replicasets", "statefulsets", "daemonsets", "jobs"}:
+        return
+    for namespace in {namespace for namespace, _ in top.labels}:
+        labels = {"kubernetes.io/metadata.name": namespace, **top.namespace_labels.get(namespace, {})}
+        if selects(hook.get("namespaceSelector") or {}, labels):
+            add(pods_in(namespace), 1)
 
 
 def _verb_of(operation: str) -> str:
@@ -238,12 +254,14 @@ def _service_names(value: Any) -> Iterator[str]:
 
 def _namespace_wide(change: Change, _states: list[State], top: Topology, add: Add) -> None:
     """Quotas, limits and the namespace itself: whatever is created there, the pods first."""
-    namespace = change.resource.namespace or change.resource.name
+    kind, namespace = change.resource.kind, change.resource.namespace or change.resource.name
     add(("ns", namespace), 1)
     add(("admission", namespace), 0)
+    if kind != "ResourceQuota":
+        add(pods_in(namespace), 1)
     for key in top.labels:
-        if key[0] == namespace:
-            add(workload(*key), 1)
+        if key[0] == namespace:  # a quota refuses new pods and leaves those that run alone
+            add(workload(*key), 2 if kind == "ResourceQuota" else 1)
 
 
 def _crd(change: Change, states: list[State], top: Topology, add: Add) -> None:
@@ -266,15 +284,36 @@ def _flow(change: Change, states: list[State], top: Topology, add: Add) -> None:
     """FlowSchemas and priority levels: the users that a schema matches may be queued or refused (429)."""
     add(("throttle",), 0)
     add(CLUSTER, 2)
-    for state in states:
-        for rule in (state.get("spec") or {}).get("rules") or []:
-            for subject in rule.get("subjects") or []:
-                account = subject.get("serviceAccount") or {}
-                if account:
-                    user = f"system:serviceaccount:{account.get('namespace')}:{account.get('name')}"
-                    add(("user", user), 1)
-                if subject.get("user"):
-                    add(("user", str(subject["user"].get("name"))), 1)
+    if change.resource.kind == "PriorityLevelConfiguration":
+        states = [
+            state
+            for resource, state in top.states.items()
+            if resource.kind == "FlowSchema" and _level_of(state) == change.resource.name
+        ]
+    users = {user for state in states for user in _flow_users(state)}
+    for user in users:
+        add(("user", user), 1)
+    _workloads_of_users(users, top, add)
+
+
+def _level_of(schema: State) -> str:
+    spec = schema.get("spec") or {}
+    return str((spec.get("priorityLevelConfiguration") or {}).get("name", ""))
+
+
+def _flow_users(schema: State) -> Iterator[str]:
+    """The users and groups ("group:NAME") that a FlowSchema's rules name."""
+    for rule in (schema.get("spec") or {}).get("rules") or []:
+        for subject in rule.get("subjects") or []:
+            account = subject.get("serviceAccount") or {}
+            if account and account.get("name") == "*":
+                yield f"group:system:serviceaccounts:{account.get('namespace')}"
+            elif account:
+                yield f"system:serviceaccount:{account.get('namespace')}:{account.get('name')}"
+            if subject.get("user"):
+                yield str(subject["user"].get("name"))
+            if subject.get("group"):
+                yield f"group:{subject['group'].get('name')}"
 
 
 def _node(change: Change, _states: list[State], top: Topology, add: Add) -> None:
@@ -331,8 +370,8 @@ def reach(change: Change, top: Topology) -> Reach:
     return found
 
 
-def _adder(found: Reach) -> Callable[[Entity, int], None]:
-    def add(entity: Entity, hops: int) -> None:
+def _adder(found: Reach) -> Add:
+    def add(entity: Entity, hops: float) -> None:
         found[entity] = min(hops, found.get(entity, 99))
 
     return add

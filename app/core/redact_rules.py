@@ -180,12 +180,16 @@ def _weight(key: str) -> int:
 _STUCK = re.compile(r"(?:password|passwd|secretkey|apikey|accesskey|privatekey|authtoken|accesstoken|credentials?)$")
 
 
+_QUALIFIED = re.compile(r"(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+[a-z]{2,}/[A-Za-z][A-Za-z0-9_.-]{0,62}\Z")
+"""A label's key, as taints, tolerations and selectors hold it under ``key``: node.kubernetes.io/unreachable."""
+
+
 def is_secretive(key: str, value: str) -> bool:
     """Whether a value that stands under this key is to be hidden whatever it looks like."""
     weight = _weight(key)
     if weight == 0 or _PLAIN_VALUE.match(value):
         return weight == 2 and value.isdigit()
-    return weight == 2 or not (_PATH.match(value) or _WORD.match(value))
+    return weight == 2 or not (_PATH.match(value) or _WORD.match(value) or _QUALIFIED.match(value))
 
 
 _DIGEST = re.compile(r"(?:[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{56}|[0-9a-f]{64}|[0-9a-f]{96}|[0-9a-f]{128})\Z")

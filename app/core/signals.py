@@ -26,8 +26,9 @@ class Signal:
     """Something that turned bad between ``low`` and ``high``.
 
     ``strength`` is 0 to 1 within its kind: the share of the extra load, of failing calls, of affected pods.
-    ``about`` maps entities to how specifically the signal is about them (1: exactly this). ``sentence`` says it to a
-    person, without a full stop. ``text`` is what error messages said, for names in them.
+    ``about`` maps entities to how specifically the signal is about them (1: exactly this). ``spread`` is given where
+    many complain alike: each one's share of the complaints. ``sentence`` says it to a person, without a full stop.
+    ``text`` is what error messages said, for names in them.
     """
 
     kind: SignalKind
@@ -36,6 +37,7 @@ class Signal:
     strength: float
     about: dict[Entity, float]
     sentence: str
+    spread: dict[Entity, float] = field(default_factory=dict)
     text: str = ""
     users: tuple[str, ...] = ()
     rate_before: float = 0.0

@@ -171,7 +171,7 @@ def before_and_after(change: Change, top: Topology) -> list[State]:
     return states
 
 
-def touched_workloads(top: Topology, keys: Iterable[Named], add: Callable[[Entity, int], None], hops: int) -> None:
+def touched_workloads(top: Topology, keys: Iterable[Named], add: Callable[[Entity, float], None], hops: float) -> None:
     """Add workloads, and the users they run as, one hop further."""
     for key in keys:
         add(workload(*key), hops)
