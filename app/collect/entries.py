@@ -6,10 +6,11 @@ import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
 import msgspec
 
-from app.collect.files import DamagedError, Line, lines, open_stream
+from app.collect.files import DamagedError, Line, Stream, lines, open_stream
 from app.collect.inputs import Input, InputKind
 from app.collect.intake import Intake, RawWatchEvent, decode_watch
 from app.collect.refusals import explain
@@ -34,6 +35,13 @@ class Reading:
     lines: int = 0
     moved: bool = False
     done: bool = False
+    stream: Stream | None = None
+
+    def stored_bytes(self) -> int:
+        """How much of the file itself is read, compressed as it may be; of standard input, what came out of it."""
+        if self.input.path == "-" or self.stream is None:
+            return self.offset
+        return Path(self.input.path).stat().st_size if self.done else self.stream.tell()
 
     def position(self) -> Position:
         return Position(self.input.file_hash, self.input.path, self.offset, self.lines, done=self.done)
@@ -59,6 +67,7 @@ def decoded(read: Reading, intake: Intake, order: int, *, shift_seconds: int = 0
     """The events of one file in its order. A bad line is rejected at the time of the one before it."""
     last = datetime.min.replace(tzinfo=UTC)
     with open_stream(read.input.path) as stream:
+        read.stream = stream
         try:
             for line in lines(stream, skip_to=read.offset, first_line=read.lines + 1):
                 entry = _entry(read, intake, order, line=line, shift_seconds=shift_seconds)

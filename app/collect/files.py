@@ -27,9 +27,10 @@ class UnreadableError(Exception):
 
 
 class Stream(Protocol):
-    """Bytes to read and close: what of a file object is used here."""
+    """Bytes to read and close: what of a file object is used here. ``tell`` counts the file's bytes, packed or not."""
 
     def read(self, size: int, /) -> bytes: ...
+    def tell(self) -> int: ...
     def __enter__(self) -> Self: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /

@@ -71,7 +71,7 @@ class Report:
 
 
 Progress = Callable[[str, int, int], None]
-"""Called with a path, the lines and the decompressed bytes read of it so far."""
+"""Called with a path, and the lines and the bytes of the file (compressed as it may be) read of it so far."""
 
 
 class Import:
@@ -197,6 +197,9 @@ class Import:
 
     # -- what is read
 
+    def _tell(self, read: Reading) -> None:
+        self.progress(read.input.path, read.lines, read.stored_bytes())
+
     def _logs(self, reads: list[Reading]) -> None:
         streams = [
             decoded(read, self.intake, order, shift_seconds=self.shift_seconds) for order, read in enumerate(reads)
@@ -215,12 +218,13 @@ class Import:
                     return
                 self._learn(chunk)
                 chunk = []
-                self.progress(entry.read.input.path, entry.read.lines, entry.read.offset)
+                self._tell(entry.read)
                 if self.intake.pending >= BATCH:
                     self._flush(reads)
         self._learn(chunk)
         for read in reads:
             read.done, read.moved = not stopped, True
+            self._tell(read)
         if reads:
             self._flush(reads)
 
@@ -245,7 +249,7 @@ class Import:
         self.report.samples += sum(len(one.times) for one in found)
         batch = self.intake.take((read.position(),))
         self._record(replace(batch, series=found))
-        self.progress(read.input.path, read.lines, read.offset)
+        self._tell(read)
 
     def _alerts(self, read: Reading) -> None:
         body = shift_times(document(self.intake, read), seconds=self.shift_seconds)

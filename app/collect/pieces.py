@@ -30,6 +30,7 @@ def blocks(intake: Intake, read: Reading) -> Iterator[list[Line]]:
     """Metrics in blocks of whole families; with each, how far the file is read."""
     block: list[Line] = []
     with open_stream(read.input.path) as stream:
+        read.stream = stream
         try:
             for line in lines(stream, skip_to=read.offset, first_line=read.lines + 1):
                 if len(block) >= METRIC_LINES and line.data.startswith(b"# TYPE"):

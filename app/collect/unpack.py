@@ -44,6 +44,10 @@ class Unpacked:
         self._rest = found[size:]
         return found[:size]
 
+    def tell(self) -> int:
+        """How far the file itself is read."""
+        return self._packed.tell()
+
     def __enter__(self) -> Self:
         return self
 

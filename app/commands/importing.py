@@ -36,7 +36,7 @@ async def import_paths(
     inputs = list(found.inputs)
     if strict:
         check(inputs, now=now, damaged=found.damaged)
-    with _progress(inputs) as shown:
+    with progress(inputs) as shown:
         report = await Import(engine, cluster, now=now, progress=shown).run(inputs)
     report.passed_over += [*found.damaged, *found.unknown]
     async with engine.begin() as conn:
@@ -72,11 +72,11 @@ def summary(report: Report, incidents: list[Incident]) -> list[str]:
 
 
 @contextmanager
-def _progress(inputs: list[Input]) -> Iterator[OnProgress]:
-    """A bar with rate and remaining time on a terminal; otherwise one line of JSON a minute on stderr."""
+def progress(inputs: list[Input], *, every_seconds: float = MINUTE) -> Iterator[OnProgress]:
+    """A bar with rate and remaining time on a terminal; otherwise one line of JSON ``every_seconds`` on stderr."""
     sizes = {one.path: Path(one.path).stat().st_size for one in inputs if one.path != "-"}
     if not sys.stderr.isatty():
-        yield _log_lines(sizes)
+        yield _log_lines(sizes, every_seconds)
         return
     columns = (
         TextColumn("{task.description}"),
@@ -86,27 +86,23 @@ def _progress(inputs: list[Input]) -> Iterator[OnProgress]:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True)) as bar:
-        tasks = {path: bar.add_task(Path(path).name, total=_decompressed(path, size)) for path, size in sizes.items()}
+        tasks = {path: bar.add_task(Path(path).name, total=size) for path, size in sizes.items()}
 
-        def show(path: str, _lines: int, offset: int) -> None:
+        def show(path: str, _lines: int, stored_bytes: int) -> None:
             if path in tasks:
-                bar.update(tasks[path], completed=offset)
+                bar.update(tasks[path], completed=stored_bytes)
 
         yield show
 
 
-def _decompressed(path: str, size: int) -> int | None:
-    """The bytes to read, where the file says: plain ones do, compressed ones do not."""
-    return size if not path.endswith((".gz", ".zst")) else None
+def _log_lines(sizes: dict[str, int], every_seconds: float) -> OnProgress:
+    told = time.monotonic()
 
-
-def _log_lines(sizes: dict[str, int]) -> OnProgress:
-    told = {"at": time.monotonic()}
-
-    def log(path: str, lines: int, offset: int) -> None:
-        if time.monotonic() - told["at"] >= MINUTE:
-            told["at"] = time.monotonic()
-            line = {"event": "import", "path": path, "lines": lines, "bytes": offset, "file_bytes": sizes.get(path)}
+    def log(path: str, lines: int, stored_bytes: int) -> None:
+        nonlocal told
+        if time.monotonic() - told >= every_seconds:
+            told = time.monotonic()
+            line = {"event": "import", "path": path, "lines": lines, "bytes": stored_bytes, "of_bytes": sizes.get(path)}
             sys.stderr.write(orjson.dumps(line).decode() + "\n")
 
     return log

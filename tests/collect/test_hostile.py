@@ -33,7 +33,8 @@ BASE = {
 def write(version: int, data: str) -> bytes:
     meta = f'{{"name":"b","namespace":"a","uid":"u1","resourceVersion":"{version}"}}'
     body = f'{{"kind":"ConfigMap","apiVersion":"v1","metadata":{meta},"data":{data}}}'
-    return (json.dumps(BASE)[:-1] + f',"responseObject":{body}}}').encode()
+    event = json.dumps(BASE | {"auditID": f"x-{version}"})
+    return (event[:-1] + f',"responseObject":{body}}}').encode()
 
 
 def column(line: bytes, before: bytes) -> str:
@@ -69,6 +70,7 @@ ODD = {
     "a key twice": write(5, '{"a":"1","a":"2"}'),
     "four hundred digits": write(5, '{"a":' + "1" * 400 + "}"),
     "an id of 7 kB": json.dumps({**BASE, "auditID": "y" * 7000}).encode(),
+    "no id": json.dumps({**BASE, "auditID": ""}).encode(),
     "nobody": json.dumps({**BASE, "user": {}}).encode(),
     "windows": write(5, '{"a":"5"}') + b"\r",
 }
