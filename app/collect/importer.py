@@ -27,7 +27,7 @@ from app.core.model import Batch, ObjectState, Reject, Resource, Symptom
 from app.core.redact import Redactor
 from app.core.sightings import Sighting
 from app.core.tracker import Tracker
-from app.store import objects
+from app.store import objects, rollouts
 from app.store.positions import read_positions
 from app.store.record import record
 from app.store.redaction import redaction_key
@@ -109,8 +109,10 @@ class Import:
             key = await redaction_key(conn)
             await conn.commit()
             known = await read_positions(conn, self.cluster)
+            last = await rollouts.read_last(conn, self.cluster)
         redactor = Redactor(key)
         tracker = Tracker(self.cluster, redactor, self._lookup)
+        tracker.recall(last)
         self.intake = Intake(self.cluster, redactor, tracker, now=self.now, tally=self.report.tally)
         todo = []
         for one in inputs:

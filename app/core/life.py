@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 
 from msgspec import structs
 
 from app.core.body import Body
-from app.core.model import Resource, Verb
+from app.core.model import Resource, Rollout, Verb
 from app.core.recent import Recent
 from app.core.rollouts import KINDS as ROLLED_OUT
 from app.core.rollouts import Rollouts
@@ -25,6 +25,10 @@ class Life:
         self._recent = recent
         self._rollouts = Rollouts()
         self._symptoms = Symptoms(workload_of, text)
+
+    def recall(self, last: Iterable[Rollout]) -> None:
+        """The last rollout of each workload, as an earlier run left it."""
+        self._rollouts.recall(last)
 
     def event(self, sighting: Sighting) -> Learned:
         """What an Event object tells."""

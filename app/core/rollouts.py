@@ -7,7 +7,7 @@ desired replicas agree. Field facts: https://kubernetes.io/docs/concepts/workloa
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -97,6 +97,11 @@ class Rollouts:
     def __init__(self, limit: int = 20_000) -> None:
         self._limit = limit
         self._workloads: OrderedDict[Resource, _Workload] = OrderedDict()
+        self._recalled: dict[Resource, Rollout] = {}
+
+    def recall(self, last: Iterable[Rollout]) -> None:
+        """The last rollout of each workload, as an earlier run left it: one under way goes on."""
+        self._recalled = {rollout.resource: rollout for rollout in last}
 
     def observe(
         self, resource: Resource, body: Body, *, at: datetime, created: bool, begun_by: Callable[[], str | None]
@@ -117,7 +122,14 @@ class Rollouts:
         progress = _progress(resource.kind, spec, status, at=at)
         generation = body.generation or 0
         found: list[Rollout] = []
-        if known is None:
+        last = self._recalled.pop(resource, None) if known is None else None
+        if last is not None and last.uid == body.uid:
+            known = self._remember(resource, _Workload(template, images, last=last))
+            change_id = begun_by() if generation > last.generation else None
+            if generation > last.generation and (change_id or images != last.images):
+                found += _end_last(known, template, at=at)
+                known.last = _begin(resource, body, at=at, change_id=change_id, images=images, before=last.images)
+        elif known is None:
             known = self._remember(resource, _Workload(template, images))
             change_id = begun_by()
             if created or change_id or _under_way(resource.kind, progress, status):

@@ -8,7 +8,7 @@ writes cheap; only when it differs are two states decoded, redacted, normalised 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC
 
@@ -31,6 +31,7 @@ from app.core.model import (
     Object,
     ObjectState,
     Resource,
+    Rollout,
     Verb,
 )
 from app.core.normalise import normalise
@@ -73,6 +74,10 @@ class Tracker:
         self._life = Life(self._recent, self._derived.workload_of, redactor.text)
         self._kinds = kinds.Kinds()
         self._quiet: OrderedDict[Resource, Change] = OrderedDict()
+
+    def recall(self, last: Iterable[Rollout]) -> None:
+        """The last rollout of each workload, as an earlier run left it: one under way goes on."""
+        self._life.recall(last)
 
     def holds(self, resource: Resource) -> bool:
         """Whether the resource's last state is in memory: if not, ``lookup`` will be asked for it."""

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Row, Select, select
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.dialects.postgresql import distinct_on, insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model import Outcome, Progress, Resource, Rollout
@@ -111,6 +111,15 @@ def _rollout(row: Row[Any]) -> Rollout:
         progress=tuple(Progress(codec.utc(at), *counts) for at, *counts in row.progress),
         reason=row.reason,
     )
+
+
+async def read_last(conn: AsyncConnection, cluster: str) -> list[Rollout]:
+    """The last rollout of each workload: what an import goes on from."""
+    number = await codes.find_cluster(conn, cluster)
+    c = _table.c
+    statement = _select().where(c.cluster_id == number).ext(distinct_on(c.object_id))
+    rows = await conn.execute(statement.order_by(c.object_id, c.started_at.desc()))
+    return [_rollout(row) for row in rows]
 
 
 async def read_window(conn: AsyncConnection, cluster: str, start: datetime, end: datetime) -> list[Rollout]:
