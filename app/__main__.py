@@ -91,13 +91,15 @@ def import_(
     strict: Annotated[bool, typer.Option("--strict", help="Refuse everything if one line is bad.")] = False,
 ) -> None:
     """Import audit logs, watch streams, metrics, alerts and dumps. The same file twice adds nothing."""
+    from app import main as root
     from app.commands import importing
-    from app.main import now
+    from app.settings import load
 
     report, incidents = _run(
-        lambda database: importing.import_paths(database.write, paths, cluster, now=now(), strict=strict)
+        lambda database: importing.import_paths(database.write, paths, cluster, now=root.now(), strict=strict)
     )
-    for line in importing.summary(report, incidents):
+    ages = root.ages_of(load())
+    for line in (*importing.summary(report, incidents), *importing.expired(report, ages, now=root.now())):
         print(line)
 
 
@@ -227,7 +229,7 @@ def _expected(error: Exception) -> int | None:
     from sqlalchemy.exc import OperationalError
 
     from app.collect.files import UnreadableError
-    from app.collect.importer import InvalidInputError
+    from app.collect.strict import InvalidInputError
     from app.main import AddressError
     from app.settings import SettingsError
     from app.store.binaries import NoBinaries

@@ -96,13 +96,18 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def workers(settings: Settings, database: Database) -> tuple[Worker, ...]:
-    """What runs beside the web application."""
-    ages = retention.ages(
+def ages_of(settings: Settings) -> dict[str, timedelta]:
+    """The age at which each log is forgotten."""
+    return retention.ages(
         changes=timedelta(days=settings.changes_retention_days),
         calls=timedelta(days=settings.calls_retention_days),
         requests=timedelta(days=settings.requests_retention_days),
     )
+
+
+def workers(settings: Settings, database: Database) -> tuple[Worker, ...]:
+    """What runs beside the web application."""
+    ages = ages_of(settings)
 
     async def make_room() -> None:
         async with database.write.begin() as conn:

@@ -7,11 +7,10 @@ follow. Killed at any point, the next run goes on from the last commit; a file t
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -23,7 +22,8 @@ from app.collect.intake import Intake, Tally, dump_items
 from app.collect.pieces import blocks, document, documents, series, symptoms
 from app.collect.refusals import explain
 from app.collect.shift import shift_times
-from app.core.model import Batch, ObjectState, Reject, Resource, Symptom
+from app.collect.strict import told
+from app.core.model import Batch, ObjectState, Resource, Symptom
 from app.core.redact import Redactor
 from app.core.sightings import Sighting
 from app.core.tracker import Tracker
@@ -38,19 +38,9 @@ CHUNK = 2_000
 """Lines that are learned from between two looks at the store for objects not held in memory."""
 BATCH = 4_000
 """Rows and states that make a transaction: large enough for COPY, small enough to lose little to a kill."""
-SHOWN_PROBLEMS = 20
+NEVER = datetime.max.replace(tzinfo=UTC)
 MOST_PROBLEMS = 1_000
 """All stand in quarantine; this many are kept in memory to be told."""
-
-
-class InvalidInputError(Exception):
-    """--strict found lines that could not be used; nothing was written. ``problems`` say file, line, column, what."""
-
-    def __init__(self, problems: list[str]) -> None:
-        shown = "\n  ".join(problems[:SHOWN_PROBLEMS])
-        more = f"\n  and {len(problems) - SHOWN_PROBLEMS:,} more" if len(problems) > SHOWN_PROBLEMS else ""
-        super().__init__(f"{len(problems):,} lines cannot be used; nothing was written\n  {shown}{more}")
-        self.problems = problems
 
 
 @dataclass(slots=True)
@@ -58,6 +48,7 @@ class Report:
     """What an import did. ``alerts`` are all alerts it read, for the caller to open incidents with.
 
     ``skipped`` were imported before; ``passed_over`` says of each file that nothing of it was imported, and why.
+    ``oldest`` is the first time in each of the logs "call_minutes", "requests", "changes"; NEVER where it got nothing.
     """
 
     tally: Tally = field(default_factory=Tally)
@@ -66,7 +57,7 @@ class Report:
     passed_over: list[str] = field(default_factory=list)
     samples: int = 0
     problems: list[str] = field(default_factory=list)
-    from_at: datetime | None = None
+    oldest: dict[str, datetime] = field(default_factory=dict)
     to_at: datetime | None = None
 
 
@@ -177,6 +168,12 @@ class Import:
         self._recorded()
         room = MOST_PROBLEMS - len(self.report.problems)
         self.report.problems += [told(reject) for reject in batch.rejects[: max(0, room)]]
+        for log, times in (
+            ("call_minutes", (datetime.fromtimestamp(count.slot, UTC) for count in batch.calls)),
+            ("requests", (request.at for request in batch.requests)),
+            ("changes", (change.at for change in batch.changes)),
+        ):
+            self.report.oldest[log] = min(self.report.oldest.get(log, NEVER), min(times, default=NEVER))
         self._leaving = {state.resource: state for state in batch.objects}
         self._recording = asyncio.run_coroutine_threadsafe(self._commit(batch), self._loop)
 
@@ -279,36 +276,3 @@ class Import:
         self._learn(chunk)
         read.offset, read.lines, read.done, read.moved = len(body), 1, True, True
         self._flush([read])
-
-
-def told(reject: Reject) -> str:
-    """Where a piece of input stands and what is wrong with it, in one line."""
-    return f"{reject.source}, line {reject.line}, column {reject.column}: {reject.reason}"
-
-
-def check(inputs: Iterable[Input], *, now: datetime, damaged: Iterable[str] = ()) -> None:
-    """--strict: decode everything first and raise InvalidInputError before anything is written.
-
-    ``damaged`` names the archives that nothing could be read of (inputs.Survey).
-    """
-    intake = Intake("", Redactor(b"\0" * 32), Tracker("", Redactor(b"\0" * 32), lambda _r, _u: None), now=now)
-    for one in inputs:
-        if one.path != "-":
-            _try(intake, Reading(one))
-    problems = [*damaged, *(told(reject) for reject in intake.take(()).rejects)]
-    if problems:
-        raise InvalidInputError(problems)
-
-
-def _try(intake: Intake, read: Reading) -> None:
-    """Decode a file and keep nothing but what is refused of it."""
-    kind = read.input.kind
-    if kind in (InputKind.AUDIT, InputKind.WATCH):
-        deque(decoded(read, intake, 0), maxlen=0)
-    elif kind is InputKind.METRICS:
-        for block in blocks(intake, read):
-            deque(series(intake, read, block), maxlen=0)
-    else:
-        for number, payload in enumerate(documents(document(intake, read)), start=1):
-            if kind is InputKind.ALERTS:
-                symptoms(intake, read, Line(number, payload, 0))

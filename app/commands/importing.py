@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import orjson
@@ -14,14 +14,17 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from app.collect.importer import Import, Report, check
+from app.collect.importer import Import, Report
 from app.collect.importer import Progress as OnProgress
 from app.collect.inputs import Input, survey
+from app.collect.strict import check
 from app.core.model import Incident
 from app.correlate import open_incidents, rank_incident
 
 MINUTE = 60.0
 SHOWN_PROBLEMS = 20
+NAMES = {"call_minutes": "calls", "requests": "requests", "changes": "changes"}
+"""What people call the logs, and their settings."""
 
 
 async def import_paths(
@@ -45,6 +48,16 @@ async def import_paths(
         async with engine.begin() as conn:
             await rank_incident(conn, incident, max(report.to_at or incident.started_at, incident.started_at))
     return report, incidents
+
+
+def expired(report: Report, ages: Mapping[str, timedelta], *, now: datetime) -> list[str]:
+    """Of each log that got what is older than its age (store.retention.ages): that `serve` will drop it."""
+    return [
+        f"{NAMES[log]} from {first:%Y-%m-%d} on were imported; `serve` drops those older than {ages[log].days} days:"
+        f" see FORESHOCK_{NAMES[log].upper()}_RETENTION_DAYS"
+        for log, first in report.oldest.items()
+        if first < now - ages[log]
+    ]
 
 
 def summary(report: Report, incidents: list[Incident]) -> list[str]:

@@ -17,10 +17,12 @@ import zstandard
 from sqlalchemy import Row, text
 
 from app.collect.files import UnreadableError
-from app.collect.importer import Import, InvalidInputError, Report, check
+from app.collect.importer import Import, Report
 from app.collect.inputs import find_inputs, survey
+from app.collect.strict import InvalidInputError, check
+from app.commands.importing import expired
 from app.core.model import ActorSource, Change
-from app.store import changes
+from app.store import changes, retention
 from app.store.database import Database
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -227,6 +229,16 @@ async def test_times_that_cannot_be_are_refused(lab: Lab, tmp_path: Path) -> Non
     report = await lab.imported(path)
     assert report.tally.rejects == 1
     assert "days ago" in report.problems[0]
+
+
+async def test_what_is_older_than_its_retention_is_told(lab: Lab, tmp_path: Path) -> None:
+    old = [line.replace("2026-11-21T", "2026-11-01T") for line in AUDIT.splitlines()]
+    (path,) = write(tmp_path, audit="\n".join(old) + "\n")
+    report = await lab.imported(path)
+    ages = retention.ages(changes=timedelta(days=90), calls=timedelta(days=30), requests=timedelta(days=14))
+    (told,) = expired(report, ages, now=NOW)
+    assert told.startswith("requests from 2026-11-01 on were imported; `serve` drops those older than 14 days")
+    assert expired(report, dict.fromkeys(ages, timedelta(days=21)), now=NOW) == []
 
 
 def test_strict_refuses_before_anything_is_written(tmp_path: Path) -> None:
