@@ -65,7 +65,7 @@ def merged(streams: list[Iterator[Entry]]) -> Iterator[Entry]:
 
 def decoded(read: Reading, intake: Intake, order: int, *, shift_seconds: int = 0) -> Iterator[Entry]:
     """The events of one file in its order. A bad line is rejected at the time of the one before it."""
-    last = datetime.min.replace(tzinfo=UTC)
+    last, number, end = datetime.min.replace(tzinfo=UTC), read.lines, read.offset
     with open_stream(read.input.path) as stream:
         read.stream = stream
         try:
@@ -73,10 +73,10 @@ def decoded(read: Reading, intake: Intake, order: int, *, shift_seconds: int = 0
                 entry = _entry(read, intake, order, line=line, shift_seconds=shift_seconds)
                 # A log is nearly in order; a step back must not hold the merge up.
                 entry.at = max(entry.at, last)
-                last = entry.at
+                last, number, end = entry.at, line.number, line.end
                 yield entry
         except DamagedError as error:
-            intake.reject(read.input.path, Line(read.lines + 1, b"", read.offset), str(error))
+            intake.reject(read.input.path, Line(number + 1, b"", end), str(error))
 
 
 def _entry(read: Reading, intake: Intake, order: int, *, line: Line, shift_seconds: int) -> Entry:

@@ -27,7 +27,7 @@ class DamagedError(Exception):
     """Compressed data that ends early or is broken; what was read before it is good."""
 
     def __init__(self, what: str) -> None:
-        super().__init__(f"the compressed data is damaged or cut short ({what}); what came before is kept")
+        super().__init__(f"the compressed data is damaged or cut short ({what}): compare it with its original")
 
 
 class Unpacked:
@@ -66,7 +66,7 @@ def gunzip(packed: IO[bytes]) -> Iterator[bytes]:
                 chunk = member.decompress(data, CHUNK)
             except zlib.error as error:
                 yield from _until_damage(before, data)
-                raise DamagedError(str(error)) from None
+                raise DamagedError(str(error).rpartition(": ")[2]) from None
             if chunk:
                 yield chunk
             data = member.unused_data or member.unconsumed_tail or packed.read(PACKED)
@@ -96,7 +96,7 @@ def unzstd(packed: IO[bytes]) -> Iterator[bytes]:
         try:
             yield from _frame(packed, head)
         except zstandard.ZstdError as error:
-            raise DamagedError(str(error)) from None
+            raise DamagedError(str(error).rpartition(": ")[2]) from None
 
 
 def _frame(packed: IO[bytes], head: bytes) -> Iterator[bytes]:

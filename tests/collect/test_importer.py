@@ -254,6 +254,8 @@ async def test_a_cut_file_gives_what_it_has(lab: Lab, tmp_path: Path) -> None:
     assert report.tally.calls == 1000
     (problem,) = report.problems
     assert "line 1001, " in problem
+    with pytest.raises(InvalidInputError, match="line 1001, column 1: the compressed data is damaged or cut short"):
+        check(find_inputs([str(path)]), now=NOW)
     assert "damaged" in problem
 
 
