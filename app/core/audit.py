@@ -267,7 +267,7 @@ def sightings(cluster: str, event: RawAuditEvent) -> list[Sighting]:
                 cluster=cluster,
                 api_group=ref.apiGroup,
                 kind=kind or kind_of(ref.apiGroup, ref.resource),
-                namespace=ref.namespace or peek.metadata.namespace or None,
+                namespace=_namespace(ref, peek),
                 name=ref.name or _name(peek, sent),
             ),
             at=at,
@@ -296,6 +296,13 @@ def _name(peek: _Peek, sent: _Peek) -> str:
     """The name that the answer says; of a generated one, where the answer was not recorded, what it begins with."""
     known = peek.metadata.name or (peek.details.name if peek.details else "") or sent.metadata.name
     return known or f"{sent.metadata.generateName}*"
+
+
+def _namespace(ref: RawReference, peek: _Peek) -> str | None:
+    """The object's namespace. A request for a Namespace says its own name there, which is in none."""
+    if ref.resource == "namespaces" and not ref.apiGroup:
+        return None
+    return ref.namespace or peek.metadata.namespace or None
 
 
 def _verb(verb: str, code: int) -> Verb | None:

@@ -14,7 +14,7 @@ from app.core.accuracy import Rank
 from app.core.actors import service_account
 from app.core.candidates import Candidate
 from app.core.entities import workload
-from app.core.evidence import ADMISSION, CLUSTER_ACCESS
+from app.core.priors import ADMISSION, CLUSTER_ACCESS
 from app.core.suspects import Gathered
 
 Score = Callable[[Candidate, Gathered], float]

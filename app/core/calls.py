@@ -6,7 +6,7 @@ SLOT_SECONDS; a step is found by best split (onset.py).
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -21,6 +21,8 @@ from app.core.signals import Signal, SignalKind, moment
 
 K = TypeVar("K", bound=Hashable)
 
+TOGETHER = 2
+"""Slots within which a caller's calls rose at once."""
 MIN_EXTRA_PER_SECOND = 0.5
 MIN_EXTRA_SHARE = 0.02
 NOTICEABLE = 0.25
@@ -97,12 +99,22 @@ def load_signals(calls: list[CallCount], slots: Slots) -> list[Signal]:
     total = sum(extra.values()) or 1.0
     usual = float(np.median(np.sum(list(series.values()), axis=0))) / SLOT_SECONDS if series else 0.0
     found = []
-    for key, step in steps.items():
-        share = extra[key] / total
-        if only_reacts(key[0]) or extra[key] < MIN_EXTRA_PER_SECOND or share < MIN_EXTRA_SHARE:
-            continue
-        signal = _load_signal(key, step, slots, calls, share=share)
-        found.append(replace(signal, strength=_felt(share, extra[key], usual)))
+    by_caller: dict[str, list[Load]] = defaultdict(list)
+    for key in sorted(steps, key=lambda key: -extra[key]):
+        if not only_reacts(key[0]) and extra[key] >= MIN_EXTRA_PER_SECOND and extra[key] / total >= MIN_EXTRA_SHARE:
+            by_caller[key[0]].append(key)
+    for keys in by_caller.values():
+        most = keys[0]
+        # A caller that began several kinds of calls at once began one thing.
+        alike = [key for key in keys if abs(steps[key].index - steps[most].index) <= TOGETHER]
+        together = sum(extra[key] for key in alike)
+        signal = _load_signal(most, steps[most], slots, calls, share=together / total, others=len(alike) - 1)
+        found.append(replace(signal, strength=_felt(together / total, together, usual)))
+        for key in keys:
+            if key not in alike:
+                share = extra[key] / total
+                later = _load_signal(key, steps[key], slots, calls, share=share, others=0)
+                found.append(replace(later, strength=_felt(share, extra[key], usual)))
     found += _reaction({k: s for k, s in steps.items() if only_reacts(k[0])}, extra, slots, usual=usual, total=total)
     return sorted(found, key=lambda s: -s.strength)
 
@@ -142,7 +154,7 @@ def _reaction(
     ]
 
 
-def _load_signal(key: Load, step: Step, slots: Slots, calls: list[CallCount], *, share: float) -> Signal:
+def _load_signal(key: Load, step: Step, slots: Slots, calls: list[CallCount], *, share: float, others: int) -> Signal:
     user, verb, group, resource = key
     before, after = step.before / SLOT_SECONDS, step.after / SLOT_SECONDS
     low = slots.epoch(step.index)
@@ -151,13 +163,14 @@ def _load_signal(key: Load, step: Step, slots: Slots, calls: list[CallCount], *,
     if account:
         about[workload(*account)] = 0.8  # by convention a workload is named like its account
     facts = _pods(key, calls, boundary=low)
+    more = f" and {others} other sort{'s' if others > 1 else ''} of call" if others else ""
     return Signal(
         kind=SignalKind.LOAD,
         low=moment(low),
         high=moment(low + SLOT_SECONDS),
         strength=min(1.0, share),
         about=about,
-        sentence=f"{caller_name(user)} went from {_rate(before)} to {_rate(after)} {verb.upper()} {resource}/s"
+        sentence=f"{caller_name(user)} went from {_rate(before)} to {_rate(after)} {verb.upper()} {resource}/s{more}"
         f" ({share:.0%} of the extra API load)",
         users=(user,),
         rate_before=before,
@@ -230,7 +243,8 @@ def error_signals(calls: list[CallCount], slots: Slots) -> list[Signal]:
                     ("user", user): 0.6,
                     ("access", user, group, resource, verb): 1.0 if code == 403 else 0.0,
                     ("api", group, resource.split("/")[0], verb): 0.5,
-                    **({("throttle",): 0.8} if code == 429 else {}),
+                    **({("throttle",): 0.8} if code == 429 and resource != "pods/eviction" else {}),
+                    **_where(calls, key),
                 },
                 sentence=f"{caller_name(user)} got {code} on {verb.upper()} {resource or 'the API'}"
                 f" {int(after.sum())} times" + (", never before" if novel else f", {int(before.sum())} times before"),
@@ -242,6 +256,20 @@ def error_signals(calls: list[CallCount], slots: Slots) -> list[Signal]:
             )
         )
     return sorted(found, key=lambda s: -s.strength)
+
+
+def _where(calls: list[CallCount], failure: Failure) -> dict[Entity, float]:
+    """The namespaces in which these calls failed. Evictions are refused (429) by a namespace's disruption budgets:
+    https://kubernetes.io/docs/concepts/scheduling-eviction/api-eviction/#how-api-initiated-eviction-works ."""
+    counts: Counter[str] = Counter()
+    for call in calls:
+        if call.key.code >= 400 and call.key.namespace and _failure_key(call.key) == failure:
+            counts[call.key.namespace] += call.count
+    total = counts.total() or 1
+    found: dict[Entity, float] = {("ns", namespace): 0.4 * n / total for namespace, n in counts.items()}
+    if failure[3] == "pods/eviction" and failure[4] == 429:
+        found |= {("evictions", namespace): 0.2 + 0.75 * n / total for namespace, n in counts.items()}
+    return found
 
 
 def _error_onset(counts: Floats) -> int | None:

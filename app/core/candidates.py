@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from app.core.entities import WORKLOADS
 from app.core.fights import fight_members
 from app.core.model import Change, Resource, Rollout, Verb, WriteFight
 from app.core.reach import Reach, reach
-from app.core.topology import Topology, pod_template
+from app.core.topology import Topology, pod_template, selects
 
 SAME_EDIT = timedelta(seconds=120)
 """An object edited again by the same actor within this time belongs to one edit."""
@@ -21,7 +22,8 @@ SAME_EDIT = timedelta(seconds=120)
 class Candidate:
     """A change that may have preceded the incident. ``derived`` are the ids of the edits folded into it.
 
-    ``pods`` is how many pods it makes or replaces; ``alike`` how many changes of the same kind and field there were
+    ``pods`` is how many pods it makes or replaces, ``added`` how many more there are then; ``selects_nothing``: its
+    selector matches the pods of no workload; ``alike`` how many changes of the same kind and field there were
     in the window before it, ``routine`` how many of those by the same actor on the same object.
     """
 
@@ -30,6 +32,8 @@ class Candidate:
     rollout: Rollout | None
     derived: tuple[str, ...]
     pods: int
+    added: int
+    selects_nothing: bool
     alike: int
     routine: int
 
@@ -93,6 +97,8 @@ def candidates(
                 rollout=rollout,
                 derived=(),
                 pods=pods_moved(change, rollout, topology),
+                added=pods_added(change, topology),
+                selects_nothing=selects_nothing(change, topology),
                 alike=seen[kind],
                 routine=own[mine],
             )
@@ -100,10 +106,7 @@ def candidates(
         last[(change.actor.name, change.resource)] = len(found) - 1
         seen[kind] += 1
         own[mine] += 1
-    return [
-        Candidate(c.change, c.reach, c.rollout, tuple(children.get(c.change.id, ())), c.pods, c.alike, c.routine)
-        for c in found
-    ]
+    return [replace(candidate, derived=tuple(children.get(candidate.change.id, ()))) for candidate in found]
 
 
 def pods_moved(change: Change, rollout: Rollout | None, topology: Topology) -> int:
@@ -112,13 +115,45 @@ def pods_moved(change: Change, rollout: Rollout | None, topology: Topology) -> i
         return 0
     state = topology.states.get(change.resource) or {}
     spec = state.get("spec")
-    replicas = spec.get("replicas", 1) if isinstance(spec, dict) else 1
+    replicas = _pods_at_once(spec) if isinstance(spec, dict) else 1
     desired = max((p.desired for p in rollout.progress), default=0) if rollout else 0
     before = after = replicas if isinstance(replicas, int) else 1
     for diff in change.diffs:
-        if diff.path == ("spec", "replicas"):
+        if diff.path[-1:] in (("replicas",), ("parallelism",)):
             before, after = (v if isinstance(v, int) else 1 for v in (diff.old, diff.new))
     retemplated = any("template" in diff.path for diff in change.diffs) or change.verb is not Verb.UPDATE
     if retemplated and pod_template(state) is not None:
         return max(before, after, desired)
     return abs(after - before)
+
+
+def pods_added(change: Change, topology: Topology) -> int:
+    """How many more pods there are after the change: what takes room from others."""
+    if change.resource.kind not in WORKLOADS or change.verb is Verb.DELETE:
+        return 0
+    if change.verb is Verb.CREATE:
+        return pods_moved(change, None, topology)
+    more = 0
+    for diff in change.diffs:
+        if diff.path[-1:] in (("replicas",), ("parallelism",)):
+            before, after = (value if isinstance(value, int) else 1 for value in (diff.old, diff.new))
+            more += max(0, after - before)
+    return more
+
+
+def selects_nothing(change: Change, topology: Topology) -> bool:
+    """Whether the selector that a Service was given matches no workload's pods: nothing stands behind it."""
+    resource = change.resource
+    if resource.kind != "Service" or not any("selector" in diff.path for diff in change.diffs):
+        return False
+    spec = (topology.states.get(resource) or {}).get("spec")
+    selector = spec.get("selector") if isinstance(spec, dict) else None
+    labels = [found for (namespace, _), found in topology.labels.items() if namespace == resource.namespace]
+    return bool(selector and labels) and not any(selects(selector, found) for found in labels)
+
+
+def _pods_at_once(spec: dict[str, Any]) -> int:
+    """Replicas; the parallel pods of a Job or of one run of a CronJob."""
+    job = (spec.get("jobTemplate") or {}).get("spec") if "jobTemplate" in spec else spec
+    count = spec.get("replicas", (job or {}).get("parallelism", 1))
+    return count if isinstance(count, int) else 1

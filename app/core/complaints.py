@@ -10,6 +10,7 @@ import numpy as np
 
 from app.core.audit import error_template
 from app.core.entities import Entity, of_resource, pods_in
+from app.core.mechanism import refused_by, refuser
 from app.core.model import SLOT_SECONDS, Symptom, SymptomSource
 from app.core.signals import Signal, SignalKind
 
@@ -54,7 +55,7 @@ def symptom_signals(symptoms: Iterable[Symptom], *, start: datetime) -> list[Sig
     groups: dict[tuple[str, str], list[Symptom]] = defaultdict(list)
     for symptom in symptoms:
         if symptom.source is not SymptomSource.ALERT:
-            groups[(symptom.reason, error_template(symptom.message)[:120])].append(symptom)
+            groups[(symptom.reason, _template(symptom))].append(symptom)
     found = []
     by_reason: dict[str, list[Symptom]] = defaultdict(list)
     for (reason, _), members in groups.items():
@@ -68,6 +69,12 @@ def symptom_signals(symptoms: Iterable[Symptom], *, start: datetime) -> list[Sig
             narrow[_home(symptom)].append(symptom)
         found += [_signal(reason, own, start=start) for own in narrow.values()]
     return sorted(found, key=lambda s: -s.strength)
+
+
+def _template(symptom: Symptom) -> str:
+    """A message without what names the one that complains: equal complaints of many are one."""
+    name = _home(symptom)[-1]
+    return error_template(symptom.message.replace(name, "*"))[:120]
 
 
 def _home(symptom: Symptom) -> Entity:
@@ -96,6 +103,9 @@ def _signal(reason: str, members: list[Symptom], *, start: datetime) -> Signal:
         about[pods_in(namespace)] = 0.3 * count / total
     if reason in ("FailedCreate", "FailedScheduling", "Unschedulable", "Pending"):
         about[("scheduling",) if reason != "FailedCreate" else ("api", "", "pods", "create")] = 0.7
+    kind = refused_by(" ".join(s.message for s in members[:20])) if reason == "FailedCreate" else None
+    for namespace in namespaces if kind else ():
+        about[refuser(kind or "", namespace)] = 0.95
     where = _where(homes)
     texts = sorted({s.message for s in members if s.message})
     return Signal(
@@ -107,7 +117,7 @@ def _signal(reason: str, members: list[Symptom], *, start: datetime) -> Signal:
         spread={home: count / total for home, count in homes.items()} if len(homes) >= WIDE else {},
         sentence=f"{reason} {'×' + str(total) + ' ' if total > 1 else ''}on {where}",
         text=" | ".join(texts[:20])[:2000],
-        facts={"reason": reason, "chronic": str(chronic)},
+        facts={"reason": reason, "chronic": str(chronic), "refused": kind or ""},
     )
 
 

@@ -19,6 +19,7 @@ _POD_TEMPLATE_HASH = re.compile(r"[bcdfghjklmnpqrstvwxz2456789]{5,10}\Z")
 _SCALES = (("spec", "replicas"),)
 _AGGREGATE = "rbac.authorization.k8s.io/aggregate-to-"
 _HPA = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
+_API_SERVER = "system:apiserver"
 _AGGREGATION = "clusterrole-aggregation-controller"
 
 
@@ -57,6 +58,8 @@ class Derivation:
         """The id of the change that this one follows from, None for a decision or where it is not known."""
         if change.resource.kind == "ClusterRole" and _AGGREGATION in change.actor.name:
             return self._aggregation(change)
+        if change.resource.kind == "APIService" and change.actor.name == _API_SERVER:
+            return self._registration(change)
         if _only_replicas(change) and self._by_autoscaler(change):
             return self._root(self._scalers.get(change.resource), change)
         if not _is_program(change):
@@ -101,6 +104,18 @@ class Derivation:
             if timedelta(0) <= change.at - before.at <= FOLLOWS:
                 return before.begun_by or before.id
         return None
+
+    def _registration(self, change: Change) -> str | None:
+        """The API server itself registers the groups of custom resources, and takes them back."""
+        group = change.resource.name.partition(".")[2]
+        found = [
+            before
+            for resource in self._recent.objects("CustomResourceDefinition")
+            if resource.name.partition(".")[2] == group
+            for before in self._recent.of(resource)
+            if timedelta(0) <= change.at - before.at <= FOLLOWS
+        ]
+        return max(found, key=lambda before: before.at).id if found else None
 
     def _by_autoscaler(self, change: Change) -> bool:
         if change.actor.source is ActorSource.AUDIT:

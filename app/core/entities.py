@@ -12,6 +12,9 @@
 ("admission", namespace) ("throttle",) ("scheduling",) ("relist",) ("queue", name)   parts of the control plane
 ("object", kind, namespace, name)   any other object
 ("pods", namespace)                 how pods are made there; "*" everywhere
+("refuses", kind, namespace)        what a quota, a limit range, a namespace's pod security ... does not let in
+("evictions", namespace)            evictions of pods there
+("written", kind, namespace, name)  the fields of one object
 ("nodes",) ("cluster",)             every node, everything
 """
 

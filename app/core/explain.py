@@ -15,6 +15,7 @@ from app.core.actors import service_account
 from app.core.candidates import Candidate
 from app.core.complaints import WIDE
 from app.core.entities import POD_MAKING, Entity, only_reacts, pods_in, workload
+from app.core.mechanism import plausible
 from app.core.model import Scope
 from app.core.reach import Reach
 from app.core.signals import Signal, SignalKind
@@ -25,6 +26,7 @@ TAU = timedelta(minutes=10)
 """A lag of this length halves how well a change explains a signal."""
 CLOCK_SKEW = timedelta(seconds=1)
 
+_CROWDED = frozenset({"FailedScheduling", "Unschedulable", "Pending"})
 _CALLER = re.compile(r'User "[^"]*"')
 """Who was refused is not what refused it."""
 
@@ -60,6 +62,9 @@ def explain(candidate: Candidate, signal: Signal, *, churn_share: float) -> Matc
         churned = 0.9 * churn_share
         if churned > best:
             best, via = churned, ("churn", candidate.change.resource.name)
+    if signal.kind is SignalKind.SYMPTOM and via[:1] != ("named",):
+        facts = signal.facts
+        best *= plausible(candidate.change, facts.get("reason", ""), refused=facts.get("refused", ""))
     if best <= 0.05:
         return None
     lag = max(timedelta(), signal.low - candidate.change.at)
@@ -78,9 +83,11 @@ def _covered(candidate: Candidate, signal: Signal) -> float:
 
 
 def is_consequence(signal: Signal) -> bool:
-    """Whether the signal is the work that moving pods makes: controllers' calls, their queues, watch events."""
+    """Whether the signal is what moving pods makes: controllers' calls, their queues, watch events, no room left."""
     if signal.kind is SignalKind.LOAD:
         return bool(signal.users) and all(only_reacts(user) for user in signal.users)
+    if signal.kind is SignalKind.SYMPTOM:
+        return bool(signal.spread) and signal.facts.get("reason") in _CROWDED
     if signal.kind is not SignalKind.METRIC:
         return False
     family, resource = signal.facts.get("family", ""), signal.facts.get("resource", "")
@@ -117,13 +124,13 @@ def distance(reached: Reach, entity: Entity) -> float | None:
 def mentioned(candidate: Candidate, signal: Signal) -> str | None:
     """The name of this change's object, or of a part of it, that the signal's messages say in quotes or whole.
 
-    Only names that could not be an accident: at least five characters, and not those of the workloads that complain,
-    which name themselves.
+    Only names that could not be an accident: at least five characters, and not those of the workloads that complain
+    and of their namespaces, which name themselves.
     """
     text = _CALLER.sub("", signal.text)
     if not text:
         return None
-    complaining = {entity[-1] for entity in signal.about if entity[0] == "workload"}
+    complaining = {entity[-1] for entity in signal.about if entity[0] in ("workload", "ns")}
     for entity, hops in candidate.reach.items():
         if entity[0] == "named" and hops == 0 and len(entity[1]) >= 5 and entity[1] not in complaining:
             name = entity[1]
@@ -150,6 +157,8 @@ def relevance(signal: Signal, scope: Scope, *, words: frozenset[str]) -> float:
             and sum(entity[0] in ("workload", "object") for entity in signal.about) < WIDE
         ):
             base = 0.12  # one object's complaint somewhere else
+        elif signal.spread:
+            base = 0.5  # what many complain of is seldom beside the point
     else:
         base = 0.6
     said = frozenset(re.findall(r"[a-z]{4,}", f"{signal.sentence} {signal.text}".lower()))

@@ -17,7 +17,7 @@ _METADATA = frozenset(
     """managedFields resourceVersion generation uid creationTimestamp selfLink deletionTimestamp
     deletionGracePeriodSeconds""".split()  # noqa: SIM905 - a list of words reads better as words
 )
-_DELETION_FINALIZERS = frozenset({"foregroundDeletion", "orphan"})
+_DELETION_FINALIZERS = frozenset({"foregroundDeletion", "orphan", "customresourcecleanup.apiextensions.k8s.io"})
 _ANNOTATIONS = frozenset(
     {
         "kubectl.kubernetes.io/last-applied-configuration",

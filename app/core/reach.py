@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from app.core.entities import CLUSTER, NODES, POD_MAKING, WORKLOADS, Entity, of_resource, pods_in, workload
-from app.core.model import Change, DiffSource
+from app.core.entities import CLUSTER, NODES, POD_MAKING, Entity, of_resource, pods_in, workload
+from app.core.mechanism import refuser
+from app.core.model import Change, DiffSource, Verb
 from app.core.topology import State, Topology, before_and_after, selects, subject_users, touched_workloads
 
 Reach = dict[Entity, float]
@@ -62,6 +63,7 @@ def _config(change: Change, _states: list[State], top: Topology, add: Add) -> No
 def _account(change: Change, _states: list[State], top: Topology, add: Add) -> None:
     key = (change.resource.namespace or "", change.resource.name)
     add(("user", f"system:serviceaccount:{key[0]}:{key[1]}"), 0)
+    add(refuser("ServiceAccount", key[0]), 0 if change.verb is Verb.DELETE else 2)
     touched_workloads(top, top.by_account.get(key, set()), add, 1)
 
 
@@ -214,6 +216,24 @@ def _selector(*path: str) -> Rule:
     return rule
 
 
+def _budget(change: Change, states: list[State], top: Topology, add: Add) -> None:
+    add(("evictions", change.resource.namespace or ""), 0)
+    _selector("spec", "selector")(change, states, top, add)
+
+
+def _custom(change: Change, states: list[State], top: Topology, add: Add) -> None:
+    """A custom resource acts on what its spec refers to: scaleTargetRef, workloadRef, targetRef ..."""
+    resource = change.resource
+    add(("ns", resource.namespace) if resource.namespace else CLUSTER, 2)
+    for state in states:
+        for name, ref in (state.get("spec") or {}).items() if isinstance(state.get("spec"), dict) else ():
+            if name.endswith("Ref") and isinstance(ref, dict) and isinstance(ref.get("name"), str):
+                key = (str(ref.get("namespace") or resource.namespace or ""), ref["name"])
+                if key in top.labels:
+                    touched_workloads(top, [key], add, 1)
+                add(("written", str(ref.get("kind") or "Deployment"), *key), READ)
+
+
 def _target(*path: str) -> Rule:
     def rule(change: Change, states: list[State], top: Topology, add: Add) -> None:
         for state in states:
@@ -221,7 +241,9 @@ def _target(*path: str) -> Rule:
             for step in path:
                 ref = ref.get(step) if isinstance(ref, dict) else None
             if isinstance(ref, dict) and ref.get("name"):
-                touched_workloads(top, [(change.resource.namespace or "", str(ref["name"]))], add, 1)
+                key = (change.resource.namespace or "", str(ref["name"]))
+                touched_workloads(top, [key], add, 1)
+                add(("written", str(ref.get("kind")), *key), READ)
 
     return rule
 
@@ -257,6 +279,7 @@ def _namespace_wide(change: Change, _states: list[State], top: Topology, add: Ad
     kind, namespace = change.resource.kind, change.resource.namespace or change.resource.name
     add(("ns", namespace), 1)
     add(("admission", namespace), 0)
+    add(refuser(kind, namespace), 0)
     if kind != "ResourceQuota":
         add(pods_in(namespace), 1)
     for key in top.labels:
@@ -339,7 +362,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"), _policy),
     "NetworkPolicy": _selector("spec", "podSelector"),
     "Service": _selector("spec", "selector"),
-    "PodDisruptionBudget": _selector("spec", "selector"),
+    "PodDisruptionBudget": _budget,
     "HorizontalPodAutoscaler": _target("spec", "scaleTargetRef"),
     **dict.fromkeys(("Ingress", "HTTPRoute"), _backends),
     **dict.fromkeys(("ResourceQuota", "LimitRange", "Namespace"), _namespace_wide),
@@ -360,13 +383,10 @@ def reach(change: Change, top: Topology) -> Reach:
     for entity in of_resource(resource):
         add(entity, 0)
     add(("named", resource.name), 0)
+    add(("written", resource.kind, resource.namespace or "", resource.name), 0)
     if resource.namespace:
         add(("ns", resource.namespace), 2)
-    rule = RULES.get(resource.kind)
-    if rule:
-        rule(change, state, top, add)
-    elif resource.kind not in WORKLOADS:
-        add(("ns", resource.namespace) if resource.namespace else CLUSTER, 2)
+    RULES.get(resource.kind, _custom)(change, state, top, add)
     return found
 
 

@@ -17,9 +17,10 @@ from statistics import median
 from app.core.actors import service_account
 from app.core.calls import Slots, axis, caller_rows, error_signals, load_signals, relist_signals
 from app.core.candidates import Candidate, candidates
+from app.core.case import Case, Facts, Rule
 from app.core.complaints import symptom_signals
-from app.core.entities import Entity, of_resource, workload
-from app.core.evidence import RULES, Case, Facts, Rule
+from app.core.entities import Entity, workload
+from app.core.evidence import RULES
 from app.core.explain import explain, relevance, window_of
 from app.core.fights import write_fights
 from app.core.model import (
@@ -163,7 +164,7 @@ def fight_signal(fight: WriteFight) -> Signal:
         if account := service_account(user):
             about[workload(*account)] = 0.9
     for resource in fight.objects[:20]:
-        about[of_resource(resource)[0]] = 0.5
+        about[("written", resource.kind, resource.namespace or "", resource.name)] = 0.6
     if owner := _PREFIX.search(fight.path_text):
         # The prefix of an annotation's or label's key is, by convention, the domain of the component that owns it.
         about[("prefix", owner.group(1))] = 0.9
@@ -213,21 +214,23 @@ def find_onset(incident: Incident, weighed: list[tuple[Signal, float]]) -> Onset
 
 def _score(case: Case, found: list[Candidate], rules: tuple[Rule, ...]) -> tuple[list[Suspect], float]:
     moves = sorted((c.change.at, c.pods) for c in found if c.pods)
-    times = sorted(c.change.at for c in found)
+    adds = sorted((c.change.at, c.added) for c in found if c.added)
+    # An edit made over and over is one rival, not as many.
+    times = sorted(c.change.at for c in found if not c.routine)
     before_onset = bisect_right(times, case.onset.high)
     scored = []
     for candidate in found:
         matches = tuple(
             match
             for signal in case.signals
-            if (match := explain(candidate, signal, churn_share=_churn_share(candidate, signal, moves)))
+            if (match := explain(candidate, signal, churn_share=_share(candidate, signal, moves, adds)))
         )
         between = max(0, before_onset - bisect_right(times, candidate.change.at))
         facts = Facts(candidate, matches, between)
         evidence = tuple(e for rule in rules if (e := rule(case, facts)))
         scored.append((sum(e.weight for e in evidence), candidate, evidence))
     scored.sort(key=lambda item: (-item[0], -item[1].change.at.timestamp()))
-    prior = math.log(max(1, len(found)))
+    prior = math.log(max(1, len(times)))
     weights = [math.exp(score / TEMPERATURE - prior) for score, _, _ in scored]
     none = math.exp(NONE_SCORE / TEMPERATURE)
     total = none + sum(weights)
@@ -246,15 +249,19 @@ def _score(case: Case, found: list[Candidate], rules: tuple[Rule, ...]) -> tuple
     return [replace(s, would_flip=_would_flip(s, suspects)) for s in suspects], none / total
 
 
-def _churn_share(candidate: Candidate, signal: Signal, moves: list[tuple[datetime, int]]) -> float:
-    """The candidate's share of the pods that were moved shortly before the signal."""
-    if not candidate.pods:
-        return 0.0
+def _share(
+    candidate: Candidate, signal: Signal, moves: list[tuple[datetime, int]], adds: list[tuple[datetime, int]]
+) -> float:
+    """The candidate's share of the pods that were moved shortly before the signal; of those added, where room is
+    what lacks."""
+    pods, all_pods = (candidate.added, adds) if signal.kind is SignalKind.SYMPTOM else (candidate.pods, moves)
     low, high = window_of(signal.high)
-    if not low <= candidate.change.at <= high:
+    if not pods or not low <= candidate.change.at <= high:
         return 0.0
-    total = sum(pods for _, pods in moves[bisect_left(moves, (low, 0)) : bisect_right(moves, (high, 1 << 30))])
-    return candidate.pods / total if total else 0.0
+    total = sum(
+        count for _, count in all_pods[bisect_left(all_pods, (low, 0)) : bisect_right(all_pods, (high, 1 << 30))]
+    )
+    return pods / total if total else 0.0
 
 
 def _would_flip(suspect: Suspect, suspects: list[Suspect]) -> str:

@@ -1,0 +1,63 @@
+"""What an evidence rule may look at, and how it speaks: the case, one candidate's facts, a weight with a sentence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from app.core.candidates import Candidate
+from app.core.explain import Match
+from app.core.model import Evidence, Incident, Onset
+from app.core.signals import Signal
+
+CAP = 4.0
+"""No single piece of evidence weighs more, for or against."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What every rule may look at: the incident, its onset, what turned bad, and how busy the window was."""
+
+    incident: Incident
+    onset: Onset
+    signals: tuple[Signal, ...]
+    salience: dict[int, float]
+    """By id(signal): relevance × strength, 1 for the most salient signal of the incident."""
+    quality: float
+    """0 to 1: how strong the most salient signal is in itself."""
+    typical_pods: float
+    audited: bool
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """One candidate with what it explains and how many others came between it and the onset."""
+
+    candidate: Candidate
+    matches: tuple[Match, ...]
+    between: int
+
+
+class Rule(Protocol):
+    """One piece of evidence; ``__name__`` is what an ablation calls it."""
+
+    __name__: str
+
+    def __call__(self, case: Case, facts: Facts, /) -> Evidence | None: ...
+
+
+def say(rule: str, weight: float, sentence: str) -> Evidence:
+    return Evidence(rule, round(max(-CAP, min(CAP, weight)), 3), sentence)
+
+
+def seconds(span: timedelta) -> str:
+    """A duration as a person says it during an incident: 0.4 s, 4 s, 2 min, 3 h, 5 d."""
+    value = span.total_seconds()
+    if value < 1:
+        return f"{value:.1f} s"
+    for unit, size, limit in (("s", 1, 120), ("min", 60, 7200), ("h", 3600, 172800)):
+        if value < limit:
+            return f"{value / size:.0f} {unit}"
+    return f"{value / 86400:.0f} d"

@@ -1,0 +1,100 @@
+"""What can lead to what in Kubernetes: which complaints a sort of change cannot bring about, and who refuses pods.
+
+A ConfigMap makes programs crash and never keeps the scheduler from placing a pod; a label on a Deployment itself
+changes no pod at all. Facts: https://kubernetes.io/docs/concepts/scheduling-eviction/ (what decides where pods go),
+https://kubernetes.io/docs/concepts/containers/images/ (what pulling needs),
+https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/ (who refuses what is created).
+"""
+
+from __future__ import annotations
+
+import re
+
+from app.core.entities import Entity
+from app.core.model import Change, Verb
+
+UNLIKELY = 0.25
+"""What a match keeps where no common mechanism leads from this sort of change to this sort of complaint."""
+
+_CONFIG = frozenset({"ConfigMap", "Secret"})
+_ROUTING = frozenset({"Service", "Ingress", "HTTPRoute", "Endpoints", "EndpointSlice"})
+_NETWORK = _ROUTING | {"NetworkPolicy"}
+_ACCESS = frozenset({"Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"})
+_BUDGET = frozenset({"PodDisruptionBudget"})
+
+_UNLIKELY: dict[str, frozenset[str]] = {
+    **dict.fromkeys(
+        ("FailedScheduling", "Unschedulable", "Pending", "NotTriggerScaleUp"), _CONFIG | _NETWORK | _ACCESS | _BUDGET
+    ),
+    **dict.fromkeys(
+        ("ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull"),
+        frozenset({"ConfigMap", "ResourceQuota"}) | _NETWORK | _ACCESS | _BUDGET,
+    ),
+    "FailedCreate": _CONFIG | _NETWORK | _BUDGET,
+    "OOMKilled": frozenset({"Secret", "ResourceQuota"}) | _NETWORK | _ACCESS | _BUDGET,
+    **dict.fromkeys(
+        ("NodeNotReady", "MemoryPressure", "DiskPressure", "PIDPressure"), _CONFIG | _NETWORK | _ACCESS | _BUDGET
+    ),
+    **dict.fromkeys(
+        ("CrashLoopBackOff", "BackOff", "Error", "Unhealthy", "Unready"), frozenset({"ResourceQuota"}) | _ROUTING
+    ),
+}
+"""By a complaint's reason, the kinds whose changes do not bring it about."""
+
+_INERT = frozenset({"Deployment", "StatefulSet", "DaemonSet", "CronJob", "Job", "ReplicaSet", "ConfigMap", "Secret"})
+_INERT |= {"PodDisruptionBudget", "HorizontalPodAutoscaler", "CustomResourceDefinition", "Node"} | _ACCESS
+
+
+def plausible(change: Change, reason: str, *, refused: str) -> float:
+    """How much of a match with a complaint of this reason stands: all of it, or UNLIKELY.
+
+    ``refused`` is the sort of object that refused what could not be made ("" where that is not known): another
+    object's change is then only the occasion, unless it asks for more than before.
+    """
+    if change.resource.kind in _UNLIKELY.get(reason, ()) or is_inert(change):
+        return UNLIKELY
+    if refused and not change.resource.kind.endswith(refused) and not _asks_for_more(change):
+        return UNLIKELY
+    return 1.0
+
+
+def _asks_for_more(change: Change) -> bool:
+    """Whether a write makes an object or touches what quotas, limits and pod security look at."""
+    looked_at = {"replicas", "parallelism", "resources", "securityContext", "serviceAccountName", "priorityClassName"}
+    return change.verb is Verb.CREATE or any(looked_at & set(map(str, diff.path)) for diff in change.diffs)
+
+
+def is_cosmetic(change: Change) -> bool:
+    """Whether only labels or annotations of the object itself changed; those of a Namespace decide much."""
+    paths = {diff.path[:2] for diff in change.diffs if diff.path}
+    cosmetic = {("metadata", "annotations"), ("metadata", "labels")}
+    return change.verb is Verb.UPDATE and bool(paths) and paths <= cosmetic and change.resource.kind != "Namespace"
+
+
+def is_inert(change: Change) -> bool:
+    """Whether a change is cosmetic to an object whose labels and annotations nothing acts upon: its pods stay."""
+    return change.resource.kind in _INERT and is_cosmetic(change)
+
+
+_REFUSALS = (
+    (re.compile(r"violates PodSecurity"), "Namespace"),
+    (re.compile(r"exceeded quota|must specify (?:limits|requests)|failed quota"), "ResourceQuota"),
+    (
+        re.compile(r"(?:minimum|maximum) \S+ usage per (?:Container|Pod)|limit to request ratio per (?:Container|Pod)"),
+        "LimitRange",
+    ),
+    (re.compile(r"serviceaccount \S+ not found|looking up service account"), "ServiceAccount"),
+    (re.compile(r"no PriorityClass with name"), "PriorityClass"),
+    (re.compile(r"admission webhook|failed calling webhook"), "WebhookConfiguration"),
+    (re.compile(r"ValidatingAdmissionPolicy"), "ValidatingAdmissionPolicy"),
+)
+
+
+def refused_by(text: str) -> str | None:
+    """The sort of object that refused what the API server or a controller says could not be made."""
+    return next((kind for pattern, kind in _REFUSALS if pattern.search(text)), None)
+
+
+def refuser(kind: str, namespace: str) -> Entity:
+    """What objects of this kind in this namespace ("" for the cluster) refuse."""
+    return ("refuses", kind, namespace)

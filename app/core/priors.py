@@ -1,0 +1,103 @@
+"""What a change is likely to do before anything is measured: where it acts, how often its sort begins incidents, how
+usual it is here."""
+
+from __future__ import annotations
+
+import math
+
+from app.core.case import Case, Facts, say
+from app.core.entities import WORKLOADS
+from app.core.grants import only_allows_more
+from app.core.mechanism import is_cosmetic
+from app.core.model import Evidence, Verb
+
+SYSTEM_NAMESPACES = frozenset({"kube-system", "calico-system", "cilium", "istio-system", "tigera-operator"})
+ADMISSION = frozenset(
+    {
+        "ValidatingWebhookConfiguration",
+        "MutatingWebhookConfiguration",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+        "CustomResourceDefinition",
+        "APIService",
+        "FlowSchema",
+        "PriorityLevelConfiguration",
+    }
+)
+CLUSTER_ACCESS = frozenset({"ClusterRole", "ClusterRoleBinding"})
+SELECTING = ("labels", "selector", "matchLabels", "ownerReferences", "podSelector", "namespaceSelector")
+"""Fields that tie objects together: 51 % of injected cluster-wide failures were in one of these (Mutiny, DSN'24)."""
+
+
+def plane(case: Case, facts: Facts) -> Evidence | None:
+    """What kind of thing breaks what: cluster-wide trouble seldom comes from one namespaced object, and back."""
+    change = facts.candidate.change
+    kind, namespace = change.resource.kind, change.resource.namespace
+    wide = case.incident.scope.control_plane or not case.incident.scope.namespaces
+    system = bool(set(case.incident.scope.namespaces) & SYSTEM_NAMESPACES)
+    if is_cosmetic(change):
+        return None
+    if kind in ADMISSION or kind in CLUSTER_ACCESS:
+        weight = 1.0 if wide or system else 0.3
+        return say("plane", weight, f"A {kind} acts on the whole cluster.")
+    if kind == "DaemonSet":
+        return say("plane", 0.9 if wide or system else 0.3, "A DaemonSet acts from every node.")
+    if kind in WORKLOADS and facts.candidate.pods >= 10 * case.typical_pods:
+        ratio = facts.candidate.pods / max(1.0, case.typical_pods)
+        return say(
+            "plane",
+            min(2.0, 0.6 * math.log(ratio)),
+            f"It moves {facts.candidate.pods} pods; a rollout here usually moves {case.typical_pods:.0f}.",
+        )
+    if (wide or system) and namespace and kind not in WORKLOADS and not facts.matches:
+        return say("plane", -0.7, f"A namespaced {kind} seldom reaches beyond {namespace}.")
+    return None
+
+
+def risk(_case: Case, facts: Facts) -> Evidence | None:
+    """How often changes of this sort are what began an incident (triggers: Google SRE Workbook, appendix C)."""
+    change = facts.candidate.change
+    kind = change.resource.kind
+    words = {step for diff in change.diffs for step in diff.path if isinstance(step, str)}
+    if is_cosmetic(change):
+        return say("kind of change", -0.7, "Only labels or annotations changed.")
+    if kind in WORKLOADS and ("image" in words or change.verb is Verb.CREATE):
+        return say("kind of change", 0.5, "A new image: binary pushes begin 37 % of incidents.")
+    if kind in WORKLOADS and "template" in words:
+        return say("kind of change", 0.4, "A new pod template: configuration pushes begin 31 % of incidents.")
+    if kind in ADMISSION | CLUSTER_ACCESS | {"Role", "RoleBinding", "NetworkPolicy", "ResourceQuota"}:
+        if only_allows_more(change):
+            return say("kind of change", -0.4, "It only allows more than before.")
+        return say("kind of change", 0.4, f"It changes what others may do ({kind}).")
+    if change.verb is Verb.DELETE:
+        return say("kind of change", 0.6, f"It deletes the {kind}.")
+    return _by_field(facts, words)
+
+
+def _by_field(facts: Facts, words: set[str]) -> Evidence | None:
+    change = facts.candidate.change
+    if change.resource.kind == "Namespace" and "labels" in words:
+        return say("kind of change", 0.4, "A namespace's labels decide which policies and webhooks apply to its pods.")
+    if words & set(SELECTING):
+        return say("kind of change", 0.5, "It changes a field that ties objects together.")
+    if any(d.path == ("spec", "replicas") and d.new == 0 and d.old for d in change.diffs):
+        return say("kind of change", 1.0, "It scales the workload to zero.")
+    if words == {"spec", "replicas"} and facts.candidate.pods <= 10:
+        return say("kind of change", -0.4, "Only the number of replicas changed, by a few.")
+    return None
+
+
+def novelty(_case: Case, facts: Facts) -> Evidence | None:
+    """Changes like this one that did no harm speak for it; the first of its sort speaks against it."""
+    alike, routine = facts.candidate.alike, facts.candidate.routine
+    if routine >= 2:
+        return say(
+            "routine",
+            -math.log1p(routine),
+            f"The same actor made this same edit {routine} times before in this window.",
+        )
+    if alike == 0:
+        return say("novelty", 0.6, "The first change of its sort in this window.")
+    if alike >= 3:
+        return say("novelty", -0.2 * math.log1p(alike), f"{alike} changes of the same sort came before it.")
+    return None
