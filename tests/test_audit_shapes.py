@@ -109,6 +109,8 @@ def changed(change: Change) -> str:
 IMAGE = {"spec": {"template": {"spec": {"containers": [{"name": "web", "image": "web:2"}]}}}}
 AFTER = deployment(5, image="web:2")
 JSON_PATCH = [{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "web:2"}]
+COPY = {"op": "copy", "from": "/data/a", "path": "/data/b"}
+SITE = config("site", 1, a="1")
 MERGE = {"spec": {"replicas": 3}}
 NULL = {"spec": {"replicas": None}, "metadata": {"creationTimestamp": None}}
 STRATEGIC = {"spec": {"template": {"spec": {"$setElementOrder/containers": [{"name": "web"}]}}}} | IMAGE
@@ -202,6 +204,19 @@ ROWS = {
     # patches
     "JSON patch": Row([request(JSON_PATCH)], PATCHED, [UNKNOWN]),
     "JSON patch, object known": Row([KNOWN, request(JSON_PATCH)], PATCHED, [PATCH]),
+    "JSON patch that moves, object known": Row(
+        [
+            event(0, "create", ref=CONFIG, responseStatus=MADE, user={"username": "setup"}, responseObject=SITE),
+            request([{"op": "move", "from": "/data/a", "path": "/data/b"}], ref=CONFIG),
+        ],
+        ["1 alice patch configmaps 200"],
+        ["update, alice: a of ConfigMap site removed (was 1), b set to 1 [patch]"],
+    ),
+    "JSON patch that copies": Row(
+        [request([{"op": "test", "path": "/data/a", "value": "1"}, COPY], ref=CONFIG)],
+        ["1 alice patch configmaps 200"],
+        ["update, alice: b of ConfigMap site set to (what stood at /data/a) [patch]"],
+    ),
     "merge patch": Row([request(MERGE)], PATCHED, ["update, alice: replicas of web set to 3 [patch]"]),
     "merge patch, object known": Row(
         [KNOWN, request(MERGE)], PATCHED, ["update, alice: replicas of web: 2 → 3 [patch]"]

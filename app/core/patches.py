@@ -102,9 +102,27 @@ def _set(before: Json | object, value: Json, path: Path, found: list[FieldDiff])
 def _operation(operation: Json, old: Json, found: list[FieldDiff]) -> None:
     if not isinstance(operation, dict):
         return
-    op, pointer = operation.get("op"), operation.get("path")
-    if op not in ("add", "remove", "replace") or not isinstance(pointer, str):
+    op, pointer, origin = operation.get("op"), operation.get("path"), operation.get("from")
+    if not isinstance(pointer, str):
         return
+    value = operation.get("value")
+    if op in ("move", "copy") and isinstance(origin, str):
+        source, moved = _found(origin, old)
+        value = f"(what stood at {origin})" if moved is _ABSENT else moved  # type: ignore[assignment]
+        if op == "move":
+            found.append(FieldDiff(source, "remove", None if moved is _ABSENT else moved, None))  # type: ignore[arg-type]
+    elif op not in ("add", "remove", "replace"):
+        return
+    path, here = _found(pointer, old)
+    before = None if here is _ABSENT else here
+    if op == "remove":
+        found.append(FieldDiff(path, "remove", before, None))  # type: ignore[arg-type]
+    elif here is _ABSENT or before != value:
+        found.append(FieldDiff(path, "add" if here is _ABSENT else "replace", before, value))  # type: ignore[arg-type]
+
+
+def _found(pointer: str, old: Json) -> tuple[Path, Json | object]:
+    """The path that a JSON Pointer (RFC 6901) names, and what stands there."""
     path: list[Segment] = []
     here: Json | object = old if old is not None else _ABSENT
     for part in pointer.split("/")[1:]:
@@ -115,9 +133,4 @@ def _operation(operation: Json, old: Json, found: list[FieldDiff]) -> None:
         else:
             path.append(int(step) if step.isdigit() and here is _ABSENT else step)
             here = here.get(step, _ABSENT) if isinstance(here, dict) else _ABSENT
-    before = None if here is _ABSENT else here
-    value = operation.get("value")
-    if op == "remove":
-        found.append(FieldDiff(tuple(path), "remove", before, None))  # type: ignore[arg-type]
-    elif here is _ABSENT or before != value:
-        found.append(FieldDiff(tuple(path), "add" if here is _ABSENT else "replace", before, value))  # type: ignore[arg-type]
+    return tuple(path), here
