@@ -263,6 +263,12 @@ class Import:
         """A dump says nothing of when: with a log before it, it is as old as the log's end, else as the file."""
         at = self.intake.latest or modified_at(read.input.path)
         body = shift_times(document(self.intake, read), seconds=self.shift_seconds)
+        problem = self.intake.check_time(at)
+        if problem:
+            told = f"a dump is as old as its file says, and {problem}: touch the file with the time it was made"
+            self.intake.reject(read.input.path, Line(1, b"", 0), told)
+            self._record(self.intake.take(()))  # and without its position: it is to be read when it was touched
+            return
         chunk: list[Sighting] = []
         try:
             for raw in dump_items(body) if body else ():

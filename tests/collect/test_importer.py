@@ -318,3 +318,15 @@ async def test_a_dump_that_is_newer_tells_of_what_was_missed(lab: Lab, tmp_path:
     (missed,) = await lab.stored()
     assert missed.sources == {"state"}
     assert "reconstructed" in missed.summary
+
+
+async def test_a_dump_of_an_impossible_age_is_refused(lab: Lab, tmp_path: Path) -> None:
+    dump = tmp_path / "state.json"
+    dump.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": [deployment(13, "web:3")]}))
+    os.utime(dump, (0, 0))
+    (problem,) = (await lab.imported(dump)).problems
+    assert "touch the file" in problem
+    assert [row[0] for row in await lab.rows("objects")] == [0]
+    os.utime(dump, (T0.timestamp(), T0.timestamp()))
+    assert (await lab.imported(dump)).skipped == []
+    assert [row[0] for row in await lab.rows("objects")] == [1]
