@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from app.core.model import CallCount, Change, Incident, ObjectState, Ranking, Symptom
+from collections.abc import Sequence
+
+from app.core.model import CallCount, Change, Incident, ObjectState, Ranking, Rollout, Symptom
 from app.core.suspects import Gathered, rank
 from tests.core.factories import a_change, a_resource, after, calls
 
@@ -40,9 +42,10 @@ def background() -> list[CallCount]:
 def ranked(
     *culprit: Change,
     incident: Incident,
-    symptoms: list[Symptom] | None = None,
+    symptoms: Sequence[Symptom] = (),
     load: list[CallCount] | None = None,
-    states: list[ObjectState] | None = None,
+    states: Sequence[ObjectState] = (),
+    rollouts: Sequence[Rollout] = (),
 ) -> Ranking:
     return rank(
         Gathered(
@@ -50,9 +53,10 @@ def ranked(
             start=after(-120),
             now=after(60),
             changes=(*noise(), *culprit),
-            symptoms=tuple(symptoms or []),
+            symptoms=tuple(symptoms),
             calls=tuple(load if load is not None else background()),
-            states=tuple(states or []),
+            states=tuple(states),
+            rollouts=tuple(rollouts),
         )
     )
 

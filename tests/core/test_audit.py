@@ -159,3 +159,9 @@ def test_heartbeats_are_counted_but_not_kept() -> None:
     lease = event(verb="update", objectRef={"resource": "leases", "apiGroup": "coordination.k8s.io", "name": "n"})
     assert audit.request_row("lab", lease, audit.call_key(lease, REDACTOR)) is None
     assert audit.request_row("lab", event(), audit.call_key(event(), REDACTOR)) is not None
+
+
+def test_a_namespace_is_in_no_namespace_whatever_its_request_says() -> None:
+    ref = {"resource": "namespaces", "namespace": "shop", "name": "shop", "apiVersion": "v1"}
+    (seen,) = audit.sightings("lab", event(level="Metadata", verb="update", objectRef=ref))
+    assert (seen.resource.kind, seen.resource.namespace, seen.resource.name) == ("Namespace", None, "shop")

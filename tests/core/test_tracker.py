@@ -113,6 +113,20 @@ def test_a_metadata_level_event_far_away_is_another_write() -> None:
     assert [change.diff_source for change in found] == [DiffSource.STATES, DiffSource.NONE]
 
 
+def test_the_api_server_takes_back_the_group_of_a_deleted_definition() -> None:
+    api = {"api": "apiextensions.k8s.io/v1", "namespace": None}
+    crd = an_object("CustomResourceDefinition", "foobars.x.io", version=1, **api)
+    meta = {"finalizers": ["customresourcecleanup.apiextensions.k8s.io"]}
+    marked = an_object("CustomResourceDefinition", "foobars.x.io", version=2, meta=meta, **api)
+    service = an_object("APIService", "v1.x.io", version=1, api="apiregistration.k8s.io/v1", namespace=None)
+    registrar = replace(ALICE, name="system:apiserver")
+    deleted = audited(crd, 1.1, verb=Verb.DELETE)
+    taken_back = structs.replace(audited(service, 2, verb=Verb.DELETE), actor=registrar)
+    found = changes(learn(listed(crd), listed(service), seen(marked, 1), deleted, taken_back))
+    assert [change.resource.kind for change in found] == ["CustomResourceDefinition", "APIService"]
+    assert found[1].begun_by == found[0].id
+
+
 def test_a_custom_kind_guessed_from_its_plural_meets_the_real_one() -> None:
     names = {"kind": "FooBar", "plural": "foobars"}
     crd = an_object(

@@ -1,0 +1,241 @@
+"""What breaks what in Kubernetes: who refuses pods, who takes the room, what many complain of, what is not to blame."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.core.mechanism import is_cosmetic, plausible, refused_by
+from app.core.model import Change, FieldDiff, Json, Outcome, Rollout, Verb
+from tests.core.company import background, first, ranked, rules
+from tests.core.factories import (
+    a_change,
+    a_resource,
+    a_state,
+    a_symptom,
+    a_workload,
+    after,
+    an_alert,
+    an_incident,
+    calls,
+)
+
+TEAMS = ("checkout", "search", "billing", "media")
+
+
+@pytest.mark.parametrize(
+    ("message", "kind"),
+    [
+        ('pods "a-1" is forbidden: exceeded quota: compute, requested: pods=1', "ResourceQuota"),
+        ('pods "a" is forbidden: minimum memory usage per Container is 1Gi, but request is 64Mi', "LimitRange"),
+        ('pods "a" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true', "Namespace"),
+        ('error looking up service account shop/web: serviceaccount "web" not found', "ServiceAccount"),
+        ('admission webhook "policy.example" denied the request', "WebhookConfiguration"),
+        ("connection refused", None),
+    ],
+)
+def test_who_refused_is_read_from_the_message(message: str, kind: str | None) -> None:
+    assert refused_by(message) == kind
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason", "likely"),
+    [
+        ("ConfigMap", "CrashLoopBackOff", True),
+        ("ConfigMap", "FailedScheduling", False),
+        ("Service", "CrashLoopBackOff", False),
+        ("NetworkPolicy", "Unready", True),
+        ("Secret", "ImagePullBackOff", True),
+        ("ResourceQuota", "OOMKilled", False),
+        ("Node", "Unschedulable", True),
+    ],
+)
+def test_some_changes_cannot_bring_about_some_complaints(kind: str, reason: str, likely: bool) -> None:
+    change = a_change(a_resource(kind), path=("data", "x"))
+    assert (plausible(change, reason, refused="") == 1.0) is likely
+
+
+def test_a_refusal_blames_the_refuser_and_whoever_asked_for_more() -> None:
+    restart: Change = a_change(path=("spec", "template", "metadata", "annotations", "restartedAt"))
+    more = a_change(path=("spec", "replicas"), old=2, new=9)
+    quota = a_change(a_resource("ResourceQuota", "compute"), path=("spec", "hard", "pods"), old="9", new="3")
+    assert plausible(restart, "FailedCreate", refused="ResourceQuota") < 1
+    assert plausible(more, "FailedCreate", refused="ResourceQuota") == 1
+    assert plausible(quota, "FailedCreate", refused="ResourceQuota") == 1
+
+
+def test_labels_are_cosmetic_but_those_of_a_namespace() -> None:
+    path = ("metadata", "labels", "team")
+    assert is_cosmetic(a_change(path=path))
+    assert not is_cosmetic(a_change(a_resource("Namespace", "shop", None), path=path))
+    assert not is_cosmetic(a_change(path=("spec", "template", "metadata", "labels", "team")))
+
+
+def wide(reason: str, *, at: float, message: str = "") -> list[Any]:
+    return [
+        a_symptom(a_resource("Deployment", f"{team}-1", team), reason, at=after(at), count=5, message=message)
+        for team in TEAMS
+    ]
+
+
+def workloads() -> list[Any]:
+    return [a_workload(a_resource("Deployment", f"{team}-1", team)) for team in TEAMS]
+
+
+def test_a_mutating_webhook_that_spoils_new_pods_everywhere() -> None:
+    hook = a_resource("MutatingWebhookConfiguration", "sidecar-injector", None)
+    rule = {"apiGroups": [""], "resources": ["pods"], "operations": ["CREATE"]}
+    state = {"webhooks": [{"name": "inject.mesh.example", "rules": [rule], "namespaceSelector": {}}]}
+    edit = a_change(hook, at=after(-20), path=("webhooks", (("name", "inject.mesh.example"),), "namespaceSelector"))
+    restart = a_change(
+        a_resource("Deployment", "search-1", "search"),
+        at=after(-12),
+        path=("spec", "template", "metadata", "annotations", "restartedAt"),
+    )
+    ranking = ranked(
+        edit,
+        restart,
+        incident=an_incident(an_alert(after(30), name="KubePodNotReady", namespace="search", deployment="search-1")),
+        symptoms=wide("ImagePullBackOff", at=-10),
+        states=[a_state(hook, state), *workloads()],
+    )
+    assert first(ranking) == ("MutatingWebhookConfiguration", "sidecar-injector")
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "message"),
+    [
+        ("LimitRange", ("spec", "limits"), "is forbidden: minimum memory usage per Container is 1Gi"),
+        (
+            "Namespace",
+            ("metadata", "labels", "pod-security.kubernetes.io/enforce"),
+            'is forbidden: violates PodSecurity "restricted"',
+        ),
+    ],
+)
+def test_what_a_namespace_does_not_let_in(kind: str, path: tuple[str, ...], message: str) -> None:
+    guard = a_resource(kind, "search", None if kind == "Namespace" else "search")
+    names = ("suggest", "query-api", "indexer")
+    homes = [a_resource("Deployment", name, "search") for name in names]
+    bump = a_change(homes[0], at=after(-16), path=("spec", "template", "spec", "containers", 0, "image"))
+    ranking = ranked(
+        a_change(guard, at=after(-18), path=path, old=None, new="restricted"),
+        bump,
+        incident=an_incident(an_alert(after(30), name="Mismatch", namespace="search", deployment="suggest")),
+        symptoms=[
+            a_symptom(home, "FailedCreate", at=after(-12 + 3 * n), message=f'pods "{home.name}-x" {message}', count=9)
+            for n, home in enumerate(homes)
+        ],
+        states=[a_workload(home) for home in homes],
+    )
+    assert first(ranking) == (kind, "search")
+
+
+def test_a_disruption_budget_that_lets_nothing_be_evicted() -> None:
+    budget = a_resource("PodDisruptionBudget", "inference", "media")
+    refused = calls(
+        "system:serviceaccount:kube-system:cluster-autoscaler", "create", "pods/eviction", rate=2, start=-15,
+        code=429, error="Cannot evict pod as it would violate the pod's disruption budget.", namespace="media",
+    )  # fmt: skip
+    ranking = ranked(
+        a_change(budget, at=after(-18), path=("spec", "minAvailable"), old=1, new="100%"),
+        incident=an_incident(an_alert(after(30), name="NodeUpgradeStuck", namespace="kube-system")),
+        load=[*background(), *refused],
+        states=[a_workload(a_resource("Deployment", "inference", "media"))],
+    )
+    assert first(ranking) == ("PodDisruptionBudget", "inference")
+
+
+def test_a_deployment_that_takes_the_room_of_others() -> None:
+    big = a_resource("Deployment", "trainer", "ml")
+    made = replace(
+        a_change(big, at=after(-15), verb=Verb.CREATE), diffs=(FieldDiff((), "add", None, {"spec": {"replicas": 40}}),)
+    )
+    ranking = ranked(
+        made,
+        incident=an_incident(an_alert(after(30), name="KubePodNotReady", namespace="checkout")),
+        symptoms=wide("FailedScheduling", at=-10, message="0/9 nodes are available: 9 Insufficient cpu."),
+        states=[a_workload(big, replicas=40), *workloads()],
+    )
+    assert first(ranking) == ("Deployment", "trainer")
+
+
+def test_a_selector_that_matches_nothing() -> None:
+    service = a_resource("Service", "gateway", "media")
+    spec: dict[str, Json] = {"spec": {"selector": {"app": "gateway", "instance": "new"}}}
+    ranking = ranked(
+        a_change(service, at=after(-15), path=("spec", "selector", "instance"), old=None, new="new"),
+        incident=an_incident(an_alert(after(30), name="Ingress5xx", namespace="ingress", message="503 from gateway")),
+        states=[a_state(service, spec), a_workload(a_resource("Deployment", "gateway", "media"))],
+    )
+    assert first(ranking) == ("Service", "gateway")
+    assert "selects nothing" in rules(ranking)
+
+
+def test_a_cordon_and_not_the_config_map_for_pods_without_a_place() -> None:
+    inference = a_resource("Deployment", "inference", "media")
+    config = a_resource("ConfigMap", "inference-config", "media")
+    ranking = ranked(
+        a_change(a_resource("Node", "gpu-1", None), at=after(-16), path=("spec", "unschedulable"), old=None, new=True),
+        a_change(config, at=after(-14), path=("data", "batch"), old="1", new="2"),
+        incident=an_incident(an_alert(after(30), name="KubePodNotReady", namespace="media", deployment="inference")),
+        symptoms=[a_symptom(inference, "FailedScheduling", at=after(-12), count=8, message="1 node unschedulable")],
+        states=[a_workload(inference, volumes=[{"name": "c", "configMap": {"name": "inference-config"}}])],
+    )
+    assert first(ranking) == ("Node", "gpu-1")
+
+
+def test_a_rollout_whose_pods_were_well_for_long_speaks_against_it() -> None:
+    web = a_resource("Deployment", "player", "media")
+    bump = a_change(web, at=after(-110))
+    secret = replace(a_change(a_resource("Secret", "player-creds", "media"), at=after(-15)), diffs=())
+    done = Rollout(web, "u", 2, after(-110), Outcome.COMPLETE, after(-106), bump.id)
+    ranking = ranked(
+        bump,
+        secret,
+        incident=an_incident(an_alert(after(30), name="KubePodNotReady", namespace="media", deployment="player")),
+        symptoms=[a_symptom(web, "Unready", at=after(-10), count=8)],
+        states=[a_workload(web, volumes=[{"name": "c", "secret": {"secretName": "player-creds"}}])],
+        rollouts=[done],
+    )
+    assert first(ranking) == ("Secret", "player-creds")
+    against = [e.sentence for s in ranking.suspects for e in s.evidence if s.change == bump and e.rule == "rollout"]
+    assert against == ["Its rollout went through and its pods were well for 95 s after."]
+
+
+def test_one_caller_that_calls_for_three_things_is_one_rise() -> None:
+    operator = a_resource("Deployment", "operator", "platform")
+    user = "system:serviceaccount:platform:operator"
+    lists = [
+        call for plural in ("pods", "services", "configmaps") for call in calls(user, "list", plural, rate=8, start=-15)
+    ]
+    ranking = ranked(
+        a_change(operator, at=after(-17), new="operator:2-nocache"),
+        incident=an_incident(an_alert(after(30), name="KubeAPIServerCPUHigh", job="apiserver")),
+        load=[*background(), *lists],
+        states=[a_workload(operator, serviceAccountName="operator")],
+    )
+    assert first(ranking) == ("Deployment", "operator")
+    load = next(e.sentence for e in ranking.suspects[0].evidence if e.rule == "load")
+    assert "and 2 other sorts of call" in load
+
+
+def test_writes_without_end_do_not_drown_who_began_them() -> None:
+    operator = a_resource("Deployment", "annotator", "platform")
+    user = "system:serviceaccount:platform:annotator"
+    service = a_resource("Service", "checkout-1", "checkout")
+    rewrites = [
+        a_change(service, at=after(-14 + n / 20), path=("metadata", "annotations", "seen"), old=str(n), new=str(n + 1))
+        for n in range(1000)
+    ]
+    ranking = ranked(
+        a_change(operator, at=after(-16), new="annotator:2"),
+        *rewrites,
+        incident=an_incident(an_alert(after(40), name="KubeAPIServerCPUHigh", job="apiserver")),
+        load=[*background(), *calls(user, "patch", "services", rate=20, start=-15)],
+        states=[a_workload(operator, serviceAccountName="annotator")],
+    )
+    assert first(ranking) == ("Deployment", "annotator")
+    assert ranking.suspects[0].probability > 0.5
