@@ -6,8 +6,8 @@ from datetime import datetime
 
 from app.core.audit import RawAuditEvent
 
-REMEMBERED = 20_000
-"""Requests at the least, twice as many at most: under 10 MB. Files are merged by time: repeats come close together."""
+REMEMBERED = 4_000
+"""Requests at the least, twice as many at most. Files are merged by time: repeats come close together."""
 
 
 class Repeats:
@@ -21,11 +21,11 @@ class Repeats:
 
     def told(self, event: RawAuditEvent) -> bool:
         """Whether this request was told before; from now on it was. One without an auditID never was."""
-        name, at = event.auditID, event.requestReceivedTimestamp
-        known = self._late.get(name) or self._earlier.get(name)
-        if known is not None and known == at and name:
-            return True
-        if len(self._late) >= REMEMBERED:
-            self._earlier, self._late = self._late, {}
-        self._late[name] = at
-        return False
+        name, at, late = event.auditID, event.requestReceivedTimestamp, self._late
+        known = late.setdefault(name, at)
+        if known is not at:
+            return known == at and name != ""
+        again = self._earlier.get(name) == at and name != ""
+        if len(late) > REMEMBERED:
+            self._earlier, self._late = late, {}
+        return again

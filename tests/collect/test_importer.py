@@ -193,6 +193,14 @@ async def test_an_overlap_told_by_a_later_import_makes_no_second_change(lab: Lab
     assert [row[0] for row in await lab.rows("call_minutes", "sum(total)")] == [9], "calls add up: docs/import.md"
 
 
+async def test_a_log_shipped_twice_counts_each_request_once(lab: Lab, tmp_path: Path) -> None:
+    lines = [read(n / 10) for n in range(9_000)]
+    told = [line for n in range(0, 9_000, 1_000) for line in lines[n : n + 1_000] * 2]
+    (path,) = write(tmp_path, audit="\n".join(told) + "\n")
+    report = await lab.imported(path)
+    assert (report.tally.calls, report.tally.repeated) == (9_000, 9_000)
+
+
 async def test_one_audit_id_chosen_for_two_requests_is_two_calls(lab: Lab, tmp_path: Path) -> None:
     (path,) = write(tmp_path, audit=read(1) + "\n" + read(3).replace("r-3", "r-1") + "\n")
     report = await lab.imported(path)
