@@ -219,6 +219,7 @@ def error_signals(calls: list[CallCount], slots: Slots) -> list[Signal]:
     """Failures that were not there before, or became many: one signal per (caller, call, code, message)."""
     failures = grouped(calls, slots, _failure_key)
     everything = grouped(calls, slots, _load_key)
+    namespaces = _namespaces(calls)
     found = []
     for key, counts in failures.items():
         user, verb, group, resource, code, error = key
@@ -244,7 +245,7 @@ def error_signals(calls: list[CallCount], slots: Slots) -> list[Signal]:
                     ("access", user, group, resource, verb): 1.0 if code == 403 else 0.0,
                     ("api", group, resource.split("/")[0], verb): 0.5,
                     **({("throttle",): 0.8} if code == 429 and resource != "pods/eviction" else {}),
-                    **_where(calls, key),
+                    **_where(key, namespaces[key]),
                 },
                 sentence=f"{caller_name(user)} got {code} on {verb.upper()} {resource or 'the API'}"
                 f" {int(after.sum())} times" + (", never before" if novel else f", {int(before.sum())} times before"),
@@ -258,13 +259,19 @@ def error_signals(calls: list[CallCount], slots: Slots) -> list[Signal]:
     return sorted(found, key=lambda s: -s.strength)
 
 
-def _where(calls: list[CallCount], failure: Failure) -> dict[Entity, float]:
-    """The namespaces in which these calls failed. Evictions are refused (429) by a namespace's disruption budgets:
-    https://kubernetes.io/docs/concepts/scheduling-eviction/api-eviction/#how-api-initiated-eviction-works ."""
-    counts: Counter[str] = Counter()
+def _namespaces(calls: list[CallCount]) -> dict[Failure, Counter[str]]:
+    """In which namespaces each kind of call failed, and how often."""
+    found: dict[Failure, Counter[str]] = defaultdict(Counter)
     for call in calls:
-        if call.key.code >= 400 and call.key.namespace and _failure_key(call.key) == failure:
-            counts[call.key.namespace] += call.count
+        failure = _failure_key(call.key) if call.key.namespace else None
+        if failure is not None:
+            found[failure][call.key.namespace] += call.count
+    return found
+
+
+def _where(failure: Failure, counts: Counter[str]) -> dict[Entity, float]:
+    """The namespaces in which calls failed. Evictions are refused (429) by a namespace's disruption budgets:
+    https://kubernetes.io/docs/concepts/scheduling-eviction/api-eviction/#how-api-initiated-eviction-works ."""
     total = counts.total() or 1
     found: dict[Entity, float] = {("ns", namespace): 0.4 * n / total for namespace, n in counts.items()}
     if failure[3] == "pods/eviction" and failure[4] == 429:
