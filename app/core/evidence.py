@@ -53,6 +53,12 @@ def _sentence(candidate: Candidate, match: Match) -> str:
     since = f", {seconds(match.lag)} after this change" if match.lag else ", at once"
     if match.via[0] == "named":
         return f'Error messages name "{match.via[1]}": {signal.sentence}{since}.'
+    if match.via[0] == "spread":
+        reached, all_of_them = match.via[1:]
+        how_many = f"all {reached}" if reached == all_of_them else f"{reached} of the {all_of_them}"
+        return f"It acts on {how_many} workloads that complain: {signal.sentence}{since}."
+    if match.via[0] == "churn" and signal.kind is SignalKind.SYMPTOM:
+        return f"It wants room for {candidate.added} more pods, most of those added then: {signal.sentence}{since}."
     if match.via[0] == "churn":
         return f"It moves {candidate.pods} pods, most of what moved then: {signal.sentence}{since}."
     if match.via[0] == "access":

@@ -54,8 +54,9 @@ def explain(candidate: Candidate, signal: Signal, *, churn_share: float) -> Matc
         hops = distance(candidate.reach, entity)
         if hops is not None and weight * HOP**hops > best:
             best, via = weight * HOP**hops, entity
-    if (share := _covered(candidate, signal)) > best:
-        best, via = share, ("spread",)
+    share, reached = _covered(candidate, signal)
+    if share > best:
+        best, via = share, ("spread", str(reached), str(len(signal.spread)))
     if (named := mentioned(candidate, signal)) and best < 1.0:
         best, via = max(best, 0.95), ("named", named)
     if churn_share and is_consequence(signal):
@@ -71,15 +72,15 @@ def explain(candidate: Candidate, signal: Signal, *, churn_share: float) -> Matc
     return Match(signal, best / (1.0 + lag / TAU), via, lag)
 
 
-def _covered(candidate: Candidate, signal: Signal) -> float:
-    """Of a complaint that many share, the part made by those whom the change reaches, less the hops to each."""
-    covered = 0.0
+def _covered(candidate: Candidate, signal: Signal) -> tuple[float, int]:
+    """Of a complaint that many share: the part made by those whom the change reaches, less the hops; and how many."""
+    covered, reached = 0.0, 0
     for home, share in signal.spread.items():
         ways = [home, POD_MAKING] if home[0] != "workload" else [home, pods_in(home[1]), POD_MAKING]
         hops = min((candidate.reach[way] for way in ways if way in candidate.reach), default=None)
         if hops is not None:
-            covered += share * HOP**hops
-    return covered
+            covered, reached = covered + share * HOP**hops, reached + 1
+    return covered, reached
 
 
 def is_consequence(signal: Signal) -> bool:
