@@ -40,9 +40,13 @@ WEIGHTS = {
     "Unhealthy": 0.6,
     "Unready": 0.5,
     "BackoffLimitExceeded": 0.8,
+    "ProvisioningFailed": 0.8,
+    "RunContainerError": 0.9,
+    "CreateContainerError": 0.9,
 }
 """How much a reason says that something is broken. Reasons that are not listed count OTHER."""
 OTHER = 0.4
+STARTING = timedelta(seconds=5)
 WIDE = 3
 """From this many workloads on, the same complaint is one wide signal and not several narrow ones."""
 
@@ -54,7 +58,7 @@ def symptom_signals(symptoms: Iterable[Symptom], *, start: datetime) -> list[Sig
     """
     groups: dict[tuple[str, str], list[Symptom]] = defaultdict(list)
     for symptom in symptoms:
-        if symptom.source is not SymptomSource.ALERT:
+        if symptom.source is not SymptomSource.ALERT and not _passing(symptom):
             groups[(symptom.reason, _template(symptom))].append(symptom)
     found = []
     by_reason: dict[str, list[Symptom]] = defaultdict(list)
@@ -69,6 +73,13 @@ def symptom_signals(symptoms: Iterable[Symptom], *, start: datetime) -> list[Sig
             narrow[_home(symptom)].append(symptom)
         found += [_signal(reason, own, start=start) for own in narrow.values()]
     return sorted(found, key=lambda s: -s.strength)
+
+
+def _passing(symptom: Symptom) -> bool:
+    """Whether a pod only took as long as pods take to start: the SLO of Kubernetes gives it five seconds
+    (https://github.com/kubernetes/community/blob/master/sig-scalability/slos/pod_startup_latency.md)."""
+    waited = symptom.reason in ("Unschedulable", "Pending", "Unready")
+    return waited and symptom.ended_at is not None and symptom.ended_at - symptom.at < STARTING
 
 
 def _template(symptom: Symptom) -> str:

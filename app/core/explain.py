@@ -149,22 +149,28 @@ def relevance(signal: Signal, scope: Scope, *, words: frozenset[str]) -> float:
     widely = signal.kind in (SignalKind.LOAD, SignalKind.FIGHT, SignalKind.METRIC)
     if scope.control_plane:
         base = {SignalKind.SYMPTOM: 0.4, SignalKind.ERROR: 0.7}.get(signal.kind, 1.0)
+        if _is_lone(signal):
+            base = 0.15  # one object's complaint is no control plane's
     elif scope.namespaces or scope.workloads:
         base = 0.5 if signal.kind in (SignalKind.LOAD, SignalKind.FIGHT) else 0.35 if widely else 0.25
         if signal.kind is SignalKind.ERROR:
             base = 0.45
-        if (
-            signal.kind is SignalKind.SYMPTOM
-            and sum(entity[0] in ("workload", "object") for entity in signal.about) < WIDE
-        ):
+        if _is_lone(signal):
             base = 0.12  # one object's complaint somewhere else
         elif signal.spread:
             base = 0.5  # what many complain of is seldom beside the point
     else:
-        base = 0.6
+        base = 0.25 if _is_lone(signal) else 0.6
     said = frozenset(re.findall(r"[a-z]{4,}", f"{signal.sentence} {signal.text}".lower()))
     overlap = len(said & words) / max(4.0, math.sqrt(len(said) * max(1, len(words)))) if words else 0.0
     return min(1.0, max(base, inside) + 0.3 * overlap)
+
+
+def _is_lone(signal: Signal) -> bool:
+    """Whether fewer than WIDE objects complain."""
+    if signal.kind is not SignalKind.SYMPTOM:
+        return False
+    return sum(entity[0] in ("workload", "object", "node") for entity in signal.about) < WIDE
 
 
 def _inside(signal: Signal, scope: Scope) -> float:

@@ -41,6 +41,7 @@ _UNLIKELY: dict[str, frozenset[str]] = {
 }
 """By a complaint's reason, the kinds whose changes do not bring it about."""
 
+_ILL = frozenset({"CrashLoopBackOff", "BackOff", "Error", "Unhealthy", "Unready", "OOMKilled", "ImagePullBackOff"})
 _INERT = frozenset({"Deployment", "StatefulSet", "DaemonSet", "CronJob", "Job", "ReplicaSet", "ConfigMap", "Secret"})
 _INERT |= {"PodDisruptionBudget", "HorizontalPodAutoscaler", "CustomResourceDefinition", "Node"} | _ACCESS
 
@@ -53,9 +54,16 @@ def plausible(change: Change, reason: str, *, refused: str) -> float:
     """
     if change.resource.kind in _UNLIKELY.get(reason, ()) or is_inert(change):
         return UNLIKELY
+    if reason in _ILL and _only_scales(change):
+        return UNLIKELY
     if refused and not change.resource.kind.endswith(refused) and not _asks_for_more(change):
         return UNLIKELY
     return 1.0
+
+
+def _only_scales(change: Change) -> bool:
+    """Whether only the number of pods changed: another pod of the same sort is as well as the others."""
+    return bool(change.diffs) and all(diff.path == ("spec", "replicas") for diff in change.diffs)
 
 
 def _asks_for_more(change: Change) -> bool:

@@ -24,6 +24,8 @@ ADMISSION = frozenset(
         "PriorityLevelConfiguration",
     }
 )
+FLOW_CONTROL = frozenset({"FlowSchema", "PriorityLevelConfiguration"})
+"""They queue or refuse calls, which shows as 429 where it happens: of anything else they are seldom the cause."""
 CLUSTER_ACCESS = frozenset({"ClusterRole", "ClusterRoleBinding"})
 SELECTING = ("labels", "selector", "matchLabels", "ownerReferences", "podSelector", "namespaceSelector")
 """Fields that tie objects together: 51 % of injected cluster-wide failures were in one of these (Mutiny, DSN'24)."""
@@ -38,7 +40,7 @@ def plane(case: Case, facts: Facts) -> Evidence | None:
     if is_cosmetic(change):
         return None
     if kind in ADMISSION or kind in CLUSTER_ACCESS:
-        weight = 1.0 if wide or system else 0.3
+        weight = 1.0 if (wide or system) and kind not in FLOW_CONTROL else 0.3
         return say("plane", weight, f"A {kind} acts on the whole cluster.")
     if kind == "DaemonSet":
         return say("plane", 0.9 if wide or system else 0.3, "A DaemonSet acts from every node.")
@@ -81,7 +83,7 @@ def _by_field(facts: Facts, words: set[str]) -> Evidence | None:
     if words & set(SELECTING):
         return say("kind of change", 0.5, "It changes a field that ties objects together.")
     if any(d.path == ("spec", "replicas") and d.new == 0 and d.old for d in change.diffs):
-        return say("kind of change", 1.0, "It scales the workload to zero.")
+        return say("kind of change", 1.5, "It scales the workload to zero: nothing is left to answer.")
     if words == {"spec", "replicas"} and facts.candidate.pods <= 10:
         return say("kind of change", -0.4, "Only the number of replicas changed, by a few.")
     return None

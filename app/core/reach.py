@@ -10,6 +10,7 @@ itself, READ what reads it as its own configuration, 1 what it directly drives, 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -24,8 +25,8 @@ Rule = Callable[[Change, list[State], Topology, Add], None]
 
 READ = 0.3
 """A workload's configuration is nearly the workload: configuration pushes begin 31 % of incidents, binaries 37 %."""
-NODE_AGENTS = ("kube-proxy", "cni", "calico", "cilium", "flannel", "weave", "antrea", "coredns", "dns", "csi")
-"""What every pod of a node needs: a rollout of one of these reaches the pods, not only itself."""
+NODE_AGENTS = re.compile(r"kube-proxy|cni\b|calico|cilium|flannel|weave|antrea|coredns|kube-dns|local-?dns|\bcsi\b")
+"""What every pod needs: a rollout or a new configuration of one of these reaches the pods, not only itself."""
 
 
 def _workload(change: Change, _states: list[State], top: Topology, add: Add) -> None:
@@ -36,28 +37,32 @@ def _workload(change: Change, _states: list[State], top: Topology, add: Add) -> 
     if change.resource.kind == "DaemonSet":
         add(NODES, 1)
         add(CLUSTER, 1)  # what one pod asks of the API, every node asks
-    if any(word in change.resource.name for word in NODE_AGENTS):
-        add(NODES, 1)
-        add(CLUSTER, 1)
-        add(POD_MAKING, 1)
+    if change.resource.kind in ("DaemonSet", "Deployment") and NODE_AGENTS.search(change.resource.name):
+        _every_pod(add, 1)
     for kind in ("ConfigMap", "Secret"):
         for named, users in top.by_config.items():
             if named[0] == kind and key in users:
                 add(("object", *named), 1)
 
 
+def _every_pod(add: Add, hops: float) -> None:
+    for entity in (NODES, CLUSTER, POD_MAKING):
+        add(entity, hops)
+
+
 def _config(change: Change, _states: list[State], top: Topology, add: Add) -> None:
     resource = change.resource
-    readers = top.by_config.get((resource.kind, resource.namespace or "", resource.name), set())
+    readers = set(top.by_config.get((resource.kind, resource.namespace or "", resource.name), ()))
+    if not readers:  # read over the API, or by convention: NAME and NAME-config belong to NAME
+        for suffix in ("", "-config", "-creds", "-credentials", "-secret", "-settings", "-env", "-tls"):
+            owner = (resource.namespace or "", resource.name.removesuffix(suffix))
+            if resource.name.endswith(suffix) and owner in top.accounts:
+                readers.add(owner)
     touched_workloads(top, readers, add, READ)
     for _, name in readers:
         add(("manager", name), 2)
-    if not readers:  # read over the API, or by convention: NAME-config belongs to NAME
-        for suffix in ("-config", "-creds", "-credentials", "-secret", "-settings", "-env", "-tls"):
-            if resource.name.endswith(suffix):
-                owner = (resource.namespace or "", resource.name.removesuffix(suffix))
-                if owner in top.accounts:
-                    touched_workloads(top, [owner], add, READ)
+        if NODE_AGENTS.search(name):
+            _every_pod(add, 1 + READ)
 
 
 def _account(change: Change, _states: list[State], top: Topology, add: Add) -> None:

@@ -240,3 +240,37 @@ def test_writes_without_end_do_not_drown_who_began_them() -> None:
     )
     assert first(ranking) == ("Deployment", "annotator")
     assert ranking.suspects[0].probability > 0.5
+
+
+def test_the_name_servers_configuration_reaches_every_pod() -> None:
+    config, dns = a_resource("ConfigMap", "coredns", "kube-system"), a_resource("Deployment", "coredns", "kube-system")
+    preview = a_resource("Deployment", "preview", "sandbox")
+    ranking = ranked(
+        a_change(config, at=after(-14), path=("data", "Corefile"), old=". {kubernetes}", new=". {}"),
+        a_change(preview, at=after(-12)),
+        incident=an_incident(an_alert(after(30), name="HttpErrorRateHigh")),
+        symptoms=[*wide("Unready", at=-10), a_symptom(preview, "ImagePullBackOff", at=after(-11), count=3)],
+        states=[a_workload(dns), a_workload(preview), *workloads()],
+    )
+    assert first(ranking) == ("ConfigMap", "coredns")
+
+
+def test_a_wait_as_long_as_every_pod_waits_is_no_complaint() -> None:
+    job = a_resource("Job", "import-1", "media")
+    moment = replace(a_symptom(job, "Unschedulable", at=after(-60)), ended_at=after(-58))
+    stuck = a_symptom(a_resource("Job", "import-2", "media"), "Unschedulable", at=after(-10))
+    ranking = ranked(incident=an_incident(an_alert(after(30), namespace="media")), symptoms=[moment, stuck])
+    assert not any("import-1" in finding.sentence for finding in ranking.findings)
+    assert any("import-2" in finding.sentence for finding in ranking.findings)
+
+
+def test_another_pod_of_the_same_sort_makes_nobody_ill() -> None:
+    web = a_resource("Deployment", "player", "media")
+    ranking = ranked(
+        a_change(web, at=after(-11), path=("spec", "replicas"), old=3, new=5),
+        a_change(a_resource("ConfigMap", "player-config", "media"), at=after(-14), path=("data", "url"), new="http//x"),
+        incident=an_incident(an_alert(after(30), name="KubePodNotReady", namespace="media", deployment="player")),
+        symptoms=[a_symptom(web, "Unhealthy", at=after(-10), count=17)],
+        states=[a_workload(web)],
+    )
+    assert first(ranking) == ("ConfigMap", "player-config")
