@@ -30,7 +30,7 @@ from app.store.migrate import migrate
 from app.store.redaction import redaction_key
 from app.store.tokens import Purpose
 from app.supervise import Pulses, Worker, end, keep
-from app.web.deps import Deps, TakeAlerts
+from app.web.deps import Deps, TakeAlerts, Taken
 from app.web.routes import Lifespan, create_app
 
 WATCH_SECONDS = 0.5
@@ -126,11 +126,17 @@ def workers(settings: Settings, database: Database) -> tuple[Worker, ...]:
 def alert_taker(database: Database) -> TakeAlerts:
     """What the web does with an Alertmanager payload: alerts, redacted, become incidents."""
 
-    async def take(cluster: str, body: bytes) -> list[str]:
+    async def take(cluster: str, body: bytes) -> Taken:
         async with database.write.begin() as conn:
             key = await redaction_key(conn)
-        found = alerts.parse(body, Redactor(key))
-        return [incident.id for incident in await correlate.take_alerts(database.write, cluster, found, now())]
+        found, at = alerts.parse(body, Redactor(key)), now()
+        incidents = await correlate.take_alerts(database.write, cluster, found, at)
+        left_out = [
+            f"{one.reason}: startsAt {one.at.isoformat()} is more than 400 days ago or to come; is its clock right?"
+            for one in found
+            if not partitions.storable(one.at, at)
+        ]
+        return Taken([incident.id for incident in incidents], left_out)
 
     return take
 

@@ -96,6 +96,22 @@ async def test_what_cannot_be_taken_is_said(client: httpx2.AsyncClient, body: by
     assert said in answer.json()["detail"]
 
 
+async def test_an_alert_of_an_impossible_time_is_left_out_in_words_and_the_others_are_taken(
+    client: httpx2.AsyncClient, database: Database
+) -> None:
+    odd = payload(labels={"alertname": "Ancient"}, startsAt="0492-01-01T00:00:00Z", fingerprint="f2")["alerts"]
+    good = payload()["alerts"]
+    assert isinstance(odd, list)
+    assert isinstance(good, list)
+    answer = await client.post("/intake/alertmanager/lab", json={"version": "4", "alerts": [*odd, *good]})
+    assert answer.status_code == 200
+    (said,) = answer.json()["left_out"]
+    assert said.startswith("Ancient: startsAt 0492-01-01T00:00:00+00:00 is more than 400 days ago")
+    async with database.read.connect() as conn:
+        (incident,) = await list_incidents(conn, cluster="lab")
+    assert [alert.reason for alert in incident.alerts] == ["KubePodCrashLooping"]
+
+
 async def test_a_viewer_and_a_stranger_send_no_alerts(client: httpx2.AsyncClient, database: Database) -> None:
     async with database.write.begin() as conn:
         viewer = await tokens.create(conn, Role.VIEWER, purpose=Purpose.API, now=NOW)

@@ -9,10 +9,19 @@ from datetime import datetime
 from sqlalchemy.ext.asyncio import AsyncEngine
 from starlette.requests import HTTPConnection
 
-TakeAlerts = Callable[[str, bytes], Awaitable[list[str]]]
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What became of a payload: the ids of the incidents opened or changed, and in words what was left out."""
+
+    incidents: list[str]
+    left_out: list[str]
 
 
-async def _refuse_alerts(_cluster: str, _body: bytes) -> list[str]:
+TakeAlerts = Callable[[str, bytes], Awaitable[Taken]]
+
+
+async def _refuse_alerts(_cluster: str, _body: bytes) -> Taken:
     raise ValueError("this process takes no alerts")
 
 
@@ -22,8 +31,8 @@ class Deps:
 
     ``public_url`` is where people reach us (``https://foreshock.example``): it decides whether cookies are
     Secure. ``clock`` gives the time as aware UTC. ``not_ready`` lists, in words, why /readyz should fail; empty
-    means ready. ``take_alerts`` is given a cluster and an Alertmanager payload, and answers with the ids of the
-    incidents it opened or changed; it raises ValueError, in words, for what is no such payload.
+    means ready. ``take_alerts`` is given a cluster and an Alertmanager payload; it raises ValueError, in words, for
+    what is no such payload.
     """
 
     read: AsyncEngine

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Path, Request
 
 from app.core.roles import Role
 from app.web.auth import Needs
-from app.web.deps import deps_of
+from app.web.deps import Taken, deps_of
 from app.web.problems import Problem, described
 
 LIMIT = 1 << 20
@@ -50,10 +50,11 @@ PAYLOAD = {
     summary="Alerts from Alertmanager or Grafana",
     openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": PAYLOAD}}}},
 )
-async def alertmanager(request: Request, cluster: Annotated[str, Path(max_length=100)]) -> dict[str, list[str]]:
+async def alertmanager(request: Request, cluster: Annotated[str, Path(max_length=100)]) -> Taken:
     """Opens, extends or resolves incidents with the alerts of a webhook payload (version 4), and ranks them.
 
-    Harmless to send again. Alertmanager repeats after a 5xx and gives up after a 4xx.
+    Harmless to send again. What could not be taken of it is said in ``left_out``. Alertmanager repeats after a 5xx and
+    gives up after a 4xx.
     """
     body = bytearray()
     async for chunk in request.stream():
@@ -61,6 +62,6 @@ async def alertmanager(request: Request, cluster: Annotated[str, Path(max_length
         if len(body) > LIMIT:
             raise Problem(413, "the body is larger than 1 MiB")
     try:
-        return {"incidents": await deps_of(request).take_alerts(cluster, bytes(body))}
+        return await deps_of(request).take_alerts(cluster, bytes(body))
     except ValueError as error:
         raise Problem(400, str(error)) from None
