@@ -21,6 +21,14 @@ from app.core.signals import Signal, SignalKind, moment
 
 K = TypeVar("K", bound=Hashable)
 
+MOVES = frozenset(
+    (verb, "", resource)
+    for verb, resource in (
+        *(("create", "pods"), ("delete", "pods")),
+        *(("deletecollection", "pods"), ("create", "pods/eviction")),
+    )
+)
+"""Calls that move pods."""
 TOGETHER = 2
 """Slots within which a caller's calls rose at once."""
 MIN_EXTRA_PER_SECOND = 0.5
@@ -115,8 +123,19 @@ def load_signals(calls: list[CallCount], slots: Slots) -> list[Signal]:
                 share = extra[key] / total
                 later = _load_signal(key, steps[key], slots, calls, share=share, others=0)
                 found.append(replace(later, strength=_felt(share, extra[key], usual)))
-    found += _reaction({k: s for k, s in steps.items() if only_reacts(k[0])}, extra, slots, usual=usual, total=total)
+    reaction = _reaction({k: s for k, s in steps.items() if only_reacts(k[0])}, extra, slots, usual=usual, total=total)
+    found += [replace(signal, about=signal.about | _movers(steps, extra)) for signal in reaction]
     return sorted(found, key=lambda s: -s.strength)
+
+
+def _movers(steps: dict[Load, Step], extra: dict[Load, float]) -> dict[Entity, float]:
+    """Who began to make, delete or evict pods, and so makes the controllers work: each caller's share of that."""
+    moves: dict[str, float] = defaultdict(float)
+    for user, verb, group, resource in steps:
+        if (verb, group, resource) in MOVES and not only_reacts(user):
+            moves[user] += extra[user, verb, group, resource]
+    total = sum(moves.values())
+    return {("user", user): 0.8 * rate / total for user, rate in moves.items() if rate > 0}
 
 
 def _felt(share: float, extra: float, usual: float) -> float:

@@ -36,7 +36,7 @@ _HASH_SUFFIX = re.compile(r"-(?:[0-9a-f]{7,10}|[bcdfghjklmnpqrstvwxz2456789]{7,1
 
 _REACTS = re.compile(
     r"^system:(kube-scheduler|kube-controller-manager|apiserver|node:.*"
-    r"|serviceaccount:kube-system:[a-z-]*(controller|collector|scheduler|autoscaler|manager))$"
+    r"|serviceaccount:kube-system:(?:[a-z-]*-)?(controller|collector|scheduler|autoscaler|manager))$"
 )
 
 

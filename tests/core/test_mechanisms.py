@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from app.core.entities import only_reacts
 from app.core.mechanism import is_cosmetic, plausible, refused_by
 from app.core.model import Change, FieldDiff, Json, Outcome, Rollout, Verb
 from tests.core.company import background, first, ranked, rules
@@ -274,3 +275,28 @@ def test_another_pod_of_the_same_sort_makes_nobody_ill() -> None:
         states=[a_workload(web)],
     )
     assert first(ranking) == ("ConfigMap", "player-config")
+
+
+def test_who_evicts_makes_the_controllers_work() -> None:
+    descheduler = a_resource("Deployment", "descheduler", "kube-system")
+    user = "system:serviceaccount:kube-system:descheduler"
+    reacting = "system:serviceaccount:kube-system:replicaset-controller"
+    ranking = ranked(
+        a_change(a_resource("ConfigMap", "descheduler-config", "kube-system"), at=after(-17), path=("data", "policy")),
+        incident=an_incident(an_alert(after(30), name="PodChurnHigh", namespace="search")),
+        load=[
+            *background(),
+            *calls(user, "create", "pods/eviction", rate=2, start=-15),
+            *calls(reacting, "create", "pods", rate=9, start=-15),
+        ],
+        states=[a_workload(descheduler, serviceAccountName="descheduler")],
+    )
+    assert first(ranking) == ("ConfigMap", "descheduler-config")
+
+
+@pytest.mark.parametrize(
+    ("account", "reacts"),
+    [("replicaset-controller", True), ("generic-garbage-collector", True), ("descheduler", False), ("coredns", False)],
+)
+def test_only_the_controllers_of_kubernetes_merely_react(account: str, reacts: bool) -> None:
+    assert only_reacts(f"system:serviceaccount:kube-system:{account}") is reacts
