@@ -22,9 +22,9 @@ SAME_EDIT = timedelta(seconds=120)
 class Candidate:
     """A change that may have preceded the incident. ``derived`` are the ids of the edits folded into it.
 
-    ``pods`` is how many pods it makes or replaces, ``added`` how many more there are then; ``selects_nothing``: its
-    selector matches the pods of no workload; ``alike`` how many changes of the same kind and field there were
-    in the window before it, ``routine`` how many of those by the same actor on the same object.
+    ``pods`` is how many pods it makes or replaces, ``added`` how many more there are then; ``empties``: the
+    Service behind which it leaves no workload ("" for none); ``alike`` how many changes of the same kind and field
+    there were in the window before it, ``routine`` how many of those by the same actor on the same object.
     """
 
     change: Change
@@ -33,7 +33,7 @@ class Candidate:
     derived: tuple[str, ...]
     pods: int
     added: int
-    selects_nothing: bool
+    empties: str
     alike: int
     routine: int
 
@@ -98,7 +98,7 @@ def candidates(
                 derived=(),
                 pods=pods_moved(change, rollout, topology),
                 added=pods_added(change, topology),
-                selects_nothing=selects_nothing(change, topology),
+                empties=empties(change, topology),
                 alike=seen[kind],
                 routine=own[mine],
             )
@@ -141,15 +141,41 @@ def pods_added(change: Change, topology: Topology) -> int:
     return more
 
 
-def selects_nothing(change: Change, topology: Topology) -> bool:
-    """Whether the selector that a Service was given matches no workload's pods: nothing stands behind it."""
+def empties(change: Change, topology: Topology) -> str:
+    """The Service behind which this leaves no workload: by its new selector, a scale to zero, or a deletion."""
     resource = change.resource
-    if resource.kind != "Service" or not any("selector" in diff.path for diff in change.diffs):
-        return False
-    spec = (topology.states.get(resource) or {}).get("spec")
+    here = {key: labels for key, labels in topology.labels.items() if key[0] == resource.namespace}
+    if resource.kind == "Service" and any("selector" in diff.path for diff in change.diffs):
+        selector = _selector(topology.states.get(resource) or {})
+        left = [labels for labels in here.values() if selector and selects(selector, labels)]
+        return resource.name if selector and here and not left else ""
+    if resource.kind not in WORKLOADS or not _is_emptied(change):
+        return ""
+    gone = here.pop((resource.namespace or "", resource.name), None) or _old_labels(change)
+    for service, state in topology.states.items():
+        selector = _selector(state) if service.kind == "Service" and service.namespace == resource.namespace else None
+        if selector and gone and selects(selector, gone) and not any(selects(selector, one) for one in here.values()):
+            return service.name
+    return ""
+
+
+def _is_emptied(change: Change) -> bool:
+    to_zero = any(diff.path == ("spec", "replicas") and diff.new == 0 and diff.old for diff in change.diffs)
+    return to_zero or change.verb is Verb.DELETE
+
+
+def _selector(service: dict[str, Any]) -> dict[str, Any] | None:
+    spec = service.get("spec")
     selector = spec.get("selector") if isinstance(spec, dict) else None
-    labels = [found for (namespace, _), found in topology.labels.items() if namespace == resource.namespace]
-    return bool(selector and labels) and not any(selects(selector, found) for found in labels)
+    return selector if isinstance(selector, dict) else None
+
+
+def _old_labels(change: Change) -> dict[str, str]:
+    """The pod labels of a workload that was deleted."""
+    old = next((diff.old for diff in change.diffs if not diff.path), None)
+    template = pod_template(old) if isinstance(old, dict) else None
+    metadata = (template or {}).get("metadata")
+    return dict(metadata.get("labels") or {}) if isinstance(metadata, dict) else {}
 
 
 def _pods_at_once(spec: dict[str, Any]) -> int:

@@ -131,11 +131,11 @@ def named_in_alert(incident: Incident, candidate: Candidate) -> bool:
     )
 
 
-def dangling(_case: Case, facts: Facts) -> Evidence | None:
-    """A selector that matches nothing breaks what it stood for at once, and nothing else would show it."""
-    if not facts.candidate.selects_nothing:
+def emptied(_case: Case, facts: Facts) -> Evidence | None:
+    """A Service without pods fails all its clients at once, wherever they are, and nothing else would show it."""
+    if not facts.candidate.empties:
         return None
-    return say("selects nothing", 1.5, "Its selector matches the pods of no workload: nothing stands behind it now.")
+    return say("empties", 1.5, f"No workload stands behind Service {facts.candidate.empties} now.")
 
 
 def own_rollout(case: Case, facts: Facts) -> Evidence | None:
@@ -216,7 +216,7 @@ RULES: tuple[Rule, ...] = (
     in_scope,
     plane,
     chain,
-    dangling,
+    emptied,
     risk,
     novelty,
     unexplained,

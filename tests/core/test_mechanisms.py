@@ -173,7 +173,26 @@ def test_a_selector_that_matches_nothing() -> None:
         states=[a_state(service, spec), a_workload(a_resource("Deployment", "gateway", "media"))],
     )
     assert first(ranking) == ("Service", "gateway")
-    assert "selects nothing" in rules(ranking)
+    assert "empties" in rules(ranking)
+
+
+@pytest.mark.parametrize("way", ["scale", "delete"])
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_service_whose_last_workload_is_taken_away(way: str, others: int) -> None:
+    tax, service = a_resource("Deployment", "tax", "checkout"), a_resource("Service", "tax", "checkout")
+    known = a_workload(tax)
+    down = a_change(tax, at=after(-15), path=("spec", "replicas"), old=2, new=0)
+    if way == "delete":
+        whole = FieldDiff((), "remove", known.state, None)
+        down = replace(a_change(tax, at=after(-15), verb=Verb.DELETE), diffs=(whole,))
+    twins = [a_workload(a_resource("Deployment", "tax-2", "checkout"), labels={"app": "tax"})] * others
+    ranking = ranked(
+        down,
+        incident=an_incident(an_alert(after(30), name="HighErrorRate", namespace="checkout", service="cart")),
+        states=[*([known] if way == "scale" else []), a_state(service, {"spec": {"selector": {"app": "tax"}}}), *twins],
+    )
+    mine = next(suspect for suspect in ranking.suspects if suspect.change == down)
+    assert ("empties" in {evidence.rule for evidence in mine.evidence}) is (others == 0)
 
 
 def test_a_cordon_and_not_the_config_map_for_pods_without_a_place() -> None:
