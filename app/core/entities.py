@@ -21,10 +21,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from app.core.model import Resource
 
 Entity = tuple[str, ...]
+Add = Callable[[Entity, float], None]
+"""Puts down that something reaches an entity over so many hops; the shortest way counts."""
 CLUSTER: Entity = ("cluster",)
 NODES: Entity = ("nodes",)
 POD_MAKING: Entity = ("pods", "*")

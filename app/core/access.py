@@ -1,0 +1,152 @@
+"""Who may do what, and whom a change to that touches: ServiceAccounts, roles, bindings, flow control."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from app.core.entities import CLUSTER, Add, workload
+from app.core.mechanism import refuser
+from app.core.model import Change, DiffSource, Verb
+from app.core.topology import State, Topology, subject_users, touched_workloads
+
+
+def account(change: Change, _states: list[State], top: Topology, add: Add) -> None:
+    """A ServiceAccount: whoever runs as it; without it no pod of theirs is let in."""
+    key = (change.resource.namespace or "", change.resource.name)
+    add(("user", f"system:serviceaccount:{key[0]}:{key[1]}"), 0)
+    add(refuser("ServiceAccount", key[0]), 0 if change.verb is Verb.DELETE else 2)
+    touched_workloads(top, top.by_account.get(key, set()), add, 1)
+
+
+def role(change: Change, states: list[State], top: Topology, add: Add) -> None:
+    """A role: its subjects, and what they may no longer do."""
+    resource = change.resource
+    where = "" if resource.kind == "ClusterRole" else (resource.namespace or "")
+    users = top.subjects.get((resource.kind, where, resource.name), set())
+    lost = lost_access(change, states)
+    if change.diff_source is not DiffSource.STATES:
+        # What the role allowed before was not recorded: it may have lost anything.
+        for user in users or {"*"}:
+            add(("access", "*" if user.startswith("group:") else user, "*", "*", "*"), 1)
+    for user in users:
+        add(("user", user), 1)
+        for group, plural, verb in lost:
+            # Who is in a group only the authenticator knows: whoever is now refused just this may be.
+            add(("access", "*" if user.startswith("group:") else user, group, plural, verb), 0)
+    _workloads_of_users(users, top, add)
+
+
+def binding(change: Change, states: list[State], top: Topology, add: Add) -> None:
+    """A binding: its subjects, who may have lost all that its role allows."""
+    users: set[str] = set()
+    for state in states:
+        users |= subject_users(state, change.resource.namespace)
+    for diff in change.diffs:  # subjects that were added or taken away
+        for value in (diff.old, diff.new):
+            if diff.path[:1] == ("subjects",) and isinstance(value, dict):
+                users |= subject_users({"subjects": [value]}, change.resource.namespace)
+            if diff.path[:1] == ("subjects",) and isinstance(value, list):
+                users |= subject_users({"subjects": value}, change.resource.namespace)
+    lost = change.verb.value == "delete" or any(d.op != "add" for d in change.diffs)
+    for user in users:
+        add(("user", user), 1)
+        if lost:
+            add(("access", "*" if user.startswith("group:") else user, "*", "*", "*"), 0)
+    _workloads_of_users(users, top, add)
+
+
+def _workloads_of_users(users: set[str], top: Topology, add: Add) -> None:
+    for user in users:
+        parts = user.split(":")
+        if len(parts) == 4:
+            for key in top.by_account.get((parts[2], parts[3]), set()):
+                add(workload(*key), 1)
+
+
+def permissions(rules: Any) -> Iterator[tuple[str, str, str]]:
+    """(group, resource, verb) of each permission in a role's rules."""
+    for rule in rules or []:
+        if isinstance(rule, dict):
+            for group in rule.get("apiGroups") or [""]:
+                for plural in rule.get("resources") or []:
+                    for verb in rule.get("verbs") or []:
+                        yield str(group), str(plural), str(verb)
+
+
+def lost_access(change: Change, states: list[State]) -> set[tuple[str, str, str]]:
+    """The (group, resource, verb) that a change to a role took away. All of them for a delete."""
+    before, after = rules_before_and_after(change, states)
+    return set(permissions(before)) - set(permissions(after))
+
+
+def rules_before_and_after(change: Change, states: list[State]) -> tuple[list[Any], list[Any]]:
+    """A role's rules on both sides of the change, from its diffs; unchanged items do not matter for a loss."""
+    old: list[Any] = []
+    new: list[Any] = []
+    for diff in change.diffs:
+        if not diff.path:
+            old += _rules(diff.old)
+            new += _rules(diff.new)
+        elif diff.path[0] == "rules":
+            whole = len(diff.path) <= 2
+            for value, side in ((diff.old, old), (diff.new, new)):
+                if value is None:
+                    continue
+                if whole:
+                    side.extend(value if isinstance(value, list) else [value])
+                elif states:
+                    side.append(_rule_with(states[0], diff.path, value))
+    if new and change.verb.value == "update" and states:
+        new += list(states[0].get("rules") or [])
+    return old, new
+
+
+def _rules(value: Any) -> list[Any]:
+    return list(value.get("rules") or []) if isinstance(value, dict) else []
+
+
+def _rule_with(state: State, path: tuple[Any, ...], value: Any) -> dict[str, Any]:
+    """The rule at ``path`` as it was with ``value`` in one of its lists."""
+    rules: Any = state.get("rules") or []
+    index = path[1] if isinstance(path[1], int) else 0
+    rule = dict(rules[index]) if isinstance(rules, list) and index < len(rules) else {}
+    if len(path) >= 3 and isinstance(path[2], str):
+        rule[path[2]] = value if isinstance(value, list) else [value]
+    return rule
+
+
+def flow(change: Change, states: list[State], top: Topology, add: Add) -> None:
+    """FlowSchemas and priority levels: the users that a schema matches may be queued or refused (429)."""
+    add(("throttle",), 0)
+    add(CLUSTER, 2)
+    if change.resource.kind == "PriorityLevelConfiguration":
+        states = [
+            state
+            for resource, state in top.states.items()
+            if resource.kind == "FlowSchema" and _level_of(state) == change.resource.name
+        ]
+    users = {user for state in states for user in _flow_users(state)}
+    for user in users:
+        add(("user", user), 1)
+    _workloads_of_users(users, top, add)
+
+
+def _level_of(schema: State) -> str:
+    spec = schema.get("spec") or {}
+    return str((spec.get("priorityLevelConfiguration") or {}).get("name", ""))
+
+
+def _flow_users(schema: State) -> Iterator[str]:
+    """The users and groups ("group:NAME") that a FlowSchema's rules name."""
+    for rule in (schema.get("spec") or {}).get("rules") or []:
+        for subject in rule.get("subjects") or []:
+            account = subject.get("serviceAccount") or {}
+            if account and account.get("name") == "*":
+                yield f"group:system:serviceaccounts:{account.get('namespace')}"
+            elif account:
+                yield f"system:serviceaccount:{account.get('namespace')}:{account.get('name')}"
+            if subject.get("user"):
+                yield str(subject["user"].get("name"))
+            if subject.get("group"):
+                yield f"group:{subject['group'].get('name')}"
