@@ -92,16 +92,21 @@ def serving(log: IO[str] | None = None, **more: str) -> Iterator[Serving]:
             found.process.stdout.close()
 
 
-def server_pid(folder: Path) -> int:
-    return int((folder / "data" / "postmaster.pid").read_text().split("\n")[0])
+def server_pid(folder: Path) -> int | None:
+    """PostgreSQL's process; None while there is none, or while it writes its file."""
+    try:
+        return int((folder / "data" / "postmaster.pid").read_text().split("\n")[0])
+    except (FileNotFoundError, ValueError):
+        return None
 
 
 def runs(pid: int) -> bool:
+    """Whether a process runs; one that only waits to be reaped does not."""
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+        return not Path("/proc").exists() or Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
         return False
-    return Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] != "Z" if Path("/proc").exists() else True
 
 
 def wait_until(condition: object, seconds: float = 30) -> None:
@@ -127,6 +132,7 @@ def test_it_serves_prints_one_line_and_ends_cleanly(folder: Path) -> None:
         assert foreshock("token", "revoke", listed.split()[0], **data).returncode == 0
         assert site.get("/api/v1/incidents", token=token) == 401
         postgres = server_pid(folder)
+    assert postgres
     assert not runs(postgres)
 
 
@@ -140,8 +146,9 @@ def test_the_login_link_opens_once(folder: Path) -> None:
 def test_it_survives_the_kill_of_its_postgres(folder: Path) -> None:
     with serving(FORESHOCK_DATA_DIR=str(folder)) as site:
         killed = server_pid(folder)
+        assert killed
         os.kill(killed, signal.SIGKILL)
-        wait_until(lambda: server_pid(folder) != killed)
+        wait_until(lambda: server_pid(folder) not in (None, killed))
         wait_until(lambda: site.get("/readyz") == 200)
 
 
@@ -149,6 +156,7 @@ def test_it_survives_the_kill_of_its_postgres(folder: Path) -> None:
 def test_its_postgres_does_not_survive_it(folder: Path) -> None:
     with serving(FORESHOCK_DATA_DIR=str(folder)) as site:
         postgres = server_pid(folder)
+        assert postgres
         site.process.kill()
         site.process.wait(PATIENCE)
         wait_until(lambda: not runs(postgres))

@@ -64,7 +64,8 @@ def _committed(conn: Connection) -> None:
 
 
 def _undone(conn: Connection, *_: object) -> None:
-    if conn.info.pop(_LEARNED, None) is not None:
+    # A connection that broke took what it had learned along, and asking it for that is an error of its own.
+    if conn.invalidated or conn.info.pop(_LEARNED, None) is not None:
         _known.setdefault(conn.engine.pool, {}).clear()
 
 
