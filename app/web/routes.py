@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse
 from starlette.staticfiles import StaticFiles
 
 from app.core.roles import Role
-from app.web import api, auth, health, intake, pages, problems, templates
+from app.web import api, auth, health, incident_pages, intake, pages, problems, templates
 from app.web.auth import Needs
 from app.web.deps import Deps
 from app.web.guard import Guard
@@ -38,7 +38,15 @@ def create_app(deps: Deps, *, lifespan: Lifespan | None = None) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.deps = deps
-    for router in (health.router, auth.router, api.router, intake.router, pages.router, _openapi(app)):
+    for router in (
+        health.router,
+        auth.router,
+        api.router,
+        intake.router,
+        incident_pages.router,
+        pages.router,
+        _openapi(app),
+    ):
         app.include_router(router)
     app.mount("/static", StaticFiles(directory=templates.STATIC), name="static")
     problems.install(app)

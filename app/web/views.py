@@ -13,7 +13,7 @@ from app.core.phrases import duration
 from app.core.revert import Recipe, revert_recipe
 from app.core.timeline import Picture, picture
 from app.store.surroundings import Seen, Surroundings
-from app.web import drawing
+from app.web import drawing, live
 from app.web.filters import value
 
 LEAST_ZOOM = timedelta(seconds=2)
@@ -88,6 +88,29 @@ class IncidentPage:
     next: str | None
     asked: dict[str, Any]
     zoom: Zoom
+    follow: Follow
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What a reader has before them: the suspects' order when the page was opened, and whose reasons they read."""
+
+    order: tuple[str, ...]
+    kept: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """How the page stays current. ``since`` None: nothing new will come, it need not ask.
+
+    ``opened`` is the suspects' order when it was opened, as the address says it; ``moved`` says of a change where
+    it stood then; ``kept`` are suspects that keep their card wherever they stand now.
+    """
+
+    since: str | None
+    opened: str
+    moved: dict[str, str]
+    kept: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +156,16 @@ def zoom(start: datetime, end: datetime, ranking: Ranking | None, *, fits: bool)
     )
 
 
+def follow(incident: Incident, ranking: Ranking | None, opened: Opened, *, now: datetime) -> Follow:
+    """How a page opened like this goes on from ``now``."""
+    return Follow(
+        since=None if live.is_over(incident, now) else live.version(incident, now),
+        opened=",".join(opened.order),
+        moved=live.moved(ranking, opened.order),
+        kept=opened.kept,
+    )
+
+
 def rows_until(ranking: Ranking | None, *, end: datetime, rows: str) -> datetime:
     """Where the rows end: at the onset's latest moment, or with ``rows`` "all" at the window's end."""
     return end if ranking is None or rows == "all" else min(ranking.onset.high, end)
@@ -144,11 +177,14 @@ def incident_page(
     *,
     axis: Axis,
     around: Surroundings,
-    changes: Sequence[Change],
+    rows: tuple[ChangeRow, ...],
     next_cursor: str | None,
     asked: dict[str, Any],
+    follow: Follow,
 ) -> IncidentPage:
     """The incident screen from what was read."""
+    suspects = ranking.suspects if ranking else ()
+    carded = [suspect for suspect in suspects if suspect.rank <= CARDS or suspect.change.id in follow.kept]
     drawn = picture(
         axis,
         incident,
@@ -169,12 +205,13 @@ def incident_page(
         flags=flags(drawn),
         gaps=around.seen.gaps,
         seen=around.seen,
-        suspects=tuple(suspect_card(suspect, ranking) for suspect in ranking.suspects[:CARDS]) if ranking else (),
-        others=ranking.suspects[CARDS:] if ranking else (),
-        rows=change_rows(changes, axis=axis, ranking=ranking),
+        suspects=tuple(suspect_card(suspect, ranking) for suspect in carded) if ranking else (),
+        others=tuple(suspect for suspect in suspects if suspect not in carded),
+        rows=rows,
         next=next_cursor,
         asked=asked,
         zoom=zoom(axis.from_at, axis.to_at, ranking, fits=not asked.get("from") and not asked.get("to")),
+        follow=follow,
     )
 
 

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -71,12 +71,12 @@ class Program:
         return f"{self.address}/login?token={token}&to={to}"
 
 
-@pytest.fixture(scope="module")
-def program(dsn: str, database: Database) -> Iterator[Program]:
-    """``foreshock serve`` on a free port."""
+@contextmanager
+def serving(dsn: str, database: Database, port: int = 0) -> Iterator[Program]:
+    """``foreshock serve`` on a port (0: a free one) for the length of the block."""
     kept = {f"FORESHOCK_{what}_RETENTION_DAYS": "4000" for what in ("CHANGES", "CALLS", "REQUESTS")}
     process = subprocess.Popen(
-        [sys.executable, "-m", "app", "serve", "--port", "0"],
+        [sys.executable, "-m", "app", "serve", "--port", str(port)],
         env={**os.environ, **kept, "DATABASE_URL": dsn},
         stdout=subprocess.PIPE,
         text=True,
@@ -86,6 +86,13 @@ def program(dsn: str, database: Database) -> Iterator[Program]:
     finally:
         process.terminate()
         process.communicate(timeout=20)
+
+
+@pytest.fixture(scope="module")
+def program(dsn: str, database: Database) -> Iterator[Program]:
+    """``foreshock serve`` on a free port."""
+    with serving(dsn, database) as started:
+        yield started
 
 
 async def tell(database: Database, batch: Batch) -> None:
@@ -99,9 +106,10 @@ async def tell(database: Database, batch: Batch) -> None:
 
 @dataclass(slots=True)
 class Complaints:
-    """What a browser found wrong with a page: must stay empty."""
+    """What a browser found wrong with a page: must stay empty. ``forgiven`` is a pattern of what a test provokes."""
 
     found: list[str] = field(default_factory=list)
+    forgiven: str = "(?!)"
 
     def listen(self, page: Page, address: str) -> None:
         page.on("console", lambda message: self._note(message.type in {"error", "warning"}, message.text))
@@ -110,7 +118,7 @@ class Complaints:
         page.on("request", lambda request: self._note(not request.url.startswith((address, "data:")), request.url))
 
     def _note(self, wrong: bool, text: str) -> None:
-        if wrong:
+        if wrong and not re.search(self.forgiven, text):
             self.found.append(text)
 
 
@@ -122,14 +130,16 @@ def visit(browser: Browser, program: Program) -> Visit:
     """``async with visit(path) as page``: signed in, and no complaint of the browser is forgiven."""
 
     @asynccontextmanager
-    async def visiting(path: str, **options: Any) -> AsyncIterator[Page]:
+    async def visiting(
+        path: str, *, at: Program = program, forgiven: str = "(?!)", **options: Any
+    ) -> AsyncIterator[Page]:
         wanted = {"viewport": DESKTOP, "color_scheme": "dark", "reduced_motion": "reduce", **options}
         context = await browser.new_context(**wanted)
         context.set_default_timeout(10_000)
-        complaints = Complaints()
+        complaints = Complaints(forgiven=forgiven)
         page = await context.new_page()
-        complaints.listen(page, program.address)
-        await page.goto(await program.link(path), wait_until="load")
+        complaints.listen(page, at.address)
+        await page.goto(await at.link(path), wait_until="load")
         try:
             yield page
         finally:

@@ -1,0 +1,218 @@
+"""Incidents: the list and the one screen, and the parts of both that an open page asks for by itself."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query, Request
+from pydantic import Field
+from starlette.responses import HTMLResponse, Response
+
+from app.core.axis import Axis
+from app.core.model import Change, Incident, Ranking
+from app.core.roles import Role
+from app.store import incidents, surroundings, timeline
+from app.store.timeline import ChangeFilter
+from app.web import live, params, templates, views
+from app.web.auth import Needs
+from app.web.deps import deps_of
+from app.web.problems import Problem
+
+router = APIRouter(
+    include_in_schema=False, default_response_class=HTMLResponse, dependencies=[Depends(Needs(Role.VIEWER))]
+)
+PAGE = 100
+MOST_ROWS = 1000
+_IDS = r"^([0-9a-f]{28}(,[0-9a-f]{28})*)?$"
+
+
+class WindowAsked(params.Asked):
+    """Which part of an incident is shown."""
+
+    from_at: params.Time | None = Field(None, alias="from")
+    to_at: params.Time | None = Field(None, alias="to")
+    rows: str = Field("before", pattern="^(before|all)$")
+    derived: str = Field("hidden", pattern="^(hidden|shown)$")
+
+    def named(self) -> dict[str, Any]:
+        """What makes the address, without the place in the rows: the usual is left out."""
+        return {
+            "from": self.from_at,
+            "to": self.to_at,
+            "rows": "all" if self.rows == "all" else None,
+            "derived": "shown" if self.derived == "shown" else None,
+        }
+
+
+class IncidentAsked(WindowAsked):
+    """What an incident's address may say. ``change`` is the one open in the drawer: the browser reads it."""
+
+    after: str | None = Field(None, max_length=64)
+    change: str | None = Field(None, max_length=28)
+
+
+class IncidentNewsAsked(WindowAsked):
+    """What an open page shows: the version it was made from, the suspects' order when it was opened (``opened``),
+    the suspects whose reasons are being read (``kept``), how many rows are there (``shown``).
+    """
+
+    since: str = Field(pattern=live.VERSION)
+    opened: str = Field("", pattern=_IDS, max_length=1000)
+    kept: str = Field("", pattern=_IDS, max_length=1000)
+    shown: int = Field(PAGE, ge=0)
+
+
+class IncidentsAsked(params.Asked):
+    """Which incidents."""
+
+    cluster: params.Text | None = None
+    after: str | None = Field(None, max_length=64)
+
+
+class IncidentsNewsAsked(params.Asked):
+    """What an open list shows."""
+
+    cluster: params.Text | None = None
+    since: str = Field(pattern=live.LIST_VERSION)
+
+
+def next_of(found: list[Change], limit: int = PAGE) -> str | None:
+    """The cursor behind a full page, None at the end."""
+    return params.encode(found[-1].at, f"{found[-1].key:x}") if len(found) == limit else None
+
+
+def _ids(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, text.split(",")))
+
+
+@router.get("/")
+async def list_incidents(request: Request, asked: Annotated[IncidentsAsked, Query()]) -> HTMLResponse:
+    """Incidents, newest first."""
+    before = params.decode(asked.after) if asked.after else None
+    found = await _list(request, asked.cluster, before)
+    return await _listed("incidents.html", request, found, asked=asked)
+
+
+@router.get("/_/incidents")
+async def list_incidents_news(request: Request, asked: Annotated[IncidentsNewsAsked, Query()]) -> Response:
+    """The list again, or 204 while it is as it was."""
+    found = await _list(request, asked.cluster, None)
+    if asked.since == live.list_version(found, deps_of(request).clock()):
+        return Response(status_code=204)
+    return await _listed("_incidents.html", request, found, asked=IncidentsAsked(cluster=asked.cluster))
+
+
+async def _list(request: Request, cluster: str | None, before: tuple[Any, str] | None) -> list[Incident]:
+    async with deps_of(request).read.connect() as conn:
+        return await incidents.list_incidents(conn, cluster=cluster, before=before, limit=PAGE)
+
+
+async def _listed(template: str, request: Request, found: list[Incident], *, asked: IncidentsAsked) -> HTMLResponse:
+    deps = deps_of(request)
+    async with deps.read.connect() as conn:
+        suspects = await incidents.first_suspects(conn, [incident.id for incident in found])
+        seen = await surroundings.read_seen(conn, asked.cluster, from_at=None, to_at=None)
+    now = deps.clock()
+    return templates.page(
+        template,
+        incidents=found,
+        suspects=suspects,
+        next=params.encode(found[-1].started_at, found[-1].id) if len(found) == PAGE else None,
+        seen=seen,
+        cluster=asked.cluster,
+        since=None if asked.after else live.list_version(found, now),
+        now=now,
+    )
+
+
+async def _incident(request: Request, incident_id: str) -> tuple[Incident, Ranking | None]:
+    async with deps_of(request).read.connect() as conn:
+        found = await incidents.read_incident(conn, incident_id)
+    if found is None:
+        raise Problem(404, "there is no incident of this id")
+    return found
+
+
+def _axis(incident: Incident, ranking: Ranking | None, asked: WindowAsked) -> Axis:
+    if asked.from_at and asked.to_at and asked.from_at >= asked.to_at:
+        raise Problem(422, "from must be before to", "from")
+    start, end = views.window(incident, ranking, from_at=asked.from_at, to_at=asked.to_at)
+    if end - start > params.LONGEST:
+        raise Problem(422, "the time between from and to is longer than 400 days", "to")
+    return Axis(start, end)
+
+
+def _rows_wanted(incident: Incident, ranking: Ranking | None, asked: WindowAsked, axis: Axis) -> ChangeFilter:
+    end = views.rows_until(ranking, end=axis.to_at, rows=asked.rows)
+    return ChangeFilter(incident.cluster, from_at=axis.from_at, to_at=end, derived=asked.derived)
+
+
+@router.get("/incidents/{incident_id}")
+async def read_incident(request: Request, incident_id: str, asked: Annotated[IncidentAsked, Query()]) -> HTMLResponse:
+    """One incident: what preceded it, on one axis with all that surrounds it."""
+    known = await _incident(request, incident_id)
+    opened = views.Opened(live.order(known[1]))
+    return await _screen("incident.html", request, known, asked=asked, opened=opened, after=asked.after)
+
+
+@router.get("/_/incidents/{incident_id}/news")
+async def read_incident_news(
+    request: Request, incident_id: str, asked: Annotated[IncidentNewsAsked, Query()]
+) -> Response:
+    """The screen again as it is now, or 204 while it is as it was."""
+    known = await _incident(request, incident_id)
+    if asked.since == live.version(known[0], deps_of(request).clock()):
+        return Response(status_code=204)
+    opened = views.Opened(_ids(asked.opened) or live.order(known[1]), _ids(asked.kept))
+    limit = min(max(asked.shown, PAGE), MOST_ROWS)
+    return await _screen("_incident.html", request, known, asked=asked, opened=opened, limit=limit)
+
+
+async def _screen(
+    template: str,
+    request: Request,
+    known: tuple[Incident, Ranking | None],
+    *,
+    asked: WindowAsked,
+    opened: views.Opened,
+    after: str | None = None,
+    limit: int = PAGE,
+) -> HTMLResponse:
+    deps = deps_of(request)
+    incident, ranking = known
+    axis = _axis(incident, ranking, asked)
+    async with deps.read.connect() as conn:
+        around = await surroundings.read_surroundings(conn, incident.cluster, from_at=axis.from_at, to_at=axis.to_at)
+        wanted = _rows_wanted(incident, ranking, asked, axis)
+        rows = await timeline.list_changes(conn, wanted, before=params.change_cursor(after), limit=limit)
+    now = deps.clock()
+    page = views.incident_page(
+        incident,
+        ranking,
+        axis=axis,
+        around=around,
+        rows=views.change_rows(rows, axis=axis, ranking=ranking),
+        next_cursor=next_of(rows, limit),
+        asked=asked.named(),
+        follow=views.follow(incident, ranking, opened, now=now),
+    )
+    return templates.page(template, page=page, now=now)
+
+
+@router.get("/_/incidents/{incident_id}")
+async def read_incident_rows(
+    request: Request, incident_id: str, asked: Annotated[IncidentAsked, Query()]
+) -> HTMLResponse:
+    """The rows behind a cursor."""
+    incident, ranking = await _incident(request, incident_id)
+    axis = _axis(incident, ranking, asked)
+    async with deps_of(request).read.connect() as conn:
+        wanted = _rows_wanted(incident, ranking, asked, axis)
+        found = await timeline.list_changes(conn, wanted, before=params.change_cursor(asked.after), limit=PAGE)
+    return templates.page(
+        "_rows.html",
+        rows=views.change_rows(found, axis=axis, ranking=ranking),
+        next=next_of(found),
+        asked=asked.named(),
+        rows_path=f"/incidents/{incident.id}",
+    )

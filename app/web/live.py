@@ -1,0 +1,55 @@
+"""How a page that is open stays current: what it was made from, whether more will come, what moved meanwhile.
+
+A page asks every 15 seconds with the version it shows; as long as that is the newest, the answer is 204. There is no
+push: a tick of the database would only tell a page when to ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from hashlib import blake2b
+
+from app.core.model import Incident, Ranking
+
+LAST_RANKING_AFTER = timedelta(minutes=10)
+"""An incident is ranked for the last time this long after it began (docs/ranking.md)."""
+VERSION = r"^(0|[1-9a-f][0-9a-f]{0,15})\.(open|resolved|suspected)(\.over)?$"
+LIST_VERSION = r"^[0-9a-f]{16}$"
+
+
+def is_over(incident: Incident, now: datetime) -> bool:
+    """Whether nothing new will come: resolved, and ranked for the last time."""
+    return incident.status == "resolved" and now - incident.started_at > LAST_RANKING_AFTER
+
+
+def version(incident: Incident, now: datetime) -> str:
+    """What a page of the incident is made from: its newest ranking (microseconds), its status, whether it is over."""
+    ranked = 0 if incident.ranked_at is None else round(incident.ranked_at.timestamp() * 1_000_000)
+    return f"{ranked:x}.{incident.status}" + (".over" if is_over(incident, now) else "")
+
+
+def list_version(incidents: Sequence[Incident], now: datetime) -> str:
+    """The same of a list of incidents, in 16 hex digits."""
+    whole = " ".join(f"{incident.id}.{version(incident, now)}" for incident in incidents)
+    return blake2b(whole.encode(), digest_size=8).hexdigest()
+
+
+def order(ranking: Ranking | None) -> tuple[str, ...]:
+    """The change ids of the suspects, first one first."""
+    return tuple(suspect.change.id for suspect in ranking.suspects) if ranking else ()
+
+
+def moved(ranking: Ranking | None, opened: Sequence[str]) -> dict[str, str]:
+    """Change id → ``was #3`` or ``new`` of each suspect that stands elsewhere than in ``opened``.
+
+    ``opened`` is the order when the page was opened; where there was none yet, nothing has moved.
+    """
+    before = {change_id: rank for rank, change_id in enumerate(opened, start=1)}
+    if not before or ranking is None:
+        return {}
+    return {
+        suspect.change.id: f"was #{before[suspect.change.id]}" if suspect.change.id in before else "new"
+        for suspect in ranking.suspects
+        if before.get(suspect.change.id) != suspect.rank
+    }
