@@ -228,6 +228,7 @@ def _expected(error: Exception) -> int | None:
     """The exit code of what may go wrong, None for a bug."""
     from sqlalchemy.exc import OperationalError
 
+    from app.collect.apart import ReadingError
     from app.collect.files import UnreadableError
     from app.collect.strict import InvalidInputError
     from app.main import AddressError
@@ -238,7 +239,7 @@ def _expected(error: Exception) -> int | None:
 
     if isinstance(error, SettingsError | UnreadableError | InvalidInputError | AddressError):
         return WRONG_USE
-    if isinstance(error, DatabaseError | EmbeddedError | NoBinaries | OperationalError):
+    if isinstance(error, DatabaseError | EmbeddedError | NoBinaries | OperationalError | ReadingError):
         return NOT_NOW
     return None
 

@@ -12,7 +12,7 @@ import msgspec
 
 from app.collect.files import DamagedError, Line, Stream, lines, open_stream
 from app.collect.inputs import Input, InputKind
-from app.collect.intake import Intake, RawWatchEvent, decode_watch
+from app.collect.intake import Intake, Place, RawWatchEvent, decode_watch
 from app.collect.refusals import explain
 from app.collect.shift import shift_times
 from app.core import audit
@@ -28,7 +28,7 @@ EXPECTED = {
 
 @dataclass(slots=True)
 class Reading:
-    """One file being read: its input, and how far it is."""
+    """One file being read: its input, and how far it is. ``stream`` is None when it was read to its end."""
 
     input: Input
     offset: int = 0
@@ -39,9 +39,12 @@ class Reading:
 
     def stored_bytes(self) -> int:
         """How much of the file itself is read, compressed as it may be; of standard input, what came out of it."""
-        if self.input.path == "-" or self.stream is None:
+        if self.input.path == "-":
             return self.offset
-        return Path(self.input.path).stat().st_size if self.done else self.stream.tell()
+        return self.stream.tell() if self.stream else Path(self.input.path).stat().st_size
+
+    def place(self) -> Place:
+        return Place(self.offset, self.lines, self.stored_bytes(), self.done)
 
     def position(self) -> Position:
         return Position(self.input.file_hash, self.input.path, self.offset, self.lines, done=self.done)
@@ -77,6 +80,7 @@ def decoded(read: Reading, intake: Intake, order: int, *, shift_seconds: int = 0
                 yield entry
         except DamagedError as error:
             intake.reject(read.input.path, Line(number + 1, b"", end), str(error))
+    read.stream = None
 
 
 def _entry(read: Reading, intake: Intake, order: int, *, line: Line, shift_seconds: int) -> Entry:

@@ -11,33 +11,38 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from app.collect.entries import UNUSABLE, Entry, Reading, decoded, merged, unreadable_object
+from app.collect.apart import pieces_apart
+from app.collect.entries import UNUSABLE, Reading
 from app.collect.files import Line, modified_at
 from app.collect.inputs import Input, InputKind
 from app.collect.intake import Intake, Tally, dump_items
+from app.collect.learner import Learner
+from app.collect.logs import LINES, Job, Log, pieces
 from app.collect.pieces import blocks, document, documents, series, symptoms
 from app.collect.refusals import explain
 from app.collect.shift import shift_times
 from app.collect.strict import told
-from app.core.model import Batch, ObjectState, Resource, Symptom
+from app.core.model import Batch, ObjectState, Position, Resource, Symptom
 from app.core.redact import Redactor
 from app.core.sightings import Sighting
 from app.core.tracker import Tracker
 from app.store import objects, rollouts
 from app.store.positions import read_positions
-from app.store.record import record
+from app.store.record import Recorded, record
 from app.store.redaction import redaction_key
 
 T = TypeVar("T")
 
-CHUNK = 2_000
-"""Lines that are learned from between two looks at the store for objects not held in memory."""
 BATCH = 4_000
 """Rows and states that make a transaction: large enough for COPY, small enough to lose little to a kill."""
+APART_BYTES = 4 << 20
+"""Logs of that size, packed as they may be, are read by a process of their own, which takes a quarter second to start.
+So is standard input, whose size nobody knows."""
 NEVER = datetime.max.replace(tzinfo=UTC)
 MOST_PROBLEMS = 1_000
 """All stand in quarantine; this many are kept in memory to be told."""
@@ -68,8 +73,8 @@ Progress = Callable[[str, int, int], None]
 class Import:
     """One run over some inputs into one cluster.
 
-    Reading and learning keep one core busy, so they run in a thread of their own; what was learned is recorded on the
-    event loop meanwhile, one batch at a time.
+    Learning keeps one core busy, so it runs in a thread of its own; what was learned is recorded on the event loop
+    meanwhile, one batch at a time, and large logs are read by another process.
     """
 
     def __init__(
@@ -90,21 +95,22 @@ class Import:
         self.shift_seconds = shift_seconds
         self.report = Report()
         self._found: dict[Resource, ObjectState] = {}
-        self._recording: Future[None] | None = None
+        self._recording: Future[Recorded] | None = None
         self._leaving: dict[Resource, ObjectState] = {}
         self._cancelled = False
 
     async def run(self, inputs: list[Input]) -> Report:
-        """Read everything that is not yet read. Raises UnreadableError and the store's errors."""
+        """Read everything that is not yet read. Raises UnreadableError, ReadingError and the store's errors."""
         async with self.engine.connect() as conn:
             key = await redaction_key(conn)
             await conn.commit()
             known = await read_positions(conn, self.cluster)
             last = await rollouts.read_last(conn, self.cluster)
-        redactor = Redactor(key)
+        self._key, redactor = key, Redactor(key)
         tracker = Tracker(self.cluster, redactor, self._lookup)
         tracker.recall(last)
-        self.intake = Intake(self.cluster, redactor, tracker, now=self.now, tally=self.report.tally)
+        self.intake = Intake(self.cluster, redactor, now=self.now)
+        self.learner = Learner(self.cluster, tracker, self.report.tally)
         todo = []
         for one in inputs:
             position = known.get(one.file_hash)
@@ -117,7 +123,7 @@ class Import:
             await asyncio.to_thread(self._read, todo)
         finally:
             self._cancelled = True
-        self.report.to_at = self.intake.latest
+        self.report.to_at = self.learner.latest
         return self.report
 
     def _read(self, todo: list[Reading]) -> None:
@@ -138,7 +144,7 @@ class Import:
 
     def _held(self, resource: Resource) -> ObjectState | None:
         """What was learned of an object and is not committed yet."""
-        return self.intake.held_back(resource) or self._leaving.get(resource)
+        return self.learner.held_back(resource) or self._leaving.get(resource)
 
     async def _load(self, missing: set[Resource]) -> dict[Resource, ObjectState]:
         async with self.engine.connect() as conn:
@@ -146,13 +152,13 @@ class Import:
 
     def _learn(self, sightings: list[Sighting]) -> None:
         """Observe a chunk, after bringing in what the store knows and the tracker does not hold."""
-        missing = {s.resource for s in sightings if not self.intake.tracker.holds(s.resource)}
+        missing = {s.resource for s in sightings if not self.learner.tracker.holds(s.resource)}
         missing = {resource for resource in missing if self._held(resource) is None}
         if missing:
             self._found = self._wait(self._load(missing))
         for sighting in sightings:
             try:
-                self.intake.observe(sighting)
+                self.learner.observe(sighting)
             except UNUSABLE as error:
                 told = f"{sighting.resource} of {sighting.at.isoformat()}: {type(error).__name__}, {error}"
                 self.intake.reject(sighting.source, Line(0, b"", 0), f"the object cannot be read: {told}")
@@ -180,73 +186,62 @@ class Import:
     def _recorded(self) -> None:
         """Wait until what was handed over is committed."""
         if self._recording is not None:
-            self._recording.result()
+            self.report.tally.changes += self._recording.result().changes
             self._recording = None
 
-    async def _commit(self, batch: Batch) -> None:
+    async def _commit(self, batch: Batch) -> Recorded:
         async with self.engine.begin() as conn:
-            recorded = await record(conn, batch)
-        self.report.tally.changes += recorded.changes
+            return await record(conn, batch)
+
+    def _taken(self, positions: tuple[Position, ...], *, extra: tuple[Symptom, ...] = ()) -> Batch:
+        """Everything learned and refused since the last time."""
+        self.learner.add(self.intake.take({}))
+        return self.learner.take(positions, extra=extra)
 
     def _flush(self, reads: list[Reading]) -> None:
-        positions = tuple(r.position() for r in reads if r.moved and r.input.path != "-")
-        self._record(self.intake.take(positions))
+        self._record(self._taken(tuple(r.position() for r in reads if r.moved and r.input.path != "-")))
         for read in reads:
             read.moved = False
 
     # -- what is read
 
+    def _piece(self) -> None:
+        """Learn from what this process has read itself."""
+        piece = self.intake.take({})
+        self.learner.add(piece)
+        self._learn(piece.sightings)
+
     def _tell(self, read: Reading) -> None:
         self.progress(read.input.path, read.lines, read.stored_bytes())
 
     def _logs(self, reads: list[Reading]) -> None:
-        streams = [
-            decoded(read, self.intake, order, shift_seconds=self.shift_seconds) for order, read in enumerate(reads)
-        ]
-        chunk: list[Sighting] = []
-        stopped = False
-        for number, entry in enumerate(merged(streams), start=1):
-            if self.until and entry.at > self.until:
-                stopped = True
-                break
-            chunk += self._sightings(entry)
-            entry.read.offset, entry.read.lines, entry.read.moved = entry.line.end, entry.line.number, True
-            self.report.tally.lines += 1
-            if number % CHUNK == 0:
-                if self._cancelled:
-                    return
-                self._learn(chunk)
-                chunk = []
-                self._tell(entry.read)
-                if self.intake.pending >= BATCH:
-                    self._flush(reads)
-        self._learn(chunk)
-        for read in reads:
-            read.done, read.moved = not stopped, True
-            self._tell(read)
-        if reads:
-            self._flush(reads)
-
-    def _sightings(self, entry: Entry) -> list[Sighting]:
-        try:
-            if entry.audit is not None:
-                return self.intake.audit_event(entry.audit)
-            if entry.watch is not None:
-                return self.intake.watch_event(entry.watch, entry.watch.at or entry.at)
-        except UNUSABLE as error:
-            reason, column = unreadable_object(entry, error)
-            self.intake.reject(entry.read.input.path, entry.line, reason, column=column)
-        return []
+        if not reads:
+            return
+        logs = [Log(read.input, read.offset, read.lines) for read in reads]
+        job = Job(self.cluster, self._key, self.now, logs, self.until, self.shift_seconds)
+        size = sum(APART_BYTES if read.input.path == "-" else Path(read.input.path).stat().st_size for read in reads)
+        for piece in (pieces_apart if size >= APART_BYTES else pieces)(job):
+            if self._cancelled:
+                return
+            self.learner.add(piece)
+            self._learn(piece.sightings)
+            for order, place in piece.places.items():
+                read = reads[order]
+                read.offset, read.lines, read.done, read.moved = place.offset, place.lines, place.done, True
+                self.progress(read.input.path, place.lines, place.stored_bytes)
+            if self.learner.pending >= BATCH:
+                self._flush(reads)
+        self._flush(reads)
 
     def _metrics(self, read: Reading) -> None:
         for block in blocks(self.intake, read):
-            self.report.tally.lines += len(block)
+            self.intake.tally.lines += len(block)
             self._samples(read, block)
 
     def _samples(self, read: Reading, block: list[Line]) -> None:
         found = tuple(series(self.intake, read, block, shift_seconds=self.shift_seconds))
         self.report.samples += sum(len(one.times) for one in found)
-        batch = self.intake.take((read.position(),))
+        batch = self._taken((read.position(),))
         self._record(replace(batch, series=found))
         self._tell(read)
 
@@ -257,28 +252,26 @@ class Import:
             found += symptoms(self.intake, read, Line(number, payload, 0))
         self.report.alerts += found
         read.offset, read.lines, read.done = len(body), 1, True
-        self._record(self.intake.take((read.position(),), extra=tuple(found)))
+        self._record(self._taken((read.position(),), extra=tuple(found)))
 
     def _dump(self, read: Reading) -> None:
         """A dump says nothing of when: with a log before it, it is as old as the log's end, else as the file."""
-        at = self.intake.latest or modified_at(read.input.path)
+        at = self.learner.latest or modified_at(read.input.path)
         body = shift_times(document(self.intake, read), seconds=self.shift_seconds)
         problem = self.intake.check_time(at)
         if problem:
             told = f"a dump is as old as its file says, and {problem}: touch the file with the time it was made"
             self.intake.reject(read.input.path, Line(1, b"", 0), told)
-            self._record(self.intake.take(()))  # and without its position: it is to be read when it was touched
+            self._record(self._taken(()))  # and without its position: it is to be read when it was touched
             return
-        chunk: list[Sighting] = []
         try:
-            for raw in dump_items(body) if body else ():
-                chunk.append(self.intake.dump_item(raw, at))
-                if len(chunk) >= CHUNK:
-                    self._learn(chunk)
-                    chunk = []
+            for number, raw in enumerate(dump_items(body) if body else (), start=1):
+                self.intake.dump_item(raw, at)
+                if number % LINES == 0:
+                    self._piece()
         except UNUSABLE as error:
             reason, column = explain(error, body, expected="dump of objects (kubectl get -o json)")
             self.intake.reject(read.input.path, Line(1, body, 0), reason, column=column)
-        self._learn(chunk)
+        self._piece()
         read.offset, read.lines, read.done, read.moved = len(body), 1, True, True
         self._flush([read])

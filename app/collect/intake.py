@@ -1,6 +1,7 @@
-"""Lines of an audit log and of a watch -> one Batch at a time. Holds what is known of one cluster between batches.
+"""Lines of an audit log and of a watch -> one Piece at a time: what they say, before anything is learned from it.
 
-A line that cannot be used becomes a Reject and never stops the rest.
+A line that cannot be used becomes a Reject and never stops the rest. Nothing here knows an object's state, so a log
+can be read in a process of its own.
 """
 
 from __future__ import annotations
@@ -14,24 +15,9 @@ import msgspec
 from app.collect.files import Line
 from app.collect.repeats import Repeats
 from app.core import audit
-from app.core.model import (
-    Batch,
-    CallCount,
-    CallKey,
-    Change,
-    Gap,
-    ObjectState,
-    Position,
-    Reject,
-    Request,
-    Resource,
-    Rollout,
-    Symptom,
-    Verb,
-)
+from app.core.model import CallCount, CallKey, Gap, Reject, Request, Resource, Verb
 from app.core.redact import Redactor
 from app.core.sightings import Sighting
-from app.core.tracker import Tracker
 
 JUST_CREATED = timedelta(seconds=5)
 """A watch's ADDED of an older object is part of its first LIST: the object was seen, not created."""
@@ -66,8 +52,7 @@ _watch_event = msgspec.json.Decoder(RawWatchEvent)
 _object = msgspec.json.Decoder(RawObject)
 
 
-@dataclass(slots=True)
-class Tally:
+class Tally(msgspec.Struct):
     """What an import tells at its end."""
 
     lines: int = 0
@@ -78,39 +63,58 @@ class Tally:
     rejects: int = 0
     repeated: int = 0
 
+    def add(self, more: Tally) -> None:
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(self, name) + getattr(more, name))
+
+
+class Place(msgspec.Struct):
+    """How far a log is read: the bytes and lines of its content, and the bytes of the file, packed as it may be."""
+
+    offset: int
+    lines: int
+    stored_bytes: int
+    done: bool
+
+
+class Piece(msgspec.Struct):
+    """What some lines say. ``places`` of logs by their order among those that are read together, where one moved."""
+
+    sightings: list[Sighting]
+    calls: list[CallCount]
+    requests: list[Request]
+    gaps: list[Gap]
+    rejects: list[Reject]
+    tally: Tally
+    places: dict[int, Place]
+
 
 @dataclass(slots=True)
 class Intake:
-    """Collects what lines teach until ``take`` turns it into a Batch."""
+    """Collects what lines say until ``take`` turns it into a Piece."""
 
     cluster: str
     redactor: Redactor
-    tracker: Tracker
     now: datetime
     """The import's start: an event's time must lie within EARLIEST before it and LATEST after."""
     tally: Tally = field(default_factory=Tally)
-    latest: datetime | None = None
-    _changes: list[Change] = field(default_factory=list)
-    _improvements: list[Change] = field(default_factory=list)
-    _states: dict[Resource, ObjectState] = field(default_factory=dict)
-    _rollouts: dict[tuple[Resource, datetime], Rollout] = field(default_factory=dict)
-    _symptoms: dict[tuple[str, datetime], Symptom] = field(default_factory=dict)
+    _latest: datetime | None = None
+    _sightings: list[Sighting] = field(default_factory=list)
     _calls: dict[tuple[CallKey, int], list[int]] = field(default_factory=dict)
     _requests: list[Request] = field(default_factory=list)
     _gaps: list[Gap] = field(default_factory=list)
     _rejects: list[Reject] = field(default_factory=list)
     _keys: dict[tuple[object, ...], CallKey] = field(default_factory=dict)
     _repeats: Repeats = field(default_factory=Repeats)
-    pending: int = 0
 
-    def audit_event(self, event: audit.RawAuditEvent) -> list[Sighting]:
-        """Count the call, once; give back the objects it wrote, to be observed."""
+    def audit_event(self, event: audit.RawAuditEvent) -> None:
+        """Count the call, once, and keep the objects it wrote."""
         if audit.is_counted(event):
             if self._repeats.told(event):
                 self.tally.repeated += 1
-                return []
+                return
             self._count(event)
-        return audit.sightings(self.cluster, event)
+        self._keep(audit.sightings(self.cluster, event))
 
     def _count(self, event: audit.RawAuditEvent) -> None:
         key = self._key(event)
@@ -119,7 +123,6 @@ class Intake:
         cell = self._calls.get((key, slot))
         if cell is None:
             self._calls[(key, slot)] = [1, latency]
-            self.pending += 1
         else:
             cell[0] += 1
             cell[1] += latency
@@ -127,7 +130,6 @@ class Intake:
         request = audit.request_row(self.cluster, event, key)
         if request:
             self._requests.append(request)
-            self.pending += 1
             if key.code >= 400:
                 self.tally.failed_writes += 1
 
@@ -151,56 +153,33 @@ class Intake:
             key = self._keys[raw] = audit.call_key(event, self.redactor)
         return key
 
-    def watch_event(self, event: RawWatchEvent, at: datetime) -> list[Sighting]:
-        """The object of one watch event, to be observed; an ERROR is a gap, a BOOKMARK nothing."""
+    def watch_event(self, event: RawWatchEvent, at: datetime) -> None:
+        """Keep the object of one watch event; an ERROR is a gap, a BOOKMARK nothing."""
         if event.type == "BOOKMARK":
-            return []
+            return
         peek = _object.decode(event.object)
         if event.type == "ERROR":
-            since = self.latest or at
+            since = self._latest or at
             self._gaps.append(
                 Gap(self.cluster, "", since, at, f"watch ended: {self.redactor.text(peek.message)} ({peek.code})")
             )
-            self.pending += 1
-            return []
-        return [_sighting(self.cluster, event, peek, at)]
+        else:
+            self._keep([_sighting(self.cluster, event, peek, at)])
 
-    def dump_item(self, raw: msgspec.Raw, at: datetime) -> Sighting:
-        """One object of a dump, seen at ``at`` at the latest, to be observed."""
-        return _seen(self.cluster, bytes(raw), _object.decode(raw), at, source="state", verb=None)
+    def dump_item(self, raw: msgspec.Raw, at: datetime) -> None:
+        """Keep one object of a dump, seen at ``at`` at the latest."""
+        self._keep([_seen(self.cluster, bytes(raw), _object.decode(raw), at, source="state", verb=None)])
 
-    def held_back(self, resource: Resource) -> ObjectState | None:
-        """What was learned of an object since the last ``take``: newer than what the store has."""
-        return self._states.get(resource)
-
-    def observe(self, sighting: Sighting) -> None:
-        """Learn from one sighting, in the order of what happened."""
-        learned = self.tracker.observe(sighting)
-        self.latest = max(self.latest, sighting.at) if self.latest else sighting.at
-        if learned.no_op:
-            self.tally.no_ops += 1
-        self._changes += learned.changes
-        self._improvements += learned.improvements
-        for state in learned.states:
-            self._states[state.resource] = state
-        for rollout in learned.rollouts:
-            self._rollouts[(rollout.resource, rollout.started_at)] = rollout
-        for symptom in learned.symptoms:
-            self._symptoms[(symptom.fingerprint, symptom.at)] = symptom
-        self.pending += (
-            len(learned.changes)
-            + len(learned.improvements)
-            + len(learned.states)
-            + len(learned.rollouts)
-            + len(learned.symptoms)
-        )
+    def _keep(self, sightings: list[Sighting]) -> None:
+        for sighting in sightings:
+            self._latest = max(self._latest, sighting.at) if self._latest else sighting.at
+        self._sightings += sightings
 
     def reject(self, source: str, line: Line, reason: str, *, column: int = 1) -> None:
         """Count a line as refused, and keep it for quarantine, redacted. ``column`` counts bytes from 1."""
         said, excerpt = self.redactor.text(reason)[:300], self.redactor.excerpt(line.data)
         self._rejects.append(Reject(source, line.number, column, said, excerpt))
         self.tally.rejects += 1
-        self.pending += 1
 
     def check_time(self, at: datetime) -> str:
         """Why a time cannot be stored, or an empty string."""
@@ -212,28 +191,13 @@ class Intake:
             return f"the time {at.isoformat()} is more than {EARLIEST.days} days ago"
         return ""
 
-    def take(self, positions: tuple[Position, ...], *, extra: tuple[Symptom, ...] = ()) -> Batch:
-        """Everything learned since the last take, and forget it."""
-        calls = tuple(CallCount(key, slot, n, us) for (key, slot), (n, us) in self._calls.items())
-        batch = Batch(
-            cluster=self.cluster,
-            changes=tuple(self._changes),
-            improvements=tuple(self._improvements),
-            objects=tuple(self._states.values()),
-            rollouts=tuple(self._rollouts.values()),
-            calls=calls,
-            requests=tuple(self._requests),
-            symptoms=(*self._symptoms.values(), *extra),
-            gaps=tuple(self._gaps),
-            rejects=tuple(self._rejects),
-            positions=positions,
-        )
-        for held in (self._changes, self._improvements, self._requests, self._gaps, self._rejects):
-            held.clear()
-        for table in (self._states, self._rollouts, self._symptoms, self._calls):
-            table.clear()
-        self.pending = 0
-        return batch
+    def take(self, places: dict[int, Place]) -> Piece:
+        """Everything read since the last take, and forget it."""
+        calls = [CallCount(key, slot, n, us) for (key, slot), (n, us) in self._calls.items()]
+        piece = Piece(self._sightings, calls, self._requests, self._gaps, self._rejects, self.tally, places)
+        self._sightings, self._requests, self._gaps, self._rejects, self.tally = [], [], [], [], Tally()
+        self._calls.clear()
+        return piece
 
 
 def decode_watch(line: bytes) -> RawWatchEvent:

@@ -41,6 +41,7 @@ def blocks(intake: Intake, read: Reading) -> Iterator[list[Line]]:
         except DamagedError as error:
             number = block[-1].number if block else read.lines
             intake.reject(read.input.path, Line(number + 1, b"", read.offset), str(error))
+    read.stream = None
     if block:
         read.offset, read.lines = block[-1].end, block[-1].number
     read.done = True

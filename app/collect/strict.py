@@ -13,7 +13,6 @@ from app.collect.intake import Intake
 from app.collect.pieces import blocks, document, documents, series, symptoms
 from app.core.model import Reject
 from app.core.redact import Redactor
-from app.core.tracker import Tracker
 
 SHOWN_PROBLEMS = 20
 
@@ -38,11 +37,11 @@ def check(inputs: Iterable[Input], *, now: datetime, damaged: Iterable[str] = ()
 
     ``damaged`` names the archives that nothing could be read of (inputs.Survey).
     """
-    intake = Intake("", Redactor(b"\0" * 32), Tracker("", Redactor(b"\0" * 32), lambda _r, _u: None), now=now)
+    intake = Intake("", Redactor(b"\0" * 32), now=now)
     for one in inputs:
         if one.path != "-":
             _try(intake, Reading(one))
-    problems = [*damaged, *(told(reject) for reject in intake.take(()).rejects)]
+    problems = [*damaged, *(told(reject) for reject in intake.take({}).rejects)]
     if problems:
         raise InvalidInputError(problems)
 

@@ -52,11 +52,12 @@ Part = tuple[str, str | None, bytes]
 
 
 class Body:
-    """One object as received. ``hash`` covers everything that can be desired state, byte for byte."""
+    """One object as received, of ``size`` bytes. ``hash`` covers all that can be desired state, byte for byte."""
 
-    __slots__ = ("_meta", "_top", "hash", "version")
+    __slots__ = ("_meta", "_top", "hash", "size", "version")
 
-    def __init__(self, top: dict[str, msgspec.Raw], meta: RawMeta) -> None:
+    def __init__(self, top: dict[str, msgspec.Raw], meta: RawMeta, *, size: int) -> None:
+        self.size = size
         self._top = top
         self._meta = meta
         self.version = int(meta.resourceVersion) if meta.resourceVersion.isdigit() else 0
@@ -163,7 +164,7 @@ def read_body(raw: bytes) -> Body | None:
     try:
         top = _top.decode(raw)
         meta = top.get("metadata")
-        return Body(top, _meta.decode(meta)) if meta is not None else None
+        return Body(top, _meta.decode(meta), size=len(raw)) if meta is not None else None
     except (msgspec.MsgspecError, ValueError):
         return _read_odd(raw)
 
@@ -174,7 +175,7 @@ def _read_odd(raw: bytes) -> Body | None:
         obj = decode(raw)
         strict = msgspec.json.encode(_strict(obj, 0))
         top = _top.decode(strict)
-        return Body(top, _meta.decode(top["metadata"])) if "metadata" in top else None
+        return Body(top, _meta.decode(top["metadata"]), size=len(raw)) if "metadata" in top else None
     except (msgspec.MsgspecError, ValueError, KeyError, RecursionError):
         return None
 

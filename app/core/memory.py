@@ -1,8 +1,8 @@
-"""The last known state of many objects in few bytes: compressed, least recently used first out."""
+"""The last known state of many objects in few bytes: compressed but for the latest, least recently used first out."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from dataclasses import dataclass
 
 import orjson
@@ -12,23 +12,30 @@ from app.core.model import Object, Resource
 
 _ENTRY_BYTES = 700
 """What an entry costs beside its compressed state: the object, its strings, its place in the index (measured)."""
+_PACKED = 4
+"""How many bytes of JSON make one byte packed, at the least (measured; most objects pack better)."""
+_FRESH = 256
+"""States of late that are kept as they are: an object that is written often is not packed and unpacked each time."""
+_FRESH_BYTES = 16 << 10
+"""The largest object that is kept so, in bytes of its JSON; 256 of them are 30 MB of Python's objects at worst."""
 
 
 @dataclass(slots=True)
 class Entry:
     """One object as last known. ``version`` is its resourceVersion as a number (0: unknown).
 
-    ``raw`` is a hash of the raw desired state (0: none): equal bytes need no comparison. ``blob`` is None while only
-    the existence is known. ``recalled``: it came from the store, so writes of it may be told that are stored already.
-    ``changed`` is the version that last changed the desired state, ``before`` the one before
-    it; a watch saw every version from ``watched_from`` to ``watched_to``; ``doubted``
-    is when a status write first showed another state.
+    ``raw`` is a hash of the raw desired state (0: none): equal bytes need no comparison. The state is ``fresh``, or
+    packed in ``blob``; neither while only the existence is known. ``recalled``: it came from the store, so writes of
+    it may be told that are stored already. ``changed`` is the version that last changed the desired state,
+    ``before`` the one before it; a watch saw every version from ``watched_from`` to ``watched_to``; ``doubted`` is
+    when a status write first showed another state. ``weight`` is about the bytes of the state, ``size`` of it all.
     """
 
     uid: str
     version: int = 0
     generation: int | None = None
     raw: int = 0
+    fresh: Object | None = None
     blob: bytes | None = None
     changed: int = 0
     before: int = 0
@@ -39,7 +46,13 @@ class Entry:
     recalled: bool = False
     owner: Resource | None = None
     doubted: float = 0.0
+    weight: int = 0
     size: int = 0
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is a state."""
+        return self.fresh is not None or self.blob is not None
 
 
 class Memory:
@@ -49,6 +62,7 @@ class Memory:
         self._limit = limit_bytes
         self._entries: OrderedDict[Resource, Entry] = OrderedDict()
         self._bytes = 0
+        self._fresh: deque[Entry] = deque()
         self._pack = zstandard.ZstdCompressor(level=3, write_checksum=False, write_content_size=True)
         self._unpack = zstandard.ZstdDecompressor()
 
@@ -74,7 +88,7 @@ class Memory:
         before = self._entries.get(resource)
         if before is not None:
             self._bytes -= before.size
-        entry.size = _ENTRY_BYTES + (len(entry.blob) if entry.blob else 0)
+        entry.size = _ENTRY_BYTES + entry.weight
         self._entries[resource] = entry
         self._entries.move_to_end(resource)
         self._bytes += entry.size
@@ -82,16 +96,35 @@ class Memory:
             _, gone = self._entries.popitem(last=False)
             self._bytes -= gone.size
 
-    def store(self, entry: Entry, state: Object | None) -> None:
-        """Put a state into an entry. Call put afterwards, so that its size is counted."""
-        entry.blob = None if state is None else self.pack(state)
+    def store(self, entry: Entry, state: Object | None, *, size: int) -> None:
+        """Put a state into an entry; ``size`` is about that of its JSON. Call put afterwards, so that it is counted."""
+        was_fresh = entry.fresh is not None
+        self.forget(entry)
+        if state is None:
+            return
+        if size > _FRESH_BYTES:
+            entry.blob = self.pack(state)
+            entry.weight = len(entry.blob)
+            return
+        entry.fresh, entry.weight = state, size // _PACKED
+        if not was_fresh:
+            self._fresh.append(entry)
+            if len(self._fresh) > _FRESH:
+                old = self._fresh.popleft()
+                old.blob = self.pack(old.fresh) if old.fresh is not None else old.blob
+                old.fresh = None
+
+    def forget(self, entry: Entry) -> None:
+        """The object is gone: only that it was is kept."""
+        entry.fresh, entry.blob, entry.weight = None, None, 0
 
     def pack(self, state: Object) -> bytes:
         # Copied: the compressor's own buffer is allocated for the worst case and fragments the heap.
         return bytes(memoryview(self._pack.compress(orjson.dumps(state))))
 
     def state(self, entry: Entry) -> Object | None:
+        """The state, not to be altered. None where only the existence is known."""
         if entry.blob is None:
-            return None
+            return entry.fresh
         state: Object = orjson.loads(self._unpack.decompress(entry.blob))
         return state

@@ -19,7 +19,7 @@ _LIMIT = 4 << 20
 _ENTRY = 200
 """What a part costs beside its bytes, at least."""
 _LARGEST = 1 << 16
-"""Bytes of the largest part worth remembering: what is larger is rare."""
+"""Bytes of the largest part, and of the largest object, worth remembering: what is larger is rare."""
 
 _Key = tuple[str, str, str, str | None, int]
 
@@ -30,6 +30,7 @@ class Parts:
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
         self._known: dict[_Key, Object] = {}
+        self._whole: dict[tuple[Resource, int], Object] = {}
         self._bytes = 0
 
     @property
@@ -42,6 +43,9 @@ class Parts:
         group, kind = resource.api_group, resource.kind
         if kind in _WHOLE or kind.endswith("List") or is_secret_kind(kind):
             return self._made(group, kind, body.desired())
+        known = self._whole.get((resource, body.hash))  # writers that fight bring the same few states again and again
+        if known is not None:
+            return known
         out: Object = {"metadata": {key: self._redactor.text(name) for key, name in body.name().items()}}
         for part in body.parts():
             for key, value in self._part(group, kind, part).items():
@@ -50,6 +54,9 @@ class Parts:
                     whole.update(value)
                 else:
                     out[key] = value
+        if body.size <= _LARGEST:
+            self._add(5 * _ENTRY)
+            self._whole[resource, body.hash] = out
         return out
 
     def _part(self, group: str, kind: str, part: Part) -> Object:
@@ -61,12 +68,17 @@ class Parts:
             value = decode(raw)
             found = self._made(group, kind, {key: value if inner is None else {inner: value}})
             if len(raw) <= _LARGEST:
-                self._bytes += len(raw) + _ENTRY
-                if self._bytes > _LIMIT:
-                    self._known.clear()
-                    self._bytes = len(raw) + _ENTRY
+                self._add(len(raw) + _ENTRY)
                 self._known[known] = found
         return found
+
+    def _add(self, size: int) -> None:
+        """Make room: what is remembered starts again when it is full."""
+        self._bytes += size
+        if self._bytes > _LIMIT:
+            self._known.clear()
+            self._whole.clear()
+            self._bytes = size
 
     def _made(self, group: str, kind: str, obj: Object) -> Object:
         return normalise(self._redactor.object(group, kind, obj))

@@ -45,6 +45,8 @@ Lookup = Callable[[Resource, str], ObjectState | None]
 _DOUBT_SECONDS = 10.0
 """How long a write may be told after a status write that followed it."""
 _QUIET_LIMIT = 2_000
+_UNMEASURED = 1 << 20
+"""The size of a state whose JSON was not seen: large, so that it is packed and weighed."""
 _OWN = ("", "scale", "status")
 """Subresources that show the object; others (binding, eviction, token, exec ...) change no desired state."""
 
@@ -133,7 +135,7 @@ class Tracker:
             entry.watched_to = max(entry.watched_to, body.version)
         if late:
             return self._late(sighting, body, entry)
-        if entry.blob is None:
+        if not entry.is_known:
             return self._first(sighting, body)
         if body.hash == entry.raw:
             self._hush(sighting, body)
@@ -317,7 +319,7 @@ class Tracker:
         states: tuple[ObjectState, ...] = ()
         if entry is not None and new is not None and (not version or version >= entry.version) and not entry.deleted:
             entry.version, entry.raw = version or entry.version, 0
-            self._memory.store(entry, new)
+            self._memory.store(entry, new, size=_UNMEASURED)
             self._memory.put(resource, entry)
             states = (self._object_state(sighting, entry, new),)
         return Learned(self._emit(sighting, change, None, new), states)
@@ -364,7 +366,8 @@ class Tracker:
             if lingers:
                 entry.deleting = True
             else:
-                entry.deleted, entry.blob, entry.raw = True, None, 0
+                entry.deleted, entry.raw = True, 0
+                self._memory.forget(entry)
                 gone = replace(self._object_state(sighting, entry, None), deleted_at=sighting.at)
                 learned = structs.replace(self._life.ended(resource, sighting.at), states=(gone,))
             entry.version = max(entry.version, body.version if body else 0)
@@ -440,13 +443,13 @@ class Tracker:
         version = int(found.resource_version) if found.resource_version.isdigit() else 0
         entry = Entry(found.uid, version, found.generation, deleted=found.deleted_at is not None, changed=version)
         entry.recalled = True
-        self._memory.store(entry, found.state)
+        self._memory.store(entry, found.state, size=_UNMEASURED)
         self._memory.put(resource, entry)
         return entry
 
     def _keep(self, resource: Resource, entry: Entry, body: Body, state: Object) -> None:
         entry.owner = body.owner(resource)
-        self._memory.store(entry, state)
+        self._memory.store(entry, state, size=body.size)
         self._memory.put(resource, entry)
         self._derived.learn(resource, state)
         if resource.kind == "CustomResourceDefinition":

@@ -1,0 +1,109 @@
+"""What lines say -> what is learned from it, one Batch at a time; between them, what is known of one cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from app.collect.intake import Piece, Tally
+from app.core.model import (
+    Batch,
+    CallCount,
+    CallKey,
+    Change,
+    Gap,
+    ObjectState,
+    Position,
+    Reject,
+    Request,
+    Resource,
+    Rollout,
+    Symptom,
+)
+from app.core.sightings import Sighting
+from app.core.tracker import Tracker
+
+
+@dataclass(slots=True)
+class Learner:
+    """Collects until ``take``. ``pending`` is about how many rows that would be; ``latest`` the last time observed."""
+
+    cluster: str
+    tracker: Tracker
+    tally: Tally
+    latest: datetime | None = None
+    pending: int = 0
+    _changes: list[Change] = field(default_factory=list)
+    _improvements: list[Change] = field(default_factory=list)
+    _states: dict[Resource, ObjectState] = field(default_factory=dict)
+    _rollouts: dict[tuple[Resource, datetime], Rollout] = field(default_factory=dict)
+    _symptoms: dict[tuple[str, datetime], Symptom] = field(default_factory=dict)
+    _calls: dict[tuple[CallKey, int], list[int]] = field(default_factory=dict)
+    _requests: list[Request] = field(default_factory=list)
+    _gaps: list[Gap] = field(default_factory=list)
+    _rejects: list[Reject] = field(default_factory=list)
+
+    def add(self, piece: Piece) -> None:
+        """Take over what a piece counts and refuses. Its sightings are to be observed, each by itself."""
+        self.tally.add(piece.tally)
+        for count in piece.calls:
+            cell = self._calls.get((count.key, count.slot))
+            if cell is None:
+                self._calls[(count.key, count.slot)] = [count.count, count.latency_us]
+                self.pending += 1
+            else:
+                cell[0] += count.count
+                cell[1] += count.latency_us
+        self._requests += piece.requests
+        self._gaps += piece.gaps
+        self._rejects += piece.rejects
+        self.pending += len(piece.requests) + len(piece.gaps) + len(piece.rejects)
+
+    def held_back(self, resource: Resource) -> ObjectState | None:
+        """What was learned of an object since the last ``take``: newer than what the store has."""
+        return self._states.get(resource)
+
+    def observe(self, sighting: Sighting) -> None:
+        """Learn from one sighting, in the order of what happened."""
+        learned = self.tracker.observe(sighting)
+        self.latest = max(self.latest, sighting.at) if self.latest else sighting.at
+        if learned.no_op:
+            self.tally.no_ops += 1
+        self._changes += learned.changes
+        self._improvements += learned.improvements
+        for state in learned.states:
+            self._states[state.resource] = state
+        for rollout in learned.rollouts:
+            self._rollouts[(rollout.resource, rollout.started_at)] = rollout
+        for symptom in learned.symptoms:
+            self._symptoms[(symptom.fingerprint, symptom.at)] = symptom
+        self.pending += (
+            len(learned.changes)
+            + len(learned.improvements)
+            + len(learned.states)
+            + len(learned.rollouts)
+            + len(learned.symptoms)
+        )
+
+    def take(self, positions: tuple[Position, ...], *, extra: tuple[Symptom, ...] = ()) -> Batch:
+        """Everything learned since the last take, and forget it."""
+        calls = tuple(CallCount(key, slot, n, us) for (key, slot), (n, us) in self._calls.items())
+        batch = Batch(
+            cluster=self.cluster,
+            changes=tuple(self._changes),
+            improvements=tuple(self._improvements),
+            objects=tuple(self._states.values()),
+            rollouts=tuple(self._rollouts.values()),
+            calls=calls,
+            requests=tuple(self._requests),
+            symptoms=(*self._symptoms.values(), *extra),
+            gaps=tuple(self._gaps),
+            rejects=tuple(self._rejects),
+            positions=positions,
+        )
+        for held in (self._changes, self._improvements, self._requests, self._gaps, self._rejects):
+            held.clear()
+        for table in (self._states, self._rollouts, self._symptoms, self._calls):
+            table.clear()
+        self.pending = 0
+        return batch

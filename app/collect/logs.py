@@ -1,0 +1,72 @@
+"""Audit logs and watches -> pieces, in this process. What a piece needs to be read is in the Job, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+import msgspec
+
+from app.collect.entries import UNUSABLE, Entry, Reading, decoded, merged, unreadable_object
+from app.collect.inputs import Input
+from app.collect.intake import Intake, Piece
+from app.core.redact import Redactor
+
+LINES = 2_000
+"""Lines of a piece at the most: learned from between two looks at the store for objects not held in memory."""
+BYTES = 8 << 20
+"""Bytes of a piece, and one line more: large objects do not add up."""
+
+
+class Log(msgspec.Struct):
+    """A file to read, from where on."""
+
+    input: Input
+    offset: int
+    lines: int
+
+
+class Job(msgspec.Struct):
+    """Logs to read together, merged by time. ``until`` stops them there; ``key`` is the redaction key."""
+
+    cluster: str
+    key: bytes
+    now: datetime
+    logs: list[Log]
+    until: datetime | None = None
+    shift_seconds: int = 0
+
+
+def pieces(job: Job) -> Iterator[Piece]:
+    """What the logs say, LINES or BYTES at a time. Raises UnreadableError."""
+    intake = Intake(job.cluster, Redactor(job.key), now=job.now)
+    reads = [Reading(log.input, log.offset, log.lines) for log in job.logs]
+    streams = [decoded(read, intake, order, shift_seconds=job.shift_seconds) for order, read in enumerate(reads)]
+    stopped, size = False, 0
+    for entry in merged(streams):
+        if job.until and entry.at > job.until:
+            stopped = True
+            break
+        _tell(intake, entry)
+        entry.read.offset, entry.read.lines, entry.read.moved = entry.line.end, entry.line.number, True
+        intake.tally.lines += 1
+        size += len(entry.line.data)
+        if intake.tally.lines == LINES or size >= BYTES:
+            yield intake.take({order: read.place() for order, read in enumerate(reads) if read.moved})
+            size = 0
+            for read in reads:
+                read.moved = False
+    for read in reads:
+        read.done = not stopped
+    yield intake.take({order: read.place() for order, read in enumerate(reads)})
+
+
+def _tell(intake: Intake, entry: Entry) -> None:
+    try:
+        if entry.audit is not None:
+            intake.audit_event(entry.audit)
+        elif entry.watch is not None:
+            intake.watch_event(entry.watch, entry.watch.at or entry.at)
+    except UNUSABLE as error:
+        reason, column = unreadable_object(entry, error)
+        intake.reject(entry.read.input.path, entry.line, reason, column=column)
