@@ -6,9 +6,9 @@ of a series says nothing. A gap in the samples stays a gap.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -35,11 +35,11 @@ class Grid:
 def grid(series: Iterable[MetricSeries], *, until: float) -> Grid | None:
     """A grid whose step is the median scrape interval, ending at ``until``."""
     firsts, gaps = [], []
-    for one in series:
-        times = [t for t in one.times if t <= until]
-        if len(times) >= 3:
-            firsts.append(times[0])
-            gaps.append(float(np.median(np.diff(times))))
+    for times, together in Counter(one.times for one in series).items():
+        known = [t for t in times if t <= until]
+        if len(known) >= 3:
+            firsts.append(known[0])
+            gaps += [float(np.median(np.diff(known)))] * together
     if not firsts:
         return None
     step = max(1.0, float(np.median(gaps)))
@@ -47,61 +47,66 @@ def grid(series: Iterable[MetricSeries], *, until: float) -> Grid | None:
     return Grid(start, step, max(0, int((until - start) // step)))
 
 
-def rate(series: MetricSeries, axis: Grid) -> Floats:
-    """Increase per second of a counter in each bin; NaN where it was not scraped on both sides."""
-    times, values = np.asarray(series.times), np.asarray(series.values)
+def _rates(times: Floats, values: Floats, axis: Grid) -> Floats:
+    """Counters scraped together: increase per second in each bin; NaN where it was not scraped on both sides."""
     if len(times) < 2:
-        return np.full(axis.size, np.nan)
+        return np.full((len(values), axis.size), np.nan)
     increase = np.diff(values)
-    increase = np.where(increase < 0, values[1:], increase)  # a reset: it counted up from zero again
+    increase = np.where(increase < 0, values[:, 1:], increase)  # a reset: it counted up from zero again
     return _bin(times[1:], increase / np.maximum(np.diff(times), 1e-3), axis)
 
 
 def level(series: MetricSeries, axis: Grid) -> Floats:
     """A gauge in each bin: the last sample in it; NaN where there was none."""
-    return _bin(np.asarray(series.times), np.asarray(series.values), axis)
+    return np.asarray(_bin(np.asarray(series.times), np.asarray([series.values]), axis)[0])
 
 
 def _bin(times: Floats, values: Floats, axis: Grid) -> Floats:
-    out = np.full(axis.size, np.nan)
+    """Rows of values at common times, each laid into the bins."""
+    out = np.full((len(values), axis.size), np.nan)
     index = ((times - axis.start) // axis.step).astype(int)
     inside = (index >= 0) & (index < axis.size)
-    out[index[inside]] = values[inside]
+    out[:, index[inside]] = values[:, inside]
     # Scrapes drift against the grid: a single empty bin between two scrapes is drift, not a gap.
-    empty = np.flatnonzero(np.isnan(out[1:-1])) + 1
-    for i in empty:
-        if not np.isnan(out[i - 1]) and not np.isnan(out[i + 1]):
-            out[i] = (out[i - 1] + out[i + 1]) / 2
+    between = (out[:, :-2] + out[:, 2:]) / 2
+    out[:, 1:-1] = np.where(np.isnan(out[:, 1:-1]), between, out[:, 1:-1])
     return out
 
 
 def lines(series: list[MetricSeries], axis: Grid, family: Family) -> dict[tuple[str, ...], Floats]:
     """The family's lines, one for each combination of its ``by`` labels (NaN: not measured)."""
+    wanted = (f"{family.metrics[0]}_sum", f"{family.metrics[0]}_count") if family.measure == "mean" else family.metrics
     grouped: dict[tuple[str, tuple[str, ...]], list[MetricSeries]] = defaultdict(list)
     for one in series:
+        if one.name not in wanted:
+            continue
         labels = dict(one.labels)
         if family.keep(labels):
             grouped[(one.name, tuple(labels.get(name, "") for name in family.by))].append(one)
+    measured = {key: _measured(members, axis, family) for key, members in grouped.items()}
     if family.measure == "mean":
-        return _means(grouped, family.metrics[0], axis)
-    measure = level if family.measure == "level" else rate
+        return _means(measured, family.metrics[0])
     parts: dict[tuple[str, ...], list[Floats]] = defaultdict(list)
-    for (name, split), members in grouped.items():
-        if name in family.metrics:
-            parts[split] += [measure(member, axis) for member in members]
+    for (_, split), line in measured.items():
+        parts[split].append(line)
     return {split: _total(members) for split, members in parts.items()}
 
 
-def _means(
-    grouped: dict[tuple[str, tuple[str, ...]], list[MetricSeries]], base: str, axis: Grid
-) -> dict[tuple[str, ...], Floats]:
+def _measured(members: list[MetricSeries], axis: Grid, family: Family) -> Floats:
+    """The sum of the members, each measured as the family says; those scraped together at once."""
+    together: dict[tuple[float, ...], list[tuple[float, ...]]] = defaultdict(list)
+    for member in members:
+        together[member.times].append(member.values)
+    measure = _bin if family.measure == "level" else _rates
+    return _total([measure(np.asarray(times), np.asarray(values), axis) for times, values in together.items()])
+
+
+def _means(measured: dict[tuple[str, tuple[str, ...]], Floats], base: str) -> dict[tuple[str, ...], Floats]:
     """Mean of a histogram: the rate of its sum by the rate of its count; NaN where nothing was observed."""
     out = {}
-    for (name, split), members in grouped.items():
-        counts = grouped.get((f"{base}_count", split))
-        if name == f"{base}_sum" and counts:
-            total = _total([rate(member, axis) for member in members])
-            observed = _total([rate(member, axis) for member in counts])
+    for (name, split), total in measured.items():
+        observed = measured.get((f"{base}_count", split))
+        if name == f"{base}_sum" and observed is not None:
             with np.errstate(divide="ignore", invalid="ignore"):
                 out[split] = np.where(observed > 0, total / observed, np.nan)
     return out
@@ -177,7 +182,8 @@ def sparks(series: list[MetricSeries], axis: Grid, *, most: int = 6) -> list[Spa
     """The lines for the page: the totals of the families that are there, those that turned bad first."""
     out = []
     for family in FAMILIES:
-        split = lines(series, axis, family)
+        # a mean is that of its worst part; all else adds up, whatever it is split by
+        split = lines(series, axis, family if family.measure == "mean" else replace(family, by=()))
         if not split:
             continue
         total = _total(list(split.values())) if family.measure != "mean" else np.nanmax(_stack(split), axis=0)

@@ -6,14 +6,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 from sqlalchemy import select, text
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.model import MetricSeries
-from app.store import codec, codes, partitions, tables
+from app.core.aftermath import METRICS, Measured
+from app.core.model import SLOT_SECONDS, CallCount, CallKey, MetricSeries
+from app.store import calls, codec, codes, partitions, tables
 
 CHUNK_SECONDS = 3600
 """No chunk spans two hours of the clock: a window is read from at most this long before it."""
@@ -113,17 +115,104 @@ async def read(conn: AsyncConnection, cluster: str, start: datetime, end: dateti
         .where(s.c.cluster_id == number, s.c.at.between(early, end), s.c.until >= start)
         .order_by(s.c.at)
     )
-    names: dict[int, tuple[str, list[list[str]], str]] = {}
-    samples: dict[int, dict[float, float]] = defaultdict(dict)
-    low, high = start.timestamp(), end.timestamp()
-    for series_id, name, labels, kind, payload in await conn.execute(statement):
+    rows = [tuple(row) for row in await conn.execute(statement)]
+    return _series(rows, start.timestamp(), end.timestamp())
+
+
+def _series(chunks: Iterable[tuple[Any, ...]], low: float, high: float) -> list[MetricSeries]:
+    """Chunks (series id, name, labels, kind, payload), in order of time -> the series' samples in [low, high]."""
+    names: dict[int, tuple[str, Any, str]] = {}
+    parts: dict[int, list[tuple[tuple[float, ...], tuple[float, ...]]]] = defaultdict(list)
+    alike: dict[bytes, tuple[tuple[float, ...], slice]] = {}  # what is scraped together has its times read once
+    for series_id, name, labels, kind, payload in chunks:
         names[series_id] = (name, labels, kind)
-        times, values = np.frombuffer(codec.unpack(payload), dtype="<f8").reshape(2, -1)
-        inside = (times >= low) & (times <= high)
-        samples[series_id].update(zip(times[inside].tolist(), values[inside].tolist(), strict=True))
+        raw = codec.unpack(payload)
+        half = raw[: len(raw) // 2]
+        if half not in alike:
+            every = np.frombuffer(half, dtype="<f8")
+            inside = slice(int(np.searchsorted(every, low)), int(np.searchsorted(every, high, side="right")))
+            alike[half] = (tuple(every[inside].tolist()), inside)
+        times, inside = alike[half]
+        if times:
+            values = np.frombuffer(raw, dtype="<f8", offset=len(half))[inside]
+            parts[series_id].append((times, tuple(values.tolist())))
     found = []
-    for series_id, (name, labels, kind) in names.items():
-        if points := sorted(samples[series_id].items()):
-            pairs = tuple((label, value) for label, value in labels)
-            found.append(MetricSeries(name, pairs, kind, tuple(t for t, _ in points), tuple(v for _, v in points)))
+    for series_id, told in parts.items():
+        name, labels, kind = names[series_id]
+        found.append(
+            MetricSeries(name, tuple(map(tuple, labels)), kind, *(told[0] if len(told) == 1 else _merged(told)))
+        )
     return sorted(found, key=lambda series: (series.name, series.labels))
+
+
+def _merged(
+    parts: list[tuple[tuple[float, ...], tuple[float, ...]]],
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """(times, values) of one series' chunks; of a sample that is told twice, the later telling."""
+    samples = {time: value for times, values in parts for time, value in zip(times, values, strict=True)}
+    times = tuple(sorted(samples))
+    return times, tuple(samples[time] for time in times)
+
+
+_AROUND = """
+WITH mine AS (SELECT id FROM clusters WHERE name = :cluster)
+SELECT 'minute' AS what, at, payload, NULL AS id, NULL AS name, NULL AS labels, NULL AS kind
+FROM call_minutes
+WHERE cluster_id = (SELECT id FROM mine) AND at > :minute AND at < :end
+UNION ALL
+SELECT 'key', NULL, NULL, k.id, w.word, jsonb_build_array(k.verb, k.api_group, k.resource, k.code), NULL
+FROM call_keys k JOIN words w ON w.id = k.user_id
+WHERE w.word = ANY(CAST(:users AS text[]))
+UNION ALL
+SELECT 'chunk', s.at, s.payload, k.id, k.name, k.labels, k.kind
+FROM samples s JOIN series_keys k ON k.id = s.series_id
+WHERE s.cluster_id = (SELECT id FROM mine) AND s.at BETWEEN :hour AND :end AND s.until >= :start
+  AND k.name = ANY(CAST(:names AS text[]))
+ORDER BY at
+"""
+
+
+async def read_around(
+    conn: AsyncConnection, cluster: str, users: Iterable[str], *, start: datetime, end: datetime
+) -> Measured:
+    """What ``users`` asked of the API server and the control plane's series, in [start, end). One query.
+
+    Keys of calls hold no pod, agent or namespace here: who, what and the answer's code are enough to draw a line.
+    """
+    asked = {
+        "cluster": cluster,
+        "users": list(users),
+        "names": sorted(METRICS),
+        "start": start,
+        "end": end,
+        "minute": start - timedelta(seconds=calls.MINUTE),
+        "hour": start - timedelta(seconds=CHUNK_SECONDS),
+    }
+    minutes, keys, chunks = [], {}, []
+    for row in await conn.execute(text(_AROUND), asked):
+        if row.what == "minute":
+            minutes.append((int(row.at.timestamp()), row.payload))
+        elif row.what == "key":
+            verb, group, resource, code = row.labels
+            keys[row.id] = CallKey(row.name, "", "", verb, group, resource, "", code)
+        else:
+            chunks.append((row.id, row.name, row.labels, row.kind, row.payload))
+    slots, counts = _counts(minutes, keys, start.timestamp(), end=end.timestamp())
+    return Measured(slots, tuple(counts), tuple(_series(chunks, start.timestamp(), end.timestamp())))
+
+
+def _counts(
+    minutes: list[tuple[int, bytes]], keys: dict[int, CallKey], start: float, *, end: float
+) -> tuple[tuple[int, int] | None, list[CallCount]]:
+    """The first and the last slot that holds any call, and the counts of ``keys``."""
+    parts = [np.empty((0, 4), dtype=np.int64)]
+    for at, payload in minutes:
+        part = calls.unpack(payload)
+        part[:, 1] = part[:, 1] * SLOT_SECONDS + at
+        parts.append(part[(part[:, 1] >= start) & (part[:, 1] < end)])
+    every = np.concatenate(parts)
+    if not len(every):
+        return None, []
+    mine = every[np.isin(every[:, 0], np.array(list(keys), dtype=np.int64))]
+    counts = [CallCount(keys[key], slot, count, latency) for key, slot, count, latency in mine.tolist()]
+    return (int(every[:, 1].min()), int(every[:, 1].max())), counts

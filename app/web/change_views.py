@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
+from app.core.aftermath import Measured, Moved, moved
+from app.core.axis import Axis, Tick, ticks
 from app.core.diff import diff
 from app.core.lanes import Problem
 from app.core.model import Change, FieldDiff, Object, ObjectState, Resource, Rollout
+from app.core.phrases import duration, measure
 from app.core.revert import Recipe, revert_recipe
+from app.core.timeline import line
 from app.core.versions import Version, versions
 from app.store.surroundings import Seen, Surroundings
 from app.store.timeline import History
+from app.web import drawing
 from app.web.filters import exact_time, values
 
-SOON = timedelta(minutes=10)
-"""How long after a change its consequences are looked for."""
 LINES = 60
 """Lines of one side of a hunk that are shown; the rest is counted."""
 
@@ -32,6 +35,30 @@ class Hunk:
 
 
 @dataclass(frozen=True, slots=True)
+class AfterRow:
+    """A line that moved: ``turn`` is ``0.2/s → 41/s``, ``when`` ``2 s later`` or ``at once``."""
+
+    drawn: drawing.Drawn
+    who: str
+    turn: str
+    when: str
+    harm: bool
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """What moved after a change, on one axis with the change's mark at ``x``. No rows: nothing moved.
+
+    ``looked`` says in what it was looked for: calls, metrics, both or nothing.
+    """
+
+    ticks: tuple[Tick, ...]
+    x: float
+    rows: tuple[AfterRow, ...]
+    looked: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ChangePage:
     """One change, whole."""
 
@@ -44,6 +71,7 @@ class ChangePage:
     address: str
     markdown: str
     recipe: Recipe
+    after: After
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +99,44 @@ def _hunk(found: FieldDiff) -> Hunk:
     return Hunk(found.path_text or "the whole object", tuple(old[:LINES]), tuple(new[:LINES]), left_out)
 
 
+def after(change: Change, measured: Measured) -> After:
+    """What moved after a change, laid on an axis from the first to the last moment that was measured."""
+    looked = (*(["calls"] if measured.slots else []), *(["metrics"] if measured.series else []))
+    found = moved(change.at, measured)
+    if not found:
+        return After((), 0.0, (), looked)
+    begins, ends = min(_moments(one)[0] for one in found), max(_moments(one)[-1] for one in found)
+    axis = Axis(datetime.fromtimestamp(begins, UTC), datetime.fromtimestamp(ends, UTC))
+    shown = drawing.lines([line(axis, replace(one.line, bad_from=begins if one.harm else None)) for one in found])
+    rows = tuple(_after_row(change, one, drawn) for one, drawn in zip(found, shown, strict=True))
+    return After(ticks(axis, wanted=5), axis.x(change.at), rows, looked)
+
+
+def _moments(one: Moved) -> list[float]:
+    """When the line was measured; it was, or it could not have moved."""
+    line = one.line
+    return [line.start + slot * line.step for slot, value in enumerate(line.values) if value is not None]
+
+
+def _after_row(change: Change, one: Moved, drawn: drawing.Drawn) -> AfterRow:
+    away = (one.at - change.at).total_seconds()
+    return AfterRow(
+        drawn,
+        who=one.who,
+        turn=f"{measure(one.before, one.line.unit)} → {measure(one.after, one.line.unit)}",
+        when=f"{duration(away)} later" if away >= one.line.step else "at once",
+        harm=one.harm,
+    )
+
+
 def change_page(
-    change: Change, began: Sequence[Change], around: Surroundings, *, last: ObjectState | None, address: str
+    change: Change,
+    began: Sequence[Change],
+    around: Surroundings,
+    *,
+    last: ObjectState | None,
+    measured: Measured,
+    address: str,
 ) -> ChangePage:
     """The page of a change. ``last`` is its object's last known state; ``address`` its permanent one, absolute."""
     found = hunks(change.diffs)
@@ -86,6 +150,7 @@ def change_page(
         address=address,
         markdown=markdown(change, found, address=address),
         recipe=revert_recipe(change, _state_after(change, last)),
+        after=after(change, measured),
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import orjson
@@ -51,12 +52,17 @@ class Drawn:
 def rows(picture: Picture) -> tuple[Drawn, ...]:
     """Every row of the drawing from top to bottom."""
     return (
-        *(_line(line, number) for number, line in enumerate(picture.lines)),
+        *lines(picture.lines),
         _density(picture),
         *(_lane(lane) for lane in picture.lanes),
         *(_heat(heat) for heat in picture.heats),
         *(_braid(braid) for braid in picture.braids),
     )
+
+
+def lines(some: Sequence[Line]) -> tuple[Drawn, ...]:
+    """Sparklines alone, as they stand on top of the drawing."""
+    return tuple(_line(line, number) for number, line in enumerate(some))
 
 
 def _lane(lane: Lane) -> Drawn:

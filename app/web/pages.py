@@ -8,9 +8,10 @@ from fastapi import APIRouter, Depends, Query, Request
 from pydantic import BeforeValidator, Field
 from starlette.responses import HTMLResponse
 
+from app.core.aftermath import SOON, users_of
 from app.core.model import Change, Resource, Verb
 from app.core.roles import Role
-from app.store import objects, surroundings, timeline
+from app.store import objects, series, surroundings, timeline
 from app.web import change_views, params, templates, views
 from app.web.auth import Needs
 from app.web.deps import deps_of
@@ -92,11 +93,15 @@ async def read_change(request: Request, change_id: str, _: Annotated[params.NoPa
             raise Problem(404, "there is no change of this id")
         began = await timeline.list_begun_by(conn, change)
         around = await surroundings.read_surroundings(
-            conn, change.resource.cluster, from_at=change.at, to_at=change.at + change_views.SOON
+            conn, change.resource.cluster, from_at=change.at, to_at=change.at + SOON
         )
         states = await objects.load_states(conn, change.resource.cluster, [change.resource])
+        last = states.get(change.resource)
+        measured = await series.read_around(
+            conn, change.resource.cluster, users_of(change, last), start=change.at - SOON, end=change.at + SOON
+        )
     address = f"{deps.public_url.rstrip('/')}/changes/{change.id}"
-    page = change_views.change_page(change, began, around, last=states.get(change.resource), address=address)
+    page = change_views.change_page(change, began, around, last=last, measured=measured, address=address)
     return templates.page("change.html", page=page, now=deps.clock())
 
 

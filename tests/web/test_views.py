@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 from msgspec import structs
 
+from app.core.aftermath import Measured
 from app.core.model import Object, ObjectState
 from app.store.surroundings import Seen, Surroundings
 from app.web.change_views import change_page
@@ -56,6 +57,6 @@ def test_the_revert_uses_the_state_only_while_nobody_wrote_again(version: str, *
     state: Object = {"spec": {"parts": [{"name": "a", "size": 2}, {"name": "b", "size": 5}]}}
     last = ObjectState(custom, change.uid, version, change.at, state)
     around = Surroundings(marks=(), rollouts=(), problems=(), seen=Seen(freshness=(), gaps=(), kinds=()))
-    page = change_page(change, (), around, last=last, address="http://here/changes/1")
+    page = change_page(change, (), around, last=last, measured=Measured(None, (), ()), address="http://here/changes/1")
     assert ("kubectl patch" in page.recipe.command) is known
     assert ('"name":"b"' in page.recipe.command) is known
