@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 def _run(work: Callable[[Database], Awaitable[T]]) -> T:
     """Does one piece of work in the migrated database of this installation."""
-    import asyncio
+    import uvloop
 
     from app import main as root
     from app.settings import load
@@ -48,7 +48,7 @@ def _run(work: Callable[[Database], Awaitable[T]]) -> T:
             async with root.pools(server) as database:
                 return await work(database)
 
-        return asyncio.run(working())
+        return uvloop.run(working())
 
 
 async def _replayed(database: Database) -> str:
@@ -111,7 +111,7 @@ def evaluate(
     without: Annotated[list[InputKind] | None, typer.Option(help="Leave this kind of input out.")] = None,
 ) -> None:
     """Rank recorded incidents whose answer is known, each in an empty database, and compare with simple baselines."""
-    import asyncio
+    import uvloop
 
     from app import main as root
     from app.commands import evaluate as evaluation
@@ -119,7 +119,7 @@ def evaluate(
     from app.settings import load
 
     with root.postgres(load()) as server:
-        found = asyncio.run(
+        found = uvloop.run(
             evaluation.evaluate(
                 server.dsn,
                 evaluation.recordings(folder),

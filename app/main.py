@@ -17,6 +17,7 @@ from types import FrameType
 
 import structlog
 import uvicorn
+import uvloop
 from fastapi import FastAPI
 
 from app import correlate, logs
@@ -227,7 +228,7 @@ def serve(settings: Settings, *, host: str, port: int, prepare: Prepare = nothin
     signal.signal(signal.SIGTERM, _leave)
     with listen(host, port) as sock, postgres(settings) as server:
         url = url_of(settings, host, sock.getsockname()[1])
-        landing = asyncio.run(_prepared(server, prepare))
+        landing = uvloop.run(_prepared(server, prepare))
         app = build(settings, server, url=url, landing=landing)
         # No access log: a login link has its token in the URL.
         config = uvicorn.Config(

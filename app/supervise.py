@@ -112,6 +112,7 @@ async def keep(worker: Worker, engine: AsyncEngine, *, pulses: Pulses) -> None:
         else:
             failures = 0
             pulses.succeeded(worker)
+            log.debug("worker succeeded", worker=worker.name, worked=ours)
             wait = worker.every
         await asyncio.sleep(wait.total_seconds())
 

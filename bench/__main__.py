@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import sys
 import tempfile
 from pathlib import Path
 
+import uvloop
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.store import embedded
@@ -53,7 +53,7 @@ def main() -> int:
             create_database(server.dsn, name)
             dsns.append(server.dsn.replace(f"/{embedded.DATABASE}?", f"/{name}?"))
             migrate(dsns[-1])
-        gates = asyncio.run(run(dsns, folder, sizes=LARGE if "--large" in sys.argv else SIZES))
+        gates = uvloop.run(run(dsns, folder, sizes=LARGE if "--large" in sys.argv else SIZES))
     finally:
         server.stop()
         shutil.rmtree(folder)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC, datetime, timedelta
 
 import typer
+import uvloop
 
 from app.commands.options import Output
 from app.core.report import what_changed
@@ -28,7 +28,7 @@ def print_what_changed(
     """Prints what changed in the ``minus`` before ``at``. Raises DatabaseError when ``dsn`` cannot be read."""
     to_at = at or datetime.now(UTC)
     wanted = timeline.ChangeFilter(cluster=cluster, namespace=namespace, from_at=to_at - minus, to_at=to_at)
-    typer.echo(asyncio.run(_answer(dsn, wanted, output)), nl=output is Output.JSON)
+    typer.echo(uvloop.run(_answer(dsn, wanted, output)), nl=output is Output.JSON)
 
 
 async def _answer(dsn: str, wanted: timeline.ChangeFilter, output: Output) -> str:
