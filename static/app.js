@@ -308,8 +308,8 @@ document.addEventListener("htmx:before:swap", (event) => {
   keeping = { current: $(".current"), focus: document.activeElement, cursor: $("#cursor")?.getAttribute("x1") };
 });
 
-document.addEventListener("htmx:after:swap", (event) => {
-  if (event.detail.ctx.sourceElement.id !== "news" && !keeping) return;
+document.addEventListener("htmx:after:swap", () => {
+  if (!keeping) return;
   const { current, focus, cursor } = keeping;
   keeping = null;
   if (current?.isConnected) current.classList.add("current");

@@ -116,7 +116,7 @@ async def read(conn: AsyncConnection, cluster: str, start: datetime, end: dateti
         .order_by(s.c.at)
     )
     rows = [tuple(row) for row in await conn.execute(statement)]
-    return _series(rows, start.timestamp(), end.timestamp())
+    return sorted(_series(rows, start.timestamp(), end.timestamp()), key=lambda one: (one.name, one.labels))
 
 
 def _series(chunks: Iterable[tuple[Any, ...]], low: float, high: float) -> list[MetricSeries]:
@@ -142,7 +142,7 @@ def _series(chunks: Iterable[tuple[Any, ...]], low: float, high: float) -> list[
         found.append(
             MetricSeries(name, tuple(map(tuple, labels)), kind, *(told[0] if len(told) == 1 else _merged(told)))
         )
-    return sorted(found, key=lambda series: (series.name, series.labels))
+    return found
 
 
 def _merged(
@@ -189,14 +189,14 @@ async def read_around(
         "hour": start - timedelta(seconds=CHUNK_SECONDS),
     }
     minutes, keys, chunks = [], {}, []
-    for row in await conn.execute(text(_AROUND), asked):
-        if row.what == "minute":
-            minutes.append((int(row.at.timestamp()), row.payload))
-        elif row.what == "key":
-            verb, group, resource, code = row.labels
-            keys[row.id] = CallKey(row.name, "", "", verb, group, resource, "", code)
+    for what, at, payload, number, name, labels, kind in await conn.execute(text(_AROUND), asked):
+        if what == "minute":
+            minutes.append((int(at.timestamp()), payload))
+        elif what == "key":
+            verb, group, resource, code = labels
+            keys[number] = CallKey(name, "", "", verb, group, resource, "", code)
         else:
-            chunks.append((row.id, row.name, row.labels, row.kind, row.payload))
+            chunks.append((number, name, labels, kind, payload))
     slots, counts = _counts(minutes, keys, start.timestamp(), end=end.timestamp())
     return Measured(slots, tuple(counts), tuple(_series(chunks, start.timestamp(), end.timestamp())))
 

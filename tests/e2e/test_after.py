@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Locator, expect
 
 from app.core.model import SLOT_SECONDS, Batch, CallCount, CallKey, MetricSeries
@@ -69,6 +70,16 @@ async def test_the_mark_stands_where_the_change_was_and_the_lines_rise_there(
         right = (await box(page.locator("#drawer" if where == "drawer" else "main")))["x"] + viewport["width"]
         assert all(label["width"] > 100 and label["x"] + label["width"] <= right for label in labels)
         assert await page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
+
+
+@pytest.mark.parametrize("scheme", ["dark", "light"])
+async def test_it_can_be_read_by_everybody(visit: Visit, scheme: str) -> None:
+    async with visit(INCIDENT, color_scheme=scheme, bypass_csp=True) as page:
+        await page.locator(".suspect.first h3 a").click()
+        await expect(page.locator("#drawer .after .lane")).to_have_count(2)
+        found = await Axe().run(page)
+    serious = [one for one in found.response["violations"] if one["impact"] in {"serious", "critical"}]
+    assert [(one["id"], [node["html"][:200] for node in one["nodes"][:3]]) for one in serious] == []
 
 
 async def test_a_change_without_a_record_around_it_says_so(visit: Visit) -> None:
