@@ -1,7 +1,8 @@
 """Logs as pieces, read by a process beside this one: while a piece is learned from, the next is decoded.
 
-Pieces come as MessagePack over a pair of sockets. When this process dies, the other ends at its next piece: nobody
-takes it. Why a process: docs/decisions/0010.
+Pieces come as MessagePack over a pair of sockets, each behind its length; a thread receives the next one while one is
+learned from. When this process dies, the other ends at its next piece: nobody takes it. Why a process:
+docs/decisions/0010.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from multiprocessing.connection import Connection, Pipe
+from socket import MSG_WAITALL, socket, socketpair
 
 import msgspec
 
@@ -41,41 +43,74 @@ class _End(msgspec.Struct, tag=True):
 _job = msgspec.msgpack.Decoder(Job)
 _message = msgspec.msgpack.Decoder(_Said | _Unreadable | _End)
 _encoder = msgspec.msgpack.Encoder()
+_LENGTH = 8
+"""Bytes of a message's length before it, the most significant first."""
 
 
 def pieces_apart(job: Job) -> Iterator[Piece]:
     """As logs.pieces. Raises UnreadableError and ReadingError; ends the process when it is closed early."""
-    ours, theirs = Pipe()
+    ours, theirs = socketpair()
     command = [sys.executable, "-P", "-m", "app.collect.apart", str(theirs.fileno())]  # -P: not what lies here
-    with subprocess.Popen(command, pass_fds=[theirs.fileno()]) as process, ours:  # noqa: S603 - ourselves
+    with (
+        subprocess.Popen(command, pass_fds=[theirs.fileno()]) as process,  # noqa: S603 - ourselves
+        ours,
+        ThreadPoolExecutor(1, "receive") as receiver,
+    ):
         theirs.close()
         try:
-            yield from _received(ours, job, process)
+            yield from _received(ours, job, process, receiver)
         finally:
-            process.kill()
+            process.kill()  # which ends what the receiver waits for
 
 
-def _received(ours: Connection, job: Job, process: subprocess.Popen[bytes]) -> Iterator[Piece]:
+def _received(
+    ours: socket, job: Job, process: subprocess.Popen[bytes], receiver: ThreadPoolExecutor
+) -> Iterator[Piece]:
     try:
-        ours.send_bytes(_encoder.encode(job))
-        while not isinstance(message := _message.decode(ours.recv_bytes()), _End):
+        _send(ours, job)
+        following = receiver.submit(_receive, ours)
+        while not isinstance(message := _message.decode(following.result()), _End):
             if isinstance(message, _Unreadable):
                 raise UnreadableError(message.why)
+            following = receiver.submit(_receive, ours)
             yield message.piece
     except (EOFError, ConnectionError):
         raise ReadingError(f"the process that reads the logs ended with {process.wait()}: import again") from None
 
 
+def _send(to: socket, message: Job | _Said | _Unreadable | _End) -> None:
+    encoded = _encoder.encode(message)
+    to.sendall(len(encoded).to_bytes(_LENGTH))
+    to.sendall(encoded)
+
+
+def _receive(sender: socket) -> bytearray:
+    """The next message. Raises EOFError where none follows."""
+    return _exactly(sender, int.from_bytes(_exactly(sender, _LENGTH)))
+
+
+def _exactly(sender: socket, size: int) -> bytearray:
+    """So many bytes, in one call: the interpreter is another thread's until the last of them is there."""
+    received = bytearray(size)
+    left = memoryview(received)
+    while left:  # once, but for signals
+        count = sender.recv_into(left, flags=MSG_WAITALL)
+        if not count:
+            raise EOFError
+        left = left[count:]
+    return received
+
+
 def main() -> None:
     """Read the job that comes through the socket of that number, and answer with its pieces."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who started us
-    with Connection(int(sys.argv[1])) as out, suppress(EOFError, ConnectionError):  # nobody takes it any more
+    with socket(fileno=int(sys.argv[1])) as out, suppress(EOFError, ConnectionError):  # nobody takes it any more
         try:
-            for piece in pieces(_job.decode(out.recv_bytes())):
-                out.send_bytes(_encoder.encode(_Said(piece)))
-            out.send_bytes(_encoder.encode(_End()))
+            for piece in pieces(_job.decode(_receive(out))):
+                _send(out, _Said(piece))
+            _send(out, _End())
         except UnreadableError as error:
-            out.send_bytes(_encoder.encode(_Unreadable(str(error))))
+            _send(out, _Unreadable(str(error)))
 
 
 if __name__ == "__main__":

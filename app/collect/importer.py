@@ -7,12 +7,13 @@ follow. Killed at any point, the next run goes on from the last commit; a file t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import gc
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -20,7 +21,7 @@ from app.collect.apart import pieces_apart
 from app.collect.entries import UNUSABLE, Reading
 from app.collect.files import Line, modified_at
 from app.collect.inputs import Input, InputKind
-from app.collect.intake import Intake, Tally, dump_items
+from app.collect.intake import Intake, Piece, Tally, dump_items
 from app.collect.learner import Learner
 from app.collect.logs import LINES, Job, Log, pieces
 from app.collect.pieces import blocks, document, documents, series, symptoms
@@ -36,13 +37,18 @@ from app.store.positions import read_positions
 from app.store.record import Recorded, record
 from app.store.redaction import redaction_key
 
-T = TypeVar("T")
+Known = tuple[dict[Resource, ObjectState], Future[dict[Resource, ObjectState]] | None]
+"""What is known of some objects: what was learned and is not committed yet, and what the store is being asked for."""
 
-BATCH = 4_000
+BATCH = 10_000
 """Rows and states that make a transaction: large enough for COPY, small enough to lose little to a kill."""
+BATCH_BYTES = 16 << 20
+"""Bytes of objects that make one, however few rows they are: what is learned from large objects does not add up."""
 APART_BYTES = 4 << 20
 """Logs of that size, packed as they may be, are read by a process of their own, which takes a quarter second to start.
 So is standard input, whose size nobody knows."""
+GARBAGE = 100_000
+"""Objects made, less those freed, between two looks for cycles."""
 NEVER = datetime.max.replace(tzinfo=UTC)
 MOST_PROBLEMS = 1_000
 """All stand in quarantine; this many are kept in memory to be told."""
@@ -120,7 +126,8 @@ class Import:
             todo.append(Reading(one, position.offset if position else 0, position.lines if position else 0))
         self._loop = asyncio.get_running_loop()
         try:
-            await asyncio.to_thread(self._read, todo)
+            with _garbage_rarely():
+                await asyncio.to_thread(self._read, todo)
         finally:
             self._cancelled = True
         self.report.to_at = self.learner.latest
@@ -150,12 +157,20 @@ class Import:
         async with self.engine.connect() as conn:
             return await objects.load_states(conn, self.cluster, missing)
 
-    def _learn(self, sightings: list[Sighting]) -> None:
-        """Observe a chunk, after bringing in what the store knows and the tracker does not hold."""
+    def _ask(self, sightings: list[Sighting]) -> Known:
+        """Begin to bring in what is known of these objects and not held by the tracker, which keeps the others.
+
+        What is learned meanwhile counts first (_lookup), and is too little to make the tracker drop any of them.
+        """
         missing = {s.resource for s in sightings if not self.learner.tracker.holds(s.resource)}
-        missing = {resource for resource in missing if self._held(resource) is None}
-        if missing:
-            self._found = self._wait(self._load(missing))
+        held = {resource: state for resource in missing if (state := self._held(resource)) is not None}
+        missing.difference_update(held)
+        return held, asyncio.run_coroutine_threadsafe(self._load(missing), self._loop) if missing else None
+
+    def _learn(self, sightings: list[Sighting], known: Known) -> None:
+        """Observe a chunk, with what ``_ask`` brought in for it."""
+        held, loading = known
+        self._found = held | loading.result() if loading else held
         for sighting in sightings:
             try:
                 self.learner.observe(sighting)
@@ -165,9 +180,6 @@ class Import:
         self._found = {}
 
     # -- what is recorded
-
-    def _wait(self, work: Coroutine[None, None, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def _record(self, batch: Batch) -> None:
         """Hand a batch over to be recorded, after the one before it."""
@@ -209,7 +221,7 @@ class Import:
         """Learn from what this process has read itself."""
         piece = self.intake.take({})
         self.learner.add(piece)
-        self._learn(piece.sightings)
+        self._learn(piece.sightings, self._ask(piece.sightings))
 
     def _tell(self, read: Reading) -> None:
         self.progress(read.input.path, read.lines, read.stored_bytes())
@@ -220,18 +232,32 @@ class Import:
         logs = [Log(read.input, read.offset, read.lines) for read in reads]
         job = Job(self.cluster, self._key, self.now, logs, self.until, self.shift_seconds)
         size = sum(APART_BYTES if read.input.path == "-" else Path(read.input.path).stat().st_size for read in reads)
-        for piece in (pieces_apart if size >= APART_BYTES else pieces)(job):
+        weight = 0
+        for piece, known in self._asked((pieces_apart if size >= APART_BYTES else pieces)(job)):
             if self._cancelled:
                 return
             self.learner.add(piece)
-            self._learn(piece.sightings)
+            self._learn(piece.sightings, known)
             for order, place in piece.places.items():
                 read = reads[order]
                 read.offset, read.lines, read.done, read.moved = place.offset, place.lines, place.done, True
                 self.progress(read.input.path, place.lines, place.stored_bytes)
-            if self.learner.pending >= BATCH:
+            weight += sum(len(sighting.body or b"") for sighting in piece.sightings)
+            if self.learner.pending >= BATCH or weight >= BATCH_BYTES:
                 self._flush(reads)
+                weight = 0
         self._flush(reads)
+
+    def _asked(self, found: Iterator[Piece]) -> Iterator[tuple[Piece, Known]]:
+        """Each piece with what is known of its objects, asked for while the piece before it is learned from."""
+        before = None
+        for piece in found:
+            following = piece, self._ask(piece.sightings)
+            if before:
+                yield before
+            before = following
+        if before:
+            yield before
 
     def _metrics(self, read: Reading) -> None:
         for block in blocks(self.intake, read):
@@ -275,3 +301,14 @@ class Import:
         self._piece()
         read.offset, read.lines, read.done, read.moved = len(body), 1, True, True
         self._flush([read])
+
+
+@contextmanager
+def _garbage_rarely() -> Iterator[None]:
+    """What is learned lives for a batch and holds no cycles: to look for them every 700 is a tenth of the work."""
+    before = gc.get_threshold()
+    gc.set_threshold(GARBAGE, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)

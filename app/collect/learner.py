@@ -20,7 +20,7 @@ from app.core.model import (
     Rollout,
     Symptom,
 )
-from app.core.sightings import Sighting
+from app.core.sightings import NOTHING, Sighting
 from app.core.tracker import Tracker
 
 
@@ -67,6 +67,8 @@ class Learner:
         """Learn from one sighting, in the order of what happened."""
         learned = self.tracker.observe(sighting)
         self.latest = max(self.latest, sighting.at) if self.latest else sighting.at
+        if learned is NOTHING:
+            return
         if learned.no_op:
             self.tally.no_ops += 1
         self._changes += learned.changes

@@ -136,6 +136,7 @@ def actor_from_managed_fields(
     return Actor(_text(chosen.get("manager")), ActorSource.MANAGED_FIELDS, _text(chosen.get("manager")))
 
 
+@lru_cache(maxsize=8192)
 def service_account(name: str) -> tuple[str, str] | None:
     """(namespace, name) of a service account's user name, else None."""
     if not name.startswith(_SERVICE_ACCOUNT):

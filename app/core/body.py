@@ -54,12 +54,13 @@ Part = tuple[str, str | None, bytes]
 class Body:
     """One object as received, of ``size`` bytes. ``hash`` covers all that can be desired state, byte for byte."""
 
-    __slots__ = ("_meta", "_top", "hash", "size", "version")
+    __slots__ = ("_meta", "_top", "hash", "size", "uid", "version")
 
     def __init__(self, top: dict[str, msgspec.Raw], meta: RawMeta, *, size: int) -> None:
         self.size = size
         self._top = top
         self._meta = meta
+        self.uid = meta.uid
         self.version = int(meta.resourceVersion) if meta.resourceVersion.isdigit() else 0
         parts: list[object] = [bytes(meta.labels), bytes(meta.annotations), bytes(meta.ownerReferences)]
         parts += (bytes(meta.finalizers), meta.deletionTimestamp is None)
@@ -67,10 +68,6 @@ class Body:
         if bytes(top.get("kind", b"")) == b'"Node"' and "status" in top:
             parts.append(bytes(_node.decode(top["status"]).nodeInfo))
         self.hash = hash(tuple(parts))
-
-    @property
-    def uid(self) -> str:
-        return self._meta.uid
 
     @property
     def generation(self) -> int | None:

@@ -16,8 +16,7 @@ FOLLOWS = timedelta(seconds=120)
 _POD_TEMPLATE_HASH = re.compile(r"[bcdfghjklmnpqrstvwxz2456789]{5,10}\Z")
 """The alphabet of generated suffixes (k8s.io/apimachinery util/rand): an unseen ReplicaSet's Deployment by its name."""
 
-_SCALES = (("spec", "replicas"),)
-_AGGREGATE = "rbac.authorization.k8s.io/aggregate-to-"
+_SCALE = ("spec", "replicas")
 _HPA = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
 _API_SERVER = "system:apiserver"
 _AGGREGATION = "clusterrole-aggregation-controller"
@@ -128,21 +127,13 @@ class Derivation:
             for resource in self._recent.objects("ClusterRole")
             if resource != change.resource
             for before in self._recent.of(resource)
-            if timedelta(0) <= change.at - before.at <= timedelta(seconds=10) and _aggregates(before, self._memory)
+            if timedelta(0) <= change.at - before.at <= timedelta(seconds=10) and _AGGREGATION not in before.actor.name
         ]
         return max(found, key=lambda before: before.at).id if found else None
 
 
-def _aggregates(change: Change, memory: Memory) -> bool:
-    entry = memory.peek(change.resource)
-    state = memory.state(entry) if entry else None
-    metadata = state.get("metadata") if state else None
-    labels = metadata.get("labels") if isinstance(metadata, dict) else None
-    return isinstance(labels, dict) and any(name.startswith(_AGGREGATE) for name in labels)
-
-
 def _only_replicas(change: Change) -> bool:
-    return change.verb is Verb.UPDATE and bool(change.diffs) and all(found.path in _SCALES for found in change.diffs)
+    return change.verb is Verb.UPDATE and len(change.diffs) == 1 and change.diffs[0].path == _SCALE
 
 
 def _is_program(change: Change) -> bool:

@@ -33,7 +33,7 @@ def diff(old: Json, new: Json) -> tuple[FieldDiff, ...]:
 
 
 def _compare(old: Json, new: Json, path: Path, found: list[FieldDiff]) -> None:
-    if _is_same(old, new):
+    if old is new or _is_same(old, new):  # states share the parts that did not change
         return
     if isinstance(old, dict) and isinstance(new, dict):
         _compare_maps(old, new, path, found)

@@ -6,6 +6,8 @@ template, a bound pod its containers. What is remembered is found by a hash of t
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from app.core.body import Body, Part
 from app.core.model import Object, Resource
 from app.core.normalise import normalise
@@ -41,7 +43,7 @@ class Parts:
     def state(self, resource: Resource, body: Body) -> Object:
         """The object's desired state without secrets, in one spelling: all that is compared and stored of it."""
         group, kind = resource.api_group, resource.kind
-        if kind in _WHOLE or kind.endswith("List") or is_secret_kind(kind):
+        if _is_whole(kind):
             return self._made(group, kind, body.desired())
         known = self._whole.get((resource, body.hash))  # writers that fight bring the same few states again and again
         if known is not None:
@@ -82,3 +84,8 @@ class Parts:
 
     def _made(self, group: str, kind: str, obj: Object) -> Object:
         return normalise(self._redactor.object(group, kind, obj))
+
+
+@lru_cache(maxsize=4096)
+def _is_whole(kind: str) -> bool:
+    return kind in _WHOLE or kind.endswith("List") or is_secret_kind(kind)

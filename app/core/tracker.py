@@ -82,18 +82,23 @@ class Tracker:
         self._life.recall(last)
 
     def holds(self, resource: Resource) -> bool:
-        """Whether the resource's last state is in memory: if not, ``lookup`` will be asked for it."""
-        return self._memory.peek(resource) is not None
+        """Whether the resource's last state is in memory: if not, ``lookup`` will be asked for it.
+
+        To ask counts as a use: what is held is not forgotten before the next sightings, which are of it.
+        """
+        return self._memory.get(resource) is not None
 
     def observe(self, sighting: Sighting) -> Learned:
         """What this sighting teaches. Never raises on what a body holds: an unreadable body counts as not recorded."""
         return self._life.overdue(self._learn(sighting), sighting.at)
 
     def _learn(self, sighting: Sighting) -> Learned:
-        if (sighting.resource.api_group, sighting.resource.kind) not in kinds.BUILT_IN:
+        resource = sighting.resource
+        if (resource.api_group, resource.kind) not in kinds.BUILT_IN:
             sighting = self._spelled(sighting)
-        policy = kinds.policy(sighting.resource.api_group, sighting.resource.kind)
-        if sighting.resource.kind == "Event" and sighting.body is not None and sighting.verb is not Verb.DELETE:
+            resource = sighting.resource
+        policy = kinds.policy(resource.api_group, resource.kind)
+        if resource.kind == "Event" and sighting.body is not None and sighting.verb is not Verb.DELETE:
             return self._life.event(sighting)
         if policy is Policy.NEVER or sighting.subresource not in _OWN:
             return NOTHING
@@ -102,10 +107,10 @@ class Tracker:
             return self._deleted(sighting, body)
         if body is None or (sighting.source == "audit" and not body.version):
             return NOTHING if sighting.subresource == "status" else self._told(sighting)
-        known = self._memory.peek(sighting.resource)
+        known = self._memory.peek(resource)
         before = known.version if known and known.uid == body.uid else -1
         learned = self._seen(sighting, body)
-        known = self._memory.peek(sighting.resource)
+        known = self._memory.peek(resource)
         moved = known is not None and known.version == body.version > before and known.uid == body.uid
         return self._life.moved(sighting, body, learned) if moved else learned
 
@@ -354,7 +359,7 @@ class Tracker:
         resource = sighting.resource
         entry = self._known(resource, body.uid if body else sighting.uid)
         uid = (body.uid if body else "") or sighting.uid or (entry.uid if entry else "")
-        known = self._recent.by_key(made.key_of(sighting.resource, uid, "deleted"))
+        known = self._recent.by_key(made.deletion_key(sighting, uid))
         lingers = sighting.source == "audit" and body is not None and body.deleting and body.finalizers
         old = self._memory.state(entry) if entry and entry.uid in ("", uid) else None
         if old is None and body is not None:
