@@ -42,10 +42,18 @@ class RawReference(msgspec.Struct, gc=False):
     subresource: str = ""
 
 
+class RawDetails(msgspec.Struct, gc=False):
+    """What a Status is about: of a deletion it says the uid, at every level."""
+
+    name: str = ""
+    uid: str = ""
+
+
 class RawStatus(msgspec.Struct, gc=False):
     code: int = 0
     reason: str = ""
     message: str = ""
+    details: RawDetails | None = None
 
 
 class RawAuditEvent(msgspec.Struct, gc=False):
@@ -75,16 +83,11 @@ class _Meta(msgspec.Struct, gc=False):
     resourceVersion: str = ""  # noqa: N815
 
 
-class _Details(msgspec.Struct, gc=False):
-    name: str = ""
-    uid: str = ""
-
-
 class _Peek(msgspec.Struct, gc=False):
     kind: str = ""
     metadata: _Meta = msgspec.field(default_factory=_Meta)
     items: msgspec.Raw = msgspec.Raw()
-    details: _Details | None = None
+    details: RawDetails | None = None
 
 
 class _DeleteOptions(msgspec.Struct, gc=False):
@@ -97,6 +100,11 @@ _items = msgspec.json.Decoder(list[msgspec.Raw])
 _delete_options = msgspec.json.Decoder(_DeleteOptions)
 
 _NUMBERS_AND_HASHES = re.compile(r"[0-9a-f]{8,10}-[a-z0-9]{5}\b|[0-9a-f]{8}-[0-9a-f-]{27}|\d+")
+_SUBJECT = re.compile(
+    r'^(?P<sort>\S+ )"[^"]+"(?P<why> is forbidden: | is invalid: | already exists)'
+    r'|^(?P<conflict>Operation cannot be fulfilled on \S+ )"[^"]+"'
+)
+"""How the API server begins: with the one object that it refuses. One that is "not found" tells more, and is kept."""
 _VERSION = re.compile(r"(?:^|&)resourceVersion=([^&]*)")
 _QUOTED = re.compile(r'"([^"]{1,253})"')
 _UNSET = msgspec.Raw()
@@ -136,7 +144,8 @@ def error_template(message: str) -> str:
     def quoted(match: re.Match[str]) -> str:
         return f'"{_NUMBERS_AND_HASHES.sub("#", match.group(1))}"'
 
-    return _NUMBERS_AND_HASHES.sub("#", _QUOTED.sub(quoted, TAG.sub("<redacted>", message)))[:240]
+    alike = _SUBJECT.sub(r'\g<sort>\g<conflict>"*"\g<why>', TAG.sub("<redacted>", message))
+    return _NUMBERS_AND_HASHES.sub("#", _QUOTED.sub(quoted, alike))[:240]
 
 
 def list_class(uri: str) -> ListClass:
@@ -260,7 +269,8 @@ def sightings(cluster: str, event: RawAuditEvent) -> list[Sighting]:
     sent = _peek.decode(request) if whole is None and request and event.verb in ("create", "update") else _Peek()
     scale = ref.subresource == "scale"
     kind = next((k for k in (peek.kind, sent.kind) if k and k != "Status" and not ref.subresource), "")
-    uid = peek.metadata.uid or ref.uid or (peek.details.uid if peek.details else "")
+    details = peek.details or (event.responseStatus.details if event.responseStatus else None)
+    uid = peek.metadata.uid or ref.uid or (details.uid if details else "")
     return [
         Sighting(
             resource=Resource(

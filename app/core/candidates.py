@@ -10,9 +10,12 @@ from typing import Any
 
 from app.core.entities import WORKLOADS
 from app.core.fights import fight_members
+from app.core.mechanism import is_inert
 from app.core.model import Change, Resource, Rollout, Verb, WriteFight
-from app.core.reach import Reach, reach
+from app.core.reach import READ, Reach, reach
+from app.core.steering import set_off
 from app.core.topology import Topology, pod_template, selects
+from app.core.traits import Trait, trait
 
 SAME_EDIT = timedelta(seconds=120)
 """An object edited again by the same actor within this time belongs to one edit."""
@@ -24,7 +27,9 @@ class Candidate:
 
     ``pods`` is how many pods it makes or replaces, ``added`` how many more there are then; ``empties``: the
     Service behind which it leaves no workload ("" for none); ``alike`` how many changes of the same kind and field
-    there were in the window before it, ``routine`` how many of those by the same actor on the same object.
+    there were in the window before it, ``routine`` how many of those by the same actor on the same object; ``inert``:
+    nothing acts upon it. ``set_off`` are the changes that a program made because of it (steering.py); what they touch
+    is in the reach.
     """
 
     change: Change
@@ -36,24 +41,8 @@ class Candidate:
     empties: str
     alike: int
     routine: int
-
-
-Trait = tuple[str, str, str]  # kind, verb, the field's path without names
-
-
-def trait(change: Change) -> Trait:
-    """What sort of change it is: equal for two image bumps of two Deployments."""
-    paths = sorted({_class(diff.path) for diff in change.diffs})
-    return change.resource.kind, change.verb.value, paths[0] if paths else ""
-
-
-def _class(path: tuple[object, ...]) -> str:
-    steps = [step for step in path if isinstance(step, str)]
-    if not steps:
-        return ""
-    if steps[0] == "metadata":
-        return ".".join(steps[:2])
-    return ".".join(steps[:6])
+    inert: bool
+    set_off: tuple[Change, ...] = ()
 
 
 def candidates(
@@ -80,8 +69,15 @@ def candidates(
     own: Counter[tuple[str, Resource, Trait]] = Counter()
     found: list[Candidate] = []
     last: dict[tuple[str, Resource], int] = {}
+    places: dict[str, int] = {}
+    causes = set_off(ordered, topology)
     for change in ordered:
         if change.begun_by or change.key in rewrites:
+            continue
+        place = _root(change, causes, places)
+        if place is not None:
+            found[place] = _joined(found[place], change, by_change.get(change.id), topology)
+            children[found[place].change.id].append(change.id)
             continue
         kind = trait(change)
         mine = (change.actor.name, change.resource, kind)
@@ -101,12 +97,37 @@ def candidates(
                 empties=empties(change, topology),
                 alike=seen[kind],
                 routine=own[mine],
+                inert=is_inert(change) or topology.ignores(change),
             )
         )
+        places[change.id] = len(found) - 1
         last[(change.actor.name, change.resource)] = len(found) - 1
         seen[kind] += 1
         own[mine] += 1
     return [replace(candidate, derived=tuple(children.get(candidate.change.id, ()))) for candidate in found]
+
+
+def _root(change: Change, causes: dict[str, Change], places: dict[str, int]) -> int | None:
+    """The place of the candidate that set a change off, over as many programs as it takes."""
+    cause = causes.get(change.id)
+    while cause is not None and cause.id not in places:
+        cause = causes.get(cause.id)
+    return places[cause.id] if cause else None
+
+
+def _joined(candidate: Candidate, change: Change, rollout: Rollout | None, topology: Topology) -> Candidate:
+    """A candidate with what a program did because of it."""
+    reached = dict(candidate.reach)
+    for entity, hops in reach(change, topology).items():
+        reached[entity] = min(hops + READ, reached.get(entity, 99))
+    return replace(
+        candidate,
+        reach=reached,
+        pods=candidate.pods + pods_moved(change, rollout, topology),
+        added=candidate.added + pods_added(change, topology),
+        empties=candidate.empties or empties(change, topology),
+        set_off=(*candidate.set_off, change),
+    )
 
 
 def pods_moved(change: Change, rollout: Rollout | None, topology: Topology) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import numpy as np
@@ -47,20 +48,25 @@ WEIGHTS = {
 """How much a reason says that something is broken. Reasons that are not listed count OTHER."""
 OTHER = 0.4
 STARTING = timedelta(seconds=5)
+AT_ONCE = timedelta(minutes=1)
+"""Complaints that began within this time of one another may have one cause."""
 WIDE = 3
 """From this many workloads on, the same complaint is one wide signal and not several narrow ones."""
 
 
-def symptom_signals(symptoms: Iterable[Symptom], *, start: datetime) -> list[Signal]:
+def symptom_signals(
+    symptoms: Iterable[Symptom], *, start: datetime, newborn: frozenset[tuple[str, str]] = frozenset()
+) -> list[Signal]:
     """One signal for each (reason, message) that began in the window, split by workload unless it is wide.
 
-    A complaint that was there from the window's first slots on is chronic, and says little.
+    A complaint that was there from the window's first slots on is chronic, and says little. ``newborn`` workloads
+    complain for themselves alone.
     """
     groups: dict[tuple[str, str], list[Symptom]] = defaultdict(list)
     for symptom in symptoms:
         if symptom.source is not SymptomSource.ALERT and not _passing(symptom):
             groups[(symptom.reason, _template(symptom))].append(symptom)
-    found = []
+    found: list[Signal] = []
     by_reason: dict[str, list[Symptom]] = defaultdict(list)
     for (reason, _), members in groups.items():
         if len({_home(s) for s in members}) >= WIDE:
@@ -72,7 +78,15 @@ def symptom_signals(symptoms: Iterable[Symptom], *, start: datetime) -> list[Sig
         for symptom in members:
             narrow[_home(symptom)].append(symptom)
         found += [_signal(reason, own, start=start) for own in narrow.values()]
-    return sorted(found, key=lambda s: -s.strength)
+    return sorted((_beside(signal, found, newborn) for signal in found), key=lambda s: -s.strength)
+
+
+def _beside(signal: Signal, found: list[Signal], newborn: frozenset[tuple[str, str]]) -> Signal:
+    """With the workloads, but for new ones, that complain of the same reason at about the same time."""
+    reason = signal.facts["reason"]
+    alike = [o for o in found if o.facts["reason"] == reason and abs(o.low - signal.low) <= AT_ONCE]
+    homes = {home for other in alike for home in other.about if home[0] == "workload" and home[1:] not in newborn}
+    return replace(signal, others=frozenset(homes - signal.about.keys()))
 
 
 def _passing(symptom: Symptom) -> bool:

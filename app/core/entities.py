@@ -1,6 +1,7 @@
 """The things that a change can touch and a signal can be about, as plain tuples that compare equal.
 
 ("workload", namespace, name)       a Deployment, StatefulSet, DaemonSet, CronJob, Job: whatever owns pods
+("calls", namespace, name)          a workload that calls what changed, by its configuration
 ("user", user name)                 a caller of the API server
 ("manager", field manager)          a writer known only from managedFields
 ("ns", namespace)                   everything in a namespace

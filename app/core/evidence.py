@@ -61,6 +61,10 @@ def _sentence(candidate: Candidate, match: Match) -> str:
         return f"It wants room for {candidate.added} more pods, most of those added then: {signal.sentence}{since}."
     if match.via[0] == "churn":
         return f"It moves {candidate.pods} pods, most of what moved then: {signal.sentence}{since}."
+    if match.via[0] == "calls":
+        return (
+            f"{match.via[-1][:1].upper()}{match.via[-1][1:]} calls it, or what depends on it: {signal.sentence}{since}."
+        )
     if match.via[0] == "access":
         return f"It took away what this caller needs: {signal.sentence}{since}."
     sentence = f"{signal.sentence}{since}."
@@ -97,6 +101,13 @@ def after_onset(case: Case, facts: Facts) -> Evidence | None:
 
 def in_scope(case: Case, facts: Facts) -> Evidence | None:
     """Whether it touches what the alert names."""
+    found = _in_scope(case, facts)
+    if found is None or found.weight < 0 or not facts.candidate.inert:
+        return found
+    return say("scope", found.weight / 2, found.sentence)
+
+
+def _in_scope(case: Case, facts: Facts) -> Evidence | None:
     scope, reached = case.incident.scope, facts.candidate.reach
     for named in scope.workloads:
         namespace, _, name = named.partition("/")
@@ -107,6 +118,8 @@ def in_scope(case: Case, facts: Facts) -> Evidence | None:
         if hops is not None:
             how = "It is" if hops == 0 else "It reaches"
             return say("scope", 1.5 * 0.7**hops, f"{how} {name}, which the alert names.")
+        if (steps := reached.get(("calls", namespace, name))) is not None:
+            return say("scope", 1.2 * 0.7**steps, f"{name}, which the alert names, calls it or what depends on it.")
     for node in scope.nodes:
         if ("node", node) in reached:
             return say("scope", 1.2, f"It touches node {node}, which the alert names.")
@@ -136,6 +149,20 @@ def emptied(_case: Case, facts: Facts) -> Evidence | None:
     if not facts.candidate.empties:
         return None
     return say("empties", 1.5, f"No workload stands behind Service {facts.candidate.empties} now.")
+
+
+def set_off(_case: Case, facts: Facts) -> Evidence | None:
+    """A program that does what it never did, after it was changed or told to."""
+    acts = facts.candidate.set_off
+    if not acts:
+        return None
+    kinds = sorted({act.resource.kind for act in acts})
+    what = f"{kinds[0]}s" if len(kinds) == 1 and len(acts) > 1 else ", ".join(kinds[:3])
+    how_often = f"{len(acts)} writes" if len(acts) > 1 else "one write"
+    who = facts.candidate.set_off[0].actor.name.rpartition(":")[2]
+    return say(
+        "set off", min(1.5, 0.4 + 0.3 * math.log1p(len(acts))), f"{who} followed it: {how_often} of {what} since."
+    )
 
 
 def own_rollout(case: Case, facts: Facts) -> Evidence | None:
@@ -217,6 +244,7 @@ RULES: tuple[Rule, ...] = (
     plane,
     chain,
     emptied,
+    set_off,
     risk,
     novelty,
     unexplained,

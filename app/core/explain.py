@@ -13,10 +13,8 @@ from datetime import datetime, timedelta
 
 from app.core.actors import service_account
 from app.core.candidates import Candidate
-from app.core.complaints import WIDE
-from app.core.entities import POD_MAKING, Entity, only_reacts, pods_in, workload
-from app.core.mechanism import plausible
-from app.core.model import Scope
+from app.core.entities import POD_MAKING, Entity, only_reacts, pods_in
+from app.core.mechanism import UNLIKELY, plausible
 from app.core.reach import Reach
 from app.core.signals import Signal, SignalKind
 
@@ -24,6 +22,8 @@ HOP = 0.6
 """Each hop away keeps this much of a match."""
 TAU = timedelta(minutes=10)
 """A lag of this length halves how well a change explains a signal."""
+MANY = 4
+"""From so many others on, that they complain too is no accident."""
 CLOCK_SKEW = timedelta(seconds=1)
 
 _CROWDED = frozenset({"FailedScheduling", "Unschedulable", "Pending"})
@@ -48,12 +48,7 @@ def explain(candidate: Candidate, signal: Signal, *, churn_share: float) -> Matc
     """
     if candidate.change.at > signal.high + CLOCK_SKEW:
         return None
-    best: float = 0.0
-    via: Entity = ()
-    for entity, weight in signal.about.items():
-        hops = distance(candidate.reach, entity)
-        if hops is not None and weight * HOP**hops > best:
-            best, via = weight * HOP**hops, entity
+    best, via = _nearest(candidate, signal)
     share, reached = _covered(candidate, signal)
     if share > best:
         best, via = share, ("spread", str(reached), str(len(signal.spread)))
@@ -65,18 +60,49 @@ def explain(candidate: Candidate, signal: Signal, *, churn_share: float) -> Matc
             best, via = churned, ("churn", candidate.change.resource.name)
     if signal.kind is SignalKind.SYMPTOM and via[:1] != ("named",):
         facts = signal.facts
-        best *= plausible(candidate.change, facts.get("reason", ""), refused=facts.get("refused", ""))
+        reason, refused = facts.get("reason", ""), facts.get("refused", "")
+        if candidate.inert:
+            best *= UNLIKELY
+        elif not candidate.set_off:
+            best *= plausible(candidate.change, reason, refused=refused, calls=via[:1] == ("calls",))
+        best *= _alone(candidate, signal)
     if best <= 0.05:
         return None
     lag = max(timedelta(), signal.low - candidate.change.at)
     return Match(signal, best / (1.0 + lag / TAU), via, lag)
 
 
+def _alone(candidate: Candidate, signal: Signal) -> float:
+    """Less than 1 where many others complain of the same at once and the change reaches few of them: whatever they
+    have in common is likelier than one for each."""
+    if len(signal.others) < MANY:
+        return 1.0
+    reached = sum(any(way in candidate.reach for way in (*_ways(o), pods_in(o[1]), POD_MAKING)) for o in signal.others)
+    return math.sqrt((1 + reached) / (1 + len(signal.others)))
+
+
+def _nearest(candidate: Candidate, signal: Signal) -> tuple[float, Entity]:
+    """The best match over what the signal is about, and the entity it is over."""
+    best: float = 0.0
+    via: Entity = ()
+    for entity, weight in signal.about.items():
+        for way in _ways(entity):
+            hops = distance(candidate.reach, way)
+            if hops is not None and weight * HOP**hops > best:
+                best, via = weight * HOP**hops, way
+    return best, via
+
+
+def _ways(entity: Entity) -> tuple[Entity, ...]:
+    """A workload is touched itself, or by what happens to something that it calls."""
+    return (entity, ("calls", *entity[1:])) if entity[0] == "workload" else (entity,)
+
+
 def _covered(candidate: Candidate, signal: Signal) -> tuple[float, int]:
     """Of a complaint that many share: the part made by those whom the change reaches, less the hops; and how many."""
     covered, reached = 0.0, 0
     for home, share in signal.spread.items():
-        ways = [home, POD_MAKING] if home[0] != "workload" else [home, pods_in(home[1]), POD_MAKING]
+        ways = [home, POD_MAKING] if home[0] != "workload" else [*_ways(home), pods_in(home[1]), POD_MAKING]
         hops = min((candidate.reach[way] for way in ways if way in candidate.reach), default=None)
         if hops is not None:
             covered, reached = covered + share * HOP**hops, reached + 1
@@ -138,58 +164,6 @@ def mentioned(candidate: Candidate, signal: Signal) -> str | None:
             if re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", text):
                 return name
     return None
-
-
-def relevance(signal: Signal, scope: Scope, *, words: frozenset[str]) -> float:
-    """How much a signal is what the alert is about, 0 to 1.
-
-    ``words`` are the alerts' own words: an alert that says "cannot create pods" is about calls that create pods.
-    """
-    inside = _inside(signal, scope)
-    widely = signal.kind in (SignalKind.LOAD, SignalKind.FIGHT, SignalKind.METRIC)
-    if scope.control_plane:
-        base = {SignalKind.SYMPTOM: 0.4, SignalKind.ERROR: 0.7}.get(signal.kind, 1.0)
-        if _is_lone(signal):
-            base = 0.15  # one object's complaint is no control plane's
-    elif scope.namespaces or scope.workloads:
-        base = 0.5 if signal.kind in (SignalKind.LOAD, SignalKind.FIGHT) else 0.35 if widely else 0.25
-        if signal.kind is SignalKind.ERROR:
-            base = 0.45
-        if _is_lone(signal):
-            base = 0.12  # one object's complaint somewhere else
-        elif signal.spread:
-            base = 0.5  # what many complain of is seldom beside the point
-    else:
-        base = 0.25 if _is_lone(signal) else 0.6
-    said = frozenset(re.findall(r"[a-z]{4,}", f"{signal.sentence} {signal.text}".lower()))
-    overlap = len(said & words) / max(4.0, math.sqrt(len(said) * max(1, len(words)))) if words else 0.0
-    return min(1.0, max(base, inside) + 0.3 * overlap)
-
-
-def _is_lone(signal: Signal) -> bool:
-    """Whether fewer than WIDE objects complain."""
-    if signal.kind is not SignalKind.SYMPTOM:
-        return False
-    return sum(entity[0] in ("workload", "object", "node") for entity in signal.about) < WIDE
-
-
-def _inside(signal: Signal, scope: Scope) -> float:
-    """1 where the signal is about the alert's own workload, 0.8 about its namespace, 0 elsewhere."""
-    best = 0.0
-    for entity, weight in signal.about.items():
-        if entity[0] == "workload":
-            if f"{entity[1]}/{entity[2]}" in scope.workloads:
-                best = max(best, min(1.0, 0.4 + weight))
-            elif entity[1] in scope.namespaces:
-                best = max(best, 0.75 * min(1.0, 0.4 + weight))
-        elif entity[0] == "ns" and entity[1] in scope.namespaces:
-            best = max(best, 0.7)
-        elif entity[0] == "node" and entity[1] in scope.nodes:
-            best = max(best, 0.9)
-        elif entity[0] == "user" and (account := service_account(entity[1])) and account[0] in scope.namespaces:
-            same = workload(*account)[1:] in {tuple(w.split("/", 1)) for w in scope.workloads}
-            best = max(best, 1.0 if same else 0.8)
-    return best
 
 
 def window_of(at: datetime) -> tuple[datetime, datetime]:

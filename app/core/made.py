@@ -13,6 +13,13 @@ def key_of(resource: Resource, uid: str, version: str) -> int:
     return version_key(resource.cluster, uid, version)
 
 
+def deletion_key(sighting: Sighting, uid: str) -> int:
+    """An object is deleted once. Where nobody says which object it was, each deletion is one of its own."""
+    if uid:
+        return key_of(sighting.resource, uid, "deleted")
+    return key_of(sighting.resource, str(sighting.resource), f"{sighting.audit_id}:{sighting.at.isoformat()}")
+
+
 def whole(sighting: Sighting, verb: Verb, state: Object | None, *, body: Body | None, uid: str = "") -> Change:
     """A creation, or a deletion, of an object whose state was ``state`` (None: not known)."""
     resource = sighting.resource
@@ -22,7 +29,8 @@ def whole(sighting: Sighting, verb: Verb, state: Object | None, *, body: Body | 
     old, new = (None, state) if made else (state, None)
     found = (FieldDiff((), "add" if made else "remove", old, new),) if state is not None else ()
     return Change(
-        resource, sighting.at, verb, key_of(resource, uid, version if made else "deleted"), sighting.actor, uid,
+        resource, sighting.at, verb, key_of(resource, uid, version) if made else deletion_key(sighting, uid),
+        sighting.actor, uid,
         version, body.generation if body else None, found, DiffSource.STATES if found else DiffSource.NONE,
         changes.summary(resource, verb, found, old=old, new=new), frozenset({sighting.source}), None, sighting.audit_id,
     )  # fmt: skip

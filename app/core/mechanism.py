@@ -22,6 +22,9 @@ _NETWORK = _ROUTING | {"NetworkPolicy"}
 _ACCESS = frozenset({"Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"})
 _BUDGET = frozenset({"PodDisruptionBudget"})
 
+_MISCONFIGURED = ("CreateContainerConfigError", "FailedMount")
+"""A ConfigMap, a Secret or a key of it is not there: no other image makes it so."""
+
 _UNLIKELY: dict[str, frozenset[str]] = {
     **dict.fromkeys(
         ("FailedScheduling", "Unschedulable", "Pending", "NotTriggerScaleUp"), _CONFIG | _NETWORK | _ACCESS | _BUDGET
@@ -38,21 +41,41 @@ _UNLIKELY: dict[str, frozenset[str]] = {
     **dict.fromkeys(
         ("CrashLoopBackOff", "BackOff", "Error", "Unhealthy", "Unready"), frozenset({"ResourceQuota"}) | _ROUTING
     ),
+    **dict.fromkeys(_MISCONFIGURED, frozenset({"ResourceQuota"}) | _NETWORK | _ACCESS | _BUDGET),
 }
 """By a complaint's reason, the kinds whose changes do not bring it about."""
 
+_NEXT_ROLLOUT = {
+    ("spec", field)
+    for field in (
+        *("strategy", "updateStrategy", "revisionHistoryLimit", "progressDeadlineSeconds", "minReadySeconds"),
+        *("successfulJobsHistoryLimit", "failedJobsHistoryLimit"),
+    )
+}
 _ILL = frozenset({"CrashLoopBackOff", "BackOff", "Error", "Unhealthy", "Unready", "OOMKilled", "ImagePullBackOff"})
+_WHILE_RUNNING = frozenset({"CrashLoopBackOff", "BackOff", "Error", "Unhealthy", "Unready", "BackoffLimitExceeded"})
 _INERT = frozenset({"Deployment", "StatefulSet", "DaemonSet", "CronJob", "Job", "ReplicaSet", "ConfigMap", "Secret"})
-_INERT |= {"PodDisruptionBudget", "HorizontalPodAutoscaler", "CustomResourceDefinition", "Node"} | _ACCESS
+_INERT |= {
+    "Service",
+    "Ingress",
+    "HTTPRoute",
+    "PodDisruptionBudget",
+    "HorizontalPodAutoscaler",
+    "CustomResourceDefinition",
+    "Node",
+} | _ACCESS
 
 
-def plausible(change: Change, reason: str, *, refused: str) -> float:
+def plausible(change: Change, reason: str, *, refused: str, calls: bool) -> float:
     """How much of a match with a complaint of this reason stands: all of it, or UNLIKELY.
 
     ``refused`` is the sort of object that refused what could not be made ("" where that is not known): another
-    object's change is then only the occasion, unless it asks for more than before.
+    object's change is then only the occasion, unless it asks for more than before. ``calls``: who complains calls
+    what changed, so it can only fail while it runs.
     """
-    if change.resource.kind in _UNLIKELY.get(reason, ()) or is_inert(change):
+    if calls:
+        return 1.0 if reason in _WHILE_RUNNING else UNLIKELY
+    if change.resource.kind in _UNLIKELY.get(reason, ()) or (reason in _MISCONFIGURED and _only_image(change)):
         return UNLIKELY
     if reason in _ILL and _only_scales(change):
         return UNLIKELY
@@ -64,6 +87,10 @@ def plausible(change: Change, reason: str, *, refused: str) -> float:
 def _only_scales(change: Change) -> bool:
     """Whether only the number of pods changed: another pod of the same sort is as well as the others."""
     return bool(change.diffs) and all(diff.path == ("spec", "replicas") for diff in change.diffs)
+
+
+def _only_image(change: Change) -> bool:
+    return bool(change.diffs) and all(diff.path[-1:] == ("image",) for diff in change.diffs)
 
 
 def _asks_for_more(change: Change) -> bool:
@@ -80,8 +107,11 @@ def is_cosmetic(change: Change) -> bool:
 
 
 def is_inert(change: Change) -> bool:
-    """Whether a change is cosmetic to an object whose labels and annotations nothing acts upon: its pods stay."""
-    return change.resource.kind in _INERT and is_cosmetic(change)
+    """Whether nothing acts upon a change: it is cosmetic, or says of a workload how its next rollout is to go."""
+    if change.resource.kind not in _INERT:
+        return False
+    paths = {diff.path[:2] for diff in change.diffs if diff.path}
+    return is_cosmetic(change) or (change.verb is Verb.UPDATE and bool(paths) and paths <= _NEXT_ROLLOUT)
 
 
 _REFUSALS = (

@@ -37,7 +37,7 @@ def plane(case: Case, facts: Facts) -> Evidence | None:
     kind, namespace = change.resource.kind, change.resource.namespace
     wide = case.incident.scope.control_plane or not case.incident.scope.namespaces
     system = bool(set(case.incident.scope.namespaces) & SYSTEM_NAMESPACES)
-    if is_cosmetic(change):
+    if facts.candidate.inert or is_cosmetic(change):
         return None
     if kind in ADMISSION or kind in CLUSTER_ACCESS:
         weight = 1.0 if (wide or system) and kind not in FLOW_CONTROL else 0.3
@@ -61,8 +61,9 @@ def risk(_case: Case, facts: Facts) -> Evidence | None:
     change = facts.candidate.change
     kind = change.resource.kind
     words = {step for diff in change.diffs for step in diff.path if isinstance(step, str)}
-    if is_cosmetic(change):
-        return say("kind of change", -0.7, "Only labels or annotations changed.")
+    if facts.candidate.inert or is_cosmetic(change):
+        what = "Only labels or annotations changed" if is_cosmetic(change) or kind == "Namespace" else "No pod changes"
+        return say("kind of change", -0.7, f"{what}.")
     if kind in WORKLOADS and ("image" in words or change.verb is Verb.CREATE):
         return say("kind of change", 0.5, "A new image: binary pushes begin 37 % of incidents.")
     if kind in WORKLOADS and "template" in words:

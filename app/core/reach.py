@@ -18,13 +18,15 @@ from app.core import access
 from app.core.entities import CLUSTER, NODES, POD_MAKING, Add, Entity, of_resource, pods_in, workload
 from app.core.mechanism import refuser
 from app.core.model import Change
-from app.core.topology import State, Topology, before_and_after, selects, touched_workloads
+from app.core.topology import State, Topology, before_and_after, behind, selects, touched_clients, touched_workloads
 
 Reach = dict[Entity, float]
 Rule = Callable[[Change, list[State], Topology, Add], None]
 
 READ = 0.3
 """A workload's configuration is nearly the workload: configuration pushes begin 31 % of incidents, binaries 37 %."""
+_NAME = re.compile(r"[a-z][a-z0-9]*(?:[-.][a-z0-9]+)+")
+"""A name of Kubernetes' of several words: no mode, no number, nothing that messages say by accident."""
 NODE_AGENTS = re.compile(r"kube-proxy|cni\b|calico|cilium|flannel|weave|antrea|coredns|kube-dns|local-?dns|\bcsi\b")
 """What every pod needs: a rollout or a new configuration of one of these reaches the pods, not only itself."""
 
@@ -119,6 +121,14 @@ def _selector(*path: str) -> Rule:
     return rule
 
 
+def _service(change: Change, states: list[State], top: Topology, add: Add) -> None:
+    """A Service: the pods behind it, which do not call the API for it, and everybody who calls it."""
+    for state in states:
+        for key in behind(state, change.resource.namespace or "", top):
+            add(workload(*key), 1)
+    touched_clients(top, (change.resource.namespace or "", change.resource.name), add, READ)
+
+
 def _budget(change: Change, states: list[State], top: Topology, add: Add) -> None:
     add(("evictions", change.resource.namespace or ""), 0)
     _selector("spec", "selector")(change, states, top, add)
@@ -154,13 +164,11 @@ def _target(*path: str) -> Rule:
 def _backends(change: Change, states: list[State], top: Topology, add: Add) -> None:
     """Ingress and HTTPRoute: the workloads whose labels say the backend Service's name (its selector is one hop on)."""
     names = {str(n) for s in states for n in _service_names(s)}
+    for name in names:
+        add(("named", name), 0)
     for resource, state in top.states.items():
         if resource.kind == "Service" and resource.namespace == change.resource.namespace and resource.name in names:
-            selector: Any = (state.get("spec") or {}).get("selector")
-            keys = [
-                k for k, v in top.labels.items() if k[0] == resource.namespace and selector and selects(selector, v)
-            ]
-            touched_workloads(top, keys, add, 1)
+            touched_workloads(top, behind(state, resource.namespace or "", top), add, 1)
 
 
 def _service_names(value: Any) -> Iterator[str]:
@@ -228,7 +236,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"), _webhook),
     **dict.fromkeys(("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"), _policy),
     "NetworkPolicy": _selector("spec", "podSelector"),
-    "Service": _selector("spec", "selector"),
+    "Service": _service,
     "PodDisruptionBudget": _budget,
     "HorizontalPodAutoscaler": _target("spec", "scaleTargetRef"),
     **dict.fromkeys(("Ingress", "HTTPRoute"), _backends),
@@ -251,10 +259,19 @@ def reach(change: Change, top: Topology) -> Reach:
         add(entity, 0)
     add(("named", resource.name), 0)
     add(("written", resource.kind, resource.namespace or "", resource.name), 0)
+    for value in _values_set(change):
+        add(("named", value), 0)
     if resource.namespace:
         add(("ns", resource.namespace), 2)
     RULES.get(resource.kind, _custom)(change, state, top, add)
     return found
+
+
+def _values_set(change: Change) -> Iterator[str]:
+    """The words that an update put into fields: a message may say that what they name does not exist."""
+    for diff in change.diffs:
+        if diff.path and isinstance(diff.new, str) and diff.path[0] != "metadata" and _NAME.fullmatch(diff.new):
+            yield diff.new
 
 
 def _adder(found: Reach) -> Add:

@@ -27,7 +27,8 @@ class Signal:
 
     ``strength`` is 0 to 1 within its kind: the share of the extra load, of failing calls, of affected pods.
     ``about`` maps entities to how specifically the signal is about them (1: exactly this). ``spread`` is given where
-    many complain alike: each one's share of the complaints. ``sentence`` says it to a person, without a full stop.
+    many complain alike: each one's share of the complaints. ``others`` complain of the same at the same time, in other
+    words or elsewhere. ``sentence`` says it to a person, without a full stop.
     ``text`` is what error messages said, for names in them.
     """
 
@@ -38,6 +39,7 @@ class Signal:
     about: dict[Entity, float]
     sentence: str
     spread: dict[Entity, float] = field(default_factory=dict)
+    others: frozenset[Entity] = frozenset()
     text: str = ""
     users: tuple[str, ...] = ()
     rate_before: float = 0.0

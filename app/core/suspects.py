@@ -21,7 +21,7 @@ from app.core.case import Case, Facts, Rule
 from app.core.complaints import symptom_signals
 from app.core.entities import Entity, workload
 from app.core.evidence import RULES
-from app.core.explain import explain, relevance, window_of
+from app.core.explain import explain, window_of
 from app.core.fights import write_fights
 from app.core.model import (
     CallCount,
@@ -38,6 +38,7 @@ from app.core.model import (
     SymptomSource,
     WriteFight,
 )
+from app.core.relevance import near, newborn, weigh
 from app.core.series import Grid, grid, metric_signals, sparks
 from app.core.signals import Signal, SignalKind, moment
 from app.core.topology import topology
@@ -75,13 +76,14 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES) -> Ranking:
     """Rank the changes before an incident. ``rules`` lets an ablation leave some out."""
     incident, now = gathered.incident, gathered.now
     fights = write_fights(c for c in gathered.changes if c.at <= now)
-    signals, slots_axis, grid_axis = _signals(gathered, fights)
-    words = frozenset(re.findall(r"[a-z]{4,}", " ".join(_said(a) for a in incident.alerts).lower()))
-    weighed = [(s, relevance(s, incident.scope, words=words) * s.strength) for s in signals]
+    new = newborn(c for c in gathered.changes if c.at <= now)
+    signals, slots_axis, grid_axis = _signals(gathered, fights, new)
+    top_of = topology(gathered.states)
+    around = near(incident, new, top_of)
+    weighed = weigh(signals, incident.scope, around, top_of)
     top = max((w for _, w in weighed), default=0.0)
     salience = {id(s): w / top for s, w in weighed} if top else {}
     onset = find_onset(incident, weighed)
-    top_of = topology(gathered.states)
     found = candidates(gathered.changes, gathered.rollouts, fights, topology=top_of, until=now)
     case = Case(
         incident=incident,
@@ -114,11 +116,6 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES) -> Ranking:
     )
 
 
-def _said(alert: Symptom) -> str:
-    parts = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", alert.reason)
-    return f"{parts} {alert.message} {' '.join(value for _, value in alert.labels)}"
-
-
 def _missing(gathered: Gathered) -> tuple[str, ...]:
     missing = []
     if not gathered.calls:
@@ -130,7 +127,9 @@ def _missing(gathered: Gathered) -> tuple[str, ...]:
     return tuple(missing)
 
 
-def _signals(gathered: Gathered, fights: list[WriteFight]) -> tuple[list[Signal], Slots | None, Grid | None]:
+def _signals(
+    gathered: Gathered, fights: list[WriteFight], new: frozenset[tuple[str, str]]
+) -> tuple[list[Signal], Slots | None, Grid | None]:
     """Everything that turned bad in the window."""
     until = gathered.now.timestamp()
     calls = list(gathered.calls)
@@ -138,7 +137,8 @@ def _signals(gathered: Gathered, fights: list[WriteFight]) -> tuple[list[Signal]
     found: list[Signal] = [fight_signal(fight) for fight in fights]
     if slots and slots.size:
         found += load_signals(calls, slots) + error_signals(calls, slots) + relist_signals(calls, slots)
-    found += symptom_signals((s for s in gathered.symptoms if s.at <= gathered.now), start=_seen_from(gathered))
+    complaints = (s for s in gathered.symptoms if s.at <= gathered.now)
+    found += symptom_signals(complaints, start=_seen_from(gathered), newborn=new)
     series = list(gathered.series)
     lines = grid(series, until=until)
     if lines:

@@ -5,14 +5,19 @@ Nothing is read here: states are handed in, and what is not known has no edges.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from app.core import dependencies
 from app.core.entities import NODES, WORKLOADS, Entity, of_resource, workload
 from app.core.model import Change, ObjectState, Resource
 
+_CHOOSES = re.compile(r"inject|^pod-security\.kubernetes\.io/|^istio\.io/rev$")
+"""Label keys of a Namespace that are known to decide how its pods are made, whoever reads them."""
+_SELECTING = re.compile(r"(?:WebhookConfiguration|Policy|PolicyBinding)$")
 State = dict[str, Any]
 """A normalised object: read by path, so its values stay untyped here."""
 Named = tuple[str, str]  # (namespace, name)
@@ -31,6 +36,22 @@ class Topology:
     namespace_labels: dict[str, dict[str, str]] = field(default_factory=dict)
     subjects: dict[tuple[str, str, str], set[str]] = field(default_factory=lambda: defaultdict(set))
     daemon_sets: set[Named] = field(default_factory=set)
+    clients: dict[Named, set[Named]] = field(default_factory=lambda: defaultdict(set))
+    """By Service: the workloads whose configuration names it (dependencies.py)."""
+    fronts: dict[Named, set[Named]] = field(default_factory=lambda: defaultdict(set))
+    """By workload: the Services that select its pods."""
+    upstream: dict[Named, set[Named]] = field(default_factory=lambda: defaultdict(set))
+    """By workload: the workloads behind the Services that it calls."""
+
+    selecting: set[str] = field(default_factory=set)
+    """The label keys by which webhooks and policies choose namespaces."""
+
+    def ignores(self, change: Change) -> bool:
+        """Whether only labels of a Namespace changed that nothing chooses it by."""
+        keys = {str(diff.path[2]) for diff in change.diffs if diff.path[:2] == ("metadata", "labels") and diff.path[2:]}
+        if change.resource.kind != "Namespace" or not keys or len(keys) < len(change.diffs):
+            return False
+        return not any(key in self.selecting or _CHOOSES.search(key) for key in keys)
 
     def users_of(self, found: Named) -> Iterator[Entity]:
         account = self.accounts.get(found)
@@ -54,9 +75,57 @@ def topology(states: Iterable[ObjectState]) -> Topology:
                 top.by_node[str(node)].add((resource.namespace or "", of_resource(resource)[0][2]))
         elif resource.kind == "Namespace":
             top.namespace_labels[resource.name] = _get(state, "metadata", "labels") or {}
+        elif _SELECTING.search(resource.kind):
+            top.selecting.update(_selecting(state))
         elif resource.kind in ("RoleBinding", "ClusterRoleBinding"):
             _index_binding(top, resource, state)
+    _index_dependencies(top)
     return top
+
+
+def _selecting(value: Any, *, here: bool = False) -> Iterator[str]:
+    """The keys in every namespaceSelector within a value."""
+    if isinstance(value, list):
+        for inner in value:
+            yield from _selecting(inner, here=here)
+    elif isinstance(value, dict):
+        if here:
+            yield from value.get("matchLabels") or {}
+            yield from (str(term.get("key")) for term in value.get("matchExpressions") or [])
+        for key, inner in value.items():
+            yield from _selecting(inner, here=key == "namespaceSelector")
+
+
+def _index_dependencies(top: Topology) -> None:
+    """Who calls which Service, and which workloads stand behind it."""
+    services = {(r.namespace or "", r.name): state for r, state in top.states.items() if r.kind == "Service"}
+    known = frozenset(services)
+    for key, name, text in _configured(top):
+        for service in dependencies.hosts(name, text, key[0], known=known):
+            top.clients[service].add(key)
+    for service, state in services.items():
+        for key in behind(state, service[0], top):
+            top.fronts[key].add(service)
+            for client in top.clients.get(service, set()) - {key}:
+                top.upstream[client].add(key)
+
+
+def _configured(top: Topology) -> Iterator[tuple[Named, str, str]]:
+    """(workload, name, text) of everything that workloads are told, in their own spec or in a ConfigMap."""
+    for resource, state in top.states.items():
+        here = resource.namespace or ""
+        if resource.kind in WORKLOADS and resource.kind != "ReplicaSet":
+            for name, text in dependencies.told((pod_template(state) or {}).get("spec") or {}):
+                yield (here, resource.name), name, text
+        elif resource.kind == "ConfigMap" and isinstance(state.get("data"), dict):
+            for key in top.by_config.get(("ConfigMap", here, resource.name), ()):
+                yield from ((key, name, text) for name, text in state["data"].items() if isinstance(text, str))
+
+
+def behind(service: State, namespace: str, top: Topology) -> list[Named]:
+    """The workloads whose pods a Service selects."""
+    selector = _get(service, "spec", "selector")
+    return [k for k, labels in top.labels.items() if k[0] == namespace and selector and selects(selector, labels)]
 
 
 def _index_workload(top: Topology, resource: Resource, state: State) -> None:
@@ -172,13 +241,24 @@ def before_and_after(change: Change, top: Topology) -> list[State]:
 
 
 def touched_workloads(top: Topology, keys: Iterable[Named], add: Callable[[Entity, float], None], hops: float) -> None:
-    """Add workloads, and the users they run as, one hop further."""
+    """Add workloads, the users they run as one hop further, and who calls them."""
     for key in keys:
         add(workload(*key), hops)
+        for service in top.fronts.get(key, ()):
+            touched_clients(top, service, add, hops + 1)
         for user in top.users_of(key):
             add(user, hops + 1)
         if key in top.daemon_sets:
             add(NODES, hops + 1)
+
+
+def touched_clients(top: Topology, service: Named, add: Callable[[Entity, float], None], hops: float) -> None:
+    """Add the clients of a Service, and one hop further theirs."""
+    for client in top.clients.get(service, ()):
+        add(("calls", *client), hops)
+        for front in top.fronts.get(client, ()):
+            for further in top.clients.get(front, ()):
+                add(("calls", *further), hops + 1)
 
 
 def _get(value: Any, *path: str) -> Any:

@@ -1,0 +1,65 @@
+"""Which Services a workload calls, read from its configuration: who fails when one of them does.
+
+Kubernetes has no edge from a client to what it calls. But a client has to be told where that is, and is told in its
+environment, its arguments or its ConfigMaps, by the names that the cluster's DNS serves:
+https://kubernetes.io/docs/concepts/services-networking/dns-pod-service/ .
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+Named = tuple[str, str]  # (namespace, name)
+
+LONGEST = 20_000
+"""Characters of one value that are read: a configuration names its peers early, a bundle of certificates never."""
+_HOST = re.compile(
+    r"(?<![\w.%-])(?P<name>[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)(?P<rest>(?:\.[a-z0-9-]+)*)(?P<port>:\d{2,5})?(?![\w-])"
+)
+_BEFORE = ("//", "@")
+_SAYS_HOST = re.compile(
+    r"(?:host|addr|address|url|uri|endpoint|server|service|upstream|target|broker)s?$", re.IGNORECASE
+)
+
+
+def hosts(name: str, text: str, namespace: str, *, known: frozenset[Named]) -> Iterator[Named]:
+    """The Services that a value, of a variable or key of that name, says to be called from ``namespace``.
+
+    NAME.NAMESPACE.svc is one whether it is ``known`` or was deleted; NAME.NAMESPACE and NAME only where a Service of
+    that name is known, and NAME alone only where it stands as a host: behind "//" or "@", before a port, or as the
+    whole value of a variable that says so.
+    """
+    for match in _HOST.finditer(text[:LONGEST]):
+        first, rest = match["name"], match["rest"].split(".")[1:]
+        if (len(rest) >= 2 and rest[1] == "svc") or (len(rest) == 1 and (rest[0], first) in known):
+            yield rest[0], first
+        elif not rest and (namespace, first) in known:
+            before = text[: match.start()].endswith(_BEFORE)
+            whole = match.group(0) == text.strip() and _SAYS_HOST.search(name)
+            if before or match["port"] or whole:
+                yield namespace, first
+
+
+def told(spec: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """The (name, text) of everything that a pod spec itself tells its containers."""
+    for container in [*(spec.get("initContainers") or []), *(spec.get("containers") or [])]:
+        for variable in container.get("env") or []:
+            if isinstance(variable.get("value"), str):
+                yield str(variable.get("name", "")), variable["value"]
+        for argument in [*(container.get("command") or []), *(container.get("args") or [])]:
+            if isinstance(argument, str):
+                yield argument.partition("=")[0], argument
+
+
+def closure(start: Iterable[Named], upstream: dict[Named, set[Named]], *, depth: int) -> dict[Named, int]:
+    """What the workloads of ``start`` call, and what that calls, with the number of steps: 1 to ``depth``."""
+    found: dict[Named, int] = {}
+    border = set(start)
+    here = set(border)
+    for steps in range(1, depth + 1):
+        border = {other for one in border for other in upstream.get(one, ())} - here
+        here |= border
+        found |= dict.fromkeys(border, steps)
+    return found

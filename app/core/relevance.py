@@ -1,0 +1,146 @@
+"""How much each thing that turned bad is what the alert is about, and what merely follows from another."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from app.core.actors import service_account
+from app.core.complaints import WIDE
+from app.core.dependencies import Named, closure
+from app.core.entities import WORKLOADS, workload
+from app.core.model import Change, Incident, Scope, Symptom, Verb
+from app.core.signals import Signal, SignalKind
+from app.core.topology import Topology
+
+STEP = 0.9
+"""Each step from the alert's workload to what it calls keeps this much of the relevance."""
+DEPTH = 3
+NEWBORN = 0.1
+"""Relevance of a complaint of what was only made in the window and is named by no alert."""
+FOLLOWS = 0.4
+"""What a client's complaint keeps where what it calls complained before it."""
+TOGETHER = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Near:
+    """What surrounds an alert: its own words, what its workloads call (in steps), and what is new in the window.
+
+    An alert that says "cannot create pods" is about calls that create pods.
+    """
+
+    words: frozenset[str] = frozenset()
+    upstream: dict[Named, int] = field(default_factory=dict)
+    newborn: frozenset[Named] = frozenset()
+
+
+def newborn(changes: Iterable[Change]) -> frozenset[Named]:
+    """The workloads that were made in the window."""
+    return frozenset(
+        (c.resource.namespace or "", c.resource.name)
+        for c in changes
+        if c.verb is Verb.CREATE and c.resource.kind in WORKLOADS
+    )
+
+
+def near(incident: Incident, new: frozenset[Named], top: Topology) -> Near:
+    """What surrounds an incident's alerts."""
+    named = [(namespace, name) for namespace, _, name in (one.partition("/") for one in incident.scope.workloads)]
+    words = frozenset(re.findall(r"[a-z]{4,}", " ".join(_said(alert) for alert in incident.alerts).lower()))
+    return Near(words, closure(named, top.upstream, depth=DEPTH), new)
+
+
+def _said(alert: Symptom) -> str:
+    parts = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", alert.reason)
+    return f"{parts} {alert.message} {' '.join(value for _, value in alert.labels)}"
+
+
+def weigh(signals: list[Signal], scope: Scope, near: Near, top: Topology) -> list[tuple[Signal, float]]:
+    """Each signal with its relevance × strength.
+
+    Where a workload complains and something that it calls complained before it, it is the latter that matters: what
+    a client suffers from is handed on to what it suffers under.
+    """
+    weighed = [(signal, relevance(signal, scope, near) * signal.strength) for signal in signals]
+    complaints = [(n, home) for n, (s, _) in enumerate(weighed) if (home := _home(s))]
+    heaviest = [weight for _, weight in weighed]
+    final = list(heaviest)
+    for n, home in complaints:
+        below = closure([home], top.upstream, depth=DEPTH)
+        before = [m for m, other in complaints if other in below and signals[m].low <= signals[n].low + TOGETHER]
+        if before:
+            final[n] = FOLLOWS * heaviest[n]
+            strongest = max(before, key=lambda m: heaviest[m])
+            final[strongest] = max(final[strongest], heaviest[n])
+    return [(signal, weight) for (signal, _), weight in zip(weighed, final, strict=True)]
+
+
+def _home(signal: Signal) -> Named | None:
+    """The one workload that complains; of many none."""
+    homes = [(entity[1], entity[2]) for entity in signal.about if entity[0] == "workload"]
+    return homes[0] if signal.kind is SignalKind.SYMPTOM and len(homes) == 1 else None
+
+
+def relevance(signal: Signal, scope: Scope, near: Near) -> float:
+    """How much a signal is what the alert is about, 0 to 1."""
+    inside = _inside(signal, scope, near.upstream)
+    words = near.words
+    if _is_newborn(signal, scope, near.newborn):
+        return NEWBORN
+    widely = signal.kind in (SignalKind.LOAD, SignalKind.FIGHT, SignalKind.METRIC)
+    if scope.control_plane:
+        base = {SignalKind.SYMPTOM: 0.4, SignalKind.ERROR: 0.7}.get(signal.kind, 1.0)
+        if _is_lone(signal):
+            base = 0.15  # one object's complaint is no control plane's
+    elif scope.namespaces or scope.workloads:
+        base = 0.5 if signal.kind in (SignalKind.LOAD, SignalKind.FIGHT) else 0.35 if widely else 0.25
+        if signal.kind is SignalKind.ERROR:
+            base = 0.45
+        if _is_lone(signal):
+            base = 0.12  # one object's complaint somewhere else
+        elif signal.spread:
+            base = 0.5  # what many complain of is seldom beside the point
+    else:
+        base = 0.25 if _is_lone(signal) else 0.6
+    said = frozenset(re.findall(r"[a-z]{4,}", f"{signal.sentence} {signal.text}".lower()))
+    overlap = len(said & words) / max(4.0, math.sqrt(len(said) * max(1, len(words)))) if words else 0.0
+    return min(1.0, max(base, inside) + 0.3 * overlap)
+
+
+def _is_lone(signal: Signal) -> bool:
+    """Whether fewer than WIDE objects complain."""
+    if signal.kind is not SignalKind.SYMPTOM:
+        return False
+    return sum(entity[0] in ("workload", "object", "node") for entity in signal.about) < WIDE
+
+
+def _is_newborn(signal: Signal, scope: Scope, newborn: frozenset[Named]) -> bool:
+    """Whether only workloads complain that are new and that no alert names: nobody relies on them yet."""
+    homes = [entity[1:] for entity in signal.about if entity[0] == "workload"]
+    named = {tuple(one.split("/", 1)) for one in scope.workloads}
+    return signal.kind is SignalKind.SYMPTOM and bool(homes) and all(h in newborn and h not in named for h in homes)
+
+
+def _inside(signal: Signal, scope: Scope, upstream: dict[Named, int]) -> float:
+    """1 where the signal is about the alert's own workload, 0.9 what that calls, 0.8 its namespace, 0 elsewhere."""
+    best = 0.0
+    for entity, weight in signal.about.items():
+        if entity[0] == "workload":
+            if f"{entity[1]}/{entity[2]}" in scope.workloads:
+                best = max(best, min(1.0, 0.4 + weight))
+            elif (steps := upstream.get((entity[1], entity[2]))) is not None:
+                best = max(best, STEP**steps * min(1.0, 0.4 + weight))
+            elif entity[1] in scope.namespaces:
+                best = max(best, 0.75 * min(1.0, 0.4 + weight))
+        elif entity[0] == "ns" and entity[1] in scope.namespaces:
+            best = max(best, 0.7)
+        elif entity[0] == "node" and entity[1] in scope.nodes:
+            best = max(best, 0.9)
+        elif entity[0] == "user" and (account := service_account(entity[1])) and account[0] in scope.namespaces:
+            same = workload(*account)[1:] in {tuple(w.split("/", 1)) for w in scope.workloads}
+            best = max(best, 1.0 if same else 0.8)
+    return best

@@ -1,0 +1,22 @@
+"""What sort of change a change is: equal for two image bumps of two Deployments."""
+
+from __future__ import annotations
+
+from app.core.model import Change
+
+Trait = tuple[str, str, str]  # kind, verb, the field's path without names
+
+
+def trait(change: Change) -> Trait:
+    """What sort of change it is: equal for two image bumps of two Deployments."""
+    paths = sorted({_class(diff.path) for diff in change.diffs})
+    return change.resource.kind, change.verb.value, paths[0] if paths else ""
+
+
+def _class(path: tuple[object, ...]) -> str:
+    steps = [step for step in path if isinstance(step, str)]
+    if not steps:
+        return ""
+    if steps[0] == "metadata":
+        return ".".join(steps[:2])
+    return ".".join(steps[:6])
