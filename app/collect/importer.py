@@ -158,11 +158,11 @@ class Import:
             return await objects.load_states(conn, self.cluster, missing)
 
     def _ask(self, sightings: list[Sighting]) -> Known:
-        """Begin to bring in what is known of these objects and not held by the tracker, which keeps the others.
+        """Begin to bring in what is known of these objects and lacks in the tracker, which keeps the others.
 
         What is learned meanwhile counts first (_lookup), and is too little to make the tracker drop any of them.
         """
-        missing = {s.resource for s in sightings if not self.learner.tracker.holds(s.resource)}
+        missing = {s.resource for s in sightings if self.learner.tracker.lacks(s.resource)}
         held = {resource: state for resource in missing if (state := self._held(resource)) is not None}
         missing.difference_update(held)
         return held, asyncio.run_coroutine_threadsafe(self._load(missing), self._loop) if missing else None
@@ -187,9 +187,9 @@ class Import:
         room = MOST_PROBLEMS - len(self.report.problems)
         self.report.problems += [told(reject) for reject in batch.rejects[: max(0, room)]]
         for log, times in (
-            ("call_minutes", (datetime.fromtimestamp(count.slot, UTC) for count in batch.calls)),
-            ("requests", (request.at for request in batch.requests)),
-            ("changes", (change.at for change in batch.changes)),
+            ("call_minutes", [datetime.fromtimestamp(slot, UTC) for slot in {count.slot for count in batch.calls}]),
+            ("requests", [request.at for request in batch.requests]),
+            ("changes", [change.at for change in batch.changes]),
         ):
             self.report.oldest[log] = min(self.report.oldest.get(log, NEVER), min(times, default=NEVER))
         self._leaving = {state.resource: state for state in batch.objects}

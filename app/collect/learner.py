@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -26,13 +27,12 @@ from app.core.tracker import Tracker
 
 @dataclass(slots=True)
 class Learner:
-    """Collects until ``take``. ``pending`` is about how many rows that would be; ``latest`` the last time observed."""
+    """Collects until ``take``. ``latest`` is the last time observed."""
 
     cluster: str
     tracker: Tracker
     tally: Tally
     latest: datetime | None = None
-    pending: int = 0
     _changes: list[Change] = field(default_factory=list)
     _improvements: list[Change] = field(default_factory=list)
     _states: dict[Resource, ObjectState] = field(default_factory=dict)
@@ -43,6 +43,15 @@ class Learner:
     _gaps: list[Gap] = field(default_factory=list)
     _rejects: list[Reject] = field(default_factory=list)
 
+    @property
+    def pending(self) -> int:
+        """How many rows ``take`` would give, gaps and rejects among them."""
+        held: tuple[Sized, ...] = (
+            self._changes, self._improvements, self._states, self._rollouts, self._symptoms,
+            self._calls, self._requests, self._gaps, self._rejects,
+        )  # fmt: skip
+        return sum(map(len, held))
+
     def add(self, piece: Piece) -> None:
         """Take over what a piece counts and refuses. Its sightings are to be observed, each by itself."""
         self.tally.add(piece.tally)
@@ -50,14 +59,12 @@ class Learner:
             cell = self._calls.get((count.key, count.slot))
             if cell is None:
                 self._calls[(count.key, count.slot)] = [count.count, count.latency_us]
-                self.pending += 1
             else:
                 cell[0] += count.count
                 cell[1] += count.latency_us
         self._requests += piece.requests
         self._gaps += piece.gaps
         self._rejects += piece.rejects
-        self.pending += len(piece.requests) + len(piece.gaps) + len(piece.rejects)
 
     def held_back(self, resource: Resource) -> ObjectState | None:
         """What was learned of an object since the last ``take``: newer than what the store has."""
@@ -79,13 +86,6 @@ class Learner:
             self._rollouts[(rollout.resource, rollout.started_at)] = rollout
         for symptom in learned.symptoms:
             self._symptoms[(symptom.fingerprint, symptom.at)] = symptom
-        self.pending += (
-            len(learned.changes)
-            + len(learned.improvements)
-            + len(learned.states)
-            + len(learned.rollouts)
-            + len(learned.symptoms)
-        )
 
     def take(self, positions: tuple[Position, ...], *, extra: tuple[Symptom, ...] = ()) -> Batch:
         """Everything learned since the last take, and forget it."""
@@ -107,5 +107,4 @@ class Learner:
             held.clear()
         for table in (self._states, self._rollouts, self._symptoms, self._calls):
             table.clear()
-        self.pending = 0
         return batch

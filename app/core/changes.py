@@ -5,9 +5,8 @@ It says what was done to what; who did it is beside it on every page.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import orjson
+from msgspec import Struct
 
 from app.core.created import details, helm_release
 from app.core.grants import grants_changed
@@ -37,8 +36,7 @@ _GENERIC = frozenset(
 _RESTARTED = "kubectl.kubernetes.io/restartedAt"
 
 
-@dataclass(frozen=True, slots=True)
-class _Phrase:
+class _Phrase(Struct, frozen=True, gc=False):
     """One field's part of the line. ``weight``: the smallest is told first."""
 
     weight: int

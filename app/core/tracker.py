@@ -81,12 +81,13 @@ class Tracker:
         """The last rollout of each workload, as an earlier run left it: one under way goes on."""
         self._life.recall(last)
 
-    def holds(self, resource: Resource) -> bool:
-        """Whether the resource's last state is in memory: if not, ``lookup`` will be asked for it.
+    def lacks(self, resource: Resource) -> bool:
+        """Whether ``lookup`` will be asked for the resource: it is of a kind that is followed, and not in memory.
 
-        To ask counts as a use: what is held is not forgotten before the next sightings, which are of it.
+        To ask counts as a use: what is in memory is not forgotten before the next sightings, which are of it.
         """
-        return self._memory.get(resource) is not None
+        followed = kinds.policy(resource.api_group, resource.kind) is not Policy.NEVER
+        return followed and self._memory.get(resource) is None
 
     def observe(self, sighting: Sighting) -> Learned:
         """What this sighting teaches. Never raises on what a body holds: an unreadable body counts as not recorded."""
