@@ -6,7 +6,7 @@ says that the change is to blame: it is what a person looks at first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -35,6 +35,12 @@ METRICS = frozenset(
 """Names of the series that are looked at."""
 
 
+TOLD_APART = ("verb", "code")
+"""Labels by which a family chooses among its series or splits its means; by all others they are added up."""
+LEVELS = frozenset(metric for family in FAMILIES if family.measure == "level" for metric in family.metrics)
+Labels = tuple[tuple[str, str], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Measured:
     """What was counted and measured around a moment.
@@ -61,6 +67,24 @@ class Moved:
     before: float
     after: float
     harm: bool
+
+
+def told_apart(labels: Iterable[Iterable[str]]) -> Labels:
+    """Those of a series' labels, (name, value), that some line tells apart."""
+    return tuple((name, value) for name, value in labels if name in TOLD_APART)
+
+
+def added_up(name: str, labels: Labels, *, times: tuple[float, ...], values: Floats) -> Iterator[MetricSeries]:
+    """Series that were scraped together and that no line tells apart, as one: of a thousand, a tenth is left.
+
+    ``values`` has the shape (series, times). The rate of a sum of counters is the sum of their rates, but not over
+    a reset: a counter that was reset stays by itself.
+    """
+    reset = (values[:, 1:] < values[:, :-1]).any(axis=1) & (name not in LEVELS)
+    for row in values[reset]:
+        yield MetricSeries(name, labels, "", times, tuple(row.tolist()))
+    if not reset.all():
+        yield MetricSeries(name, labels, "", times, tuple(values[~reset].sum(axis=0).tolist()))
 
 
 def users_of(change: Change, state: ObjectState | None) -> tuple[str, ...]:

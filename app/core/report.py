@@ -22,9 +22,18 @@ def plain(text: str, width: int) -> str:
 
 
 def what_changed(
-    changes: Sequence[Change], *, from_at: datetime, to_at: datetime, gaps: Sequence[Gap], more: str
+    changes: Sequence[Change],
+    *,
+    from_at: datetime,
+    to_at: datetime,
+    gaps: Sequence[Gap],
+    more: str,
+    total: int | None = None,
 ) -> str:
-    """``changes`` newest first. ``more`` says in words that there are more than these, "" that there are not."""
+    """``changes`` newest first. ``total`` is how many there are, None: these. ``more`` says in words that there are
+    more than were counted, "" that there are not.
+    """
+    total = len(changes) if total is None else total
     over = "" if from_at.date() == to_at.date() else f"{to_at:%Y-%m-%d} "
     head = f"{from_at:%Y-%m-%d %H:%M:%S} to {over}{to_at:%H:%M:%S} UTC: "
     blind = [f"not seen {gap.from_at:%H:%M:%S} to {gap.to_at:%H:%M:%S}: {gap.why}" for gap in gaps[:2]]
@@ -34,8 +43,8 @@ def what_changed(
         return _text([head + "no change was seen", *blind])
     room = LINES - 2 - len(blind)
     shown = changes[:room]
-    counted = f"{len(changes)} change{'' if len(changes) == 1 else 's'}{more}"
-    if len(shown) < len(changes) or more:
+    counted = f"{total} change{'' if total == 1 else 's'}{more}"
+    if len(shown) < total or more:
         counted += f", the newest {len(shown)}"
     title = f"{'TIME':8} {'NAMESPACE':{_WHERE}} {'CHANGE':{_WHAT}} {'WHO':{_WHO}}"
     return _text([head + counted, title, *(_line(change) for change in shown), *blind])

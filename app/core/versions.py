@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from app.core.diff import undo
-from app.core.model import Change, DiffSource, Json, Object, Verb
+from app.core.model import Change, DiffSource, FieldDiff, Json, Object, Verb
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,35 +18,48 @@ class Version:
     known: bool
 
 
-def versions(last: Object | None, changes: Iterable[Change]) -> tuple[Version, ...]:
+@dataclass(frozen=True, slots=True)
+class Write:
+    """As much of a change as it takes to go back behind it."""
+
+    verb: Verb
+    diffs: tuple[FieldDiff, ...]
+    diff_source: DiffSource
+
+
+def versions(last: Object | None, changes: Iterable[Change], newer: Iterable[Write] | None = ()) -> tuple[Version, ...]:
     """One version a change, newest first. ``last`` is the last known state, for a deleted object the one it had.
 
-    Going back ends at the first change whose fields were not recorded as differences of states, or do not fit the
-    state: what lies before it is unknown, never guessed.
+    ``newer`` are the writes between the first of ``changes`` and ``last``, newest first; None when they are not
+    known. Going back ends at the first change whose fields were not recorded as differences of states, or do not
+    fit the state: what lies before it is unknown, never guessed.
     """
-    found = []
     state: Json = last
-    known = last is not None
+    known = last is not None and newer is not None
+    for write in newer or ():
+        state, known = _before(write, state, known=known)
+    found = []
     for change in changes:
         if change.verb is Verb.DELETE:
             found.append(Version(change, None, known=True))
-            if change.diffs and not change.diffs[0].path:
-                state, known = change.diffs[0].old, True
-            continue
-        found.append(Version(change, state if known else None, known))
-        if not known:
-            continue
-        if change.verb is Verb.CREATE:
-            state = None
-        elif change.diff_source is not DiffSource.STATES:
-            known = False
         else:
-            state, known = _before(change, state)
+            found.append(Version(change, state if known else None, known))
+        state, known = _before(change, state, known=known)
     return tuple(found)
 
 
-def _before(change: Change, state: Json) -> tuple[Json, bool]:
+def _before(write: Write | Change, state: Json, *, known: bool) -> tuple[Json, bool]:
+    """The object before a write, and whether that can be told; ``state`` is the one after it."""
+    if write.verb is Verb.DELETE:
+        whole = write.diffs and not write.diffs[0].path
+        return (write.diffs[0].old, True) if whole else (state, known)
+    if not known:
+        return None, False
+    if write.verb is Verb.CREATE:
+        return None, True
+    if write.diff_source is not DiffSource.STATES:
+        return None, False
     try:
-        return undo(change.diffs, state), True
+        return undo(write.diffs, state), True
     except (KeyError, IndexError, TypeError):
         return None, False

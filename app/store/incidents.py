@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import Float, Row, Select, select, tuple_, update
+from sqlalchemy import Float, Row, ScalarSelect, Select, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -17,10 +17,14 @@ from app.store import partitions
 from app.store.tables import clusters, incidents, rankings
 
 
+def _cluster_id(cluster: str) -> ScalarSelect[int]:
+    return select(clusters.c.id).where(clusters.c.name == cluster).scalar_subquery()
+
+
 async def save_incident(conn: AsyncConnection, incident: Incident) -> None:
     """Inserts or replaces the incident. Its cluster must exist (IntegrityError otherwise)."""
     row = {
-        "cluster_id": select(clusters.c.id).where(clusters.c.name == incident.cluster).scalar_subquery(),
+        "cluster_id": _cluster_id(incident.cluster),
         "title": incident.title,
         "status": incident.status,
         "severity": incident.severity,
@@ -124,6 +128,34 @@ async def list_incidents(
         query = query.where(tuple_(incidents.c.started_at, incidents.c.id) < tuple_(*before))
     query = query.order_by(incidents.c.started_at.desc(), incidents.c.id.desc()).limit(limit)
     return [_incident(row) for row in await conn.execute(query)]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How an incident stands, without its alerts and its ranking: enough to tell whether a page of it is current."""
+
+    id: str
+    status: str
+    started_at: datetime
+    ranked_at: datetime | None
+
+
+_STANDING = select(incidents.c.id, incidents.c.status, incidents.c.started_at, incidents.c.ranked_at)
+
+
+async def read_standing(conn: AsyncConnection, incident_id: str) -> Standing | None:
+    """How the incident stands now; None for an unknown id. One query, by the primary key, of one row's columns."""
+    row = (await conn.execute(_STANDING.where(incidents.c.id == incident_id))).one_or_none()
+    return None if row is None else Standing(*row)
+
+
+async def list_standings(conn: AsyncConnection, *, cluster: str | None = None, limit: int = 100) -> list[Standing]:
+    """How the newest incidents stand, in the order of list_incidents. One query."""
+    query = _STANDING
+    if cluster is not None:
+        query = query.where(incidents.c.cluster_id == _cluster_id(cluster))
+    query = query.order_by(incidents.c.started_at.desc(), incidents.c.id.desc()).limit(limit)
+    return [Standing(*row) for row in await conn.execute(query)]
 
 
 @dataclass(frozen=True, slots=True)

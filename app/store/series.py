@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import blake2b
-from typing import Any
+from typing import Generic, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy import select, text
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.aftermath import METRICS, Measured
+from app.core.aftermath import METRICS, Measured, added_up, told_apart
 from app.core.model import SLOT_SECONDS, CallCount, CallKey, MetricSeries
+from app.core.onset import Floats
 from app.store import calls, codec, codes, partitions, tables
+
+Ints = NDArray[np.intp]
+Line = TypeVar("Line", bound=Hashable)
 
 CHUNK_SECONDS = 3600
 """No chunk spans two hours of the clock: a window is read from at most this long before it."""
@@ -115,70 +121,95 @@ async def read(conn: AsyncConnection, cluster: str, start: datetime, end: dateti
         .where(s.c.cluster_id == number, s.c.at.between(early, end), s.c.until >= start)
         .order_by(s.c.at)
     )
-    rows = [tuple(row) for row in await conn.execute(statement)]
-    return sorted(_series(rows, start.timestamp(), end.timestamp()), key=lambda one: (one.name, one.labels))
+    keys, chunks = {}, []
+    for series_id, name, labels, kind, payload in await conn.execute(statement):
+        keys[series_id] = (name, tuple(map(tuple, labels)), kind)
+        chunks.append((series_id, payload))
+    together = _together(chunks, dict.fromkeys(keys), start.timestamp(), high=end.timestamp())
+    found = (
+        MetricSeries(*keys[series_id], one.times, tuple(row))
+        for one in together
+        for series_id, row in zip(one.series, one.values.tolist(), strict=True)
+    )
+    return sorted(found, key=lambda one: (one.name, one.labels))
 
 
-def _series(chunks: Iterable[tuple[Any, ...]], low: float, high: float) -> list[MetricSeries]:
-    """Chunks (series id, name, labels, kind, payload), in order of time -> the series' samples in [low, high]."""
-    names: dict[int, tuple[str, Any, str]] = {}
-    parts: dict[int, list[tuple[tuple[float, ...], tuple[float, ...]]]] = defaultdict(list)
-    alike: dict[bytes, tuple[tuple[float, ...], slice]] = {}  # what is scraped together has its times read once
-    for series_id, name, labels, kind, payload in chunks:
-        names[series_id] = (name, labels, kind)
+@dataclass(frozen=True, slots=True)
+class Together(Generic[Line]):
+    """Series ids of one line that were scraped at the same ``times``; ``values`` has the shape (series, times)."""
+
+    line: Line
+    series: tuple[int, ...]
+    times: tuple[float, ...]
+    values: Floats
+
+
+def _together(
+    chunks: Iterable[tuple[int, bytes]], line_of: dict[int, Line], low: float, *, high: float
+) -> Iterator[Together[Line]]:
+    """Chunks (series id, payload), in order of time -> the samples in [low, high]; nothing of series without any.
+
+    What is scraped together is read together: a page asks for a thousand series of two dozen samples each.
+    """
+    scrapes: dict[bytes, int] = {}
+    parts: dict[int, list[tuple[int, bytes]]] = defaultdict(list)
+    for series_id, payload in chunks:
         raw = codec.unpack(payload)
-        half = raw[: len(raw) // 2]
-        if half not in alike:
-            every = np.frombuffer(half, dtype="<f8")
-            inside = slice(int(np.searchsorted(every, low)), int(np.searchsorted(every, high, side="right")))
-            alike[half] = (tuple(every[inside].tolist()), inside)
-        times, inside = alike[half]
-        if times:
-            values = np.frombuffer(raw, dtype="<f8", offset=len(half))[inside]
-            parts[series_id].append((times, tuple(values.tolist())))
-    found = []
+        half = len(raw) // 2
+        parts[series_id].append((scrapes.setdefault(raw[:half], len(scrapes)), raw[half:]))
+    groups: dict[tuple[Line, tuple[int, ...]], list[tuple[int, tuple[bytes, ...]]]] = defaultdict(list)
     for series_id, told in parts.items():
-        name, labels, kind = names[series_id]
-        found.append(
-            MetricSeries(name, tuple(map(tuple, labels)), kind, *(told[0] if len(told) == 1 else _merged(told)))
-        )
-    return found
+        scraped, chunks_of = zip(*told, strict=True)
+        groups[line_of[series_id], scraped].append((series_id, chunks_of))
+    times_of = [np.frombuffer(times, dtype="<f8") for times in scrapes]
+    inside = {scraped: _inside([times_of[one] for one in scraped], low, high) for scraped in {key[1] for key in groups}}
+    for (line, scraped), members in groups.items():
+        times, places = inside[scraped]
+        if times:
+            series, told_by = zip(*members, strict=True)
+            hours = [np.frombuffer(b"".join(hour), dtype="<f8") for hour in zip(*told_by, strict=True)]
+            values = np.hstack([hour.reshape(len(series), -1) for hour in hours])[:, places]
+            yield Together(line, series, times, values)
 
 
-def _merged(
-    parts: list[tuple[tuple[float, ...], tuple[float, ...]]],
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """(times, values) of one series' chunks; of a sample that is told twice, the later telling."""
-    samples = {time: value for times, values in parts for time, value in zip(times, values, strict=True)}
-    times = tuple(sorted(samples))
-    return times, tuple(samples[time] for time in times)
+def _inside(chunks: list[Floats], low: float, high: float) -> tuple[tuple[float, ...], Ints]:
+    """The times of one series' chunks in [low, high] and where they stand; of one told twice, the later telling's."""
+    every = np.concatenate(chunks)
+    times, places = np.unique(every[::-1], return_index=True)
+    wanted = (low <= times) & (times <= high)
+    return tuple(times[wanted].tolist()), len(every) - 1 - places[wanted]
 
 
 _AROUND = """
-WITH mine AS (SELECT id FROM clusters WHERE name = :cluster)
-SELECT 'minute' AS what, at, payload, NULL AS id, NULL AS name, NULL AS labels, NULL AS kind
-FROM call_minutes
-WHERE cluster_id = (SELECT id FROM mine) AND at > :minute AND at < :end
-UNION ALL
-SELECT 'key', NULL, NULL, k.id, w.word, jsonb_build_array(k.verb, k.api_group, k.resource, k.code), NULL
-FROM call_keys k JOIN words w ON w.id = k.user_id
-WHERE w.word = ANY(CAST(:users AS text[]))
-UNION ALL
-SELECT 'chunk', s.at, s.payload, k.id, k.name, k.labels, k.kind
-FROM samples s JOIN series_keys k ON k.id = s.series_id
-WHERE s.cluster_id = (SELECT id FROM mine) AND s.at BETWEEN :hour AND :end AND s.until >= :start
-  AND k.name = ANY(CAST(:names AS text[]))
-ORDER BY at
+WITH mine AS (SELECT id FROM clusters WHERE name = :cluster),
+around AS (
+  SELECT at, 'minute' AS what, CAST(extract(epoch FROM at) AS bigint) AS number, '' AS name, '' AS told, payload
+  FROM call_minutes
+  WHERE cluster_id = (SELECT id FROM mine) AND at > :minute AND at < :end
+  UNION ALL
+  SELECT NULL, 'key', k.id, w.word, CAST(jsonb_build_array(k.verb, k.api_group, k.resource, k.code) AS text), NULL
+  FROM call_keys k JOIN words w ON w.id = k.user_id
+  WHERE w.word = ANY(CAST(:users AS text[]))
+  UNION ALL
+  SELECT s.at, 'chunk', k.id, k.name, CAST(k.labels AS text), s.payload
+  FROM samples s JOIN series_keys k ON k.id = s.series_id
+  WHERE s.cluster_id = (SELECT id FROM mine) AND s.at BETWEEN :hour AND :end AND s.until >= :start
+    AND k.name = ANY(CAST(:names AS text[]))
+)
+SELECT what, number, name, told, payload FROM around ORDER BY at
 """
+"""Few and plain columns: of a thousand chunks, turning rows into values costs more than finding them."""
 
 
 async def read_around(
     conn: AsyncConnection, cluster: str, users: Iterable[str], *, start: datetime, end: datetime
 ) -> Measured:
-    """What ``users`` asked of the API server and the control plane's series, in [start, end). One query.
+    """What ``users`` asked of the API server and the control plane's lines, in [start, end). One query.
 
     Keys of calls hold no pod, agent or namespace here: who, what and the answer's code are enough to draw a line.
+    Series that no line tells apart are added up.
     """
+    low, high = start.timestamp(), end.timestamp()
     asked = {
         "cluster": cluster,
         "users": list(users),
@@ -188,17 +219,27 @@ async def read_around(
         "minute": start - timedelta(seconds=calls.MINUTE),
         "hour": start - timedelta(seconds=CHUNK_SECONDS),
     }
-    minutes, keys, chunks = [], {}, []
-    for what, at, payload, number, name, labels, kind in await conn.execute(text(_AROUND), asked):
+    minutes, keys, names, told, chunks = [], {}, {}, [], []
+    for what, number, name, about, payload in await conn.execute(text(_AROUND), asked):
         if what == "minute":
-            minutes.append((int(at.timestamp()), payload))
+            minutes.append((number, payload))
         elif what == "key":
-            verb, group, resource, code = labels
+            verb, group, resource, code = codec.loads(about)
             keys[number] = CallKey(name, "", "", verb, group, resource, "", code)
         else:
-            chunks.append((number, name, labels, kind, payload))
-    slots, counts = _counts(minutes, keys, start.timestamp(), end=end.timestamp())
-    return Measured(slots, tuple(counts), tuple(_series(chunks, start.timestamp(), end.timestamp())))
+            if number not in names:
+                names[number] = name
+                told.append(about)
+            chunks.append((number, payload))
+    slots, counts = _counts(minutes, keys, low, end=high)
+    labels = codec.loads(f"[{','.join(told)}]")
+    lines = {number: (name, told_apart(of)) for (number, name), of in zip(names.items(), labels, strict=True)}
+    series = [
+        one
+        for group in _together(chunks, lines, low, high=high)
+        for one in added_up(*group.line, times=group.times, values=group.values)
+    ]
+    return Measured(slots, tuple(counts), tuple(series))
 
 
 def _counts(

@@ -164,6 +164,7 @@ call_keys = Table(
     Column("code", Integer, nullable=False),
     Column("list_class", Text, nullable=False),
     Column("error", Text, nullable=False),
+    Index(None, "user_id"),  # the calls of a few users, before and after a change
 )
 
 call_minutes = Table(  # append-only: several rows of one minute add up

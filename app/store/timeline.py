@@ -9,17 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any
 
 from sqlalchemy import (
+    BindParameter,
     Column,
     ColumnElement,
     FromClause,
     Row,
     Select,
-    and_,
+    Subquery,
+    bindparam,
+    collate,
     false,
     func,
+    literal,
     select,
     true,
     tuple_,
@@ -32,13 +37,11 @@ from app.core.model import (
     ActorSource,
     Change,
     DiffSource,
-    ObjectState,
     Resource,
     Verb,
     parse_change_id,
 )
 from app.store import codec
-from app.store.objects import load_states
 from app.store.tables import changes, clusters, kinds, objects, words
 
 VERBS = tuple(Verb)
@@ -51,8 +54,8 @@ SOURCE_BITS = {"audit": 1, "watch": 2, "state": 4}
 class ChangeFilter:
     """Which changes are wanted; None means any. ``from_at`` is included, ``to_at`` is not.
 
-    ``text`` is looked for in the summary, which names the object. ``derived`` "hidden" leaves out what
-    controllers wrote because of another change, "shown" keeps it.
+    ``text`` is looked for in the summary, which names the object, whatever the case of its ASCII letters. ``derived``
+    "hidden" leaves out what controllers wrote because of another change, "shown" keeps it.
     """
 
     cluster: str | None = None
@@ -79,12 +82,8 @@ def after(change: Change) -> Cursor:
     return Cursor(change.at, change.key)
 
 
-def literal_like(text: str) -> str:
-    """An ILIKE pattern that finds ``text`` itself, wildcards included."""
-    return "%" + text.replace("\\", "\\\\").replace("%", r"\%").replace("_", r"\_") + "%"
-
-
-def _word(text: str) -> Any:
+def word_id(text: str) -> Any:
+    """The code of a word, as a subquery; NULL for one that was never seen."""
     return select(words.c.id).where(words.c.word == text).scalar_subquery()
 
 
@@ -92,13 +91,15 @@ def conditions(wanted: ChangeFilter) -> list[ColumnElement[bool]]:
     """The WHERE of a filter, but for cluster and kind. A name that was never seen matches nothing."""
     found: list[ColumnElement[bool]] = []
     if wanted.namespace is not None:
-        found.append(changes.c.namespace_id == (_word(wanted.namespace) if wanted.namespace else 0))
+        found.append(changes.c.namespace_id == (word_id(wanted.namespace) if wanted.namespace else 0))
     if wanted.actor is not None:
-        found.append(changes.c.actor_id == (_word(wanted.actor) if wanted.actor else 0))
+        found.append(changes.c.actor_id == (word_id(wanted.actor) if wanted.actor else 0))
     if wanted.verb is not None:
         found.append(changes.c.verb == VERBS.index(wanted.verb))
     if wanted.text:
-        found.append(changes.c.summary.ilike(literal_like(wanted.text)))
+        # by bytes, not by the rules of a language: half the time, and what Kubernetes names is ASCII
+        summary, text = (func.lower(collate(side, "C")) for side in (changes.c.summary, literal(wanted.text)))
+        found.append(func.strpos(summary, text) > 0)
     if wanted.from_at is not None:
         found.append(changes.c.at >= wanted.from_at)
     if wanted.to_at is not None:
@@ -108,7 +109,7 @@ def conditions(wanted: ChangeFilter) -> list[ColumnElement[bool]]:
     return found
 
 
-def _named(page: FromClause) -> Select[Any]:
+def named(page: FromClause) -> Select[Any]:
     """The rows of ``page`` (columns of ``changes``) with their codes turned into names."""
     namespace, actor, agent, pod = (words.alias(name) for name in ("namespace", "actor", "agent", "pod"))
     return (
@@ -135,7 +136,8 @@ def _named(page: FromClause) -> Select[Any]:
     )
 
 
-def _change(row: Row[Any]) -> Change:
+def change_of(row: Row[Any]) -> Change:
+    """A row of ``named`` as a change."""
     return Change(
         resource=Resource(row.cluster, row.api_group, row.kind, row.namespace, row.name),
         at=row.at,
@@ -156,18 +158,36 @@ def _change(row: Row[Any]) -> Change:
     )
 
 
-def _newest(where: Iterable[ColumnElement[bool]], *, limit: int) -> Select[Any]:
+def newest_of(where: Iterable[ColumnElement[bool]], *, limit: int) -> Select[Any]:
+    """The newest rows of ``changes`` that fit."""
     return select(changes).where(*where).order_by(changes.c.at.desc(), changes.c.version_key.desc()).limit(limit)
 
 
 def _page(
-    where: Iterable[ColumnElement[bool]], *, limit: int, cluster: str | None = None, kind: str | None = None
+    where: Iterable[ColumnElement[bool]],
+    *,
+    limit: int,
+    cluster: str | BindParameter[str] | None = None,
+    kind: str | None = None,
 ) -> FromClause:
     """The newest rows of a cluster (None: of all) and kind (None: any).
 
     Each cluster and kind is asked by itself for its newest: that walks an index from its end and stops, where one
     question over all of them would sort everything ever recorded.
     """
+    of, own = owners(cluster, kind)
+    newest = newest_of([*own, *where], limit=limit).lateral("newest")
+    return (
+        select(newest)
+        .select_from(of.join(newest, true()))
+        .order_by(newest.c.at.desc(), newest.c.version_key.desc())
+        .limit(limit)
+        .subquery("page")
+    )
+
+
+def owners(cluster: str | BindParameter[str] | None, kind: str | None) -> tuple[Subquery, list[ColumnElement[bool]]]:
+    """The clusters, with each kind of that name where one is given, and what makes a change theirs."""
     each = select(clusters.c.id.label("cluster_id"))
     if kind is not None:
         both = clusters.join(kinds, kinds.c.kind == kind)
@@ -176,14 +196,7 @@ def _page(
         each = each.where(clusters.c.name == cluster)
     of = each.subquery("of")
     own = [changes.c.cluster_id == of.c.cluster_id] + ([] if kind is None else [changes.c.kind_id == of.c.kind_id])
-    newest = _newest([*own, *where], limit=limit).lateral("newest")
-    return (
-        select(newest)
-        .select_from(of.join(newest, true()))
-        .order_by(newest.c.at.desc(), newest.c.version_key.desc())
-        .limit(limit)
-        .subquery("page")
-    )
+    return of, own
 
 
 async def list_changes(
@@ -194,26 +207,36 @@ async def list_changes(
     if before is not None:
         where.append(tuple_(changes.c.at, changes.c.version_key) < tuple_(before.at, before.key))
     page = _page(where, limit=limit, cluster=wanted.cluster, kind=wanted.kind)
-    return [_change(row) for row in await conn.execute(_named(page))]
+    return [change_of(row) for row in await conn.execute(named(page))]
+
+
+@cache
+def _one() -> Select[Any]:
+    """The change at ``start``, to the millisecond, with ``key``. Building a statement costs more than running it."""
+    start = bindparam("start", type_=changes.c.at.type)
+    within = (changes.c.at >= start, changes.c.at < start + timedelta(milliseconds=1))
+    return named(_page([*within, changes.c.version_key == bindparam("key")], limit=1))
 
 
 async def read_change(conn: AsyncConnection, public_id: str) -> Change | None:
     """One change by its public id; None when there is none. Raises ValueError for what is not an id."""
     start, key = parse_change_id(public_id)
-    where = and_(changes.c.at >= start, changes.c.at < start + timedelta(milliseconds=1), changes.c.version_key == key)
-    row = (await conn.execute(_named(_page([where], limit=1)))).first()
-    return None if row is None else _change(row)
+    row = (await conn.execute(_one(), {"start": start, "key": key})).first()
+    return None if row is None else change_of(row)
 
 
-async def list_begun_by(conn: AsyncConnection, change: Change, *, limit: int = 50) -> list[Change]:
-    """What controllers wrote because of ``change``, within the ten minutes after it."""
-    where = [
-        changes.c.at >= change.at,
-        changes.c.at < change.at + timedelta(minutes=10),
-        changes.c.begun_by == change.id,
-    ]
-    page = _page(where, limit=limit, cluster=change.resource.cluster)
-    return [_change(row) for row in await conn.execute(_named(page))]
+@cache
+def _begun() -> Select[Any]:
+    """Changes of ``cluster`` in the ten minutes from ``start`` that ``root``, a change id, began."""
+    start = bindparam("start", type_=changes.c.at.type)
+    within = (changes.c.at >= start, changes.c.at < start + timedelta(minutes=10))
+    return named(_page([*within, changes.c.begun_by == bindparam("root")], limit=50, cluster=bindparam("cluster")))
+
+
+async def list_begun_by(conn: AsyncConnection, change: Change) -> list[Change]:
+    """What controllers wrote because of ``change`` within the ten minutes after it: the newest 50."""
+    asked = {"start": change.at, "root": change.id, "cluster": change.resource.cluster}
+    return [change_of(row) for row in await conn.execute(_begun(), asked)]
 
 
 def marks_query(cluster: str, from_at: datetime, to_at: datetime, *, spots: int) -> Select[Any]:
@@ -258,37 +281,3 @@ def _first(column: Column[Any]) -> ColumnElement[Any]:
     """The value of the group's earliest change."""
     ordered = aggregate_order_by(column, changes.c.at, changes.c.version_key)
     return func.array_agg(ordered, type_=ARRAY(column.type))[1]
-
-
-@dataclass(frozen=True, slots=True)
-class History:
-    """One object: its newest known state and its changes, newest first."""
-
-    state: ObjectState
-    changes: tuple[Change, ...]
-
-
-async def read_history(
-    conn: AsyncConnection, resource: Resource, *, before: Cursor | None = None, limit: int = 100
-) -> History | None:
-    """An object's history over all lives of its name; None when it was never seen. Two queries."""
-    state = (await load_states(conn, resource.cluster, [resource])).get(resource)
-    if state is None:
-        return None
-    lives = (
-        select(objects.c.id)
-        .join(clusters, clusters.c.id == objects.c.cluster_id)
-        .join(kinds, kinds.c.id == objects.c.kind_id)
-        .where(
-            clusters.c.name == resource.cluster,
-            kinds.c.api_group == resource.api_group,
-            kinds.c.kind == resource.kind,
-            objects.c.namespace_id == (_word(resource.namespace) if resource.namespace else 0),
-            objects.c.name == resource.name,
-        )
-    )
-    where: list[ColumnElement[bool]] = [changes.c.object_id.in_(lives)]
-    if before is not None:
-        where.append(tuple_(changes.c.at, changes.c.version_key) < tuple_(before.at, before.key))
-    found = await conn.execute(_named(_newest(where, limit=limit).subquery("page")))
-    return History(state, tuple(_change(row) for row in found))

@@ -11,10 +11,10 @@ from fastapi.responses import PlainTextResponse
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model import SLOT_SECONDS, Change, Incident, Resource
-from app.core.report import what_changed
+from app.core.report import LINES, what_changed
 from app.core.roles import Role
 from app.core.talkers import talkers
-from app.store import calls, incidents, surroundings, timeline
+from app.store import calls, history, incidents, search, surroundings, timeline
 from app.web import params, problems, shapes
 from app.web.auth import Needs
 from app.web.deps import deps_of
@@ -25,7 +25,8 @@ router = APIRouter(
     dependencies=[Depends(Needs(Role.VIEWER)), Depends(params.once)],
     responses=problems.described(400, 401, 404, 422, 503),
 )
-MOST_IN_TABLE = 1000
+COUNTED = 1000
+"""How far the changes of a table are counted, and how many its JSON holds: at 03:00 an order of magnitude is enough."""
 ROLLOUTS_BY_DEFAULT = timedelta(days=1)
 
 
@@ -46,9 +47,10 @@ def _change_cursor(found: list[Change], limit: int) -> str | None:
 @router.get("/changes", summary="Changes, newest first")
 async def list_changes(request: Request, asked: Annotated[params.ChangesPage, Query()], conn: Conn) -> shapes.Changes:
     """All parameters narrow; ``next`` continues behind the last one, also while new changes arrive."""
-    wanted = asked.filter(deps_of(request).clock())
+    now = deps_of(request).clock()
+    wanted = asked.filter(now)
     before = params.change_cursor(asked.after)
-    found = await timeline.list_changes(conn, wanted, before=before, limit=asked.limit)
+    found = await search.find_changes(conn, wanted, now, before=before, limit=asked.limit)
     seen = await surroundings.read_seen(conn, asked.cluster, from_at=asked.from_at, to_at=asked.to_at)
     return shapes.Changes(
         items=[shapes.Change.of(change) for change in found],
@@ -93,7 +95,7 @@ async def read_object(
     resource = Resource(
         cluster, "" if api_group == "core" else api_group, kind, None if namespace == "-" else namespace, name
     )
-    found = await timeline.read_history(conn, resource, before=params.change_cursor(asked.after), limit=asked.limit)
+    found = await history.read_history(conn, resource, before=params.change_cursor(asked.after), limit=asked.limit)
     if found is None:
         raise Problem(404, "there is no object of this name")
     seen = await surroundings.read_seen(conn, cluster, from_at=None, to_at=None)
@@ -208,17 +210,19 @@ async def list_gaps(asked: Annotated[params.Window, Query()], conn: Conn) -> sha
 async def list_what_changed(
     asked: Annotated[params.WhatChanged, Query()], conn: Conn, request: Request
 ) -> PlainTextResponse | shapes.Changes:
-    """A table of at most 20 lines of 80 columns, or the same changes as JSON."""
+    """A table of at most 20 lines of 80 columns, or the same changes as JSON. The table's head counts to 1000."""
     to_at = asked.at or deps_of(request).clock()
     from_at = to_at - asked.minus
     wanted = timeline.ChangeFilter(cluster=asked.cluster, namespace=asked.namespace, from_at=from_at, to_at=to_at)
-    found = await timeline.list_changes(conn, wanted, limit=MOST_IN_TABLE)
+    found = await timeline.list_changes(conn, wanted, limit=COUNTED if asked.format == "json" else LINES)
     seen = await surroundings.read_seen(conn, asked.cluster, from_at=from_at, to_at=to_at)
     if asked.format == "json":
         return shapes.Changes(
             items=[shapes.Change.of(change) for change in found],
-            next=_change_cursor(found, MOST_IN_TABLE),
+            next=_change_cursor(found, COUNTED),
             **shapes.context(seen),
         )
-    more = " or more" if len(found) == MOST_IN_TABLE else ""
-    return PlainTextResponse(what_changed(found, from_at=from_at, to_at=to_at, gaps=seen.gaps, more=more))
+    total = await search.count_changes(conn, wanted, most=COUNTED)
+    more = " or more" if total == COUNTED else ""
+    table = what_changed(found, from_at=from_at, to_at=to_at, gaps=seen.gaps, more=more, total=total)
+    return PlainTextResponse(table)

@@ -14,9 +14,9 @@ from app.core.model import Change, FieldDiff, Object, ObjectState, Resource, Rol
 from app.core.phrases import duration, measure
 from app.core.revert import Recipe, revert_recipe
 from app.core.timeline import line
-from app.core.versions import Version, versions
+from app.core.versions import Version, Write, versions
+from app.store.history import History
 from app.store.surroundings import Seen, Surroundings
-from app.store.timeline import History
 from app.web import drawing
 from app.web.filters import exact_time, values
 
@@ -75,12 +75,30 @@ class ChangePage:
 
 
 @dataclass(frozen=True, slots=True)
+class Shown:
+    """Which page of an object's versions: cursors of this one and of the next, the two change ids to compare.
+
+    ``old`` and ``new`` left out, the newest is compared with the one before.
+    """
+
+    here: str | None
+    next: str | None
+    old: str | None
+    new: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class ObjectPage:
-    """One object: its versions, and the difference between two of them (None: it cannot be told)."""
+    """One object: a page of its versions, and the difference between two of them (None: it cannot be told).
+
+    ``newest`` says that no version is newer than these.
+    """
 
     resource: Resource
     deleted: bool
     versions: tuple[Version, ...]
+    newest: bool
+    shown: Shown
     old: Version | None
     new: Version | None
     hunks: tuple[Hunk, ...] | None
@@ -183,30 +201,28 @@ def _as_diff(hunk: Hunk) -> list[str]:
 
 
 def object_page(
-    resource: Resource,
-    history: History,
-    *,
-    old: str | None,
-    new: str | None,
-    seen: Seen,
+    resource: Resource, history: History, newer: Sequence[Write] | None, *, shown: Shown, seen: Seen
 ) -> ObjectPage | None:
-    """An object's page. ``old`` and ``new`` are change ids; left out, the newest is compared with the one before.
+    """An object's page. ``newer`` is what was written after the page's versions, None when that is too much to undo.
 
     None when a change id is not among the versions.
     """
-    found = versions(history.state.state, history.changes)
+    found = versions(history.state.state, history.changes, newer)
     by_id = {version.change.id: version for version in found}
-    if (old is not None and old not in by_id) or (new is not None and new not in by_id):
+    if any(asked is not None and asked not in by_id for asked in (shown.old, shown.new)):
         return None
-    newer = by_id[new] if new is not None else (found[0] if found else None)
-    older = by_id[old] if old is not None else _before(found, newer)
+    new = by_id[shown.new] if shown.new is not None else (found[0] if found else None)
+    before = _before(found, new)
+    old = by_id[shown.old] if shown.old is not None else before
     return ObjectPage(
         resource=resource,
         deleted=history.state.deleted_at is not None,
         versions=found,
-        old=older,
-        new=newer,
-        hunks=_between(older, newer),
+        newest=newer is not None and not newer,
+        shown=shown,
+        old=old,
+        new=new,
+        hunks=_difference(old, new, before=before),
         seen=seen,
     )
 
@@ -218,9 +234,10 @@ def _before(found: tuple[Version, ...], version: Version | None) -> Version | No
     return found[place] if place < len(found) else None
 
 
-def _between(older: Version | None, newer: Version | None) -> tuple[Hunk, ...] | None:
-    if newer is None or not newer.known:
+def _difference(old: Version | None, new: Version | None, *, before: Version | None) -> tuple[Hunk, ...] | None:
+    """What lies between two states; where one is unknown, what ``new``'s own change tells of the version before it."""
+    if new is None:
         return None
-    if older is None:  # the oldest version we have: what its own change tells
-        return hunks(newer.change.diffs)
-    return hunks(diff(older.state, newer.state)) if older.known else None
+    if old is not None and old.known and new.known:
+        return hunks(diff(old.state, new.state))
+    return hunks(new.change.diffs) if old is before and new.change.diffs else None

@@ -96,9 +96,11 @@ async def list_incidents(request: Request, asked: Annotated[IncidentsAsked, Quer
 @router.get("/_/incidents")
 async def list_incidents_news(request: Request, asked: Annotated[IncidentsNewsAsked, Query()]) -> Response:
     """The list again, or 204 while it is as it was."""
-    found = await _list(request, asked.cluster, None)
-    if asked.since == live.list_version(found, deps_of(request).clock()):
+    async with deps_of(request).read.connect() as conn:
+        standings = await incidents.list_standings(conn, cluster=asked.cluster, limit=PAGE)
+    if asked.since == live.list_version(standings, deps_of(request).clock()):
         return Response(status_code=204)
+    found = await _list(request, asked.cluster, None)
     return await _listed("_incidents.html", request, found, asked=IncidentsAsked(cluster=asked.cluster))
 
 
@@ -160,9 +162,11 @@ async def read_incident_news(
     request: Request, incident_id: str, asked: Annotated[IncidentNewsAsked, Query()]
 ) -> Response:
     """The screen again as it is now, or 204 while it is as it was."""
-    known = await _incident(request, incident_id)
-    if asked.since == live.version(known[0], deps_of(request).clock()):
+    async with deps_of(request).read.connect() as conn:
+        standing = await incidents.read_standing(conn, incident_id)
+    if standing is not None and asked.since == live.version(standing, deps_of(request).clock()):
         return Response(status_code=204)
+    known = await _incident(request, incident_id)
     opened = views.Opened(_ids(asked.opened) or live.order(known[1]), _ids(asked.kept))
     limit = min(max(asked.shown, PAGE), MOST_ROWS)
     return await _screen("_incident.html", request, known, asked=asked, opened=opened, limit=limit)

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from hashlib import blake2b
 
 from app.core.model import Incident, Ranking
+from app.store.incidents import Standing
 
 LAST_RANKING_AFTER = timedelta(minutes=10)
 """An incident is ranked for the last time this long after it began (docs/ranking.md)."""
@@ -18,18 +19,18 @@ VERSION = r"^(0|[1-9a-f][0-9a-f]{0,15})\.(open|resolved|suspected)(\.over)?$"
 LIST_VERSION = r"^[0-9a-f]{16}$"
 
 
-def is_over(incident: Incident, now: datetime) -> bool:
+def is_over(incident: Incident | Standing, now: datetime) -> bool:
     """Whether nothing new will come: resolved, and ranked for the last time."""
     return incident.status == "resolved" and now - incident.started_at > LAST_RANKING_AFTER
 
 
-def version(incident: Incident, now: datetime) -> str:
+def version(incident: Incident | Standing, now: datetime) -> str:
     """What a page of the incident is made from: its newest ranking (microseconds), its status, whether it is over."""
     ranked = 0 if incident.ranked_at is None else round(incident.ranked_at.timestamp() * 1_000_000)
     return f"{ranked:x}.{incident.status}" + (".over" if is_over(incident, now) else "")
 
 
-def list_version(incidents: Sequence[Incident], now: datetime) -> str:
+def list_version(incidents: Sequence[Incident | Standing], now: datetime) -> str:
     """The same of a list of incidents, in 16 hex digits."""
     whole = " ".join(f"{incident.id}.{version(incident, now)}" for incident in incidents)
     return blake2b(whole.encode(), digest_size=8).hexdigest()

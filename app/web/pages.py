@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -11,7 +12,7 @@ from starlette.responses import HTMLResponse
 from app.core.aftermath import SOON, users_of
 from app.core.model import Change, Resource, Verb
 from app.core.roles import Role
-from app.store import objects, series, surroundings, timeline
+from app.store import history, objects, search, series, surroundings, timeline
 from app.web import change_views, params, templates, views
 from app.web.auth import Needs
 from app.web.deps import deps_of
@@ -21,8 +22,8 @@ from app.web.problems import Problem
 router = APIRouter(
     include_in_schema=False, default_response_class=HTMLResponse, dependencies=[Depends(Needs(Role.VIEWER))]
 )
-VERSIONS = 200
-"""How far back an object's versions are rebuilt."""
+MOST_UNDONE = 2000
+"""Writes that are undone to reach an older page of versions: 30 ms. Behind them a version shows its own change only."""
 
 
 class ChangesAsked(params.ChangesAsked):
@@ -32,8 +33,9 @@ class ChangesAsked(params.ChangesAsked):
 
 
 class HistoryAsked(params.Asked):
-    """Two versions to compare, as change ids: the state after each. "now" is the last known one."""
+    """Two versions to compare, as change ids: the state after each. ``after`` is where a page of versions begins."""
 
+    after: Annotated[str | None, BeforeValidator(lambda text: text or None)] = Field(None, max_length=64)
     old: Annotated[str | None, BeforeValidator(lambda text: text or None)] = Field(None, max_length=28)
     new: Annotated[str | None, BeforeValidator(lambda text: text or None)] = Field(None, max_length=28)
 
@@ -54,7 +56,7 @@ async def list_changes(request: Request, asked: Annotated[ChangesAsked, Query()]
     now = deps_of(request).clock()
     wanted = asked.filter(now)
     async with deps_of(request).read.connect() as conn:
-        found = await timeline.list_changes(conn, wanted, before=params.change_cursor(asked.after), limit=PAGE)
+        found = await search.find_changes(conn, wanted, now, before=params.change_cursor(asked.after), limit=PAGE)
         seen = await surroundings.read_seen(conn, asked.cluster, from_at=asked.from_at, to_at=asked.to_at)
     return templates.page(
         "changes.html",
@@ -71,10 +73,10 @@ async def list_changes(request: Request, asked: Annotated[ChangesAsked, Query()]
 @router.get("/_/changes")
 async def list_change_rows(request: Request, asked: Annotated[ChangesAsked, Query()]) -> HTMLResponse:
     """The rows behind a cursor."""
-    deps = deps_of(request)
-    async with deps.read.connect() as conn:
-        before = params.change_cursor(asked.after)
-        found = await timeline.list_changes(conn, asked.filter(deps.clock()), before=before, limit=PAGE)
+    now = deps_of(request).clock()
+    before = params.change_cursor(asked.after)
+    async with deps_of(request).read.connect() as conn:
+        found = await search.find_changes(conn, asked.filter(now), now, before=before, limit=PAGE)
     return templates.page(
         "_rows.html", rows=_plain_rows(found), next=next_of(found), asked=_named(asked), rows_path="/changes"
     )
@@ -118,12 +120,20 @@ async def read_object(
     """One object's history, with the difference between any two of its versions."""
     group, space = "" if api_group == "core" else api_group, None if namespace == "-" else namespace
     resource = Resource(cluster, group, kind, space, name)
+    cursor = params.change_cursor(asked.after)
     async with deps_of(request).read.connect() as conn:
-        history = await timeline.read_history(conn, resource, limit=VERSIONS)
-        if history is None:
+        found = await history.read_history(conn, resource, before=cursor, limit=PAGE)
+        if found is None:
             raise Problem(404, "there is no object of this name")
+        newer = await history.read_newer(conn, resource, cursor, most=MOST_UNDONE) if cursor else []
         seen = await surroundings.read_seen(conn, cluster, from_at=None, to_at=None)
-    page = change_views.object_page(resource, history, old=asked.old, new=asked.new, seen=seen)
+    shown = change_views.Shown(asked.after or _above(found.changes), next_of(list(found.changes)), asked.old, asked.new)
+    page = change_views.object_page(resource, found, newer, shown=shown, seen=seen)
     if page is None:
-        raise Problem(404, f"this version is not among the newest {VERSIONS} of the object")
+        raise Problem(404, "this version is not on this page of the object's history")
     return templates.page("object.html", page=page, now=deps_of(request).clock())
+
+
+def _above(changes: Sequence[Change]) -> str | None:
+    """The cursor that shows this page again when newer changes have come."""
+    return params.encode(changes[0].at, f"{changes[0].key + 1:x}") if changes else None

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from app.core.diff import diff
 from app.core.model import Change, DiffSource, Json, Resource, Verb
-from app.core.versions import versions
+from app.core.versions import Write, versions
 
 AT = datetime(2026, 11, 20, 14, 0, tzinfo=UTC)
 
@@ -58,6 +58,22 @@ def test_every_version_comes_back_as_it_was(states: list[Json]) -> None:
     found = versions(states[-1], history(states))
     assert [version.state for version in found] == states[::-1]
     assert all(version.known for version in found)
+
+
+@given(st.lists(objects | st.none(), min_size=1, max_size=8), st.integers(0, 8))
+def test_an_older_page_goes_on_where_the_newer_one_ends(states: list[Json], place: int) -> None:
+    lives = [state for number, state in enumerate(states) if number == 0 or state is not None or states[number - 1]]
+    changes = history([state for state in lives if state is not None] if lives[0] is None else lives)
+    last = next((state for state in reversed(lives) if state is not None), None)
+    newer = [Write(change.verb, change.diffs, change.diff_source) for change in changes[:place]]
+    assert versions(last, changes[place:], newer) == versions(last, changes)[place:]
+
+
+def test_behind_more_than_can_be_undone_nothing_is_known_until_a_deletion_tells() -> None:
+    newest, gone, older, first = history([{"a": 1}, {"a": 2}, None, {"a": 3}])
+    found = versions({"a": 3}, [gone, older, first], None)
+    assert [(version.state, version.known) for version in found] == [(None, True), ({"a": 2}, True), ({"a": 1}, True)]
+    assert [version.known for version in versions({"a": 3}, [newest], None)] == [False]
 
 
 def test_a_deleted_object_has_had_its_state() -> None:

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, event
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model import Change, Outcome, Resource, Verb
-from app.store import incidents, surroundings, timeline
+from app.store import history, incidents, search, surroundings, timeline
 from app.store.record import record
 from app.store.timeline import ChangeFilter
 from tests.web import world
@@ -92,6 +92,79 @@ async def test_text_is_looked_for_as_it_is_wildcards_included(conn: AsyncConnect
         assert [change.resource.name for change in found] == names, text
 
 
+async def spread(conn: AsyncConnection) -> list[Change]:
+    """Three weeks of changes in two clusters, one every three hours, every fourth of them alice's; newest first."""
+    made = [
+        world.a_change(
+            f"app-{number % 3}",
+            at=world.END - timedelta(hours=3 * number + 1),
+            actor="alice" if number % 4 == 0 else world.ARGOCD,
+            version=str(number),
+            cluster=("shop", "plant")[number % 2],
+        )
+        for number in range(160)
+    ]
+    for cluster in ("shop", "plant"):
+        mine = tuple(change for change in made if change.resource.cluster == cluster)
+        await record(conn, replace(world.batch(0), cluster=cluster, changes=mine, rollouts=(), objects=(), gaps=()))
+    return made
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        ChangeFilter(actor="alice"),
+        ChangeFilter(text="APP-1"),
+        ChangeFilter(verb=Verb.UPDATE, text="app-2", to_at=world.END - timedelta(days=3)),
+        ChangeFilter("shop", actor="alice"),
+        ChangeFilter(actor="nobody"),
+        ChangeFilter(text="app-1", from_at=world.END - timedelta(days=2)),
+    ],
+)
+async def test_a_search_day_by_day_finds_what_one_search_of_all_finds(
+    conn: AsyncConnection, wanted: ChangeFilter
+) -> None:
+    await spread(conn)
+    everything = told(await timeline.list_changes(conn, wanted, limit=1000))
+    assert bool(everything) == (wanted.actor != "nobody")
+    for limit in (1, 5, 1000):
+        assert told(await search.find_changes(conn, wanted, world.END, limit=limit)) == everything[:limit]
+    seen: list[str] = []
+    before = None
+    while page := await search.find_changes(conn, wanted, world.END, before=before, limit=7):
+        seen += told(page)
+        before = timeline.after(page[-1])
+    assert seen == everything
+
+
+async def test_a_search_that_fills_a_page_early_looks_no_further(conn: AsyncConnection) -> None:
+    await spread(conn)
+    for wanted, limit, queries in (
+        (ChangeFilter(text="app"), 4, 1),
+        (ChangeFilter(text="app"), 30, 2),
+        (ChangeFilter(text="app"), 1000, 3),
+        (ChangeFilter("shop", text="app"), 1000, 1),
+        (ChangeFilter(namespace="payments"), 1000, 1),
+    ):
+        with Counting(conn) as counted:
+            await search.find_changes(conn, wanted, world.END, limit=limit)
+        assert counted.count == queries, (wanted, limit)
+
+
+async def test_changes_are_counted_no_further_than_asked(conn: AsyncConnection) -> None:
+    made = await spread(conn)
+    for wanted, every in (
+        (ChangeFilter(), 160),
+        (ChangeFilter("plant"), 80),
+        (ChangeFilter(actor="alice"), 40),
+        (ChangeFilter(kind="Deployment", from_at=made[9].at), 10),
+        (ChangeFilter("elsewhere"), 0),
+        (ChangeFilter(kind="Nothing"), 0),
+    ):
+        assert await search.count_changes(conn, wanted, most=1000) == every, wanted
+        assert await search.count_changes(conn, wanted, most=7) == min(every, 7), wanted
+
+
 async def test_another_cluster_sees_nothing_of_this_one(filled: AsyncConnection) -> None:
     assert await timeline.list_changes(filled, ChangeFilter("elsewhere")) == []
     around = await surroundings.read_surroundings(filled, "elsewhere", from_at=world.START, to_at=world.END)
@@ -170,16 +243,16 @@ async def test_a_gap_that_ends_where_the_window_begins_is_not_its_gap(filled: As
 
 
 async def test_an_objects_history(filled: AsyncConnection) -> None:
-    history = await timeline.read_history(filled, world.CULPRIT.resource)
-    assert history is not None
-    assert history.changes[0] == world.CULPRIT
-    assert history.state.state == world.a_state(world.CULPRIT).state
-    assert await timeline.read_history(filled, structs.replace(world.CULPRIT.resource, name="never-seen")) is None
+    found = await history.read_history(filled, world.CULPRIT.resource)
+    assert found is not None
+    assert found.changes[0] == world.CULPRIT
+    assert found.state.state == world.a_state(world.CULPRIT).state
+    assert await history.read_history(filled, structs.replace(world.CULPRIT.resource, name="never-seen")) is None
 
 
 async def test_an_object_of_the_same_name_elsewhere_is_another_one(filled: AsyncConnection) -> None:
     there = Resource(world.CLUSTER, "apps", "Deployment", "identity", "checkout-api")
-    assert await timeline.read_history(filled, there) is None
+    assert await history.read_history(filled, there) is None
 
 
 async def test_incident_and_ranking_come_back_as_they_were_saved_in_one_query(filled: AsyncConnection) -> None:
@@ -191,6 +264,21 @@ async def test_incident_and_ranking_come_back_as_they_were_saved_in_one_query(fi
     assert ranking == world.ranking()
     assert incident == replace(world.incident(), onset=world.ONSET, ranked_at=world.ranking().ranked_at)
     assert await incidents.read_incident(filled, "unknown") is None
+
+
+async def test_how_incidents_stand_is_read_without_their_rankings(filled: AsyncConnection) -> None:
+    for number in range(3):
+        await incidents.save_incident(filled, replace(world.incident(), id=f"i{number}", title="x", status="resolved"))
+    for cluster in (None, world.CLUSTER, "elsewhere"):
+        whole = await incidents.list_incidents(filled, cluster=cluster, limit=2)
+        found = await incidents.list_standings(filled, cluster=cluster, limit=2)
+        assert found == [incidents.Standing(i.id, i.status, i.started_at, i.ranked_at) for i in whole]
+        assert len(found) == (0 if cluster == "elsewhere" else 2)
+    ranked = await incidents.read_standing(filled, world.incident().id)
+    assert ranked == incidents.Standing(
+        world.incident().id, world.incident().status, world.incident().started_at, world.ranking().ranked_at
+    )
+    assert await incidents.read_standing(filled, "unknown") is None
 
 
 async def test_every_ranking_is_kept_and_the_newest_is_shown(filled: AsyncConnection) -> None:

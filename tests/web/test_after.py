@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 
+import numpy as np
 import pytest
 
 from app.core.aftermath import SOON, Measured, moved, users_of
@@ -65,11 +67,11 @@ async def test_what_is_read_is_of_the_users_and_the_time_asked_for(site: Site) -
     assert found.slots == (inside[0], inside[-1])
     assert sum(call.count for call in whole.calls) == sum(call.count for call in counts(ARGOCD, 1, 205))
     (line,) = found.series
-    assert (line.name, line.labels) == ("workqueue_depth", (("name", "deployment"),))
+    assert (line.name, line.labels) == ("workqueue_depth", ())
     assert all(start.timestamp() <= time <= end.timestamp() for time in line.times)
     assert nothing == Measured(None, (), ())
     (stored,) = whole.series
-    assert stored == depth()
+    assert (stored.times, stored.values) == (depth().times, depth().values)
 
 
 async def test_the_page_draws_what_moved_with_the_changes_mark(site: Site) -> None:
@@ -109,6 +111,61 @@ async def test_a_change_after_which_nothing_moved_says_so_in_one_sentence(site: 
     assert "Nothing moved that we looked at (calls, metrics)." in unmoved
     for source in (unmeasured, unmoved):
         assert 'class="axis after"' not in source
+
+
+def scraped() -> tuple[MetricSeries, ...]:
+    """The API server's counters over two hours of the clock: many parts, one of them reset, one that comes late."""
+    noise = np.random.default_rng(7)
+    times = tuple(float(second) for second in range(BEGIN, END, 10))
+    found = []
+    for number, (verb, code, resource) in enumerate(
+        (v, c, r) for v in ("GET", "PATCH", "WATCH") for c in ("200", "409", "500") for r in ("pods", "nodes", "leases")
+    ):
+        burst = [(60 if t >= TURN and verb == "PATCH" else 3) + int(noise.integers(0, 3)) for t in times]
+        values = np.cumsum(np.array(burst, dtype=float) * (1 if code == "200" else 0.5))
+        if number == 4:
+            values[20:] -= values[19]
+        first = 12 if number == 11 else 0
+        for name, factor in (
+            ("apiserver_request_total", 1.0),
+            ("apiserver_request_duration_seconds_count", 1.0),
+            ("apiserver_request_duration_seconds_sum", 0.02 if verb == "GET" else 0.3),
+        ):
+            labels = (("code", code), ("resource", resource), ("verb", verb))
+            if name != "apiserver_request_total":
+                labels = labels[1:]
+                if code != "200":
+                    continue
+            told = tuple((values * factor).tolist())
+            found.append(MetricSeries(name, labels, "counter", times[first:], told[first:]))
+    for queue in ("deployment", "node"):
+        told = tuple(float(noise.integers(1, 4) + (40 if t >= TURN else 0)) for t in times)
+        found.append(MetricSeries("workqueue_depth", (("name", queue),), "gauge", times, told))
+    return tuple(found)
+
+
+async def test_adding_series_up_changes_nothing_that_is_drawn(site: Site) -> None:
+    told = scraped()
+    cluster = "added-up"
+    start, end = AT - SOON, AT + SOON
+    async with site.database.write.begin() as conn:
+        # the same hour told twice, the second time further: what overlaps counts once
+        early = tuple(replace(one, times=one.times[:9], values=one.values[:9]) for one in told)
+        await record(conn, Batch(cluster, series=early))
+        await record(conn, Batch(cluster, series=told))
+    async with site.database.read.connect() as conn:
+        one_by_one = tuple(await series.read(conn, cluster, start, end))
+        added = await series.read_around(conn, cluster, [], start=start, end=end)
+    assert len({one.times[0] // 3600 for one in told} | {one.times[-1] // 3600 for one in told}) == 2
+    assert sorted(one_by_one, key=repr) == sorted(told, key=repr)
+    assert len(added.series) < len(told) / 2
+    expected, found = moved(AT, Measured(None, (), one_by_one)), moved(AT, added)
+    assert {one.line.title for one in expected} == {"Requests", "Server errors", "Queue depth", "Latency"}
+    assert [(one.line.title, one.at) for one in found] == [(one.line.title, one.at) for one in expected]
+    for one, other in zip(found, expected, strict=True):
+        assert (one.before, one.after) == pytest.approx((other.before, other.after))
+        assert [v or 0 for v in one.line.values] == pytest.approx([v or 0 for v in other.line.values])
+        assert [v is None for v in one.line.values] == [v is None for v in other.line.values]
 
 
 def test_a_line_of_a_single_moment_cannot_have_moved() -> None:

@@ -73,6 +73,8 @@ async def test_while_nothing_is_new_the_answer_is_empty_and_takes_one_statement(
         assert await get(site, asked, status=204) == ""
     assert [statement for statement in seen if "FROM tokens" not in statement] == seen[1:]
     assert len(seen) == 2
+    for whole in ("payload", "alerts", "scope", "title"):
+        assert whole not in seen[1], "nothing new is told without reading the incident"
 
 
 async def test_a_new_ranking_comes_as_the_one_part_with_what_moved(site: Site) -> None:
