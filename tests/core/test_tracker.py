@@ -291,6 +291,25 @@ def test_memory_is_bounded_and_small() -> None:
     assert sum(held) >= 66, "at most 1.5 kB an object"
 
 
+def test_what_was_asked_about_is_kept_before_what_is_older() -> None:
+    tracker = Tracker("c", Redactor(KEY), lambda _resource, _uid: None, memory_bytes=100_000)
+    first, second = (Resource("c", "apps", "Deployment", "shop", f"web-{n}") for n in (0, 1))
+    asked = []
+    for number in range(300):
+        tracker.observe(listed(a_deployment(f"web-{number}", version=number + 1)))
+        asked.append(tracker.lacks(second))
+    assert asked == [True] + [False] * 299
+    assert tracker.lacks(first)
+
+
+@pytest.mark.parametrize(("api", "kind"), [("v1", "Event"), ("discovery.k8s.io/v1", "EndpointSlice")])
+def test_what_is_not_followed_is_not_looked_up(api: str, kind: str) -> None:
+    tracker = Tracker("c", Redactor(KEY), lambda _resource, _uid: pytest.fail("asked"))
+    resource = Resource("c", api.rpartition("/")[0], kind, "shop", "x")
+    assert not tracker.lacks(resource)
+    tracker.observe(seen(an_object(kind, "x", version=5, api=api), 1))
+
+
 @pytest.mark.parametrize("kind", ["Pod", "ReplicaSet"])
 def test_pods_and_replica_sets_are_state(kind: str) -> None:
     api = "v1" if kind == "Pod" else "apps/v1"
