@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from app.core.entities import CLUSTER, Add, workload
+from app.core.entities import CLUSTER, READ, Add, workload
 from app.core.mechanism import refuser
 from app.core.model import Change, DiffSource, Verb
 from app.core.topology import State, Topology, subject_users, touched_workloads
+
+_INTO_PODS = {("automountServiceAccountToken",), ("imagePullSecrets",), ("secrets",)}
+"""What of a ServiceAccount goes into the pods that run as it, as a part of their configuration."""
 
 
 def account(change: Change, _states: list[State], top: Topology, add: Add) -> None:
@@ -16,7 +19,8 @@ def account(change: Change, _states: list[State], top: Topology, add: Add) -> No
     key = (change.resource.namespace or "", change.resource.name)
     add(("user", f"system:serviceaccount:{key[0]}:{key[1]}"), 0)
     add(refuser("ServiceAccount", key[0]), 0 if change.verb is Verb.DELETE else 2)
-    touched_workloads(top, top.by_account.get(key, set()), add, 1)
+    into_pods = any(diff.path[:1] in _INTO_PODS for diff in change.diffs)
+    touched_workloads(top, top.by_account.get(key, set()), add, READ if into_pods else 1)
 
 
 def role(change: Change, states: list[State], top: Topology, add: Add) -> None:

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from app.core.entities import WORKLOADS
+from app.core.entities import READ, WORKLOADS
 from app.core.fights import fight_members
-from app.core.mechanism import is_inert
+from app.core.mechanism import is_cosmetic, is_inert
 from app.core.model import Change, Resource, Rollout, Verb, WriteFight
-from app.core.reach import READ, Reach, reach
+from app.core.reach import Reach, reach
 from app.core.steering import set_off
 from app.core.topology import Topology, pod_template, selects
 from app.core.traits import Trait, trait
@@ -28,8 +28,8 @@ class Candidate:
     ``pods`` is how many pods it makes or replaces, ``added`` how many more there are then; ``empties``: the
     Service behind which it leaves no workload ("" for none); ``alike`` how many changes of the same kind and field
     there were in the window before it, ``routine`` how many of those by the same actor on the same object; ``inert``:
-    nothing acts upon it. ``set_off`` are the changes that a program made because of it (steering.py); what they touch
-    is in the reach.
+    nothing acts upon it; ``cosmetic``: only labels or annotations changed, and nothing followed. ``set_off`` are the
+    changes that a program made because of it (steering.py); what they touch is in the reach.
     """
 
     change: Change
@@ -42,6 +42,7 @@ class Candidate:
     alike: int
     routine: int
     inert: bool
+    cosmetic: bool
     set_off: tuple[Change, ...] = ()
 
 
@@ -72,12 +73,15 @@ def candidates(
     places: dict[str, int] = {}
     causes = set_off(ordered, topology)
     for change in ordered:
-        if change.begun_by or change.key in rewrites:
+        if change.key in rewrites:
             continue
-        place = _root(change, causes, places)
+        place = places.get(change.begun_by) if change.begun_by else _root(change, causes, places)
         if place is not None:
             found[place] = _joined(found[place], change, by_change.get(change.id), topology)
-            children[found[place].change.id].append(change.id)
+            if not change.begun_by:
+                found[place] = replace(found[place], set_off=(*found[place].set_off, change))
+                children[found[place].change.id].append(change.id)
+        if place is not None or change.begun_by:
             continue
         kind = trait(change)
         mine = (change.actor.name, change.resource, kind)
@@ -98,6 +102,7 @@ def candidates(
                 alike=seen[kind],
                 routine=own[mine],
                 inert=is_inert(change) or topology.ignores(change),
+                cosmetic=is_cosmetic(change) or topology.ignores(change),
             )
         )
         places[change.id] = len(found) - 1
@@ -116,17 +121,19 @@ def _root(change: Change, causes: dict[str, Change], places: dict[str, int]) -> 
 
 
 def _joined(candidate: Candidate, change: Change, rollout: Rollout | None, topology: Topology) -> Candidate:
-    """A candidate with what a program did because of it."""
+    """A candidate with what was done because of it: that reaches on."""
     reached = dict(candidate.reach)
     for entity, hops in reach(change, topology).items():
         reached[entity] = min(hops + READ, reached.get(entity, 99))
     return replace(
         candidate,
         reach=reached,
+        rollout=candidate.rollout or rollout,
         pods=candidate.pods + pods_moved(change, rollout, topology),
         added=candidate.added + pods_added(change, topology),
         empties=candidate.empties or empties(change, topology),
-        set_off=(*candidate.set_off, change),
+        inert=False,
+        cosmetic=False,
     )
 
 

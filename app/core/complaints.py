@@ -12,7 +12,7 @@ import numpy as np
 from app.core.audit import error_template
 from app.core.entities import Entity, of_resource, pods_in
 from app.core.mechanism import refused_by, refuser
-from app.core.model import SLOT_SECONDS, Symptom, SymptomSource
+from app.core.model import SLOT_SECONDS, Outcome, Rollout, Symptom, SymptomSource
 from app.core.signals import Signal, SignalKind
 
 WEIGHTS = {
@@ -48,6 +48,8 @@ WEIGHTS = {
 """How much a reason says that something is broken. Reasons that are not listed count OTHER."""
 OTHER = 0.4
 STARTING = timedelta(seconds=5)
+HANGS = timedelta(seconds=20)
+"""A rollout that goes on this long, with fewer pods available than wanted, hangs (evidence.py says the same)."""
 AT_ONCE = timedelta(minutes=1)
 """Complaints that began within this time of one another may have one cause."""
 WIDE = 3
@@ -79,6 +81,36 @@ def symptom_signals(
             narrow[_home(symptom)].append(symptom)
         found += [_signal(reason, own, start=start) for own in narrow.values()]
     return sorted((_beside(signal, found, newborn) for signal in found), key=lambda s: -s.strength)
+
+
+def rollout_signals(rollouts: Iterable[Rollout], complaints: Iterable[Signal], now: datetime) -> list[Signal]:
+    """One signal for each rollout that failed, or hangs, without a word from its pods: what calls it may feel it."""
+    said = {home for signal in complaints for home in (*signal.about, *signal.spread)}
+    return [
+        Signal(
+            kind=SignalKind.SYMPTOM,
+            low=rollout.started_at,
+            high=rollout.started_at + timedelta(seconds=1),
+            strength=WEIGHTS["Unready"],
+            about={home: 1.0, ("ns", rollout.resource.namespace or ""): 0.4},
+            sentence=f"the rollout of {rollout.resource.name} {how}",
+            facts={"reason": "Rollout", "chronic": "False", "refused": ""},
+        )
+        for rollout in rollouts
+        if rollout.started_at <= now and (how := _how_it_fares(rollout, now))
+        for home in of_resource(rollout.resource)
+        if home not in said
+    ]
+
+
+def _how_it_fares(rollout: Rollout, now: datetime) -> str:
+    """In words, what is wrong with a rollout; nothing where nothing is."""
+    if rollout.outcome is Outcome.FAILED:
+        return "failed"
+    last = rollout.progress[-1] if rollout.progress else None
+    if last is None or rollout.outcome is not Outcome.RUNNING or now - rollout.started_at <= HANGS:
+        return ""
+    return f"hangs: {last.available} of {last.desired} pods are available" if last.available < last.desired else ""
 
 
 def _beside(signal: Signal, found: list[Signal], newborn: frozenset[tuple[str, str]]) -> Signal:

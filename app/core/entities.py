@@ -29,6 +29,8 @@ from app.core.model import Resource
 Entity = tuple[str, ...]
 Add = Callable[[Entity, float], None]
 """Puts down that something reaches an entity over so many hops; the shortest way counts."""
+READ = 0.3
+"""A workload's configuration is nearly the workload: configuration pushes begin 31 % of incidents, binaries 37 %."""
 CLUSTER: Entity = ("cluster",)
 NODES: Entity = ("nodes",)
 POD_MAKING: Entity = ("pods", "*")

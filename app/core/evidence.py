@@ -182,7 +182,7 @@ def own_rollout(case: Case, facts: Facts) -> Evidence | None:
     main = max(facts.matches, key=lambda m: case.salience.get(id(m.signal), 0.0) * m.score, default=None)
     well = (main.signal.low if main else case.onset.low) - rollout.ended_at
     if well > max(running, SLOT):
-        weight = -0.4 * math.log1p(well / max(running, SLOT))
+        weight = -0.6 * math.log1p(well / max(running, SLOT))
         return say("rollout", weight, f"Its rollout went through and its pods were well for {seconds(well)} after.")
     if case.incident.scope.workloads:
         return say("rollout", -0.2, f"Its rollout finished in {seconds(running)}: the new pods are available.")

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from app.core.actors import service_account
 from app.core.candidates import Candidate
 from app.core.entities import POD_MAKING, Entity, only_reacts, pods_in
-from app.core.mechanism import UNLIKELY, plausible
+from app.core.mechanism import UNLIKELY, WHILE_RUNNING, plausible
 from app.core.reach import Reach
 from app.core.signals import Signal, SignalKind
 
@@ -58,13 +58,12 @@ def explain(candidate: Candidate, signal: Signal, *, churn_share: float) -> Matc
         churned = 0.9 * churn_share
         if churned > best:
             best, via = churned, ("churn", candidate.change.resource.name)
-    if signal.kind is SignalKind.SYMPTOM and via[:1] != ("named",):
-        facts = signal.facts
-        reason, refused = facts.get("reason", ""), facts.get("refused", "")
-        if candidate.inert:
-            best *= UNLIKELY
-        elif not candidate.set_off:
-            best *= plausible(candidate.change, reason, refused=refused, calls=via[:1] == ("calls",))
+    if candidate.inert:
+        best *= UNLIKELY
+    elif signal.kind is SignalKind.SYMPTOM and via[:1] != ("named",):
+        reason, refused = signal.facts.get("reason", ""), signal.facts.get("refused", "")
+        if not candidate.set_off and via[:1] != ("calls",):
+            best *= plausible(candidate.change, reason, refused=refused)
         best *= _alone(candidate, signal)
     if best <= 0.05:
         return None
@@ -77,7 +76,10 @@ def _alone(candidate: Candidate, signal: Signal) -> float:
     have in common is likelier than one for each."""
     if len(signal.others) < MANY:
         return 1.0
-    reached = sum(any(way in candidate.reach for way in (*_ways(o), pods_in(o[1]), POD_MAKING)) for o in signal.others)
+    reached = 0
+    for other in signal.others:
+        ways = (*_ways(other, signal), pods_in(other[1]), POD_MAKING)
+        reached += any(way in candidate.reach for way in ways)
     return math.sqrt((1 + reached) / (1 + len(signal.others)))
 
 
@@ -86,23 +88,24 @@ def _nearest(candidate: Candidate, signal: Signal) -> tuple[float, Entity]:
     best: float = 0.0
     via: Entity = ()
     for entity, weight in signal.about.items():
-        for way in _ways(entity):
+        for way in _ways(entity, signal):
             hops = distance(candidate.reach, way)
             if hops is not None and weight * HOP**hops > best:
                 best, via = weight * HOP**hops, way
     return best, via
 
 
-def _ways(entity: Entity) -> tuple[Entity, ...]:
-    """A workload is touched itself, or by what happens to something that it calls."""
-    return (entity, ("calls", *entity[1:])) if entity[0] == "workload" else (entity,)
+def _ways(entity: Entity, signal: Signal) -> tuple[Entity, ...]:
+    """A workload is touched itself or, while it runs, by what happens to something that it calls."""
+    runs = signal.kind is SignalKind.SYMPTOM and signal.facts.get("reason") in WHILE_RUNNING
+    return (entity, ("calls", *entity[1:])) if runs and entity[0] == "workload" else (entity,)
 
 
 def _covered(candidate: Candidate, signal: Signal) -> tuple[float, int]:
     """Of a complaint that many share: the part made by those whom the change reaches, less the hops; and how many."""
     covered, reached = 0.0, 0
     for home, share in signal.spread.items():
-        ways = [home, POD_MAKING] if home[0] != "workload" else [*_ways(home), pods_in(home[1]), POD_MAKING]
+        ways = [home, POD_MAKING] if home[0] != "workload" else [*_ways(home, signal), pods_in(home[1]), POD_MAKING]
         hops = min((candidate.reach[way] for way in ways if way in candidate.reach), default=None)
         if hops is not None:
             covered, reached = covered + share * HOP**hops, reached + 1

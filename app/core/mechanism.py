@@ -53,12 +53,11 @@ _NEXT_ROLLOUT = {
     )
 }
 _ILL = frozenset({"CrashLoopBackOff", "BackOff", "Error", "Unhealthy", "Unready", "OOMKilled", "ImagePullBackOff"})
-_WHILE_RUNNING = frozenset({"CrashLoopBackOff", "BackOff", "Error", "Unhealthy", "Unready", "BackoffLimitExceeded"})
+WHILE_RUNNING = frozenset({"CrashLoopBackOff", "BackOff", "Error", "Unhealthy", "Unready", "BackoffLimitExceeded"})
+"""What a workload complains of when something that it calls fails; it is placed, pulled and started all the same."""
 _INERT = frozenset({"Deployment", "StatefulSet", "DaemonSet", "CronJob", "Job", "ReplicaSet", "ConfigMap", "Secret"})
 _INERT |= {
     "Service",
-    "Ingress",
-    "HTTPRoute",
     "PodDisruptionBudget",
     "HorizontalPodAutoscaler",
     "CustomResourceDefinition",
@@ -66,15 +65,12 @@ _INERT |= {
 } | _ACCESS
 
 
-def plausible(change: Change, reason: str, *, refused: str, calls: bool) -> float:
+def plausible(change: Change, reason: str, *, refused: str) -> float:
     """How much of a match with a complaint of this reason stands: all of it, or UNLIKELY.
 
     ``refused`` is the sort of object that refused what could not be made ("" where that is not known): another
-    object's change is then only the occasion, unless it asks for more than before. ``calls``: who complains calls
-    what changed, so it can only fail while it runs.
+    object's change is then only the occasion, unless it asks for more than before.
     """
-    if calls:
-        return 1.0 if reason in _WHILE_RUNNING else UNLIKELY
     if change.resource.kind in _UNLIKELY.get(reason, ()) or (reason in _MISCONFIGURED and _only_image(change)):
         return UNLIKELY
     if reason in _ILL and _only_scales(change):

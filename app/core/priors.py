@@ -8,7 +8,6 @@ import math
 from app.core.case import Case, Facts, say
 from app.core.entities import WORKLOADS
 from app.core.grants import only_allows_more
-from app.core.mechanism import is_cosmetic
 from app.core.model import Evidence, Verb
 
 SYSTEM_NAMESPACES = frozenset({"kube-system", "calico-system", "cilium", "istio-system", "tigera-operator"})
@@ -37,7 +36,7 @@ def plane(case: Case, facts: Facts) -> Evidence | None:
     kind, namespace = change.resource.kind, change.resource.namespace
     wide = case.incident.scope.control_plane or not case.incident.scope.namespaces
     system = bool(set(case.incident.scope.namespaces) & SYSTEM_NAMESPACES)
-    if facts.candidate.inert or is_cosmetic(change):
+    if facts.candidate.inert or facts.candidate.cosmetic:
         return None
     if kind in ADMISSION or kind in CLUSTER_ACCESS:
         weight = 1.0 if (wide or system) and kind not in FLOW_CONTROL else 0.3
@@ -61,8 +60,8 @@ def risk(_case: Case, facts: Facts) -> Evidence | None:
     change = facts.candidate.change
     kind = change.resource.kind
     words = {step for diff in change.diffs for step in diff.path if isinstance(step, str)}
-    if facts.candidate.inert or is_cosmetic(change):
-        what = "Only labels or annotations changed" if is_cosmetic(change) or kind == "Namespace" else "No pod changes"
+    if facts.candidate.inert or facts.candidate.cosmetic:
+        what = "Only labels or annotations changed" if facts.candidate.cosmetic else "No pod changes"
         return say("kind of change", -0.7, f"{what}.")
     if kind in WORKLOADS and ("image" in words or change.verb is Verb.CREATE):
         return say("kind of change", 0.5, "A new image: binary pushes begin 37 % of incidents.")

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from app.core import access
-from app.core.entities import CLUSTER, NODES, POD_MAKING, Add, Entity, of_resource, pods_in, workload
+from app.core.entities import CLUSTER, NODES, POD_MAKING, READ, Add, Entity, of_resource, pods_in, workload
 from app.core.mechanism import refuser
 from app.core.model import Change
 from app.core.topology import State, Topology, before_and_after, behind, selects, touched_clients, touched_workloads
@@ -23,8 +23,6 @@ from app.core.topology import State, Topology, before_and_after, behind, selects
 Reach = dict[Entity, float]
 Rule = Callable[[Change, list[State], Topology, Add], None]
 
-READ = 0.3
-"""A workload's configuration is nearly the workload: configuration pushes begin 31 % of incidents, binaries 37 %."""
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:[-.][a-z0-9]+)+")
 """A name of Kubernetes' of several words: no mode, no number, nothing that messages say by accident."""
 NODE_AGENTS = re.compile(r"kube-proxy|cni\b|calico|cilium|flannel|weave|antrea|coredns|kube-dns|local-?dns|\bcsi\b")
@@ -169,6 +167,11 @@ def _backends(change: Change, states: list[State], top: Topology, add: Add) -> N
     for resource, state in top.states.items():
         if resource.kind == "Service" and resource.namespace == change.resource.namespace and resource.name in names:
             touched_workloads(top, behind(state, resource.namespace or "", top), add, 1)
+    for state in states:
+        for tls in (state.get("spec") or {}).get("tls") or []:
+            secret = (change.resource.namespace or "", str(tls.get("secretName", "")))
+            for kind, name in top.fills_secret.get(secret, ()):
+                add(("written", kind, secret[0], name), READ)
 
 
 def _service_names(value: Any) -> Iterator[str]:
@@ -191,11 +194,14 @@ def _namespace_wide(change: Change, _states: list[State], top: Topology, add: Ad
     add(("ns", namespace), 1)
     add(("admission", namespace), 0)
     add(refuser(kind, namespace), 0)
+    near = 2.0 if kind == "ResourceQuota" else READ if kind == "Namespace" and not top.ignores(change) else 1.0
     if kind != "ResourceQuota":
-        add(pods_in(namespace), 1)
+        add(pods_in(namespace), near)
     for key in top.labels:
         if key[0] == namespace:  # a quota refuses new pods and leaves those that run alone
-            add(workload(*key), 2 if kind == "ResourceQuota" else 1)
+            add(workload(*key), near)
+            for service in top.fronts.get(key, ()):
+                touched_clients(top, service, add, near + 1)
 
 
 def _crd(change: Change, states: list[State], top: Topology, add: Add) -> None:
@@ -259,12 +265,24 @@ def reach(change: Change, top: Topology) -> Reach:
         add(entity, 0)
     add(("named", resource.name), 0)
     add(("written", resource.kind, resource.namespace or "", resource.name), 0)
+    for reader in _readers(change, top):
+        add(("user", reader), 1)
     for value in _values_set(change):
         add(("named", value), 0)
     if resource.namespace:
         add(("ns", resource.namespace), 2)
     RULES.get(resource.kind, _custom)(change, state, top, add)
     return found
+
+
+def _readers(change: Change, top: Topology) -> Iterator[str]:
+    """Who reads an annotation: by convention its key begins with the domain of the component that does."""
+    for diff in change.diffs:
+        if diff.path[:2] == ("metadata", "annotations") and diff.path[2:]:
+            domain, slash, _ = str(diff.path[2]).partition("/")
+            for key in top.labels if slash else ():
+                if key[1] == domain.partition(".")[0]:
+                    yield from (user for _, user in top.users_of(key) if user != change.actor.name)
 
 
 def _values_set(change: Change) -> Iterator[str]:

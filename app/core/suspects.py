@@ -18,7 +18,7 @@ from app.core.actors import service_account
 from app.core.calls import Slots, axis, caller_rows, error_signals, load_signals, relist_signals
 from app.core.candidates import Candidate, candidates
 from app.core.case import Case, Facts, Rule
-from app.core.complaints import symptom_signals
+from app.core.complaints import rollout_signals, symptom_signals
 from app.core.entities import Entity, workload
 from app.core.evidence import RULES
 from app.core.explain import explain, window_of
@@ -138,7 +138,8 @@ def _signals(
     if slots and slots.size:
         found += load_signals(calls, slots) + error_signals(calls, slots) + relist_signals(calls, slots)
     complaints = (s for s in gathered.symptoms if s.at <= gathered.now)
-    found += symptom_signals(complaints, start=_seen_from(gathered), newborn=new)
+    hurt = symptom_signals(complaints, start=_seen_from(gathered), newborn=new)
+    found += hurt + rollout_signals(gathered.rollouts, hurt, gathered.now)
     series = list(gathered.series)
     lines = grid(series, until=until)
     if lines:

@@ -43,6 +43,8 @@ class Topology:
     upstream: dict[Named, set[Named]] = field(default_factory=lambda: defaultdict(set))
     """By workload: the workloads behind the Services that it calls."""
 
+    fills_secret: dict[Named, set[Named]] = field(default_factory=lambda: defaultdict(set))
+    """By Secret: the (kind, name) of the custom resources that say to fill it, as a Certificate does."""
     selecting: set[str] = field(default_factory=set)
     """The label keys by which webhooks and policies choose namespaces."""
 
@@ -79,6 +81,8 @@ def topology(states: Iterable[ObjectState]) -> Topology:
             top.selecting.update(_selecting(state))
         elif resource.kind in ("RoleBinding", "ClusterRoleBinding"):
             _index_binding(top, resource, state)
+        elif "." in resource.api_group and (secret := _get(state, "spec", "secretName")):
+            top.fills_secret[(resource.namespace or "", str(secret))].add((resource.kind, resource.name))
     _index_dependencies(top)
     return top
 

@@ -9,7 +9,8 @@ import pytest
 
 from app.core.entities import only_reacts
 from app.core.mechanism import is_cosmetic, is_inert, plausible, refused_by
-from app.core.model import Change, FieldDiff, Json, Outcome, Rollout, Verb
+from app.core.model import Actor, ActorSource, Change, FieldDiff, Json, Outcome, Progress, Rollout, Verb
+from app.core.reach import reach
 from app.core.topology import topology
 from tests.core.company import background, first, ranked, rules
 from tests.core.factories import (
@@ -56,16 +57,16 @@ def test_who_refused_is_read_from_the_message(message: str, kind: str | None) ->
 )
 def test_some_changes_cannot_bring_about_some_complaints(kind: str, reason: str, likely: bool) -> None:
     change = a_change(a_resource(kind), path=("data", "x"))
-    assert (plausible(change, reason, refused="", calls=False) == 1.0) is likely
+    assert (plausible(change, reason, refused="") == 1.0) is likely
 
 
 def test_a_refusal_blames_the_refuser_and_whoever_asked_for_more() -> None:
     restart: Change = a_change(path=("spec", "template", "metadata", "annotations", "restartedAt"))
     more = a_change(path=("spec", "replicas"), old=2, new=9)
     quota = a_change(a_resource("ResourceQuota", "compute"), path=("spec", "hard", "pods"), old="9", new="3")
-    assert plausible(restart, "FailedCreate", refused="ResourceQuota", calls=False) < 1
-    assert plausible(more, "FailedCreate", refused="ResourceQuota", calls=False) == 1
-    assert plausible(quota, "FailedCreate", refused="ResourceQuota", calls=False) == 1
+    assert plausible(restart, "FailedCreate", refused="ResourceQuota") < 1
+    assert plausible(more, "FailedCreate", refused="ResourceQuota") == 1
+    assert plausible(quota, "FailedCreate", refused="ResourceQuota") == 1
 
 
 def test_labels_are_cosmetic_but_those_of_a_namespace() -> None:
@@ -347,8 +348,8 @@ def test_how_the_next_rollout_goes_changes_no_pod() -> None:
 
 def test_an_image_does_not_make_a_secret_vanish() -> None:
     image = a_change(path=("spec", "template", "spec", "containers", (("name", "web"),), "image"))
-    assert plausible(image, "CreateContainerConfigError", refused="", calls=False) < 1
-    assert plausible(image, "CrashLoopBackOff", refused="", calls=False) == 1
+    assert plausible(image, "CreateContainerConfigError", refused="") < 1
+    assert plausible(image, "CrashLoopBackOff", refused="") == 1
 
 
 def test_many_who_cannot_pull_at_once_have_no_one_rollout_to_blame() -> None:
@@ -388,3 +389,79 @@ def test_what_was_just_made_and_fails_is_not_why_others_do() -> None:
     )
     assert first(ranking) == ("Deployment", "ranker")
     assert ranking.onset.at >= after(-12)
+
+
+def test_a_rollout_that_hangs_without_a_word_is_felt_by_who_calls_it() -> None:
+    inbox = a_resource("Deployment", "inbox", "messaging")
+    gateway = a_resource("Deployment", "gateway", "mobile")
+    edit = a_change(inbox, at=after(-20), path=("spec", "template", "spec", "initContainers"), old=None, new=[])
+    own = a_change(gateway, at=after(-40))
+    calls_it = {"name": "c", "env": [{"name": "INBOX", "value": "http://inbox.messaging.svc"}]}
+    service = a_state(a_resource("Service", "inbox", "messaging"), {"spec": {"selector": {"app": "inbox"}}})
+    stuck = Rollout(
+        inbox, "u", 2, after(-20), Outcome.RUNNING, change_id=edit.id, progress=(Progress(after(0), 2, 2, 0),)
+    )
+    ranking = ranked(
+        edit,
+        own,
+        incident=an_incident(an_alert(after(30), name="HighErrorRate", namespace="mobile", service="gateway")),
+        symptoms=[a_symptom(gateway, "Unhealthy", at=after(-8), count=20)],
+        states=[a_workload(inbox), service, a_workload(gateway, containers=[calls_it])],
+        rollouts=[stuck],
+    )
+    assert first(ranking) == ("Deployment", "inbox")
+    assert any("hangs: 0 of 2 pods are available" in evidence.sentence for evidence in ranking.findings)
+
+
+def test_what_follows_a_change_is_in_its_reach() -> None:
+    """A person takes a label from a ClusterRole; the controller that aggregates roles takes the verbs from another."""
+    tidied = a_change(
+        a_resource("ClusterRole", "keda-scaling", None), at=after(-20), path=("metadata", "labels", "agg")
+    )
+    aggregate = a_resource("ClusterRole", "keda-operator", None)
+    rule = {"apiGroups": ["apps"], "resources": ["deployments/scale"], "verbs": ["patch"]}
+    derived = replace(a_change(aggregate, at=after(-19), path=("rules",), old=[rule], new=[]), begun_by=tidied.id)
+    user = "system:serviceaccount:keda:keda-operator"
+    binding = a_state(
+        a_resource("ClusterRoleBinding", "keda", None),
+        {
+            "roleRef": {"kind": "ClusterRole", "name": "keda-operator"},
+            "subjects": [{"kind": "ServiceAccount", "namespace": "keda", "name": "keda-operator"}],
+        },
+    )
+    ranking = ranked(
+        tidied,
+        derived,
+        incident=an_incident(an_alert(after(30), name="KafkaConsumerLagHigh", namespace="data")),
+        load=background()
+        + calls(user, "patch", "deployments/scale", rate=1, group="apps", end=-19)
+        + calls(user, "patch", "deployments/scale", rate=1, group="apps", start=-18, code=403),
+        states=[a_state(aggregate, {"rules": []}), binding],
+    )
+    assert first(ranking) == ("ClusterRole", "keda-scaling")
+
+
+def test_an_annotation_is_read_by_whom_its_key_names() -> None:
+    issuer = a_resource("Deployment", "cert-manager", "cert-manager")
+    ingress = a_resource("Ingress", "mobile", "mobile")
+    path = ("metadata", "annotations", "cert-manager.io/common-name")
+    edit = a_change(ingress, at=after(-20), path=path, old=None, new="api")
+    top = topology([a_workload(issuer, serviceAccountName="cert-manager")])
+    user = "system:serviceaccount:cert-manager:cert-manager"
+    assert ("user", user) in reach(edit, top)
+    assert ("user", user) not in reach(replace(edit, actor=Actor(user, ActorSource.AUDIT)), top)
+
+
+def test_an_error_that_names_what_a_change_put_in() -> None:
+    ingress = a_resource("Ingress", "content", "content")
+    edit = a_change(
+        ingress, at=after(-20), path=("spec", "rules", "backend", "service", "name"), old="cms", new="site-web"
+    )
+    missing = 'services "site-web" not found'
+    ranking = ranked(
+        edit,
+        incident=an_incident(an_alert(after(30), name="NginxIngress5xxRate", namespace="ingress-nginx")),
+        load=background()
+        + calls("system:serviceaccount:i:nginx", "get", "services", rate=1, start=-19, code=404, error=missing),
+    )
+    assert first(ranking) == ("Ingress", "content")
