@@ -203,7 +203,7 @@ document.addEventListener("click", (event) => {
   } else if (button?.dataset.copy !== undefined) copy(button, button.dataset.copy);
   else if (button?.dataset.copyLink !== undefined) copy(button, location.href);
   else if (button?.dataset.close !== undefined) closeDrawer();
-  else if (row && !event.target.closest("a") && !String(getSelection())) $("a", row)?.click();
+  else if (row && !event.target.closest("a, input") && !String(getSelection())) $("a", row)?.click();
 });
 
 /* Keys */

@@ -20,6 +20,18 @@ from app.web import headers, templates
 from app.web.deps import deps_of
 
 
+HEADINGS = {
+    400: "This address cannot be read",
+    401: "You are not signed in",
+    403: "Your token does not reach this far",
+    404: "Not found",
+    422: "This cannot be asked so",
+    500: "Something broke",
+    503: "Not at the moment",
+}
+"""What a person reads above the sentence; programs get HTTP's own phrase."""
+
+
 @dataclass(slots=True)
 class Problem(Exception):  # noqa: N818 - RFC 9457 calls it a problem
     """A request that cannot be answered as asked. ``field`` names the parameter that is to blame."""
@@ -64,7 +76,12 @@ def answer(problem: Problem, scope: Scope) -> Response:
     title = HTTPStatus(problem.status).phrase
     if not wants_json(scope["path"]):
         response: Response = templates.page(
-            "error.html", problem.status, title=title, status=problem.status, detail=problem.detail, field=problem.field
+            "error.html",
+            problem.status,
+            heading=HEADINGS.get(problem.status, title),
+            title=title,
+            status=problem.status,
+            detail=problem.detail,
         )
     else:
         body = {"type": "about:blank", "title": title, "status": problem.status, "detail": problem.detail}
