@@ -31,6 +31,8 @@ def hosts(name: str, text: str, namespace: str, *, known: frozenset[Named]) -> I
     that name is known, and NAME alone only where it stands as a host: behind "//" or "@", before a port, or as the
     whole value of a variable that says so.
     """
+    if not ("." in text or ":" in text or _SAYS_HOST.search(name)):
+        return
     for match in _HOST.finditer(text[:LONGEST]):
         first, rest = match["name"], match["rest"].split(".")[1:]
         if (len(rest) >= 2 and rest[1] == "svc") or (len(rest) == 1 and (rest[0], first) in known):

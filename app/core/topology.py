@@ -31,6 +31,8 @@ class Topology:
     by_account: dict[Named, set[Named]] = field(default_factory=lambda: defaultdict(set))
     by_config: dict[tuple[str, str, str], set[Named]] = field(default_factory=lambda: defaultdict(set))
     labels: dict[Named, dict[str, str]] = field(default_factory=dict)
+    in_namespace: dict[str, list[Named]] = field(default_factory=lambda: defaultdict(list))
+    """The workloads of each namespace."""
     by_node: dict[str, set[Named]] = field(default_factory=lambda: defaultdict(set))
     accounts: dict[Named, str] = field(default_factory=dict)
     namespace_labels: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -129,7 +131,7 @@ def _configured(top: Topology) -> Iterator[tuple[Named, str, str]]:
 def behind(service: State, namespace: str, top: Topology) -> list[Named]:
     """The workloads whose pods a Service selects."""
     selector = _get(service, "spec", "selector")
-    return [k for k, labels in top.labels.items() if k[0] == namespace and selector and selects(selector, labels)]
+    return [key for key in top.in_namespace.get(namespace, ()) if selector and selects(selector, top.labels[key])]
 
 
 def _index_workload(top: Topology, resource: Resource, state: State) -> None:
@@ -142,6 +144,7 @@ def _index_workload(top: Topology, resource: Resource, state: State) -> None:
     top.by_account[(key[0], account)].add(key)
     top.accounts[key] = account
     top.labels[key] = _get(template, "metadata", "labels") or {}
+    top.in_namespace[key[0]].append(key)
     if resource.kind == "DaemonSet":
         top.daemon_sets.add(key)
     for kind, name in _read_by(spec):
