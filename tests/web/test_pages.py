@@ -136,6 +136,16 @@ async def test_the_filter_form_keeps_what_was_asked(site: Site) -> None:
     assert any(a.get("value") == "time" for tag, a in found.elements if tag == "input" and a.get("name") == "text")
 
 
+async def test_errors_say_what_a_person_can_do(site: Site) -> None:
+    for path, heading in (("/nothing", "Not found"), ("/changes?verb=patch", "This cannot be asked so")):
+        source, found = await page(site, path, status=404 if path == "/nothing" else 422)
+        assert f"<h1>{heading}</h1>" in source
+        assert {"/", "/changes"} <= set(hrefs(found))
+    async with site.client() as client:
+        answer = await client.get("/api/v1/changes?verb=patch")
+    assert answer.json()["title"] == "Unprocessable Entity", "programs get HTTP's own words"
+
+
 async def test_no_change_is_said_in_words(site: Site) -> None:
     _, found = await page(site, "/changes?namespace=nowhere")
     assert not [href for href in hrefs(found) if re.match(r"/changes/[0-9a-f]{28}$", href)]
@@ -199,3 +209,14 @@ async def test_a_search_without_a_beginning_is_bounded_and_says_so(site: Site) -
     assert "name a time to look further back" in bounded.text
     assert "name a time" not in ranged.text
     assert "name a time" not in plain.text
+
+
+async def test_what_changed_reads_what_it_shows_and_counts_the_rest(site: Site) -> None:
+    async with site.client() as client:
+        with statements() as seen:
+            answer = await client.get("/api/v1/what-changed", params={"at": world.END.isoformat(), "minus": "10m"})
+    assert "91 changes, the newest 17" in answer.text
+    assert len(seen) <= 4
+    (rows,) = [statement for statement in seen if "changes.summary" in statement]
+    assert "LIMIT" in rows
+    assert answer.text.count("\n") == 20
