@@ -123,7 +123,7 @@ def scraped() -> tuple[MetricSeries, ...]:
     ):
         burst = [(60 if t >= TURN and verb == "PATCH" else 3) + int(noise.integers(0, 3)) for t in times]
         values = np.cumsum(np.array(burst, dtype=float) * (1 if code == "200" else 0.5))
-        if number == 4:
+        if number == 9:
             values[20:] -= values[19]
         first = 12 if number == 11 else 0
         for name, factor in (
