@@ -19,7 +19,6 @@ from starlette.types import Scope
 from app.web import headers, templates
 from app.web.deps import deps_of
 
-
 HEADINGS = {
     400: "This address cannot be read",
     401: "You are not signed in",
