@@ -23,7 +23,7 @@ router = APIRouter(
     include_in_schema=False, default_response_class=HTMLResponse, dependencies=[Depends(Needs(Role.VIEWER))]
 )
 MOST_UNDONE = 2000
-"""Writes that are undone to reach an older page of versions: 30 ms. Behind them a version shows its own change only."""
+"""Writes that are undone to reach an older page of versions. Behind them a version shows its own change only."""
 
 
 class ChangesAsked(params.ChangesAsked):
