@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from app.core.entities import CLUSTER, READ, Add, workload
-from app.core.mechanism import refuser
+from app.core.mechanism import is_identity, refuser
 from app.core.model import Change, DiffSource, Verb
 from app.core.topology import State, Topology, subject_users, touched_workloads
 
@@ -19,7 +19,7 @@ def account(change: Change, _states: list[State], top: Topology, add: Add) -> No
     key = (change.resource.namespace or "", change.resource.name)
     add(("user", f"system:serviceaccount:{key[0]}:{key[1]}"), 0)
     add(refuser("ServiceAccount", key[0]), 0 if change.verb is Verb.DELETE else 2)
-    into_pods = any(diff.path[:1] in _INTO_PODS for diff in change.diffs)
+    into_pods = is_identity(change) or any(diff.path[:1] in _INTO_PODS for diff in change.diffs)
     touched_workloads(top, top.by_account.get(key, set()), add, READ if into_pods else 1)
 
 

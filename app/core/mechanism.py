@@ -95,8 +95,24 @@ def _asks_for_more(change: Change) -> bool:
     return change.verb is Verb.CREATE or any(looked_at & set(map(str, diff.path)) for diff in change.diffs)
 
 
+_IDENTITY = re.compile(r"role-arn|iam\.gke\.io|workload\.identity|vault\.")
+"""Annotation keys of a ServiceAccount by which a cloud, or a vault, knows who its pods are:
+https://docs.aws.amazon.com/eks/latest/userguide/associate-service-account-role.html ,
+https://cloud.google.com/kubernetes-engine/docs/how-to/workload-identity ,
+https://azure.github.io/azure-workload-identity/docs/topics/service-account-labels-and-annotations.html ."""
+
+
+def is_identity(change: Change) -> bool:
+    """Whether a change decides who the pods of a ServiceAccount are, outside the cluster."""
+    keys = [str(d.path[2]) for d in change.diffs if d.path[:2] == ("metadata", "annotations") and d.path[2:]]
+    return change.resource.kind == "ServiceAccount" and any(map(_IDENTITY.search, keys))
+
+
 def is_cosmetic(change: Change) -> bool:
-    """Whether only labels or annotations of the object itself changed; those of a Namespace decide much."""
+    """Whether only labels or annotations of the object itself changed; those of a Namespace decide much, and some of
+    a ServiceAccount."""
+    if is_identity(change):
+        return False
     paths = {diff.path[:2] for diff in change.diffs if diff.path}
     cosmetic = {("metadata", "annotations"), ("metadata", "labels")}
     return change.verb is Verb.UPDATE and bool(paths) and paths <= cosmetic and change.resource.kind != "Namespace"

@@ -37,6 +37,8 @@ def _workload(change: Change, _states: list[State], top: Topology, add: Add) -> 
     if change.resource.kind == "DaemonSet":
         add(NODES, 1)
         add(CLUSTER, 1)  # what one pod asks of the API, every node asks
+    for kind, hook in top.answers.get(key, ()):
+        _asked(kind, hook, top, add, 0)
     if change.resource.kind in ("DaemonSet", "Deployment") and NODE_AGENTS.search(change.resource.name):
         _every_pod(add, 1)
     for kind in ("ConfigMap", "Secret"):
@@ -59,6 +61,9 @@ def _config(change: Change, _states: list[State], top: Topology, add: Add) -> No
             if resource.name.endswith(suffix) and owner in top.accounts:
                 readers.add(owner)
     touched_workloads(top, readers, add, READ)
+    for key in readers:
+        for kind, hook in top.answers.get(key, ()):
+            _asked(kind, hook, top, add, READ)
     for _, name in readers:
         add(("manager", name), 2)
         if NODE_AGENTS.search(name):
@@ -67,19 +72,23 @@ def _config(change: Change, _states: list[State], top: Topology, add: Add) -> No
 
 def _webhook(change: Change, states: list[State], top: Topology, add: Add) -> None:
     add(CLUSTER, 2)
-    hooks = [h for s in states for h in (s.get("webhooks") or []) if isinstance(h, dict)]
-    for hook in hooks:
-        add(("named", str(hook.get("name", ""))), 0)
-        if change.resource.kind == "MutatingWebhookConfiguration":
-            _made_otherwise(hook, top, add)
-        for rule in hook.get("rules") or []:
-            for group in rule.get("apiGroups") or ["*"]:
-                for plural in rule.get("resources") or ["*"]:
-                    for operation in rule.get("operations") or ["*"]:
-                        add(("api", group, plural, _verb_of(operation)), 1)
+    for hook in (h for s in states for h in (s.get("webhooks") or []) if isinstance(h, dict)):
+        _asked(change.resource.kind, hook, top, add, 0)
 
 
-def _made_otherwise(hook: dict[str, Any], top: Topology, add: Add) -> None:
+def _asked(kind: str, hook: State, top: Topology, add: Add, hops: float) -> None:
+    """What a webhook is asked about, and can refuse or alter."""
+    add(("named", str(hook.get("name", ""))), hops)
+    if kind == "MutatingWebhookConfiguration":
+        _made_otherwise(hook, top, add, hops + 1)
+    for rule in hook.get("rules") or []:
+        for group in rule.get("apiGroups") or ["*"]:
+            for plural in rule.get("resources") or ["*"]:
+                for operation in rule.get("operations") or ["*"]:
+                    add(("api", group, plural, _verb_of(operation)), hops + 1)
+
+
+def _made_otherwise(hook: State, top: Topology, add: Add, hops: float) -> None:
     """The namespaces whose new pods a mutating webhook may alter."""
     touched = {plural for rule in hook.get("rules") or [] for plural in rule.get("resources") or ["*"]}
     if not touched & {"pods", "*", "*/*", "deployments", "replicasets", "statefulsets", "daemonsets", "jobs"}:
@@ -87,7 +96,7 @@ def _made_otherwise(hook: dict[str, Any], top: Topology, add: Add) -> None:
     for namespace in {namespace for namespace, _ in top.labels}:
         labels = {"kubernetes.io/metadata.name": namespace, **top.namespace_labels.get(namespace, {})}
         if selects(hook.get("namespaceSelector") or {}, labels):
-            add(pods_in(namespace), 1)
+            add(pods_in(namespace), hops)
 
 
 def _verb_of(operation: str) -> str:

@@ -45,6 +45,8 @@ class Topology:
     upstream: dict[Named, set[Named]] = field(default_factory=lambda: defaultdict(set))
     """By workload: the workloads behind the Services that it calls."""
 
+    answers: dict[Named, list[tuple[str, State]]] = field(default_factory=lambda: defaultdict(list))
+    """By workload: the webhooks that it answers, each with the kind of its configuration."""
     fills_secret: dict[Named, set[Named]] = field(default_factory=lambda: defaultdict(set))
     """By Secret: the (kind, name) of the custom resources that say to fill it, as a Certificate does."""
     selecting: set[str] = field(default_factory=set)
@@ -106,6 +108,12 @@ def _index_dependencies(top: Topology) -> None:
     """Who calls which Service, and which workloads stand behind it."""
     services = {(r.namespace or "", r.name): state for r, state in top.states.items() if r.kind == "Service"}
     known = frozenset(services)
+    for resource, state in top.states.items():
+        for hook in state.get("webhooks") or [] if resource.kind.endswith("WebhookConfiguration") else ():
+            asked = _get(hook, "clientConfig", "service") or {}
+            service = (str(asked.get("namespace")), str(asked.get("name")))
+            for key in behind(services.get(service, {}), service[0], top):
+                top.answers[key].append((resource.kind, hook))
     for key, name, text in _configured(top):
         for service in dependencies.hosts(name, text, key[0], known=known):
             top.clients[service].add(key)

@@ -9,6 +9,7 @@ import pytest
 
 from app.core.dependencies import closure, hosts
 from app.core.model import ObjectState, Verb
+from app.core.reach import reach
 from app.core.topology import topology
 from tests.core.company import first, ranked, rules
 from tests.core.factories import (
@@ -137,3 +138,20 @@ def test_what_a_client_suffers_from_is_handed_to_what_it_calls() -> None:
     )
     assert first(ranking) == ("Deployment", "screening")
     assert "symptoms" in rules(ranking)
+
+
+def test_what_a_webhook_answers_follows_from_its_own_configuration() -> None:
+    """A mutating webhook's backend reads a policy from a ConfigMap: what that spoils is made everywhere."""
+    policy = a_resource("ConfigMap", "placement-policy", "platform")
+    reads = {"name": "c", "envFrom": [{"configMapRef": {"name": policy.name}}]}
+    rule = {"apiGroups": [""], "resources": ["pods"], "operations": ["CREATE"]}
+    service = {"namespace": "platform", "name": "placement"}
+    hooks = [{"name": "place.example", "rules": [rule], "clientConfig": {"service": service}}]
+    states = [
+        *a_server("placement", "platform", containers=[reads]),
+        a_state(a_resource("MutatingWebhookConfiguration", "placement", None), {"webhooks": hooks}),
+        *a_server("baggage", "ops"),
+    ]
+    reached = reach(a_change(policy, path=("data", "selector")), topology(states))
+    assert reached[("api", "", "pods", "create")] < 2
+    assert ("pods", "ops") in reached

@@ -76,6 +76,15 @@ def test_labels_are_cosmetic_but_those_of_a_namespace() -> None:
     assert not is_cosmetic(a_change(path=("spec", "template", "metadata", "labels", "team")))
 
 
+def test_who_a_service_account_is_to_a_cloud_is_no_decoration() -> None:
+    account = a_resource("ServiceAccount", "watchlist", "fraud")
+    role = a_change(account, path=("metadata", "annotations", "eks.amazonaws.com/role-arn"), new=None)
+    assert not is_cosmetic(role)
+    assert is_cosmetic(a_change(account, path=("metadata", "annotations", "owner")))
+    pods = a_workload(a_resource("Deployment", "watchlist", "fraud"), serviceAccountName="watchlist")
+    assert reach(role, topology([pods]))[("workload", "fraud", "watchlist")] < 1
+
+
 def wide(reason: str, *, at: float, message: str = "") -> list[Any]:
     return [
         a_symptom(a_resource("Deployment", f"{team}-1", team), reason, at=after(at), count=5, message=message)

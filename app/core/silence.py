@@ -1,0 +1,56 @@
+"""Programs that fell silent: what called the API all the time and then no more, as a controller that is gone."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import numpy as np
+
+from app.core.actors import service_account
+from app.core.calls import Slots, caller_name, grouped
+from app.core.entities import only_reacts, workload
+from app.core.model import SLOT_SECONDS, CallCount, CallKey
+from app.core.signals import Signal, SignalKind, moment
+
+LEAST_PER_SECOND = 0.2
+"""Who calls less often is not missed so soon."""
+LEAST_SLOTS = 3
+LONGER = 3
+"""A silence is one when it lasts this many times the longest pause before it."""
+STRENGTH = 0.5
+
+
+def silence_signals(calls: list[CallCount], slots: Slots) -> list[Signal]:
+    """One signal for each ServiceAccount that called steadily and has not called since, while others have."""
+    found = []
+    spoken = {user: np.flatnonzero(counts) for user, counts in grouped(calls, slots, lambda key: key.user).items()}
+    end = max((int(spoke[-1]) for spoke in spoken.values() if spoke.size), default=0)
+    for user, counts in grouped(calls, slots, _program).items():
+        spoke = spoken[user]
+        if not spoke.size:
+            continue
+        last, first = int(spoke[-1]), int(spoke[0])
+        pause = int(np.diff(spoke).max(initial=1)) - 1
+        silent = end - last
+        rate = float(counts[first : last + 1].mean()) / SLOT_SECONDS
+        if silent < max(LEAST_SLOTS, LONGER * pause) or last - first < 2 * LEAST_SLOTS or rate < LEAST_PER_SECOND:
+            continue
+        account = service_account(user) or ("", user)
+        low = moment(slots.epoch(last))
+        found.append(
+            Signal(
+                kind=SignalKind.LOAD,
+                low=low,
+                high=low + timedelta(seconds=SLOT_SECONDS),
+                strength=STRENGTH,
+                about={("user", user): 1.0, workload(*account): 0.9, ("ns", account[0]): 0.3},
+                sentence=f"{caller_name(user)} fell silent: {rate:.1f} calls/s before, none since",
+                users=(user,),
+                rate_before=rate,
+            )
+        )
+    return found
+
+
+def _program(key: CallKey) -> str | None:
+    return key.user if service_account(key.user) and not only_reacts(key.user) else None
