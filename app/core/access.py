@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from app.core.actors import service_account
 from app.core.entities import CLUSTER, READ, Add, workload
 from app.core.mechanism import is_identity, refuser
 from app.core.model import Change, DiffSource, Verb
@@ -62,10 +63,9 @@ def binding(change: Change, states: list[State], top: Topology, add: Add) -> Non
 
 def _workloads_of_users(users: set[str], top: Topology, add: Add) -> None:
     for user in users:
-        parts = user.split(":")
-        if len(parts) == 4:
-            for key in top.by_account.get((parts[2], parts[3]), set()):
-                add(workload(*key), 1)
+        account_of = service_account(user)
+        for key in top.by_account.get(account_of, set()) if account_of else ():
+            add(workload(*key), 1)
 
 
 def permissions(rules: Any) -> Iterator[tuple[str, str, str]]:

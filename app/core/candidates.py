@@ -14,7 +14,7 @@ from app.core.mechanism import is_cosmetic, is_inert
 from app.core.model import Change, Resource, Rollout, Verb, WriteFight
 from app.core.reach import Reach, reach
 from app.core.steering import set_off
-from app.core.topology import Topology, pod_template, selects
+from app.core.topology import Topology, behind, pod_template, selects
 from app.core.traits import Trait, trait
 
 SAME_EDIT = timedelta(seconds=120)
@@ -71,16 +71,14 @@ def candidates(
     found: list[Candidate] = []
     last: dict[tuple[str, Resource], int] = {}
     places: dict[str, int] = {}
+    followers: dict[int, list[Change]] = defaultdict(list)
     causes = set_off(ordered, topology)
     for change in ordered:
         if change.key in rewrites:
             continue
         place = places.get(change.begun_by) if change.begun_by else _root(change, causes, places)
         if place is not None:
-            found[place] = _joined(found[place], change, by_change.get(change.id), topology)
-            if not change.begun_by:
-                found[place] = replace(found[place], set_off=(*found[place].set_off, change))
-                children[found[place].change.id].append(change.id)
+            followers[place].append(change)
         if place is not None or change.begun_by:
             continue
         kind = trait(change)
@@ -109,7 +107,16 @@ def candidates(
         last[(change.actor.name, change.resource)] = len(found) - 1
         seen[kind] += 1
         own[mine] += 1
-    return [replace(candidate, derived=tuple(children.get(candidate.change.id, ()))) for candidate in found]
+    return [
+        _with_followers(
+            candidate,
+            followers.get(place, []),
+            derived=tuple(children.get(candidate.change.id, ())),
+            rollouts=by_change,
+            topology=topology,
+        )
+        for place, candidate in enumerate(found)
+    ]
 
 
 def _root(change: Change, causes: dict[str, Change], places: dict[str, int]) -> int | None:
@@ -120,20 +127,35 @@ def _root(change: Change, causes: dict[str, Change], places: dict[str, int]) -> 
     return places[cause.id] if cause else None
 
 
-def _joined(candidate: Candidate, change: Change, rollout: Rollout | None, topology: Topology) -> Candidate:
-    """A candidate with what was done because of it: that reaches on."""
+def _with_followers(
+    candidate: Candidate,
+    followers: list[Change],
+    *,
+    derived: tuple[str, ...],
+    rollouts: dict[str, Rollout],
+    topology: Topology,
+) -> Candidate:
+    """A candidate with what was done because of it, by whoever: that reaches on, and moves pods too."""
+    acts = tuple(change for change in followers if not change.begun_by)
+    derived = (*derived, *(change.id for change in acts))
+    if not followers:
+        return replace(candidate, derived=derived)
     reached = dict(candidate.reach)
-    for entity, hops in reach(change, topology).items():
-        reached[entity] = min(hops + READ, reached.get(entity, 99))
+    for change in followers:
+        for entity, hops in reach(change, topology).items():
+            reached[entity] = min(hops + READ, reached.get(entity, 99))
+    moved = sum(pods_moved(change, rollouts.get(change.id), topology) for change in followers)
     return replace(
         candidate,
         reach=reached,
-        rollout=candidate.rollout or rollout,
-        pods=candidate.pods + pods_moved(change, rollout, topology),
-        added=candidate.added + pods_added(change, topology),
-        empties=candidate.empties or empties(change, topology),
+        rollout=candidate.rollout or next((rollouts[c.id] for c in followers if c.id in rollouts), None),
+        derived=derived,
+        pods=candidate.pods + moved,
+        added=candidate.added + sum(pods_added(change, topology) for change in followers),
+        empties=candidate.empties or next(filter(None, (empties(change, topology) for change in followers)), ""),
         inert=False,
         cosmetic=False,
+        set_off=acts,
     )
 
 
@@ -172,17 +194,18 @@ def pods_added(change: Change, topology: Topology) -> int:
 def empties(change: Change, topology: Topology) -> str:
     """The Service behind which this leaves no workload: by its new selector, a scale to zero, or a deletion."""
     resource = change.resource
-    here = {key: labels for key, labels in topology.labels.items() if key[0] == resource.namespace}
+    namespace = resource.namespace or ""
     if resource.kind == "Service" and any("selector" in diff.path for diff in change.diffs):
-        selector = _selector(topology.states.get(resource) or {})
-        left = [labels for labels in here.values() if selector and selects(selector, labels)]
-        return resource.name if selector and here and not left else ""
+        state = topology.states.get(resource) or {}
+        is_left = _selector(state) and topology.in_namespace.get(namespace) and not behind(state, namespace, topology)
+        return resource.name if is_left else ""
     if resource.kind not in WORKLOADS or not _is_emptied(change):
         return ""
-    gone = here.pop((resource.namespace or "", resource.name), None) or _old_labels(change)
+    key = (namespace, resource.name)
+    gone = topology.labels.get(key) or _old_labels(change)
     for service, state in topology.states.items():
         selector = _selector(state) if service.kind == "Service" and service.namespace == resource.namespace else None
-        if selector and gone and selects(selector, gone) and not any(selects(selector, one) for one in here.values()):
+        if selector and gone and selects(selector, gone) and not set(behind(state, namespace, topology)) - {key}:
             return service.name
     return ""
 

@@ -49,7 +49,7 @@ WEIGHTS = {
 OTHER = 0.4
 STARTING = timedelta(seconds=5)
 HANGS = timedelta(seconds=20)
-"""A rollout that goes on this long, with fewer pods available than wanted, hangs (evidence.py says the same)."""
+"""A rollout that goes on this long, with fewer pods available than wanted, hangs."""
 AT_ONCE = timedelta(minutes=1)
 """Complaints that began within this time of one another may have one cause."""
 WIDE = 3
@@ -83,7 +83,7 @@ def symptom_signals(
     return sorted((_beside(signal, found, newborn) for signal in found), key=lambda s: -s.strength)
 
 
-def rollout_signals(rollouts: Iterable[Rollout], complaints: Iterable[Signal], now: datetime) -> list[Signal]:
+def rollout_signals(rollouts: Iterable[Rollout], complaints: Iterable[Signal], *, now: datetime) -> list[Signal]:
     """One signal for each rollout that failed, or hangs, without a word from its pods: what calls it may feel it."""
     said = {home for signal in complaints for home in (*signal.about, *signal.spread)}
     return [

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 from app.core.candidates import Candidate
 from app.core.case import Case, Facts, Rule, say, seconds
+from app.core.complaints import HANGS
 from app.core.entities import workload
 from app.core.explain import Match, is_consequence
 from app.core.model import SLOT_SECONDS, Evidence, Incident, Outcome
@@ -159,7 +160,7 @@ def set_off(_case: Case, facts: Facts) -> Evidence | None:
     kinds = sorted({act.resource.kind for act in acts})
     what = f"{kinds[0]}s" if len(kinds) == 1 and len(acts) > 1 else ", ".join(kinds[:3])
     how_often = f"{len(acts)} writes" if len(acts) > 1 else "one write"
-    who = facts.candidate.set_off[0].actor.name.rpartition(":")[2]
+    who = acts[0].actor.name.rpartition(":")[2]
     return say(
         "set off", min(1.5, 0.4 + 0.3 * math.log1p(len(acts))), f"{who} followed it: {how_often} of {what} since."
     )
@@ -175,7 +176,7 @@ def own_rollout(case: Case, facts: Facts) -> Evidence | None:
     if rollout.outcome is Outcome.ROLLED_BACK:
         return say("rollout", 0.6, "It was rolled back.")
     running = (rollout.ended_at or case.now) - rollout.started_at
-    if rollout.outcome is Outcome.RUNNING and running > timedelta(seconds=20):
+    if rollout.outcome is Outcome.RUNNING and running > HANGS:
         return say("rollout", 0.4, f"Its rollout has not finished after {seconds(running)}.")
     if rollout.outcome is not Outcome.COMPLETE or rollout.ended_at is None:
         return None

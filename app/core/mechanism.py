@@ -55,14 +55,11 @@ _NEXT_ROLLOUT = {
 _ILL = frozenset({"CrashLoopBackOff", "BackOff", "Error", "Unhealthy", "Unready", "OOMKilled", "ImagePullBackOff"})
 WHILE_RUNNING = frozenset({"CrashLoopBackOff", "BackOff", "Error", "Unhealthy", "Unready", "BackoffLimitExceeded"})
 """What a workload complains of when something that it calls fails; it is placed, pulled and started all the same."""
-_INERT = frozenset({"Deployment", "StatefulSet", "DaemonSet", "CronJob", "Job", "ReplicaSet", "ConfigMap", "Secret"})
-_INERT |= {
-    "Service",
-    "PodDisruptionBudget",
-    "HorizontalPodAutoscaler",
-    "CustomResourceDefinition",
-    "Node",
-} | _ACCESS
+_INERT = _ACCESS | {
+    *("Deployment", "StatefulSet", "DaemonSet", "CronJob", "Job", "ReplicaSet", "ConfigMap", "Secret", "Service"),
+    *("PodDisruptionBudget", "HorizontalPodAutoscaler", "CustomResourceDefinition", "Node"),
+}
+"""Kinds by whose own labels and annotations nothing decides what becomes of pods."""
 
 
 def plausible(change: Change, reason: str, *, refused: str) -> float:

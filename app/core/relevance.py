@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 
 from app.core.actors import service_account
@@ -33,9 +33,9 @@ class Near:
     An alert that says "cannot create pods" is about calls that create pods.
     """
 
-    words: frozenset[str] = frozenset()
-    upstream: dict[Named, int] = field(default_factory=dict)
-    newborn: frozenset[Named] = frozenset()
+    words: frozenset[str]
+    upstream: dict[Named, int]
+    newborn: frozenset[Named]
 
 
 def newborn(changes: Iterable[Change]) -> frozenset[Named]:
@@ -47,7 +47,7 @@ def newborn(changes: Iterable[Change]) -> frozenset[Named]:
     )
 
 
-def near(incident: Incident, new: frozenset[Named], top: Topology) -> Near:
+def surroundings(incident: Incident, top: Topology, *, new: frozenset[Named]) -> Near:
     """What surrounds an incident's alerts."""
     named = [(namespace, name) for namespace, _, name in (one.partition("/") for one in incident.scope.workloads)]
     words = frozenset(re.findall(r"[a-z]{4,}", " ".join(_said(alert) for alert in incident.alerts).lower()))
@@ -59,24 +59,23 @@ def _said(alert: Symptom) -> str:
     return f"{parts} {alert.message} {' '.join(value for _, value in alert.labels)}"
 
 
-def weigh(signals: list[Signal], scope: Scope, near: Near, top: Topology) -> list[tuple[Signal, float]]:
+def weigh(signals: list[Signal], scope: Scope, *, near: Near, top: Topology) -> list[tuple[Signal, float]]:
     """Each signal with its relevance × strength.
 
     Where a workload complains and something that it calls complained before it, it is the latter that matters: what
     a client suffers from is handed on to what it suffers under.
     """
-    weighed = [(signal, relevance(signal, scope, near) * signal.strength) for signal in signals]
-    complaints = [(n, home) for n, (s, _) in enumerate(weighed) if (home := _home(s))]
-    heaviest = [weight for _, weight in weighed]
-    final = list(heaviest)
+    weights = [relevance(signal, scope, near=near) * signal.strength for signal in signals]
+    final = list(weights)
+    complaints = [(n, home) for n, signal in enumerate(signals) if (home := _home(signal))]
     for n, home in complaints:
         below = closure([home], top.upstream, depth=DEPTH)
         before = [m for m, other in complaints if other in below and signals[m].low <= signals[n].low + TOGETHER]
         if before:
-            final[n] = FOLLOWS * heaviest[n]
-            strongest = max(before, key=lambda m: heaviest[m])
-            final[strongest] = max(final[strongest], heaviest[n])
-    return [(signal, weight) for (signal, _), weight in zip(weighed, final, strict=True)]
+            final[n] = FOLLOWS * weights[n]
+            strongest = max(before, key=lambda m: weights[m])
+            final[strongest] = max(final[strongest], weights[n])
+    return list(zip(signals, final, strict=True))
 
 
 def _home(signal: Signal) -> Named | None:
@@ -85,12 +84,11 @@ def _home(signal: Signal) -> Named | None:
     return homes[0] if signal.kind is SignalKind.SYMPTOM and len(homes) == 1 else None
 
 
-def relevance(signal: Signal, scope: Scope, near: Near) -> float:
+def relevance(signal: Signal, scope: Scope, *, near: Near) -> float:
     """How much a signal is what the alert is about, 0 to 1."""
-    inside = _inside(signal, scope, near.upstream)
-    words = near.words
-    if _is_newborn(signal, scope, near.newborn):
+    if _is_newborn(signal, scope, newborn=near.newborn):
         return NEWBORN
+    inside, words = _inside(signal, scope, upstream=near.upstream), near.words
     widely = signal.kind in (SignalKind.LOAD, SignalKind.FIGHT, SignalKind.METRIC)
     if scope.control_plane:
         base = {SignalKind.SYMPTOM: 0.4, SignalKind.ERROR: 0.7}.get(signal.kind, 1.0)
@@ -118,14 +116,14 @@ def _is_lone(signal: Signal) -> bool:
     return sum(entity[0] in ("workload", "object", "node") for entity in signal.about) < WIDE
 
 
-def _is_newborn(signal: Signal, scope: Scope, newborn: frozenset[Named]) -> bool:
+def _is_newborn(signal: Signal, scope: Scope, *, newborn: frozenset[Named]) -> bool:
     """Whether only workloads complain that are new and that no alert names: nobody relies on them yet."""
     homes = [entity[1:] for entity in signal.about if entity[0] == "workload"]
     named = {tuple(one.split("/", 1)) for one in scope.workloads}
     return signal.kind is SignalKind.SYMPTOM and bool(homes) and all(h in newborn and h not in named for h in homes)
 
 
-def _inside(signal: Signal, scope: Scope, upstream: dict[Named, int]) -> float:
+def _inside(signal: Signal, scope: Scope, *, upstream: dict[Named, int]) -> float:
     """1 where the signal is about the alert's own workload, 0.9 what that calls, 0.8 its namespace, 0 elsewhere."""
     best = 0.0
     for entity, weight in signal.about.items():

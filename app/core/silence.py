@@ -9,7 +9,7 @@ import numpy as np
 from app.core.actors import service_account
 from app.core.calls import Slots, caller_name, grouped
 from app.core.entities import only_reacts, workload
-from app.core.model import SLOT_SECONDS, CallCount, CallKey
+from app.core.model import SLOT_SECONDS, CallCount
 from app.core.signals import Signal, SignalKind, moment
 
 LEAST_PER_SECOND = 0.2
@@ -23,11 +23,11 @@ STRENGTH = 0.5
 def silence_signals(calls: list[CallCount], slots: Slots) -> list[Signal]:
     """One signal for each ServiceAccount that called steadily and has not called since, while others have."""
     found = []
-    spoken = {user: np.flatnonzero(counts) for user, counts in grouped(calls, slots, lambda key: key.user).items()}
-    end = max((int(spoke[-1]) for spoke in spoken.values() if spoke.size), default=0)
-    for user, counts in grouped(calls, slots, _program).items():
-        spoke = spoken[user]
-        if not spoke.size:
+    by_user = grouped(calls, slots, lambda key: key.user)
+    end = max((int(np.flatnonzero(counts).max(initial=0)) for counts in by_user.values()), default=0)
+    for user, counts in by_user.items():
+        account, spoke = service_account(user), np.flatnonzero(counts)
+        if account is None or only_reacts(user) or not spoke.size:
             continue
         last, first = int(spoke[-1]), int(spoke[0])
         pause = int(np.diff(spoke).max(initial=1)) - 1
@@ -35,7 +35,6 @@ def silence_signals(calls: list[CallCount], slots: Slots) -> list[Signal]:
         rate = float(counts[first : last + 1].mean()) / SLOT_SECONDS
         if silent < max(LEAST_SLOTS, LONGER * pause) or last - first < 2 * LEAST_SLOTS or rate < LEAST_PER_SECOND:
             continue
-        account = service_account(user) or ("", user)
         low = moment(slots.epoch(last))
         found.append(
             Signal(
@@ -50,7 +49,3 @@ def silence_signals(calls: list[CallCount], slots: Slots) -> list[Signal]:
             )
         )
     return found
-
-
-def _program(key: CallKey) -> str | None:
-    return key.user if service_account(key.user) and not only_reacts(key.user) else None

@@ -38,7 +38,7 @@ from app.core.model import (
     SymptomSource,
     WriteFight,
 )
-from app.core.relevance import near, newborn, weigh
+from app.core.relevance import newborn, surroundings, weigh
 from app.core.series import Grid, grid, metric_signals, sparks
 from app.core.signals import Signal, SignalKind, moment
 from app.core.silence import silence_signals
@@ -80,8 +80,8 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES) -> Ranking:
     new = newborn(c for c in gathered.changes if c.at <= now)
     signals, slots_axis, grid_axis = _signals(gathered, fights, new)
     top_of = topology(gathered.states)
-    around = near(incident, new, top_of)
-    weighed = weigh(signals, incident.scope, around, top_of)
+    around = surroundings(incident, top_of, new=new)
+    weighed = weigh(signals, incident.scope, near=around, top=top_of)
     top = max((w for _, w in weighed), default=0.0)
     salience = {id(s): w / top for s, w in weighed} if top else {}
     onset = find_onset(incident, weighed)
@@ -141,7 +141,7 @@ def _signals(
         found += silence_signals(calls, slots)
     complaints = (s for s in gathered.symptoms if s.at <= gathered.now)
     hurt = symptom_signals(complaints, start=_seen_from(gathered), newborn=new)
-    found += hurt + rollout_signals(gathered.rollouts, hurt, gathered.now)
+    found += hurt + rollout_signals(gathered.rollouts, hurt, now=gathered.now)
     series = list(gathered.series)
     lines = grid(series, until=until)
     if lines:
