@@ -8,12 +8,10 @@ import typer
 import uvloop
 
 from app.commands.options import Output
-from app.core.report import what_changed
-from app.store import surroundings, timeline
+from app.core.report import COUNTED, LINES, what_changed
+from app.store import search, surroundings, timeline
 from app.store.database import check, open_database
 from app.web import shapes
-
-MOST = 1000
 
 
 def print_what_changed(
@@ -39,12 +37,13 @@ async def _answer(dsn: str, wanted: timeline.ChangeFilter, output: Output) -> st
     try:
         await check(database)
         async with database.read.connect() as conn:
-            found = await timeline.list_changes(conn, wanted, limit=MOST)
+            as_json = output is Output.JSON
+            found = await timeline.list_changes(conn, wanted, limit=COUNTED if as_json else LINES)
             seen = await surroundings.read_seen(conn, wanted.cluster, from_at=from_at, to_at=to_at)
+            if as_json:
+                items = [shapes.Change.of(change) for change in found]
+                return shapes.Changes(items=items, next=None, **shapes.context(seen)).model_dump_json(indent=2)
+            total = await search.count_changes(conn, wanted, most=COUNTED)
+            return what_changed(found, from_at=from_at, to_at=to_at, gaps=seen.gaps, total=total)
     finally:
         await database.close()
-    if output is Output.JSON:
-        answer = shapes.Changes(items=[shapes.Change.of(c) for c in found], next=None, **shapes.context(seen))
-        return answer.model_dump_json(indent=2)
-    more = " or more" if len(found) == MOST else ""
-    return what_changed(found, from_at=from_at, to_at=to_at, gaps=seen.gaps, more=more)

@@ -10,6 +10,8 @@ from app.core.actors import short
 from app.core.model import Change, Gap
 
 LINES = 20
+COUNTED = 1000
+"""How far the changes of a table are counted, and how many its JSON holds: at 03:00 an order of magnitude is enough."""
 WIDTH = 80
 _WHERE, _WHO = 16, 16
 _WHAT = WIDTH - len("00:00:00") - _WHERE - _WHO - 3
@@ -27,13 +29,9 @@ def what_changed(
     from_at: datetime,
     to_at: datetime,
     gaps: Sequence[Gap],
-    more: str,
-    total: int | None = None,
+    total: int,
 ) -> str:
-    """``changes`` newest first. ``total`` is how many there are, None: these. ``more`` says in words that there are
-    more than were counted, "" that there are not.
-    """
-    total = len(changes) if total is None else total
+    """``changes`` newest first, LINES of them are enough; ``total`` is how many there are, counted up to COUNTED."""
     over = "" if from_at.date() == to_at.date() else f"{to_at:%Y-%m-%d} "
     head = f"{from_at:%Y-%m-%d %H:%M:%S} to {over}{to_at:%H:%M:%S} UTC: "
     blind = [f"not seen {gap.from_at:%H:%M:%S} to {gap.to_at:%H:%M:%S}: {gap.why}" for gap in gaps[:2]]
@@ -43,8 +41,8 @@ def what_changed(
         return _text([head + "no change was seen", *blind])
     room = LINES - 2 - len(blind)
     shown = changes[:room]
-    counted = f"{total} change{'' if total == 1 else 's'}{more}"
-    if len(shown) < total or more:
+    counted = f"{total} change{'' if total == 1 else 's'}{' or more' if total >= COUNTED else ''}"
+    if len(shown) < total:
         counted += f", the newest {len(shown)}"
     title = f"{'TIME':8} {'NAMESPACE':{_WHERE}} {'CHANGE':{_WHAT}} {'WHO':{_WHO}}"
     return _text([head + counted, title, *(_line(change) for change in shown), *blind])

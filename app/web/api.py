@@ -11,7 +11,7 @@ from fastapi.responses import PlainTextResponse
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model import SLOT_SECONDS, Change, Incident, Resource
-from app.core.report import LINES, what_changed
+from app.core.report import COUNTED, LINES, what_changed
 from app.core.roles import Role
 from app.core.talkers import talkers
 from app.store import calls, history, incidents, search, surroundings, timeline
@@ -25,8 +25,6 @@ router = APIRouter(
     dependencies=[Depends(Needs(Role.VIEWER)), Depends(params.once)],
     responses=problems.described(400, 401, 404, 422, 503),
 )
-COUNTED = 1000
-"""How far the changes of a table are counted, and how many its JSON holds: at 03:00 an order of magnitude is enough."""
 ROLLOUTS_BY_DEFAULT = timedelta(days=1)
 
 
@@ -223,6 +221,4 @@ async def list_what_changed(
             **shapes.context(seen),
         )
     total = await search.count_changes(conn, wanted, most=COUNTED)
-    more = " or more" if total == COUNTED else ""
-    table = what_changed(found, from_at=from_at, to_at=to_at, gaps=seen.gaps, more=more, total=total)
-    return PlainTextResponse(table)
+    return PlainTextResponse(what_changed(found, from_at=from_at, to_at=to_at, gaps=seen.gaps, total=total))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.model import Actor, Change, Gap, Resource, Verb
-from app.core.report import LINES, WIDTH, plain, what_changed
+from app.core.report import COUNTED, LINES, WIDTH, plain, what_changed
 
 AT = datetime(2026, 11, 20, 14, 0, tzinfo=UTC)
 
@@ -24,8 +24,9 @@ def a_gap(why: str = "the watch was behind") -> Gap:
     return Gap("c", "", AT, AT + timedelta(seconds=5), why)
 
 
-def report(changes: list[Change], gaps: list[Gap] | None = None, *, more: str = "") -> list[str]:
-    text = what_changed(changes, from_at=AT - timedelta(minutes=30), to_at=AT, gaps=gaps or [], more=more)
+def report(changes: list[Change], gaps: list[Gap] | None = None) -> list[str]:
+    start = AT - timedelta(minutes=30)
+    text = what_changed(changes, from_at=start, to_at=AT, gaps=gaps or [], total=len(changes))
     assert text.endswith("\n")
     return text.splitlines()
 
@@ -49,7 +50,7 @@ def test_what_has_no_summary_namespace_or_actor_still_has_a_line() -> None:
 
 
 def test_a_window_over_midnight_names_both_days() -> None:
-    text = what_changed([], from_at=AT - timedelta(days=1), to_at=AT, gaps=[], more="")
+    text = what_changed([], from_at=AT - timedelta(days=1), to_at=AT, gaps=[], total=0)
     assert text.startswith("2026-11-19 14:00:00 to 2026-11-20 14:00:00 UTC: ")
 
 
@@ -59,6 +60,7 @@ def test_more_than_fits_is_counted(changes: int, shown: int) -> None:
     assert len(lines) == shown + 2
     assert (f", the newest {shown}" in lines[0]) == (changes > shown)
     assert f"{changes} changes" in lines[0]
+    assert (f"{changes} changes or more" in lines[0]) == (changes == COUNTED)
 
 
 @pytest.mark.parametrize(("gaps", "said"), [(1, 1), (2, 2), (9, 2)])
@@ -78,7 +80,8 @@ def test_what_was_not_seen_is_said_and_takes_its_room(gaps: int, said: int) -> N
     st.text(max_size=200),
 )
 def test_no_name_breaks_the_table_or_steers_the_terminal(changes: list[Change], why: str) -> None:
-    text = what_changed(changes, from_at=AT, to_at=AT + timedelta(hours=1), gaps=[a_gap(why)], more="")
+    end = AT + timedelta(hours=1)
+    text = what_changed(changes, from_at=AT, to_at=end, gaps=[a_gap(why)], total=len(changes))
     lines = text.split("\n")
     assert lines.pop() == ""
     assert len(lines) <= LINES
