@@ -36,7 +36,7 @@ async def run(dsns: list[str], folder: Path, *, sizes: list[int]) -> list[Gate]:
             await store.write_step(engines[0], engines[1], (dsns[0], dsns[1]), table=table, size=size, pairs=pairs)
         )
     gates += await store.storage(engines[2])
-    gates += await imports(opened[3], folder)
+    gates += await imports(opened[3], dsns[3], folder)
     gates += await pages(opened[4], sizes)
     for database in opened:
         await database.close()

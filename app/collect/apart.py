@@ -18,6 +18,7 @@ from socket import MSG_WAITALL, socket, socketpair
 import msgspec
 
 from app.collect.files import UnreadableError
+from app.collect.garbage import garbage_rarely
 from app.collect.intake import Piece
 from app.collect.logs import Job, pieces
 
@@ -106,8 +107,9 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who started us
     with socket(fileno=int(sys.argv[1])) as out, suppress(EOFError, ConnectionError):  # nobody takes it any more
         try:
-            for piece in pieces(_job.decode(_receive(out))):
-                _send(out, _Said(piece))
+            with garbage_rarely():
+                for piece in pieces(_job.decode(_receive(out))):
+                    _send(out, _Said(piece))
             _send(out, _End())
         except UnreadableError as error:
             _send(out, _Unreadable(str(error)))

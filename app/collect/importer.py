@@ -7,10 +7,8 @@ follow. Killed at any point, the next run goes on from the last commit; a file t
 from __future__ import annotations
 
 import asyncio
-import gc
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from app.collect.apart import pieces_apart
 from app.collect.entries import UNUSABLE, Reading
 from app.collect.files import Line, modified_at
+from app.collect.garbage import garbage_rarely
 from app.collect.inputs import Input, InputKind
 from app.collect.intake import Intake, Piece, Tally, dump_items
 from app.collect.learner import Learner
@@ -47,8 +46,6 @@ BATCH_BYTES = 16 << 20
 APART_BYTES = 4 << 20
 """Logs of that size, packed as they may be, are read by a process of their own, which takes a quarter second to start.
 So is standard input, whose size nobody knows."""
-GARBAGE = 100_000
-"""Objects made, less those freed, between two looks for cycles."""
 NEVER = datetime.max.replace(tzinfo=UTC)
 MOST_PROBLEMS = 1_000
 """All stand in quarantine; this many are kept in memory to be told."""
@@ -126,7 +123,7 @@ class Import:
             todo.append(Reading(one, position.offset if position else 0, position.lines if position else 0))
         self._loop = asyncio.get_running_loop()
         try:
-            with _garbage_rarely():
+            with garbage_rarely():
                 await asyncio.to_thread(self._read, todo)
         finally:
             self._cancelled = True
@@ -237,6 +234,7 @@ class Import:
             if self._cancelled:
                 return
             self.learner.add(piece)
+            self.learner.count(piece)
             self._learn(piece.sightings, known)
             for order, place in piece.places.items():
                 read = reads[order]
@@ -301,14 +299,3 @@ class Import:
         self._piece()
         read.offset, read.lines, read.done, read.moved = len(body), 1, True, True
         self._flush([read])
-
-
-@contextmanager
-def _garbage_rarely() -> Iterator[None]:
-    """What is learned lives for a batch and holds no cycles: to look for them every 700 is a tenth of the work."""
-    before = gc.get_threshold()
-    gc.set_threshold(GARBAGE, *before[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 
 import msgspec
 
 from app.collect.files import Line
 from app.collect.repeats import Repeats
 from app.core import audit
-from app.core.model import CallCount, CallKey, Gap, Reject, Request, Resource, Verb
+from app.core.model import CallKey, Gap, Reject, Resource, Verb
 from app.core.redact import Redactor
 from app.core.sightings import Sighting
 
@@ -77,12 +78,37 @@ class Place(msgspec.Struct):
     done: bool
 
 
+class KeyedCount(msgspec.Struct, array_like=True, gc=False):
+    """A model.CallCount with the number of its key."""
+
+    key: int
+    slot: int
+    count: int
+    latency_us: int
+
+
+class KeyedRequest(msgspec.Struct, array_like=True, gc=False):
+    """A model.Request with the number of its key."""
+
+    key: int
+    at: datetime
+    event_key: int
+    name: str
+    latency_us: int
+
+
 class Piece(msgspec.Struct):
-    """What some lines say. ``places`` of logs by their order among those that are read together, where one moved."""
+    """What some lines say. ``places`` of logs by their order among those that are read together, where one moved.
+
+    A key of calls is told once, in the piece that counts by it first; ``keys`` are numbered from ``first_key`` on, and
+    what had these numbers before is forgotten.
+    """
 
     sightings: list[Sighting]
-    calls: list[CallCount]
-    requests: list[Request]
+    first_key: int
+    keys: list[CallKey]
+    calls: list[KeyedCount]
+    requests: list[KeyedRequest]
     gaps: list[Gap]
     rejects: list[Reject]
     tally: Tally
@@ -100,11 +126,19 @@ class Intake:
     tally: Tally = field(default_factory=Tally)
     _latest: datetime | None = None
     _sightings: list[Sighting] = field(default_factory=list)
-    _calls: dict[tuple[CallKey, int], list[int]] = field(default_factory=dict)
-    _requests: list[Request] = field(default_factory=list)
+    _calls: dict[tuple[int, int], list[int]] = field(default_factory=dict)
+    _requests: list[KeyedRequest] = field(default_factory=list)
     _gaps: list[Gap] = field(default_factory=list)
     _rejects: list[Reject] = field(default_factory=list)
-    _keys: dict[tuple[object, ...], CallKey] = field(default_factory=dict)
+    _numbers: dict[tuple[object, ...], int] = field(default_factory=dict)
+    _keys: dict[CallKey, int] = field(default_factory=dict)
+    _told: int = 0
+    _earliest: datetime = field(init=False)
+    _latest_allowed: datetime = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._earliest, self._latest_allowed = self.now - EARLIEST, self.now + LATEST
+
     _repeats: Repeats = field(default_factory=Repeats)
 
     def audit_event(self, event: audit.RawAuditEvent) -> None:
@@ -114,26 +148,29 @@ class Intake:
                 self.tally.repeated += 1
                 return
             self._count(event)
-        self._keep(audit.sightings(self.cluster, event))
+        if event.verb not in audit.READS:
+            self._keep(audit.sightings(self.cluster, event))
 
     def _count(self, event: audit.RawAuditEvent) -> None:
         key = self._key(event)
         latency = audit.latency_us(event) if event.verb != "watch" else 0
-        slot = audit.slot_of(event.requestReceivedTimestamp)
-        cell = self._calls.get((key, slot))
+        at = key, audit.slot_of(event.requestReceivedTimestamp)
+        cell = self._calls.get(at)
         if cell is None:
-            self._calls[(key, slot)] = [1, latency]
+            self._calls[at] = [1, latency]
         else:
             cell[0] += 1
             cell[1] += latency
         self.tally.calls += 1
-        request = audit.request_row(self.cluster, event, key)
-        if request:
-            self._requests.append(request)
-            if key.code >= 400:
+        if audit.is_kept(event):
+            name = event.objectRef.name if event.objectRef else ""
+            event_key = audit.event_key(self.cluster, event)
+            self._requests.append(KeyedRequest(key, event.requestReceivedTimestamp, event_key, name, latency))
+            if audit.code_of(event) >= 400:
                 self.tally.failed_writes += 1
 
-    def _key(self, event: audit.RawAuditEvent) -> CallKey:
+    def _key(self, event: audit.RawAuditEvent) -> int:
+        """The number of the key that a call is counted by."""
         ref, status, user = event.objectRef, event.responseStatus, event.user
         raw = (
             user.username,
@@ -143,15 +180,16 @@ class Intake:
             status.code if status else 0,
             status.message if status and status.code >= 400 else "",
             audit.list_class(event.requestURI) if event.verb == "list" else "",
-            user.extra.get("authentication.kubernetes.io/pod-name", ("",))[0] if user.extra else "",
+            audit.pod_of(user),
             event.stage == "Panic",
         )
-        key = self._keys.get(raw)
-        if key is None:
-            if len(self._keys) >= KEY_CACHE:
-                self._keys.clear()
-            key = self._keys[raw] = audit.call_key(event, self.redactor)
-        return key
+        number = self._numbers.get(raw)
+        if number is None:
+            if len(self._numbers) >= KEY_CACHE:
+                self._numbers.clear()
+            number = self._keys.setdefault(audit.call_key(event, self.redactor), len(self._keys))
+            self._numbers[raw] = number
+        return number
 
     def watch_event(self, event: RawWatchEvent, at: datetime) -> None:
         """Keep the object of one watch event; an ERROR is a gap, a BOOKMARK nothing."""
@@ -185,18 +223,31 @@ class Intake:
         """Why a time cannot be stored, or an empty string."""
         if at.tzinfo is None:
             return "the time has no zone"
-        if at > self.now + LATEST:
+        if self._earliest <= at <= self._latest_allowed:
+            return ""
+        if at > self.now:
             return f"the time {at.isoformat()} is in the future: is a clock wrong?"
-        if at < self.now - EARLIEST:
-            return f"the time {at.isoformat()} is more than {EARLIEST.days} days ago"
-        return ""
+        return f"the time {at.isoformat()} is more than {EARLIEST.days} days ago"
 
     def take(self, places: dict[int, Place]) -> Piece:
         """Everything read since the last take, and forget it."""
-        calls = [CallCount(key, slot, n, us) for (key, slot), (n, us) in self._calls.items()]
-        piece = Piece(self._sightings, calls, self._requests, self._gaps, self._rejects, self.tally, places)
+        piece = Piece(
+            sightings=self._sightings,
+            first_key=self._told,
+            keys=list(islice(self._keys, self._told, None)),
+            calls=[KeyedCount(key, slot, n, us) for (key, slot), (n, us) in self._calls.items()],
+            requests=self._requests,
+            gaps=self._gaps,
+            rejects=self._rejects,
+            tally=self.tally,
+            places=places,
+        )
         self._sightings, self._requests, self._gaps, self._rejects, self.tally = [], [], [], [], Tally()
         self._calls.clear()
+        if len(self._keys) >= KEY_CACHE:
+            self._keys.clear()
+            self._numbers.clear()
+        self._told = len(self._keys)
         return piece
 
 

@@ -38,7 +38,8 @@ class Learner:
     _states: dict[Resource, ObjectState] = field(default_factory=dict)
     _rollouts: dict[tuple[Resource, datetime], Rollout] = field(default_factory=dict)
     _symptoms: dict[tuple[str, datetime], Symptom] = field(default_factory=dict)
-    _calls: dict[tuple[CallKey, int], list[int]] = field(default_factory=dict)
+    _keys: list[CallKey] = field(default_factory=list)
+    _calls: list[CallCount] = field(default_factory=list)
     _requests: list[Request] = field(default_factory=list)
     _gaps: list[Gap] = field(default_factory=list)
     _rejects: list[Reject] = field(default_factory=list)
@@ -53,18 +54,19 @@ class Learner:
         return sum(map(len, held))
 
     def add(self, piece: Piece) -> None:
-        """Take over what a piece counts and refuses. Its sightings are to be observed, each by itself."""
+        """Take over what a piece refuses. Its sightings are to be observed, each by itself."""
         self.tally.add(piece.tally)
-        for count in piece.calls:
-            cell = self._calls.get((count.key, count.slot))
-            if cell is None:
-                self._calls[(count.key, count.slot)] = [count.count, count.latency_us]
-            else:
-                cell[0] += count.count
-                cell[1] += count.latency_us
-        self._requests += piece.requests
         self._gaps += piece.gaps
         self._rejects += piece.rejects
+
+    def count(self, piece: Piece) -> None:
+        """Take over the calls that a piece of the logs counts."""
+        keys = self._keys
+        keys[piece.first_key :] = piece.keys
+        self._calls += [CallCount(keys[one.key], one.slot, one.count, one.latency_us) for one in piece.calls]
+        self._requests += [
+            Request(keys[one.key], one.at, one.event_key, one.name, one.latency_us) for one in piece.requests
+        ]
 
     def held_back(self, resource: Resource) -> ObjectState | None:
         """What was learned of an object since the last ``take``: newer than what the store has."""
@@ -89,22 +91,21 @@ class Learner:
 
     def take(self, positions: tuple[Position, ...], *, extra: tuple[Symptom, ...] = ()) -> Batch:
         """Everything learned since the last take, and forget it."""
-        calls = tuple(CallCount(key, slot, n, us) for (key, slot), (n, us) in self._calls.items())
         batch = Batch(
             cluster=self.cluster,
             changes=tuple(self._changes),
             improvements=tuple(self._improvements),
             objects=tuple(self._states.values()),
             rollouts=tuple(self._rollouts.values()),
-            calls=calls,
+            calls=tuple(self._calls),
             requests=tuple(self._requests),
             symptoms=(*self._symptoms.values(), *extra),
             gaps=tuple(self._gaps),
             rejects=tuple(self._rejects),
             positions=positions,
         )
-        for held in (self._changes, self._improvements, self._requests, self._gaps, self._rejects):
+        for held in (self._changes, self._improvements, self._calls, self._requests, self._gaps, self._rejects):
             held.clear()
-        for table in (self._states, self._rollouts, self._symptoms, self._calls):
+        for table in (self._states, self._rollouts, self._symptoms):
             table.clear()
         return batch

@@ -7,7 +7,7 @@ tracker needs them: decoding only what is read is what makes a large log cheap t
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from hashlib import blake2b
 from urllib.parse import urlsplit
@@ -16,20 +16,24 @@ import msgspec
 
 from app.core.actors import actor_from_audit, user_agent_family
 from app.core.kinds import kind_of
-from app.core.model import SLOT_SECONDS, Actor, CallKey, ListClass, Request, Resource, Verb
+from app.core.model import SLOT_SECONDS, Actor, CallKey, ListClass, Resource, Verb
 from app.core.redact import Redactor
 from app.core.redact_rules import TAG
 from app.core.sightings import Sighting
 
 READS = frozenset({"get", "list", "watch", "head", "options"})
-COUNTED_ONLY = frozenset({("", "nodes/status"), ("coordination.k8s.io", "leases")})
+MICROSECOND = timedelta(microseconds=1)
+COUNTED_ONLY = frozenset({("", "nodes", "status"), ("coordination.k8s.io", "leases", "")})
 """Heartbeats: writes that are counted but not kept as rows (one every ten seconds and node)."""
+
+
+class RawExtra(msgspec.Struct, gc=False):
+    pods: list[str] = msgspec.field(default=[], name="authentication.kubernetes.io/pod-name")
 
 
 class RawUser(msgspec.Struct, gc=False):
     username: str = ""
-    groups: list[str] = []
-    extra: dict[str, list[str]] = {}
+    extra: RawExtra | None = None
 
 
 class RawReference(msgspec.Struct, gc=False):
@@ -38,7 +42,6 @@ class RawReference(msgspec.Struct, gc=False):
     name: str = ""
     uid: str = ""
     apiGroup: str = ""  # noqa: N815 - the wire's name
-    resourceVersion: str = ""  # noqa: N815
     subresource: str = ""
 
 
@@ -51,7 +54,6 @@ class RawDetails(msgspec.Struct, gc=False):
 
 class RawStatus(msgspec.Struct, gc=False):
     code: int = 0
-    reason: str = ""
     message: str = ""
     details: RawDetails | None = None
 
@@ -64,7 +66,6 @@ class RawAuditEvent(msgspec.Struct, gc=False):
     requestReceivedTimestamp: datetime  # noqa: N815
     stageTimestamp: datetime  # noqa: N815
     auditID: str = ""  # noqa: N815
-    level: str = "Metadata"
     requestURI: str = ""  # noqa: N815
     userAgent: str = ""  # noqa: N815
     user: RawUser = msgspec.field(default_factory=RawUser)
@@ -123,11 +124,12 @@ def slot_of(at: datetime) -> int:
 def is_counted(event: RawAuditEvent) -> bool:
     """Each request is counted once: a watch when it starts, everything else when it ends (or panics)."""
     if event.verb == "watch":
-        return event.stage == "ResponseStarted" or (event.stage == "ResponseComplete" and _code(event) >= 400)
+        return event.stage == "ResponseStarted" or (event.stage == "ResponseComplete" and code_of(event) >= 400)
     return event.stage in ("ResponseComplete", "Panic")
 
 
-def _code(event: RawAuditEvent) -> int:
+def code_of(event: RawAuditEvent) -> int:
+    """The HTTP status of a call; 500 of one that made the API server panic, 0 where none was recorded."""
     if event.stage == "Panic":
         return 500
     return event.responseStatus.code if event.responseStatus else 0
@@ -159,9 +161,9 @@ def list_class(uri: str) -> ListClass:
     return {"": ListClass.QUORUM, "0": ListClass.CACHE}.get(version.group(1), ListClass.EXACT)
 
 
-def _pod(user: RawUser) -> str:
-    names = user.extra.get("authentication.kubernetes.io/pod-name")
-    return names[0] if names else ""
+def pod_of(user: RawUser) -> str:
+    """The pod that a bound ServiceAccount token was made for, "" for every other user."""
+    return user.extra.pods[0] if user.extra and user.extra.pods else ""
 
 
 def call_key(event: RawAuditEvent, redactor: Redactor) -> CallKey:
@@ -173,12 +175,12 @@ def call_key(event: RawAuditEvent, redactor: Redactor) -> CallKey:
         group, namespace = ref.apiGroup, ref.namespace
     else:
         resource = redactor.uri(urlsplit(event.requestURI).path)[:100] if event.requestURI.startswith("/") else ""
-    code = _code(event)
+    code = code_of(event)
     told = event.responseStatus and code >= 400 and (group, resource) != ("", "secrets")
     message = redactor.text(event.responseStatus.message) if event.responseStatus and told else ""
     return CallKey(
         user=event.user.username or "system:anonymous",
-        pod=_pod(event.user),
+        pod=pod_of(event.user),
         user_agent=user_agent_family(event.userAgent),
         verb=event.verb,
         api_group=group,
@@ -192,8 +194,7 @@ def call_key(event: RawAuditEvent, redactor: Redactor) -> CallKey:
 
 def latency_us(event: RawAuditEvent) -> int:
     """Microseconds between the request's arrival and this stage; 0 for a clock that went back."""
-    delta = event.stageTimestamp - event.requestReceivedTimestamp
-    return max(0, delta.days * 86_400_000_000 + delta.seconds * 1_000_000 + delta.microseconds)
+    return max(0, (event.stageTimestamp - event.requestReceivedTimestamp) // MICROSECOND)
 
 
 def is_write(event: RawAuditEvent) -> bool:
@@ -215,19 +216,10 @@ def event_key(cluster: str, event: RawAuditEvent) -> int:
     return int.from_bytes(blake2b("\0".join(parts).encode("utf-8", "replace"), digest_size=8).digest(), "big") >> 1
 
 
-def request_row(cluster: str, event: RawAuditEvent, key: CallKey) -> Request | None:
-    """The row kept for a write, None for reads and heartbeats."""
-    if not is_write(event) or (key.api_group, key.resource) in COUNTED_ONLY:
-        return None
+def is_kept(event: RawAuditEvent) -> bool:
+    """Whether a request is kept as a row of its own: writes but for heartbeats."""
     ref = event.objectRef
-    name = ref.name if ref else ""
-    return Request(
-        key=key,
-        at=event.requestReceivedTimestamp,
-        event_key=event_key(cluster, event),
-        name=name,
-        latency_us=latency_us(event),
-    )
+    return is_write(event) and ref is not None and (ref.apiGroup, ref.resource, ref.subresource) not in COUNTED_ONLY
 
 
 @lru_cache(maxsize=4096)
@@ -243,12 +235,12 @@ def _actor(username: str, pod: str, user_agent: str, impersonated: str) -> Actor
 def actor_of(event: RawAuditEvent) -> Actor:
     """Who made the request, as an Actor known from the audit log."""
     impersonated = event.impersonatedUser.username if event.impersonatedUser else ""
-    return _actor(event.user.username, _pod(event.user), event.userAgent, impersonated)
+    return _actor(event.user.username, pod_of(event.user), event.userAgent, impersonated)
 
 
 def sightings(cluster: str, event: RawAuditEvent) -> list[Sighting]:
     """The objects that a successful write touched: none for reads, failures, dry runs and connects."""
-    code = _code(event)
+    code = code_of(event)
     ref = event.objectRef
     if event.stage != "ResponseComplete" or ref is None or not is_write(event) or not 200 <= code < 300:
         return []

@@ -45,7 +45,8 @@ NAN = write(5, '{"a":NaN}')
 ARRAY = json.dumps({**BASE, "responseObject": [1]}).encode()
 STRING = json.dumps({**BASE, "responseObject": "s"}).encode()
 VERB = json.dumps({**BASE, "verb": 7}).encode()
-GROUP = json.dumps({**BASE, "user": {"groups": ["é", 3]}}, ensure_ascii=False).encode()
+PODS = {"authentication.kubernetes.io/pod-name": ["é", 3]}
+POD = json.dumps({**BASE, "user": {"username": "é", "extra": PODS}}, ensure_ascii=False).encode()
 NO_EVENT = "no audit event (audit.k8s.io/v1)"
 DEEP = b"[" * 100_000 + b"]" * 100_000
 HOSTILE = {
@@ -57,7 +58,7 @@ HOSTILE = {
     "no json": (b"what", ", line 2, column 1: not JSON: JSON is malformed"),
     "another object": (b' {"kind":"Pod"}', f", column 2: {NO_EVENT}: Object missing required field `stage`"),
     "a number for a verb": (VERB, column(VERB, b'7, "user"') + NO_EVENT),
-    "a number for a group": (GROUP, column(GROUP, b"3]}") + NO_EVENT),
+    "a number for a pod": (POD, column(POD, b'{"authentication') + NO_EVENT),
     "an array for an object": (ARRAY, column(ARRAY, b"[1]") + "the object in it cannot be read: no object: Expected"),
     "a string for an object": (STRING, column(STRING, b'"s"}') + "the object in it cannot be read: no object: Exp"),
     "the year one": (json.dumps({**BASE, "requestReceivedTimestamp": "0001-01-01T00:00:00Z"}).encode(), "days ago"),
