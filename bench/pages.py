@@ -56,11 +56,10 @@ JOIN actors a ON a.number = g % 300
 """
 
 
-async def fill(database: Database, count: int, *, end: datetime) -> None:
-    """``count`` changes over DAYS before ``end``; three in ten of them in the demo's cluster."""
-    start = end - timedelta(days=DAYS)
+async def fill(database: Database, count: int, *, start: datetime, end: datetime) -> None:
+    """``count`` changes between two times; three in ten of them in the demo's cluster."""
     async with database.write.begin() as conn:
-        await ensure(conn, "changes", [start + timedelta(days=day) for day in range(DAYS + 1)])
+        await ensure(conn, "changes", [start + timedelta(days=day) for day in range((end - start).days + 1)])
         for statement in _NAMES.split(";"):
             await conn.execute(text(statement), {"clusters": CLUSTERS} if ":clusters" in statement else {})
         await conn.execute(
@@ -82,8 +81,8 @@ async def fill(database: Database, count: int, *, end: datetime) -> None:
         objects = (await conn.execute(text("SELECT count(*) FROM made"))).scalar_one()
         step = 500_000
         for first in range(0, count, step):
-            values = {"start": start, "seconds": DAYS * 86_400, "count": min(step, count - first), "objects": objects}
-            await conn.execute(text(_HISTORY), values)
+            part = {"count": min(step, count - first), "objects": objects}
+            await conn.execute(text(_HISTORY), {"start": start, "seconds": (end - start).total_seconds()} | part)
     async with database.write.connect() as raw:
         conn = await raw.execution_options(isolation_level="AUTOCOMMIT")
         await conn.execute(text("VACUUM ANALYZE"))
@@ -148,7 +147,7 @@ async def pages(database: Database, sizes: list[int]) -> list[Gate]:
     stored = 0
     for size in sizes:
         await replay(database.write, now=now)
-        await fill(database, size - stored, end=now)
+        await fill(database, size - stored, start=now - timedelta(days=DAYS), end=now)
         stored = size
         found, medians = await measure(database, title=f"{size:,} changes", now=now)
         gates += found
