@@ -1,0 +1,149 @@
+"""What deploy/ gives to Prometheus and Alertmanager, with a real Prometheus's tools and a real Alertmanager."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from socket import socket
+
+import httpx2
+import pytest
+
+from app.core.roles import Role
+from app.store import tokens
+from app.store.database import Database
+from app.store.tokens import Purpose
+from tests.e2e.conftest import Program, serving
+from tests.programs import found
+from tests.web.world import END
+
+DEPLOY = Path(__file__).parents[1] / "deploy"
+WITHIN = 60
+LABELS = {"alertname": "KubeAPIErrors", "severity": "critical", "namespace": "payments"}
+
+
+def run(*command: str | Path) -> str:
+    """What a command prints, all of it; it must end with 0."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, cwd=DEPLOY)
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def test_prometheus_takes_the_configuration_and_the_rules() -> None:
+    promtool = found("promtool", package="prometheus")
+    assert "SUCCESS" in run(promtool, "check", "config", "prometheus.yml")
+    assert "2 rules found" in run(promtool, "check", "rules", "rules.yml")
+
+
+def test_the_rules_fire_when_they_should_and_only_then(tmp_path: Path) -> None:
+    promtool = found("promtool", package="prometheus")
+    cases = tmp_path / "rules_test.yml"
+    cases.write_text(
+        f"""
+rule_files: [{DEPLOY / "rules.yml"}]
+evaluation_interval: 15s
+tests:
+  - interval: 15s
+    input_series:
+      - series: 'apiserver_request_total{{job="apiserver", code="200", cluster="a"}}'
+        values: '0+100x80'
+      - series: 'apiserver_request_total{{job="apiserver", code="500", cluster="a"}}'
+        values: '0+0x40 0+10x40'
+      - series: 'apiserver_request_duration_seconds_bucket{{job="apiserver", verb="LIST", le="1"}}'
+        values: '0+100x80'
+      - series: 'apiserver_request_duration_seconds_bucket{{job="apiserver", verb="LIST", le="+Inf"}}'
+        values: '0+100x80'
+    alert_rule_test:
+      - {{eval_time: 9m, alertname: KubeAPIErrors, exp_alerts: []}}
+      - eval_time: 20m
+        alertname: KubeAPIErrors
+        exp_alerts:
+          - exp_labels: {{severity: critical}}
+            exp_annotations: {{summary: The API server answers more than 3 % of requests with an error}}
+      - {{eval_time: 20m, alertname: KubeAPISlow, exp_alerts: []}}
+"""
+    )
+    assert "SUCCESS" in run(promtool, "test", "rules", cases)
+
+
+@pytest.fixture(scope="module")
+def program(dsn: str, database: Database) -> Iterator[Program]:
+    with serving(dsn, database) as started:
+        yield started
+
+
+@pytest.fixture
+async def token(program: Program) -> str:
+    """Of a responder, as Alertmanager is one."""
+    async with program.database.write.begin() as conn:
+        return await tokens.create(conn, Role.RESPONDER, purpose=Purpose.API, now=END)
+
+
+@pytest.fixture
+def alertmanager(program: Program, token: str, tmp_path: Path) -> Iterator[str]:
+    """The address of an Alertmanager with our configuration; only addresses, the token's file and waits are changed."""
+    executable = found("prometheus-alertmanager", "alertmanager", package="prometheus-alertmanager")
+    secret = tmp_path / "token"
+    secret.write_text(f"{token}\n")
+    config = tmp_path / "alertmanager.yml"
+    config.write_text(
+        (DEPLOY / "alertmanager.yml")
+        .read_text()
+        .replace("http://foreshock:8000", program.address)
+        .replace("/run/secrets/alertmanager_token", str(secret))
+        .replace("group_wait: 10s", "group_wait: 0s")
+        .replace("group_interval: 1m", "group_interval: 1s")
+    )
+    with socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(
+            [
+                executable,
+                f"--config.file={config}",
+                f"--storage.path={tmp_path / 'data'}",
+                f"--web.listen-address={address}",
+                "--cluster.listen-address=",
+            ],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        wait_for(lambda: httpx2.get(f"http://{address}/-/ready").status_code == 200)
+        yield f"http://{address}"
+    finally:
+        process.terminate()
+        process.wait(timeout=20)
+
+
+def wait_for(met: Callable[[], bool]) -> None:
+    """Until it is so; a refused connection means not yet."""
+    until = time.monotonic() + WITHIN
+    while time.monotonic() < until:
+        try:
+            if met():
+                return
+        except httpx2.ConnectError:
+            pass
+        time.sleep(0.2)
+    pytest.fail(f"not so within {WITHIN} s")
+
+
+def test_an_alert_opens_an_incident_and_its_end_resolves_it(alertmanager: str, program: Program, token: str) -> None:
+    def incidents() -> list[dict[str, object]]:
+        signed_in = {"Authorization": f"Bearer {token}"}
+        answer = httpx2.get(f"{program.address}/api/v1/incidents", headers=signed_in).raise_for_status()
+        return list(answer.json()["items"])
+
+    alert: dict[str, object] = {"labels": LABELS, "annotations": {"summary": "many errors"}}
+    httpx2.post(f"{alertmanager}/api/v2/alerts", json=[alert]).raise_for_status()
+    wait_for(lambda: len(incidents()) == 1)
+    [incident] = incidents()
+    assert incident["cluster"] == "default"
+    assert incident["status"] == "open"
+    ended = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    httpx2.post(f"{alertmanager}/api/v2/alerts", json=[alert | {"endsAt": ended}]).raise_for_status()
+    wait_for(lambda: [one["status"] for one in incidents()] == ["resolved"])
