@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
-from playwright.async_api import Page, async_playwright
+from playwright.async_api import Page, ViewportSize, async_playwright
 
 from app.commands.demo import replay
 from app.core.roles import Role
@@ -25,7 +25,7 @@ from bench.pages import fill
 CHANGES = 10_000
 ROUNDS = 31
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), "chromium")
-DESKTOP = {"width": 1440, "height": 900}
+DESKTOP: ViewportSize = {"width": 1440, "height": 900}
 
 _FRAME = "new Promise(done => requestAnimationFrame(() => setTimeout(done)))"
 _DRAW = f"""async rounds => {{

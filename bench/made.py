@@ -14,6 +14,7 @@ from app.core.model import (
     Change,
     DiffSource,
     FieldDiff,
+    Object,
     ObjectState,
     Path,
     Request,
@@ -60,8 +61,11 @@ class Company:
     def states(self) -> Iterator[ObjectState]:
         """Every object, once."""
         for number, resource in enumerate(self.resources):
-            state = {"metadata": {"labels": {"app": resource.name, "team": resource.namespace}}, "spec": {"n": number}}
-            yield ObjectState(resource, f"uid-{number}", "1", START, state)  # type: ignore[arg-type]
+            state: Object = {
+                "metadata": {"labels": {"app": resource.name, "team": resource.namespace}},
+                "spec": {"n": number},
+            }
+            yield ObjectState(resource, f"uid-{number}", "1", START, state)
 
     def _diffs(self) -> tuple[FieldDiff, ...]:
         """An edit as people and controllers make them: mostly one field, now and then a whole file."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
@@ -16,7 +17,10 @@ from app.store.copy import copy
 from bench.gates import Gate
 from bench.made import CLUSTER, START, Company
 
-KEY = {"changes": ("version_key", lambda one: one.key), "requests": ("event_key", lambda one: one.event_key)}
+KEY: dict[str, tuple[str, Callable[[Any], int]]] = {
+    "changes": ("version_key", lambda one: one.key),
+    "requests": ("event_key", lambda one: one.event_key),
+}
 LOG: dict[str, Any] = {"changes": changes, "requests": requests}
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from socket import MSG_WAITALL, socket, socketpair
@@ -48,7 +48,7 @@ _LENGTH = 8
 """Bytes of a message's length before it, the most significant first."""
 
 
-def pieces_apart(job: Job) -> Iterator[Piece]:
+def pieces_apart(job: Job) -> Generator[Piece]:
     """As logs.pieces. Raises UnreadableError and ReadingError; ends the process when it is closed early."""
     ours, theirs = socketpair()
     command = [sys.executable, "-P", "-m", "app.collect.apart", str(theirs.fileno())]  # -P: not what lies here

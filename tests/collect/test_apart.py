@@ -83,7 +83,7 @@ def test_a_reader_ends_when_nobody_wants_more(demo: Job) -> None:
     found = pieces_apart(demo)
     next(found)
     [reader] = readers()
-    found.close()  # type: ignore[attr-defined] - it is a generator
+    found.close()
     wait_until_gone(reader)
 
 
