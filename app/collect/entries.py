@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
@@ -24,6 +24,11 @@ EXPECTED = {
     InputKind.AUDIT: "audit event (audit.k8s.io/v1)",
     InputKind.WATCH: "watch event ({at, type, object})",
 }
+
+
+LONG_AGO = datetime.min.replace(tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+WHOLE_SECOND = timedelta(seconds=1)
 
 
 @dataclass(slots=True)
@@ -68,12 +73,15 @@ def merged(streams: list[Iterator[Entry]]) -> Iterator[Entry]:
 
 def decoded(read: Reading, intake: Intake, order: int, *, shift_seconds: int = 0) -> Iterator[Entry]:
     """The events of one file in its order. A bad line is rejected at the time of the one before it."""
-    last, number, end = datetime.min.replace(tzinfo=UTC), read.lines, read.offset
+    last, number, end = LONG_AGO, read.lines, read.offset
+    said = told = LONG_AGO
     with open_stream(read.input.path) as stream:
         read.stream = stream
         try:
             for line in lines(stream, skip_to=read.offset, first_line=read.lines + 1):
                 entry = _entry(read, intake, order, line=line, shift_seconds=shift_seconds)
+                if entry.watch is not None:
+                    said, told = _in_turn(entry, entry.watch, said=said, told=told)
                 # A log is nearly in order; a step back must not hold the merge up.
                 entry.at = max(entry.at, last)
                 last, number, end = entry.at, line.number, line.end
@@ -81,6 +89,18 @@ def decoded(read: Reading, intake: Intake, order: int, *, shift_seconds: int = 0
         except DamagedError as error:
             intake.reject(read.input.path, Line(number + 1, b"", end), str(error))
     read.stream = None
+
+
+def _in_turn(entry: Entry, watch: RawWatchEvent, *, said: datetime, told: datetime) -> tuple[datetime, datetime]:
+    """Watch events of one and the same time keep their order: each is told a microsecond after the one before.
+
+    A time without a fraction may be up to a second too early. The audit event of the same write knows better and must
+    come first, so the watch event waits out that second. Returns what this event said, and when it is told.
+    """
+    at = told + MICROSECOND if entry.at == said else entry.at
+    said, watch.at = entry.at, at
+    entry.at = at if said.microsecond else at + WHOLE_SECOND
+    return said, at
 
 
 def _entry(read: Reading, intake: Intake, order: int, *, line: Line, shift_seconds: int) -> Entry:
@@ -105,7 +125,7 @@ def _entry(read: Reading, intake: Intake, order: int, *, line: Line, shift_secon
         problem, column = explain(error, data, expected=EXPECTED[read.input.kind])
     if problem or at is None:
         intake.reject(read.input.path, line, problem, column=column)
-        return Entry(datetime.min.replace(tzinfo=UTC), order, read, line)
+        return Entry(LONG_AGO, order, read, line)
     return Entry(at, order, read, line, event, watch)
 
 

@@ -44,7 +44,9 @@ def _parsed(kind: Any, text: str, wanted: str) -> Any:
 
 
 RoleOption = Annotated[Role, typer.Option(help="What its bearer may do.")]
-Minus = Annotated[timedelta, typer.Option(parser=duration, help="How far back: 30s, 30m, 2h, 1d.", metavar="TIME")]
+Minus = Annotated[
+    timedelta, typer.Option(parser=duration, help="How far back: 30s, 30m, 2h, 1d.", metavar="TIME", show_default="30m")
+]
 USUAL = timedelta(minutes=30)
 At = Annotated[datetime | None, typer.Option(parser=moment, help="Until when; now when left out.", metavar="TIME")]
 Namespace = Annotated[str | None, typer.Option(help="Only this namespace.")]
