@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import Any
 
-from sqlalchemy import func, select, true
+from sqlalchemy import Select, func, select, true
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model import Change
 from app.store.tables import changes
-from app.store.timeline import ChangeFilter, Cursor, conditions, list_changes, owners
+from app.store.timeline import ChangeFilter, Cursor, asked, conditions, list_changes, owners, shape
 
 SEARCHED_FIRST = (timedelta(days=1), timedelta(days=7))
 """How far back words, an actor or a verb are looked for before all the rest is: mostly that fills a page."""
@@ -42,7 +44,13 @@ async def find_changes(
 
 async def count_changes(conn: AsyncConnection, wanted: ChangeFilter, *, most: int) -> int:
     """How many changes fit, counted no further than ``most``. One query."""
-    of, own = owners(wanted.cluster, wanted.kind)
+    counted: int = (await conn.execute(_counted(shape(wanted), most), asked(wanted))).scalar_one()
+    return counted
+
+
+@lru_cache(maxsize=256)
+def _counted(wanted: ChangeFilter, most: int) -> Select[Any]:
+    of, own = owners(wanted)
     each = select(changes.c.at).where(*own, *conditions(wanted)).limit(most).lateral("each")
     counted = select(each.c.at).select_from(of.join(each, true())).limit(most).subquery("counted")
-    return (await conn.execute(select(func.count()).select_from(counted))).scalar_one()
+    return select(func.count()).select_from(counted)

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
-from sqlalchemy import CTE, Row, Select, func, literal_column, select
+from sqlalchemy import CTE, Column, ColumnElement, Double, Row, Select, Text, bindparam, func, literal_column, select
+from sqlalchemy.dialects.postgresql import ARRAY, aggregate_order_by
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.lanes import Mark, Problem
 from app.core.model import Gap, Outcome, Progress, Resource, Rollout, change_id
 from app.store.tables import changes, clusters, gaps, kinds, objects, rollouts, symptoms, words
-from app.store.timeline import marks_query
 
 SPOTS = 160
 """Places of the axis that marks are aggregated to: five pixels of a full-width page, less than a mark is wide."""
+
+CLUSTER = bindparam("cluster", type_=Text)
+FROM_AT = bindparam("from_at", type_=changes.c.at.type)
+TO_AT = bindparam("to_at", type_=changes.c.at.type)
+"""What every statement here asks for, so that it is built once: building one costs more than running it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +61,9 @@ def _several(**queries: Select[Any]) -> Select[Any]:
     return select(*columns)
 
 
-def _mine(cluster: str | None) -> CTE:
+def _mine(*, named: bool) -> CTE:
     query = select(clusters.c.id, clusters.c.name)
-    return (query if cluster is None else query.where(clusters.c.name == cluster)).cte("mine")
+    return (query.where(clusters.c.name == CLUSTER) if named else query).cte("mine")
 
 
 def _fresh(mine: CTE) -> Select[Any]:
@@ -65,19 +71,19 @@ def _fresh(mine: CTE) -> Select[Any]:
     return select(mine.c.name, newest.label("at")).order_by(mine.c.name)
 
 
-def _blind(mine: CTE, from_at: datetime | None, to_at: datetime | None) -> Select[Any]:
+def _blind(mine: CTE, *, since: bool, until: bool) -> Select[Any]:
     query = (
         select(mine.c.name.label("cluster"), gaps.c.kind, gaps.c.from_at, gaps.c.to_at, gaps.c.why)
         .join(mine, mine.c.id == gaps.c.cluster_id)
         .order_by(gaps.c.from_at.desc())
         .limit(100)
     )
-    if from_at is not None:
-        query = query.where(gaps.c.to_at > from_at)
-    return query if to_at is None else query.where(gaps.c.from_at < to_at)
+    if since:
+        query = query.where(gaps.c.to_at > FROM_AT)
+    return query.where(gaps.c.from_at < TO_AT) if until else query
 
 
-def _hurting(mine: CTE, from_at: datetime, to_at: datetime) -> Select[Any]:
+def _hurting(mine: CTE) -> Select[Any]:
     what = func.coalesce(symptoms.c.workload, symptoms.c.resource)
     return (
         select(
@@ -88,14 +94,14 @@ def _hurting(mine: CTE, from_at: datetime, to_at: datetime) -> Select[Any]:
             func.sum(symptoms.c.count).label("number"),
         )
         .join(mine, mine.c.id == symptoms.c.cluster_id)
-        .where(symptoms.c.source != "alert", symptoms.c.at >= from_at, symptoms.c.at < to_at)
+        .where(symptoms.c.source != "alert", symptoms.c.at >= FROM_AT, symptoms.c.at < TO_AT)
         .group_by(symptoms.c.reason, what)
         .order_by(func.sum(symptoms.c.count).desc())
         .limit(40)
     )
 
 
-def _rolling(mine: CTE, from_at: datetime, to_at: datetime) -> Select[Any]:
+def _rolling(mine: CTE) -> Select[Any]:
     namespace = words.alias("namespace")
     return (
         select(
@@ -111,33 +117,88 @@ def _rolling(mine: CTE, from_at: datetime, to_at: datetime) -> Select[Any]:
         .join(objects, objects.c.id == rollouts.c.object_id)
         .join(kinds, kinds.c.id == objects.c.kind_id)
         .outerjoin(namespace, namespace.c.id == objects.c.namespace_id)
-        .where(rollouts.c.started_at >= from_at, rollouts.c.started_at < to_at)
+        .where(rollouts.c.started_at >= FROM_AT, rollouts.c.started_at < TO_AT)
         .order_by(rollouts.c.started_at.desc(), rollouts.c.object_id)
     )
+
+
+def _marks() -> Select[Any]:
+    """The changes of a window, a row for each kind and ``spot`` seconds: the columns of core.lanes.Mark."""
+    place = func.floor(func.extract("epoch", changes.c.at - FROM_AT) / bindparam("spot", type_=Double)).label("spot")
+    grouped = (
+        select(
+            changes.c.kind_id,
+            place,
+            changes.c.noise,
+            func.count().label("number"),
+            func.min(changes.c.at).label("at"),
+            _first(changes.c.version_key).label("version_key"),
+            _first(changes.c.object_id).label("object_id"),
+        )
+        .where(
+            changes.c.cluster_id == select(clusters.c.id).where(clusters.c.name == CLUSTER).scalar_subquery(),
+            changes.c.at >= FROM_AT,
+            changes.c.at < TO_AT,
+        )
+        .group_by(changes.c.kind_id, place, changes.c.noise)
+        .subquery("grouped")
+    )
+    return (
+        select(
+            kinds.c.api_group,
+            kinds.c.kind,
+            grouped.c.at,
+            grouped.c.number,
+            grouped.c.version_key,
+            objects.c.name,
+            grouped.c.noise,
+        )
+        .join(kinds, kinds.c.id == grouped.c.kind_id)
+        .join(objects, objects.c.id == grouped.c.object_id)
+        .order_by(grouped.c.at, grouped.c.version_key)
+    )
+
+
+def _first(column: Column[Any]) -> ColumnElement[Any]:
+    """The value of the group's earliest change."""
+    ordered = aggregate_order_by(column, changes.c.at, changes.c.version_key)
+    return func.array_agg(ordered, type_=ARRAY(column.type))[1]
+
+
+@cache
+def _how_far(*, named: bool, since: bool, until: bool) -> Select[Any]:
+    mine = _mine(named=named)
+    known = select(kinds.c.kind).distinct().order_by(kinds.c.kind)
+    return _several(fresh=_fresh(mine), blind=_blind(mine, since=since, until=until), known=known)
 
 
 async def read_seen(
     conn: AsyncConnection, cluster: str | None, *, from_at: datetime | None, to_at: datetime | None
 ) -> Seen:
     """Freshness, gaps that touch [from_at, to_at) (None leaves a side open), known kinds. One query."""
-    mine = _mine(cluster)
-    known = select(kinds.c.kind).distinct().order_by(kinds.c.kind)
-    query = _several(fresh=_fresh(mine), blind=_blind(mine, from_at, to_at), known=known)
-    return _seen((await conn.execute(query)).one())
+    values = {"cluster": cluster, "from_at": from_at, "to_at": to_at}
+    query = _how_far(named=cluster is not None, since=from_at is not None, until=to_at is not None)
+    return _seen((await conn.execute(query, {name: one for name, one in values.items() if one is not None})).one())
+
+
+@cache
+def _around() -> Select[Any]:
+    mine = _mine(named=True)
+    return _several(
+        fresh=_fresh(mine),
+        blind=_blind(mine, since=True, until=True),
+        known=select(kinds.c.kind).limit(0),
+        marks=_marks(),
+        rolling=_rolling(mine).limit(1000),
+        hurting=_hurting(mine),
+    )
 
 
 async def read_surroundings(conn: AsyncConnection, cluster: str, *, from_at: datetime, to_at: datetime) -> Surroundings:
     """Everything that is drawn of [from_at, to_at) except what the ranking holds. One query."""
-    mine = _mine(cluster)
-    query = _several(
-        fresh=_fresh(mine),
-        blind=_blind(mine, from_at, to_at),
-        known=select(kinds.c.kind).limit(0),
-        marks=marks_query(cluster, from_at, to_at, spots=SPOTS),
-        rolling=_rolling(mine, from_at, to_at).limit(1000),
-        hurting=_hurting(mine, from_at, to_at),
-    )
-    row = (await conn.execute(query)).one()
+    spot = max((to_at - from_at).total_seconds() / SPOTS, 0.001)
+    values = {"cluster": cluster, "from_at": from_at, "to_at": to_at, "spot": spot}
+    row = (await conn.execute(_around(), values)).one()
     return Surroundings(
         seen=_seen(row),
         marks=tuple(_mark(found) for found in row.marks or ()),
@@ -150,8 +211,9 @@ async def list_rollouts(
     conn: AsyncConnection, cluster: str | None, *, from_at: datetime, to_at: datetime, limit: int = 1000
 ) -> list[Rollout]:
     """Rollouts that began in [from_at, to_at), newest first."""
-    query = _several(rolling=_rolling(_mine(cluster), from_at, to_at).limit(limit))
-    return [_rollout(found) for found in (await conn.execute(query)).scalar_one() or ()]
+    query = _several(rolling=_rolling(_mine(named=cluster is not None)).limit(limit))
+    values = {"from_at": from_at, "to_at": to_at} | ({} if cluster is None else {"cluster": cluster})
+    return [_rollout(found) for found in (await conn.execute(query, values)).scalar_one() or ()]
 
 
 def _time(text: str) -> datetime:

@@ -8,28 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from functools import cache
+from datetime import UTC, datetime, timedelta
+from functools import cache, lru_cache
 from typing import Any
 
 from sqlalchemy import (
+    BigInteger,
     BindParameter,
-    Column,
     ColumnElement,
     FromClause,
     Row,
     Select,
     Subquery,
+    Text,
     bindparam,
     collate,
     false,
     func,
-    literal,
     select,
     true,
     tuple_,
 )
-from sqlalchemy.dialects.postgresql import ARRAY, aggregate_order_by
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model import (
@@ -48,6 +47,7 @@ VERBS = tuple(Verb)
 ACTOR_SOURCES = tuple(ActorSource)
 DIFF_SOURCES = tuple(DiffSource)
 SOURCE_BITS = {"audit": 1, "watch": 2, "state": 4}
+LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,9 @@ class ChangeFilter:
     derived: str = "hidden"
 
 
+ANY = ChangeFilter()
+
+
 @dataclass(frozen=True, slots=True)
 class Cursor:
     """The place after a row: its time and version key."""
@@ -82,28 +85,51 @@ def after(change: Change) -> Cursor:
     return Cursor(change.at, change.key)
 
 
-def word_id(text: str) -> Any:
+def word_id(text: str | BindParameter[str]) -> Any:
     """The code of a word, as a subquery; NULL for one that was never seen."""
     return select(words.c.id).where(words.c.word == text).scalar_subquery()
 
 
+def shape(wanted: ChangeFilter) -> ChangeFilter:
+    """The same whatever the values: filters of one shape share a statement. Building one costs more than running it."""
+    return ChangeFilter(
+        cluster=wanted.cluster and "*",
+        namespace=wanted.namespace and "*",
+        kind=wanted.kind and "*",
+        actor=wanted.actor and "*",
+        verb=wanted.verb and VERBS[0],
+        text=wanted.text and "*",
+        from_at=wanted.from_at and LONG_AGO,
+        to_at=wanted.to_at and LONG_AGO,
+        derived=wanted.derived,
+    )
+
+
+def asked(wanted: ChangeFilter) -> dict[str, Any]:
+    """The values of a filter's parameters."""
+    names = ("cluster", "namespace", "kind", "actor", "text", "from_at", "to_at")
+    values = {name: value for name in names if (value := getattr(wanted, name))}
+    return values if wanted.verb is None else values | {"verb": VERBS.index(wanted.verb)}
+
+
 def conditions(wanted: ChangeFilter) -> list[ColumnElement[bool]]:
-    """The WHERE of a filter, but for cluster and kind. A name that was never seen matches nothing."""
+    """The WHERE of a filter's shape, but for cluster and kind. A name that was never seen matches nothing."""
     found: list[ColumnElement[bool]] = []
     if wanted.namespace is not None:
-        found.append(changes.c.namespace_id == (word_id(wanted.namespace) if wanted.namespace else 0))
+        found.append(changes.c.namespace_id == (word_id(bindparam("namespace")) if wanted.namespace else 0))
     if wanted.actor is not None:
-        found.append(changes.c.actor_id == (word_id(wanted.actor) if wanted.actor else 0))
+        found.append(changes.c.actor_id == (word_id(bindparam("actor")) if wanted.actor else 0))
     if wanted.verb is not None:
-        found.append(changes.c.verb == VERBS.index(wanted.verb))
+        found.append(changes.c.verb == bindparam("verb"))
     if wanted.text:
         # by bytes, not by the rules of a language: half the time, and what Kubernetes names is ASCII
-        summary, text = (func.lower(collate(side, "C")) for side in (changes.c.summary, literal(wanted.text)))
+        words_wanted = bindparam("text", type_=Text)
+        summary, text = (func.lower(collate(side, "C")) for side in (changes.c.summary, words_wanted))
         found.append(func.strpos(summary, text) > 0)
     if wanted.from_at is not None:
-        found.append(changes.c.at >= wanted.from_at)
+        found.append(changes.c.at >= bindparam("from_at"))
     if wanted.to_at is not None:
-        found.append(changes.c.at < wanted.to_at)
+        found.append(changes.c.at < bindparam("to_at"))
     if wanted.derived == "hidden":
         found.append(changes.c.noise == false())
     return found
@@ -163,19 +189,13 @@ def newest_of(where: Iterable[ColumnElement[bool]], *, limit: int) -> Select[Any
     return select(changes).where(*where).order_by(changes.c.at.desc(), changes.c.version_key.desc()).limit(limit)
 
 
-def _page(
-    where: Iterable[ColumnElement[bool]],
-    *,
-    limit: int,
-    cluster: str | BindParameter[str] | None = None,
-    kind: str | None = None,
-) -> FromClause:
-    """The newest rows of a cluster (None: of all) and kind (None: any).
+def _page(where: Iterable[ColumnElement[bool]], *, limit: int, wanted: ChangeFilter = ANY) -> FromClause:
+    """The newest rows of a filter's cluster (None: of all) and kind (None: any).
 
     Each cluster and kind is asked by itself for its newest: that walks an index from its end and stops, where one
     question over all of them would sort everything ever recorded.
     """
-    of, own = owners(cluster, kind)
+    of, own = owners(wanted)
     newest = newest_of([*own, *where], limit=limit).lateral("newest")
     return (
         select(newest)
@@ -186,33 +206,43 @@ def _page(
     )
 
 
-def owners(cluster: str | BindParameter[str] | None, kind: str | None) -> tuple[Subquery, list[ColumnElement[bool]]]:
-    """The clusters, with each kind of that name where one is given, and what makes a change theirs."""
+def owners(wanted: ChangeFilter) -> tuple[Subquery, list[ColumnElement[bool]]]:
+    """The clusters, with each kind of that name where one is wanted, and what makes a change theirs."""
     each = select(clusters.c.id.label("cluster_id"))
-    if kind is not None:
-        both = clusters.join(kinds, kinds.c.kind == kind)
+    if wanted.kind is not None:
+        both = clusters.join(kinds, kinds.c.kind == bindparam("kind"))
         each = select(clusters.c.id.label("cluster_id"), kinds.c.id.label("kind_id")).select_from(both)
-    if cluster is not None:
-        each = each.where(clusters.c.name == cluster)
+    if wanted.cluster is not None:
+        each = each.where(clusters.c.name == bindparam("cluster"))
     of = each.subquery("of")
-    own = [changes.c.cluster_id == of.c.cluster_id] + ([] if kind is None else [changes.c.kind_id == of.c.kind_id])
-    return of, own
+    of_kind = [] if wanted.kind is None else [changes.c.kind_id == of.c.kind_id]
+    return of, [changes.c.cluster_id == of.c.cluster_id, *of_kind]
+
+
+@lru_cache(maxsize=256)
+def _listed(wanted: ChangeFilter, *, limit: int, paged: bool) -> Select[Any]:
+    """The changes of a shape; behind the row of ``before_at`` and ``before_key`` where it is a later page."""
+    where = conditions(wanted)
+    if paged:
+        before = tuple_(bindparam("before_at", type_=changes.c.at.type), bindparam("before_key", type_=BigInteger))
+        where.append(tuple_(changes.c.at, changes.c.version_key) < before)
+    return named(_page(where, limit=limit, wanted=wanted))
 
 
 async def list_changes(
     conn: AsyncConnection, wanted: ChangeFilter, *, before: Cursor | None = None, limit: int = 100
 ) -> list[Change]:
     """Changes newest first, at most ``limit``. One query."""
-    where = conditions(wanted)
+    values = asked(wanted)
     if before is not None:
-        where.append(tuple_(changes.c.at, changes.c.version_key) < tuple_(before.at, before.key))
-    page = _page(where, limit=limit, cluster=wanted.cluster, kind=wanted.kind)
-    return [change_of(row) for row in await conn.execute(named(page))]
+        values |= {"before_at": before.at, "before_key": before.key}
+    query = _listed(shape(wanted), limit=limit, paged=before is not None)
+    return [change_of(row) for row in await conn.execute(query, values)]
 
 
 @cache
 def _one() -> Select[Any]:
-    """The change at ``start``, to the millisecond, with ``key``. Building a statement costs more than running it."""
+    """The change at ``start``, to the millisecond, with ``key``."""
     start = bindparam("start", type_=changes.c.at.type)
     within = (changes.c.at >= start, changes.c.at < start + timedelta(milliseconds=1))
     return named(_page([*within, changes.c.version_key == bindparam("key")], limit=1))
@@ -230,54 +260,10 @@ def _begun() -> Select[Any]:
     """Changes of ``cluster`` in the ten minutes from ``start`` that ``root``, a change id, began."""
     start = bindparam("start", type_=changes.c.at.type)
     within = (changes.c.at >= start, changes.c.at < start + timedelta(minutes=10))
-    return named(_page([*within, changes.c.begun_by == bindparam("root")], limit=50, cluster=bindparam("cluster")))
+    return named(_page([*within, changes.c.begun_by == bindparam("root")], limit=50, wanted=ChangeFilter("*")))
 
 
 async def list_begun_by(conn: AsyncConnection, change: Change) -> list[Change]:
     """What controllers wrote because of ``change`` within the ten minutes after it: the newest 50."""
     asked = {"start": change.at, "root": change.id, "cluster": change.resource.cluster}
     return [change_of(row) for row in await conn.execute(_begun(), asked)]
-
-
-def marks_query(cluster: str, from_at: datetime, to_at: datetime, *, spots: int) -> Select[Any]:
-    """The changes of a window, aggregated to at most ``spots`` places a kind: the columns of core.lanes.Mark."""
-    width = max((to_at - from_at).total_seconds() / spots, 0.001)
-    spot = func.floor(func.extract("epoch", changes.c.at - from_at) / width).label("spot")
-    grouped = (
-        select(
-            changes.c.kind_id,
-            spot,
-            changes.c.noise,
-            func.count().label("number"),
-            func.min(changes.c.at).label("at"),
-            _first(changes.c.version_key).label("version_key"),
-            _first(changes.c.object_id).label("object_id"),
-        )
-        .where(
-            changes.c.cluster_id == select(clusters.c.id).where(clusters.c.name == cluster).scalar_subquery(),
-            changes.c.at >= from_at,
-            changes.c.at < to_at,
-        )
-        .group_by(changes.c.kind_id, spot, changes.c.noise)
-        .subquery("grouped")
-    )
-    return (
-        select(
-            kinds.c.api_group,
-            kinds.c.kind,
-            grouped.c.at,
-            grouped.c.number,
-            grouped.c.version_key,
-            objects.c.name,
-            grouped.c.noise,
-        )
-        .join(kinds, kinds.c.id == grouped.c.kind_id)
-        .join(objects, objects.c.id == grouped.c.object_id)
-        .order_by(grouped.c.at, grouped.c.version_key)
-    )
-
-
-def _first(column: Column[Any]) -> ColumnElement[Any]:
-    """The value of the group's earliest change."""
-    ordered = aggregate_order_by(column, changes.c.at, changes.c.version_key)
-    return func.array_agg(ordered, type_=ARRAY(column.type))[1]
