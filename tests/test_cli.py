@@ -12,7 +12,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -48,7 +48,7 @@ def foreshock(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
 class Serving:
     """`foreshock serve` on a free port, and the line it printed."""
 
-    def __init__(self, log: IO[str] | None, **more: str) -> None:
+    def __init__(self, log: IO[str] | None, /, **more: str) -> None:
         self.process = subprocess.Popen(
             [*FORESHOCK, "serve", "--port", "0"], env=environment(**more), stdout=subprocess.PIPE, stderr=log, text=True
         )
@@ -81,7 +81,7 @@ class Serving:
 
 
 @contextmanager
-def serving(log: IO[str] | None = None, **more: str) -> Iterator[Serving]:
+def serving(log: IO[str] | None = None, /, **more: str) -> Iterator[Serving]:
     found = Serving(log, **more)
     try:
         yield found
@@ -109,8 +109,7 @@ def runs(pid: int) -> bool:
         return False
 
 
-def wait_until(condition: object, seconds: float = 30) -> None:
-    assert callable(condition)
+def wait_until(condition: Callable[[], bool], seconds: float = 30) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import text
 
+from app.collect.inputs import InputKind
 from app.commands import demo, evaluate
 from app.commands.importing import import_paths, summary
 from app.commands.scores import as_json, as_table
@@ -70,8 +71,8 @@ async def test_an_import_tells_what_it_did(database: Database) -> None:
     assert "already imported" in "\n".join(summary(again, []))
 
 
-@pytest.mark.parametrize("without", [frozenset(), frozenset({evaluate.InputKind.AUDIT})])
-async def test_an_evaluation_compares_with_the_answer(dsn: str, without: frozenset[evaluate.InputKind]) -> None:
+@pytest.mark.parametrize("without", [frozenset(), frozenset({InputKind.AUDIT})])
+async def test_an_evaluation_compares_with_the_answer(dsn: str, without: frozenset[InputKind]) -> None:
     folders = evaluate.recordings(demo.FOLDER)
     result = await evaluate.evaluate(dsn, folders, now=NOW, leave_out=without)
     assert [(v.when, v.rank) for v in result.verdicts] == [("alert", 1.0), ("later", 1.0)]

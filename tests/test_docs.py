@@ -20,7 +20,6 @@ import typer.main
 from fastapi import APIRouter, FastAPI, Query
 from fastapi.routing import iter_route_contexts
 from prometheus_client import REGISTRY, CollectorRegistry, Counter
-from pydantic import Field
 from pydantic.fields import FieldInfo
 from sqlalchemy import MetaData, Table
 from sqlalchemy.ext.asyncio import create_async_engine
@@ -210,7 +209,7 @@ def test_every_link_between_documents_leads_somewhere() -> None:
 
 
 def made_up_setting() -> list[str]:
-    return wrong_settings({**variables(), "FORESHOCK_MADE_UP": Field(1, description="a number")})
+    return wrong_settings({**variables(), "FORESHOCK_MADE_UP": FieldInfo.from_field(1, description="a number")})
 
 
 def with_command(name: str, command: Callable[..., None]) -> typer.Typer:

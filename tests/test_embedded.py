@@ -11,7 +11,7 @@ import sys
 import tempfile
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psycopg
@@ -43,9 +43,9 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(made)
 
 
-def wait_until(done: object, *, seconds: float = 20) -> None:
+def wait_until(done: Callable[[], bool], *, seconds: float = 20) -> None:
     deadline = time.monotonic() + seconds
-    while not done():  # type: ignore[operator]
+    while not done():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.02)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import threading
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -23,7 +24,7 @@ from tests.conftest import dsn_of
 TABLES = Path(tables.__file__)
 
 
-def drift(conn: Connection) -> list[object]:
+def drift(conn: Connection) -> list[Any]:
     """What differs between the database and the metadata."""
 
     def include(name: str | None, kind: str, _parents: object) -> bool:
@@ -135,10 +136,15 @@ def test_two_programs_migrate_an_empty_database_once(server: embedded.Server) ->
 
 
 def test_a_migration_waits_for_another_one(dsn: str) -> None:
+    done = threading.Event()
+
+    def wait() -> None:
+        migrate(dsn)
+        done.set()
+
     with psycopg.connect(dsn) as other:
         other.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
-        done = threading.Event()
-        waiting = threading.Thread(target=lambda: (migrate(dsn), done.set()))
+        waiting = threading.Thread(target=wait)
         waiting.start()
         assert not done.wait(0.5)
         other.rollback()

@@ -1,7 +1,6 @@
 """Settings: every mistake at once, no secret repeated, defaults by who runs it."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,11 +14,10 @@ TOO_LONG = "https://foreshock.example/base?x=1"
 
 
 @pytest.fixture(autouse=True)
-def empty(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+def empty(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith(settings.PREFIX) or name == "DATABASE_URL":
             monkeypatch.delenv(name)
-    return monkeypatch
 
 
 def test_nothing_need_be_set() -> None:
@@ -77,7 +75,7 @@ def test_an_empty_variable_is_one_not_set(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_settings_do_not_change_after_they_are_read() -> None:
     with pytest.raises(ValidationError):
-        load().log_level = "debug"  # type: ignore[misc]
+        load().log_level = "debug"  # type: ignore[misc] # what the types forbid is refused at run time too
 
 
 def test_root_has_a_system_folder_and_a_user_their_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,7 +97,7 @@ def test_the_control_plane_is_shown_where_it_turned() -> None:
     flat = gauge("go_goroutines", lambda away: 900 + away % 7)
     (found,) = moved(AT, measured(series=(depth, flat)))
     assert (found.who, found.line.title) == ("", "Queue depth")
-    assert (found.before, found.after) == (pytest.approx(2), pytest.approx(80))
+    assert (found.before, found.after) == pytest.approx((2, 80))
     assert found.harm
     assert abs((found.at - AT).total_seconds() - 30) <= 15
     (fell,) = moved(AT, measured(series=(gauge("workqueue_depth", step_at(30, 80, 2)),)))

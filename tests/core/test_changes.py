@@ -9,7 +9,7 @@ import pytest
 from app.core.changes import LIMIT, image_parts, summary
 from app.core.diff import diff
 from app.core.grants import grants_changed
-from app.core.model import Resource, Verb
+from app.core.model import Object, Resource, Verb
 
 
 def pod(image: str = "r/web:v1", **container: Any) -> Any:
@@ -149,7 +149,7 @@ def test_a_line_is_never_too_long_and_says_how_much_more_there_is() -> None:
 
 
 def test_rules_rewritten_without_effect_are_told_as_fields() -> None:
-    split = {"rules": [*rules("get")["rules"], *rules("list")["rules"]]}
+    split: Object = {"rules": [*rules("get")["rules"], *rules("list")["rules"]]}
     assert grants_changed("Role", rules("get", "list"), split) == ""
     assert line("Role", rules("get", "list"), split).startswith("rules of Role web")
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.core.dependencies import closure, hosts
-from app.core.model import ObjectState, Verb
+from app.core.model import Json, ObjectState, Verb
 from app.core.reach import reach
 from app.core.topology import topology
 from tests.core.company import first, ranked, rules
@@ -144,9 +144,9 @@ def test_what_a_webhook_answers_follows_from_its_own_configuration() -> None:
     """A mutating webhook's backend reads a policy from a ConfigMap: what that spoils is made everywhere."""
     policy = a_resource("ConfigMap", "placement-policy", "platform")
     reads = {"name": "c", "envFrom": [{"configMapRef": {"name": policy.name}}]}
-    rule = {"apiGroups": [""], "resources": ["pods"], "operations": ["CREATE"]}
-    service = {"namespace": "platform", "name": "placement"}
-    hooks = [{"name": "place.example", "rules": [rule], "clientConfig": {"service": service}}]
+    rule: Json = {"apiGroups": [""], "resources": ["pods"], "operations": ["CREATE"]}
+    service: Json = {"namespace": "platform", "name": "placement"}
+    hooks: Json = [{"name": "place.example", "rules": [rule], "clientConfig": {"service": service}}]
     states = [
         *a_server("placement", "platform", containers=[reads]),
         a_state(a_resource("MutatingWebhookConfiguration", "placement", None), {"webhooks": hooks}),

@@ -90,7 +90,9 @@ def test_a_path_that_is_not_there_is_an_error() -> None:
 
 # -- properties
 
-_leaves = st.one_of(st.integers(-3, 3), st.sampled_from(["", "a", "b", "500m"]), st.none(), st.just([]), st.just({}))
+_leaves: st.SearchStrategy[Json] = st.one_of(
+    st.integers(-3, 3), st.sampled_from(["", "a", "b", "500m"]), st.none(), st.just([]), st.just({})
+)
 _items = st.fixed_dictionaries(
     {"name": st.sampled_from("abcd")},
     optional={"image": _leaves, "port": st.integers(1, 3), "protocol": st.just("TCP")},

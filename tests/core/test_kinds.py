@@ -6,6 +6,7 @@ import pytest
 
 from app.core import kinds
 from app.core.kinds import BUILT_IN, Kinds, Lane, Policy
+from app.core.model import Object
 
 
 @pytest.mark.parametrize(
@@ -60,8 +61,10 @@ def test_guesses_lead_back_to_the_plural() -> None:
 
 def test_a_crd_teaches_names_and_scope() -> None:
     learnt = Kinds()
-    crd = {"spec": {"group": "acme.io", "scope": "Cluster", "names": {"kind": "BigIndex", "plural": "bigindices"}}}
-    learnt.learn(crd)  # type: ignore[arg-type]
+    crd: Object = {
+        "spec": {"group": "acme.io", "scope": "Cluster", "names": {"kind": "BigIndex", "plural": "bigindices"}}
+    }
+    learnt.learn(crd)
     assert learnt.kind_of("acme.io", "bigindices/status") == "BigIndex"
     assert not learnt.info("acme.io", "BigIndex").namespaced
     assert learnt.info("acme.io", "BigIndex").plural == "bigindices"
@@ -76,7 +79,7 @@ def test_a_body_teaches_capitals() -> None:
 
 
 @pytest.mark.parametrize("crd", [{}, {"spec": {}}, {"spec": {"names": {"kind": 1}, "group": "x"}}])
-def test_a_broken_crd_teaches_nothing(crd: dict[str, object]) -> None:
+def test_a_broken_crd_teaches_nothing(crd: Object) -> None:
     learnt = Kinds()
-    learnt.learn(crd)  # type: ignore[arg-type]
+    learnt.learn(crd)
     assert learnt.kind_of("x", "widgets") == "Widget"

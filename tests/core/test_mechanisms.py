@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from app.core.entities import only_reacts
 from app.core.mechanism import is_cosmetic, is_inert, plausible, refused_by
-from app.core.model import Actor, ActorSource, Change, FieldDiff, Json, Outcome, Progress, Rollout, Verb
+from app.core.model import (
+    Actor,
+    ActorSource,
+    Change,
+    FieldDiff,
+    Json,
+    Object,
+    ObjectState,
+    Outcome,
+    Progress,
+    Rollout,
+    Symptom,
+    Verb,
+)
 from app.core.reach import reach
 from app.core.topology import topology
 from tests.core.company import background, first, ranked, rules
@@ -85,21 +97,21 @@ def test_who_a_service_account_is_to_a_cloud_is_no_decoration() -> None:
     assert reach(role, topology([pods]))[("workload", "fraud", "watchlist")] < 1
 
 
-def wide(reason: str, *, at: float, message: str = "") -> list[Any]:
+def wide(reason: str, *, at: float, message: str = "") -> list[Symptom]:
     return [
         a_symptom(a_resource("Deployment", f"{team}-1", team), reason, at=after(at), count=5, message=message)
         for team in TEAMS
     ]
 
 
-def workloads() -> list[Any]:
+def workloads() -> list[ObjectState]:
     return [a_workload(a_resource("Deployment", f"{team}-1", team)) for team in TEAMS]
 
 
 def test_a_mutating_webhook_that_spoils_new_pods_everywhere() -> None:
     hook = a_resource("MutatingWebhookConfiguration", "sidecar-injector", None)
-    rule = {"apiGroups": [""], "resources": ["pods"], "operations": ["CREATE"]}
-    state = {"webhooks": [{"name": "inject.mesh.example", "rules": [rule], "namespaceSelector": {}}]}
+    rule: Json = {"apiGroups": [""], "resources": ["pods"], "operations": ["CREATE"]}
+    state: Object = {"webhooks": [{"name": "inject.mesh.example", "rules": [rule], "namespaceSelector": {}}]}
     edit = a_change(hook, at=after(-20), path=("webhooks", (("name", "inject.mesh.example"),), "namespaceSelector"))
     restart = a_change(
         a_resource("Deployment", "search-1", "search"),
@@ -334,7 +346,7 @@ def test_only_the_controllers_of_kubernetes_merely_react(account: str, reacts: b
 
 def test_labels_of_a_namespace_count_where_something_chooses_by_them() -> None:
     hook = a_resource("MutatingWebhookConfiguration", "mesh", None)
-    chooses = {
+    chooses: Object = {
         "webhooks": [{"name": "m", "namespaceSelector": {"matchExpressions": [{"key": "mesh", "operator": "In"}]}}]
     }
     top = topology([a_state(hook, chooses)])
@@ -405,7 +417,7 @@ def test_a_rollout_that_hangs_without_a_word_is_felt_by_who_calls_it() -> None:
     gateway = a_resource("Deployment", "gateway", "mobile")
     edit = a_change(inbox, at=after(-20), path=("spec", "template", "spec", "initContainers"), old=None, new=[])
     own = a_change(gateway, at=after(-40))
-    calls_it = {"name": "c", "env": [{"name": "INBOX", "value": "http://inbox.messaging.svc"}]}
+    calls_it: Json = {"name": "c", "env": [{"name": "INBOX", "value": "http://inbox.messaging.svc"}]}
     service = a_state(a_resource("Service", "inbox", "messaging"), {"spec": {"selector": {"app": "inbox"}}})
     stuck = Rollout(
         inbox, "u", 2, after(-20), Outcome.RUNNING, change_id=edit.id, progress=(Progress(after(0), 2, 2, 0),)
@@ -428,7 +440,7 @@ def test_what_follows_a_change_is_in_its_reach() -> None:
         a_resource("ClusterRole", "keda-scaling", None), at=after(-20), path=("metadata", "labels", "agg")
     )
     aggregate = a_resource("ClusterRole", "keda-operator", None)
-    rule = {"apiGroups": ["apps"], "resources": ["deployments/scale"], "verbs": ["patch"]}
+    rule: Json = {"apiGroups": ["apps"], "resources": ["deployments/scale"], "verbs": ["patch"]}
     derived = replace(a_change(aggregate, at=after(-19), path=("rules",), old=[rule], new=[]), begun_by=tidied.id)
     user = "system:serviceaccount:keda:keda-operator"
     binding = a_state(

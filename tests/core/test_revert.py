@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import replace
+from typing import Any
 
 import orjson
 import pytest
@@ -16,10 +17,10 @@ from tests.core.factories import a_change, a_resource
 WEB = a_resource()
 
 
-def changed(kind: str, old: Object | None, new: Object | None, **more: object) -> Change:
+def changed(kind: str, old: Object | None, new: Object | None, **more: Any) -> Change:
     verb = Verb.CREATE if old is None else Verb.DELETE if new is None else Verb.UPDATE
     change = replace(a_change(a_resource(kind), verb=verb), diffs=diff(old, new))
-    return replace(change, **more)  # type: ignore[arg-type]
+    return replace(change, **more)
 
 
 def merged(target: Json, patch: Json) -> Json:

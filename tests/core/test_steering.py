@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.core.model import Actor, ActorSource, Change, Resource
+from app.core.model import Actor, ActorSource, Change, Json, ObjectState, Resource
 from app.core.steering import set_off
 from app.core.topology import topology
 from tests.core.company import first, ranked
@@ -25,8 +25,8 @@ CONFIG = a_resource("ConfigMap", "cluster-autoscaler-config", "kube-system")
 TAINTS = ("spec", "taints")
 
 
-def the_scaler() -> list[object]:
-    reads = {"name": "c", "envFrom": [{"configMapRef": {"name": CONFIG.name}}]}
+def the_scaler() -> list[ObjectState]:
+    reads: Json = {"name": "c", "envFrom": [{"configMapRef": {"name": CONFIG.name}}]}
     deployment = a_resource("Deployment", "cluster-autoscaler", "kube-system")
     return [a_workload(deployment, serviceAccountName="cluster-autoscaler", containers=[reads])]
 
@@ -42,19 +42,19 @@ def early() -> Change:
 def test_a_new_sort_of_write_belongs_to_what_configured_the_writer_anew() -> None:
     config = a_change(CONFIG, at=after(-30), path=("data", "threshold"))
     nodes = [taint("a", at=-20), taint("b", at=-10)]
-    found = set_off([early(), config, *nodes], topology(the_scaler()))  # type: ignore[arg-type]
+    found = set_off([early(), config, *nodes], topology(the_scaler()))
     assert found == {node.id: config for node in nodes}
 
 
 def test_what_it_always_did_is_its_own() -> None:
     config = a_change(CONFIG, at=after(-30), path=("data", "threshold"))
     before, then = taint("a", at=-50), taint("b", at=-20)
-    assert set_off([early(), before, config, then], topology(the_scaler())) == {}  # type: ignore[arg-type]
+    assert set_off([early(), before, config, then], topology(the_scaler())) == {}
 
 
 def test_a_window_that_just_began_cannot_say_what_is_new() -> None:
     config = a_change(CONFIG, at=after(-30), path=("data", "threshold"))
-    assert set_off([config, taint("a", at=-20)], topology(the_scaler())) == {}  # type: ignore[arg-type]
+    assert set_off([config, taint("a", at=-20)], topology(the_scaler())) == {}
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_nodes_that_a_misled_autoscaler_takes_away() -> None:
         *(taint(f"node-{n}", at=-20 + 3 * n) for n in range(4)),
         incident=an_incident(an_alert(after(30), name="KubePodsPending", message="pods wait for a node")),
         symptoms=[a_symptom(one, "Unschedulable", at=after(-8 + n), count=4) for n, one in enumerate(workloads)],
-        states=[*the_scaler(), *(a_workload(one) for one in workloads)],  # type: ignore[list-item]
+        states=[*the_scaler(), *(a_workload(one) for one in workloads)],
     )
     assert first(ranking) == ("ConfigMap", CONFIG.name)
     assert any("cluster-autoscaler followed it: 4 writes of Nodes" in e.sentence for e in ranking.suspects[0].evidence)

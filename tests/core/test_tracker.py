@@ -11,7 +11,7 @@ import orjson
 import pytest
 from msgspec import structs
 
-from app.core.model import ActorSource, DiffSource, ObjectState, Resource, Verb
+from app.core.model import ActorSource, DiffSource, Object, ObjectState, Resource, Verb
 from app.core.redact import Redactor
 from app.core.sightings import NOTHING, Sighting
 from app.core.tracker import Tracker
@@ -33,6 +33,8 @@ from tests.core.objects import (
     told,
 )
 
+BOTH = frozenset({"watch", "audit"})
+
 
 def test_the_initial_list_teaches_state_and_no_change() -> None:
     (learned,) = learn(listed(a_deployment(version=5)))
@@ -43,7 +45,7 @@ def test_the_initial_list_teaches_state_and_no_change() -> None:
 
 
 def test_an_update_is_the_diff_of_two_states_by_its_field_manager() -> None:
-    fields = {"f:spec": {"f:template": {"f:spec": {"f:containers": {'k:{"name":"web"}': {"f:image": {}}}}}}}
+    fields: Object = {"f:spec": {"f:template": {"f:spec": {"f:containers": {'k:{"name":"web"}': {"f:image": {}}}}}}}
     entries = [
         managed("argocd", seconds=9, fields=fields),
         managed("kubectl", seconds=1, fields={"f:spec": {"f:replicas": {}}}),
@@ -113,11 +115,14 @@ def test_a_metadata_level_event_far_away_is_another_write() -> None:
     assert [change.diff_source for change in found] == [DiffSource.STATES, DiffSource.NONE]
 
 
+def a_definition(version: int, **parts: Any) -> Any:
+    api = "apiextensions.k8s.io/v1"
+    return an_object("CustomResourceDefinition", "foobars.x.io", version=version, api=api, namespace=None, **parts)
+
+
 def test_the_api_server_takes_back_the_group_of_a_deleted_definition() -> None:
-    api = {"api": "apiextensions.k8s.io/v1", "namespace": None}
-    crd = an_object("CustomResourceDefinition", "foobars.x.io", version=1, **api)
-    meta = {"finalizers": ["customresourcecleanup.apiextensions.k8s.io"]}
-    marked = an_object("CustomResourceDefinition", "foobars.x.io", version=2, meta=meta, **api)
+    crd = a_definition(1)
+    marked = a_definition(2, meta={"finalizers": ["customresourcecleanup.apiextensions.k8s.io"]})
     service = an_object("APIService", "v1.x.io", version=1, api="apiregistration.k8s.io/v1", namespace=None)
     registrar = replace(ALICE, name="system:apiserver")
     deleted = audited(crd, 1.1, verb=Verb.DELETE)
@@ -129,14 +134,11 @@ def test_the_api_server_takes_back_the_group_of_a_deleted_definition() -> None:
 
 def test_a_custom_kind_guessed_from_its_plural_meets_the_real_one() -> None:
     names = {"kind": "FooBar", "plural": "foobars"}
-    crd = an_object(
-        "CustomResourceDefinition", "foobars.x.io", version=1, api="apiextensions.k8s.io/v1", namespace=None
-    )
-    crd["spec"] = {"group": "x.io", "names": names, "scope": "Namespaced"}
+    crd = a_definition(1, spec={"group": "x.io", "names": names, "scope": "Namespaced"})
     obj = an_object("FooBar", "f", version=6, api="x.io/v1", spec={"a": 1})
     audit = told("Foobar", "f", 1, verb=Verb.CREATE, group="x.io")
     (change,) = changes(learn(listed(crd), audit, seen(obj, 1.2, verb=Verb.CREATE)))
-    assert (change.resource.kind, change.sources) == ("FooBar", {"audit", "watch"})
+    assert (change.resource.kind, change.sources) == ("FooBar", BOTH)
 
 
 def test_without_a_state_before_the_patch_is_the_diff() -> None:
@@ -165,7 +167,8 @@ def test_a_request_level_patch_is_applied_to_what_is_known() -> None:
     (change,) = changes(learned)
     assert change.summary == "replicas of web: 2 → 7"
     assert change.diff_source is DiffSource.PATCH
-    assert learned[-1].states[0].state["spec"]["replicas"] == 7  # type: ignore[index,call-overload]
+    known: Any = learned[-1].states[0].state
+    assert known["spec"]["replicas"] == 7
 
 
 def test_scaling_changes_replicas_and_other_subresources_nothing() -> None:
@@ -227,12 +230,12 @@ def test_creations_and_deletions() -> None:
     assert (made.verb, made.summary, made.sources) == (
         Verb.CREATE,
         "Deployment web created: web:v1, 2 replicas",
-        {"watch", "audit"},
+        BOTH,
     )
     assert (deleted.verb, deleted.summary, deleted.sources) == (
         Verb.DELETE,
         "Deployment web deleted",
-        {"watch", "audit"},
+        BOTH,
     )
     assert deleted.diffs[0].old is not None
     assert learned[2].states[0].deleted_at == at(5)
@@ -396,7 +399,8 @@ def test_a_body_that_postgresql_could_not_store_is_cleaned() -> None:
     body = b'{"metadata":{"name":"x","uid":"u","resourceVersion":"5"},"data":{"a":"\\u0000\\ud800","b":1e100000}}'
     sighting = structs.replace(told("ConfigMap", "x", 1, verb=Verb.CREATE), body=body)
     (learned,) = learn(sighting)
-    assert learned.states[0].state["data"] == {"a": "\ufffd\ufffd", "b": "inf"}  # type: ignore[index,call-overload]
+    known: Any = learned.states[0].state
+    assert known["data"] == {"a": "\ufffd\ufffd", "b": "inf"}
 
 
 Take = Callable[[], str]

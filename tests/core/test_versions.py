@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -10,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.diff import diff
-from app.core.model import Change, DiffSource, Json, Resource, Verb
+from app.core.model import Change, DiffSource, Json, Object, Resource, Verb
 from app.core.versions import Write, versions
 
 AT = datetime(2026, 11, 20, 14, 0, tzinfo=UTC)
 
 
-def history(states: list[Json]) -> list[Change]:
+def history(states: Sequence[Object | None]) -> list[Change]:
     """The changes between states, newest first; None is a deleted object."""
     made = []
     for number, (old, new) in enumerate(pairwise([None, *states])):
@@ -33,20 +34,24 @@ def history(states: list[Json]) -> list[Change]:
     return made[::-1]
 
 
-values = st.recursive(
+values: st.SearchStrategy[Json] = st.recursive(
     st.integers(0, 9) | st.text("abc", max_size=3) | st.booleans(),
     lambda inner: st.dictionaries(st.sampled_from("abcd"), inner, max_size=3) | st.lists(inner, max_size=3),
     max_leaves=8,
 )
 
 
-def pruned(json: Json) -> Json:
+def pruned(whole: Object) -> Object:
     """As normalise leaves it: without empty maps and lists."""
+    kept = {name: _pruned(item) for name, item in whole.items()}
+    return {name: item for name, item in kept.items() if item not in ({}, [])}
+
+
+def _pruned(json: Json) -> Json:
     if isinstance(json, dict):
-        kept = {name: pruned(item) for name, item in json.items()}
-        return {name: item for name, item in kept.items() if item not in ({}, [])}
+        return pruned(json)
     if isinstance(json, list):
-        return [item for item in map(pruned, json) if item not in ({}, [])]
+        return [item for item in map(_pruned, json) if item not in ({}, [])]
     return json
 
 
@@ -54,14 +59,14 @@ objects = st.dictionaries(st.sampled_from(["spec", "data", "metadata"]), values,
 
 
 @given(st.lists(objects, min_size=1, max_size=6))
-def test_every_version_comes_back_as_it_was(states: list[Json]) -> None:
+def test_every_version_comes_back_as_it_was(states: list[Object]) -> None:
     found = versions(states[-1], history(states))
     assert [version.state for version in found] == states[::-1]
     assert all(version.known for version in found)
 
 
 @given(st.lists(objects | st.none(), min_size=1, max_size=8), st.integers(0, 8))
-def test_an_older_page_goes_on_where_the_newer_one_ends(states: list[Json], place: int) -> None:
+def test_an_older_page_goes_on_where_the_newer_one_ends(states: list[Object | None], place: int) -> None:
     lives = [state for number, state in enumerate(states) if number == 0 or state is not None or states[number - 1]]
     changes = history([state for state in lives if state is not None] if lives[0] is None else lives)
     last = next((state for state in reversed(lives) if state is not None), None)
@@ -77,7 +82,7 @@ def test_behind_more_than_can_be_undone_nothing_is_known_until_a_deletion_tells(
 
 
 def test_a_deleted_object_has_had_its_state() -> None:
-    states: list[Json] = [{"a": 1}, {"a": 2}, None]
+    states: list[Object | None] = [{"a": 1}, {"a": 2}, None]
     gone, last, first = versions({"a": 2}, history(states))
     assert (gone.state, gone.known) == (None, True)
     assert (last.state, first.state) == ({"a": 2}, {"a": 1})

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser, Page, async_playwright
+from playwright.async_api import Browser, FloatRect, Locator, Page, ViewportSize, async_playwright
 
 from app.core.model import Batch
 from app.core.roles import Role
@@ -35,8 +35,8 @@ FLAGS = (
     "--no-first-run",
 )
 STARTS_WITHIN = 40
-DESKTOP = {"width": 1440, "height": 900}
-PHONE = {"width": 390, "height": 844}
+DESKTOP: ViewportSize = {"width": 1440, "height": 900}
+PHONE: ViewportSize = {"width": 390, "height": 844}
 
 
 @pytest.fixture(scope="session")
@@ -102,6 +102,13 @@ async def tell(database: Database, batch: Batch) -> None:
         await incidents.save_incident(conn, world.incident())
         await ensure(conn, "rankings", [world.ranking().ranked_at])
         await incidents.save_ranking(conn, world.ranking())
+
+
+async def box(locator: Locator) -> FloatRect:
+    """Where one element stands; it must be drawn."""
+    found = await locator.bounding_box()
+    assert found is not None, locator
+    return found
 
 
 @dataclass(slots=True)

@@ -7,11 +7,11 @@ from datetime import timedelta
 
 import pytest
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Locator, expect
+from playwright.async_api import ViewportSize, expect
 
 from app.core.model import SLOT_SECONDS, Batch, CallCount, CallKey, MetricSeries
 from app.store.record import record
-from tests.e2e.conftest import DESKTOP, PHONE, Program, Visit, tell
+from tests.e2e.conftest import DESKTOP, PHONE, Program, Visit, box, tell
 from tests.web import world
 
 INCIDENT = f"/incidents/{world.incident().id}"
@@ -33,16 +33,10 @@ async def _recorded(program: Program) -> None:
         await record(conn, Batch(world.CLUSTER, changes=(world.a_change("early", at=world.START - timedelta(days=1)),)))
 
 
-async def box(locator: Locator) -> dict[str, float]:
-    found = await locator.bounding_box()
-    assert found is not None
-    return {name: float(value) for name, value in found.items()}
-
-
 @pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["wide", "narrow"])
 @pytest.mark.parametrize("where", ["drawer", "page"])
 async def test_the_mark_stands_where_the_change_was_and_the_lines_rise_there(
-    visit: Visit, where: str, viewport: dict[str, int]
+    visit: Visit, where: str, viewport: ViewportSize
 ) -> None:
     async with visit(INCIDENT if where == "drawer" else CHANGE, viewport=viewport) as page:
         if where == "drawer":

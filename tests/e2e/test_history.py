@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Locator, Page, expect
+from playwright.async_api import Locator, Page, ViewportSize, expect
 
 from app.core.diff import diff
-from app.core.model import Batch, ObjectState, Verb
+from app.core.model import Batch, Object, ObjectState, Verb
 from app.store.record import record
 from tests.e2e.conftest import DESKTOP, PHONE, Program, Visit, tell
 from tests.web import world
@@ -20,7 +20,7 @@ PATH = "/objects/shop/apps/Deployment/growth/restless"
 
 @pytest.fixture(scope="module", autouse=True)
 async def _recorded(program: Program) -> None:
-    states = [{"spec": {"replicas": number}} for number in range(MANY)]
+    states: list[Object] = [{"spec": {"replicas": number}} for number in range(MANY)]
     made = [
         world.a_change(
             "restless",
@@ -33,7 +33,7 @@ async def _recorded(program: Program) -> None:
         )
         for number in range(MANY)
     ]
-    last = ObjectState(made[-1].resource, made[-1].uid, f"{MANY - 1}", made[-1].at, states[-1])  # type: ignore[arg-type]
+    last = ObjectState(made[-1].resource, made[-1].uid, f"{MANY - 1}", made[-1].at, states[-1])
     await tell(program.database, world.batch())
     async with program.database.write.begin() as conn:
         await record(conn, Batch(world.CLUSTER, changes=tuple(made), objects=(last,)))
@@ -54,7 +54,7 @@ async def choose(page: Page, *, old: int, new: int) -> None:
 
 
 @pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["wide", "narrow"])
-async def test_two_versions_far_down_are_compared_from_where_they_are(visit: Visit, viewport: dict[str, int]) -> None:
+async def test_two_versions_far_down_are_compared_from_where_they_are(visit: Visit, viewport: ViewportSize) -> None:
     async with visit(PATH, viewport=viewport) as page:
         await choose(page, old=90, new=88)
         compare = page.get_by_role("button", name="Compare")
@@ -70,7 +70,7 @@ async def test_two_versions_far_down_are_compared_from_where_they_are(visit: Vis
 
 
 @pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["wide", "narrow"])
-async def test_older_versions_and_back(visit: Visit, viewport: dict[str, int]) -> None:
+async def test_older_versions_and_back(visit: Visit, viewport: ViewportSize) -> None:
     async with visit(PATH, viewport=viewport) as page:
         await expect(page.locator(".versions .row")).to_have_count(100)
         await page.get_by_role("link", name="Older").click()
@@ -87,7 +87,7 @@ async def test_older_versions_and_back(visit: Visit, viewport: dict[str, int]) -
 
 @pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["wide", "narrow"])
 @pytest.mark.parametrize("scheme", ["dark", "light"])
-async def test_axe_finds_nothing_serious(visit: Visit, scheme: str, viewport: dict[str, int]) -> None:
+async def test_axe_finds_nothing_serious(visit: Visit, scheme: str, viewport: ViewportSize) -> None:
     async with visit(PATH, color_scheme=scheme, viewport=viewport, bypass_csp=True) as page:
         found = await Axe().run(page)
     serious = [one for one in found.response["violations"] if one["impact"] in {"serious", "critical"}]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import FloatRect, Page, expect
 
-from tests.e2e.conftest import PHONE, Program, Visit, tell
+from tests.e2e.conftest import PHONE, Program, Visit, box, tell
 from tests.web import world
 
 INCIDENT = f"/incidents/{world.incident().id}"
@@ -17,10 +17,8 @@ async def _recorded(program: Program) -> None:
     await tell(program.database, world.batch())
 
 
-async def place(page: Page, selector: str) -> dict[str, float]:
-    box = await page.locator(selector).first.bounding_box()
-    assert box is not None, selector
-    return box
+async def place(page: Page, selector: str) -> FloatRect:
+    return await box(page.locator(selector).first)
 
 
 async def test_the_answer_is_read_without_a_scroll(visit: Visit) -> None:
@@ -29,20 +27,20 @@ async def test_the_answer_is_read_without_a_scroll(visit: Visit) -> None:
         await expect(first).to_contain_text("checkout-api")
         await expect(first).to_contain_text("93 %")
         await expect(first).to_contain_text("before the onset")
-        box = await place(page, ".suspect.first")
-        assert box["y"] + box["height"] <= 900
+        guilty = await place(page, ".suspect.first")
+        assert guilty["y"] + guilty["height"] <= 900
         none = await place(page, ".suspect.none")
         assert none["y"] + none["height"] <= 900
-        assert 380 <= box["width"] <= 400
+        assert 380 <= guilty["width"] <= 400
 
 
 async def test_everything_stands_on_one_axis(visit: Visit) -> None:
     async with visit(INCIDENT) as page:
-        plots = [await plot.bounding_box() for plot in await page.locator("#chart svg.plot").all()]
+        plots = [await box(plot) for plot in await page.locator("#chart svg.plot").all()]
         assert len(plots) >= 10
-        assert len({(round(box["x"]), round(box["width"])) for box in plots if box}) == 1
+        assert len({(round(plot["x"]), round(plot["width"])) for plot in plots}) == 1
         over = await place(page, "#chart .over")
-        assert abs(over["x"] - plots[0]["x"]) <= 1  # type: ignore[index]
+        assert abs(over["x"] - plots[0]["x"]) <= 1
         marks = {key: (await place(page, f"line.moment.{key}"))["x"] for key in ("suspect", "onset", "alert")}
         assert marks["suspect"] < marks["onset"] < marks["alert"]
         axis = await page.evaluate("[+new Date(incident.dataset.from), +new Date(incident.dataset.to)]")

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -67,8 +68,8 @@ def recorded(start: datetime) -> Batch:
     moved = start - world.ALERT_AT
     batch = world.batch(12)
     state = replace(batch.objects[0], seen_at=batch.objects[0].seen_at + moved)
-    assert state.state is not None
-    state.state["spec"]["template"]["spec"]["serviceAccountName"] = "checkout"  # type: ignore[index,call-overload]
+    deployment: Any = state.state
+    deployment["spec"]["template"]["spec"]["serviceAccountName"] = "checkout"
     onset = int((world.ONSET_AT + moved).timestamp()) // SLOT_SECONDS * SLOT_SECONDS
     loud = CallKey(ACCOUNT, "", "checkout", "patch", "", "serviceaccounts", "payments", 200)
     steady = CallKey("system:kube-scheduler", "", "kube-scheduler", "create", "", "pods/binding", "", 201)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from app.core.model import (
     Actor,
@@ -41,8 +42,8 @@ def a_diff(new: Json = "v2", old: Json = "v1") -> FieldDiff:
     return FieldDiff(("spec", "containers", (("name", "app"),), "image"), "replace", old, new)
 
 
-def a_change(version: str = "7", *, seconds: float = 0, resource: Resource | None = None, **more: object) -> Change:
-    fields: dict[str, object] = {
+def a_change(version: str = "7", *, seconds: float = 0, resource: Resource | None = None, **more: Any) -> Change:
+    fields: dict[str, Any] = {
         "actor": an_actor(),
         "uid": "u-1",
         "resource_version": version,
@@ -58,28 +59,28 @@ def a_change(version: str = "7", *, seconds: float = 0, resource: Resource | Non
         NOON + timedelta(seconds=seconds),
         Verb.UPDATE,
         key,
-        **fields,  # type: ignore[arg-type]
+        **fields,
     )
 
 
-def a_state(version: str = "7", *, resource: Resource | None = None, uid: str = "u-1", **more: object) -> ObjectState:
-    fields: dict[str, object] = {"state": {"spec": {"replicas": 2}, "version": version}} | more
-    return ObjectState(resource or a_resource(), uid, version, NOON, **fields)  # type: ignore[arg-type]
+def a_state(version: str = "7", *, resource: Resource | None = None, uid: str = "u-1", **more: Any) -> ObjectState:
+    fields: dict[str, Any] = {"state": {"spec": {"replicas": 2}, "version": version}} | more
+    return ObjectState(resource or a_resource(), uid, version, NOON, **fields)
 
 
-def a_rollout(generation: int = 3, *, seconds: float = 0, **more: object) -> Rollout:
+def a_rollout(generation: int = 3, *, seconds: float = 0, **more: Any) -> Rollout:
     started = NOON + timedelta(seconds=seconds)
-    fields: dict[str, object] = {"outcome": Outcome.RUNNING} | more
-    return Rollout(a_resource(), "u-1", generation, started, **fields)  # type: ignore[arg-type]
+    fields: dict[str, Any] = {"outcome": Outcome.RUNNING} | more
+    return Rollout(a_resource(), "u-1", generation, started, **fields)
 
 
-def a_symptom(fingerprint: str = "f1", *, seconds: float = 0, **more: object) -> Symptom:
+def a_symptom(fingerprint: str = "f1", *, seconds: float = 0, **more: Any) -> Symptom:
     return Symptom(
         SymptomSource.EVENT,
         "BackOff",
         NOON + timedelta(seconds=seconds),
         fingerprint,
-        **more,  # type: ignore[arg-type]
+        **more,
     )
 
 

@@ -62,7 +62,7 @@ async def test_audit_improves_what_a_watch_saw_and_its_time_stays(conn: AsyncCon
     assert (recorded.changes, recorded.improved) == (0, 1)
     [kept] = await changes.read_window(conn, CLUSTER, NOON - HOUR, NOON + HOUR, limit=10)
     assert (kept.at, kept.id, kept.diffs) == (seen.at, seen.id, seen.diffs)
-    assert (kept.actor, kept.audit_id, kept.sources) == (audited.actor, "a-1", {"audit", "watch"})
+    assert (kept.actor, kept.audit_id, kept.sources) == (audited.actor, "a-1", frozenset({"audit", "watch"}))
     assert kept.summary == "image of payments-api: v1 → v2"
 
 

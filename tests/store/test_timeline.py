@@ -29,6 +29,7 @@ class Counting:
     """Counts the statements that a connection sends."""
 
     def __init__(self, conn: AsyncConnection) -> None:
+        assert conn.sync_connection is not None
         self.sync: Connection = conn.sync_connection
         self.count = 0
 
@@ -47,16 +48,16 @@ def told(changes: list[Change]) -> list[str]:
     return [change.id for change in changes]
 
 
-def expected(batch_changes: tuple[Change, ...], **wanted: object) -> list[str]:
+def expected(batch_changes: tuple[Change, ...], wanted: ChangeFilter) -> list[str]:
     """What a filter should find, by the plainest means."""
     found = [
         change
         for change in batch_changes
         if change.begun_by is None
-        and ("namespace" not in wanted or change.resource.namespace == wanted["namespace"])
-        and ("kind" not in wanted or change.resource.kind == wanted["kind"])
-        and ("actor" not in wanted or change.actor.name == wanted["actor"])
-        and ("verb" not in wanted or change.verb is wanted["verb"])
+        and wanted.namespace in (None, change.resource.namespace)
+        and wanted.kind in (None, change.resource.kind)
+        and wanted.actor in (None, change.actor.name)
+        and wanted.verb in (None, change.verb)
     ]
     return told(sorted(found, key=lambda change: (change.at, change.key), reverse=True))
 
@@ -64,19 +65,19 @@ def expected(batch_changes: tuple[Change, ...], **wanted: object) -> list[str]:
 @pytest.mark.parametrize(
     "wanted",
     [
-        {},
-        {"namespace": "payments"},
-        {"kind": "ConfigMap"},
-        {"actor": "alice@shop.example"},
-        {"verb": Verb.DELETE},
-        {"namespace": "identity", "kind": "Deployment"},
-        {"namespace": "nowhere"},
-        {"kind": "Nothing"},
+        ChangeFilter(world.CLUSTER),
+        ChangeFilter(world.CLUSTER, namespace="payments"),
+        ChangeFilter(world.CLUSTER, kind="ConfigMap"),
+        ChangeFilter(world.CLUSTER, actor="alice@shop.example"),
+        ChangeFilter(world.CLUSTER, verb=Verb.DELETE),
+        ChangeFilter(world.CLUSTER, namespace="identity", kind="Deployment"),
+        ChangeFilter(world.CLUSTER, namespace="nowhere"),
+        ChangeFilter(world.CLUSTER, kind="Nothing"),
     ],
 )
-async def test_filters_find_exactly_what_fits(filled: AsyncConnection, wanted: dict[str, object]) -> None:
-    found = await timeline.list_changes(filled, ChangeFilter(world.CLUSTER, **wanted), limit=1000)
-    assert told(found) == expected(world.batch().changes, **wanted)
+async def test_filters_find_exactly_what_fits(filled: AsyncConnection, wanted: ChangeFilter) -> None:
+    found = await timeline.list_changes(filled, wanted, limit=1000)
+    assert told(found) == expected(world.batch().changes, wanted)
 
 
 async def test_a_change_comes_back_as_it_was_recorded(filled: AsyncConnection) -> None:

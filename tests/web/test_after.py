@@ -131,7 +131,7 @@ def scraped() -> tuple[MetricSeries, ...]:
             ("apiserver_request_duration_seconds_count", 1.0),
             ("apiserver_request_duration_seconds_sum", 0.02 if verb == "GET" else 0.3),
         ):
-            labels = (("code", code), ("resource", resource), ("verb", verb))
+            labels: tuple[tuple[str, str], ...] = (("code", code), ("resource", resource), ("verb", verb))
             if name != "apiserver_request_total":
                 labels = labels[1:]
                 if code != "200":

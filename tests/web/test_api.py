@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import httpx2
 import pytest
 
+from app.core.model import Change
 from tests.web import world
 from tests.web.conftest import Site
 
@@ -21,11 +25,11 @@ LISTS = (
 )
 
 
-async def got(site: Site, path: str, **params: object) -> dict[str, object]:
+async def got(site: Site, path: str, **params: str | int) -> dict[str, Any]:
     async with site.client() as client:
         answer = await client.get(f"/api/v1/{path}", params=params or None)
     assert answer.status_code == 200, answer.text
-    found: dict[str, object] = answer.json()
+    found: dict[str, Any] = answer.json()
     return found
 
 
@@ -99,7 +103,7 @@ async def test_a_change_is_read_with_what_it_began(site: Site) -> None:
 async def test_cursors_give_every_change_once_and_in_order(site: Site, limit: int) -> None:
     seen: list[str] = []
     times: list[str] = []
-    after: dict[str, object] = {}
+    after: dict[str, str] = {}
     for _ in range(200):
         page = await got(site, "changes", limit=limit, **after)
         seen += [change["id"] for change in page["items"]]
@@ -133,7 +137,7 @@ async def test_cursors_give_every_change_once_and_in_order(site: Site, limit: in
         ),
     ],
 )
-async def test_filters_narrow(site: Site, wanted: dict[str, str], expected: object) -> None:
+async def test_filters_narrow(site: Site, wanted: dict[str, str], expected: Callable[[Change], bool]) -> None:
     found = await got(site, "changes", limit=1000, **wanted)
     everyday = [*world.surrounding_changes(), world.CULPRIT]
     assert {change["id"] for change in found["items"]} == {change.id for change in everyday if expected(change)}

@@ -21,6 +21,7 @@ def policies(app: FastAPI) -> dict[str, Role | None]:
     found: dict[str, Role | None] = {}
     for route in iter_route_contexts(app.routes):
         demands = [] if route.methods is None else [one.call for one in route.dependant.dependencies if one.call]
+        assert route.path is not None
         found[route.path] = policy_of(demands)
     return found
 
@@ -80,7 +81,7 @@ async def test_static_serves_its_own_folder_only(site: Site, path: str) -> None:
 )
 async def test_a_wrong_credential_is_refused(site: Site, authorization: str) -> None:
     async with site.client(None) as stranger:
-        answer = await stranger.get("/api/v1/incidents", headers={"Authorization": authorization.encode("latin-1")})
+        answer = await stranger.get("/api/v1/incidents", headers={b"Authorization": authorization.encode("latin-1")})
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"] == "Bearer"
     assert answer.headers["content-type"] == "application/problem+json"

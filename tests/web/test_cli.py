@@ -16,15 +16,16 @@ from tests.web import world
 from tests.web.conftest import Site
 
 
-def printed(capsys: pytest.CaptureFixture[str], dsn: str, **asked: object) -> str:
-    wanted = {
-        "minus": timedelta(minutes=10),
-        "at": world.END,
-        "namespace": None,
-        "cluster": None,
-        "output": Output.TABLE,
-    }
-    print_what_changed(dsn, **{**wanted, **asked})
+def printed(
+    capsys: pytest.CaptureFixture[str],
+    dsn: str,
+    *,
+    namespace: str | None = None,
+    cluster: str | None = None,
+    output: Output = Output.TABLE,
+) -> str:
+    minus = timedelta(minutes=10)
+    print_what_changed(dsn, minus=minus, at=world.END, namespace=namespace, cluster=cluster, output=output)
     return capsys.readouterr().out
 
 

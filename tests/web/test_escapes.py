@@ -121,9 +121,11 @@ PAGES = (
 )
 
 
-async def markup(site: Site, path: str, *, status: int = 200, **params: str) -> tuple[str, Markup]:
+async def markup(
+    site: Site, path: str, *, params: dict[str, str] | None = None, status: int = 200
+) -> tuple[str, Markup]:
     async with site.client() as client:
-        answer = await client.get(path, params=params or None)
+        answer = await client.get(path, params=params)
     assert answer.status_code == status, answer.text[:500]
     assert answer.headers["content-type"].startswith("text/html")
     parsed = Markup()
@@ -154,10 +156,10 @@ async def test_no_word_of_the_cluster_becomes_markup(hostile_site: Site, path: s
 
 async def test_no_parameter_becomes_markup(hostile_site: Site) -> None:
     for name in ("text", "kind", "namespace", "actor", "cluster"):
-        source, page = await markup(hostile_site, "/changes", **{name: CORPUS[0] + CORPUS[1]})
+        source, page = await markup(hostile_site, "/changes", params={name: CORPUS[0] + CORPUS[1]})
         assert_harmless(page)
         assert "<img" not in source
-    source, page = await markup(hostile_site, "/changes", status=422, **{CORPUS[0]: "1"})
+    source, page = await markup(hostile_site, "/changes", params={CORPUS[0]: "1"}, status=422)
     assert_harmless(page)
     assert "<img" not in source
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 import schemathesis
 from fastapi import FastAPI
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from schemathesis.checks import CheckFunction
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
@@ -67,7 +69,7 @@ def test_no_answer_is_outside_the_description(
     headers = {"Authorization": f"Bearer {bearers[role]}"}
     schema = schemathesis.openapi.from_asgi("/openapi.json", app, headers=headers)
     operation = schema[path][method]
-    beyond = [positive_data_acceptance] if path in WITH_TIMES else []
+    beyond: list[CheckFunction] = [positive_data_acceptance] if path in WITH_TIMES else []
 
     @given(case=st.one_of(operation.as_strategy(), operation.as_strategy(generation_mode=_invalid())))
     @settings(
@@ -78,7 +80,7 @@ def test_no_answer_is_outside_the_description(
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    def fuzz(case: schemathesis.Case) -> None:
+    def fuzz(case: schemathesis.Case[Any]) -> None:
         case.call_and_validate(headers=headers, excluded_checks=beyond)
 
     fuzz()

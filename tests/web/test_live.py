@@ -148,10 +148,11 @@ def test_the_last_ranking_is_when_correlation_makes_it() -> None:
 
 
 def test_a_version_tells_a_ranking_and_a_status_apart() -> None:
+    assert RANKED.ranked_at is not None
     states: list[dict[str, Any]] = [
         {},
         {"ranked_at": None},
-        {"ranked_at": RANKED.ranked_at + timedelta(microseconds=1)},  # type: ignore[operator]
+        {"ranked_at": RANKED.ranked_at + timedelta(microseconds=1)},
         {"status": "resolved"},
         {"status": "resolved", "started_at": NOW - timedelta(days=1)},
         {"status": "suspected"},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from urllib.parse import urlencode
 
@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
+from app.core.model import Change
 from tests.web import world
 from tests.web.conftest import Site
 from tests.web.test_escapes import Markup
@@ -122,7 +123,9 @@ async def test_the_incident_can_be_looked_at_from_nearer(site: Site) -> None:
         ("from=2026-11-20T14:02:00Z&to=2026-11-20T14:02:30Z", lambda c: "14:02:00" <= f"{c.at:%H:%M:%S}" < "14:02:30"),
     ],
 )
-async def test_changes_are_filtered_by_the_address_alone(site: Site, query: str, expected: object) -> None:
+async def test_changes_are_filtered_by_the_address_alone(
+    site: Site, query: str, expected: Callable[[Change], bool]
+) -> None:
     _, found = await page(site, f"/changes?{query}")
     shown = {href.removeprefix("/changes/") for href in hrefs(found) if re.match(r"/changes/[0-9a-f]{28}$", href)}
     everyday = [*world.surrounding_changes(), world.CULPRIT]
