@@ -24,6 +24,7 @@ from app import correlate, logs
 from app.collect import alerts
 from app.core.redact import Redactor
 from app.core.roles import Role
+from app.failures import Expected
 from app.settings import Settings
 from app.store import embedded, partitions, retention, tokens
 from app.store.database import Database, open_database
@@ -40,7 +41,7 @@ BACKLOG = 128
 log = structlog.get_logger()
 
 
-class AddressError(Exception):
+class AddressError(Expected):
     """The address cannot be listened on; the message says which and why."""
 
 

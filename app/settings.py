@@ -16,13 +16,15 @@ from pydantic import AnyHttpUrl, Field, SecretStr, ValidationError, field_valida
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from app.failures import Expected
+
 PREFIX = "FORESHOCK_"
 LogLevel = Literal["debug", "info", "warning", "error"]
 _POSTGRES = ("postgresql://", "postgres://", "postgresql+psycopg://")
 _SECRET = {"DATABASE_URL"}  # their values are never repeated
 
 
-class SettingsError(Exception):
+class SettingsError(Expected):
     """The settings cannot be used. The message has one line a mistake: variable, value, allowed form."""
 
 

@@ -21,9 +21,10 @@ from app.collect.files import UnreadableError
 from app.collect.garbage import garbage_rarely
 from app.collect.intake import Piece
 from app.collect.logs import Job, pieces
+from app.failures import Exit, Expected
 
 
-class ReadingError(Exception):
+class ReadingError(Expected):
     """The process that reads ended before the logs did; what it said of that is on stderr."""
 
 
@@ -104,6 +105,8 @@ def _exactly(sender: socket, size: int) -> bytearray:
 
 def main() -> None:
     """Read the job that comes through the socket of that number, and answer with its pieces."""
+
+    code = Exit.NOT_NOW
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who started us
     with socket(fileno=int(sys.argv[1])) as out, suppress(EOFError, ConnectionError):  # nobody takes it any more
         try:

@@ -14,6 +14,7 @@ from typing import Protocol, Self
 import msgspec
 
 from app.collect.unpack import CHUNK, GZIP, ZSTD, DamagedError, Unpacked, gunzip, unzstd
+from app.failures import Expected
 
 __all__ = ["CHUNK", "DamagedError", "Line", "Stream", "UnreadableError", "identity", "lines", "open_stream"]
 
@@ -22,7 +23,7 @@ MAX_LINE = 16 << 20
 """A longer line cannot be an object of Kubernetes (etcd refuses 1.5 MiB): it is refused, not read into memory."""
 
 
-class UnreadableError(Exception):
+class UnreadableError(Expected):
     """A path that cannot be imported; the message says why and what to do."""
 
 

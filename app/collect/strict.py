@@ -13,11 +13,12 @@ from app.collect.intake import Intake
 from app.collect.pieces import blocks, document, documents, series, symptoms
 from app.core.model import Reject
 from app.core.redact import Redactor
+from app.failures import Expected
 
 SHOWN_PROBLEMS = 20
 
 
-class InvalidInputError(Exception):
+class InvalidInputError(Expected):
     """--strict found lines that could not be used; nothing was written. ``problems`` say file, line, column, what."""
 
     def __init__(self, problems: list[str]) -> None:

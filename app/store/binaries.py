@@ -7,8 +7,10 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from app.failures import Exit, Expected
 
-class NoBinaries(Exception):  # noqa: N818 - reads as what is the matter
+
+class NoBinaries(Expected):  # noqa: N818 - reads as what is the matter
     """No PostgreSQL server is installed; the message says what to install."""
 
 
@@ -49,6 +51,8 @@ def find(asked_for: Path | None = None) -> Path:
 
 def major(folder: Path) -> int:
     """The major version of the server in ``folder``."""
+
+    code = Exit.NOT_NOW
     said = _output(folder / "postgres", "--version")
     return int(said.split()[2].split(".")[0])
 

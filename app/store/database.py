@@ -9,12 +9,13 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
+from app.failures import Exit, Expected
 from app.store import codec
 
 OLDEST_SERVER = 15
 
 
-class DatabaseError(Exception):
+class DatabaseError(Expected):
     """The database cannot be used as it is; the message says what to do."""
 
 
@@ -72,6 +73,8 @@ def open_database(dsn: str, *, readers: int = 8, writers: int = 4) -> Database:
 
 async def check(database: Database) -> int:
     """The server's major version. Raises DatabaseError when it cannot be reached or is too old."""
+
+    code = Exit.NOT_NOW
     try:
         async with database.read.connect() as conn:
             version = int((await conn.exec_driver_sql("SHOW server_version_num")).scalar_one()) // 10_000

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from app.failures import Exit, Expected
 from app.store import binaries
 
 SOCKET_PATH_LIMIT = 107  # bytes in sockaddr_un on Linux (103 on macOS), with "/.s.PGSQL.5432"
@@ -32,7 +33,7 @@ PR_SET_PDEATHSIG = 1
 DATABASE = "foreshock"
 
 
-class EmbeddedError(Exception):
+class EmbeddedError(Expected):
     """Our PostgreSQL cannot start; the message says why and what to do."""
 
 
@@ -216,6 +217,8 @@ def _is_server_of(pid: int, data: Path) -> bool:
 
 def _is_running(home: Path, data: Path, run: Path) -> bool:
     """Whether a server of this folder answers; waits while one is starting or stopping."""
+
+    code = Exit.NOT_NOW
     deadline = time.monotonic() + START_SECONDS
     while True:
         answer = _ready(home, run)

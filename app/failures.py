@@ -1,0 +1,26 @@
+"""What is expected to go wrong: an error says in words what is the matter, and with which code a command ends."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import ClassVar
+
+
+class Exit(IntEnum):
+    """How a command ended; docs/configuration.md explains each. 65 to 75 are named by sysexits.h, 128 + n is what a
+    shell says of signal n (SIGINT, SIGPIPE)."""
+
+    DONE = 0
+    BUG = 1
+    WRONG_USE = 2
+    UNUSABLE = 65
+    NOT_WRITTEN = 74
+    NOT_NOW = 75
+    INTERRUPTED = 130
+    NOT_READ = 141
+
+
+class Expected(Exception):  # noqa: N818 - the base of the errors that are no bugs
+    """Base of all that may go wrong without a bug. The message says why and what to do; ``code`` ends a command."""
+
+    code: ClassVar[Exit] = Exit.WRONG_USE
