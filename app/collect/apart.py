@@ -27,6 +27,8 @@ from app.failures import Exit, Expected
 class ReadingError(Expected):
     """The process that reads ended before the logs did; what it said of that is on stderr."""
 
+    code = Exit.NOT_NOW
+
 
 class _Unreadable(msgspec.Struct, tag=True):
     """The logs cannot be read; ``why`` is for a person."""
@@ -105,8 +107,6 @@ def _exactly(sender: socket, size: int) -> bytearray:
 
 def main() -> None:
     """Read the job that comes through the socket of that number, and answer with its pieces."""
-
-    code = Exit.NOT_NOW
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who started us
     with socket(fileno=int(sys.argv[1])) as out, suppress(EOFError, ConnectionError):  # nobody takes it any more
         try:

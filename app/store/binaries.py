@@ -10,8 +10,10 @@ from pathlib import Path
 from app.failures import Exit, Expected
 
 
-class NoBinaries(Expected):  # noqa: N818 - reads as what is the matter
+class NoBinaries(Expected):
     """No PostgreSQL server is installed; the message says what to install."""
+
+    code = Exit.NOT_NOW
 
 
 def wheel() -> Path | None:
@@ -51,8 +53,6 @@ def find(asked_for: Path | None = None) -> Path:
 
 def major(folder: Path) -> int:
     """The major version of the server in ``folder``."""
-
-    code = Exit.NOT_NOW
     said = _output(folder / "postgres", "--version")
     return int(said.split()[2].split(".")[0])
 

@@ -18,6 +18,8 @@ OLDEST_SERVER = 15
 class DatabaseError(Expected):
     """The database cannot be used as it is; the message says what to do."""
 
+    code = Exit.NOT_NOW
+
 
 @dataclass(frozen=True, slots=True)
 class Database:
@@ -73,8 +75,6 @@ def open_database(dsn: str, *, readers: int = 8, writers: int = 4) -> Database:
 
 async def check(database: Database) -> int:
     """The server's major version. Raises DatabaseError when it cannot be reached or is too old."""
-
-    code = Exit.NOT_NOW
     try:
         async with database.read.connect() as conn:
             version = int((await conn.exec_driver_sql("SHOW server_version_num")).scalar_one()) // 10_000

@@ -36,6 +36,8 @@ DATABASE = "foreshock"
 class EmbeddedError(Expected):
     """Our PostgreSQL cannot start; the message says why and what to do."""
 
+    code = Exit.NOT_NOW
+
 
 @dataclass(frozen=True, slots=True)
 class Account:
@@ -217,8 +219,6 @@ def _is_server_of(pid: int, data: Path) -> bool:
 
 def _is_running(home: Path, data: Path, run: Path) -> bool:
     """Whether a server of this folder answers; waits while one is starting or stopping."""
-
-    code = Exit.NOT_NOW
     deadline = time.monotonic() + START_SECONDS
     while True:
         answer = _ready(home, run)
