@@ -123,25 +123,39 @@ class Redactor:
         return self.text(value) if name == "secret" else self._leaf(clean(value), name, 0)
 
     def excerpt(self, line: bytes) -> str:
-        """The head of a line that nothing can be made of, to show a person: at most EXCERPT characters.
+        """What is kept of a line that could not be used, to show a person: at most EXCERPT characters.
 
-        The objects in it are left out: of a line that is damaged nobody can say what stands where.
+        Of a JSON object the keys of its top level, with the values of an audit event's envelope where it says that it
+        is one. Of everything else only how long it is, and a fingerprint: it may be the middle of a Secret, cut by a
+        log's rotation or printed over several lines, and nobody can say which of its words is a value.
         """
         try:
-            found = decode(line[:_READABLE])
+            found = decode(line) if len(line) <= _READABLE else None
         except ValueError:
-            return self._head(line[:EXCERPT].decode("utf-8", "replace"))
+            found = None
         if not isinstance(found, dict):
-            return self._head(line[:EXCERPT].decode("utf-8", "replace"))
-        return self.text(_dump(self._walk({k: v for k, v in found.items() if k not in rules.BODIES}, "", 0)))[:EXCERPT]
+            tag = f"<redacted:{hmac.digest(self._key, line, 'sha256').hex()[:8]}>"
+            return f"{len(line):,} bytes, of which nothing is kept: {tag}"
+        version = found.get("apiVersion")
+        is_event = isinstance(version, str) and version.startswith(rules.AUDIT_VERSION)
+        return self.text(_dump(self._outline(found, rules.ENVELOPE if is_event else {})))[:EXCERPT]
 
-    def _head(self, text: str) -> str:
-        body = rules.BODY.search(text)
-        if body:
-            text = text[: body.start()]
-        elif len(text) >= EXCERPT:
-            text = rules.CUT.sub("", text)  # what the cut went through would not be known any more
-        return self.text(text)[:EXCERPT]
+    def _outline(self, found: Object, known: rules.Envelope) -> Object:
+        """The keys of an object; of what they hold only ``known``, and else whether it is an object or a list."""
+        out: Object = {}
+        for raw_key, value in found.items():
+            key, shape = clean(raw_key), known.get(raw_key)
+            if isinstance(value, dict):
+                out[key] = self._outline(value, shape) if isinstance(shape, dict) else "{…}"
+            elif isinstance(value, list):
+                out[key] = "[…]"
+            elif shape is None or isinstance(shape, dict):
+                out[key] = "…"
+            else:
+                out[key] = (
+                    self.uri(value) if key == "requestURI" and isinstance(value, str) else self._walk(value, key, 1)
+                )
+        return out
 
     def uri(self, uri: str) -> str:
         """A request URI with the values of token-like and ``command`` parameters taken out."""

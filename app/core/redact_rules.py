@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
+from collections.abc import Mapping
 from functools import lru_cache
 from itertools import pairwise
 
@@ -251,10 +252,18 @@ NAMED = re.compile(
 )
 """An environment variable as JSON inside a text, also as JSON in a string: "name": "TOKEN", "value": "x"."""
 
-BODIES = frozenset({"requestObject", "responseObject", "object", "data", "stringData", "binaryData", "spec", "items"})
-BODY = re.compile(rf"[\"']?\b(?:{'|'.join(sorted(BODIES))})[\"']?\s*:")
-"""Where the objects of a damaged line begin."""
-CUT = re.compile(r"[^\s,{}\[\]]*\Z")
+AUDIT_VERSION = "audit.k8s.io/"
+"""How the apiVersion of an audit event begins. No value in base64 does: it has no dot."""
+Envelope = Mapping[str, "Envelope | bool"]
+ENVELOPE: Envelope = {
+    **dict.fromkeys(("kind", "apiVersion", "level", "auditID", "stage", "requestURI", "verb", "userAgent"), True),
+    **dict.fromkeys(("requestReceivedTimestamp", "stageTimestamp"), True),
+    "user": {"username": True},
+    "impersonatedUser": {"username": True},
+    "objectRef": dict.fromkeys(("resource", "namespace", "name", "apiGroup", "apiVersion", "subresource"), True),
+    "responseStatus": {"code": True},
+}
+"""What of an audit event that cannot be used may be shown: what surrounds its objects, and no message."""
 
 FLAG = re.compile(rf"(?i)\A-{{1,2}}(?:{_NAMES})\Z")
 """A flag whose value is the next argument."""
