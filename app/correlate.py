@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from app.core.fights import fight_members
-from app.core.incidents import bundle
+from app.core.incidents import JOINS_WITHIN, LOOKS_AHEAD, LOOKS_BACK, bundle
 from app.core.model import Batch, Incident, Ranking, Symptom
 from app.core.suspects import Gathered, rank
 from app.store import calls, changes, incidents, objects, rollouts, series, symptoms
@@ -20,24 +20,24 @@ from app.store.noise import mark_noise
 from app.store.partitions import storable
 from app.store.record import record
 
-CHANGES_WINDOW = timedelta(hours=24)
-"""How far back a change may lie: a quarter of incidents are noticed more than 88 minutes after they began."""
 CALLS_WINDOW = timedelta(hours=2)
 MOST_CHANGES = 20_000
-KNOWN_INCIDENTS = 200
-"""Alerts join one of the newest incidents; older ones are over."""
 RERANK_AFTER = (timedelta(0), timedelta(minutes=3), timedelta(minutes=10))
 """A ranking at once, and again when new pods and callers have had time to show themselves."""
-GIVE_UP = timedelta(hours=1)
-"""What was imported long after it happened is ranked once: nothing new will show itself."""
+QUIET = timedelta(minutes=1)
+"""What is recorded of an older incident, by an import mostly, is ranked once nothing of it came for so long."""
 
 
 async def open_incidents(conn: AsyncConnection, cluster: str, alerts: Iterable[Symptom]) -> list[Incident]:
-    """Open, extend or resolve incidents with these alerts, and save them. Alerts seen before change nothing."""
+    """Open, extend or resolve incidents with these alerts, and save them. Alerts seen before change nothing.
+
+    In the transaction that records the alerts: it is the only one of its cluster until it ends.
+    """
     found = list(alerts)
     if not found:
         return []
-    known = await incidents.list_incidents(conn, cluster=cluster, limit=KNOWN_INCIDENTS)
+    start, end = (pick(alert.at for alert in found) for pick in (min, max))
+    known = await incidents.list_near(conn, cluster=cluster, start=start - JOINS_WITHIN, end=end + JOINS_WITHIN)
     touched = bundle(found, known, cluster=cluster)
     for incident in touched:
         await incidents.save_incident(conn, incident)
@@ -47,7 +47,7 @@ async def open_incidents(conn: AsyncConnection, cluster: str, alerts: Iterable[S
 async def gather(conn: AsyncConnection, incident: Incident, now: datetime) -> Gathered:
     """Everything recorded of the incident's cluster that may matter, up to ``now``."""
     cluster, alert = incident.cluster, incident.started_at
-    start, recent = alert - CHANGES_WINDOW, alert - CALLS_WINDOW
+    start, recent = alert - LOOKS_BACK, alert - CALLS_WINDOW
     return Gathered(
         incident=incident,
         start=recent,
@@ -63,9 +63,10 @@ async def gather(conn: AsyncConnection, incident: Incident, now: datetime) -> Ga
 
 async def rank_incident(conn: AsyncConnection, incident: Incident, now: datetime) -> Ranking:
     """Rank an incident's suspects as of ``now`` and save the ranking beside the earlier ones."""
+    news_at = await incidents.read_news(conn, incident.id)
     gathered = await gather(conn, incident, now)
     ranking = await asyncio.to_thread(rank, gathered)  # seconds of computing must not hold up the pages
-    await incidents.save_ranking(conn, ranking)
+    await incidents.save_ranking(conn, ranking, news_at=news_at)
     await mark_noise(conn, incident.cluster, fight_members(gathered.changes, ranking.fights))
     return ranking
 
@@ -85,20 +86,46 @@ async def take_alerts(engine: AsyncEngine, cluster: str, alerts: Iterable[Sympto
     return touched
 
 
-async def rerank(engine: AsyncEngine, now: datetime) -> list[str]:
-    """Rank again the incidents whose next ranking is due (RERANK_AFTER); their ids."""
+async def rank_news(engine: AsyncEngine, cluster: str, now: datetime) -> list[Incident]:
+    """Rank the incidents of a cluster of which something was recorded since, as of the end of the record."""
     async with engine.connect() as conn:
-        recent = await incidents.list_incidents(conn, status="open", limit=KNOWN_INCIDENTS)
-    due = [incident for incident in recent if is_due(incident, now)]
+        found = await incidents.list_unranked(conn, cluster=cluster)
+    await _rank_as_recorded(engine, found, now)
+    return found
+
+
+async def _rank_as_recorded(engine: AsyncEngine, found: Iterable[Incident], now: datetime) -> None:
+    for incident in found:
+        async with engine.begin() as conn:
+            until = min(now, incident.started_at + LOOKS_AHEAD)
+            end = await incidents.recorded_to(conn, incident.cluster, until=until)
+            as_of = max(incident.started_at, end or incident.started_at)
+            if incident.ranked_at is not None:  # one more ranking, not another of the same moment
+                as_of = max(as_of, incident.ranked_at + timedelta(milliseconds=1))
+            await rank_incident(conn, incident, as_of)
+
+
+async def rerank(engine: AsyncEngine, now: datetime) -> list[str]:
+    """Rank again the incidents whose next ranking is due (RERANK_AFTER), and older ones with news; their ids."""
+    async with engine.connect() as conn:
+        recent = await incidents.list_near(conn, start=now - LOOKS_AHEAD, end=now)
+        late = [
+            incident
+            for incident in await incidents.list_unranked(conn, quiet=QUIET)
+            if now - incident.started_at > RERANK_AFTER[-1]
+        ]
+    due = [incident for incident in recent if incident.status == "open" and is_due(incident, now)]
     for incident in due:
         async with engine.begin() as conn:
             await rank_incident(conn, incident, now)
-    return [incident.id for incident in due]
+    ranked = {incident.id for incident in due}
+    await _rank_as_recorded(engine, (incident for incident in late if incident.id not in ranked), now)
+    return [*ranked, *(incident.id for incident in late if incident.id not in ranked)]
 
 
 def is_due(incident: Incident, now: datetime) -> bool:
     """Whether a moment of RERANK_AFTER has passed since the incident began without a ranking after it."""
     passed = [incident.started_at + after for after in RERANK_AFTER if incident.started_at + after <= now]
-    if not passed or now - incident.started_at > GIVE_UP:
+    if not passed or now - incident.started_at > LOOKS_AHEAD:
         return False
     return incident.ranked_at is None or incident.ranked_at < passed[-1]

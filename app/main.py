@@ -131,9 +131,10 @@ def alert_taker(database: Database) -> TakeAlerts:
     async def take(cluster: str, body: bytes) -> Taken:
         async with database.write.begin() as conn:
             key = await redaction_key(conn)
-        found, at = alerts.parse(body, Redactor(key)), now()
+        at = now()
+        found, left_out = alerts.parse(body, Redactor(key), received=at)
         incidents = await correlate.take_alerts(database.write, cluster, found, at)
-        left_out = [
+        left_out += [
             f"{one.reason}: startsAt {one.at.isoformat()} is more than 400 days ago or to come; is its clock right?"
             for one in found
             if not partitions.storable(one.at, at)

@@ -14,7 +14,7 @@ from app.core.model import Symptom, SymptomSource
 from app.core.redact import Redactor, clean
 
 NOT_ENDED_YEAR = 1
-"""endsAt 0001-01-01 is Go's zero time: the alert still fires."""
+"""endsAt 0001-01-01 is Go's zero time: it is not said."""
 
 
 Instant = Annotated[datetime, msgspec.Meta(tz=True)]
@@ -23,14 +23,17 @@ Instant = Annotated[datetime, msgspec.Meta(tz=True)]
 class RawAlert(msgspec.Struct):
     startsAt: Instant  # noqa: N815 - the wire's name
     status: str = "firing"
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
     endsAt: Instant | None = None  # noqa: N815
     fingerprint: str = ""
 
 
+_alert = msgspec.json.Decoder(RawAlert)
+
+
 class RawPayload(msgspec.Struct):
-    alerts: list[RawAlert]
+    alerts: list[msgspec.Raw]
     version: str = "4"
 
 
@@ -38,22 +41,35 @@ class PayloadError(ValueError):
     """The body is not an Alertmanager webhook payload; the message says what is wrong."""
 
 
-def parse(body: bytes, redactor: Redactor) -> list[Symptom]:
-    """The alerts of one payload, redacted. Raises PayloadError."""
+def parse(body: bytes, redactor: Redactor, *, received: datetime) -> tuple[list[Symptom], list[str]]:
+    """The alerts of one payload, redacted, and why each of the others cannot be used. Raises PayloadError.
+
+    An alert that is resolved and does not say since when ended by ``received`` at the latest.
+    """
     try:
         payload = msgspec.json.decode(body, type=RawPayload)
     except msgspec.MsgspecError as error:
         raise PayloadError(f"not an Alertmanager webhook payload (version 4): {error}") from None
     if payload.version != "4":
         raise PayloadError('the version is not "4"')
-    return [_symptom(alert, redactor) for alert in payload.alerts]
+    found, unusable = [], []
+    for number, raw in enumerate(payload.alerts):
+        try:
+            found.append(_symptom(_alert.decode(raw), redactor, received=received))
+        except msgspec.MsgspecError as error:
+            unusable.append(f"alert {number + 1} of {len(payload.alerts)}: {error}")
+    return found, unusable
 
 
-def _symptom(alert: RawAlert, redactor: Redactor) -> Symptom:
-    known = {clean(name): redactor.label(name, value) for name, value in alert.labels.items()}
+def _symptom(alert: RawAlert, redactor: Redactor, *, received: datetime) -> Symptom:
+    known = {clean(name): redactor.label(name, value) for name, value in (alert.labels or {}).items()}
     labels = tuple(sorted(known.items()))
-    said = alert.annotations.get("summary") or alert.annotations.get("description") or alert.annotations.get("message")
-    ended = alert.endsAt if alert.status == "resolved" and alert.endsAt and alert.endsAt.year > NOT_ENDED_YEAR else None
+    annotations = alert.annotations or {}
+    said = annotations.get("summary") or annotations.get("description") or annotations.get("message")
+    ended = None
+    if alert.status == "resolved":
+        told = alert.endsAt if alert.endsAt and alert.endsAt.year > NOT_ENDED_YEAR else received
+        ended = max(told, alert.startsAt)
     return Symptom(
         source=SymptomSource.ALERT,
         reason=known.get("alertname", "Alert"),

@@ -7,13 +7,13 @@ follow. Killed at any point, the next run goes on from the last commit; a file t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from app.collect.apart import pieces_apart
 from app.collect.entries import UNUSABLE, Reading
@@ -27,7 +27,7 @@ from app.collect.pieces import blocks, document, documents, series, symptoms
 from app.collect.refusals import explain
 from app.collect.shift import shift_times
 from app.collect.strict import told
-from app.core.model import Batch, ObjectState, Position, Resource, Symptom
+from app.core.model import Batch, ObjectState, Position, Resource, Symptom, SymptomSource
 from app.core.redact import Redactor
 from app.core.sightings import Sighting
 from app.core.tracker import Tracker
@@ -69,6 +69,7 @@ class Report:
     to_at: datetime | None = None
 
 
+OnAlerts = Callable[[AsyncConnection, str, list[Symptom]], Awaitable[object]]
 Progress = Callable[[str, int, int], None]
 """Called with a path, and the lines and the bytes of the file (compressed as it may be) read of it so far."""
 
@@ -87,15 +88,18 @@ class Import:
         *,
         now: datetime,
         progress: Progress,
+        on_alerts: OnAlerts | None = None,
         until: datetime | None = None,
         shift_seconds: int = 0,
     ) -> None:
-        """``until`` stops logs there, as if the rest were not written yet; a later run goes on from it.
+        """``on_alerts`` is called in the transaction that records alerts: what it does is done once, like that.
+
+        ``until`` stops logs there, as if the rest were not written yet; a later run goes on from it.
 
         ``shift_seconds`` moves every time in the input (collect/shift.py).
         """
         self.engine, self.cluster, self.now, self.progress, self.until = engine, cluster, now, progress, until
-        self.shift_seconds = shift_seconds
+        self.on_alerts, self.shift_seconds = on_alerts, shift_seconds
         self.report = Report()
         self._found: dict[Resource, ObjectState] = {}
         self._recording: Future[Recorded] | None = None
@@ -199,8 +203,12 @@ class Import:
             self._recording = None
 
     async def _commit(self, batch: Batch) -> Recorded:
+        alerts = [symptom for symptom in batch.symptoms if symptom.source is SymptomSource.ALERT]
         async with self.engine.begin() as conn:
-            return await record(conn, batch)
+            recorded = await record(conn, batch)
+            if alerts and self.on_alerts:
+                await self.on_alerts(conn, self.cluster, alerts)
+            return recorded
 
     def _taken(self, positions: tuple[Position, ...], *, extra: tuple[Symptom, ...] = ()) -> Batch:
         """Everything learned and refused since the last time."""

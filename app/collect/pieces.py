@@ -9,7 +9,7 @@ import msgspec
 
 from app.collect import alerts, openmetrics
 from app.collect.entries import Reading
-from app.collect.files import DamagedError, Line, lines, open_stream
+from app.collect.files import DamagedError, Line, lines, modified_at, open_stream
 from app.collect.inputs import read_document
 from app.collect.intake import EARLIEST, LATEST, Intake
 from app.core.model import MetricSeries, Symptom
@@ -61,11 +61,14 @@ def series(intake: Intake, read: Reading, block: list[Line], *, shift_seconds: i
 
 def symptoms(intake: Intake, read: Reading, line: Line) -> list[Symptom]:
     """The alerts of one payload whose time can be stored."""
+    received = intake.now if read.input.path == "-" else modified_at(read.input.path)
     try:
-        found = alerts.parse(line.data, intake.redactor)
+        found, unusable = alerts.parse(line.data, intake.redactor, received=received)
     except alerts.PayloadError as error:
         intake.reject(read.input.path, line, str(error))
         return []
+    for problem in unusable:
+        intake.reject(read.input.path, line, problem)
     for alert in found:
         problem = intake.check_time(alert.at)
         if problem:

@@ -19,7 +19,7 @@ from app.collect.importer import Progress as OnProgress
 from app.collect.inputs import Input, survey
 from app.collect.strict import check
 from app.core.model import Incident
-from app.correlate import open_incidents, rank_incident
+from app.correlate import open_incidents, rank_news
 
 MINUTE = 60.0
 SHOWN_PROBLEMS = 20
@@ -30,9 +30,9 @@ NAMES = {"call_minutes": "calls", "requests": "requests", "changes": "changes"}
 async def import_paths(
     engine: AsyncEngine, paths: list[str], cluster: str, *, now: datetime, strict: bool = False
 ) -> tuple[Report, list[Incident]]:
-    """Import everything behind ``paths``; open and rank the incidents of its alerts.
+    """Import everything behind ``paths``, open the incidents of its alerts, and rank those that it tells something of.
 
-    An incident is ranked as of the end of what was imported. Raises UnreadableError, InvalidInputError and the
+    An incident is ranked as of the end of what is recorded of it. Raises UnreadableError, InvalidInputError and the
     store's errors.
     """
     found = survey(paths)
@@ -40,14 +40,9 @@ async def import_paths(
     if strict:
         check(inputs, now=now, damaged=found.damaged)
     with progress(inputs) as shown:
-        report = await Import(engine, cluster, now=now, progress=shown).run(inputs)
+        report = await Import(engine, cluster, now=now, progress=shown, on_alerts=open_incidents).run(inputs)
     report.passed_over += [*found.damaged, *found.unknown]
-    async with engine.begin() as conn:
-        incidents = await open_incidents(conn, cluster, report.alerts)
-    for incident in incidents:
-        async with engine.begin() as conn:
-            await rank_incident(conn, incident, max(report.to_at or incident.started_at, incident.started_at))
-    return report, incidents
+    return report, await rank_news(engine, cluster, now)
 
 
 def expired(report: Report, ages: Mapping[str, timedelta], *, now: datetime) -> list[str]:

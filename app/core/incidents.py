@@ -18,6 +18,11 @@ from app.core.model import Incident, Scope, Symptom
 JOINS_WITHIN = timedelta(minutes=30)
 """An alert of the same cluster that starts this close to an open incident's alerts belongs to it."""
 
+LOOKS_BACK = timedelta(hours=24)
+"""How far before an alert a change may lie: a quarter of incidents are noticed more than 88 minutes after they began."""
+LOOKS_AHEAD = timedelta(hours=1)
+"""What is recorded of later times tells nothing more of what began an incident."""
+
 SEVERITIES = ("critical", "error", "warning", "info")
 CONTROL_PLANE = re.compile(
     r"api-?server|kubeapi|etcd|kube-?scheduler|kube-?controller-?manager|admission|webhook|control.?plane",

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
-from sqlalchemy import Float, Row, ScalarSelect, Select, select, tuple_, update
+from sqlalchemy import Float, Row, ScalarSelect, Select, func, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.core.incidents import LOOKS_AHEAD, LOOKS_BACK
 from app.core.model import Incident, Onset, Ranking, Scope, Symptom
 from app.store import partitions
-from app.store.tables import clusters, incidents, rankings
+from app.store.tables import changes, clusters, incidents, rankings, requests, symptoms
 
 
 def _cluster_id(cluster: str) -> ScalarSelect[int]:
@@ -22,29 +23,53 @@ def _cluster_id(cluster: str) -> ScalarSelect[int]:
 
 
 async def save_incident(conn: AsyncConnection, incident: Incident) -> None:
-    """Inserts or replaces the incident. Its cluster must exist (IntegrityError otherwise)."""
-    row = {
+    """Inserts the incident, or replaces what its alerts say of it; what its ranking found stays.
+
+    Its cluster must exist (IntegrityError otherwise).
+    """
+    told = {
         "cluster_id": _cluster_id(incident.cluster),
         "title": incident.title,
         "status": incident.status,
         "severity": incident.severity,
         "started_at": incident.started_at,
         "resolved_at": incident.resolved_at,
-        "onset": msgspec.to_builtins(incident.onset),
         "scope": msgspec.to_builtins(incident.scope),
         "alerts": msgspec.to_builtins(incident.alerts),
-        "ranked_at": incident.ranked_at,
+        "last_alert_at": max((alert.at for alert in incident.alerts), default=incident.started_at),
+        "news_at": func.clock_timestamp(),
     }
-    statement = insert(incidents).values(id=incident.id, **row)
+    found = {"onset": msgspec.to_builtins(incident.onset), "ranked_at": incident.ranked_at}
+    statement = insert(incidents).values(id=incident.id, **told, **found)
     await conn.execute(
-        statement.on_conflict_do_update(index_elements=["id"], set_={name: statement.excluded[name] for name in row})
+        statement.on_conflict_do_update(index_elements=["id"], set_={name: statement.excluded[name] for name in told})
     )
 
 
-async def save_ranking(conn: AsyncConnection, ranking: Ranking) -> None:
+async def note_news(conn: AsyncConnection, cluster_id: int, *, from_at: datetime, to_at: datetime) -> None:
+    """Marks the incidents that what is recorded of [from_at, to_at] may matter to: they are to be ranked again."""
+    await conn.execute(
+        update(incidents)
+        .where(
+            incidents.c.cluster_id == cluster_id,
+            incidents.c.started_at >= from_at - LOOKS_AHEAD,
+            incidents.c.started_at <= to_at + LOOKS_BACK,
+        )
+        .values(news_at=func.clock_timestamp())
+    )
+
+
+async def read_news(conn: AsyncConnection, incident_id: str) -> datetime | None:
+    """When what may matter to an incident was last recorded, as far as this transaction sees."""
+    return (await conn.execute(select(incidents.c.news_at).where(incidents.c.id == incident_id))).scalar_one_or_none()
+
+
+async def save_ranking(conn: AsyncConnection, ranking: Ranking, *, news_at: datetime | None = None) -> None:
     """Keeps the ranking (every one is kept) and moves its incident to the onset and scope that it found.
 
-    Saving the same (incident, ``ranked_at``) again replaces it. Raises LookupError for an unknown incident.
+    ``news_at`` is what read_news said before what the ranking rests on was read; without it the ranking counts as made
+    of what is recorded by now. Saving the same (incident, ``ranked_at``) again replaces it. Raises LookupError for an
+    unknown incident.
     """
     found = await conn.execute(
         update(incidents)
@@ -53,6 +78,7 @@ async def save_ranking(conn: AsyncConnection, ranking: Ranking) -> None:
             onset=msgspec.to_builtins(ranking.onset),
             scope=msgspec.to_builtins(ranking.scope),
             ranked_at=ranking.ranked_at,
+            ranked_news_at=news_at or func.clock_timestamp(),
         )
         .returning(incidents.c.cluster_id)
     )
@@ -128,6 +154,38 @@ async def list_incidents(
         query = query.where(tuple_(incidents.c.started_at, incidents.c.id) < tuple_(*before))
     query = query.order_by(incidents.c.started_at.desc(), incidents.c.id.desc()).limit(limit)
     return [_incident(row) for row in await conn.execute(query)]
+
+
+async def list_near(
+    conn: AsyncConnection, *, start: datetime, end: datetime, cluster: str | None = None
+) -> list[Incident]:
+    """The incidents with an alert's start between two times, or about there: whose alerts span a part of it."""
+    query = _incidents().where(incidents.c.started_at <= end, incidents.c.last_alert_at >= start)
+    if cluster is not None:
+        query = query.where(clusters.c.name == cluster)
+    return [_incident(row) for row in await conn.execute(query.order_by(incidents.c.started_at, incidents.c.id))]
+
+
+async def list_unranked(
+    conn: AsyncConnection, *, cluster: str | None = None, quiet: timedelta = timedelta(0)
+) -> list[Incident]:
+    """The incidents of which something was recorded after their newest ranking, and nothing for ``quiet`` since."""
+    query = _incidents().where(
+        incidents.c.ranked_news_at.is_(None) | (incidents.c.news_at > incidents.c.ranked_news_at),
+        incidents.c.news_at <= func.clock_timestamp() - quiet,
+    )
+    if cluster is not None:
+        query = query.where(clusters.c.name == cluster)
+    return [_incident(row) for row in await conn.execute(query.order_by(incidents.c.started_at, incidents.c.id))]
+
+
+async def recorded_to(conn: AsyncConnection, cluster: str, *, until: datetime) -> datetime | None:
+    """The newest change, write request or symptom of a cluster up to ``until``; None where there is none."""
+    newest = [
+        select(func.max(log.c.at)).where(log.c.cluster_id == _cluster_id(cluster), log.c.at <= until).scalar_subquery()
+        for log in (changes, requests, symptoms)
+    ]
+    return (await conn.execute(select(func.greatest(*newest)))).scalar_one()  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from sqlalchemy import func, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model import Batch, Reject
-from app.store import calls, changes, codec, codes, gaps, objects, positions, requests, rollouts, series, symptoms
+from app.store import (
+    calls,
+    changes,
+    codec,
+    codes,
+    gaps,
+    incidents,
+    objects,
+    positions,
+    requests,
+    rollouts,
+    series,
+    symptoms,
+)
 from app.store.tables import quarantine
 
 LOCK = 0x466F7265  # with the cluster's id: one writer a cluster
@@ -63,7 +77,20 @@ async def record(conn: AsyncConnection, batch: Batch) -> Recorded:
         repeated=repeated,
     )
     await positions.write(conn, cluster_id, batch.positions)
+    times = list(_times(batch))
+    if times:
+        await incidents.note_news(conn, cluster_id, from_at=min(times), to_at=max(times))
     return recorded
+
+
+def _times(batch: Batch) -> Iterator[datetime]:
+    """When what a batch tells of was."""
+    yield from (one.at for told in (batch.changes, batch.improvements, batch.requests, batch.symptoms) for one in told)
+    yield from (state.seen_at for state in batch.objects)
+    yield from (rollout.started_at for rollout in batch.rollouts)
+    yield from (datetime.fromtimestamp(slot, UTC) for slot in {call.slot for call in batch.calls})
+    yield from (datetime.fromtimestamp(one.times[end], UTC) for one in batch.series if one.times for end in (0, -1))
+    yield from (at for gap in batch.gaps for at in (gap.from_at, gap.to_at))
 
 
 async def _quarantine(conn: AsyncConnection, cluster_id: int, rejects: Iterable[Reject]) -> int:

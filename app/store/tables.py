@@ -237,7 +237,10 @@ incidents = Table(
     Column("onset", JSONB),  # {at, low, high, found_in}
     Column("scope", JSONB, nullable=False),
     Column("alerts", JSONB, nullable=False),  # the alerts as symptoms, whole
-    Column("ranked_at", at),
+    Column("ranked_at", at),  # as of when
+    Column("last_alert_at", at, nullable=False),  # the latest alert's start
+    Column("news_at", at, nullable=False),  # when what may matter to it was last recorded, by the database's clock
+    Column("ranked_news_at", at),  # up to which news it is ranked
     Index(None, "cluster_id", "started_at"),  # newest incidents of a cluster
 )
 
