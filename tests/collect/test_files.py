@@ -138,3 +138,15 @@ def test_a_file_that_grew_is_another_file(tmp_path: Path) -> None:
     before = identity(str(path))
     path.write_bytes(b"one\ntwo\n")
     assert identity(str(path)) != before
+
+
+@pytest.mark.parametrize("size", [10, CHUNK, 3 * CHUNK // 2, 5 * CHUNK])
+def test_files_that_differ_in_one_byte_anywhere_are_not_the_same(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "log"
+    whole = random.Random(size).randbytes(size)
+    found = set()
+    places = [None, 0, size // 2, size - 1, min(size - 1, CHUNK + 7), max(0, size - CHUNK - 7)]
+    for place in places:
+        path.write_bytes(whole if place is None else whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        found.add(identity(str(path)))
+    assert len(found) == len(set(places))
