@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from hashlib import blake2b, file_digest
+from hashlib import file_digest
 from io import BufferedReader
 from pathlib import Path
 from types import TracebackType
@@ -79,13 +79,15 @@ def _open(path: str) -> BufferedReader:
 
 
 def identity(path: str) -> str:
-    """What makes two files the same: a hash of all stored bytes, at a GB a second or a hundredth of their import.
+    """What makes two files the same: a hash of all their bytes as they are stored.
+
+    SHA-256, for processors have instructions for it: 1.3 GB a second, one percent or two of a log's import.
 
     A file that grew is another file: its lines are recorded again without harm, and its counts under their own
     position.
     """
     with Path(path).open("rb") as opened:
-        return file_digest(opened, lambda: blake2b(digest_size=16, person=b"whole file")).hexdigest()
+        return file_digest(opened, "sha256").hexdigest()
 
 
 def modified_at(path: str) -> datetime:
