@@ -14,17 +14,15 @@ import typer
 
 from app.collect.inputs import InputKind
 from app.commands import options
+from app.commands.output import whole
+from app.failures import Exit, Expected
 
 if TYPE_CHECKING:
     from app.store.database import Database
     from app.store.tokens import Token
 
-WRONG_USE = 2
-NOT_NOW = 75  # EX_TEMPFAIL of sysexits.h
-
 cli = typer.Typer(
     name="foreshock",
-    help="Foreshock shows which change preceded an incident in Kubernetes.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -56,6 +54,23 @@ async def _replayed(database: Database) -> str:
     from app.main import now
 
     return f"/incidents/{await demo_command.replay(database.write, now=now())}"
+
+
+def _version(asked_for: bool) -> None:
+    if asked_for:
+        from importlib.metadata import version
+
+        print(f"foreshock {version('foreshock')}")
+        raise typer.Exit
+
+
+@cli.callback()
+def foreshock(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")
+    ] = False,
+) -> None:
+    """Foreshock shows which change preceded an incident in Kubernetes."""
 
 
 @cli.command()
@@ -144,12 +159,13 @@ def what_changed(
     output: options.OutputOption = options.Output.TABLE,
 ) -> None:
     """Print what changed lately, newest first."""
-    from app import main as root
-    from app.commands.what_changed import print_what_changed
-    from app.settings import load
+    from app.commands.what_changed import told
+    from app.main import now
+    from app.store.timeline import ChangeFilter
 
-    with root.postgres(load()) as server:
-        print_what_changed(server.dsn, minus=minus, at=at, namespace=namespace, cluster=cluster, output=output)
+    to_at = at or now()
+    wanted = ChangeFilter(cluster=cluster, namespace=namespace, from_at=to_at - minus, to_at=to_at)
+    print(_run(lambda database: told(database.read, wanted, output)))
 
 
 @cli.command()
@@ -215,38 +231,22 @@ def token_revoke(token_id: Annotated[int, typer.Argument(metavar="ID", help="As 
 
 def main() -> None:
     """The entry point: what is expected to go wrong ends in a sentence and an exit code, a bug in a traceback."""
+    sys.stdout = sys.stdout and whole(sys.stdout)
     try:
         cli()
+    except Expected as error:
+        sys.exit(_say(error, error.code))
     except Exception as error:
-        code = _expected(error)
-        if code is None:
+        from sqlalchemy.exc import OperationalError
+
+        if not isinstance(error, OperationalError):
             raise
-        sys.exit(_say(error, code))
+        sys.exit(_say(error.orig or error, Exit.NOT_NOW))  # SQLAlchemy's own words repeat the statement
 
 
-def _expected(error: Exception) -> int | None:
-    """The exit code of what may go wrong, None for a bug."""
-    from sqlalchemy.exc import OperationalError
-
-    from app.collect.apart import ReadingError
-    from app.collect.files import UnreadableError
-    from app.collect.strict import InvalidInputError
-    from app.main import AddressError
-    from app.settings import SettingsError
-    from app.store.binaries import NoBinaries
-    from app.store.database import DatabaseError
-    from app.store.embedded import EmbeddedError
-
-    if isinstance(error, SettingsError | UnreadableError | InvalidInputError | AddressError):
-        return WRONG_USE
-    if isinstance(error, DatabaseError | EmbeddedError | NoBinaries | OperationalError | ReadingError):
-        return NOT_NOW
-    return None
-
-
-def _say(error: BaseException, code: int) -> int:
-    said = getattr(error, "orig", None) or error  # SQLAlchemy's own words repeat the statement
-    print(f"foreshock: {said}", file=sys.stderr)
+def _say(error: BaseException, code: Exit) -> Exit:
+    if str(error):
+        print(f"foreshock: {error}", file=sys.stderr)
     return code
 
 

@@ -20,7 +20,7 @@ import pytest
 import zstandard
 from psycopg import sql
 
-from app.__main__ import WRONG_USE
+from app.failures import Exit
 from tests import canaries
 from tests.benign import BENIGN
 from tests.test_cli import FORESHOCK, PATIENCE, Serving, environment, serving
@@ -77,7 +77,7 @@ def told(dsn: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
     folder = tmp_path_factory.mktemp("canaries")
     canaries.write(field, folder)
     dsn = dsn.replace("postgres@", f"postgres:{field.canary('the password of the database')}@")
-    said = {"strict import": run("import", str(folder), "--cluster", "lab", "--strict", dsn=dsn, code=WRONG_USE)}
+    said = {"strict import": run("import", str(folder), "--cluster", "lab", "--strict", dsn=dsn, code=Exit.WRONG_USE)}
     said |= {"import": run("import", str(folder), "--cluster", "lab", dsn=dsn)}
     said["import again"] = run("import", str(folder), "--cluster", "lab", dsn=dsn)
     for form in ("table", "json"):

@@ -25,11 +25,12 @@ from sqlalchemy import MetaData, Table
 from sqlalchemy.ext.asyncio import create_async_engine
 from typer.core import TyperGroup
 
-from app.__main__ import NOT_NOW, WRONG_USE, cli
+from app.__main__ import cli
 from app.core import model
 from app.core.candidates import Candidate
 from app.core.sightings import Sighting
 from app.core.signals import Signal
+from app.failures import Exit
 from app.settings import variables
 from app.store.tables import metadata
 from app.web.deps import Deps
@@ -111,7 +112,7 @@ def test_every_command_and_option_is_documented_and_nothing_else() -> None:
 
 def test_every_exit_code_is_documented() -> None:
     section = CONFIGURATION.split("## Exit codes")[1]
-    assert {int(code) for code in re.findall(r"^\| (\d+) ", section, re.MULTILINE)} == {0, 1, WRONG_USE, NOT_NOW, 130}
+    assert {int(code) for code in re.findall(r"^\| (\d+) ", section, re.MULTILINE)} == set(Exit)
 
 
 # -- routes

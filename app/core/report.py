@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from unicodedata import category
 
@@ -13,8 +13,9 @@ LINES = 20
 COUNTED = 1000
 """How far the changes of a table are counted, and how many its JSON holds: at 03:00 an order of magnitude is enough."""
 WIDTH = 80
-_WHERE, _WHO = 16, 16
-_WHAT = WIDTH - len("00:00:00") - _WHERE - _WHO - 3
+_ONE = {"NAMESPACE": 16, "CHANGE": 37, "WHO": 16}
+_SEVERAL = {"CLUSTER": 10, "NAMESPACE": 12, "CHANGE": 34, "WHO": 12}
+"""Columns behind the time, and how wide they are: of one cluster, of several."""
 
 
 def plain(text: str, width: int) -> str:
@@ -30,29 +31,47 @@ def what_changed(
     to_at: datetime,
     gaps: Sequence[Gap],
     total: int,
+    newest: datetime | None,
 ) -> str:
-    """``changes`` newest first, LINES of them are enough; ``total`` is how many there are, counted up to COUNTED."""
+    """``changes`` newest first, LINES of them are enough; ``total`` is how many there are, counted up to COUNTED.
+
+    ``newest`` is the time up to which anything is recorded. The clusters are named where there are several.
+    """
     over = "" if from_at.date() == to_at.date() else f"{to_at:%Y-%m-%d} "
     head = f"{from_at:%Y-%m-%d %H:%M:%S} to {over}{to_at:%H:%M:%S} UTC: "
     blind = [f"not seen {gap.from_at:%H:%M:%S} to {gap.to_at:%H:%M:%S}: {gap.why}" for gap in gaps[:2]]
     if len(gaps) > 2:
         blind[1] = f"and {len(gaps) - 1} more intervals were not seen in full"
     if not changes:
-        return _text([head + "no change was seen", *blind])
+        return _text([*_nothing(head, from_at, newest), *blind])
     room = LINES - 2 - len(blind)
     shown = changes[:room]
     counted = f"{total} change{'' if total == 1 else 's'}{' or more' if total >= COUNTED else ''}"
     if len(shown) < total:
         counted += f", the newest {len(shown)}"
-    title = f"{'TIME':8} {'NAMESPACE':{_WHERE}} {'CHANGE':{_WHAT}} {'WHO':{_WHO}}"
-    return _text([head + counted, title, *(_line(change) for change in shown), *blind])
+    columns = _ONE if len({change.resource.cluster for change in shown}) == 1 else _SEVERAL
+    title = " ".join([f"{'TIME':8}", *(f"{name:{width}}" for name, width in columns.items())])
+    return _text([head + counted, title, *(_line(change, columns) for change in shown), *blind])
 
 
-def _line(change: Change) -> str:
-    where = change.resource.namespace or "-"
-    what = change.summary or f"{change.verb} {change.resource.kind} {change.resource.name}"
-    who = short(change.actor)
-    return f"{change.at:%H:%M:%S} {plain(where, _WHERE)} {plain(what, _WHAT)} {plain(who, _WHO)}"
+def _nothing(head: str, from_at: datetime, newest: datetime | None) -> list[str]:
+    """That nothing changed, told from that nobody looked."""
+    if newest is None:
+        return [head + "nothing is recorded yet"]
+    if newest < from_at:
+        return [head + "nothing was recorded", f"recorded up to {newest:%Y-%m-%d %H:%M:%S} UTC, the newest change"]
+    return [head + "no change was seen"]
+
+
+def _line(change: Change, columns: Mapping[str, int]) -> str:
+    resource = change.resource
+    cells = {
+        "CLUSTER": resource.cluster,
+        "NAMESPACE": resource.namespace or "-",
+        "CHANGE": change.summary or f"{change.verb} {resource.kind} {resource.name}",
+        "WHO": short(change.actor),
+    }
+    return " ".join([f"{change.at:%H:%M:%S}", *(plain(cells[name], width) for name, width in columns.items())])
 
 
 def _text(lines: list[str]) -> str:

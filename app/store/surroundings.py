@@ -13,15 +13,23 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.lanes import Mark, Problem
 from app.core.model import Gap, Outcome, Progress, Resource, Rollout, change_id
+from app.failures import Expected
 from app.store.tables import changes, clusters, gaps, kinds, objects, rollouts, symptoms, words
 
 SPOTS = 160
 """Places of the axis that marks are aggregated to: five pixels of a full-width page, less than a mark is wide."""
 
+MOST_NAMED = 20
+"""Clusters that are named to who asked for another."""
+
 CLUSTER = bindparam("cluster", type_=Text)
 FROM_AT = bindparam("from_at", type_=changes.c.at.type)
 TO_AT = bindparam("to_at", type_=changes.c.at.type)
 """What every statement here asks for, so that it is built once: building one costs more than running it."""
+
+
+class UnknownClusterError(Expected):
+    """Nothing is recorded of a cluster of this name; the message names those that are known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +47,11 @@ class Seen:
     freshness: tuple[Freshness, ...]
     gaps: tuple[Gap, ...]
     kinds: tuple[str, ...]
+
+    @property
+    def newest(self) -> datetime | None:
+        """The time of the newest change of all these clusters."""
+        return max((one.at for one in self.freshness if one.at), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,10 +188,19 @@ def _how_far(*, named: bool, since: bool, until: bool) -> Select[Any]:
 async def read_seen(
     conn: AsyncConnection, cluster: str | None, *, from_at: datetime | None, to_at: datetime | None
 ) -> Seen:
-    """Freshness, gaps that touch [from_at, to_at) (None leaves a side open), known kinds. One query."""
+    """Freshness, gaps that touch [from_at, to_at) (None leaves a side open), known kinds. One query.
+
+    Raises UnknownClusterError.
+    """
     values = {"cluster": cluster, "from_at": from_at, "to_at": to_at}
     query = _how_far(named=cluster is not None, since=from_at is not None, until=to_at is not None)
-    return _seen((await conn.execute(query, {name: one for name, one in values.items() if one is not None})).one())
+    row = (await conn.execute(query, {name: one for name, one in values.items() if one is not None})).one()
+    seen = _seen(row)
+    if cluster is not None and not seen.freshness:
+        known = (await conn.scalars(select(clusters.c.name).order_by(clusters.c.name).limit(MOST_NAMED))).all()
+        names = f"known are {', '.join(known)}" if known else "nothing is recorded yet"
+        raise UnknownClusterError(f"there is no cluster {cluster!r}: {names}")
+    return seen
 
 
 @cache

@@ -114,7 +114,7 @@ async def list_rollouts(
     """Those that began in [from, to); without from, in the day before to; without to, until now."""
     to_at = asked.to_at or deps_of(request).clock()
     from_at = asked.from_at or to_at - ROLLOUTS_BY_DEFAULT
-    asked.model_copy(update={"from_at": from_at, "to_at": to_at}).check()
+    asked.model_copy(update={"from_at": from_at}).check(to_at)
     found = await surroundings.list_rollouts(conn, asked.cluster, from_at=from_at, to_at=to_at, limit=asked.limit)
     seen = await surroundings.read_seen(conn, asked.cluster, from_at=from_at, to_at=to_at)
     return shapes.Rollouts(items=[shapes.Rollout.of(rollout) for rollout in found], **shapes.context(seen))
@@ -191,9 +191,9 @@ async def _around(conn: AsyncConnection, incident: Incident) -> dict[str, Any]:
 
 
 @router.get("/gaps", summary="What was not seen")
-async def list_gaps(asked: Annotated[params.Window, Query()], conn: Conn) -> shapes.Gaps:
+async def list_gaps(asked: Annotated[params.Window, Query()], conn: Conn, request: Request) -> shapes.Gaps:
     """Gaps that touch [from, to), the newest hundred, oldest first."""
-    asked.check()
+    asked.check(deps_of(request).clock())
     seen = await surroundings.read_seen(conn, asked.cluster, from_at=asked.from_at, to_at=asked.to_at)
     said = shapes.context(seen)
     return shapes.Gaps(items=said["gaps"], **said)
@@ -221,4 +221,6 @@ async def list_what_changed(
             **shapes.context(seen),
         )
     total = await search.count_changes(conn, wanted, most=COUNTED)
-    return PlainTextResponse(what_changed(found, from_at=from_at, to_at=to_at, gaps=seen.gaps, total=total))
+    return PlainTextResponse(
+        what_changed(found, from_at=from_at, to_at=to_at, gaps=seen.gaps, total=total, newest=seen.newest)
+    )

@@ -29,6 +29,13 @@ def _iso_duration(value: object) -> object:
     return value
 
 
+def _iso_time(value: object) -> object:
+    """Refuses numbers, which pydantic takes for seconds or milliseconds since 1970, by their size."""
+    if isinstance(value, str) and not re.match(r"\d{4}-\d\d-\d\d[Tt ]", value):
+        raise ValueError("must be ISO 8601 with a zone, like 2026-11-20T14:03:45Z")
+    return value
+
+
 def _thinkable(at: datetime) -> datetime:
     if not OLDEST <= at <= NEWEST:
         raise ValueError("must be between the years 2000 and 2100")
@@ -57,7 +64,7 @@ def _printable(text: str) -> str:
     return text
 
 
-Time = Annotated[AwareDatetime, AfterValidator(_thinkable)]
+Time = Annotated[AwareDatetime, BeforeValidator(_iso_time), AfterValidator(_thinkable)]
 Duration = Annotated[timedelta, BeforeValidator(_iso_duration), AfterValidator(_positive)]
 Text = Annotated[str, Field(max_length=253), AfterValidator(_printable)]
 Limit = Annotated[int, Field(ge=1, le=1000)]
@@ -86,14 +93,14 @@ class Window(Asked):
         None, alias="to", description="not included", json_schema_extra=_or_empty
     )
 
-    def check(self) -> None:
-        """Raises Problem when the window is empty or too long."""
-        if self.from_at is None or self.to_at is None:
+    def check(self, now: datetime) -> None:
+        """Raises Problem when the window is empty or too long; one without an end goes on until ``now``."""
+        if self.from_at is None:
             return
-        if self.from_at >= self.to_at:
+        if self.to_at is not None and self.from_at >= self.to_at:
             raise Problem(422, "from must be before to", "from")
-        if self.to_at - self.from_at > LONGEST:
-            raise Problem(422, "the time between from and to is longer than 400 days", "to")
+        if (self.to_at or now) - self.from_at > LONGEST:
+            raise Problem(422, "from is more than 400 days before to, or before now where there is no to", "from")
 
 
 class ChangesAsked(Window):
@@ -115,7 +122,7 @@ class ChangesAsked(Window):
 
     def filter(self, now: datetime) -> ChangeFilter:
         """The same, as the store asks. Raises Problem for an empty or overlong window."""
-        self.check()
+        self.check(now)
         wanted = ChangeFilter(**self.model_dump(include=set(ChangeFilter.__dataclass_fields__)))
         return replace(wanted, from_at=(self.to_at or now) - SEARCHED) if self.scans else wanted
 

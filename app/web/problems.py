@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
+from app.store.surroundings import UnknownClusterError
 from app.web import headers, templates
 from app.web.deps import deps_of
 
@@ -127,11 +128,15 @@ def install(app: FastAPI) -> None:
             found = _of_http(error)
         elif isinstance(error, Problem):
             found = error
+        elif isinstance(error, UnknownClusterError):
+            found = Problem(404, str(error), "cluster")
         else:
             found = of_database(error)
         response = answer(found, request.scope)
         if isinstance(error, HTTPException) and error.headers:
             response.headers.update(error.headers)
+        if response.headers.get("allow") == "GET":
+            response.headers["allow"] = "GET, HEAD"  # which web.head makes of every GET
         return response
 
     async def bug(request: Request, _error: Exception) -> Response:
@@ -139,6 +144,7 @@ def install(app: FastAPI) -> None:
         response.headers.update(headers.of(request.url.path, deps_of(request).public_url))  # the guard is passed by
         return response
 
-    for expected in (Problem, RequestValidationError, HTTPException, OperationalError, PoolTimeoutError, DBAPIError):
+    of_ours = (Problem, UnknownClusterError, RequestValidationError, HTTPException)
+    for expected in (*of_ours, OperationalError, PoolTimeoutError, DBAPIError):
         app.add_exception_handler(expected, problem)
     app.add_exception_handler(Exception, bug)

@@ -15,6 +15,7 @@ from app.web import api, auth, health, incident_pages, intake, pages, problems, 
 from app.web.auth import Needs
 from app.web.deps import Deps
 from app.web.guard import Guard
+from app.web.head import Head
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
@@ -51,7 +52,8 @@ def create_app(deps: Deps, *, lifespan: Lifespan | None = None) -> FastAPI:
     app.mount("/static", StaticFiles(directory=templates.STATIC), name="static")
     problems.install(app)
     app.add_middleware(Guard, deps=deps)
-    app.add_middleware(GZipMiddleware, minimum_size=1000, compresslevel=5)  # outermost: refusals are packed too
+    app.add_middleware(GZipMiddleware, minimum_size=1000, compresslevel=5)  # around the guard: refusals are packed too
+    app.add_middleware(Head)
     return app
 
 

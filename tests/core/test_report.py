@@ -14,9 +14,15 @@ from app.core.report import COUNTED, LINES, WIDTH, plain, what_changed
 AT = datetime(2026, 11, 20, 14, 0, tzinfo=UTC)
 
 
-def a_change(summary: str = "image of api: v1 → v2", *, namespace: str | None = "shop", actor: str = "alice") -> Change:
+def a_change(
+    summary: str = "image of api: v1 → v2",
+    *,
+    namespace: str | None = "shop",
+    actor: str = "alice",
+    cluster: str = "c",
+) -> Change:
     return Change(
-        Resource("c", "apps", "Deployment", namespace, "api"), AT, Verb.UPDATE, 1, Actor(actor), summary=summary
+        Resource(cluster, "apps", "Deployment", namespace, "api"), AT, Verb.UPDATE, 1, Actor(actor), summary=summary
     )
 
 
@@ -26,7 +32,7 @@ def a_gap(why: str = "the watch was behind") -> Gap:
 
 def report(changes: list[Change], gaps: list[Gap] | None = None) -> list[str]:
     start = AT - timedelta(minutes=30)
-    text = what_changed(changes, from_at=start, to_at=AT, gaps=gaps or [], total=len(changes))
+    text = what_changed(changes, from_at=start, to_at=AT, gaps=gaps or [], total=len(changes), newest=AT)
     assert text.endswith("\n")
     return text.splitlines()
 
@@ -43,6 +49,27 @@ def test_nothing_is_said_in_words() -> None:
     assert report([]) == ["2026-11-20 13:30:00 to 14:00:00 UTC: no change was seen"]
 
 
+@pytest.mark.parametrize(
+    ("newest", "said"),
+    [
+        (None, ["nothing is recorded yet"]),
+        (AT - timedelta(days=1), ["nothing was recorded", "recorded up to 2026-11-19 14:00:00 UTC, the newest change"]),
+        (AT - timedelta(minutes=30), ["no change was seen"]),
+    ],
+)
+def test_no_change_is_told_from_no_record(newest: datetime | None, said: list[str]) -> None:
+    text = what_changed([], from_at=AT - timedelta(minutes=30), to_at=AT, gaps=[], total=0, newest=newest)
+    assert text.splitlines() == ["2026-11-20 13:30:00 to 14:00:00 UTC: " + said[0], *said[1:]]
+
+
+def test_several_clusters_are_named() -> None:
+    assert report([a_change(cluster="north"), a_change(cluster="south")])[1:] == [
+        "TIME     CLUSTER    NAMESPACE    CHANGE                             WHO",
+        "14:00:00 north      shop         image of api: v1 → v2              alice",
+        "14:00:00 south      shop         image of api: v1 → v2              alice",
+    ]
+
+
 def test_what_has_no_summary_namespace_or_actor_still_has_a_line() -> None:
     assert report([a_change("", namespace=None, actor="")])[-1].split() == [
         "14:00:00", "-", "update", "Deployment", "api", "someone", "unknown",
@@ -50,7 +77,7 @@ def test_what_has_no_summary_namespace_or_actor_still_has_a_line() -> None:
 
 
 def test_a_window_over_midnight_names_both_days() -> None:
-    text = what_changed([], from_at=AT - timedelta(days=1), to_at=AT, gaps=[], total=0)
+    text = what_changed([], from_at=AT - timedelta(days=1), to_at=AT, gaps=[], total=0, newest=AT)
     assert text.startswith("2026-11-19 14:00:00 to 2026-11-20 14:00:00 UTC: ")
 
 
@@ -74,14 +101,20 @@ def test_what_was_not_seen_is_said_and_takes_its_room(gaps: int, said: int) -> N
 
 @given(
     st.lists(
-        st.builds(a_change, st.text(max_size=120), namespace=st.text(max_size=70), actor=st.text(max_size=70)),
+        st.builds(
+            a_change,
+            st.text(max_size=120),
+            namespace=st.text(max_size=70),
+            actor=st.text(max_size=70),
+            cluster=st.text(max_size=70),
+        ),
         max_size=40,
     ),
     st.text(max_size=200),
 )
 def test_no_name_breaks_the_table_or_steers_the_terminal(changes: list[Change], why: str) -> None:
     end = AT + timedelta(hours=1)
-    text = what_changed(changes, from_at=AT, to_at=end, gaps=[a_gap(why)], total=len(changes))
+    text = what_changed(changes, from_at=AT, to_at=end, gaps=[a_gap(why)], total=len(changes), newest=AT)
     lines = text.split("\n")
     assert lines.pop() == ""
     assert len(lines) <= LINES

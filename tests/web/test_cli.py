@@ -8,55 +8,44 @@ from datetime import timedelta
 import pytest
 import typer
 
-from app.commands import options
+from app.commands import options, what_changed
 from app.commands.options import Output
-from app.commands.what_changed import print_what_changed
-from app.store.database import DatabaseError
+from app.failures import Exit
+from app.store.surroundings import UnknownClusterError
+from app.store.timeline import ChangeFilter
 from tests.web import world
 from tests.web.conftest import Site
 
 
-def printed(
-    capsys: pytest.CaptureFixture[str],
-    dsn: str,
+async def told(
+    site: Site,
     *,
+    minus: timedelta = timedelta(minutes=10),
     namespace: str | None = None,
     cluster: str | None = None,
     output: Output = Output.TABLE,
 ) -> str:
-    minus = timedelta(minutes=10)
-    print_what_changed(dsn, minus=minus, at=world.END, namespace=namespace, cluster=cluster, output=output)
-    return capsys.readouterr().out
+    window = {"from_at": world.END - minus, "to_at": world.END}
+    wanted = ChangeFilter(cluster=cluster, namespace=namespace, **window)
+    return await what_changed.told(site.database.read, wanted, output)
 
 
-@pytest.fixture
-def recorded(site: Site, dsn: str) -> str:
-    """The DSN of a database that holds the world."""
-    return dsn
-
-
-def test_a_table_of_twenty_lines(recorded: str, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = printed(capsys, recorded).splitlines()
+async def test_a_table_of_twenty_lines(site: Site) -> None:
+    lines = (await told(site)).split("\n")
     assert len(lines) == 20
     assert "91 changes" in lines[0]
 
 
-def test_everything_as_json(recorded: str, capsys: pytest.CaptureFixture[str]) -> None:
-    found = json.loads(printed(capsys, recorded, output=Output.JSON, namespace="payments"))
+async def test_everything_as_json(site: Site) -> None:
+    found = json.loads(await told(site, output=Output.JSON, namespace="payments"))
     assert world.CULPRIT.id in {change["id"] for change in found["items"]}
     assert {change["resource"]["namespace"] for change in found["items"]} == {"payments"}
 
 
-def test_another_cluster_has_nothing(recorded: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "no change was seen" in printed(capsys, recorded, cluster="another")
-
-
-def test_a_database_that_is_not_there_is_said() -> None:
-    with pytest.raises(DatabaseError, match="cannot reach PostgreSQL"):
-        print_what_changed(
-            "postgresql://nobody@127.0.0.1:1/none",
-            minus=timedelta(minutes=1), at=None, namespace=None, cluster=None, output=Output.TABLE,
-        )  # fmt: skip
+async def test_another_cluster_is_refused_with_the_known_ones(site: Site) -> None:
+    with pytest.raises(UnknownClusterError, match="no cluster 'another': known are shop") as refused:
+        await told(site, cluster="another")
+    assert refused.value.code == Exit.WRONG_USE
 
 
 @pytest.mark.parametrize("text", ["soon", "", "-5m", "0s", "2026-11-20"])
