@@ -25,8 +25,7 @@ async def told(
     cluster: str | None = None,
     output: Output = Output.TABLE,
 ) -> str:
-    window = {"from_at": world.END - minus, "to_at": world.END}
-    wanted = ChangeFilter(cluster=cluster, namespace=namespace, **window)
+    wanted = ChangeFilter(cluster=cluster, namespace=namespace, from_at=world.END - minus, to_at=world.END)
     return await what_changed.told(site.database.read, wanted, output)
 
 
