@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
 
+from app.collect.documents import Documents
 from app.collect.files import DamagedError, Line, Stream, lines, open_stream
 from app.collect.inputs import Input, InputKind
 from app.collect.intake import Intake, Place, RawWatchEvent, decode_watch
@@ -26,7 +27,8 @@ EXPECTED = {
 }
 
 
-LONG_AGO = datetime.min.replace(tzinfo=UTC)
+BEFORE_ALL = datetime.min.replace(tzinfo=UTC)
+"""When what is refused at the head of a file is told: it has no time, and holds nothing up."""
 MICROSECOND = timedelta(microseconds=1)
 WHOLE_SECOND = timedelta(seconds=1)
 
@@ -56,7 +58,7 @@ class Reading:
 
 
 class Entry(msgspec.Struct, gc=False):
-    """One line of one of the files that are merged; ``at`` never goes back within a file."""
+    """One event of one of the files that are merged, or what is refused; ``at`` never goes back within a file."""
 
     at: datetime
     order: int
@@ -72,23 +74,44 @@ def merged(streams: list[Iterator[Entry]]) -> Iterator[Entry]:
 
 
 def decoded(read: Reading, intake: Intake, order: int, *, shift_seconds: int = 0) -> Iterator[Entry]:
-    """The events of one file in its order. A bad line is rejected at the time of the one before it."""
-    last, number, end = LONG_AGO, read.lines, read.offset
-    said = told = LONG_AGO
+    """The events of one file in its order. What is refused has the time of the event before it."""
+    last, number, end = BEFORE_ALL, read.lines, read.offset
+    said = told = BEFORE_ALL
     with open_stream(read.input.path) as stream:
         read.stream = stream
+        found = Documents(lines(stream, skip_to=read.offset, first_line=read.lines + 1))
         try:
-            for line in lines(stream, skip_to=read.offset, first_line=read.lines + 1):
-                entry = _entry(read, intake, order, line=line, shift_seconds=shift_seconds)
-                if entry.watch is not None:
-                    said, told = _in_turn(entry, entry.watch, said=said, told=told)
-                # A log is nearly in order; a step back must not hold the merge up.
-                entry.at = max(entry.at, last)
-                last, number, end = entry.at, line.number, line.end
-                yield entry
+            for line in found:
+                entries: Iterable[Entry]
+                try:
+                    entries = (_event(read, intake, order, line=line, shift_seconds=shift_seconds),)
+                except UNUSABLE:
+                    entries = _events(read, intake, order, pieces=found.within(line), shift_seconds=shift_seconds)
+                for entry in entries:
+                    if entry.watch is not None:
+                        said, told = _in_turn(entry, entry.watch, said=said, told=told)
+                    # A log is nearly in order; a step back must not hold the merge up.
+                    entry.at = max(entry.at, last)
+                    last, number, end = entry.at, entry.line.number + entry.line.further, entry.line.end
+                    yield entry
         except DamagedError as error:
             intake.reject(read.input.path, Line(number + 1, b"", end), str(error))
-    read.stream = None
+        finally:
+            read.stream = None
+
+
+def _events(
+    read: Reading, intake: Intake, order: int, *, pieces: Iterable[Line], shift_seconds: int
+) -> Iterator[Entry]:
+    """The events in what is no event by itself; what is none is refused."""
+    for piece in pieces:
+        try:
+            yield _event(read, intake, order, line=piece, shift_seconds=shift_seconds)
+        except UNUSABLE as error:
+            data = shift_times(piece.data, seconds=shift_seconds)
+            problem, column = explain(error, data, expected=EXPECTED[read.input.kind])
+            intake.reject(read.input.path, piece, problem, column=column)
+            yield Entry(BEFORE_ALL, order, read, piece)
 
 
 def _in_turn(entry: Entry, watch: RawWatchEvent, *, said: datetime, told: datetime) -> tuple[datetime, datetime]:
@@ -103,29 +126,22 @@ def _in_turn(entry: Entry, watch: RawWatchEvent, *, said: datetime, told: dateti
     return said, at
 
 
-def _entry(read: Reading, intake: Intake, order: int, *, line: Line, shift_seconds: int) -> Entry:
-    """One line as an event, or as nothing but its place where it is rejected."""
-    problem = "the line is longer than 16 MiB, as no event is: leave it out" if line.too_long else ""
-    column = 1
-    data = shift_times(line.data, seconds=shift_seconds)
+def _event(read: Reading, intake: Intake, order: int, *, line: Line, shift_seconds: int) -> Entry:
+    """A line as an event, or as nothing but its place where that is refused. Raises UNUSABLE where it is none."""
     event, watch, at = None, None, None
-    try:
-        if problem:
-            pass
-        elif read.input.kind is InputKind.AUDIT:
-            event = audit.decode(data)
-            at = event.stageTimestamp
-            problem = intake.check_time(event.requestReceivedTimestamp)
-        else:
-            watch = decode_watch(data)
-            at = watch.at
-        if not problem:
-            problem = intake.check_time(at) if at else 'the watch event has no time "at": docs/import.md'
-    except UNUSABLE as error:
-        problem, column = explain(error, data, expected=EXPECTED[read.input.kind])
+    if line.too_long:
+        problem = "longer than 16 MiB, as no event is: leave it out"
+    elif read.input.kind is InputKind.AUDIT:
+        event = audit.decode(shift_times(line.data, seconds=shift_seconds))
+        at = event.stageTimestamp
+        problem = intake.check_time(event.requestReceivedTimestamp) or intake.check_time(at)
+    else:
+        watch = decode_watch(shift_times(line.data, seconds=shift_seconds))
+        at = watch.at
+        problem = intake.check_time(at) if at else 'the watch event has no time "at": docs/import.md'
     if problem or at is None:
-        intake.reject(read.input.path, line, problem, column=column)
-        return Entry(LONG_AGO, order, read, line)
+        intake.reject(read.input.path, line, problem)
+        return Entry(BEFORE_ALL, order, read, line)
     return Entry(at, order, read, line, event, watch)
 
 

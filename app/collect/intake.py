@@ -214,9 +214,11 @@ class Intake:
         self._sightings += sightings
 
     def reject(self, source: str, line: Line, reason: str, *, column: int = 1) -> None:
-        """Count a line as refused, and keep it for quarantine, redacted. ``column`` counts bytes from 1."""
+        """Count a line as refused, and keep it for quarantine, redacted. ``column`` counts bytes of its data from 1."""
         said, excerpt = self.redactor.text(reason)[:300], self.redactor.excerpt(line.data)
-        self._rejects.append(Reject(source, line.number, column, said, excerpt))
+        before = line.data[: column - 1]
+        column = len(before) - before.rfind(b"\n") + (0 if b"\n" in before else line.begins)
+        self._rejects.append(Reject(source, line.number + before.count(b"\n"), column, said, excerpt))
         self.tally.rejects += 1
 
     def check_time(self, at: datetime) -> str:

@@ -48,9 +48,10 @@ def pieces(job: Job) -> Iterator[Piece]:
             stopped = True
             break
         _tell(intake, entry)
-        entry.read.offset, entry.read.lines, entry.read.moved = entry.line.end, entry.line.number, True
+        line = entry.line
+        entry.read.offset, entry.read.lines, entry.read.moved = line.end, line.number + line.further, True
         intake.tally.lines += 1
-        size += len(entry.line.data)
+        size += len(line.data)
         if intake.tally.lines == LINES or size >= BYTES:
             yield intake.take({order: read.place() for order, read in enumerate(reads) if read.moved})
             size = 0
