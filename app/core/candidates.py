@@ -79,6 +79,7 @@ def candidates(
         place = places.get(change.begun_by) if change.begun_by else _root(change, causes, places)
         if place is not None:
             followers[place].append(change)
+            places[change.id] = place
         if place is not None or change.begun_by:
             continue
         kind = trait(change)

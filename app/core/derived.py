@@ -18,6 +18,8 @@ _POD_TEMPLATE_HASH = re.compile(r"[bcdfghjklmnpqrstvwxz2456789]{5,10}\Z")
 
 _SCALE = ("spec", "replicas")
 _HPA = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
+_GARBAGE_COLLECTOR = "system:serviceaccount:kube-system:generic-garbage-collector"
+_OWNERS = ("metadata", "ownerReferences")
 _API_SERVER = "system:apiserver"
 _AGGREGATION = "clusterrole-aggregation-controller"
 
@@ -31,14 +33,13 @@ class Derivation:
         self._scalers: dict[Resource, Resource] = {}
 
     def learn(self, resource: Resource, state: Object) -> None:
-        """Remember what an autoscaler scales."""
-        if resource.kind == "HorizontalPodAutoscaler":
-            spec = state.get("spec")
-            target = spec.get("scaleTargetRef") if isinstance(spec, dict) else None
-            if isinstance(target, dict):
-                group = str(target.get("apiVersion", "")).rpartition("/")[0]
-                name, kind = str(target.get("name")), str(target.get("kind"))
-                self._scalers[Resource(resource.cluster, group, kind, resource.namespace, name)] = resource
+        """Remember what an autoscaler scales: a HorizontalPodAutoscaler, or a custom one that says it alike."""
+        spec = state.get("spec")
+        target = spec.get("scaleTargetRef") if isinstance(spec, dict) else None
+        if isinstance(target, dict):
+            group = str(target.get("apiVersion", "apps/v1")).rpartition("/")[0]
+            name, kind = str(target.get("name")), str(target.get("kind", "Deployment"))
+            self._scalers[Resource(resource.cluster, group, kind, resource.namespace, name)] = resource
 
     def is_state(self, change: Change, state: Object | None) -> bool:
         """Whether a write is an object's life rather than somebody's decision: scaling by an HPA, a CronJob's Jobs."""
@@ -63,6 +64,21 @@ class Derivation:
             return self._root(self._scalers.get(change.resource), change)
         if not _is_program(change):
             return None
+        if _only_replicas(change) and (scaled := self._root(self._scalers.get(change.resource), change)):
+            return scaled
+        if change.verb is Verb.DELETE and change.actor.name == _GARBAGE_COLLECTOR:
+            return self._disowned(change)
+        found = self._owner_chain(change)
+        if found is not None:
+            return found
+        if is_controller(change.actor) and change.resource.namespace:
+            return self._root(
+                Resource(change.resource.cluster, "", "Namespace", None, change.resource.namespace), change
+            )
+        return None
+
+    def _owner_chain(self, change: Change) -> str | None:
+        """The root of the latest change on the nearest owner that was changed."""
         entry = self._memory.peek(change.resource)
         owner = entry.owner if entry else None
         for _ in range(4):
@@ -73,10 +89,6 @@ class Derivation:
                 return found
             above = self._memory.peek(owner)
             owner = above.owner if above else None
-        if is_controller(change.actor) and change.resource.namespace:
-            return self._root(
-                Resource(change.resource.cluster, "", "Namespace", None, change.resource.namespace), change
-            )
         return None
 
     def workload_of(self, resource: Resource) -> Resource | None:
@@ -101,6 +113,17 @@ class Derivation:
             return None
         for before in self._recent.of(resource):
             if timedelta(0) <= change.at - before.at <= FOLLOWS:
+                return before.begun_by or before.id
+        return None
+
+    def _disowned(self, change: Change) -> str | None:
+        """The garbage collector deletes what has lost its owners, or was given owners that are not there."""
+        owner = self._owner_chain(change)
+        if owner is not None:
+            return owner
+        for before in self._recent.of(change.resource):
+            owners = before.verb is Verb.CREATE or any(diff.path[:2] == _OWNERS for diff in before.diffs)
+            if before.key != change.key and owners and timedelta(0) <= change.at - before.at <= FOLLOWS:
                 return before.begun_by or before.id
         return None
 

@@ -26,6 +26,19 @@ MANY = 4
 """From so many others on, that they complain too is no accident."""
 CLOCK_SKEW = timedelta(seconds=1)
 
+LOCAL = frozenset(
+    {
+        "ConfigMap",
+        "Secret",
+        "ServiceAccount",
+        "PersistentVolumeClaim",
+        "ResourceQuota",
+        "LimitRange",
+        "Role",
+        "RoleBinding",
+    }
+)
+"""Kinds whose objects mean something within their own namespace only: each namespace may have one of the same name."""
 _CROWDED = frozenset({"FailedScheduling", "Unschedulable", "Pending"})
 _CALLER = re.compile(r'User "[^"]*"')
 """Who was refused is not what refused it."""
@@ -160,10 +173,16 @@ def mentioned(candidate: Candidate, signal: Signal) -> str | None:
     text = _CALLER.sub("", signal.text)
     if not text:
         return None
+    about = [entity for entity in (*signal.about, *signal.spread) if entity[0] in ("workload", "ns")]
     complaining = {entity[-1] for entity in signal.about if entity[0] in ("workload", "ns")}
+    resource = candidate.change.resource
+    namespaces = {entity[1] for entity in about}
+    elsewhere = resource.kind in LOCAL and bool(namespaces) and resource.namespace not in namespaces
     for entity, hops in candidate.reach.items():
         if entity[0] == "named" and hops == 0 and len(entity[1]) >= 5 and entity[1] not in complaining:
             name = entity[1]
+            if elsewhere and name == resource.name:
+                continue  # another one of that name
             if re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", text):
                 return name
     return None

@@ -19,7 +19,7 @@ JOINS_WITHIN = timedelta(minutes=30)
 """An alert of the same cluster that starts this close to an open incident's alerts belongs to it."""
 
 LOOKS_BACK = timedelta(hours=24)
-"""How far before an alert a change may lie: a quarter of incidents are noticed more than 88 minutes after they began."""
+"""How far before an alert a change may lie: a quarter of incidents are noticed more than 88 minutes after."""
 LOOKS_AHEAD = timedelta(hours=1)
 """What is recorded of later times tells nothing more of what began an incident."""
 

@@ -58,6 +58,7 @@ WHILE_RUNNING = frozenset({"CrashLoopBackOff", "BackOff", "Error", "Unhealthy", 
 _INERT = _ACCESS | {
     *("Deployment", "StatefulSet", "DaemonSet", "CronJob", "Job", "ReplicaSet", "ConfigMap", "Secret", "Service"),
     *("PodDisruptionBudget", "HorizontalPodAutoscaler", "CustomResourceDefinition", "Node"),
+    *("StorageClass", "PriorityClass", "RuntimeClass", "IngressClass", "PersistentVolumeClaim"),
 }
 """Kinds by whose own labels and annotations nothing decides what becomes of pods."""
 
@@ -87,8 +88,11 @@ def _only_image(change: Change) -> bool:
 
 
 def _asks_for_more(change: Change) -> bool:
-    """Whether a write makes an object or touches what quotas, limits and pod security look at."""
-    looked_at = {"replicas", "parallelism", "resources", "securityContext", "serviceAccountName", "priorityClassName"}
+    """Whether a write makes an object, or touches how many pods there are or what quotas and pod security look at."""
+    looked_at = {
+        *("replicas", "parallelism", "concurrencyPolicy", "schedule", "suspend", "minReplicas", "maxReplicas"),
+        *("resources", "securityContext", "serviceAccountName", "priorityClassName"),
+    }
     return change.verb is Verb.CREATE or any(looked_at & set(map(str, diff.path)) for diff in change.diffs)
 
 
@@ -99,16 +103,25 @@ https://cloud.google.com/kubernetes-engine/docs/how-to/workload-identity ,
 https://azure.github.io/azure-workload-identity/docs/topics/service-account-labels-and-annotations.html ."""
 
 
+_DEFAULT = re.compile(r"is-default-class\Z")
+"""The annotation by which a StorageClass or an IngressClass is everybody's who names none:
+https://kubernetes.io/docs/concepts/storage/storage-classes/#default-storageclass ."""
+
+
 def is_identity(change: Change) -> bool:
     """Whether a change decides who the pods of a ServiceAccount are, outside the cluster."""
-    keys = [str(d.path[2]) for d in change.diffs if d.path[:2] == ("metadata", "annotations") and d.path[2:]]
-    return change.resource.kind == "ServiceAccount" and any(map(_IDENTITY.search, keys))
+    return change.resource.kind == "ServiceAccount" and any(map(_IDENTITY.search, _annotations(change)))
+
+
+def _annotations(change: Change) -> list[str]:
+    """The keys of the annotations that changed."""
+    return [str(d.path[2]) for d in change.diffs if d.path[:2] == ("metadata", "annotations") and d.path[2:]]
 
 
 def is_cosmetic(change: Change) -> bool:
     """Whether only labels or annotations of the object itself changed; those of a Namespace decide much, and some of
-    a ServiceAccount."""
-    if is_identity(change):
+    a ServiceAccount and of a class."""
+    if is_identity(change) or any(map(_DEFAULT.search, _annotations(change))):
         return False
     paths = {diff.path[:2] for diff in change.diffs if diff.path}
     cosmetic = {("metadata", "annotations"), ("metadata", "labels")}

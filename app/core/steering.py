@@ -1,20 +1,22 @@
 """Programs do as they are told: what a controller began to do after it was changed belongs to that change.
 
-Two ways to tell one: it was rolled out or configured anew, and then did what it never did before; or an object that
-it serves was edited and names the namespace in which it then wrote.
+Two ways to tell one: it was rolled out or configured anew, and then did what it never did before (another sort of
+write, or, where it wrote the same few objects again and again, other objects); or an object that it serves was edited
+and names the namespace in which it then wrote.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
 from app.core.actors import service_account
 from app.core.entities import WORKLOADS
 from app.core.mechanism import is_inert
-from app.core.model import Change, Verb
+from app.core.model import Change, Resource, Verb
 from app.core.topology import Named, Topology, before_and_after
 from app.core.traits import Trait, trait
 
@@ -22,6 +24,10 @@ AFTER_ITSELF = timedelta(minutes=5)
 """How long after its own change a program's first new sort of write is put down to that."""
 AFTER_ORDERS = timedelta(seconds=30)
 """How long after an edit of the object that it serves a program's write is put down to that: it watches."""
+ENOUGH = 8
+"""Writes from which on a program has habits."""
+RARELY = 0.1
+"""An object that it had not written yet is another one at most this often."""
 WARMED_UP = timedelta(seconds=10)
 """A window must have been seen this long before a sort of write is new."""
 
@@ -31,24 +37,48 @@ def set_off(ordered: list[Change], top: Topology) -> dict[str, Change]:
     found: dict[str, Change] = {}
     changed: dict[Named, Change] = {}
     orders: dict[str, list[tuple[Change, set[str]]]] = defaultdict(list)
-    done: set[tuple[str, Trait]] = set()
+    done: dict[str, _Habits] = defaultdict(_Habits)
     for change in ordered:
         account = service_account(change.actor.name)
         if account is not None:
-            sort = (change.actor.name, trait(change))
+            habits = done[change.actor.name]
             before = _latest_of(top.by_account.get(account, set()), changed)
-            by_itself = before if before and sort not in done and change.at - before.at <= AFTER_ITSELF else None
+            by_itself = before if before and change.at - before.at <= AFTER_ITSELF and habits.breaks(change) else None
             cause = _ordered(change, orders.get(account[0], [])) or by_itself
             if cause is not None and cause.resource != change.resource:
                 found[change.id] = cause
             if cause is None or cause is not by_itself:
-                done.add(sort)
+                habits.learn(change)
         for key in _configures(change, top):
             if change.at - ordered[0].at >= WARMED_UP:
                 changed[key] = change
         if _is_custom(change.resource.api_group) and change.resource.namespace:
             orders[change.resource.namespace].append((change, set(_namespaces(before_and_after(change, top)))))
     return found
+
+
+@dataclass(slots=True)
+class _Habits:
+    """What a program writes."""
+
+    sorts: set[Trait] = field(default_factory=set)
+    objects: Counter[Resource] = field(default_factory=Counter)
+
+    def learn(self, change: Change) -> None:
+        self.sorts.add(trait(change))
+        self.objects[change.resource] += 1
+
+    def breaks(self, change: Change) -> bool:
+        """Whether it never did so before.
+
+        That the next write is of an object never written before has about the share of those written once as its
+        chance (Good and Turing: I. J. Good, Biometrika 40, 1953).
+        """
+        if trait(change) not in self.sorts:
+            return True
+        once = sum(count == 1 for count in self.objects.values())
+        is_habitual = self.objects.total() >= ENOUGH and once <= RARELY * self.objects.total()
+        return is_habitual and change.resource not in self.objects
 
 
 def _is_custom(api_group: str) -> bool:

@@ -430,6 +430,8 @@ class Tracker:
                 better, diffs=richer.diffs, diff_source=richer.diff_source, summary=richer.summary,
                 generation=richer.generation, resource_version=richer.resource_version, uid=richer.uid,
             )  # fmt: skip
+        if better.begun_by is None and actor is not known.actor:  # a program's edit may follow from another
+            better = replace(better, begun_by=self._derived.begun_by(better))
         if richer is not None:
             self._recent.alias(richer.key, better)
         if better == known:

@@ -52,6 +52,25 @@ def test_what_it_always_did_is_its_own() -> None:
     assert set_off([early(), before, config, then], topology(the_scaler())) == {}
 
 
+RELOADER = Actor("system:serviceaccount:platform:reloader", ActorSource.AUDIT)
+
+
+@pytest.mark.parametrize(("objects", "habitual"), [(3, True), (12, False)])
+def test_other_objects_than_ever_belong_to_what_changed_the_writer(objects: int, habitual: bool) -> None:
+    def restart(name: str, *, at: float) -> Change:
+        path = ("spec", "template", "metadata", "annotations", "restartedAt")
+        return a_change(a_resource("Deployment", name), at=after(at), path=path, actor=RELOADER)
+
+    program = a_resource("Deployment", "reloader", "platform")
+    image = ("spec", "template", "spec", "containers", 0, "image")
+    usual = [restart(f"web-{n % objects}", at=-90 + 4 * n) for n in range(12)]
+    rollout = a_change(program, at=after(-30), path=image)
+    then = [restart("web-0", at=-25), restart("engine", at=-20), restart("engine", at=-10)]
+    states = [a_workload(program, serviceAccountName="reloader")]
+    found = set_off([early(), *usual, rollout, *then], topology(states))
+    assert found == (dict.fromkeys((one.id for one in then[1:]), rollout) if habitual else {})
+
+
 def test_a_window_that_just_began_cannot_say_what_is_new() -> None:
     config = a_change(CONFIG, at=after(-30), path=("data", "threshold"))
     assert set_off([config, taint("a", at=-20)], topology(the_scaler())) == {}

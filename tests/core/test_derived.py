@@ -1,0 +1,57 @@
+"""What controllers do because of a change is linked to it, in whatever order it is told."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import pytest
+
+from app.core.actors import actor_from_audit
+from app.core.model import Verb
+from tests.core.objects import a_deployment, an_object, audited, changes, learn, listed, seen, told
+
+COLLECTOR = actor_from_audit({"username": "system:serviceaccount:kube-system:generic-garbage-collector"})
+REPLICATOR = actor_from_audit({"username": "system:serviceaccount:platform:replicator"})
+KEDA = actor_from_audit({"username": "system:serviceaccount:keda:keda-operator"})
+ELSEWHERE = [{"apiVersion": "v1", "kind": "ConfigMap", "name": "source", "uid": "uid-source", "controller": True}]
+
+
+@pytest.mark.parametrize("order", list(permutations(range(2))))
+def test_what_the_garbage_collector_deletes_follows_from_who_gave_it_its_owners(order: tuple[int, ...]) -> None:
+    copy = an_object("ConfigMap", "ca", version=5, data={"ca.crt": "x"})
+    owned = an_object("ConfigMap", "ca", version=6, data={"ca.crt": "x"}, meta={"ownerReferences": ELSEWHERE})
+    deletion = (
+        seen(owned, 5.01, verb=Verb.DELETE),
+        told("ConfigMap", "ca", 5, verb=Verb.DELETE, actor=COLLECTOR, uid="uid-ca"),
+    )
+    given, gone = changes(
+        learn(listed(copy), audited(owned, 4, actor=REPLICATOR), *(deletion[number] for number in order))
+    )
+    assert gone.actor == COLLECTOR
+    assert gone.begun_by == given.id
+
+
+def test_what_a_person_deletes_follows_from_nothing() -> None:
+    owned = an_object("ConfigMap", "ca", version=6, data={"ca.crt": "x"}, meta={"ownerReferences": ELSEWHERE})
+    _, gone = changes(
+        learn(audited(owned, 4, verb=Verb.CREATE, actor=REPLICATOR), told("ConfigMap", "ca", 5, verb=Verb.DELETE))
+    )
+    assert gone.begun_by is None
+
+
+@pytest.mark.parametrize(("replicas", "image", "follows"), [(9, "r/web:v1", True), (9, "r/web:v2", False)])
+def test_a_custom_autoscaler_scales_as_it_was_told(replicas: int, image: str, follows: bool) -> None:
+    def scaler(version: int, most: int) -> object:
+        spec = {"scaleTargetRef": {"name": "web"}, "maxReplicaCount": most}
+        return an_object("ScaledObject", "web", version=version, api="keda.sh/v1alpha1", spec=spec)
+
+    scaled = a_deployment(version=9, replicas=replicas, image=image)
+    edit, scaling = changes(
+        learn(
+            listed(a_deployment(version=5)),
+            listed(scaler(6, 2)),
+            audited(scaler(7, 20), 1),
+            audited(scaled, 4, actor=KEDA),
+        )
+    )
+    assert scaling.begun_by == (edit.id if follows else None)

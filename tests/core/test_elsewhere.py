@@ -1,0 +1,40 @@
+"""Objects of one name in two namespaces are two, and what nothing acts by is to blame for nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.core.mechanism import is_inert, plausible
+from tests.core.company import first, ranked
+from tests.core.factories import a_change, a_resource, a_symptom, a_workload, after, an_alert, an_incident
+
+HARD = ("spec", "hard", "requests.cpu")
+
+
+@pytest.mark.parametrize("home", ["billing", "search"])
+def test_a_quota_that_refuses_is_that_of_the_namespace(home: str) -> None:
+    runs = a_resource("CronJob", "settlement", "billing")
+    refused = 'pods "settlement-x" is forbidden: exceeded quota: compute, requested: requests.cpu=2'
+    ranking = ranked(
+        a_change(a_resource("ResourceQuota", "compute", home), at=after(-12), path=HARD, old="20", new="10"),
+        a_change(runs, at=after(-30), path=("spec", "concurrencyPolicy"), old="Forbid", new="Allow"),
+        incident=an_incident(an_alert(after(30), name="Missing", namespace="billing", deployment="intake")),
+        symptoms=[a_symptom(runs, "FailedCreate", at=after(-6), message=refused, count=9)],
+        states=[a_workload(runs)],
+    )
+    assert first(ranking) == (("ResourceQuota", "compute") if home == "billing" else ("CronJob", "settlement"))
+
+
+@pytest.mark.parametrize("field", ["concurrencyPolicy", "suspend", "schedule", "maxReplicas"])
+def test_more_runs_at_a_time_ask_for_more(field: str) -> None:
+    change = a_change(a_resource("CronJob", "settlement"), path=("spec", field))
+    assert plausible(change, "FailedCreate", refused="ResourceQuota") == 1
+
+
+def test_a_class_is_chosen_by_its_name_or_because_it_is_the_default() -> None:
+    storage = a_resource("StorageClass", "gp3", None)
+    default = ("metadata", "annotations", "storageclass.kubernetes.io/is-default-class")
+    assert is_inert(a_change(storage, path=("metadata", "labels", "rev")))
+    assert is_inert(a_change(storage, path=("metadata", "annotations", "owner")))
+    assert not is_inert(a_change(storage, path=default))
+    assert not is_inert(a_change(storage, path=("parameters", "type")))
