@@ -77,7 +77,7 @@ def decoded(read: Reading, intake: Intake, order: int, *, shift_seconds: int = 0
     """The events of one file in its order. What is refused has the time of the event before it."""
     last, number, end = BEFORE_ALL, read.lines, read.offset
     said = told = BEFORE_ALL
-    with open_stream(read.input.path) as stream:
+    with open_stream(read.input.path, read.input.start) as stream:
         read.stream = stream
         found = Documents(lines(stream, skip_to=read.offset, first_line=read.lines + 1))
         try:

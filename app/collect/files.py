@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from hashlib import file_digest
-from io import BufferedReader
+from io import BufferedReader, FileIO, RawIOBase
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import msgspec
 
@@ -19,6 +18,9 @@ from app.failures import Expected
 __all__ = ["CHUNK", "DamagedError", "Line", "Stream", "UnreadableError", "identity", "lines", "open_stream"]
 
 BOM = b"\xef\xbb\xbf"
+STDIN_FILENO = 0
+START = 1 << 16
+"""Bytes that tell what an input is."""
 MAX_LINE = 16 << 20
 """A longer line cannot be an object of Kubernetes (etcd refuses 1.5 MiB): it is refused, not read into memory."""
 
@@ -55,13 +57,44 @@ class Line(msgspec.Struct, frozen=True, gc=False):
     begins: int = 0
 
 
-def open_stream(path: str) -> Stream:
-    """Open a path, or "-" for standard input, decompressed by what its first bytes are, not by its name.
+class _StandardInput(RawIOBase):
+    """What was read of standard input, and then the rest of it."""
+
+    def __init__(self, start: bytes) -> None:
+        self._start = start
+        self._rest = FileIO(STDIN_FILENO, closefd=False)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int | None:
+        if not self._start:
+            return self._rest.readinto(buffer)
+        size = min(len(buffer), len(self._start))
+        buffer[:size], self._start = self._start[:size], self._start[size:]
+        return size
+
+
+def read_start() -> bytes:
+    """The first START bytes of standard input, or all there are: what is read here open_stream must be given."""
+    with FileIO(STDIN_FILENO, closefd=False) as opened:
+        start = b""
+        while len(start) < START and (more := opened.read(START - len(start))):
+            start += more
+    return start
+
+
+def open_stream(path: str, start: bytes = b"") -> Stream:
+    """Open a path, or "-" for standard input of which ``start`` was read, decompressed by what its first bytes are.
 
     Reading gives at least one byte until the end, and raises DamagedError behind all that can be decompressed.
     """
-    opened = sys.stdin.buffer if path == "-" else _open(path)
-    magic = opened.peek(4)[:4] if isinstance(opened, BufferedReader) else b""
+    return unpacked(BufferedReader(_StandardInput(start), CHUNK) if path == "-" else _open(path))
+
+
+def unpacked(opened: BufferedReader) -> Stream:
+    """What is in a file, where it is compressed."""
+    magic = opened.peek(4)[:4]
     if magic.startswith(GZIP):
         return Unpacked(opened, gunzip)
     if magic == ZSTD:

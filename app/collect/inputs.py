@@ -2,39 +2,42 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import StrEnum
+from io import BufferedReader, BytesIO
 from pathlib import Path
+from uuid import uuid4
 
-import msgspec
+from app.collect.files import (
+    CHUNK,
+    START,
+    DamagedError,
+    Stream,
+    UnreadableError,
+    identity,
+    open_stream,
+    read_start,
+    unpacked,
+)
+from app.collect.sniff import InputKind, UnknownKindError, kind_of
 
-from app.collect.files import CHUNK, DamagedError, Stream, UnreadableError, identity, open_stream
-
-
-class InputKind(StrEnum):
-    AUDIT = "audit log"
-    WATCH = "watch events"
-    METRICS = "OpenMetrics text"
-    ALERTS = "Alertmanager payload"
-    DUMP = "dump of objects"
-
+__all__ = ["LABEL", "Input", "InputKind", "Survey", "find_inputs", "read_document", "survey"]
 
 LABEL = "label.json"
 """The answer of a recording: an evaluation reads it, an import never does."""
 NOT_INPUT = frozenset({LABEL, "README.md", "LICENSE"})
 WHOLE_DOCUMENT_LIMIT = 256 << 20
-HEAD = 1 << 16
-_METRIC = re.compile(rb"# (?:TYPE|HELP|UNIT|EOF)\b|[a-zA-Z_:][a-zA-Z0-9_:]*(?:\{[^}]*\})? +[-+0-9.eInfaN]+(?: |$)")
-_OF_OBJECTS = re.compile(rb'"(?:items|metadata|kind)"\s*:')
+HEAD = START
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
+    """A file, or standard input: its ``start`` was read to tell the kind, and its hash is that of no other run."""
+
     path: str
     kind: InputKind
     file_hash: str
+    start: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +50,6 @@ class Survey:
     inputs: tuple[Input, ...]
     unknown: tuple[str, ...] = ()
     damaged: tuple[str, ...] = ()
-
-
-class _UnknownKindError(Exception):
-    """What a file holds is none of InputKind; the message says what was looked for."""
-
-
-class _Head(msgspec.Struct):
-    kind: str = ""
-    apiVersion: str = ""  # noqa: N815 - the wire's name
-    type: str = ""
-    stage: str = ""
-    alerts: msgspec.Raw = msgspec.Raw()
-    items: msgspec.Raw = msgspec.Raw()
-    object: msgspec.Raw = msgspec.Raw()
 
 
 def find_inputs(paths: list[str]) -> list[Input]:
@@ -82,7 +71,7 @@ def survey(paths: list[str]) -> Survey:
             inputs.append(_input(path))
         except DamagedError as error:
             damaged.append(f"{path}, line 1: {error}")
-        except _UnknownKindError as error:
+        except UnknownKindError as error:
             if is_named:
                 raise UnreadableError(f"{path}: {error}") from None
             unknown.append(f"{path}: {error}")
@@ -96,6 +85,8 @@ def _files(paths: list[str]) -> Iterator[tuple[str, bool]]:
     """Every file, and whether it was named itself."""
     for path in paths:
         folder = Path(path)
+        if folder.name == LABEL:
+            raise UnreadableError(f"{path}: is the answer of a recording; only `foreshock evaluate` reads it")
         if path == "-" or not folder.is_dir():
             continue
         inside = sorted(f for f in folder.iterdir() if f.is_file() and not f.name.startswith("."))
@@ -108,12 +99,18 @@ def _files(paths: list[str]) -> Iterator[tuple[str, bool]]:
 
 def _input(path: str) -> Input:
     if path == "-":
-        return Input("-", InputKind.AUDIT, "stdin")
+        start = read_start()
+        with unpacked(BufferedReader(BytesIO(start))) as stream:
+            return Input("-", kind_of(_head(stream)), f"stdin {uuid4()}", start)
     with open_stream(path) as stream:
         head = _head(stream)
-    if not head.strip():
-        raise _UnknownKindError("is empty")
-    return Input(path, _kind(head), identity(path))
+    try:
+        kind = kind_of(head)
+    except UnknownKindError as error:
+        if not error.cut:
+            raise
+        kind = kind_of(read_document(path))
+    return Input(path, kind, identity(path))
 
 
 def _head(stream: Stream) -> bytes:
@@ -125,47 +122,18 @@ def _head(stream: Stream) -> bytes:
     except DamagedError:
         if not head:
             raise
+    if not head.strip():
+        raise UnknownKindError("is empty")
     return head
 
 
-def _kind(head: bytes) -> InputKind:
-    """What a file is, by its first lines: the very first may be cut, where a log was rotated or copied."""
-    text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
-    for line in text.split(b"\n", 5)[:5]:
-        try:
-            first = msgspec.json.decode(line, type=_Head)
-        except (msgspec.MsgspecError, ValueError, RecursionError):
-            continue
-        if first.apiVersion.startswith("audit.k8s.io/") or first.stage:
-            return InputKind.AUDIT
-        if first.object and first.type:
-            return InputKind.WATCH
-    if text.startswith(b"{"):
-        return _document_kind(text)
-    if any(_METRIC.match(line) for line in text.split(b"\n", 5)[:5]):
-        return InputKind.METRICS
-    raise _UnknownKindError("is neither JSON lines nor OpenMetrics text")
+def read_document(path: str, start: bytes = b"") -> bytes:
+    """A whole JSON document; ``start`` is what was read of standard input.
 
-
-def _document_kind(text: bytes) -> InputKind:
-    """Of a JSON document over several lines (or longer than the head): an alert payload says so near its top."""
-    if b'"audit.k8s.io/v1"' in text[:4096]:
-        return InputKind.AUDIT
-    if b'"alerts"' in text[:4096] or b'"groupKey"' in text[:4096]:
-        return InputKind.ALERTS
-    if b'"object"' in text[:512] and b'"type"' in text[:512]:
-        return InputKind.WATCH
-    if _OF_OBJECTS.search(text):
-        return InputKind.DUMP
-    raise _UnknownKindError(
-        "is JSON, but neither an audit log, watch events, an Alertmanager payload nor a dump of objects"
-    )
-
-
-def read_document(path: str) -> bytes:
-    """A whole JSON document. Raises UnreadableError past WHOLE_DOCUMENT_LIMIT, DamagedError."""
+    Raises UnreadableError past WHOLE_DOCUMENT_LIMIT, DamagedError.
+    """
     parts, size = [], 0
-    with open_stream(path) as stream:
+    with open_stream(path, start) as stream:
         while part := stream.read(CHUNK):
             parts.append(part)
             size += len(part)

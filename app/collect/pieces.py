@@ -20,7 +20,7 @@ METRIC_LINES = 200_000
 def document(intake: Intake, read: Reading) -> bytes:
     """A whole document; of a damaged archive none, since JSON cannot be used by halves."""
     try:
-        return read_document(read.input.path)
+        return read_document(read.input.path, read.input.start)
     except DamagedError as error:
         intake.reject(read.input.path, Line(1, b"", 0), str(error))
         return b""
@@ -29,7 +29,7 @@ def document(intake: Intake, read: Reading) -> bytes:
 def blocks(intake: Intake, read: Reading) -> Iterator[list[Line]]:
     """Metrics in blocks of whole families; with each, how far the file is read."""
     block: list[Line] = []
-    with open_stream(read.input.path) as stream:
+    with open_stream(read.input.path, read.input.start) as stream:
         read.stream = stream
         try:
             for line in lines(stream, skip_to=read.offset, first_line=read.lines + 1):

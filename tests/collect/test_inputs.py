@@ -78,6 +78,66 @@ def test_a_log_whose_first_line_is_cut_is_still_a_log(tmp_path: Path) -> None:
     assert found.kind is InputKind.AUDIT
 
 
+def test_the_answer_of_a_recording_is_refused_by_its_name(tmp_path: Path) -> None:
+    folder = recording(tmp_path)
+    for label in ({"culprit": None}, LIST):
+        (folder / "label.json").write_text(json.dumps(label))
+        with pytest.raises(UnreadableError, match="answer of a recording"):
+            survey([str(folder / "watch.jsonl"), str(folder / "label.json")])
+
+
+POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}
+LONG = {"apiVersion": "v1", "data": {"a": "x" * 100_000}, "kind": "ConfigMap", "metadata": {"name": "a"}}
+EVENTS = {"kind": "EventList", "apiVersion": "audit.k8s.io/v1", "metadata": {}, "items": [AUDIT]}
+DOCUMENTS: dict[str, tuple[object, InputKind | str]] = {
+    "an audit event": (AUDIT, InputKind.AUDIT),
+    "an EventList": (EVENTS, InputKind.AUDIT),
+    "an empty EventList": ({**EVENTS, "items": []}, InputKind.AUDIT),
+    "an array of audit events": ([AUDIT, AUDIT], InputKind.AUDIT),
+    "a large audit event": ({**AUDIT, "responseObject": LONG}, InputKind.AUDIT),
+    "a watch event": (WATCH, InputKind.WATCH),
+    "a List of watch events": ({"apiVersion": "v1", "items": [WATCH], "kind": "List"}, InputKind.WATCH),
+    "a large watch event": ({**WATCH, "object": LONG}, InputKind.WATCH),
+    "a watch event without a time": ({"type": "ADDED", "object": POD}, "have no time"),
+    "an array of them": ([{"type": "ADDED", "object": POD}] * 2, "have no time"),
+    "alerts": (ALERTS, InputKind.ALERTS),
+    "a typed List": (LIST, InputKind.DUMP),
+    "Events of the cluster": (
+        {"kind": "EventList", "apiVersion": "v1", "items": [{"type": "Warning"}]},
+        InputKind.DUMP,
+    ),
+    "an object": (POD, InputKind.DUMP),
+    "an object whose kind comes late": (LONG, InputKind.DUMP),
+    "a map of Lists": ({"pods": LIST, "services": LIST}, InputKind.DUMP),
+    "a large map of Lists": ({"pods": {**LIST, "items": [LONG]}, "services": LIST}, InputKind.DUMP),
+    "a Table": ({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "rows": []}, "Table"),
+    "a label": ({"culprit": {"kind": "Pod", "name": "a"}}, "neither"),
+    "a kind and no more": ({"kind": "Pod", "name": "a"}, "neither"),
+    "a manifest of another sort": ({"name": "x", "metadata": {"kind": "items"}, "scripts": {"items": 1}}, "neither"),
+    "a large one": ({"name": "x" * 100_000, "kind": "x"}, "neither"),
+    "a text": ("what", "neither"),
+    "numbers": ([1, 2], "neither"),
+}
+
+
+@pytest.mark.parametrize("indent", [None, 4])
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_a_document_is_told_by_its_fields(tmp_path: Path, name: str, indent: int | None) -> None:
+    document, expected = DOCUMENTS[name]
+    (tmp_path / "x").write_text(json.dumps(document, indent=indent) + "\n")
+    if isinstance(expected, InputKind):
+        (found,) = find_inputs([str(tmp_path / "x")])
+        assert found.kind is expected
+    else:
+        with pytest.raises(UnreadableError, match=expected):
+            find_inputs([str(tmp_path / "x")])
+
+
+def test_metrics_are_told_with_the_line_ends_of_windows(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"up 1\r\nup 2\r\n")
+    assert find_inputs([str(tmp_path / "x")])[0].kind is InputKind.METRICS
+
+
 @pytest.mark.parametrize(
     "document", [LIST, {"pods": LIST}, {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "a"}}]
 )
