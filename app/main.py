@@ -53,20 +53,20 @@ class Postgres:
     own: embedded.Server | None
 
     async def keep(self) -> None:
-        """Starts our own server again when it was killed. On the main thread: the server lives as long as it."""
+        """Starts our own server again when it was killed."""
         while self.own is not None:
             await asyncio.sleep(WATCH_SECONDS)
             if not self.own.alive:
                 log.warning("PostgreSQL is gone, starting it again", folder=str(self.own.folder))
                 try:
-                    self.own = embedded.start(self.own.folder)
+                    self.own = self.own.again()
                 except embedded.EmbeddedError as error:
                     log.error("PostgreSQL does not start, trying on", error=str(error))  # noqa: TRY400 - it says all
 
 
 @contextmanager
 def postgres(settings: Settings) -> Iterator[Postgres]:
-    """The database, migrated, for the length of the block. Our own server stops with it, if we started it.
+    """The database, migrated, for the length of the block. Our own server ends with the last who uses it.
 
     Raises embedded.EmbeddedError, binaries.NoBinaries or database.DatabaseError.
     """

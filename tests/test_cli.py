@@ -155,7 +155,6 @@ def test_it_survives_the_kill_of_its_postgres(folder: Path) -> None:
         wait_until(lambda: site.get("/readyz") == 200)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent died")
 def test_its_postgres_does_not_survive_it(folder: Path) -> None:
     with serving(FORESHOCK_DATA_DIR=str(folder)) as site:
         postgres = server_pid(folder)
@@ -165,6 +164,21 @@ def test_its_postgres_does_not_survive_it(folder: Path) -> None:
         wait_until(lambda: not runs(postgres))
     with serving(FORESHOCK_DATA_DIR=str(folder)) as again:
         assert again.get("/readyz") == 200
+
+
+def test_a_site_outlives_the_import_that_started_its_postgres(folder: Path) -> None:
+    data = {"FORESHOCK_DATA_DIR": str(folder)}
+    command = [*FORESHOCK, "import", "-", "--cluster", "south"]
+    with subprocess.Popen(
+        command, env=environment(**data), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as importing:
+        wait_until(lambda: server_pid(folder) is not None)
+        with serving(**data) as site:
+            importing.communicate(b"", timeout=PATIENCE)
+            assert site.get("/readyz") == 200
+            started = server_pid(folder)
+            time.sleep(2)  # longer than the site takes to see that its server is gone
+            assert server_pid(folder) == started
 
 
 def test_with_a_database_of_your_own_no_key_is_printed(dsn: str) -> None:

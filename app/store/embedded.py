@@ -1,14 +1,13 @@
 """A PostgreSQL of our own in the data folder, for when no DATABASE_URL is given.
 
-It is a foreground child that listens on a socket only this user can reach, and it ends when we end, however we
-end. What other supervisors of embedded servers get wrong is handled here: a ``postmaster.pid`` that names a
-stranger's process (a reboot, a container restart), our own death by kill -9, the server's, running as root
-(PostgreSQL refuses to), and two programs on one folder.
+It listens on a socket only this user can reach, serves every program of ours that comes, and ends with the last of
+them, however that ends. What other supervisors of embedded servers get wrong is handled here: a ``postmaster.pid``
+that names a stranger's process (a reboot, a container restart), our own death by kill -9, the server's, running as
+root (PostgreSQL refuses to), and several programs on one folder, of which any may be the first to leave.
 """
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import os
 import pwd
@@ -19,17 +18,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from app.failures import Exit, Expected
-from app.store import binaries
+from app.store import binaries, keeper
 
 SOCKET_PATH_LIMIT = 107  # bytes in sockaddr_un on Linux (103 on macOS), with "/.s.PGSQL.5432"
 START_SECONDS = 120  # crash recovery after a power cut takes its time
-PR_SET_PDEATHSIG = 1
 DATABASE = "foreshock"
 
 
@@ -50,44 +48,56 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A running server. ``process`` is None when another program of ours started it: then it is not ours to stop."""
+    """A running server that this program uses: it holds the lock of ``users``, as every other one does.
+
+    ``kept`` is the keeper's process, None when another program started the server.
+    """
 
     dsn: str
     folder: Path
-    process: subprocess.Popen[bytes] | None
+    users: IO[bytes]
+    kept: subprocess.Popen[bytes] | None
 
     @property
     def alive(self) -> bool:
         """Whether the server runs: our child is asked for its end, another program's is tried at its socket."""
-        if self.process is not None:
-            return self.process.poll() is None
+        if self.kept is not None:
+            return self.kept.poll() is None
         with socket.socket(socket.AF_UNIX) as door:
             return door.connect_ex(os.fspath(self.folder / "run" / ".s.PGSQL.5432")) == 0
 
     def stop(self) -> None:
-        """Ends the server cleanly: connections are closed, nothing that was committed is lost."""
-        if self.process is None or not self.alive:
+        """Leaves the server. The last to leave ends it cleanly: nothing that was committed is lost."""
+        if self.users.closed:
             return
-        self.process.send_signal(signal.SIGINT)
-        try:
-            self.process.wait(30)
-        except subprocess.TimeoutExpired:
-            self.process.send_signal(signal.SIGQUIT)
-            self.process.wait(30)
+        with _locked(self.folder / "lock"), self.users:  # nobody comes meanwhile
+            if _is_shared(self.users):
+                return
+            _end(self.folder / "data")
+        if self.kept is not None:
+            self.kept.wait()
+
+    def again(self) -> Server:
+        """The server, started again when it was killed. Raises EmbeddedError."""
+        found = start(self.folder)
+        self.users.close()
+        return found
 
 
 def start(folder: Path, *, programs: Path | None = None, options: Sequence[str] = ()) -> Server:
-    """Starts the server of ``folder``, or finds it running. Call from the main thread, which must outlive it.
+    """Starts the server of ``folder``, or finds it running.
 
     ``programs`` is the folder with postgres (default: binaries.find()), ``options`` are further ``-c`` settings
-    for a first start of this process. Raises EmbeddedError or binaries.NoBinaries.
+    where this process starts it. Raises EmbeddedError or binaries.NoBinaries.
     """
     folder = folder.absolute()
     home = binaries.find(programs)
     run = folder / "run"
     _check_socket_path(run)
     folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder / "lock"):
+    with _locked(folder / "lock"), ExitStack() as undone:
+        users = undone.enter_context((folder / "users").open("ab"))
+        fcntl.flock(users, fcntl.LOCK_SH)  # behind the keeper of a server that nobody used and that ends just now
         account = _account() if os.geteuid() == 0 else None
         if account is not None:
             _check_reach(folder, account)
@@ -100,18 +110,40 @@ def start(folder: Path, *, programs: Path | None = None, options: Sequence[str] 
         if not (data / "PG_VERSION").exists():
             _initialise(home, data, account)
         _check_version(home, data)
-        process = None if _is_running(home, data, run) else _launch(home, data, run, account=account, options=options)
-        dsn = f"postgresql://postgres@/{DATABASE}?host={run}"
+        kept = None if _is_running(home, data, run) else _launch(home, data, run, account=account, options=options)
         _create_database(home, run)
-        return Server(dsn, folder, process)
+        undone.pop_all()
+        return Server(f"postgresql://postgres@/{DATABASE}?host={run}", folder, users, kept)
 
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """One program at a time starts a server in a folder."""
+    """One program at a time starts or leaves the server of a folder."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def _is_shared(users: IO[bytes]) -> bool:
+    """Whether another program uses the server too. Our own lock is lost, or becomes one that shuts out the keeper."""
+    for lock, means in ((fcntl.LOCK_EX, False), (fcntl.LOCK_SH, True)):
+        with suppress(BlockingIOError):
+            fcntl.flock(users, lock | fcntl.LOCK_NB)
+            return means
+    return False  # the keeper was quicker: it ends the server
+
+
+def _end(data: Path) -> None:
+    """Ends the server cleanly and waits for that, or less cleanly when it takes too long."""
+    pid = _pid_in(data)
+    if pid is None or not _is_server_of(pid, data):
+        return
+    for how in (signal.SIGINT, signal.SIGQUIT):
+        with suppress(ProcessLookupError):
+            os.kill(pid, how)
+        deadline = time.monotonic() + keeper.PATIENCE
+        while _is_server_of(pid, data) and time.monotonic() < deadline:
+            time.sleep(0.02)
 
 
 def _check_socket_path(run: Path) -> None:
@@ -235,15 +267,15 @@ def _is_running(home: Path, data: Path, run: Path) -> bool:
 def _launch(
     home: Path, data: Path, run: Path, *, account: Account | None, options: Sequence[str]
 ) -> subprocess.Popen[bytes]:
+    """The keeper of a server that answers. When this fails, nobody uses the server, and the keeper ends it."""
     log_path = data.parent / "postgres.log"
     deadline = time.monotonic() + START_SECONDS
     while True:
-        process = _spawn(home, data, run, log_path, account=account, options=options)
-        while process.poll() is None:
+        kept = _spawn(home, data, run, log_path, account=account, options=options)
+        while kept.poll() is None:
             if _ready(home, run) == 0:
-                return process
+                return kept
             if time.monotonic() > deadline:
-                process.send_signal(signal.SIGQUIT)
                 raise EmbeddedError(f"PostgreSQL did not start in {START_SECONDS} s: see {log_path}")
             time.sleep(0.03)
         # Backends of a killed server hold its memory for a moment; then the next try succeeds.
@@ -262,18 +294,11 @@ def _spawn(
         # The postmaster takes a lock file that names its grandparent for its own leftover and goes on.
         environment["PG_GRANDPARENT_PID"] = str(stale)
     settings = ["listen_addresses=", "unix_socket_permissions=0700", *options]
-    command: list[str | Path] = [home / "postgres", "-D", data, "-k", run]
+    whom = ("-", "-") if account is None else (str(account.uid), str(account.gid))
+    command: list[str | Path] = [sys.executable, "-I", "-S", keeper.__file__, data.parent / "users", *whom]
+    command += [home / "postgres", "-D", data, "-k", run]
     for setting in settings:
         command += ["-c", setting]
-    us = os.getpid()
-    libc = ctypes.CDLL(None) if sys.platform == "linux" else None
-
-    def end_with_us() -> None:
-        if libc is not None:
-            libc.prctl(PR_SET_PDEATHSIG, signal.SIGINT)
-            if os.getppid() != us:
-                os._exit(1)
-
     with log_path.open("wb") as log:
         return subprocess.Popen(  # noqa: S603
             command,
@@ -282,9 +307,7 @@ def _spawn(
             stderr=log,
             cwd="/",
             env=environment,
-            start_new_session=True,
-            preexec_fn=end_with_us,  # noqa: PLW1509 - nothing but prctl, from a library loaded before the fork
-            **_as(account),
+            start_new_session=True,  # Ctrl-C is for the programs, which then leave
         )
 
 
