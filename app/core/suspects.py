@@ -21,7 +21,7 @@ from app.core.case import Case, Facts, Rule
 from app.core.complaints import rollout_signals, symptom_signals
 from app.core.entities import Entity, workload
 from app.core.evidence import RULES
-from app.core.explain import explain, window_of
+from app.core.explain import explain, is_consequence, window_of
 from app.core.fights import write_fights
 from app.core.model import (
     CallCount,
@@ -205,6 +205,9 @@ def find_onset(incident: Incident, weighed: list[tuple[Signal, float]]) -> Onset
     enough = max(SALIENT * top, FAINT)
     matter = [s for s, w in weighed if w >= enough and s.kind is not SignalKind.METRIC]
     matter = matter or [s for s, w in weighed if w >= enough]
+    if incident.scope.workloads and not incident.scope.control_plane:
+        # Every rollout gives Kubernetes' own controllers work: that is not yet what a workload suffers from.
+        matter = [s for s in matter if not is_consequence(s)] or matter
     if not matter:
         at = incident.started_at
         return Onset(at, at - timedelta(minutes=20), at, "the alert's start: nothing measured turned bad")

@@ -6,7 +6,17 @@ from datetime import timedelta
 
 from app.core.suspects import Gathered, rank
 from tests.core.company import background, first, ranked
-from tests.core.factories import NOON, a_change, a_resource, a_workload, after, an_alert, an_incident, calls
+from tests.core.factories import (
+    NOON,
+    a_change,
+    a_resource,
+    a_symptom,
+    a_workload,
+    after,
+    an_alert,
+    an_incident,
+    calls,
+)
 
 
 def test_without_a_cause_none_of_these_wins() -> None:
@@ -62,3 +72,14 @@ def test_nothing_recorded_is_said() -> None:
     assert ranking.suspects == ()
     assert ranking.none_of_these == 1.0
     assert len(ranking.not_measured) == 3
+
+
+def test_the_work_that_every_rollout_makes_is_not_yet_a_workloads_onset() -> None:
+    busy = "system:serviceaccount:kube-system:replicaset-controller"
+    load = [*background(), *calls(busy, "update", "replicasets/status", rate=30, start=-40)]
+    home = a_resource("Deployment", "portal", "web")
+    ill = [a_symptom(home, "Unhealthy", at=after(-20), count=30)]
+    for labels, start in (({"namespace": "web", "deployment": "portal"}, -20.0), ({}, -40.0)):
+        incident = an_incident(an_alert(after(40), name="Slow", **labels))
+        ranking = ranked(incident=incident, load=load, symptoms=ill, states=[a_workload(home)])
+        assert abs((ranking.onset.at - after(start)).total_seconds()) <= 5
