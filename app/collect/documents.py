@@ -13,13 +13,14 @@ from itertools import chain
 
 import msgspec
 
-from app.collect.files import MAX_LINE, Line
+from app.collect.files import BOM, MAX_LINE, Line
 
 _BESIDE = rb'"(?:kind|apiVersion|metadata)"\s*:\s*(?:"[^"]*"|\{[^{}]*\})'
 _LIST = re.compile(rb'\{\s*(?:%s\s*,\s*)*"items"\s*:\s*\[' % _BESIDE)
 _END_OF_LIST = re.compile(rb"\]\s*(?:,\s*%s\s*)*\}" % _BESIDE)
 _LAST_ITEM = re.compile(rb'[\s,\[}]*(\])\s*,\s*(?:"|\Z)')
 _BETWEEN = re.compile(rb"[\s,\[\]}]*")
+_SPACE = re.compile(rb"\s*")
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
 _BRACKET = re.compile(rb"[][{}]")
 _TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
@@ -65,8 +66,8 @@ class Documents:
                 continue
             size = _size(text, at)
             if size is not None:
-                yield _piece(line, at, [], line, at + size)
-                at += size
+                begins, at = at, at + size if size else len(text)
+                yield _piece(line, begins, [], line, at)
                 continue
             found, line, at = self._over_lines(line, at)
             if found is not None:
@@ -93,7 +94,7 @@ class Documents:
             if b'"items"' in last.data and (surrounds := _LIST.match(text)):
                 return None, last, surrounds.end() - before
             depth = _depth(last.data, depth)
-            if depth == 0 and (size := _size(bytes(text), 0)) is not None:
+            if depth == 0 and (size := _size(bytes(text), 0)):
                 return _piece(first, begins, more, last, size - before), last, size - before
         return _piece(first, begins, more, last, len(last.data)), last, len(last.data)
 
@@ -134,23 +135,41 @@ class Documents:
         return _piece(line, at, more, last, len(last.data))
 
 
+def split(body: bytes) -> Iterator[Line]:
+    """The documents of a file that is read at once, each as a Line; what is none, up to where the next can begin."""
+    at, number = len(BOM) if body.startswith(BOM) else 0, 1
+    while at < len(body):
+        begins = _behind(_SPACE, body, at)
+        number += body.count(b"\n", at, begins)
+        size = _size(body, begins)
+        following = body.find(b"\n{", begins)
+        at = begins + size if size else following if following >= 0 else len(body)
+        if begins < at:
+            yield Line(number, body[begins:at], at, begins=begins - body.rfind(b"\n", 0, begins) - 1)
+        number += body.count(b"\n", begins, at)
+
+
 def _past(text: bytes, at: int) -> int:
     """Behind what may stand between documents."""
-    found = _BETWEEN.match(text, at)
+    return _behind(_BETWEEN, text, at)
+
+
+def _behind(pattern: re.Pattern[bytes], text: bytes, at: int) -> int:
+    found = pattern.match(text, at)
     return found.end() if found else at
 
 
 def _size(text: bytes, at: int) -> int | None:
-    """The bytes of the document at ``at``, to the end of the text where it is none; None where it is not all there."""
+    """The bytes of the document at ``at``: 0 where it is none, None where the text ends within it."""
     try:
         msgspec.json.decode(memoryview(text)[at:], type=msgspec.Raw)
     except msgspec.DecodeError as error:
         trailing = _TRAILING.search(str(error))
         if trailing:
             return int(trailing.group(1)) - 1
-        return None if "truncated" in str(error) else len(text) - at
+        return None if "truncated" in str(error) else 0
     except RecursionError:
-        pass
+        return 0
     return len(text) - at
 
 

@@ -125,8 +125,10 @@ def identity(path: str) -> str:
         return file_digest(opened, "sha256").hexdigest()
 
 
-def modified_at(path: str) -> datetime:
-    """When a file was last written."""
+def written_at(path: str, now: datetime) -> datetime:
+    """When a file was last written; of standard input, now."""
+    if path == "-":
+        return now
     return datetime.fromtimestamp(Path(path).stat().st_mtime, UTC)
 
 

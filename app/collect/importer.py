@@ -16,15 +16,16 @@ from pathlib import Path
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from app.collect.apart import pieces_apart
+from app.collect.documents import split
+from app.collect.dumps import dated, keep_objects
 from app.collect.entries import UNUSABLE, Reading
-from app.collect.files import Line, modified_at
+from app.collect.files import Line
 from app.collect.garbage import garbage_rarely
 from app.collect.inputs import Input, InputKind
-from app.collect.intake import Intake, Piece, Tally, dump_items
+from app.collect.intake import Intake, Piece, Tally
 from app.collect.learner import Learner
 from app.collect.logs import LINES, Job, Log, pieces
-from app.collect.pieces import blocks, document, documents, series, symptoms
-from app.collect.refusals import explain
+from app.collect.pieces import blocks, document, series, symptoms
 from app.collect.shift import shift_times
 from app.collect.strict import told
 from app.core.model import Batch, ObjectState, Position, Resource, Symptom, SymptomSource
@@ -280,30 +281,22 @@ class Import:
     def _alerts(self, read: Reading) -> None:
         body = shift_times(document(self.intake, read), seconds=self.shift_seconds)
         found: list[Symptom] = []
-        for number, payload in enumerate(documents(body), start=1):
-            found += symptoms(self.intake, read, Line(number, payload, 0))
+        for payload in split(body):
+            found += symptoms(self.intake, read, payload)
         self.report.alerts += found
         read.offset, read.lines, read.done = len(body), 1, True
         self._record(self._taken((read.position(),), extra=tuple(found)))
 
     def _dump(self, read: Reading) -> None:
-        """A dump says nothing of when: with a log before it, it is as old as the log's end, else as the file."""
-        at = self.learner.latest or modified_at(read.input.path)
-        body = shift_times(document(self.intake, read), seconds=self.shift_seconds)
-        problem = self.intake.check_time(at)
+        body = document(self.intake, read)
+        problem, at = dated(self.intake, read, body, shift_seconds=self.shift_seconds)
         if problem:
-            told = f"a dump is as old as its file says, and {problem}: touch the file with the time it was made"
-            self.intake.reject(read.input.path, Line(1, b"", 0), told)
-            self._record(self._taken(()))  # and without its position: it is to be read when it was touched
+            self._record(self._taken(()))  # without its position: it is to be read when it was touched
             return
-        try:
-            for number, raw in enumerate(dump_items(body) if body else (), start=1):
-                self.intake.dump_item(raw, at)
-                if number % LINES == 0:
-                    self._piece()
-        except UNUSABLE as error:
-            reason, column = explain(error, body, expected="dump of objects (kubectl get -o json)")
-            self.intake.reject(read.input.path, Line(1, body, 0), reason, column=column)
+        body = shift_times(body, seconds=self.shift_seconds)
+        for number, _ in enumerate(keep_objects(self.intake, read, body, at=at), start=1):
+            if number % LINES == 0:
+                self._piece()
         self._piece()
         read.offset, read.lines, read.done, read.moved = len(body), 1, True, True
         self._flush([read])

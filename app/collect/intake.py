@@ -6,7 +6,6 @@ can be read in a process of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -14,6 +13,7 @@ from itertools import islice
 import msgspec
 
 from app.collect.files import Line
+from app.collect.refusals import UnusableError
 from app.collect.repeats import Repeats
 from app.core import audit
 from app.core.model import CallKey, Gap, Reject, Resource, Verb
@@ -54,9 +54,16 @@ _object = msgspec.json.Decoder(RawObject)
 
 
 class Tally(msgspec.Struct):
-    """What an import tells at its end."""
+    """What an import tells at its end.
+
+    ``lines`` of logs and metrics, ``objects`` of dumps, ``alerts`` of payloads; ``used`` are events, objects and alerts
+    that were no rejects.
+    """
 
     lines: int = 0
+    objects: int = 0
+    alerts: int = 0
+    used: int = 0
     calls: int = 0
     changes: int = 0
     no_ops: int = 0
@@ -192,7 +199,7 @@ class Intake:
         return number
 
     def watch_event(self, event: RawWatchEvent, at: datetime) -> None:
-        """Keep the object of one watch event; an ERROR is a gap, a BOOKMARK nothing."""
+        """Keep the object of one watch event; an ERROR is a gap, a BOOKMARK nothing. Raises UNUSABLE."""
         if event.type == "BOOKMARK":
             return
         peek = _object.decode(event.object)
@@ -202,11 +209,16 @@ class Intake:
                 Gap(self.cluster, "", since, at, f"watch ended: {self.redactor.text(peek.message)} ({peek.code})")
             )
         else:
+            _check(peek)
             self._keep([_sighting(self.cluster, event, peek, at)])
 
     def dump_item(self, raw: msgspec.Raw, at: datetime) -> None:
-        """Keep one object of a dump, seen at ``at`` at the latest."""
-        self._keep([_seen(self.cluster, bytes(raw), _object.decode(raw), at, source="state", verb=None)])
+        """Keep one object of a dump, seen at ``at`` at the latest. Raises UNUSABLE."""
+        self.tally.objects += 1
+        peek = _object.decode(raw)
+        _check(peek)
+        self._keep([_seen(self.cluster, bytes(raw), peek, at, source="state", verb=None)])
+        self.tally.used += 1
 
     def _keep(self, sightings: list[Sighting]) -> None:
         for sighting in sightings:
@@ -253,6 +265,14 @@ class Intake:
         return piece
 
 
+def _check(peek: RawObject) -> None:
+    """Raises UnusableError on what is no object that can be known again."""
+    if peek.kind == "Table":
+        raise UnusableError("a Table leaves the objects out: ask kubectl for them with -o json")
+    if not peek.kind or not peek.metadata.name:
+        raise UnusableError("it says no kind, or no name")
+
+
 def decode_watch(line: bytes) -> RawWatchEvent:
     """Decode one line of a watch. Raises msgspec.MsgspecError."""
     return _watch_event.decode(line)
@@ -278,33 +298,3 @@ def _seen(cluster: str, body: bytes, peek: RawObject, at: datetime, *, source: s
         uid=meta.uid,
         resource_version=meta.resourceVersion,
     )
-
-
-def dump_items(document: bytes) -> Iterator[msgspec.Raw]:
-    """The objects of `kubectl get -o json`: a List, an object, or a map of Lists by resource."""
-    top = msgspec.json.decode(document, type=dict[str, msgspec.Raw])
-    if "items" in top:
-        yield from _items(document)
-    elif "kind" in top and "metadata" in top:
-        yield msgspec.Raw(document)
-    else:
-        for raw in top.values():
-            yield from _items(raw)
-
-
-class _List(msgspec.Struct):
-    items: list[msgspec.Raw] = []
-    kind: str = ""
-    apiVersion: str = ""  # noqa: N815
-
-
-def _items(raw: bytes | msgspec.Raw) -> Iterator[msgspec.Raw]:
-    found = msgspec.json.decode(raw, type=_List)
-    kind = found.kind.removesuffix("List")
-    for item in found.items:
-        peek = _object.decode(item)
-        if peek.kind or not kind:
-            yield item
-        else:  # the items of a typed List leave out what the List says
-            named = f'{{"kind":"{kind}","apiVersion":"{found.apiVersion}",'.encode()
-            yield msgspec.Raw(named + bytes(item).lstrip()[1:])

@@ -66,8 +66,10 @@ def _tell(intake: Intake, entry: Entry) -> None:
     try:
         if entry.audit is not None:
             intake.audit_event(entry.audit)
+            intake.tally.used += 1
         elif entry.watch is not None:
             intake.watch_event(entry.watch, entry.watch.at or entry.at)
+            intake.tally.used += 1
     except UNUSABLE as error:
         reason, column = unreadable_object(entry, error)
         intake.reject(entry.read.input.path, entry.line, reason, column=column)

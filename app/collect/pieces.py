@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-import msgspec
-
 from app.collect import alerts, openmetrics
 from app.collect.entries import Reading
-from app.collect.files import DamagedError, Line, lines, modified_at, open_stream
+from app.collect.files import DamagedError, Line, lines, open_stream, written_at
 from app.collect.inputs import read_document
 from app.collect.intake import EARLIEST, LATEST, Intake
 from app.core.model import MetricSeries, Symptom
@@ -61,7 +59,7 @@ def series(intake: Intake, read: Reading, block: list[Line], *, shift_seconds: i
 
 def symptoms(intake: Intake, read: Reading, line: Line) -> list[Symptom]:
     """The alerts of one payload whose time can be stored."""
-    received = intake.now if read.input.path == "-" else modified_at(read.input.path)
+    received = written_at(read.input.path, intake.now)
     try:
         found, unusable = alerts.parse(line.data, intake.redactor, received=received)
     except alerts.PayloadError as error:
@@ -73,16 +71,7 @@ def symptoms(intake: Intake, read: Reading, line: Line) -> list[Symptom]:
         problem = intake.check_time(alert.at)
         if problem:
             intake.reject(read.input.path, line, f"startsAt of {alert.reason}: {problem}")
-    return [alert for alert in found if not intake.check_time(alert.at)]
-
-
-def documents(body: bytes) -> Iterator[bytes]:
-    """One JSON document, or one a line; none of nothing."""
-    if not body:
-        return
-    try:
-        msgspec.json.decode(body, type=msgspec.Raw)
-    except msgspec.MsgspecError:
-        yield from (line for line in body.splitlines() if line.strip())
-    else:
-        yield body
+    kept = [alert for alert in found if not intake.check_time(alert.at)]
+    intake.tally.alerts += len(kept)
+    intake.tally.used += len(kept)
+    return kept

@@ -16,6 +16,10 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 _json = json.JSONDecoder()
 
 
+class UnusableError(ValueError):
+    """JSON as it should be that says nothing which could be used; the message says why and what to do."""
+
+
 def explain(error: Exception, data: bytes, *, expected: str) -> tuple[str, int]:
     """The reason, and the column (bytes, from 1) in ``data``, which should have been ``expected`` and raised ``error``.
 
@@ -23,6 +27,8 @@ def explain(error: Exception, data: bytes, *, expected: str) -> tuple[str, int]:
     """
     if isinstance(error, RecursionError):
         return f"nested deeper than the {MAX_DEPTH} levels that are read; no object of Kubernetes is: leave it out", 1
+    if isinstance(error, UnusableError):
+        return str(error), 1
     try:
         text = data.decode()
     except UnicodeDecodeError as bad:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 
-from app.collect.entries import Reading, decoded
-from app.collect.files import Line
+from app.collect.documents import split
+from app.collect.dumps import dated, keep_objects
+from app.collect.entries import Reading
+from app.collect.files import UnreadableError
 from app.collect.inputs import Input, InputKind
 from app.collect.intake import Intake
-from app.collect.pieces import blocks, document, documents, series, symptoms
+from app.collect.logs import Job, Log, pieces
+from app.collect.pieces import blocks, document, series, symptoms
 from app.core.model import Reject
 from app.core.redact import Redactor
 from app.failures import Expected
 
 SHOWN_PROBLEMS = 20
+_ANY_KEY = b"\0" * 32
+"""Nothing that is redacted with it is kept."""
 
 
 class InvalidInputError(Expected):
@@ -34,28 +38,39 @@ def told(reject: Reject) -> str:
 
 
 def check(inputs: Iterable[Input], *, now: datetime, damaged: Iterable[str] = ()) -> None:
-    """--strict: decode everything first and raise InvalidInputError before anything is written.
+    """--strict: read everything as an import does, and raise InvalidInputError before anything is written.
 
-    ``damaged`` names the archives that nothing could be read of (inputs.Survey).
+    ``damaged`` names the archives that nothing could be read of (inputs.Survey). Raises UnreadableError for standard
+    input, which cannot be read twice.
     """
-    intake = Intake("", Redactor(b"\0" * 32), now=now)
-    for one in inputs:
-        if one.path != "-":
-            _try(intake, Reading(one))
-    problems = [*damaged, *(told(reject) for reject in intake.take({}).rejects)]
+    reads = [Reading(one) for one in inputs]
+    if any(read.input.path == "-" for read in reads):
+        raise UnreadableError(
+            "-: --strict reads everything twice, and standard input only comes once: save it in a file"
+        )
+    problems = [*damaged]
+    logs = [Log(read.input, 0, 0) for read in reads if read.input.kind in (InputKind.AUDIT, InputKind.WATCH)]
+    for piece in pieces(Job("", _ANY_KEY, now, logs)):
+        problems += map(told, piece.rejects)
+    intake = Intake("", Redactor(_ANY_KEY), now=now)
+    for read in reads:
+        for _ in _others(intake, read):
+            problems += map(told, intake.take({}).rejects)
+    problems += map(told, intake.take({}).rejects)
     if problems:
         raise InvalidInputError(problems)
 
 
-def _try(intake: Intake, read: Reading) -> None:
-    """Decode a file and keep nothing but what is refused of it."""
+def _others(intake: Intake, read: Reading) -> Iterator[object]:
+    """Read metrics, alerts and dumps; yields now and then."""
     kind = read.input.kind
-    if kind in (InputKind.AUDIT, InputKind.WATCH):
-        deque(decoded(read, intake, 0), maxlen=0)
-    elif kind is InputKind.METRICS:
+    if kind is InputKind.METRICS:
         for block in blocks(intake, read):
-            deque(series(intake, read, block), maxlen=0)
-    else:
-        for number, payload in enumerate(documents(document(intake, read)), start=1):
-            if kind is InputKind.ALERTS:
-                symptoms(intake, read, Line(number, payload, 0))
+            yield from series(intake, read, block)
+    elif kind is InputKind.ALERTS:
+        for payload in split(document(intake, read)):
+            yield symptoms(intake, read, payload)
+    elif kind is InputKind.DUMP:
+        body = document(intake, read)
+        problem, at = dated(intake, read, body)
+        yield from () if problem else keep_objects(intake, read, body, at=at)

@@ -255,6 +255,65 @@ def test_strict_refuses_before_anything_is_written(tmp_path: Path) -> None:
         check(find_inputs([str(path)]), now=NOW)
 
 
+BAD_OBJECT = {"at": stamp(1), "type": "MODIFIED", "object": "x"}
+BAD_VERSION = {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "a", "resourceVersion": 7}}
+BAD_VERSIONED = json.dumps({**BAD_OBJECT, "object": BAD_VERSION})
+BAD_DUMP = json.dumps({"items": [BAD_VERSION]})
+LIST = json.dumps({"kind": "List", "apiVersion": "v1", "items": [deployment(n, "web:1") for n in range(3)]}, indent=1)
+UNUSABLE = {
+    "half a List": (LIST[: LIST.index("spec")], f"line {LIST[: LIST.index('spec')].count(chr(10)) + 1}, "),
+    "half a List behind a whole one": (
+        f"{LIST}\n{LIST[:200]}",
+        f"line {LIST.count(chr(10)) + 2 + LIST[:200].count(chr(10))}, ",
+    ),
+    "a string for an object": (watched(0, 1, "web:1") + "\n" + json.dumps(BAD_OBJECT), "line 2, column 62: the object"),
+    "a number for a version": (BAD_VERSIONED, f"line 1, column {BAD_VERSIONED.index('7}') + 1}: the object"),
+    "such a number in a dump": (BAD_DUMP, f"line 1, column {BAD_DUMP.index('7}') + 1}: no dump"),
+    "a string in a dump": (json.dumps({"items": [deployment(1, "web:1"), "web"]}), "no dump of objects"),
+    "an object without a name": (json.dumps({"items": [{"kind": "Pod", "metadata": {}}]}), "no kind, or no name"),
+    "a Table in a dump": (
+        json.dumps({"items": [deployment(1, "web:1"), {"kind": "Table", "rows": []}]}),
+        "a Table leaves",
+    ),
+    "a Table that is watched": (json.dumps({**BAD_OBJECT, "object": {"kind": "Table"}}), "a Table leaves"),
+    "a string for an answer": (json.dumps(json.loads(audited(0, 1, "w")) | {"responseObject": "x"}), "the object"),
+    "an alert without a start": ('{"version": "4", "alerts": [{"labels": {}}]}', "startsAt"),
+    "a payload that is cut": ('{"version": "4", "alerts": [{"labels": {}}', "not an Alertmanager"),
+    "a sample without a time": ("# TYPE apiserver_request counter\napiserver_request_total 5\n", "no timestamp"),
+}
+
+
+@pytest.mark.parametrize("name", UNUSABLE)
+async def test_what_an_import_refuses_strict_refuses_before(lab: Lab, tmp_path: Path, name: str) -> None:
+    text, said = UNUSABLE[name]
+    (path,) = write(tmp_path, input=text)
+    with pytest.raises(InvalidInputError, match="nothing was written") as refused:
+        check(find_inputs([str(path)]), now=NOW)
+    [told] = refused.value.problems
+    assert said in told
+    assert (await lab.imported(path)).problems == [told]
+
+
+def test_strict_finds_nothing_in_what_an_import_takes(tmp_path: Path) -> None:
+    payload = json.dumps({"version": "4", "alerts": [{"startsAt": stamp(1)}]}, indent=1)
+    samples = "# TYPE apiserver_request counter\napiserver_request_total 5 1795258801.5\n# EOF\n"
+    write(tmp_path, audit=AUDIT, watch=WATCH, dump=LIST + LIST, alerts=payload + payload, metrics=samples)
+    check(find_inputs([str(tmp_path)]), now=NOW)
+
+
+async def test_several_dumps_in_one_file_are_all_read(lab: Lab, tmp_path: Path) -> None:
+    def pods(*names: str) -> str:
+        items = [{"metadata": {"name": name, "uid": name, "resourceVersion": "5"}} for name in names]
+        return json.dumps({"kind": "PodList", "apiVersion": "v1", "items": items})
+
+    (path,) = write(
+        tmp_path, dumps=f"{pods('a', 'b')}\n{pods('c')}{json.dumps({'pods': json.loads(pods('d'))}, indent=2)}"
+    )
+    report = await lab.imported(path)
+    assert (report.problems, report.tally.objects) == ([], 4)
+    assert [row[0] for row in await lab.rows("objects")] == [4]
+
+
 async def test_a_cut_file_gives_what_it_has(lab: Lab, tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl.gz"
     path.write_bytes(gzip.compress("\n".join(read(n / 100) for n in range(1000)).encode() + b"\n")[:-8])

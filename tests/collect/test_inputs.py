@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from app.collect.dumps import items
 from app.collect.files import UnreadableError
 from app.collect.inputs import InputKind, find_inputs, survey
-from app.collect.intake import dump_items
 
 AUDIT = {"kind": "Event", "apiVersion": "audit.k8s.io/v1", "stage": "ResponseComplete", "verb": "get"}
 WATCH = {"at": "2026-11-20T12:00:00Z", "type": "ADDED", "object": {"kind": "Pod", "apiVersion": "v1"}}
@@ -142,6 +142,6 @@ def test_metrics_are_told_with_the_line_ends_of_windows(tmp_path: Path) -> None:
     "document", [LIST, {"pods": LIST}, {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "a"}}]
 )
 def test_a_dump_has_many_shapes(document: dict[str, object]) -> None:
-    (item,) = dump_items(json.dumps(document).encode())
+    (item,) = items(json.dumps(document).encode())
     found = json.loads(bytes(item))
     assert (found["kind"], found["metadata"]["name"]) == ("Pod", "a")
