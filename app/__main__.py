@@ -116,6 +116,7 @@ def import_(
     ages = root.ages_of(load())
     for line in (*importing.summary(report, incidents), *importing.expired(report, ages, now=root.now())):
         print(line)
+    raise typer.Exit(importing.exit_code(report))
 
 
 @cli.command()
@@ -148,6 +149,8 @@ def evaluate(
     else:
         for line in scores.as_table(found):
             print(line)
+    if found.not_judged:
+        raise typer.Exit(Exit.UNUSABLE)
 
 
 @cli.command(name="what-changed")

@@ -320,6 +320,13 @@ def test_what_the_terminal_cannot_show_becomes_a_question_mark(recorded: str) ->
     assert " ? " in done.stdout.decode("latin-1")
 
 
+def test_an_evaluation_of_nothing_that_can_be_judged_ends_with_65(dsn: str, tmp_path: Path) -> None:
+    (tmp_path / "label.json").write_text("{")
+    done = foreshock("evaluate", str(tmp_path), "--json", DATABASE_URL=dsn)
+    assert done.returncode == Exit.UNUSABLE, done.stderr
+    assert [one["name"] for one in json.loads(done.stdout)["not_judged"]] == [tmp_path.name]
+
+
 def test_a_cluster_that_is_not_known_ends_with_2_and_the_known_ones(recorded: str) -> None:
     done = foreshock("what-changed", "--cluster", "nosuch", DATABASE_URL=recorded)
     assert done.returncode == Exit.WRONG_USE

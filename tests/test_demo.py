@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from sqlalchemy import text
@@ -80,3 +82,50 @@ async def test_an_evaluation_compares_with_the_answer(dsn: str, without: frozens
     table = "\n".join(as_table(result))
     assert "rank 1 of" in table
     assert '"verdicts"' in as_json(result)
+
+
+def a_recording(folder: Path, name: str, **files: bytes | None) -> Path:
+    """The demo's recording under another name, with other files (None: without); ``label`` stands for label.json."""
+    made = folder / name
+    made.mkdir()
+    for path in demo.FOLDER.iterdir():
+        text = files.get(path.name.split(".")[0], path.read_bytes())
+        if text is not None and path.name != "README.md":
+            (made / path.name).write_bytes(text)
+    return made
+
+
+async def test_a_recording_that_cannot_be_judged_is_told_and_the_others_are_evaluated(dsn: str, tmp_path: Path) -> None:
+    a_recording(tmp_path, "good")
+    broken: dict[str, dict[str, bytes | None]] = {
+        "cut-label": {"label": b'{"culprit": {"ki'},
+        "empty-culprit": {"label": b'{"culprit": {}}'},
+        "no-zone": {"label": b'{"culprit": {"kind": "Pod", "name": "a", "at": "2026-11-21T05:00:00"}}'},
+        "cut-alerts": {"alerts": b'{"version": "4", "alerts": [{"status": "fir'},
+        "empty-alerts": {"alerts": b'{"version": "4", "alerts": []}'},
+        "no-alerts": {"alerts": None},
+        "cut-audit": {"audit": b"\x1f\x8b\x08"},
+        "nothing": {"alerts": None, "audit": None, "watch": None, "metrics": None, "state": None},
+    }
+    for name, files in broken.items():
+        a_recording(tmp_path, name, **files)
+    result = await evaluate.evaluate(dsn, evaluate.recordings(tmp_path), now=NOW)
+    assert [(v.name, v.when, v.rank) for v in result.verdicts] == [("good", "alert", 1.0), ("good", "later", 1.0)]
+    reasons = {one.name: one.reason.replace(f"{tmp_path}/", "") for one in result.not_judged}
+    assert {name: reason.split(": ")[0] for name, reason in reasons.items()} == {
+        "cut-label": "cut-label/label.json",
+        "empty-culprit": "empty-culprit/label.json",
+        "no-zone": "no-zone/label.json",
+        "cut-alerts": "cut-alerts/alerts.json",
+        "empty-alerts": "empty-alerts/alerts.json",
+        "no-alerts": "no-alerts",
+        "cut-audit": "cut-audit/audit.jsonl.gz, line 1",
+        "nothing": "nothing",
+    }
+    assert 'it must say {"culprit": {"kind", "namespace", "name", "at"}}' in reasons["cut-label"]
+    assert "missing required field `kind`" in reasons["empty-culprit"]
+    assert "put the payload there" in reasons["cut-alerts"]
+    assert "no alert that fired" in reasons["empty-alerts"]
+    table = "\n".join(as_table(result))
+    assert all(f"{name}: not judged: " in table for name in reasons)
+    assert {one["name"] for one in json.loads(as_json(result))["not_judged"]} == reasons.keys()

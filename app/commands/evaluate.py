@@ -1,7 +1,7 @@
 """`foreshock evaluate`: rank recorded incidents whose answer is known, and say honestly how good that was.
 
 Each recording goes into a database of its own. What happened after the moment of ranking is not even imported, and
-the label is read only when the ranking is done.
+the label is read only when the ranking is done; before, it is only looked at whether it can be read.
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Annotated
 from uuid import uuid4
 
 import msgspec
 from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from app.collect.files import UnreadableError
+from app.collect.files import DamagedError, UnreadableError
 from app.collect.importer import Import
-from app.collect.inputs import LABEL, InputKind, find_inputs
+from app.collect.inputs import LABEL, InputKind, survey
 from app.core.accuracy import Accuracy, Rank, accuracy
 from app.core.baselines import BASELINES, rank_among
 from app.core.candidates import Candidate, candidates
@@ -29,6 +30,7 @@ from app.core.model import Change, Incident, Ranking
 from app.core.suspects import Gathered, rank
 from app.core.topology import topology
 from app.correlate import gather, open_incidents
+from app.failures import Expected
 from app.store.database import open_database
 from app.store.migrate import migrate
 from app.store.scratch import create_database, drop_database
@@ -38,10 +40,14 @@ SAME_MOMENT = timedelta(seconds=3)
 """A label's time is when the writer sent it; ours when the API server took or told it."""
 
 
+class NotJudgedError(Expected):
+    """A recording cannot be judged; the message names the file, what is wrong with it and what to do."""
+
+
 class RawCulprit(msgspec.Struct):
     kind: str
     name: str
-    at: datetime
+    at: Annotated[datetime, msgspec.Meta(tz=True)]
     namespace: str | None = None
 
 
@@ -78,8 +84,17 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
+class NotJudged:
+    """A recording that could not be judged, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     verdicts: tuple[Verdict, ...]
+    not_judged: tuple[NotJudged, ...]
     accuracy: dict[str, Accuracy]
     """By method: ours at the alert, ours later, and each baseline."""
     ablation: dict[str, Accuracy]
@@ -96,10 +111,19 @@ def recordings(folder: Path) -> list[Path]:
 async def evaluate(
     dsn: str, folders: list[Path], *, now: datetime, leave_out: frozenset[InputKind] = frozenset(), ablate: bool = False
 ) -> Result:
-    """Import, rank and only then compare. ``leave_out`` imports a recording without some of its inputs."""
-    cases = [await _case(dsn, folder, now=now, leave_out=leave_out) for folder in folders]
-    labels = [msgspec.json.decode((folder / LABEL).read_bytes(), type=RawLabel) for folder in folders]
-    labelled = [(case, label.culprit) for case, label in zip(cases, labels, strict=True)]
+    """Import, rank and only then compare. ``leave_out`` imports a recording without some of its inputs.
+
+    A recording that cannot be judged is told among the others' verdicts.
+    """
+    labelled: list[tuple[Case, RawCulprit | None]] = []
+    not_judged = []
+    for folder in folders:
+        try:
+            _label(folder)  # said before minutes of import, and forgotten
+            case = await _case(dsn, folder, now=now, leave_out=leave_out)
+            labelled.append((case, _label(folder).culprit))
+        except (NotJudgedError, UnreadableError, DamagedError) as error:
+            not_judged.append(NotJudged(folder.name, str(error)))
     verdicts = [
         verdict
         for case, culprit in labelled
@@ -124,19 +148,39 @@ async def evaluate(
             ranks = [_rank_of(rank(c.later, rules=kept), culprit) for c, culprit in with_culprit]
             ablation[rule.__name__.replace("_", " ")] = accuracy(ranks)
     scored = {name: accuracy(ranks) for name, ranks in methods.items()} if with_culprit else {}
-    return Result(tuple(verdicts), scored, ablation)
+    return Result(tuple(verdicts), tuple(not_judged), scored, ablation)
+
+
+def _label(folder: Path) -> RawLabel:
+    """The answer of a recording. Raises NotJudgedError."""
+    path = folder / LABEL
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=RawLabel)
+    except OSError as error:
+        raise NotJudgedError(f"{path}: cannot be read: {error.strerror}") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise NotJudgedError(
+            f'{path}: {error}; it must say {{"culprit": {{"kind", "namespace", "name", "at"}}}},'
+            " or null where no change preceded the incident"
+        ) from None
 
 
 async def _case(dsn: str, folder: Path, *, now: datetime, leave_out: frozenset[InputKind]) -> Case:
-    inputs = [one for one in find_inputs([str(folder)]) if one.kind not in leave_out]
+    found = survey([str(folder)])
+    if found.damaged:
+        raise NotJudgedError(f"{'; '.join(found.damaged)}: copy it again, or take it away to judge without it")
+    inputs = [one for one in found.inputs if one.kind not in leave_out]
     alerts = [one for one in inputs if one.kind is InputKind.ALERTS]
     if not alerts:
-        raise UnreadableError(f"{folder}: has no alert to rank for")
+        raise NotJudgedError(f"{folder}: has no alert to rank for: put the Alertmanager payload beside the logs")
     async with _scratch(dsn) as engine:
         cluster = "recording"
         first = await Import(engine, cluster, now=now, progress=_quiet).run(alerts)
         async with engine.begin() as conn:
             opened = await open_incidents(conn, cluster, first.alerts)
+        if not opened:
+            silent = f"{', '.join(one.path for one in alerts)}: it holds no alert that fired"
+            raise NotJudgedError(f"{'; '.join(first.problems) or silent}: put the payload there that called somebody")
         incident = min(opened, key=lambda i: i.started_at)
         started = incident.started_at
         await Import(engine, cluster, now=now, progress=_quiet, until=started).run(inputs)

@@ -19,9 +19,11 @@ def as_json(result: Result) -> str:
 
 
 def as_table(result: Result) -> Iterator[str]:
-    """Each incident, then the methods side by side with their 95 % intervals."""
+    """Each incident, those that could not be judged, then the methods side by side with their 95 % intervals."""
     for verdict in result.verdicts:
         yield from _incident(verdict)
+    for one in result.not_judged:
+        yield f"{one.name}: not judged: {one.reason}"
     if result.accuracy:
         cases = next(iter(result.accuracy.values())).cases
         yield ""
