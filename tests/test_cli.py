@@ -195,6 +195,18 @@ def test_migrate_says_where_the_database_is(dsn: str) -> None:
     assert (done.returncode, done.stdout) == (0, f"The database is at {revision}\n")
 
 
+@pytest.mark.parametrize("arguments", [("serve", "--port", "0"), ("import", "demo"), ("what-changed",)])
+def test_a_database_of_a_newer_foreshock_ends_with_2(dsn: str, arguments: tuple[str, ...]) -> None:
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        [revision] = conn.execute("SELECT version_num FROM alembic_version").fetchone() or ()
+        conn.execute("UPDATE alembic_version SET version_num = 'f00000000001'")
+        done = foreshock(*arguments, DATABASE_URL=dsn)
+        conn.execute("UPDATE alembic_version SET version_num = %s", (revision,))
+    assert done.returncode == Exit.WRONG_USE
+    assert done.stderr.startswith("foreshock: the database was made by a newer Foreshock")
+    assert "Traceback" not in done.stderr
+
+
 def test_wrong_settings_end_with_2_and_no_traceback() -> None:
     done = foreshock("migrate", FORESHOCK_LOG_LEVEL="loud", DATABASE_URL="mysql://a:hunter2@b/c")
     assert done.returncode == 2

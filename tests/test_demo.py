@@ -116,7 +116,7 @@ async def test_a_recording_that_cannot_be_judged_is_told_and_the_others_are_eval
         "cut-label": "cut-label/label.json",
         "empty-culprit": "empty-culprit/label.json",
         "no-zone": "no-zone/label.json",
-        "cut-alerts": "cut-alerts/alerts.json",
+        "cut-alerts": "cut-alerts/alerts.json, line 1, column 1",
         "empty-alerts": "empty-alerts/alerts.json",
         "no-alerts": "no-alerts",
         "cut-audit": "cut-audit/audit.jsonl.gz, line 1",

@@ -14,10 +14,12 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 
+from app.failures import Exit
 from app.store import embedded, tables
 from app.store.database import DatabaseError, sqlalchemy_url
-from app.store.migrate import LOCK, config, connect, head, migrate, ours
+from app.store.migrate import MIGRATION_LOCK, NewerDatabaseError, config, connect, head, migrate, ours
 from app.store.partitions import SPAN
+from app.store.record import WRITER_LOCK
 from app.store.tables import metadata
 from tests.conftest import dsn_of
 
@@ -143,13 +145,32 @@ def test_a_migration_waits_for_another_one(dsn: str) -> None:
         done.set()
 
     with psycopg.connect(dsn) as other:
-        other.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
+        other.execute("SELECT pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
         waiting = threading.Thread(target=wait)
         waiting.start()
         assert not done.wait(0.5)
         other.rollback()
         assert done.wait(30)
         waiting.join()
+
+
+def test_writers_do_not_wait_for_a_migration(dsn: str) -> None:
+    with psycopg.connect(dsn) as migrating, psycopg.connect(dsn) as writing:
+        migrating.execute("SELECT pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
+        taken = writing.execute("SELECT pg_try_advisory_xact_lock(%s, 1)", (WRITER_LOCK,)).fetchone()
+        assert taken == (True,)
+
+
+def test_a_newer_database_is_refused_in_words_and_left_as_it_is(dsn: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute("UPDATE alembic_version SET version_num = 'f00000000001'")
+        try:
+            with pytest.raises(NewerDatabaseError, match=r"newer Foreshock.*f00000000001.*install that one") as refused:
+                migrate(dsn)
+            assert conn.execute("SELECT version_num FROM alembic_version").fetchone() == ("f00000000001",)
+        finally:
+            conn.execute("UPDATE alembic_version SET version_num = %s", (head(),))
+    assert refused.value.code == Exit.WRONG_USE
 
 
 @pytest.mark.parametrize("dsn", ["mysql://host/db", "nonsense", "sqlite://"])

@@ -26,7 +26,8 @@ from app.store import (
 )
 from app.store.tables import quarantine
 
-LOCK = 0x466F7265  # with the cluster's id: one writer a cluster
+WRITER_LOCK = 0x466F7265
+"""With the cluster's id, the advisory lock of one writer a cluster. It never meets store.migrate's, of one number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,9 @@ async def record(conn: AsyncConnection, batch: Batch) -> Recorded:
     (partitions.storable). A second writer of the cluster waits for this transaction's end.
     """
     cluster_id = await codes.cluster(conn, batch.cluster)
-    await conn.execute(text("SELECT pg_advisory_xact_lock(:lock, :cluster)"), {"lock": LOCK, "cluster": cluster_id})
+    await conn.execute(
+        text("SELECT pg_advisory_xact_lock(:lock, :cluster)"), {"lock": WRITER_LOCK, "cluster": cluster_id}
+    )
     repeated = await positions.covered(conn, cluster_id, batch.positions)
     stored = await objects.upsert(conn, cluster_id, batch.objects)
     new, improved = await changes.write(conn, cluster_id, batch.changes, improvements=batch.improvements)
