@@ -15,7 +15,7 @@ from app.core.report import COUNTED, LINES, what_changed
 from app.core.roles import Role
 from app.core.talkers import talkers
 from app.store import calls, history, incidents, search, surroundings, timeline
-from app.web import params, problems, shapes
+from app.web import examples, params, problems, shapes
 from app.web.auth import Needs
 from app.web.deps import deps_of
 from app.web.problems import Problem
@@ -35,7 +35,7 @@ async def _connection(request: Request) -> AsyncIterator[AsyncConnection]:
 
 Conn = Annotated[AsyncConnection, Depends(_connection)]
 Nothing = Annotated[params.NoParameters, Query()]
-IncidentId = Annotated[str, Path(max_length=40, examples=["5f0a1c22d3e4"])]
+IncidentId = Annotated[str, Path(max_length=40, examples=[examples.INCIDENT.id])]
 
 
 def _change_cursor(found: list[Change], limit: int) -> str | None:
@@ -59,7 +59,7 @@ async def list_changes(request: Request, asked: Annotated[params.ChangesPage, Qu
 
 @router.get("/changes/{change_id}", summary="One change and what it began")
 async def read_change(
-    change_id: Annotated[str, Path(examples=["019aa1c2f3d40a1b2c3d4e5f6071"])], _: Nothing, conn: Conn
+    change_id: Annotated[str, Path(examples=[examples.CULPRIT.id])], _: Nothing, conn: Conn
 ) -> shapes.OneChange:
     """404 for an id that is not known, or that is none."""
     try:
@@ -202,7 +202,7 @@ async def list_gaps(asked: Annotated[params.Window, Query()], conn: Conn, reques
 @router.get(
     "/what-changed",
     summary="What changed before a moment, for curl",
-    responses={200: {"content": {"text/plain": {"example": "2026-11-20 14:01:40 to 14:31:40 UTC: 3 changes\n"}}}},
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
     response_model=shapes.Changes,
 )
 async def list_what_changed(

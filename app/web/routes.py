@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from functools import cache
+from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI
 from starlette.middleware.gzip import GZipMiddleware
@@ -11,7 +13,7 @@ from starlette.responses import JSONResponse
 from starlette.staticfiles import StaticFiles
 
 from app.core.roles import Role
-from app.web import api, auth, health, incident_pages, intake, pages, problems, templates
+from app.web import api, auth, examples, health, incident_pages, intake, pages, problems, templates
 from app.web.auth import Needs
 from app.web.deps import Deps
 from app.web.guard import Guard
@@ -59,6 +61,15 @@ def create_app(deps: Deps, *, lifespan: Lifespan | None = None) -> FastAPI:
 
 def _openapi(app: FastAPI) -> APIRouter:
     """The description of the REST interface, behind the same guard as what it describes."""
+    described = app.openapi
+
+    @cache
+    def with_examples() -> dict[str, Any]:
+        found = described()
+        examples.illustrate(found)
+        return found
+
+    app.openapi = with_examples  # type: ignore[method-assign]  # as FastAPI's manual extends it
     router = APIRouter(include_in_schema=False, dependencies=[Depends(Needs(Role.VIEWER))])
 
     @router.get("/openapi.json")

@@ -1,0 +1,184 @@
+"""The examples of the REST description: one incident, told by every answer. The nouns are made into JSON as always."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
+from typing import Any
+
+from pydantic import BaseModel, RootModel
+
+from app.core import model
+from app.core.report import what_changed
+from app.core.talkers import Talker
+from app.web import shapes
+from app.web.deps import Taken
+
+AT = datetime(2026, 11, 20, 14, 2, 27, 804000, tzinfo=UTC)
+ONSET, ALERT, END = (AT + timedelta(seconds=seconds) for seconds in (5, 47, 78))
+ARGOCD = model.Actor(
+    "system:serviceaccount:argocd:argocd-application-controller",
+    model.ActorSource.AUDIT,
+    user_agent="argocd-application-controller",
+    pod="argocd-0",
+)
+CHECKOUT = model.Resource("shop", "apps", "Deployment", "payments", "checkout-api")
+OLD, NEW = "registry.example/checkout-api:v1.41.0", "registry.example/checkout-api:v1.42.0"
+
+
+def _change(resource: model.Resource, at: datetime, summary: str, **more: Any) -> model.Change:
+    key = model.version_key(resource.cluster, resource.name, "1")
+    return model.Change(
+        resource, at, more.pop("verb", model.Verb.UPDATE), key, summary=summary, sources=frozenset({"audit"}), **more
+    )
+
+
+CULPRIT = _change(
+    CHECKOUT,
+    AT,
+    "image of checkout-api: v1.41.0 → v1.42.0",
+    actor=ARGOCD,
+    generation=2,
+    diffs=(
+        model.FieldDiff(("spec", "template", "spec", "containers", (("name", "app"),), "image"), "replace", OLD, NEW),
+    ),
+)
+BEGUN = _change(
+    model.Resource("shop", "apps", "ReplicaSet", "payments", "checkout-api-7d9f8c6b5"),
+    AT + timedelta(seconds=1),
+    "ReplicaSet checkout-api-7d9f8c6b5 created",
+    verb=model.Verb.CREATE,
+    actor=model.Actor("system:serviceaccount:kube-system:deployment-controller", model.ActorSource.AUDIT),
+    generation=1,
+    begun_by=CULPRIT.id,
+)
+HARMLESS = _change(
+    model.Resource("shop", "", "ConfigMap", "growth", "growth-mailer"),
+    AT - timedelta(seconds=31),
+    "timeout_ms of growth-mailer: 500 → 600",
+    actor=model.Actor("alice@shop.example", model.ActorSource.AUDIT, user_agent="kubectl"),
+    diffs=(model.FieldDiff(("data", "timeout_ms"), "replace", "500", "600"),),
+)
+ROLLOUT = model.Rollout(
+    CHECKOUT,
+    "0b7e2c5a-6d0e-4f64-9f0e-5a1f9d3c7b21",
+    2,
+    AT,
+    model.Outcome.RUNNING,
+    change_id=CULPRIT.id,
+    images=(NEW,),
+    images_before=(OLD,),
+    progress=(model.Progress(AT, 3, 0, 3), model.Progress(AT + timedelta(seconds=4), 3, 1, 2)),
+    reason="1 of 3 replicas are updated",
+)
+ALERTED = model.Symptom(
+    model.SymptomSource.ALERT,
+    "CheckoutErrorsHigh",
+    ALERT,
+    "6c1f0e2a9b7d4835",
+    message="5xx of checkout are at 12 %",
+    severity="critical",
+    labels=(("alertname", "CheckoutErrorsHigh"), ("namespace", "payments"), ("severity", "critical")),
+)
+INCIDENT = model.Incident(
+    id="5f0a1c22d3e4",
+    cluster="shop",
+    title="Checkout errors high",
+    status="open",
+    severity="critical",
+    started_at=ALERT,
+    scope=model.Scope(namespaces=("payments",), workloads=("Deployment payments/checkout-api",)),
+    onset=model.Onset(ONSET, ONSET - timedelta(seconds=2), ONSET + timedelta(seconds=2), "5xx of checkout"),
+    alerts=(ALERTED,),
+    ranked_at=END,
+)
+SUSPECT = model.Suspect(
+    rank=1,
+    probability=0.91,
+    score=6.4,
+    change=CULPRIT,
+    evidence=(
+        model.Evidence("rollout", 2.1, "Its rollout hangs: 1 of 3 replicas are updated, and that one is not ready."),
+        model.Evidence("scope", 1.4, "It is in the namespace of the alert."),
+        model.Evidence("load", 0.0, "Not measured: calls of its pods.", measured=False),
+    ),
+    derived=(BEGUN.id,),
+    t_minus=ONSET - AT,
+    would_flip="rollout",
+)
+RAREST = model.Suspect(
+    2, 0.03, 0.2, HARMLESS, (model.Evidence("scope", -0.8, "It is in another namespace."),), t_minus=ONSET - HARMLESS.at
+)
+TALKER = Talker("system:serviceaccount:payments:checkout", "patch", "", "serviceaccounts", 40.0, 0.4, 4.0, 2.5)
+GAP = model.Gap("shop", "Pod", ONSET, ONSET + timedelta(seconds=5), "the watch of pods was behind")
+
+_rollout = shapes.Rollout.of(ROLLOUT)
+_incident = shapes.Incident.of(INCIDENT)
+_suspects = [shapes.Suspect.of(one) for one in (SUSPECT, RAREST)]
+_changes = [shapes.Change.of(one) for one in (CULPRIT, HARMLESS)]
+_call = shapes.Call.of(TALKER)
+_gap = shapes.Gap.model_validate(GAP)
+_fresh = shapes.Freshness(cluster="shop", at=BEGUN.at)
+_around: dict[str, Any] = {"freshness": [_fresh], "gaps": [_gap]}
+
+SHAPES: tuple[BaseModel, ...] = (
+    *(_fresh, _gap, _call, _incident, _rollout, _changes[0], _suspects[0]),
+    *(_changes[0].resource, _changes[0].diffs[0], _rollout.progress[1], _incident.alerts[0], _suspects[0].evidence[0]),
+    shapes.Changes(items=_changes, next=None, **_around),
+    shapes.OneChange(change=_changes[0], began=[shapes.Change.of(BEGUN)], **_around),
+    shapes.History(
+        resource=_changes[0].resource,
+        state={"spec": {"replicas": 3, "template": {"spec": {"containers": [{"name": "app", "image": NEW}]}}}},
+        deleted_at=None,
+        items=_changes[:1],
+        next=None,
+        **_around,
+    ),
+    shapes.Rollouts(items=[_rollout], **_around),
+    shapes.Calls(
+        items=[_call], now_from=END - timedelta(minutes=5), before_from=END - timedelta(minutes=10), to=END, **_around
+    ),
+    shapes.Incidents(items=[_incident], next=None, **_around),
+    shapes.OneIncident(incident=_incident, **_around),
+    shapes.Suspects(
+        items=_suspects, none_of_these=0.06, ranked_at=END, candidates=2, not_measured=["etcd latency"], **_around
+    ),
+    shapes.Gaps(items=[_gap], **_around),
+)
+TAKEN = Taken(incidents=[INCIDENT.id], left_out=[])
+TABLE = what_changed(
+    [CULPRIT, HARMLESS], from_at=END - timedelta(minutes=30), to_at=END, gaps=[GAP], total=2, newest=BEGUN.at
+)
+REFUSALS = {
+    400: "this cursor is not one of ours: start again without it",
+    401: "sign in with a login link, or send Authorization: Bearer TOKEN",
+    403: "this takes the role responder; yours is viewer",
+    404: "there is no change of this id",
+    413: "the body is larger than 1 MiB",
+    422: "from must be before to",
+    503: "the database cannot be reached at the moment; nothing is lost, try again shortly",
+}
+
+
+def illustrate(described: dict[str, Any]) -> None:
+    """Gives the schemas and the answers of an OpenAPI document their examples."""
+    found = {type(one).__name__: one.model_dump(mode="json") for one in SHAPES}
+    found["Taken"] = RootModel[Taken](TAKEN).model_dump(mode="json")
+    schemas = described["components"]["schemas"]
+    found |= {name: schema["enum"][0] for name, schema in schemas.items() if "enum" in schema}
+    for name in found.keys() & schemas.keys():
+        schemas[name]["examples"] = [found[name]]
+    for methods in described["paths"].values():
+        for operation in methods.values():
+            for status, answer in operation["responses"].items():
+                for kind, content in answer.get("content", {}).items():
+                    content["example"] = _answer(int(status), kind, content, found)
+
+
+def _answer(status: int, kind: str, content: dict[str, Any], found: dict[str, Any]) -> Any:
+    if kind == "text/plain":
+        return TABLE
+    if kind == "application/problem+json":
+        title = HTTPStatus(status).phrase
+        return {"type": "about:blank", "title": title, "status": status, "detail": REFUSALS[status]}
+    return found.get(content["schema"].get("$ref", "").rpartition("/")[2])
