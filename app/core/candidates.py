@@ -13,8 +13,9 @@ from app.core.fights import fight_members
 from app.core.mechanism import is_cosmetic, is_inert
 from app.core.model import Change, Resource, Rollout, Verb, WriteFight
 from app.core.reach import Reach, reach
+from app.core.revisions import lacking
 from app.core.steering import set_off
-from app.core.topology import Topology, behind, pod_template, selects
+from app.core.topology import Named, Topology, behind, pod_template, selects
 from app.core.traits import Trait, trait
 
 SAME_EDIT = timedelta(seconds=120)
@@ -28,8 +29,9 @@ class Candidate:
     ``pods`` is how many pods it makes or replaces, ``added`` how many more there are then; ``empties``: the
     Service behind which it leaves no workload ("" for none); ``alike`` how many changes of the same kind and field
     there were in the window before it, ``routine`` how many of those by the same actor on the same object; ``inert``:
-    nothing acts upon it; ``cosmetic``: only labels or annotations changed, and nothing followed. ``set_off`` are the
-    changes that a program made because of it (steering.py); what they touch is in the reach.
+    nothing acts upon it; ``cosmetic``: only labels or annotations changed, and nothing followed. ``lacking`` are the
+    ReplicaSets of its Deployment whose pods do not have it in them (revisions.py). ``set_off`` are the changes that a
+    program made because of it (steering.py); what they touch is in the reach.
     """
 
     change: Change
@@ -43,6 +45,7 @@ class Candidate:
     routine: int
     inert: bool
     cosmetic: bool
+    lacking: frozenset[Named] = frozenset()
     set_off: tuple[Change, ...] = ()
 
 
@@ -102,6 +105,7 @@ def candidates(
                 routine=own[mine],
                 inert=is_inert(change) or topology.ignores(change),
                 cosmetic=is_cosmetic(change) or topology.ignores(change),
+                lacking=lacking(change, topology),
             )
         )
         places[change.id] = len(found) - 1

@@ -13,6 +13,7 @@ from app.core.audit import error_template
 from app.core.entities import Entity, of_resource, pods_in
 from app.core.mechanism import refused_by, refuser
 from app.core.model import SLOT_SECONDS, Outcome, Rollout, Symptom, SymptomSource
+from app.core.revisions import revision
 from app.core.signals import Signal, SignalKind
 
 WEIGHTS = {
@@ -143,8 +144,11 @@ def _signal(reason: str, members: list[Symptom], *, start: datetime) -> Signal:
     members.sort(key=lambda s: s.at)
     homes = Counter[Entity]()
     namespaces = Counter[str]()
+    revisions = Counter[tuple[str, str]]()
     for symptom in members:
         homes[_home(symptom)] += symptom.count
+        if found := revision(symptom):
+            revisions[found] += symptom.count
         resource = symptom.workload or symptom.resource
         if resource and resource.namespace:
             namespaces[resource.namespace] += symptom.count
@@ -172,6 +176,7 @@ def _signal(reason: str, members: list[Symptom], *, start: datetime) -> Signal:
         strength=WEIGHTS.get(reason, OTHER) * how_many * (0.15 if chronic else 1.0),
         about=about,
         spread={home: count / total for home, count in homes.items()} if len(homes) >= WIDE else {},
+        revisions={found: count / total for found, count in revisions.items()},
         sentence=f"{reason} {'×' + str(total) + ' ' if total > 1 else ''}on {where}",
         text=" | ".join(texts[:20])[:2000],
         facts={"reason": reason, "chronic": str(chronic), "refused": kind or ""},

@@ -14,11 +14,13 @@ from app.core.candidates import Candidate
 from app.core.case import Case, Facts, Rule, say, seconds
 from app.core.complaints import HANGS
 from app.core.entities import workload
-from app.core.explain import Match, is_consequence
+from app.core.explain import Match, is_consequence, without
 from app.core.model import SLOT_SECONDS, Evidence, Incident, Outcome
 from app.core.priors import novelty, plane, risk
 from app.core.signals import Signal, SignalKind
 
+TOO = 0.2
+"""From this share of the complaints on, others complain too."""
 TIED = 0.3
 """A match at least this strong ties a change to the incident whatever its namespace."""
 TAU_ONSET = timedelta(minutes=5)
@@ -232,6 +234,18 @@ def not_measured(case: Case, _facts: Facts) -> Evidence | None:
     return Evidence("callers", 0.0, "Who called the API is not measured: no audit log.", measured=False)
 
 
+def without_it(case: Case, facts: Facts) -> Evidence | None:
+    """Pods that do not have the change in them complain of the same: it does not take the change."""
+    shares = [(case.salience.get(id(s), 0.0), without(facts.candidate, s), s) for s in case.signals]
+    felt = [(salience, share, s.sentence) for salience, share, s in shares if share >= TOO]
+    if not felt:
+        return None
+    _, share, sentence = max(felt)
+    return say(
+        "without it", -share, f"{share:.0%} of the complaints are of pods that do not have it in them: {sentence}."
+    )
+
+
 RULES: tuple[Rule, ...] = (
     _explains(SignalKind.FIGHT, "write fight", 4.0),
     _explains(SignalKind.LOAD, "load", 4.0),
@@ -239,6 +253,7 @@ RULES: tuple[Rule, ...] = (
     _explains(SignalKind.SYMPTOM, "symptoms", 4.0),
     _explains(SignalKind.METRIC, "metrics", 2.0),
     own_rollout,
+    without_it,
     time_before,
     after_onset,
     in_scope,

@@ -77,7 +77,7 @@ def explain(candidate: Candidate, signal: Signal, *, churn_share: float) -> Matc
         reason, refused = signal.facts.get("reason", ""), signal.facts.get("refused", "")
         if not candidate.set_off and via[:1] != ("calls",):
             best *= plausible(candidate.change, reason, refused=refused)
-        best *= _alone(candidate, signal)
+        best *= _alone(candidate, signal) * _needed(candidate, signal)
     if best <= 0.05:
         return None
     lag = max(timedelta(), signal.low - candidate.change.at)
@@ -94,6 +94,16 @@ def _alone(candidate: Candidate, signal: Signal) -> float:
         ways = (*_ways(other, signal), pods_in(other[1]), POD_MAKING)
         reached += any(way in candidate.reach for way in ways)
     return math.sqrt((1 + reached) / (1 + len(signal.others)))
+
+
+def _needed(candidate: Candidate, signal: Signal) -> float:
+    """Less than 1 where pods that do not have the change in them complain too; UNLIKELY where they do about as much."""
+    return max(UNLIKELY, 1.0 - 2.0 * without(candidate, signal))
+
+
+def without(candidate: Candidate, signal: Signal) -> float:
+    """The share of the complaints made by pods that do not have the change in them, 0 to 1."""
+    return sum(share for revision, share in signal.revisions.items() if revision in candidate.lacking)
 
 
 def _nearest(candidate: Candidate, signal: Signal) -> tuple[float, Entity]:

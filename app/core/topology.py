@@ -33,6 +33,8 @@ class Topology:
     labels: dict[Named, dict[str, str]] = field(default_factory=dict)
     in_namespace: dict[str, list[Named]] = field(default_factory=lambda: defaultdict(list))
     """The workloads of each namespace."""
+    revisions: dict[Named, list[Resource]] = field(default_factory=lambda: defaultdict(list))
+    """By Deployment: its ReplicaSets."""
     by_node: dict[str, set[Named]] = field(default_factory=lambda: defaultdict(set))
     accounts: dict[Named, str] = field(default_factory=dict)
     namespace_labels: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -75,10 +77,8 @@ def topology(states: Iterable[ObjectState]) -> Topology:
         top.states[resource] = state
         if resource.kind in WORKLOADS and resource.kind != "ReplicaSet":
             _index_workload(top, resource, state)
-        elif resource.kind == "Pod":
-            node = _get(state, "spec", "nodeName")
-            if node and known.deleted_at is None:
-                top.by_node[str(node)].add((resource.namespace or "", of_resource(resource)[0][2]))
+        elif resource.kind in ("ReplicaSet", "Pod"):
+            _index_part(top, known, state)
         elif resource.kind == "Namespace":
             top.namespace_labels[resource.name] = _get(state, "metadata", "labels") or {}
         elif _SELECTING.search(resource.kind):
@@ -89,6 +89,15 @@ def topology(states: Iterable[ObjectState]) -> Topology:
             top.fills_secret[(resource.namespace or "", str(secret))].add((resource.kind, resource.name))
     _index_dependencies(top)
     return top
+
+
+def _index_part(top: Topology, known: ObjectState, state: State) -> None:
+    """A workload's ReplicaSets, and the nodes that its pods run on."""
+    home = (known.resource.namespace or "", of_resource(known.resource)[0][2])
+    if known.resource.kind == "ReplicaSet":
+        top.revisions[home].append(known.resource)
+    elif (node := _get(state, "spec", "nodeName")) and known.deleted_at is None:
+        top.by_node[str(node)].add(home)
 
 
 def _selecting(value: Any, *, here: bool = False) -> Iterator[str]:
