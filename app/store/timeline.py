@@ -54,8 +54,9 @@ LONG_AGO = datetime.min.replace(tzinfo=UTC)
 class ChangeFilter:
     """Which changes are wanted; None means any. ``from_at`` is included, ``to_at`` is not.
 
-    ``text`` is looked for in the summary, which names the object, whatever the case of its ASCII letters. ``derived``
-    "hidden" leaves out what controllers wrote because of another change, "shown" keeps it.
+    ``kind`` is known whatever its case. ``text`` is looked for in the summary, which names the object, whatever the
+    case of its ASCII letters. ``derived`` "hidden" leaves out what controllers wrote because of another change,
+    "shown" keeps it.
     """
 
     cluster: str | None = None
@@ -210,7 +211,7 @@ def owners(wanted: ChangeFilter) -> tuple[Subquery, list[ColumnElement[bool]]]:
     """The clusters, with each kind of that name where one is wanted, and what makes a change theirs."""
     each = select(clusters.c.id.label("cluster_id"))
     if wanted.kind is not None:
-        both = clusters.join(kinds, kinds.c.kind == bindparam("kind"))
+        both = clusters.join(kinds, func.lower(kinds.c.kind) == func.lower(bindparam("kind", type_=Text)))
         each = select(clusters.c.id.label("cluster_id"), kinds.c.id.label("kind_id")).select_from(both)
     if wanted.cluster is not None:
         each = each.where(clusters.c.name == bindparam("cluster"))

@@ -122,6 +122,7 @@ async def test_cursors_give_every_change_once_and_in_order(site: Site, limit: in
     ("wanted", "expected"),
     [
         ({"kind": "ConfigMap"}, lambda c: c.resource.kind == "ConfigMap"),
+        ({"kind": "networkpolicy"}, lambda c: c.resource.kind == "NetworkPolicy"),
         ({"namespace": "identity"}, lambda c: c.resource.namespace == "identity"),
         ({"actor": "alice@shop.example"}, lambda c: c.actor.name == "alice@shop.example"),
         ({"verb": "delete"}, lambda c: c.verb == "delete"),
