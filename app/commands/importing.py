@@ -17,12 +17,12 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from app.collect.importer import Import, Report
 from app.collect.importer import Progress as OnProgress
 from app.collect.inputs import Input, survey
-from app.collect.strict import check
+from app.collect.strict import SHOWN_PROBLEMS, check
 from app.core.model import Incident
 from app.correlate import open_incidents, rank_news
+from app.failures import Exit
 
 MINUTE = 60.0
-SHOWN_PROBLEMS = 20
 NAMES = {"call_minutes": "calls", "requests": "requests", "changes": "changes"}
 """What people call the logs, and their settings."""
 
@@ -58,25 +58,40 @@ def expired(report: Report, ages: Mapping[str, timedelta], *, now: datetime) -> 
 def summary(report: Report, incidents: list[Incident]) -> list[str]:
     """What a person reads when an import is done."""
     tally = report.tally
-    told = [
-        (
-            f"{tally.lines:,} lines: {tally.calls:,} calls, {tally.changes:,} changes,"
-            f" {tally.no_ops:,} writes without effect, {tally.failed_writes:,} refused writes"
-        )
-    ]
+    kinds = ((tally.lines, "line"), (tally.objects, "object"), (tally.alerts, "alert"))
+    read = ", ".join(_count(number, of) for number, of in kinds if number) or "nothing new"
+    found = (
+        _count(tally.calls, "call"),
+        _count(tally.changes, "change"),
+        _count(tally.no_ops, "write", " without effect"),
+        _count(tally.failed_writes, "refused write"),
+    )
+    told = [f"{read}: {', '.join(found)}"]
     if report.samples:
-        told.append(f"{report.samples:,} metric samples")
+        told.append(_count(report.samples, "metric sample"))
     if tally.repeated:
-        told.append(f"{tally.repeated:,} requests were told more than once, and counted once")
+        was = "was" if tally.repeated == 1 else "were"
+        told.append(f"{_count(tally.repeated, 'request')} {was} told more than once, and counted once")
     told += [f"already imported: {path}" for path in report.skipped]
     told += [f"not imported: {file}" for file in report.passed_over]
     if tally.rejects:
-        told.append(f"{tally.rejects:,} {'line' if tally.rejects == 1 else 'lines'} could not be used; in quarantine:")
+        told.append(f"{_count(tally.rejects, 'line')} could not be used; in quarantine:")
         told += [f"  {problem}" for problem in report.problems[:SHOWN_PROBLEMS]]
         if tally.rejects > SHOWN_PROBLEMS:
             told.append(f"  and {tally.rejects - SHOWN_PROBLEMS:,} more")
     told += [f"incident {incident.id}: {incident.title}" for incident in incidents]
     return told
+
+
+def _count(number: int, of: str, more: str = "") -> str:
+    """How many there are, in words."""
+    return f"{number:,} {of if number == 1 else of + 's'}{more}"
+
+
+def exit_code(report: Report) -> Exit:
+    """How the command ends: UNUSABLE where something was refused and nothing else was there."""
+    is_unusable = report.tally.rejects and not (report.tally.used or report.samples or report.skipped)
+    return Exit.UNUSABLE if is_unusable else Exit.DONE
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from app.core.clusters import cluster_name
 from app.core.roles import Role
 
 
@@ -34,6 +35,14 @@ def moment(text: str) -> datetime:
     return found
 
 
+def cluster_to_write(text: str) -> str:
+    """The name of a cluster that may be new. Raises typer.BadParameter."""
+    try:
+        return cluster_name(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
 def _parsed(kind: Any, text: str, wanted: str) -> Any:
     from pydantic import TypeAdapter, ValidationError
 
@@ -44,6 +53,9 @@ def _parsed(kind: Any, text: str, wanted: str) -> Any:
 
 
 RoleOption = Annotated[Role, typer.Option(help="What its bearer may do.")]
+ClusterToWrite = Annotated[
+    str, typer.Option(parser=cluster_to_write, metavar="NAME", help="The cluster that it was recorded in.")
+]
 Minus = Annotated[
     timedelta, typer.Option(parser=duration, help="How far back: 30s, 30m, 2h, 1d.", metavar="TIME", show_default="30m")
 ]

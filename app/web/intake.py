@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Request
+from pydantic import AfterValidator
 
+from app.core.clusters import LONGEST, cluster_name
 from app.core.roles import Role
 from app.web.auth import Needs
 from app.web.deps import Taken, deps_of
@@ -45,12 +47,15 @@ PAYLOAD = {
 """What of https://prometheus.io/docs/alerting/latest/configuration/#webhook_config is read."""
 
 
+ClusterToWrite = Annotated[str, Path(min_length=1, max_length=LONGEST), AfterValidator(cluster_name)]
+
+
 @router.post(
     "/alertmanager/{cluster}",
     summary="Alerts from Alertmanager or Grafana",
     openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": PAYLOAD}}}},
 )
-async def alertmanager(request: Request, cluster: Annotated[str, Path(max_length=100)]) -> Taken:
+async def alertmanager(request: Request, cluster: ClusterToWrite) -> Taken:
     """Opens, extends or resolves incidents with the alerts of a webhook payload (version 4), and ranks them.
 
     Harmless to send again. What could not be taken of it is said in ``left_out``. Alertmanager repeats after a 5xx and

@@ -100,7 +100,7 @@ def _of_validation(error: RequestValidationError) -> Problem:
     field = ".".join(str(step) for step in first["loc"][1:]) or None
     if first["type"] == "extra_forbidden":
         return Problem(422, f"there is no parameter {field!r}", field)
-    return Problem(422, f"{field}: {first['msg']}", field)
+    return Problem(422, f"{field}: {first['msg'].removeprefix('Value error, ')}", field)
 
 
 def of_database(error: Exception) -> Problem:
