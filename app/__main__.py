@@ -102,7 +102,7 @@ def import_(
     paths: Annotated[
         list[str], typer.Argument(metavar="PATH...", help="Recording folders, or files of one; - is stdin.")
     ],
-    cluster: Annotated[str, typer.Option(help="The cluster that it was recorded in.")] = "default",
+    cluster: options.ClusterToWrite = "default",
     strict: Annotated[bool, typer.Option("--strict", help="Refuse everything if one line is bad.")] = False,
 ) -> None:
     """Import audit logs, watch streams, metrics, alerts and dumps. The same file twice adds nothing."""
