@@ -197,9 +197,12 @@ def pods_added(change: Change, topology: Topology) -> int:
 
 
 def empties(change: Change, topology: Topology) -> str:
-    """The Service behind which this leaves no workload: by its new selector, a scale to zero, or a deletion."""
+    """The Service behind which this leaves no workload: by its new selector, a scale to zero, or a deletion, of the
+    Service itself too."""
     resource = change.resource
     namespace = resource.namespace or ""
+    if resource.kind == "Service" and change.verb is Verb.DELETE:
+        return resource.name
     if resource.kind == "Service" and any("selector" in diff.path for diff in change.diffs):
         state = topology.states.get(resource) or {}
         is_left = _selector(state) and topology.in_namespace.get(namespace) and not behind(state, namespace, topology)

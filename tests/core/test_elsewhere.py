@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.core.mechanism import is_inert, plausible
+from app.core.model import Verb
 from tests.core.company import first, ranked
 from tests.core.factories import a_change, a_resource, a_symptom, a_workload, after, an_alert, an_incident
 
@@ -38,3 +39,16 @@ def test_a_class_is_chosen_by_its_name_or_because_it_is_the_default() -> None:
     assert is_inert(a_change(storage, path=("metadata", "annotations", "owner")))
     assert not is_inert(a_change(storage, path=default))
     assert not is_inert(a_change(storage, path=("parameters", "type")))
+
+
+def test_a_service_that_is_gone_fails_whoever_calls_it() -> None:
+    gone = a_change(a_resource("Service", "suggest", "search"), at=after(-12), path=(), new=None, verb=Verb.DELETE)
+    client = a_resource("Deployment", "query-api", "search")
+    ranking = ranked(
+        gone,
+        incident=an_incident(an_alert(after(30), name="Slow", namespace="search", deployment="query-api")),
+        symptoms=[a_symptom(client, "Unhealthy", at=after(-6), count=20)],
+        states=[a_workload(client)],
+    )
+    assert first(ranking) == ("Service", "suggest")
+    assert any("No workload stands behind Service suggest" in e.sentence for e in ranking.suspects[0].evidence)
