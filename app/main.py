@@ -144,7 +144,7 @@ def alert_taker(database: Database) -> TakeAlerts:
     return take
 
 
-def build(settings: Settings, server: Postgres, *, url: str, landing: str) -> FastAPI:
+def build(settings: Settings, server: Postgres, *, url: str) -> FastAPI:
     """The application with its lifespan; ``url`` is where it is reached. Nothing runs yet."""
     database = open_database(server.dsn)
     pulses = Pulses(now)
@@ -156,12 +156,10 @@ def build(settings: Settings, server: Postgres, *, url: str, landing: str) -> Fa
         not_ready=pulses.not_ready,
         take_alerts=alert_taker(database),
     )
-    return create_app(deps, lifespan=_lifespan(settings, server, database, pulses=pulses, url=url, landing=landing))
+    return create_app(deps, lifespan=_lifespan(settings, server, database, pulses=pulses))
 
 
-def _lifespan(
-    settings: Settings, server: Postgres, database: Database, *, pulses: Pulses, url: str, landing: str
-) -> Lifespan:
+def _lifespan(settings: Settings, server: Postgres, database: Database, *, pulses: Pulses) -> Lifespan:
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
@@ -170,7 +168,6 @@ def _lifespan(
             for worker in workers(settings, database):
                 jobs.append(asyncio.create_task(keep(worker, database.write, pulses=pulses)))  # noqa: PERF401 - reads as it runs
             stack.push_async_callback(end, jobs)
-            print(await _invitation(server, database, url=url, landing=landing), flush=True)  # noqa: T201
             yield
 
     return lifespan
@@ -230,8 +227,9 @@ def serve(settings: Settings, *, host: str, port: int, prepare: Prepare = nothin
     signal.signal(signal.SIGTERM, _leave)
     with listen(host, port) as sock, postgres(settings) as server:
         url = url_of(settings, host, sock.getsockname()[1])
-        landing = uvloop.run(_prepared(server, prepare))
-        app = build(settings, server, url=url, landing=landing)
+        # Printed here, where what goes wrong ends the program in words. Who is quick waits in the socket's backlog.
+        print(uvloop.run(_prepared(server, prepare, url=url)), flush=True)  # noqa: T201
+        app = build(settings, server, url=url)
         # No access log: a login link has its token in the URL.
         config = uvicorn.Config(
             app, log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=10
@@ -239,9 +237,9 @@ def serve(settings: Settings, *, host: str, port: int, prepare: Prepare = nothin
         uvicorn.Server(config).run(sockets=[sock])
 
 
-async def _prepared(server: Postgres, prepare: Prepare) -> str:
+async def _prepared(server: Postgres, prepare: Prepare, *, url: str) -> str:
     async with pools(server) as database:
-        return await prepare(database)
+        return await _invitation(server, database, url=url, landing=await prepare(database))
 
 
 def _leave(_number: int, _frame: FrameType | None) -> None:

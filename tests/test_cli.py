@@ -308,11 +308,12 @@ def test_a_reader_that_goes_away_ends_it_quietly(arguments: tuple[str, ...]) -> 
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a disk that is always full")
-def test_a_full_disk_is_said_in_words() -> None:
+@pytest.mark.parametrize("arguments", [("--help",), ("serve", "--port", "0")])
+def test_a_full_disk_is_said_in_words(dsn: str, arguments: tuple[str, ...]) -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
-            [*FORESHOCK, "--help"],
-            env=environment(),
+            [*FORESHOCK, *arguments],
+            env=environment(DATABASE_URL=dsn),
             stdout=full,
             stderr=subprocess.PIPE,
             timeout=PATIENCE,
