@@ -1,7 +1,8 @@
-"""OpenMetrics text with timestamps -> series.
+"""OpenMetrics text, or Prometheus text as /metrics gives it, with timestamps -> series.
 
-Parsed by prometheus_client; lines of families nobody looks at are left out before parsing, since the parser is pure
-Python and a scrape of an API server has a hundred thousand lines.
+The two differ in how they name counters and in what their times count: seconds, or milliseconds
+(prometheus.io/docs/instrumenting/exposition_formats). Parsed by prometheus_client; lines of families nobody looks at
+are left out before parsing, since the parser is pure Python and a scrape of an API server has a hundred thousand lines.
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
-from prometheus_client.openmetrics.parser import text_fd_to_metric_families
+from prometheus_client import parser as prometheus
+from prometheus_client.metrics_core import Metric
+from prometheus_client.openmetrics import parser as openmetrics
+from prometheus_client.samples import Timestamp
 
 from app.collect.files import Line
 from app.core.families import FAMILIES
@@ -26,6 +30,11 @@ WANTED = frozenset(
 """The families that the analysis reads (core/families.py). Histograms are kept by their sum and count."""
 
 
+_PROMETHEUS = re.compile(rb"# TYPE (?:\S+_total\s+counter|\S+\s+(?:untyped|histogram|summary))\s*\Z")
+"""What OpenMetrics says otherwise: a counter's family is named without _total, the untyped are unknown. And what it
+does not allow: a histogram without its buckets, which are not kept."""
+MILLISECONDS = 1e11
+"""A time above counts milliseconds: in seconds it would be the year 5138, in milliseconds it is 1973."""
 MOST_BAD = 20
 """Of one family: after so many bad lines the rest of it is refused, for each costs a new look at all of them."""
 Refuse = Callable[[Line, str], None]
@@ -91,6 +100,7 @@ def _families(lines: Iterable[Line]) -> Iterator[list[Line]]:
 def _samples(family: list[Line], refuse: Refuse) -> list[tuple[str, tuple[tuple[str, str], ...], str, float, float]]:
     """The samples of one family, without the lines that the parser stops at."""
     left = list(family)
+    is_prometheus = _PROMETHEUS.match(family[0].data) is not None
     for _ in range(MOST_BAD):
         read = 0
 
@@ -98,22 +108,47 @@ def _samples(family: list[Line], refuse: Refuse) -> list[tuple[str, tuple[tuple[
             nonlocal read
             for line in left:
                 read += 1
-                yield line.data.decode("utf-8", "replace") + "\n"
+                yield line.data.decode("utf-8", "replace").rstrip("\r") + "\n"
 
         try:
-            found = list(text_fd_to_metric_families(chain(text(), ["# EOF\n"])))  # type: ignore[no-untyped-call]
+            found = _parsed(text(), is_prometheus=is_prometheus)
         except ValueError as error:
             bad = left.pop(read - 1)
-            refuse(bad, f"not OpenMetrics text: {error}")
+            refuse(bad, f"neither OpenMetrics nor Prometheus text: {error}")
             continue
         samples = [(sample, one.type) for one in found for sample in one.samples]
         without = next((sample.name for sample, _ in samples if sample.timestamp is None), "")
         if without:
-            refuse(family[0], f"{without} has no timestamp: a recording needs one, in seconds, behind every sample")
+            refuse(family[0], f"{without} has no timestamp: a recording needs one behind every sample")
             return []
         return [
-            (sample.name, tuple(sorted(sample.labels.items())), kind, float(sample.timestamp), float(sample.value))
+            (
+                sample.name,
+                tuple(sorted(sample.labels.items())),
+                kind,
+                _seconds(sample.timestamp or 0),
+                float(sample.value),
+            )
             for sample, kind in samples
         ]
     refuse(left[0] if left else family[0], f"{MOST_BAD} lines of this family are bad: the rest of it is left out")
     return []
+
+
+def _parsed(text: Iterator[str], *, is_prometheus: bool) -> list[Metric]:
+    """The families in a text, times as they stand. Raises ValueError."""
+    if not is_prometheus:
+        return list(openmetrics.text_fd_to_metric_families(chain(text, ["# EOF\n"])))  # type: ignore[no-untyped-call]
+    found = list(prometheus.text_fd_to_metric_families(text))  # type: ignore[arg-type] # iterates over its lines
+    for family in found:
+        family.samples = [
+            sample if sample.timestamp is None else sample._replace(timestamp=1000 * float(sample.timestamp))
+            for sample in family.samples
+        ]
+    return found
+
+
+def _seconds(time: float | Timestamp) -> float:
+    """Epoch seconds, of a time in seconds or in milliseconds."""
+    at = float(time)
+    return at / 1000 if at > MILLISECONDS else at
