@@ -234,7 +234,7 @@ def token_revoke(token_id: Annotated[int, typer.Argument(metavar="ID", help="As 
 
 def main() -> None:
     """The entry point: what is expected to go wrong ends in a sentence and an exit code, a bug in a traceback."""
-    sys.stdout = sys.stdout and whole(sys.stdout)
+    sys.stdout, sys.stderr = (stream and whole(stream) for stream in (sys.stdout, sys.stderr))
     try:
         cli()
     except Expected as error:

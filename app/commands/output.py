@@ -1,4 +1,4 @@
-"""Standard output that takes all that is printed, or says why not.
+"""Standard output and error that take all that is printed, or say why not.
 
 Python itself writes an unbuffered standard output (PYTHONUNBUFFERED) with one write(2) and drops what that call left
 over, with no error. A pipe takes only a part when its reader is slow and the write is interrupted, or when it was
