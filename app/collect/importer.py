@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -48,6 +48,8 @@ APART_BYTES = 4 << 20
 """Logs of that size, packed as they may be, are read by a process of their own, which takes a quarter second to start.
 So is standard input, whose size nobody knows."""
 NEVER = datetime.max.replace(tzinfo=UTC)
+OUT_OF_TURN = timedelta(seconds=10)
+"""How far the beginning of a log may reach back before the end of the one before it: writes are logged at their end."""
 MOST_PROBLEMS = 1_000
 """All stand in quarantine; this many are kept in memory to be told."""
 
@@ -103,6 +105,8 @@ class Import:
         self.on_alerts, self.shift_seconds = on_alerts, shift_seconds
         self.report = Report()
         self._found: dict[Resource, ObjectState] = {}
+        self._told: Sighting | None = None
+        self._began: datetime | None = None
         self._recording: Future[Recorded] | None = None
         self._leaving: dict[Resource, ObjectState] = {}
         self._cancelled = False
@@ -149,7 +153,20 @@ class Import:
     # -- what is known
 
     def _lookup(self, resource: Resource, _uid: str) -> ObjectState | None:
-        return self._held(resource) or self._found.get(resource)
+        """What is known of an object. What the store knows from later than this log is unknown yet to who reads it: the
+        log tells by itself what changed, and the store keeps the newer state and the better of two diffs."""
+        held = self._held(resource)
+        found = held or self._found.get(resource)
+        return None if found and not held and self._is_to_come(found) else found
+
+    def _is_to_come(self, state: ObjectState) -> bool:
+        told = self._told
+        if told is None or self._began is None or state.seen_at <= max(told.at, self._began + OUT_OF_TURN):
+            return False
+        versions = state.resource_version, told.resource_version
+        if state.uid == told.uid and all(version.isdigit() for version in versions):
+            return int(versions[0]) > int(versions[1])
+        return True
 
     def _held(self, resource: Resource) -> ObjectState | None:
         """What was learned of an object and is not committed yet."""
@@ -174,6 +191,7 @@ class Import:
         held, loading = known
         self._found = held | loading.result() if loading else held
         for sighting in sightings:
+            self._told, self._began = sighting, self._began or sighting.at
             try:
                 self.learner.observe(sighting)
             except UNUSABLE as error:
