@@ -1,0 +1,45 @@
+"""The OpenAPI description: every path, and examples that are what they stand for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jsonschema_rs
+
+from tests.web.conftest import Site
+
+
+async def test_the_description_covers_every_path_and_its_examples_work(site: Site) -> None:
+    async with site.client() as client:
+        described = (await client.get("/openapi.json")).json()
+    assert len(described["paths"]) == 11
+    for path, methods in described["paths"].items():
+        for method in methods.values():
+            assert method["summary"], path
+    names = {one["name"] for one in described["paths"]["/api/v1/changes"]["get"]["parameters"]}
+    assert names == {"cluster", "from", "to", "namespace", "kind", "actor", "verb", "text", "derived", "after", "limit"}
+
+
+async def test_every_schema_and_every_answer_has_an_example_that_is_one(site: Site) -> None:
+    async with site.client() as client:
+        described = (await client.get("/openapi.json")).json()
+
+    def wrong(schema: dict[str, Any], example: object) -> list[str]:
+        whole = schema | {"components": described["components"]}
+        validator = jsonschema_rs.Draft202012Validator(whole, validate_formats=True)
+        return [error.message for error in validator.iter_errors(example)]
+
+    schemas = described["components"]["schemas"]
+    assert {name for name, schema in schemas.items() if len(schema["examples"]) != 1} == set()
+    assert {name: found for name, one in schemas.items() if (found := wrong(one, one["examples"][0]))} == {}
+    answers = [
+        (f"{method} {path} {status}", content)
+        for path, methods in described["paths"].items()
+        for method, operation in methods.items()
+        for status, answer in operation["responses"].items()
+        for content in answer["content"].values()
+    ]
+    assert {name: found for name, one in answers if (found := wrong(one["schema"], one["example"]))} == {}
+    suspects = schemas["Suspects"]["examples"][0]
+    assert suspects["items"][0]["change"] == schemas["Change"]["examples"][0]  # one incident, told throughout
+    assert wrong(schemas["Change"], suspects) != []
