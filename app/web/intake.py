@@ -47,7 +47,11 @@ PAYLOAD = {
 """What of https://prometheus.io/docs/alerting/latest/configuration/#webhook_config is read."""
 
 
-ClusterToWrite = Annotated[str, Path(min_length=1, max_length=LONGEST), AfterValidator(cluster_name)]
+ClusterToWrite = Annotated[
+    str,
+    Path(min_length=1, max_length=LONGEST, description="one line that can be printed, no /", examples=["shop"]),
+    AfterValidator(cluster_name),
+]
 
 
 @router.post(
