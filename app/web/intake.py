@@ -22,26 +22,25 @@ router = APIRouter(
 
 
 _STRINGS = {"type": "object", "additionalProperties": {"type": "string"}}
+_ALERT = {
+    "type": "object",
+    "required": ["startsAt"],
+    "properties": {
+        "status": {"type": "string", "examples": ["firing", "resolved"]},
+        "labels": _STRINGS,
+        "annotations": _STRINGS,
+        "startsAt": {"type": "string", "format": "date-time"},
+        "endsAt": {"type": "string", "format": "date-time"},
+        "fingerprint": {"type": "string"},
+    },
+}
+_UNREADABLE = {"description": "anything else is left out of what is taken, in words"}
 PAYLOAD = {
     "type": "object",
     "required": ["alerts"],
     "properties": {
         "version": {"const": "4", "type": "string"},
-        "alerts": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["startsAt"],
-                "properties": {
-                    "status": {"type": "string", "examples": ["firing", "resolved"]},
-                    "labels": _STRINGS,
-                    "annotations": _STRINGS,
-                    "startsAt": {"type": "string", "format": "date-time"},
-                    "endsAt": {"type": "string", "format": "date-time"},
-                    "fingerprint": {"type": "string"},
-                },
-            },
-        },
+        "alerts": {"type": "array", "items": {"anyOf": [_ALERT, _UNREADABLE]}},
     },
 }
 """What of https://prometheus.io/docs/alerting/latest/configuration/#webhook_config is read."""
