@@ -71,6 +71,18 @@ def audited(second: float, verb: str, resource: str, *, name: str = "", **more: 
     } | more
 
 
+def printed(events: list[dict[str, Any]], number: int) -> str:
+    """Events in one of the ways in which they come: one a line, in one list, several on a line, over several lines."""
+    match number % 5:
+        case 0:
+            return json.dumps({"kind": "EventList", "apiVersion": "audit.k8s.io/v1", "items": events}) + "\n"
+        case 1:
+            return " ".join(json.dumps(event) for event in events) + "\n"
+        case 2:
+            return "".join(json.dumps(event, indent=4) + "\n" for event in events)
+    return "".join(json.dumps(event) + "\n" for event in events)
+
+
 def write_logs(folder: Path) -> tuple[Path, Path]:
     """An audit log of writes, reads and warnings, and a watch that tells of the same writes and of their rollouts."""
     version = 1000
@@ -102,7 +114,7 @@ def write_logs(folder: Path) -> tuple[Path, Path]:
                 }
                 made = {"responseStatus": {"code": 201}, "responseObject": warning}
                 events.append(audited(second + 0.5, "create", "events", name=f"e-{number}", **made))
-            audit.writelines(json.dumps(event) + "\n" for event in events)
+            audit.write(printed(events, number))
             seen: list[tuple[float, dict[str, Any]]] = [(0.05, body)]
             for after, updated in ((6.0, 1), (12.0, 2)):
                 status = {"observedGeneration": generation, "updatedReplicas": updated, "availableReplicas": updated}

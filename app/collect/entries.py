@@ -30,7 +30,9 @@ EXPECTED = {
 BEFORE_ALL = datetime.min.replace(tzinfo=UTC)
 """When what is refused at the head of a file is told: it has no time, and holds nothing up."""
 MICROSECOND = timedelta(microseconds=1)
-WHOLE_SECOND = timedelta(seconds=1)
+MILLISECOND = 1_000
+SECOND = 1_000_000
+"""In microseconds."""
 
 
 @dataclass(slots=True)
@@ -76,7 +78,6 @@ def merged(streams: list[Iterator[Entry]]) -> Iterator[Entry]:
 def decoded(read: Reading, intake: Intake, order: int, *, shift_seconds: int = 0) -> Iterator[Entry]:
     """The events of one file in its order. What is refused has the time of the event before it."""
     last, number, end = BEFORE_ALL, read.lines, read.offset
-    said = told = BEFORE_ALL
     with open_stream(read.input.path, read.input.start) as stream:
         read.stream = stream
         found = Documents(lines(stream, skip_to=read.offset, first_line=read.lines + 1))
@@ -89,7 +90,7 @@ def decoded(read: Reading, intake: Intake, order: int, *, shift_seconds: int = 0
                     entries = _events(read, intake, order, pieces=found.within(line), shift_seconds=shift_seconds)
                 for entry in entries:
                     if entry.watch is not None:
-                        said, told = _in_turn(entry, entry.watch, said=said, told=told)
+                        _in_turn(entry, entry.watch)
                     # A log is nearly in order; a step back must not hold the merge up.
                     entry.at = max(entry.at, last)
                     last, number, end = entry.at, entry.line.number + entry.line.further, entry.line.end
@@ -114,16 +115,17 @@ def _events(
             yield Entry(BEFORE_ALL, order, read, piece)
 
 
-def _in_turn(entry: Entry, watch: RawWatchEvent, *, said: datetime, told: datetime) -> tuple[datetime, datetime]:
-    """Watch events of one and the same time keep their order: each is told a microsecond after the one before.
+def _in_turn(entry: Entry, watch: RawWatchEvent) -> None:
+    """Watch events of one and the same time keep their order: what a clock of seconds or of milliseconds leaves out is
+    filled with the number of the line, which is the same wherever reading began.
 
     A time without a fraction may be up to a second too early. The audit event of the same write knows better and must
-    come first, so the watch event waits out that second. Returns what this event said, and when it is told.
+    come first, so the watch event waits out that second.
     """
-    at = told + MICROSECOND if entry.at == said else entry.at
-    said, watch.at = entry.at, at
-    entry.at = at if said.microsecond else at + WHOLE_SECOND
-    return said, at
+    fraction = entry.at.microsecond
+    room = SECOND if not fraction else MILLISECOND if fraction % MILLISECOND == 0 else 1
+    watch.at = entry.at + (entry.line.number % room) * MICROSECOND
+    entry.at = watch.at if fraction else watch.at + SECOND * MICROSECOND
 
 
 def _event(read: Reading, intake: Intake, order: int, *, line: Line, shift_seconds: int) -> Entry:

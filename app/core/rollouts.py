@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import lru_cache
 
 import msgspec
 
@@ -114,7 +115,7 @@ class Rollouts:
         try:
             spec = _spec.decode(body.spec() or b"{}")
             status = _status.decode(body.status() or b"{}")
-            template = hash(bytes(spec.template))
+            template = _hash(bytes(spec.template))
             known = self._workloads.get(resource)
             images = known.images if known and known.template == template else _images(bytes(spec.template))
         except msgspec.MsgspecError:
@@ -175,6 +176,13 @@ def _begin(
     before: tuple[str, ...],
 ) -> Rollout:
     return Rollout(resource, body.uid, body.generation or 0, at, Outcome.RUNNING, None, change_id, images, before)
+
+
+@lru_cache(maxsize=1024)
+def _hash(template: bytes) -> int:
+    """What tells one template from another, whatever spaces and order of keys it is written with: API servers write
+    the order of the types, kubectl that of the alphabet."""
+    return hash(msgspec.json.encode(msgspec.json.decode(template or b"null"), order="sorted"))
 
 
 def _end_last(known: _Workload, template: int, *, at: datetime) -> list[Rollout]:

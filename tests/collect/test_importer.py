@@ -326,6 +326,19 @@ async def test_a_cut_file_gives_what_it_has(lab: Lab, tmp_path: Path) -> None:
     assert "damaged" in problem
 
 
+@pytest.mark.parametrize("until", [-1, 5, 3000])
+async def test_a_cut_file_that_is_read_until_a_moment_goes_on_from_there(
+    lab: Lab, tmp_path: Path, until: float
+) -> None:
+    path = tmp_path / "audit.jsonl.gz"
+    path.write_bytes(gzip.compress("\n".join(read(n / 100) for n in range(1000)).encode() + b"\n")[:-8])
+    write(tmp_path, watch=WATCH)
+    first = await lab.imported(tmp_path, until=T0 + timedelta(seconds=until))
+    last = await lab.imported(tmp_path)
+    assert first.tally.calls + last.tally.calls == 1000
+    assert [problem.split(", ")[1] for problem in first.problems + last.problems] == ["line 1001"]
+
+
 @pytest.mark.parametrize("pack", [gzip.compress, zstandard.compress])
 @pytest.mark.parametrize("name", ["audit", "metrics", "alerts", "state"])
 async def test_a_damaged_archive_of_any_kind_stops_nothing(

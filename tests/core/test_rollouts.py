@@ -15,7 +15,7 @@ from tests.core.factories import a_resource, after
 WEB = a_resource()
 
 
-def deployment(image: str, generation: int, *, status: Object, desired: int = 3) -> Body:
+def deployment(image: str, generation: int, *, status: Object, desired: int = 3, option: int = 0) -> Body:
     obj: Object = {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -23,7 +23,7 @@ def deployment(image: str, generation: int, *, status: Object, desired: int = 3)
         "spec": {"replicas": desired, "template": {"spec": {"containers": [{"name": "app", "image": image}]}}},
         "status": status,
     }
-    body = read_body(orjson.dumps(obj))
+    body = read_body(orjson.dumps(obj, option=option))
     assert body is not None
     return body
 
@@ -116,6 +116,14 @@ def test_a_deadline_exceeded_is_a_failure_and_a_late_success_still_counts() -> N
     story.see(deployment("web:2", 2, status=short))
     failed = story.told[after(2)]
     assert (failed.outcome, failed.ended_at, failed.reason) == (Outcome.FAILED, after(60), "ProgressDeadlineExceeded")
+    story.see(deployment("web:2", 2, status=done(2)))
+    assert story.outcomes == [Outcome.COMPLETE]
+
+
+def test_a_template_written_in_another_way_is_the_same_template() -> None:
+    story = begun()
+    story.see(deployment("web:2", 2, status=done(1), option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))
+    assert story.outcomes == [Outcome.RUNNING]
     story.see(deployment("web:2", 2, status=done(2)))
     assert story.outcomes == [Outcome.COMPLETE]
 
