@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -175,3 +176,15 @@ def test_a_piece_of_a_log_says_where_the_next_begins(tmp_path: Path, monkeypatch
         place = piece.places[0]
         rest = logs.pieces(logs.Job("c", b"k" * 32, NOW, [logs.Log(one, place.offset, place.lines)]))
         assert [s.audit_id for piece in rest for s in piece.sightings] == told[3 * number :]
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bytes])
+def test_a_log_that_is_not_read_to_its_end_still_says_where_it_is(
+    tmp_path: Path, pack: Callable[[bytes], bytes]
+) -> None:
+    (tmp_path / "log").write_bytes(pack(lines(*EVENTS).encode()))
+    reading = Reading(Input(str(tmp_path / "log"), InputKind.AUDIT, "hash"))
+    found = decoded(reading, Intake("c", REDACTOR, now=NOW), 0)
+    next(found)
+    found.close()  # type: ignore[attr-defined] # a generator
+    assert reading.place().stored_bytes == (tmp_path / "log").stat().st_size
