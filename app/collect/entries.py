@@ -111,6 +111,8 @@ def _events(
         except UNUSABLE as error:
             data = shift_times(piece.data, seconds=shift_seconds)
             problem, column = explain(error, data, expected=EXPECTED[read.input.kind])
+            if piece.further > 0 and not data.lstrip().startswith(b"{"):
+                problem, column = f"the rest of an event whose beginning is missing, {piece.further + 1:,} lines", 1
             intake.reject(read.input.path, piece, problem, column=column)
             yield Entry(BEFORE_ALL, order, read, piece)
 

@@ -154,7 +154,9 @@ def test_a_long_run_of_rubbish_is_told_as_one_and_stops_nothing(tmp_path: Path) 
     (tmp_path / "log").write_text(rest + lines(*EVENTS, indent=4))
     found, refused = read(tmp_path / "log")
     assert len(found) == len(EVENTS)
-    assert [one.line for one in refused] == [1]
+    assert [(one.line, one.reason) for one in refused] == [
+        (1, "the rest of an event whose beginning is missing, 501 lines")
+    ]
 
 
 @pytest.mark.parametrize(
