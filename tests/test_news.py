@@ -144,13 +144,9 @@ async def test_serve_ranks_what_came_late_once_it_is_quiet(database: Database, t
     now = datetime.now(UTC)
     assert before.id not in await correlate.rerank(database.write, now)
     async with database.write.begin() as conn:
-        quiet = incidents.incidents.c.news_at - correlate.QUIET
-        ranked = incidents.incidents.c.ranked_news_at - correlate.QUIET
-        await conn.execute(
-            update(tables.incidents)
-            .where(tables.incidents.c.id == before.id)
-            .values(news_at=quiet, ranked_news_at=ranked)
-        )
+        table = tables.incidents
+        earlier = {name: table.c[name] - correlate.QUIET for name in ("news_at", "ranked_news_at")}
+        await conn.execute(update(table).where(table.c.id == before.id).values(**earlier))
     assert before.id in await correlate.rerank(database.write, now)
     after, ranking = await the_only(database, "late")
     assert first_of(ranking)[2] == change.resource.name
