@@ -15,6 +15,7 @@ import numpy as np
 
 from app.core.actors import service_account
 from app.core.entities import Entity, only_reacts, workload
+from app.core.mechanism import refused_by, refuser
 from app.core.model import SLOT_SECONDS, CallCount, CallerRow, CallKey
 from app.core.onset import Floats, Step, count_step
 from app.core.signals import Signal, SignalKind, moment
@@ -265,6 +266,7 @@ def error_signals(calls: list[CallCount], slots: Slots) -> list[Signal]:
                     ("api", group, resource.split("/")[0], verb): 0.5,
                     **({("throttle",): 0.8} if code == 429 and resource != "pods/eviction" else {}),
                     **_where(key, namespaces[key]),
+                    **_refusers(error, namespaces[key]),
                 },
                 sentence=f"{caller_name(user)} got {code} on {verb.upper()} {resource or 'the API'}"
                 f" {int(after.sum())} times" + (", never before" if novel else f", {int(before.sum())} times before"),
@@ -296,6 +298,13 @@ def _where(failure: Failure, counts: Counter[str]) -> dict[Entity, float]:
     if failure[3] == "pods/eviction" and failure[4] == 429:
         found |= {("evictions", namespace): 0.2 + 0.75 * n / total for namespace, n in counts.items()}
     return found
+
+
+def _refusers(error: str, counts: Counter[str]) -> dict[Entity, float]:
+    """What refused, in each of the namespaces in which calls were refused."""
+    kind = refused_by(error)
+    total = counts.total() or 1
+    return {refuser(kind, namespace): 0.95 * n / total for namespace, n in counts.items()} if kind else {}
 
 
 def _error_onset(counts: Floats) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 
+from app.core import kinds
 from app.core.actors import is_controller, service_account
 from app.core.memory import Memory
 from app.core.model import ActorSource, Change, Object, Resource, Verb
@@ -19,6 +20,7 @@ _POD_TEMPLATE_HASH = re.compile(r"[bcdfghjklmnpqrstvwxz2456789]{5,10}\Z")
 _SCALE = ("spec", "replicas")
 _HPA = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
 _GARBAGE_COLLECTOR = "system:serviceaccount:kube-system:generic-garbage-collector"
+_DEFINITIONS = "apiextensions.k8s.io"
 _OWNERS = ("metadata", "ownerReferences")
 _API_SERVER = "system:apiserver"
 _AGGREGATION = "clusterrole-aggregation-controller"
@@ -43,11 +45,8 @@ class Derivation:
 
     def is_state(self, change: Change, state: Object | None) -> bool:
         """Whether a write is an object's life rather than somebody's decision: scaling by an HPA, a CronJob's Jobs."""
-        if (
-            _only_replicas(change)
-            and self._by_autoscaler(change)
-            and self._root(self._scalers.get(change.resource), change) is None
-        ):
+        scaler = self._scalers.get(change.resource)
+        if _only_replicas(change) and self._scales(change, scaler) and self._root(scaler, change) is None:
             return True
         if change.resource.kind == "Job" and state is not None:
             entry = self._memory.peek(change.resource)
@@ -60,12 +59,11 @@ class Derivation:
             return self._aggregation(change)
         if change.resource.kind == "APIService" and change.actor.name == _API_SERVER:
             return self._registration(change)
-        if _only_replicas(change) and self._by_autoscaler(change):
-            return self._root(self._scalers.get(change.resource), change)
+        scaler = self._scalers.get(change.resource)
+        if _only_replicas(change) and self._scales(change, scaler):
+            return self._root(scaler, change)
         if not _is_program(change):
             return None
-        if _only_replicas(change) and (scaled := self._root(self._scalers.get(change.resource), change)):
-            return scaled
         if change.verb is Verb.DELETE and change.actor.name == _GARBAGE_COLLECTOR:
             return self._disowned(change)
         found = self._owner_chain(change)
@@ -84,11 +82,23 @@ class Derivation:
         for _ in range(4):
             if owner is None:
                 break
-            found = self._root(owner, change)
+            found = self._root(owner, change) or self._redefined(owner, change)
             if found is not None:
                 return found
             above = self._memory.peek(owner)
             owner = above.owner if above else None
+        return None
+
+    def _redefined(self, owner: Resource, change: Change) -> str | None:
+        """The latest change to what a custom owner's kind is: to its schema, its defaults, its versions."""
+        if "." not in owner.api_group:
+            return None
+        definition = f"{kinds.plural_of(owner.api_group, owner.kind)}.{owner.api_group}"
+        for before in self._recent.of(
+            Resource(owner.cluster, _DEFINITIONS, "CustomResourceDefinition", None, definition)
+        ):
+            if any(diff.path[:1] == ("spec",) for diff in before.diffs) and change.at - before.at <= FOLLOWS:
+                return before.begun_by or before.id
         return None
 
     def workload_of(self, resource: Resource) -> Resource | None:
@@ -138,6 +148,14 @@ class Derivation:
             if timedelta(0) <= change.at - before.at <= FOLLOWS
         ]
         return max(found, key=lambda before: before.at).id if found else None
+
+    def _scales(self, change: Change, scaler: Resource | None) -> bool:
+        """Whether an autoscaler wrote, or the program that a custom one is served by: named like its API group."""
+        if scaler is None or scaler.kind == "HorizontalPodAutoscaler":
+            return self._by_autoscaler(change)
+        account = service_account(change.actor.name)
+        manager = change.actor.name if change.actor.source is ActorSource.MANAGED_FIELDS else ""
+        return scaler.api_group.partition(".")[0] in ("/".join(account) if account else manager)
 
     def _by_autoscaler(self, change: Change) -> bool:
         if change.actor.source is ActorSource.AUDIT:

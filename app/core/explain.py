@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from app.core.actors import service_account
 from app.core.candidates import Candidate
 from app.core.entities import POD_MAKING, Entity, only_reacts, pods_in
-from app.core.mechanism import UNLIKELY, WHILE_RUNNING, plausible
+from app.core.mechanism import UNLIKELY, WHILE_RUNNING, is_other_quota, plausible
 from app.core.reach import Reach
 from app.core.signals import Signal, SignalKind
 
@@ -71,7 +71,7 @@ def explain(candidate: Candidate, signal: Signal, *, churn_share: float) -> Matc
         churned = 0.9 * churn_share
         if churned > best:
             best, via = churned, ("churn", candidate.change.resource.name)
-    if candidate.inert:
+    if candidate.inert or is_other_quota(candidate.change, signal.text):
         best *= UNLIKELY
     elif signal.kind is SignalKind.SYMPTOM and via[:1] != ("named",):
         reason, refused = signal.facts.get("reason", ""), signal.facts.get("refused", "")

@@ -55,9 +55,11 @@ _NEXT_ROLLOUT = {
 _ILL = frozenset({"CrashLoopBackOff", "BackOff", "Error", "Unhealthy", "Unready", "OOMKilled", "ImagePullBackOff"})
 WHILE_RUNNING = frozenset({"CrashLoopBackOff", "BackOff", "Error", "Unhealthy", "Unready", "BackoffLimitExceeded"})
 """What a workload complains of when something that it calls fails; it is placed, pulled and started all the same."""
+_CHOSEN = frozenset({"Namespace", "Node"})
+"""Kinds that others choose by their labels: topology.ignores tells whether anybody does by these."""
 _INERT = _ACCESS | {
     *("Deployment", "StatefulSet", "DaemonSet", "CronJob", "Job", "ReplicaSet", "ConfigMap", "Secret", "Service"),
-    *("PodDisruptionBudget", "HorizontalPodAutoscaler", "CustomResourceDefinition", "Node"),
+    *("PodDisruptionBudget", "HorizontalPodAutoscaler", "CustomResourceDefinition"),
     *("StorageClass", "PriorityClass", "RuntimeClass", "IngressClass", "PersistentVolumeClaim"),
 }
 """Kinds by whose own labels and annotations nothing decides what becomes of pods."""
@@ -119,13 +121,13 @@ def _annotations(change: Change) -> list[str]:
 
 
 def is_cosmetic(change: Change) -> bool:
-    """Whether only labels or annotations of the object itself changed; those of a Namespace decide much, and some of
-    a ServiceAccount and of a class."""
+    """Whether only labels or annotations of the object itself changed; those of a Namespace and of a Node decide
+    much, and some of a ServiceAccount and of a class."""
     if is_identity(change) or any(map(_DEFAULT.search, _annotations(change))):
         return False
     paths = {diff.path[:2] for diff in change.diffs if diff.path}
     cosmetic = {("metadata", "annotations"), ("metadata", "labels")}
-    return change.verb is Verb.UPDATE and bool(paths) and paths <= cosmetic and change.resource.kind != "Namespace"
+    return change.verb is Verb.UPDATE and bool(paths) and paths <= cosmetic and change.resource.kind not in _CHOSEN
 
 
 def is_inert(change: Change) -> bool:
@@ -136,8 +138,15 @@ def is_inert(change: Change) -> bool:
     return is_cosmetic(change) or (change.verb is Verb.UPDATE and bool(paths) and paths <= _NEXT_ROLLOUT)
 
 
+def is_other_quota(change: Change, text: str) -> bool:
+    """Whether a quota was changed in what the messages do not say is exceeded."""
+    changed = [str(diff.path[2]) for diff in change.diffs if diff.path[:2] == ("spec", "hard") and diff.path[2:]]
+    is_told = change.resource.kind == "ResourceQuota" and "exceeded quota" in text and "requested:" in text
+    return is_told and bool(changed) and not any(name in text for name in changed)
+
+
 _REFUSALS = (
-    (re.compile(r"violates PodSecurity"), "Namespace"),
+    (re.compile(r"violates PodSecurity|because it is being terminated"), "Namespace"),
     (re.compile(r"exceeded quota|must specify (?:limits|requests)|failed quota"), "ResourceQuota"),
     (
         re.compile(r"(?:minimum|maximum) \S+ usage per (?:Container|Pod)|limit to request ratio per (?:Container|Pod)"),

@@ -53,11 +53,17 @@ class Topology:
     """By Secret: the (kind, name) of the custom resources that say to fill it, as a Certificate does."""
     selecting: set[str] = field(default_factory=set)
     """The label keys by which webhooks and policies choose namespaces."""
+    placing: set[str] = field(default_factory=set)
+    """The label keys by which workloads choose nodes."""
 
     def ignores(self, change: Change) -> bool:
-        """Whether only labels of a Namespace changed that nothing chooses it by."""
+        """Whether only labels of a Namespace or a Node changed that nothing chooses it by."""
         keys = {str(diff.path[2]) for diff in change.diffs if diff.path[:2] == ("metadata", "labels") and diff.path[2:]}
-        if change.resource.kind != "Namespace" or not keys or len(keys) < len(change.diffs):
+        if not keys or len(keys) < len(change.diffs):
+            return False
+        if change.resource.kind == "Node":
+            return not keys & self.placing
+        if change.resource.kind != "Namespace":
             return False
         return not any(key in self.selecting or _CHOOSES.search(key) for key in keys)
 
@@ -164,11 +170,28 @@ def _index_workload(top: Topology, resource: Resource, state: State) -> None:
     top.in_namespace[key[0]].append(key)
     if resource.kind == "DaemonSet":
         top.daemon_sets.add(key)
+    top.placing.update(_placed_by(spec))
     for kind, name in _read_by(spec):
         top.by_config[(kind, key[0], name)].add(key)
     for kind, path in (("PriorityClass", "priorityClassName"), ("RuntimeClass", "runtimeClassName")):
         if spec.get(path):
             top.by_config[(kind, "", spec[path])].add(key)
+
+
+def _placed_by(spec: State) -> Iterator[str]:
+    """The label keys of nodes by which a pod's spec says where it may run."""
+    affinity = spec.get("affinity") or {}
+    yield from spec.get("nodeSelector") or {}
+    yield from _strings(affinity.get("nodeAffinity"), "key")
+    yield from _strings([affinity, spec.get("topologySpreadConstraints")], "topologyKey")
+
+
+def _strings(value: Any, name: str) -> Iterator[str]:
+    """Every string of that name within a value."""
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _strings(inner, name)
+    if isinstance(value, dict) and isinstance(found := value.get(name), str):
+        yield found
 
 
 def pod_template(state: State) -> dict[str, Any] | None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from itertools import permutations
+from typing import Any
 
 import pytest
 
 from app.core.actors import actor_from_audit
-from app.core.model import Verb
+from app.core.model import Actor, Verb
 from tests.core.objects import a_deployment, an_object, audited, changes, learn, listed, seen, told
 
 COLLECTOR = actor_from_audit({"username": "system:serviceaccount:kube-system:generic-garbage-collector"})
@@ -52,6 +53,37 @@ def test_a_custom_autoscaler_scales_as_it_was_told(replicas: int, image: str, fo
             listed(scaler(6, 2)),
             audited(scaler(7, 20), 1),
             audited(scaled, 4, actor=KEDA),
+        )
+    )
+    assert scaling.begun_by == (edit.id if follows else None)
+
+
+@pytest.mark.parametrize(("actor", "shown"), [(KEDA, False), (REPLICATOR, True)])
+def test_a_custom_autoscaler_at_work_decides_nothing(actor: Actor, shown: bool) -> None:
+    spec = {"scaleTargetRef": {"name": "web"}}
+    scaler = an_object("ScaledObject", "web", version=6, api="keda.sh/v1alpha1", spec=spec)
+    scaled = audited(a_deployment(version=9, replicas=9), 4, actor=actor)
+    assert bool(changes(learn(listed(a_deployment(version=5)), listed(scaler), scaled))) is shown
+
+
+@pytest.mark.parametrize(("part", "follows"), [("spec", True), ("meta", False)])
+def test_what_an_operator_does_follows_from_what_its_kind_has_become(part: str, follows: bool) -> None:
+    def definition(version: int, **parts: Any) -> Any:
+        api = "apiextensions.k8s.io/v1"
+        names = {"names": {"kind": "Pool", "plural": "pools"}, "group": "imaging.example"}
+        parts["spec"] = names | parts.get("spec", {})
+        name = "pools.imaging.example"
+        return an_object("CustomResourceDefinition", name, version=version, api=api, namespace=None, **parts)
+
+    owner = [{"apiVersion": "imaging.example/v1", "kind": "Pool", "name": "ct", "uid": "uid-ct", "controller": True}]
+    changed = {"spec": {"scope": "Namespaced"}} if part == "spec" else {"meta": {"labels": {"rev": "2"}}}
+    edit, scaling = changes(
+        learn(
+            listed(definition(4)),
+            listed(an_object("Pool", "ct", version=5, api="imaging.example/v1", spec={})),
+            listed(a_deployment(version=6, meta={"ownerReferences": owner})),
+            audited(definition(7, **changed), 1),
+            audited(a_deployment(version=8, replicas=1, meta={"ownerReferences": owner}), 3, actor=REPLICATOR),
         )
     )
     assert scaling.begun_by == (edit.id if follows else None)

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from app.core.mechanism import is_inert, plausible
-from app.core.model import Verb
-from tests.core.company import first, ranked
-from tests.core.factories import a_change, a_resource, a_symptom, a_workload, after, an_alert, an_incident
+from app.core.mechanism import is_inert, is_other_quota, plausible
+from app.core.model import Json, Verb
+from app.core.topology import topology
+from tests.core.company import background, first, ranked
+from tests.core.factories import (
+    a_change,
+    a_resource,
+    a_symptom,
+    a_workload,
+    after,
+    an_alert,
+    an_incident,
+    calls,
+)
 
 HARD = ("spec", "hard", "requests.cpu")
 
@@ -52,3 +62,36 @@ def test_a_service_that_is_gone_fails_whoever_calls_it() -> None:
     )
     assert first(ranking) == ("Service", "suggest")
     assert any("No workload stands behind Service suggest" in e.sentence for e in ranking.suspects[0].evidence)
+
+
+@pytest.mark.parametrize(("field", "blamed"), [("requests.cpu", True), ("requests.memory", False)])
+def test_a_quota_refuses_by_what_it_was_changed_in(field: str, blamed: bool) -> None:
+    refused = "exceeded quota: compute, requested: requests.cpu=2, used: requests.cpu=9, limited: requests.cpu=10"
+    change = a_change(a_resource("ResourceQuota", "compute"), path=("spec", "hard", field), old="20", new="10")
+    assert is_other_quota(change, refused) is not blamed
+    assert not is_other_quota(change, "no room")
+
+
+def test_labels_of_a_node_count_where_a_workload_chooses_by_them() -> None:
+    node = a_resource("Node", "gpu-1", None)
+    term: Json = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+    required: Json = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    placed = a_workload(
+        a_resource("DaemonSet", "plugin"), nodeSelector={"accelerator": "l4"}, affinity={"nodeAffinity": required}
+    )
+    top = topology([placed])
+    for key, counts in (("accelerator", True), ("zone", True), ("rack", False)):
+        change = a_change(node, path=("metadata", "labels", key))
+        assert top.ignores(change) is not counts
+        assert not is_inert(change)
+
+
+def test_a_namespace_that_is_going_refuses_what_is_made_in_it() -> None:
+    gone = a_change(a_resource("Namespace", "preview-44", None), at=after(-12), path=(), new=None, verb=Verb.DELETE)
+    error = 'jobs "*" is forbidden: unable to create new content in namespace preview-# because it is being terminated'
+    user = "system:serviceaccount:previews:preview-operator"
+    refused = calls(user, "create", "jobs", rate=20, start=-10, code=403, error=error, namespace="preview-44")
+    ranking = ranked(
+        gone, incident=an_incident(an_alert(after(30), name="KubeAPIErrors")), load=[*background(), *refused]
+    )
+    assert first(ranking) == ("Namespace", "preview-44")
