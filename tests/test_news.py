@@ -41,9 +41,9 @@ def first_of(ranking: Ranking) -> tuple[str, str | None, str]:
 
 
 async def test_files_one_by_one_in_any_order_end_in_the_same_ranking(database: Database) -> None:
-    for path in sorted(demo.FOLDER.glob("*.gz"), reverse=True) + sorted(demo.FOLDER.glob("*.json")):
+    for path in sorted(demo.FOLDER.glob("*.gz"), reverse=True) + sorted(demo.FOLDER.glob("alerts.json")):
         await import_paths(database.write, [str(path)], "alerts last", now=NOW)
-    for path in sorted(demo.FOLDER.glob("*.json")) + sorted(demo.FOLDER.glob("*.gz")):
+    for path in sorted(demo.FOLDER.glob("alerts.json")) + sorted(demo.FOLDER.glob("*.gz")):
         await import_paths(database.write, [str(path)], "alerts first", now=NOW)
     last, first = [await the_only(database, f"alerts {when}") for when in ("last", "first")]
     assert first_of(last[1]) == first_of(first[1]) == CULPRIT

@@ -77,7 +77,7 @@ def merged(streams: list[Iterator[Entry]]) -> Iterator[Entry]:
 
 def decoded(read: Reading, intake: Intake, order: int, *, shift_seconds: int = 0) -> Iterator[Entry]:
     """The events of one file in its order. What is refused has the time of the event before it."""
-    last, number, end = BEFORE_ALL, read.lines, read.offset
+    last, before = BEFORE_ALL, Line(read.lines, b"", read.offset)
     with open_stream(read.input.path, read.input.start) as stream:
         read.stream = stream
         found = Documents(lines(stream, skip_to=read.offset, first_line=read.lines + 1))
@@ -93,10 +93,10 @@ def decoded(read: Reading, intake: Intake, order: int, *, shift_seconds: int = 0
                         _in_turn(entry, entry.watch)
                     # A log is nearly in order; a step back must not hold the merge up.
                     entry.at = max(entry.at, last)
-                    last, number, end = entry.at, entry.line.number + entry.line.further, entry.line.end
+                    last, before = entry.at, entry.line
                     yield entry
         except DamagedError as error:
-            intake.reject(read.input.path, Line(number + 1, b"", end), str(error))
+            intake.reject(read.input.path, Line(before.number + before.further + 1, b"", before.end), str(error))
         finally:
             read.stream = None
 

@@ -8,8 +8,9 @@ from datetime import datetime
 import msgspec
 
 from app.collect.entries import UNUSABLE, Entry, Reading, decoded, merged, unreadable_object
+from app.collect.files import Line
 from app.collect.inputs import Input
-from app.collect.intake import Intake, Piece
+from app.collect.intake import Intake, Piece, Place
 from app.core.redact import Redactor
 
 LINES = 2_000
@@ -42,24 +43,32 @@ def pieces(job: Job) -> Iterator[Piece]:
     intake = Intake(job.cluster, Redactor(job.key), now=job.now)
     reads = [Reading(log.input, log.offset, log.lines) for log in job.logs]
     streams = [decoded(read, intake, order, shift_seconds=job.shift_seconds) for order, read in enumerate(reads)]
+    last: dict[int, Line] = {}
     stopped, size = False, 0
     for entry in merged(streams):
         if job.until and entry.at > job.until:
             stopped = True
             break
         _tell(intake, entry)
-        line = entry.line
-        entry.read.offset, entry.read.lines, entry.read.moved = line.end, line.number + line.further, True
+        line = last[entry.order] = entry.line
         intake.tally.lines += 1
         size += len(line.data)
         if intake.tally.lines == LINES or size >= BYTES:
-            yield intake.take({order: read.place() for order, read in enumerate(reads) if read.moved})
+            yield intake.take(_moved(reads, last))
             size = 0
-            for read in reads:
-                read.moved = False
+    _moved(reads, last)
     for read in reads:
         read.done = not stopped
     yield intake.take({order: read.place() for order, read in enumerate(reads)})
+
+
+def _moved(reads: list[Reading], last: dict[int, Line]) -> dict[int, Place]:
+    """Moves logs behind the last line told of each, by its order, and says where they are now."""
+    for order, line in last.items():
+        reads[order].offset, reads[order].lines = line.end, line.number + line.further
+    places = {order: reads[order].place() for order in last}
+    last.clear()
+    return places
 
 
 def _tell(intake: Intake, entry: Entry) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -78,18 +79,17 @@ def lanes(
 ) -> tuple[Lane, ...]:
     """Rollouts, the lanes of points that hold anything, problems. ``chosen`` is the change id of the first suspect."""
     drawn = {rollout.change_id for rollout in rollouts}
-    found = [_rollouts(axis, rollouts, [m for m in marks if _lane(m) is kinds.Lane.ROLLOUTS], drawn, chosen=chosen)]
+    lane_of = {key: kinds.lane(*key) for key in {(mark.api_group, mark.kind) for mark in marks}}
+    of: dict[kinds.Lane, list[Mark]] = defaultdict(list)
+    for mark in marks:
+        of[lane_of[mark.api_group, mark.kind]].append(mark)
+    found = [_rollouts(axis, rollouts, of[kinds.Lane.ROLLOUTS], drawn, chosen=chosen)]
     for lane, (title, shape) in LANES.items():
-        mine = [mark for mark in marks if _lane(mark) is lane]
-        if mine:
-            found.append(_points(axis, mine, title=title, shape=shape, chosen=chosen))
+        if of[lane]:
+            found.append(_points(axis, of[lane], title=title, shape=shape, chosen=chosen))
     if problems:
         found.append(_problems(axis, problems))
     return tuple(found)
-
-
-def _lane(mark: Mark) -> kinds.Lane:
-    return kinds.lane(mark.api_group, mark.kind)
 
 
 def _rollouts(

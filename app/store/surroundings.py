@@ -239,7 +239,8 @@ async def list_rollouts(
 
 
 def _time(text: str) -> datetime:
-    return datetime.fromisoformat(text).astimezone(UTC)
+    """A time as JSON has it: in UTC, as every session is (database.py)."""
+    return datetime.fromisoformat(text)
 
 
 def _maybe(text: str | None) -> datetime | None:
