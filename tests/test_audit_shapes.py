@@ -131,6 +131,7 @@ PATCHED = ["1 alice patch deployments 200"]
 UPDATED = ["1 alice update deployments 200"]
 STATES, PATCH = "update, alice: image of web: 1 → 2 [states]", "update, alice: image of web: 1 → 2 [patch]"
 UNKNOWN = "update, alice: image of web set to 2 [patch]"
+TRUNCATED = "update, alice: web written (its content was too large for the audit log) [none]"
 UNRECORDED = "update, alice: web written (its content was not recorded) [none]"
 DELETED = "delete, alice: Deployment web deleted [states]"
 
@@ -188,7 +189,7 @@ ROWS = {
     ),
     "a watch that failed": Row([event(verb="watch", responseStatus={"code": 410})], ["1 alice watch deployments 410"]),
     # odd events
-    "truncated": Row([KNOWN, event(annotations={"audit.k8s.io/truncated": "true"})], PATCHED, [UNRECORDED]),
+    "truncated": Row([KNOWN, event(annotations={"audit.k8s.io/truncated": "true"})], PATCHED, [TRUNCATED]),
     "nobody": Row(
         [KNOWN, answered(IMAGE, user={})],
         ["1 system:anonymous patch deployments 200"],

@@ -58,6 +58,10 @@ class RawStatus(msgspec.Struct, gc=False):
     details: RawDetails | None = None
 
 
+class RawAnnotations(msgspec.Struct, gc=False):
+    truncated: str = msgspec.field(default="", name="audit.k8s.io/truncated")
+
+
 class RawAuditEvent(msgspec.Struct, gc=False):
     """The fields that are read. Bodies are left as raw JSON."""
 
@@ -72,6 +76,7 @@ class RawAuditEvent(msgspec.Struct, gc=False):
     impersonatedUser: RawUser | None = None  # noqa: N815
     objectRef: RawReference | None = None  # noqa: N815
     responseStatus: RawStatus | None = None  # noqa: N815
+    annotations: RawAnnotations | None = None
     requestObject: msgspec.Raw = msgspec.Raw()  # noqa: N815
     responseObject: msgspec.Raw = msgspec.Raw()  # noqa: N815
 
@@ -282,6 +287,7 @@ def sightings(cluster: str, event: RawAuditEvent) -> list[Sighting]:
             resource_version=peek.metadata.resourceVersion if peek.kind != "Status" else "",
             actor=actor_of(event),
             audit_id=event.auditID[:100],
+            truncated=event.annotations is not None and event.annotations.truncated == "true",
         )
     ]
 

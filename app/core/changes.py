@@ -36,6 +36,10 @@ _GENERIC = frozenset(
 _RESTARTED = "kubectl.kubernetes.io/restartedAt"
 
 
+NOT_RECORDED = "its content was not recorded"
+TRUNCATED = "its content was too large for the audit log"
+
+
 class _Phrase(Struct, frozen=True, gc=False):
     """One field's part of the line. ``weight``: the smallest is told first."""
 
@@ -53,11 +57,17 @@ class _Phrase(Struct, frozen=True, gc=False):
 
 
 def summary(
-    resource: Resource, verb: Verb, diffs: tuple[FieldDiff, ...], *, old: Object | None, new: Object | None
+    resource: Resource,
+    verb: Verb,
+    diffs: tuple[FieldDiff, ...],
+    *,
+    old: Object | None,
+    new: Object | None,
+    unknown: str = NOT_RECORDED,
 ) -> str:
     """What was done to what, without who: "image of payments-api: v1.41.0 → v1.42.0".
 
-    ``old`` and ``new`` are the states around it, where they are known.
+    ``old`` and ``new`` are the states around it, where they are known; ``unknown`` is why a write has no diffs.
     """
     subject = subject_of(resource)
     if verb is not Verb.UPDATE:
@@ -66,7 +76,7 @@ def summary(
         whole = f"{resource.kind} {resource.name}" if subject == resource.name else subject
         return clip(f"{whole} {_PAST[verb]}{': ' if more else ''}{more}")
     if not diffs:
-        return clip(f"{subject} written (its content was not recorded)")
+        return clip(f"{subject} written ({unknown})")
     granted = grants_changed(resource.kind, old, new)
     phrases = [_phrase(resource, found) for found in diffs if not (granted and _is_grant(found.path))]
     if granted:

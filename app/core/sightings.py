@@ -15,7 +15,8 @@ class Sighting(Struct, frozen=True, gc=False):
     ``source`` is "audit", "watch" or "state". ``verb`` None: the object was seen, not written (the initial LIST, a
     dump). ``body`` is the JSON of the whole object after the write (before it, for a delete), ``patch`` the JSON
     of the request body where no whole object was recorded; both None at audit level Metadata. ``subresource``
-    "status" and the like may refresh what is known but never make a change by themselves.
+    "status" and the like may refresh what is known but never make a change by themselves. ``truncated``: the API server
+    left the bodies out because the event was too large (audit.k8s.io/truncated).
     """
 
     resource: Resource
@@ -29,6 +30,7 @@ class Sighting(Struct, frozen=True, gc=False):
     resource_version: str = ""
     actor: Actor = NOBODY
     audit_id: str = ""
+    truncated: bool = False
 
 
 class Learned(Struct, frozen=True):

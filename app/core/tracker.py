@@ -307,9 +307,9 @@ class Tracker:
             sources=frozenset({sighting.source}), audit_id=sighting.audit_id,
         )  # fmt: skip
         if patch is None:
-            change = replace(
-                base, diff_source=DiffSource.NONE, summary=changes.summary(resource, base.verb, (), old=None, new=None)
-            )
+            why = changes.TRUNCATED if sighting.truncated else changes.NOT_RECORDED
+            words = changes.summary(resource, base.verb, (), old=None, new=None, unknown=why)
+            change = replace(base, diff_source=DiffSource.NONE, summary=words)
             return Learned(self._emit(sighting, change, None, old))
         if sighting.verb is Verb.CREATE:
             new = normalise(patch) if isinstance(patch, dict) else None
