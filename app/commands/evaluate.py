@@ -1,7 +1,7 @@
 """`foreshock evaluate`: rank recorded incidents whose answer is known, and say honestly how good that was.
 
 Each recording goes into a database of its own. What happened after the moment of ranking is not even imported, and
-the label is read only when the ranking is done; before, it is only looked at whether it can be read.
+the label is read only when the ranking is done.
 """
 
 from __future__ import annotations
@@ -119,7 +119,6 @@ async def evaluate(
     not_judged = []
     for folder in folders:
         try:
-            _label(folder)  # said before minutes of import, and forgotten
             case = await _case(dsn, folder, now=now, leave_out=leave_out)
             labelled.append((case, _label(folder).culprit))
         except (NotJudgedError, UnreadableError, DamagedError) as error:
