@@ -341,7 +341,7 @@ class Redactor:
             key = raw_key if raw_key.isascii() and "\0" not in raw_key else clean(raw_key)
             if isinstance(inner, dict | list):
                 out[key] = self._walk(inner, key, depth + 1, closed=closed or by_key(key), by_key=by_key)
-            elif key == "value" and isinstance(inner, str):
+            elif key == "value" and isinstance(inner, str | int | float) and not isinstance(inner, bool):
                 out[key] = self._value(inner, named, depth + 1, closed=closed)
             elif key in ("caBundle", LAST_APPLIED) and isinstance(inner, str) and inner:
                 out[key] = self.fingerprint(inner)
@@ -353,10 +353,12 @@ class Redactor:
                 out[key] = self._walk(inner, key, depth + 1, closed=closed, by_key=by_key)
         return out
 
-    def _value(self, value: str, named: Json, depth: int, *, closed: bool) -> Json:
+    def _value(self, value: str | float, named: Json, depth: int, *, closed: bool) -> Json:
         """The ``value`` beside a ``name`` or ``key``, which says what it is."""
         if isinstance(named, str):
-            return self._leaf(value, named, depth)
+            if isinstance(value, str):
+                return self._leaf(value, named, depth)
+            return self._number(value, named, depth, closed=closed)
         return self._walk(value, "value", depth, closed=closed)
 
     def _keep(self, key: str, value: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from app.core.model import Object
@@ -380,8 +380,16 @@ jsons = st.recursive(
 )
 
 
+@pytest.mark.parametrize("value", [9223372036854775808, 88005553535])
+def test_a_number_is_secret_by_the_name_beside_it_too(value: int) -> None:
+    shown = redactor.object("apps", "Widget", {"spec": {"env": [{"name": "PASSWORD", "value": value}]}})
+    assert str(value) not in str(shown)
+    assert redactor.object("apps", "Widget", shown) == shown
+
+
 @settings(max_examples=300, deadline=None)
 @given(st.dictionaries(keys, jsons, max_size=4), st.sampled_from(["Secret", "ConfigMap", "Deployment", "Widget"]))
+@example({"": {"name": "Pass", "value": 9223372036854775808}}, "ConfigMap")
 def test_redacting_twice_is_redacting_once(obj: Any, kind: str) -> None:
     group = "" if kind in ("Secret", "ConfigMap") else "apps"
     once = redactor.object(group, kind, {"spec": obj, "data": obj})
