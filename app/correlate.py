@@ -109,18 +109,14 @@ async def rerank(engine: AsyncEngine, now: datetime) -> list[str]:
     """Rank again the incidents whose next ranking is due (RERANK_AFTER), and older ones with news; their ids."""
     async with engine.connect() as conn:
         recent = await incidents.list_near(conn, start=now - LOOKS_AHEAD, end=now)
-        late = [
-            incident
-            for incident in await incidents.list_unranked(conn, quiet=QUIET)
-            if now - incident.started_at > RERANK_AFTER[-1]
-        ]
-    due = [incident for incident in recent if incident.status == "open" and is_due(incident, now)]
-    for incident in due:
+        unranked = await incidents.list_unranked(conn, quiet=QUIET)
+    due = {incident.id: incident for incident in recent if incident.status == "open" and is_due(incident, now)}
+    late = [one for one in unranked if one.id not in due and now - one.started_at > RERANK_AFTER[-1]]
+    for incident in due.values():
         async with engine.begin() as conn:
             await rank_incident(conn, incident, now)
-    ranked = {incident.id for incident in due}
-    await _rank_as_recorded(engine, (incident for incident in late if incident.id not in ranked), now)
-    return [*ranked, *(incident.id for incident in late if incident.id not in ranked)]
+    await _rank_as_recorded(engine, late, now)
+    return [*due, *(incident.id for incident in late)]
 
 
 def is_due(incident: Incident, now: datetime) -> bool:

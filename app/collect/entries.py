@@ -119,7 +119,8 @@ def _events(
 
 def _in_turn(entry: Entry, watch: RawWatchEvent) -> None:
     """Watch events of one and the same time keep their order: what a clock of seconds or of milliseconds leaves out is
-    filled with the number of the line, which is the same wherever reading began.
+    filled with the number of the line, which is the same wherever reading began. (Of two events of one millisecond that
+    lie on both sides of a thousandth line, the order is lost.)
 
     A time without a fraction may be up to a second too early. The audit event of the same write knows better and must
     come first, so the watch event waits out that second.

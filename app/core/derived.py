@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import timedelta
 
 from app.core import kinds
@@ -93,13 +94,9 @@ class Derivation:
         """The latest change to what a custom owner's kind is: to its schema, its defaults, its versions."""
         if "." not in owner.api_group:
             return None
-        definition = f"{kinds.plural_of(owner.api_group, owner.kind)}.{owner.api_group}"
-        for before in self._recent.of(
-            Resource(owner.cluster, _DEFINITIONS, "CustomResourceDefinition", None, definition)
-        ):
-            if any(diff.path[:1] == ("spec",) for diff in before.diffs) and change.at - before.at <= FOLLOWS:
-                return before.begun_by or before.id
-        return None
+        name = f"{kinds.plural_of(owner.api_group, owner.kind)}.{owner.api_group}"
+        definition = Resource(owner.cluster, _DEFINITIONS, "CustomResourceDefinition", None, name)
+        return self._latest(definition, change, lambda before: any(diff.path[:1] == ("spec",) for diff in before.diffs))
 
     def workload_of(self, resource: Resource) -> Resource | None:
         """The top of an object's owner chain (Pod → ReplicaSet → Deployment), None where no owner is known."""
@@ -121,21 +118,18 @@ class Derivation:
         """The root of the latest change on a resource shortly before this one."""
         if resource is None or resource == change.resource:
             return None
+        return self._latest(resource, change, lambda _before: True)
+
+    def _latest(self, resource: Resource, change: Change, fits: Callable[[Change], bool]) -> str | None:
+        """The root of the latest change on a resource, shortly before this one, that fits."""
         for before in self._recent.of(resource):
-            if timedelta(0) <= change.at - before.at <= FOLLOWS:
+            if timedelta(0) <= change.at - before.at <= FOLLOWS and before.key != change.key and fits(before):
                 return before.begun_by or before.id
         return None
 
     def _disowned(self, change: Change) -> str | None:
         """The garbage collector deletes what has lost its owners, or was given owners that are not there."""
-        owner = self._owner_chain(change)
-        if owner is not None:
-            return owner
-        for before in self._recent.of(change.resource):
-            owners = before.verb is Verb.CREATE or any(diff.path[:2] == _OWNERS for diff in before.diffs)
-            if before.key != change.key and owners and timedelta(0) <= change.at - before.at <= FOLLOWS:
-                return before.begun_by or before.id
-        return None
+        return self._owner_chain(change) or self._latest(change.resource, change, _gives_owners)
 
     def _registration(self, change: Change) -> str | None:
         """The API server itself registers the groups of custom resources, and takes them back."""
@@ -171,6 +165,10 @@ class Derivation:
             if timedelta(0) <= change.at - before.at <= timedelta(seconds=10) and _AGGREGATION not in before.actor.name
         ]
         return max(found, key=lambda before: before.at).id if found else None
+
+
+def _gives_owners(change: Change) -> bool:
+    return change.verb is Verb.CREATE or any(diff.path[:2] == _OWNERS for diff in change.diffs)
 
 
 def _only_replicas(change: Change) -> bool:

@@ -55,11 +55,12 @@ _NEXT_ROLLOUT = {
 _ILL = frozenset({"CrashLoopBackOff", "BackOff", "Error", "Unhealthy", "Unready", "OOMKilled", "ImagePullBackOff"})
 WHILE_RUNNING = frozenset({"CrashLoopBackOff", "BackOff", "Error", "Unhealthy", "Unready", "BackoffLimitExceeded"})
 """What a workload complains of when something that it calls fails; it is placed, pulled and started all the same."""
-_CHOSEN = frozenset({"Namespace", "Node"})
-"""Kinds that others choose by their labels: topology.ignores tells whether anybody does by these."""
+_LABELS, _ANNOTATIONS = ("metadata", "labels"), ("metadata", "annotations")
+_DECIDES = {"Namespace": {_LABELS, _ANNOTATIONS}, "Node": {_LABELS}}
+"""What of a kind's own labels and annotations others may act by: topology.ignores tells whether anybody does."""
 _INERT = _ACCESS | {
     *("Deployment", "StatefulSet", "DaemonSet", "CronJob", "Job", "ReplicaSet", "ConfigMap", "Secret", "Service"),
-    *("PodDisruptionBudget", "HorizontalPodAutoscaler", "CustomResourceDefinition"),
+    *("PodDisruptionBudget", "HorizontalPodAutoscaler", "CustomResourceDefinition", "Node"),
     *("StorageClass", "PriorityClass", "RuntimeClass", "IngressClass", "PersistentVolumeClaim"),
 }
 """Kinds by whose own labels and annotations nothing decides what becomes of pods."""
@@ -117,17 +118,17 @@ def is_identity(change: Change) -> bool:
 
 def _annotations(change: Change) -> list[str]:
     """The keys of the annotations that changed."""
-    return [str(d.path[2]) for d in change.diffs if d.path[:2] == ("metadata", "annotations") and d.path[2:]]
+    return [str(d.path[2]) for d in change.diffs if d.path[:2] == _ANNOTATIONS and d.path[2:]]
 
 
 def is_cosmetic(change: Change) -> bool:
-    """Whether only labels or annotations of the object itself changed; those of a Namespace and of a Node decide
-    much, and some of a ServiceAccount and of a class."""
+    """Whether only labels or annotations of the object itself changed; those of a Namespace and the labels of a
+    Node decide much, and some of a ServiceAccount and of a class."""
     if is_identity(change) or any(map(_DEFAULT.search, _annotations(change))):
         return False
     paths = {diff.path[:2] for diff in change.diffs if diff.path}
-    cosmetic = {("metadata", "annotations"), ("metadata", "labels")}
-    return change.verb is Verb.UPDATE and bool(paths) and paths <= cosmetic and change.resource.kind not in _CHOSEN
+    cosmetic = {_LABELS, _ANNOTATIONS} - _DECIDES.get(change.resource.kind, set())
+    return change.verb is Verb.UPDATE and bool(paths) and paths <= cosmetic
 
 
 def is_inert(change: Change) -> bool:

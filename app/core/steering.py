@@ -37,11 +37,11 @@ def set_off(ordered: list[Change], top: Topology) -> dict[str, Change]:
     found: dict[str, Change] = {}
     changed: dict[Named, Change] = {}
     orders: dict[str, list[tuple[Change, set[str]]]] = defaultdict(list)
-    done: dict[str, _Habits] = defaultdict(_Habits)
+    habits_of: dict[str, _Habits] = defaultdict(_Habits)
     for change in ordered:
         account = service_account(change.actor.name)
         if account is not None:
-            habits = done[change.actor.name]
+            habits = habits_of[change.actor.name]
             before = _latest_of(top.by_account.get(account, set()), changed)
             by_itself = before if before and change.at - before.at <= AFTER_ITSELF and habits.breaks(change) else None
             cause = _ordered(change, orders.get(account[0], [])) or by_itself

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from sqlalchemy import CTE, Column, ColumnElement, Double, Row, Select, Text, bindparam, func, literal_column, select
@@ -233,9 +233,14 @@ async def list_rollouts(
     conn: AsyncConnection, cluster: str | None, *, from_at: datetime, to_at: datetime, limit: int = 1000
 ) -> list[Rollout]:
     """Rollouts that began in [from_at, to_at), newest first."""
-    query = _several(rolling=_rolling(_mine(named=cluster is not None)).limit(limit))
     values = {"from_at": from_at, "to_at": to_at} | ({} if cluster is None else {"cluster": cluster})
-    return [_rollout(found) for found in (await conn.execute(query, values)).scalar_one() or ()]
+    answer = await conn.execute(_rolled(named=cluster is not None, limit=limit), values)
+    return [_rollout(found) for found in answer.scalar_one() or ()]
+
+
+@lru_cache(maxsize=64)
+def _rolled(*, named: bool, limit: int) -> Select[Any]:
+    return _several(rolling=_rolling(_mine(named=named)).limit(limit))
 
 
 def _time(text: str) -> datetime:

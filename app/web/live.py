@@ -14,13 +14,15 @@ from app.core.model import Incident, Ranking
 from app.store.incidents import Standing
 
 LAST_RANKING_AFTER = timedelta(minutes=10)
-"""An incident is ranked for the last time this long after it began (docs/ranking.md)."""
+"""By the clock an incident is ranked for the last time this long after it began; later only when something of it is
+recorded late (docs/architecture.md)."""
 VERSION = r"^(0|[1-9a-f][0-9a-f]{0,15})\.(open|resolved|suspected)(\.over)?$"
 LIST_VERSION = r"^[0-9a-f]{16}$"
 
 
 def is_over(incident: Incident | Standing, now: datetime) -> bool:
-    """Whether nothing new will come: resolved, and ranked for the last time."""
+    """Whether nothing new is expected: resolved, and ranked by the clock for the last time. What is recorded late shows
+    when the page is opened again."""
     return incident.status == "resolved" and now - incident.started_at > LAST_RANKING_AFTER
 
 

@@ -84,6 +84,7 @@ def test_labels_of_a_node_count_where_a_workload_chooses_by_them() -> None:
         change = a_change(node, path=("metadata", "labels", key))
         assert top.ignores(change) is not counts
         assert not is_inert(change)
+    assert is_inert(a_change(node, path=("metadata", "annotations", "node.alpha.kubernetes.io/ttl")))
 
 
 def test_a_namespace_that_is_going_refuses_what_is_made_in_it() -> None:

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import select
-import shutil
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -24,17 +19,10 @@ from app.store.database import Database
 from app.store.partitions import ensure
 from app.store.record import record
 from app.store.tokens import Purpose
+from tests.programs import found
+from tests.serving import CHROMIUM, FLAGS, served
 from tests.web import world
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), "chromium")
-FLAGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--no-first-run",
-)
-STARTS_WITHIN = 40
 DESKTOP: ViewportSize = {"width": 1440, "height": 900}
 PHONE: ViewportSize = {"width": 390, "height": 844}
 
@@ -42,19 +30,11 @@ PHONE: ViewportSize = {"width": 390, "height": 844}
 @pytest.fixture(scope="session")
 async def browser() -> AsyncIterator[Browser]:
     """One Chromium for all tests."""
+    executable = found(*CHROMIUM, package="chromium")
     async with async_playwright() as playwright:
-        started = await playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+        started = await playwright.chromium.launch(executable_path=executable, args=list(FLAGS))
         yield started
         await started.close()
-
-
-def _address(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    ready, _, _ = select.select([process.stdout], [], [], STARTS_WITHIN)
-    line = process.stdout.readline() if ready else ""
-    found = re.search(r"http://127\.0\.0\.1:\d+", line)
-    assert found, f"the program did not say where it is: {line!r}"
-    return found[0]
 
 
 @dataclass(slots=True)
@@ -74,18 +54,8 @@ class Program:
 @contextmanager
 def serving(dsn: str, database: Database, port: int = 0) -> Iterator[Program]:
     """``foreshock serve`` on a port (0: a free one) for the length of the block."""
-    kept = {f"FORESHOCK_{what}_RETENTION_DAYS": "4000" for what in ("CHANGES", "CALLS", "REQUESTS")}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "app", "serve", "--port", str(port)],
-        env={**os.environ, **kept, "DATABASE_URL": dsn},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        yield Program(_address(process), database)
-    finally:
-        process.terminate()
-        process.communicate(timeout=20)
+    with served(dsn, port) as address:
+        yield Program(address, database)
 
 
 @pytest.fixture(scope="module")
