@@ -86,6 +86,7 @@ def counted(dsn: str, table: str, cluster: str) -> int:
         (METRICS.encode(), "1 metric sample\n"),
         (DUMP.encode(), "1 object: 0 calls, 0 changes"),
     ],
+    ids=["audit log", "watch", "metrics", "dump"],  # of their own: the bytes hold the time
 )
 def test_standard_input_is_told_by_its_content(dsn: str, stdin: bytes, said: str) -> None:
     cluster = f"stdin {abs(hash(stdin))}"
