@@ -28,7 +28,8 @@ class Axis:
 
     def x(self, at: datetime) -> float:
         """The place of a time, clipped to the axis, to a tenth of a unit."""
-        return round(min(max((at - self.from_at).total_seconds() / self.seconds, 0.0), 1.0) * WIDTH, 1)
+        share = (at - self.from_at) / (self.to_at - self.from_at)
+        return round(min(max(share, 0.0), 1.0) * WIDTH, 1)
 
     def holds(self, at: datetime) -> bool:
         return self.from_at <= at <= self.to_at

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,11 +13,18 @@ from app.core.model import Outcome, Rollout
 
 BAR_ROWS = 6
 """Rows of bars in the rollout lane; what does not fit shares the last one."""
+POINT_ROWS = 3
+"""Rows of points in a lane; one that finds no room is counted with the last one drawn."""
+APART = 8
+"""Units of the axis between two things of one row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Changes of one kind that fall on one place of the axis; ``change_id`` and ``name`` are those of the first."""
+    """Changes of one kind that fall on one place of the axis; ``change_id`` and ``name`` are those of the first.
+
+    What controllers wrote because of another change is not among them.
+    """
 
     api_group: str
     kind: str
@@ -25,7 +32,6 @@ class Mark:
     count: int
     change_id: str
     name: str
-    derived: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +131,7 @@ def pack(pieces: Iterable[tuple[float, float, str, str, str]], *, most: int = BA
     ends: list[float] = []
     spots = []
     for x, until, tone, change_id, label in pieces:
-        row = next((row for row, end in enumerate(ends) if end + 8 < x), len(ends))
+        row = next((row for row, end in enumerate(ends) if end + APART < x), len(ends))
         if row == len(ends) and row < most:
             ends.append(until)
         row = min(row, most - 1)
@@ -135,19 +141,28 @@ def pack(pieces: Iterable[tuple[float, float, str, str, str]], *, most: int = BA
 
 
 def _points(axis: Axis, marks: Sequence[Mark], *, title: str, shape: str, chosen: str) -> Lane:
-    """Points, those that would cover each other put into a second and third row."""
+    """Points, those that would cover each other put into a second and third row, the others counted with them."""
     found = sorted({mark.kind for mark in marks})
     names = ", ".join(found[:2]) + (f" + {len(found) - 2}" if len(found) > 2 else "")
-    spots, rows = pack(
-        (
-            (x, x, "suspect" if mark.change_id == chosen else "plain", mark.change_id, _label(mark))
-            for mark in marks
-            if axis.holds(mark.at)
-            for x in (axis.x(mark.at),)
-        ),
-        most=3,
+    placed: list[tuple[float, int, Mark]] = []
+    unplaced: Counter[int] = Counter()
+    ends: list[float] = []
+    for mark in marks:
+        if not axis.holds(mark.at):
+            continue
+        x = axis.x(mark.at)
+        row = next((row for row, end in enumerate(ends) if end + APART < x), len(ends))
+        if row < POINT_ROWS or mark.change_id == chosen:
+            row = min(row, POINT_ROWS - 1)
+            ends[row : row + 1] = [x]
+            placed.append((x, row, mark))
+        else:
+            unplaced[len(placed) - 1] += mark.count
+    spots = tuple(
+        Spot(x, x, row, "suspect" if mark.change_id == chosen else "plain", mark.change_id, _label(mark, unplaced[n]))
+        for n, (x, row, mark) in enumerate(placed)
     )
-    return Lane(title.split(maxsplit=1)[0].lower(), title, names, shape, max(rows, 1), spots)
+    return Lane(title.split(maxsplit=1)[0].lower(), title, names, shape, max(len(ends), 1), spots)
 
 
 def _problems(axis: Axis, problems: Sequence[Problem]) -> Lane:
@@ -162,5 +177,6 @@ def _problems(axis: Axis, problems: Sequence[Problem]) -> Lane:
     return Lane("problems", "Problems", subtitle, "bar", max(rows, 1), spots)
 
 
-def _label(mark: Mark) -> str:
-    return f"{mark.kind} {mark.name}" + (f" and {mark.count - 1} more" if mark.count > 1 else "")
+def _label(mark: Mark, beside: int = 0) -> str:
+    more = mark.count - 1 + beside
+    return f"{mark.kind} {mark.name}" + (f" and {more} more" if more else "")

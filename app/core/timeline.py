@@ -93,24 +93,27 @@ def picture(
     ranking: Ranking | None,
     *,
     marks: Sequence[Mark],
+    derived: int,
     rollouts: Sequence[Rollout],
     problems: Sequence[Problem],
     gaps: Sequence[Gap],
 ) -> Picture:
-    """The drawing of a window of an incident. ``ranking`` None: not ranked yet, so without its lines and callers."""
+    """The drawing of a window of an incident. ``ranking`` None: not ranked yet, so without its lines and callers.
+
+    ``derived`` is how many changes controllers made because of another.
+    """
     culprit = ranking.suspects[0].change if ranking and ranking.suspects else None
     chosen = culprit.id if culprit else ""
-    told = [mark for mark in marks if not mark.derived]
     return Picture(
         axis=axis,
         ticks=ticks(axis),
         moments=moments(axis, incident, ranking),
         blind=tuple(Blind(axis.x(g.from_at), max(axis.x(g.to_at), axis.x(g.from_at) + 4), g.why) for g in gaps),
         lines=tuple(line(axis, spark) for spark in (ranking.sparks if ranking else ())),
-        density=density(axis, told),
-        shown=sum(mark.count for mark in told),
-        derived=sum(mark.count for mark in marks if mark.derived),
-        lanes=lanes(axis, told, rollouts, problems=problems, chosen=chosen),
+        density=density(axis, marks),
+        shown=sum(mark.count for mark in marks),
+        derived=derived,
+        lanes=lanes(axis, marks, rollouts, problems=problems, chosen=chosen),
         heats=tuple(heats(axis, ranking.callers if ranking else ())),
         braids=tuple(
             braid(axis, fight) for fight in (ranking.fights if ranking else ()) if fight.ended_at >= axis.from_at

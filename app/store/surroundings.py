@@ -7,7 +7,21 @@ from datetime import UTC, datetime
 from functools import cache, lru_cache
 from typing import Any
 
-from sqlalchemy import CTE, Column, ColumnElement, Double, Row, Select, Text, bindparam, func, literal_column, select
+from sqlalchemy import (
+    CTE,
+    Column,
+    ColumnElement,
+    Double,
+    Row,
+    Select,
+    Text,
+    bindparam,
+    false,
+    func,
+    literal_column,
+    select,
+    true,
+)
 from sqlalchemy.dialects.postgresql import ARRAY, aggregate_order_by
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -60,6 +74,7 @@ class Surroundings:
 
     seen: Seen
     marks: tuple[Mark, ...]
+    derived: int
     rollouts: tuple[Rollout, ...]
     problems: tuple[Problem, ...]
 
@@ -136,24 +151,22 @@ def _rolling(mine: CTE) -> Select[Any]:
 
 
 def _marks() -> Select[Any]:
-    """The changes of a window, a row for each kind and ``spot`` seconds: the columns of core.lanes.Mark."""
+    """The changes of a window that are not controllers' because of another, a row for each kind and ``spot`` seconds.
+
+    The columns are those of core.lanes.Mark.
+    """
     place = func.floor(func.extract("epoch", changes.c.at - FROM_AT) / bindparam("spot", type_=Double)).label("spot")
     grouped = (
         select(
             changes.c.kind_id,
             place,
-            changes.c.noise,
             func.count().label("number"),
             func.min(changes.c.at).label("at"),
             _first(changes.c.version_key).label("version_key"),
             _first(changes.c.object_id).label("object_id"),
         )
-        .where(
-            changes.c.cluster_id == select(clusters.c.id).where(clusters.c.name == CLUSTER).scalar_subquery(),
-            changes.c.at >= FROM_AT,
-            changes.c.at < TO_AT,
-        )
-        .group_by(changes.c.kind_id, place, changes.c.noise)
+        .where(*_within(), changes.c.noise == false())
+        .group_by(changes.c.kind_id, place)
         .subquery("grouped")
     )
     return (
@@ -164,12 +177,16 @@ def _marks() -> Select[Any]:
             grouped.c.number,
             grouped.c.version_key,
             objects.c.name,
-            grouped.c.noise,
         )
         .join(kinds, kinds.c.id == grouped.c.kind_id)
         .join(objects, objects.c.id == grouped.c.object_id)
         .order_by(grouped.c.at, grouped.c.version_key)
     )
+
+
+def _within() -> tuple[ColumnElement[bool], ...]:
+    mine = select(clusters.c.id).where(clusters.c.name == CLUSTER).scalar_subquery()
+    return changes.c.cluster_id == mine, changes.c.at >= FROM_AT, changes.c.at < TO_AT
 
 
 def _first(column: Column[Any]) -> ColumnElement[Any]:
@@ -211,6 +228,7 @@ def _around() -> Select[Any]:
         blind=_blind(mine, since=True, until=True),
         known=select(kinds.c.kind).limit(0),
         marks=_marks(),
+        derived=select(func.count().label("number")).where(*_within(), changes.c.noise == true()),
         rolling=_rolling(mine).limit(1000),
         hurting=_hurting(mine),
     )
@@ -224,6 +242,7 @@ async def read_surroundings(conn: AsyncConnection, cluster: str, *, from_at: dat
     return Surroundings(
         seen=_seen(row),
         marks=tuple(_mark(found) for found in row.marks or ()),
+        derived=row.derived[0]["number"],
         rollouts=tuple(_rollout(found) for found in row.rolling or ()),
         problems=tuple(_problem(found) for found in row.hurting or ()),
     )
@@ -272,7 +291,6 @@ def _mark(found: dict[str, Any]) -> Mark:
         count=found["number"],
         change_id=change_id(at, found["version_key"]),
         name=found["name"],
-        derived=found["noise"],
     )
 
 

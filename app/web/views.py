@@ -190,6 +190,7 @@ def incident_page(
         incident,
         ranking,
         marks=around.marks,
+        derived=around.derived,
         rollouts=around.rollouts,
         problems=around.problems,
         gaps=around.seen.gaps,

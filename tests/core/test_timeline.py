@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 import pytest
 
 from app.core.axis import WIDTH, Axis, ticks
-from app.core.lanes import BAR_ROWS, Mark, pack
+from app.core.lanes import APART, BAR_ROWS, POINT_ROWS, Mark, lanes, pack
 from app.core.model import CallerRow, Outcome, Resource, Rollout, Spark
 from app.core.phrases import duration, measure, number, short_actor, t_minus
 from app.core.timeline import HEAT_LEVELS, density, heats, line, picture, sides
@@ -16,10 +17,8 @@ START = datetime(2026, 11, 20, 14, 0, tzinfo=UTC)
 AXIS = Axis(START, START + timedelta(seconds=100))
 
 
-def a_mark(
-    second: float, *, count: int = 1, kind: str = "ConfigMap", api_group: str = "", derived: bool = False
-) -> Mark:
-    return Mark(api_group, kind, START + timedelta(seconds=second), count, f"{second}", "settings", derived)
+def a_mark(second: float, *, count: int = 1, kind: str = "ConfigMap", api_group: str = "") -> Mark:
+    return Mark(api_group, kind, START + timedelta(seconds=second), count, f"{second}", "settings")
 
 
 def test_an_axis_places_times_and_clips_what_lies_outside() -> None:
@@ -101,6 +100,20 @@ def test_the_caller_that_rose_is_loud_and_rows_of_one_user_add_up() -> None:
     assert len(loud.cells) == 10  # before it rose there was nothing to draw
 
 
+def test_points_that_find_no_room_are_counted_with_one_that_did_and_the_suspect_is_always_drawn() -> None:
+    marks = [a_mark(second / 10, count=2) for second in range(1000)]
+    chosen = marks[777].change_id
+    (_rollouts, lane) = lanes(AXIS, marks, (), problems=(), chosen=chosen)
+    assert lane.rows == POINT_ROWS
+    assert len(lane.spots) <= POINT_ROWS * WIDTH / APART + 1
+    told = [1 + int(spot.label.partition(" and ")[2].partition(" more")[0] or 0) for spot in lane.spots]
+    assert sum(told) == 2 * len(marks)
+    assert [spot.change_id for spot in lane.spots if spot.tone == "suspect"] == [chosen]
+    for row in range(POINT_ROWS):
+        places = [spot.x for spot in lane.spots if spot.row == row and spot.tone == "plain"]
+        assert all(later - earlier > APART for earlier, later in pairwise(places))
+
+
 def test_the_picture_holds_everything_and_the_first_suspect_stands_out() -> None:
     ranking, incident = world.ranking(), world.incident()
     culprit = world.CULPRIT
@@ -109,15 +122,15 @@ def test_the_picture_holds_everything_and_the_first_suspect_stands_out() -> None
         Resource(world.CLUSTER, "apps", "Deployment", "shop", "other"), "u", 1, world.START, Outcome.FAILED, world.END
     )
     marks = [
-        Mark("apps", "Deployment", culprit.at, 1, culprit.id, "checkout-api", derived=False),
-        Mark("", "ConfigMap", world.START, 2, "x", "settings", derived=False),
-        Mark("apps", "ReplicaSet", culprit.at, 7, "y", "checkout-api-1", derived=True),
+        Mark("apps", "Deployment", culprit.at, 1, culprit.id, "checkout-api"),
+        Mark("", "ConfigMap", world.START, 2, "x", "settings"),
     ]
     drawn = picture(
         Axis(world.START, world.END),
         incident,
         ranking,
         marks=marks,
+        derived=7,
         rollouts=[rollout, failed],
         problems=(),
         gaps=[world.gap()],
@@ -151,13 +164,13 @@ def test_a_fight_names_its_sides(writers: tuple[str, ...], values: tuple[str, ..
 
 def test_moments_outside_the_window_are_not_drawn() -> None:
     axis = Axis(world.START - timedelta(hours=1), world.START)
-    drawn = picture(axis, world.incident(), world.ranking(), marks=(), rollouts=(), problems=(), gaps=())
+    drawn = picture(axis, world.incident(), world.ranking(), marks=(), derived=0, rollouts=(), problems=(), gaps=())
     assert drawn.moments == ()
 
 
 def test_an_incident_that_is_not_ranked_can_be_drawn() -> None:
     axis = Axis(world.START, world.END)
-    drawn = picture(axis, world.incident(), None, marks=(), rollouts=(), problems=(), gaps=())
+    drawn = picture(axis, world.incident(), None, marks=(), derived=0, rollouts=(), problems=(), gaps=())
     assert [moment.key for moment in drawn.moments] == ["alert"]
     assert (drawn.lines, drawn.heats, drawn.braids) == ((), (), ())
 

@@ -56,7 +56,7 @@ def test_the_revert_uses_the_state_only_while_nobody_wrote_again(version: str, *
     )
     state: Object = {"spec": {"parts": [{"name": "a", "size": 2}, {"name": "b", "size": 5}]}}
     last = ObjectState(custom, change.uid, version, change.at, state)
-    around = Surroundings(marks=(), rollouts=(), problems=(), seen=Seen(freshness=(), gaps=(), kinds=()))
+    around = Surroundings(marks=(), derived=0, rollouts=(), problems=(), seen=Seen(freshness=(), gaps=(), kinds=()))
     page = change_page(change, (), around, last=last, measured=Measured(None, (), ()), address="http://here/changes/1")
     assert ("kubectl patch" in page.recipe.command) is known
     assert ('"name":"b"' in page.recipe.command) is known
