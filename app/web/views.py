@@ -8,28 +8,17 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from app.core.axis import Axis
-from app.core.model import Change, FieldDiff, Gap, Incident, Json, Ranking, Suspect
-from app.core.phrases import duration
-from app.core.revert import Recipe, revert_recipe
+from app.core.model import Change, Gap, Incident, Ranking, Suspect
 from app.core.timeline import Picture, picture
 from app.store.surroundings import Seen, Surroundings
 from app.web import drawing, live
-from app.web.filters import value
+from app.web.cards import SuspectCard, none_leads, onset_text, suspect_card
 
 LEAST_ZOOM = timedelta(seconds=2)
 CARDS = 3
 """Suspects that get a card; the others get a line."""
 UNRANKED_BEFORE = timedelta(minutes=15)
 UNRANKED_AFTER = timedelta(minutes=5)
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """A field's value before and after, short enough for a card."""
-
-    field: str
-    old: str
-    new: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +31,11 @@ class Flag:
     left: bool
     row: int
 
+    @property
+    def width(self) -> int:
+        """Pixels of its box: 7 for each letter of 11 px, and room."""
+        return len(self.text) * 7 + 11
+
 
 @dataclass(frozen=True, slots=True)
 class ChangeRow:
@@ -53,35 +47,21 @@ class ChangeRow:
     rank: int
 
 
-STRONG = 1.0
-"""The weight of evidence, for or against, that alone changes the odds threefold."""
-
-
-@dataclass(frozen=True, slots=True)
-class SuspectCard:
-    """A suspect as the page argues for it."""
-
-    suspect: Suspect
-    turn: Turn | None
-    distance: str
-    recipe: Recipe
-    argued: int
-    """Pieces of evidence that are told at once; the rest is a click away."""
-
-
 @dataclass(frozen=True, slots=True)
 class IncidentPage:
-    """The incident screen."""
+    """The incident screen. ``onset`` is its time as told, "" where none is known; ``none_leads``: "none of these" is
+    likelier than any suspect, so that it is the answer that is read first; ``gaps``: the longest first.
+    """
 
     incident: Incident
     ranking: Ranking | None
-    onset_at: datetime | None
-    onset_within: float
+    onset: str
     picture: Picture
     drawn: tuple[drawing.Drawn, ...]
     flags: tuple[Flag, ...]
     gaps: tuple[Gap, ...]
     seen: Seen
+    none_leads: bool
     suspects: tuple[SuspectCard, ...]
     others: tuple[Suspect, ...]
     rows: tuple[ChangeRow, ...]
@@ -199,13 +179,13 @@ def incident_page(
     return IncidentPage(
         incident=incident,
         ranking=ranking,
-        onset_at=onset.at if onset else None,
-        onset_within=(onset.high - onset.low).total_seconds() / 2 if onset else 0.0,
+        onset=onset_text(onset) if onset else "",
         picture=drawn,
         drawn=drawing.rows(drawn),
         flags=flags(drawn),
-        gaps=around.seen.gaps,
+        gaps=tuple(sorted(around.seen.gaps, key=lambda gap: (gap.from_at - gap.to_at, gap.from_at))),
         seen=around.seen,
+        none_leads=none_leads(ranking) if ranking else False,
         suspects=tuple(suspect_card(suspect, ranking) for suspect in carded) if ranking else (),
         others=tuple(suspect for suspect in suspects if suspect not in carded),
         rows=rows,
@@ -234,57 +214,3 @@ def flags(drawn: Picture) -> tuple[Flag, ...]:
         row = sum(1 for other in found if abs(other.x - moment.x) < 75 and other.left == left)
         found.append(Flag(moment.key, moment.x, moment.text, left, min(row, 1)))
     return tuple(found)
-
-
-def suspect_card(suspect: Suspect, ranking: Ranking) -> SuspectCard:
-    """A suspect with its most telling field."""
-    strong = sum(abs(reason.weight) >= STRONG for reason in suspect.evidence)
-    return SuspectCard(
-        suspect,
-        turn(suspect.change),
-        distance(suspect, ranking),
-        revert_recipe(suspect.change),
-        argued=min(max(strong, 2), 3),
-    )
-
-
-def distance(suspect: Suspect, ranking: Ranking) -> str:
-    """``4 s before``, ``3 min after``; ``at`` when the onset is not known well enough to say which."""
-    if ranking.onset.low <= suspect.change.at <= ranking.onset.high:
-        return "at"
-    side = "before" if suspect.t_minus >= timedelta() else "after"
-    return f"{duration(abs(suspect.t_minus.total_seconds()))} {side}"
-
-
-def turn(change: Change) -> Turn | None:
-    """The field that tells the change best: an image, else a plain value, else the first; None for a whole object."""
-    if not change.diffs:
-        return None
-    best = min(change.diffs, key=_plainness)
-    if not best.path:
-        return None
-    old, new = _text(best.old), _text(best.new)
-    if best.path[-1:] == ("image",):
-        old, new = _without_shared_name(old, new)
-    field = ".".join(best.path_text.split(".")[-2:])
-    return Turn(field, _short(old), _short(new))
-
-
-def _plainness(found: FieldDiff) -> tuple[bool, bool]:
-    nested = isinstance(found.old, (dict, list)) or isinstance(found.new, (dict, list))
-    return found.path[-1:] != ("image",), nested
-
-
-def _text(json: Json) -> str:
-    return "" if json is None else value(json)
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 60 else text[:59] + "…"
-
-
-def _without_shared_name(old: str, new: str) -> tuple[str, str]:
-    """Two images of one repository as their tags only."""
-    old_name, _, old_tag = old.rpartition(":")
-    new_name, _, new_tag = new.rpartition(":")
-    return (old_tag, new_tag) if old_name and old_name == new_name else (old, new)

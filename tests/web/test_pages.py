@@ -209,7 +209,7 @@ async def test_a_search_without_a_beginning_is_bounded_and_says_so(site: Site) -
         bounded = await client.get("/changes?text=checkout")
         ranged = await client.get("/changes?text=checkout&from=2026-01-01T00:00:00Z")
         plain = await client.get("/changes")
-    assert "name a time to look further back" in bounded.text
+    assert "name a time in From to look further back" in bounded.text
     assert "name a time" not in ranged.text
     assert "name a time" not in plain.text
 

@@ -11,8 +11,8 @@ from msgspec import structs
 from app.core.aftermath import Measured
 from app.core.model import Object, ObjectState
 from app.store.surroundings import Seen, Surroundings
+from app.web.cards import distance, turn
 from app.web.change_views import change_page
-from app.web.views import distance, turn
 from tests.web import world
 
 

@@ -1,0 +1,108 @@
+"""What an incident's page says of one suspect, and of the moment that it is measured against."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from app.core.model import Change, FieldDiff, Json, Onset, Ranking, Suspect
+from app.core.phrases import duration
+from app.core.revert import Recipe, revert_recipe
+from app.web.filters import clock_time, value
+
+SKEW = timedelta(seconds=1)
+"""Clocks and rounding: what lies nearer to the onset is at it."""
+STRONG = 1.0
+"""The weight of evidence, for or against, that alone changes the odds threefold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A field's value before and after, short enough for a card."""
+
+    field: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True)
+class SuspectCard:
+    """A suspect as the page argues for it."""
+
+    suspect: Suspect
+    turn: Turn | None
+    distance: str
+    recipe: Recipe
+    argued: int
+    """Pieces of evidence that are told at once; the rest is a click away."""
+    leads: bool
+    """It is likelier than any other answer: the page's first and only amber one, with its undoing at hand."""
+
+
+def suspect_card(suspect: Suspect, ranking: Ranking) -> SuspectCard:
+    """A suspect with its most telling field."""
+    strong = sum(abs(reason.weight) >= STRONG for reason in suspect.evidence)
+    return SuspectCard(
+        suspect,
+        turn(suspect.change),
+        distance(suspect, ranking),
+        revert_recipe(suspect.change),
+        argued=min(max(strong, 2), 3),
+        leads=suspect.rank == 1 and not none_leads(ranking),
+    )
+
+
+def none_leads(ranking: Ranking) -> bool:
+    """Whether "none of these" is likelier than each suspect."""
+    return ranking.none_of_these > max((suspect.probability for suspect in ranking.suspects), default=0.0)
+
+
+def onset_text(onset: Onset) -> str:
+    """``05:22:29 ± 2 s``; ``between 14:26:24 and 14:46:24`` where the moment is not the middle of what is known."""
+    within = (onset.high - onset.low) / 2
+    if abs(onset.low + within - onset.at) > SKEW:
+        return f"between {clock_time(onset.low)} and {clock_time(onset.high)}"
+    told = within.total_seconds()
+    return clock_time(onset.at) + (f" ± {duration(told)}" if told >= 0.5 else "")
+
+
+def distance(suspect: Suspect, ranking: Ranking) -> str:
+    """``4 s before``, ``3 min after``; ``at`` when nobody can say which. As the evidence of time tells it."""
+    if suspect.t_minus < SKEW and suspect.change.at <= ranking.onset.high + SKEW:
+        return "at"
+    side = "before" if suspect.t_minus >= timedelta() else "after"
+    return f"{duration(abs(suspect.t_minus.total_seconds()))} {side}"
+
+
+def turn(change: Change) -> Turn | None:
+    """The field that tells the change best: an image, else a plain value, else the first; None for a whole object."""
+    if not change.diffs:
+        return None
+    best = min(change.diffs, key=_plainness)
+    if not best.path:
+        return None
+    old, new = _text(best.old), _text(best.new)
+    if best.path[-1:] == ("image",):
+        old, new = _without_shared_name(old, new)
+    field = ".".join(best.path_text.split(".")[-2:])
+    return Turn(field, _short(old), _short(new))
+
+
+def _plainness(found: FieldDiff) -> tuple[bool, bool]:
+    nested = isinstance(found.old, (dict, list)) or isinstance(found.new, (dict, list))
+    return found.path[-1:] != ("image",), nested
+
+
+def _text(json: Json) -> str:
+    return "" if json is None else value(json)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else text[:59] + "…"
+
+
+def _without_shared_name(old: str, new: str) -> tuple[str, str]:
+    """Two images of one repository as their tags only."""
+    old_name, _, old_tag = old.rpartition(":")
+    new_name, _, new_tag = new.rpartition(":")
+    return (old_tag, new_tag) if old_name and old_name == new_name else (old, new)
