@@ -21,7 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from app.collect.files import DamagedError, UnreadableError
 from app.collect.importer import Import
 from app.collect.inputs import LABEL, InputKind, survey
-from app.core.accuracy import Accuracy, Rank, accuracy
+from app.core.accuracy import Accuracy, Rank, Reliability, accuracy, reliability
 from app.core.baselines import BASELINES, rank_among
 from app.core.candidates import Candidate, candidates
 from app.core.evidence import RULES
@@ -79,6 +79,10 @@ class Verdict:
     why: str
     probability: float
     none_of_these: float
+    leader: float
+    """The probability of what led, a change or "none of these"."""
+    right: bool
+    """Whether that was the culprit, or "none of these" where there is none."""
     above: tuple[str, ...]
     candidates: int
 
@@ -97,6 +101,8 @@ class Result:
     not_judged: tuple[NotJudged, ...]
     accuracy: dict[str, Accuracy]
     """By method: ours at the alert, ours later, and each baseline."""
+    reliability: tuple[Reliability, ...]
+    """Of the leaders at the alert, with or without a culprit."""
     ablation: dict[str, Accuracy]
 
 
@@ -147,7 +153,8 @@ async def evaluate(
             ranks = [_rank_of(rank(c.later, rules=kept), culprit) for c, culprit in with_culprit]
             ablation[rule.__name__.replace("_", " ")] = accuracy(ranks)
     scored = {name: accuracy(ranks) for name, ranks in methods.items()} if with_culprit else {}
-    return Result(tuple(verdicts), tuple(not_judged), scored, ablation)
+    leaders = [(verdict.leader, verdict.right) for verdict in verdicts if verdict.when == "alert"]
+    return Result(tuple(verdicts), tuple(not_judged), scored, tuple(reliability(leaders)), ablation)
 
 
 def _label(folder: Path) -> RawLabel:
@@ -245,6 +252,7 @@ def _verdict(name: str, when: str, ranking: Ranking, culprit: RawCulprit | None)
     position = _rank_of(ranking, culprit) if culprit else None
     top = ranking.suspects[0] if ranking.suspects else None
     mine = next((s for s in ranking.suspects if culprit and _is(s.change, culprit)), None)
+    none_leads = ranking.none_of_these > (top.probability if top else 0.0)
     above = [str(s.change.resource) for s in ranking.suspects if position is None or s.rank <= position.above][:3]
     return Verdict(
         name=name,
@@ -254,6 +262,8 @@ def _verdict(name: str, when: str, ranking: Ranking, culprit: RawCulprit | None)
         why=" ".join(e.sentence for e in (mine or top).evidence[:3]) if mine or top else "",  # type: ignore[union-attr]
         probability=mine.probability if mine else 0.0,
         none_of_these=ranking.none_of_these,
+        leader=max(ranking.none_of_these, top.probability if top else 0.0),
+        right=none_leads if culprit is None else not none_leads and mine is not None and mine is top,
         above=tuple(above),
         candidates=ranking.candidates,
     )

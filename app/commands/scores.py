@@ -31,6 +31,12 @@ def as_table(result: Result) -> Iterator[str]:
         yield HEADING
         for name, figures in result.accuracy.items():
             yield _row(name, figures)
+    if result.reliability:
+        yield ""
+        yield 'What led at the alert, a change or "none of these": its probability, and how often that was right'
+        for told in result.reliability:
+            low, high = told.right_interval
+            yield f"said {told.said:.2f} ({told.cases}): right {told.right:.2f} [{low:.2f} {high:.2f}]"
     if result.ablation:
         yield ""
         yield "Without one rule (later ranking)"

@@ -1,4 +1,4 @@
-"""How good a ranking is: AC@k, mean reciprocal rank, and how far chance alone could move them."""
+"""How good a ranking is: AC@k, mean reciprocal rank, whether its odds hold, and how far chance moves them."""
 
 from __future__ import annotations
 
@@ -63,6 +63,31 @@ def accuracy(ranks: Sequence[Rank | None]) -> Accuracy:
         float(reciprocal.mean()),
         (float(low), float(high)),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Reliability:
+    """Of ``cases`` leaders whose probability was in [low, high): what was said on average, what was right."""
+
+    low: float
+    high: float
+    cases: int
+    said: float
+    right: float
+    right_interval: tuple[float, float]
+
+
+def reliability(leaders: Sequence[tuple[float, bool]], *, bins: int = 5) -> list[Reliability]:
+    """Whether probabilities hold, from each leader's (probability, was it right); empty bins are left out."""
+    of_bin: dict[int, list[tuple[float, bool]]] = {}
+    for said, right in leaders:
+        of_bin.setdefault(min(int(said * bins), bins - 1), []).append((said, right))
+    found = []
+    for number, held in sorted(of_bin.items()):
+        n, hits = len(held), sum(right for _, right in held)
+        said = sum(said for said, _ in held) / n
+        found.append(Reliability(number / bins, (number + 1) / bins, n, said, hits / n, wilson(hits, n)))
+    return found
 
 
 def wilson(successes: float, n: int) -> tuple[float, float]:

@@ -44,10 +44,12 @@ from app.core.signals import Signal, SignalKind, moment
 from app.core.silence import silence_signals
 from app.core.topology import topology
 
-NONE_SCORE = 0.0
-"""What "none of these" scores against candidates that share a prior of one between them."""
-TEMPERATURE = 0.6
-"""Scores are sums of cautious, partly dependent weights: divided by this they are odds (docs/evaluation.md)."""
+CROWDING = 0.6
+"""Each of n candidates is n ** CROWDING times less likely beforehand than "none of these", whose score is 0.
+
+With 1 they would share a prior of one; but most of what changes every second is no rival. Scores are odds as they
+stand: docs/evaluation.md has how both were measured.
+"""
 LATE_ALERT = timedelta(minutes=15)
 """A person's start time may be this wrong, so onsets are looked for this long after it too."""
 SALIENT = 0.35
@@ -236,10 +238,9 @@ def _score(case: Case, found: list[Candidate], rules: tuple[Rule, ...]) -> tuple
         evidence = tuple(e for rule in rules if (e := rule(case, facts)))
         scored.append((sum(e.weight for e in evidence), candidate, evidence))
     scored.sort(key=lambda item: (-item[0], -item[1].change.at.timestamp()))
-    prior = math.log(max(1, len(times)))
-    weights = [math.exp(score / TEMPERATURE - prior) for score, _, _ in scored]
-    none = math.exp(NONE_SCORE / TEMPERATURE)
-    total = none + sum(weights)
+    prior = CROWDING * math.log(max(1, len(times)))
+    weights = [math.exp(score - prior) for score, _, _ in scored]
+    total = 1.0 + sum(weights)
     suspects = [
         Suspect(
             rank=index + 1,
@@ -252,7 +253,7 @@ def _score(case: Case, found: list[Candidate], rules: tuple[Rule, ...]) -> tuple
         )
         for index, ((score, candidate, evidence), weight) in enumerate(zip(scored[:SHOWN], weights, strict=False))
     ]
-    return [replace(s, would_flip=_would_flip(s, suspects)) for s in suspects], none / total
+    return [replace(s, would_flip=_would_flip(s, suspects)) for s in suspects], 1.0 / total
 
 
 def _share(

@@ -1,6 +1,6 @@
 import pytest
 
-from app.core.accuracy import Rank, accuracy, wilson
+from app.core.accuracy import Rank, accuracy, reliability, wilson
 from app.core.baselines import rank_among
 
 
@@ -34,3 +34,14 @@ def test_what_a_baseline_rules_out_has_no_rank() -> None:
     assert rank_among(scores, "a") == Rank(0, 2)
     assert rank_among(scores, "c") is None
     assert rank_among(scores, "missing") is None
+
+
+def test_odds_hold_where_what_was_said_is_as_often_right() -> None:
+    leaders = [(0.9, True)] * 9 + [(0.9, False), (1.0, True)] + [(0.3, False)] * 2
+    low, high = reliability(leaders)
+    assert (low.low, low.cases, low.right) == (0.2, 2, 0.0)
+    assert low.said == pytest.approx(0.3)
+    assert (high.high, high.cases) == (1.0, 11)
+    assert high.right == pytest.approx(10 / 11)
+    assert high.right_interval[0] < high.said < high.right_interval[1]
+    assert low.right_interval[1] > 0.5  # two cases prove little
