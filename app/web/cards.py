@@ -9,6 +9,7 @@ from app.core.model import Change, FieldDiff, Json, Onset, Ranking, Suspect
 from app.core.phrases import duration
 from app.core.revert import Recipe, revert_recipe
 from app.web.filters import clock_time, value
+from app.web.hunks import first_difference
 
 SKEW = timedelta(seconds=1)
 """Clocks and rounding: what lies nearer to the onset is at it."""
@@ -82,6 +83,8 @@ def turn(change: Change) -> Turn | None:
     if not best.path:
         return None
     old, new = _text(best.old), _text(best.new)
+    if "\n" in old.strip() and "\n" in new.strip():
+        old, new = first_difference(old, new)
     if best.path[-1:] == ("image",):
         old, new = _without_shared_name(old, new)
     field = ".".join(best.path_text.split(".")[-2:])

@@ -10,7 +10,7 @@ from app.core.aftermath import Measured, Moved, moved
 from app.core.axis import Axis, Tick, ticks
 from app.core.diff import diff
 from app.core.lanes import Problem
-from app.core.model import Change, FieldDiff, Object, ObjectState, Resource, Rollout
+from app.core.model import Change, Object, ObjectState, Resource, Rollout
 from app.core.phrases import duration, measure
 from app.core.revert import Recipe, revert_recipe
 from app.core.timeline import line
@@ -18,20 +18,8 @@ from app.core.versions import Version, Write, versions
 from app.store.history import History
 from app.store.surroundings import Seen, Surroundings
 from app.web import drawing
-from app.web.filters import exact_time, values
-
-LINES = 60
-"""Lines of one side of a hunk that are shown; the rest is counted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hunk:
-    """One field of a diff, in lines. ``left_out`` counts lines that are not shown."""
-
-    path: str
-    old: tuple[str, ...]
-    new: tuple[str, ...]
-    left_out: int
+from app.web.filters import exact_time
+from app.web.hunks import Hunk, hunks
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,18 +91,6 @@ class ObjectPage:
     new: Version | None
     hunks: tuple[Hunk, ...] | None
     seen: Seen
-
-
-def hunks(diffs: Sequence[FieldDiff]) -> tuple[Hunk, ...]:
-    """Field diffs in lines. A side that is not there has none: an added field has no old lines."""
-    return tuple(_hunk(found) for found in diffs)
-
-
-def _hunk(found: FieldDiff) -> Hunk:
-    old = [] if found.op == "add" else values(found.old)
-    new = [] if found.op == "remove" else values(found.new)
-    left_out = max(len(old) - LINES, 0) + max(len(new) - LINES, 0)
-    return Hunk(found.path_text or "the whole object", tuple(old[:LINES]), tuple(new[:LINES]), left_out)
 
 
 def after(change: Change, measured: Measured) -> After:
@@ -197,7 +173,7 @@ def markdown(change: Change, found: Sequence[Hunk], *, address: str) -> str:
 
 
 def _as_diff(hunk: Hunk) -> list[str]:
-    return [f"@@ {hunk.path} @@", *(f"-{line}" for line in hunk.old), *(f"+{line}" for line in hunk.new)]
+    return [f"@@ {hunk.path} @@", *(f"{line.sign}{line.text}" for line in hunk.lines)]
 
 
 def object_page(

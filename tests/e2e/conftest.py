@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, context
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from playwright.async_api import Browser, FloatRect, Locator, Page, ViewportSize, async_playwright
@@ -48,7 +49,7 @@ class Program:
         """A one-time login link that leads to ``to``."""
         async with self.database.write.begin() as conn:
             token = await tokens.create(conn, Role.VIEWER, purpose=Purpose.LOGIN, now=datetime.now(UTC))
-        return f"{self.address}/login?token={token}&to={to}"
+        return f"{self.address}/login?token={token}&to={quote(to)}"
 
 
 @contextmanager

@@ -1,0 +1,139 @@
+"""Every width: nothing is cut off, however long its name; the drawing's words and shapes can be read; paper."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from msgspec import structs
+from playwright.async_api import ViewportSize, expect
+
+from app.core.model import Batch, Change, FieldDiff, Scope, version_key
+from app.store import incidents
+from app.store.record import record
+from app.web.filters import object_path
+from tests.e2e.conftest import DESKTOP, PHONE, Program, Visit, box, tell
+from tests.web import world
+
+INCIDENT = f"/incidents/{world.incident().id}"
+LONG_ID = "aa0000000003"
+NAME = "-".join(("x" * 62, "y" * 63, "z" * 63, "w" * 62))
+CLUSTER = "c" * 253
+FILE = "".join(f"line {number} of the file\n" for number in range(400))
+
+
+def _long() -> Change:
+    culprit = world.CULPRIT
+    resource = structs.replace(culprit.resource, cluster=CLUSTER, name=NAME, namespace="n" * 63, kind="K" * 63)
+    return replace(
+        culprit,
+        resource=resource,
+        key=version_key(CLUSTER, culprit.uid, culprit.resource_version),
+        actor=replace(culprit.actor, name=f"system:serviceaccount:{'s' * 63}:{'a' * 189}", pod="p" * 253),
+        summary=f"image of {NAME}: {'v' * 120} → {'w' * 120}",
+        diffs=(
+            FieldDiff((*culprit.diffs[0].path[:-1], "image"), "replace", "r" * 300, "q" * 300),
+            FieldDiff(("data", "config.yaml"), "replace", FILE, FILE.replace("line 300", "line three hundred")),
+        ),
+    )
+
+
+@pytest.fixture(scope="module", autouse=True)
+async def _recorded(program: Program) -> None:
+    await tell(program.database, world.batch())
+    change = _long()
+    first = replace(world.ranking().suspects[0], change=change)
+    async with program.database.write.begin() as conn:
+        await record(conn, Batch(CLUSTER, changes=(change,)))
+        await incidents.save_incident(
+            conn,
+            replace(
+                world.incident(title="A" * 253),
+                id=LONG_ID,
+                cluster=CLUSTER,
+                scope=Scope(namespaces=("n" * 63, "m" * 63)),
+            ),
+        )
+        await incidents.save_ranking(conn, replace(world.ranking(), incident_id=LONG_ID, suspects=(first,)))
+
+
+@pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["wide", "narrow"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        f"/incidents/{LONG_ID}",
+        f"/incidents/{LONG_ID}?change={_long().id}",
+        f"/changes?cluster={CLUSTER}",
+        f"/changes/{_long().id}",
+        object_path(_long().resource),
+    ],
+    ids=["incidents", "incident", "drawer", "changes", "change", "object"],
+)
+async def test_the_longest_names_stay_in_the_page(visit: Visit, path: str, viewport: ViewportSize) -> None:
+    async with visit(path, viewport=viewport) as page:
+        if "change=" in path:
+            await page.locator("#drawer ins").first.wait_for()
+        assert await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
+        outside = """width => [...document.querySelectorAll("main h1, main p, main li, main h3, .drawer *")]
+            .filter(one => one.getBoundingClientRect().right > width + 1).map(one => one.outerHTML.slice(0, 80))"""
+        assert await page.evaluate(outside, viewport["width"]) == []
+
+
+async def test_a_long_diff_shows_what_differs_and_can_be_closed_from_its_end(visit: Visit) -> None:
+    async with visit(f"/incidents/{LONG_ID}?change={_long().id}") as page:
+        drawer = page.locator("#drawer")
+        await expect(drawer.locator("ins").last).to_have_text("line three hundred of the file")
+        assert await drawer.locator(".hunk").last.locator("pre > *").count() == 8
+        await drawer.evaluate("drawer => drawer.scrollTo(0, drawer.scrollHeight)")
+        close = await box(drawer.locator("[data-close]"))
+        assert 0 <= close["y"] <= 40
+        await drawer.locator("[data-close]").click()
+        await expect(drawer).to_be_hidden()
+
+
+@pytest.mark.parametrize("width", [390, 660, 720, 900, 1024, 1440])
+async def test_the_top_holds_all_that_is_in_it(visit: Visit, width: int) -> None:
+    async with visit(INCIDENT, viewport={"width": width, "height": 900}) as page:
+        assert await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
+        search, out = await box(page.locator(".search")), await box(page.get_by_role("button", name="Sign out"))
+        assert out["x"] + out["width"] <= width
+        assert search["width"] > 120
+
+
+@pytest.mark.parametrize("path", [INCIDENT, f"{INCIDENT}?from=2026-11-20T14:02:00.5Z&to=2026-11-20T14:03:00.5Z"])
+@pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["wide", "narrow"])
+async def test_the_words_over_the_drawing_are_whole(visit: Visit, path: str, viewport: ViewportSize) -> None:
+    async with visit(path, viewport=viewport) as page:
+        over = await box(page.locator("#chart .over"))
+        words = page.locator("#chart text.tick:visible, #chart .flag text")
+        assert await words.count() >= 4
+        for one in await words.all():
+            drawn = await box(one)
+            assert over["x"] <= drawn["x"] + 1, await one.text_content()
+            assert drawn["x"] + drawn["width"] <= over["x"] + over["width"] + 1, await one.text_content()
+        for flag in await page.locator("#chart svg.flag").all():
+            back, text = await box(flag.locator("rect")), await box(flag.locator("text"))
+            room = (text["x"] - back["x"], back["x"] + back["width"] - text["x"] - text["width"])
+            assert min(room) >= 1
+            assert abs(room[0] - room[1]) <= 2, "the words stand in the middle"
+
+
+async def test_a_narrow_drawing_names_its_lanes_and_keeps_its_shapes(visit: Visit) -> None:
+    async with visit(INCIDENT, viewport=PHONE) as page:
+        for name in ("Problems", "Write fight", "Access & network"):
+            title = page.locator(".lane .label b", has_text=name)
+            assert await title.evaluate("one => one.scrollWidth <= one.clientWidth + 1"), name
+        drawn = "one => [getComputedStyle(one).stroke, getComputedStyle(one).fill]"
+        stroke, fill = await page.locator("path.diamond").first.evaluate(drawn)
+        assert stroke == fill, "a diamond that is squeezed to a needle is filled out"
+
+
+async def test_on_paper_there_is_the_answer_and_nothing_to_click(visit: Visit) -> None:
+    async with visit(INCIDENT, color_scheme="dark") as page:
+        await page.emulate_media(media="print")
+        await expect(page.locator(".top")).to_be_hidden()
+        await expect(page.locator(".suspect.first .button").first).to_be_hidden()
+        await expect(page.locator(".suspect.first .command")).to_be_visible()
+        ink = await page.locator("h1").evaluate("one => getComputedStyle(one).color")
+        assert sum(map(int, ink[4:-1].split(","))) < 200, "dark on white, whatever the screen's theme"

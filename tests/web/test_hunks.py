@@ -1,0 +1,78 @@
+"""What a diff shows of long values: the lines that differ, and little else."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.core.model import FieldDiff
+from app.web.hunks import COMPARED, LINES, Hunk, first_difference, hunks
+
+
+def _text(*lines: str) -> str:
+    return "\n".join(lines) + "\n"
+
+
+NUMBERED = [f"line {number}" for number in range(300)]
+
+
+def _of(old: object, new: object, op: str = "replace") -> Hunk:
+    (found,) = hunks([FieldDiff(("data", "file"), op, old, new)])  # type: ignore[arg-type]
+    return found
+
+
+def _signs(hunk: Hunk) -> str:
+    return "".join(line.sign for line in hunk.lines)
+
+
+def test_one_line_of_three_hundred_is_seen_at_once() -> None:
+    changed = [*NUMBERED[:200], "other", *NUMBERED[201:]]
+    hunk = _of(_text(*NUMBERED), _text(*changed))
+    assert _signs(hunk) == "@  -+  @"
+    assert [line.text for line in hunk.lines] == [
+        "198 lines the same",
+        "line 198",
+        "line 199",
+        "line 200",
+        "other",
+        "line 201",
+        "line 202",
+        "97 lines the same",
+    ]
+    assert hunk.left_out == 0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "op", "signs"),
+    [
+        ("a", "b", "replace", "-+"),
+        (None, "a\nb", "add", "++"),
+        ("a\nb", None, "remove", "--"),
+        ({"a": 1, "b": 2}, {"a": 1, "b": 3}, "replace", "  -+ "),
+        ("a\n", "a", "replace", "@"),
+        ("", "a", "replace", "-+"),
+        (_text("a", "b"), _text("a", "x", "b"), "replace", " + "),
+    ],
+)
+def test_signs(old: object, new: object, op: str, signs: str) -> None:
+    assert _signs(_of(old, new, op)) == signs
+
+
+def test_what_is_too_long_is_counted() -> None:
+    found = _of(_text(*NUMBERED), _text(*reversed(NUMBERED)))
+    assert len(found.lines) == LINES
+    assert found.left_out > 300
+    huge = [str(number) for number in range(COMPARED)]
+    assert _signs(_of(_text(*huge), _text("new", *huge))) == "-" * LINES
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (_text("a", "  zone x", "c"), _text("a", "  zone y", "c"), ("zone x", "zone y")),
+        (_text("a", "c"), _text("a", "b", "c"), ("", "b")),
+        (_text("a", "b", "c"), _text("a", "c"), ("b", "")),
+        (_text("a", "b", "c", "d"), _text("x", "y", "c", "d"), ("a", "x")),
+    ],
+)
+def test_a_long_texts_change_is_told_by_where_it_begins(old: str, new: str, expected: tuple[str, str]) -> None:
+    assert first_difference(old, new) == expected
