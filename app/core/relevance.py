@@ -117,10 +117,11 @@ def _is_lone(signal: Signal) -> bool:
 
 
 def _is_newborn(signal: Signal, scope: Scope, *, newborn: frozenset[Named]) -> bool:
-    """Whether only workloads complain that are new and that no alert names: nobody relies on them yet."""
+    """Whether only workloads complain, a few, that are new and that no alert names: nobody relies on them yet."""
     homes = [entity[1:] for entity in signal.about if entity[0] == "workload"]
     named = {tuple(one.split("/", 1)) for one in scope.workloads}
-    return signal.kind is SignalKind.SYMPTOM and bool(homes) and all(h in newborn and h not in named for h in homes)
+    few = signal.kind is SignalKind.SYMPTOM and 0 < len(homes) < WIDE
+    return few and all(home in newborn and home not in named for home in homes)
 
 
 def _inside(signal: Signal, scope: Scope, *, upstream: dict[Named, int]) -> float:

@@ -96,3 +96,25 @@ def test_a_namespace_that_is_going_refuses_what_is_made_in_it() -> None:
         gone, incident=an_incident(an_alert(after(30), name="KubeAPIErrors")), load=[*background(), *refused]
     )
     assert first(ranking) == ("Namespace", "preview-44")
+
+
+def test_many_that_were_just_made_and_complain_alike_have_one_cause() -> None:
+    gone = a_change(a_resource("StorageClass", "scratch-ssd", None), at=after(-20), path=(), new=None, verb=Verb.DELETE)
+    jobs = [a_resource("Job", f"import-{number}", "ml") for number in range(6)]
+    made = [
+        a_change(job, at=after(3 * number - 18), path=(), new={"spec": {}}, verb=Verb.CREATE)
+        for number, job in enumerate(jobs)
+    ]
+    message = 'storageclass.storage.k8s.io "scratch-ssd" not found'
+    ranking = ranked(
+        gone,
+        *made,
+        incident=an_incident(an_alert(after(30), name="FeaturesStale", namespace="ml", deployment="features")),
+        symptoms=[
+            a_symptom(job, "ProvisioningFailed", at=after(3 * number - 17), message=message, count=3)
+            for number, job in enumerate(jobs)
+        ],
+        states=[a_workload(job) for job in jobs],
+    )
+    assert first(ranking) == ("StorageClass", "scratch-ssd")
+    assert ranking.suspects[0].probability > 0.5
