@@ -56,7 +56,7 @@ def rows(picture: Picture) -> tuple[Drawn, ...]:
         _density(picture),
         *(_lane(lane) for lane in picture.lanes),
         *(_heat(heat) for heat in picture.heats),
-        *(_braid(braid) for braid in picture.braids),
+        *(_braid(braid) for braid in picture.braids if braid.x < WIDTH and braid.until > 0),  # else it is not in view
     )
 
 

@@ -49,6 +49,11 @@ async def test_the_mark_stands_where_the_change_was_and_the_lines_rise_there(
         plots = [await box(plot) for plot in await drawn.locator("svg.plot").all()]
         over = await box(drawn.locator("> .over"))
         assert all(abs(plot["x"] - over["x"]) <= 1 and abs(plot["width"] - over["width"]) <= 1 for plot in plots)
+        ticks = [await box(tick) for tick in await drawn.locator("text.tick:visible").all()]
+        assert ticks
+        assert all(
+            over["x"] <= tick["x"] and tick["x"] + tick["width"] <= over["x"] + over["width"] + 1 for tick in ticks
+        )
         share = (AT - BEGIN) / (END - SLOT_SECONDS - BEGIN)  # the outer slots of the calls are not drawn
         assert abs((mark["x"] - over["x"]) / over["width"] - share) < 0.02
         for lane in await drawn.locator("path.line").all():

@@ -129,6 +129,16 @@ async def test_a_narrow_drawing_names_its_lanes_and_keeps_its_shapes(visit: Visi
         assert stroke == fill, "a diamond that is squeezed to a needle is filled out"
 
 
+async def test_a_fight_is_drawn_only_in_a_time_that_holds_it(visit: Visit) -> None:
+    within = "from=2026-11-20T14:02:20Z&to=2026-11-20T14:03:00Z"
+    before = "from=2026-11-20T13:00:00Z&to=2026-11-20T13:01:00Z"
+    async with visit(f"{INCIDENT}?{within}") as page:
+        await expect(page.locator(".lane.braid path")).to_have_count(2)
+    async with visit(f"{INCIDENT}?{before}") as page:
+        await expect(page.locator("#chart .lane").first).to_be_visible()
+        await expect(page.locator(".lane.braid")).to_have_count(0)
+
+
 async def test_on_paper_there_is_the_answer_and_nothing_to_click(visit: Visit) -> None:
     async with visit(INCIDENT, color_scheme="dark") as page:
         await page.emulate_media(media="print")
