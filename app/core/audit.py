@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from app.core.actors import actor_from_audit, user_agent_family
+from app.core.annotations import RawAnnotations, waited_for
 from app.core.kinds import kind_of
 from app.core.model import SLOT_SECONDS, Actor, CallKey, ListClass, Resource, Verb
 from app.core.redact import Redactor
@@ -56,10 +57,6 @@ class RawStatus(msgspec.Struct, gc=False):
     code: int = 0
     message: str = ""
     details: RawDetails | None = None
-
-
-class RawAnnotations(msgspec.Struct, gc=False):
-    truncated: str = msgspec.field(default="", name="audit.k8s.io/truncated")
 
 
 class RawAuditEvent(msgspec.Struct, gc=False):
@@ -194,6 +191,7 @@ def call_key(event: RawAuditEvent, redactor: Redactor) -> CallKey:
         code=code,
         list_class=list_class(event.requestURI) if event.verb == "list" else ListClass.NOT_A_LIST,
         error=error_template(message) if message else "",
+        waited_for=waited_for(event.annotations) if event.annotations else "",
     )
 
 

@@ -243,7 +243,7 @@ def error_signals(calls: list[CallCount], slots: Slots) -> list[Signal]:
     found = []
     for key, counts in failures.items():
         user, verb, group, resource, code, error = key
-        first = _error_onset(counts)
+        first = failure_onset(counts)
         if first is None:
             continue
         after, before = counts[first:], counts[:first]
@@ -307,7 +307,7 @@ def _refusers(error: str, counts: Counter[str]) -> dict[Entity, float]:
     return {refuser(kind, namespace): 0.95 * n / total for namespace, n in counts.items()} if kind else {}
 
 
-def _error_onset(counts: Floats) -> int | None:
+def failure_onset(counts: Floats) -> int | None:
     """The first slot of a new kind of failure, or of its rise. A handful spread thin is background."""
     nonzero = np.flatnonzero(counts)
     if len(nonzero) == 0:

@@ -12,6 +12,7 @@
 ("prefix", word)                    whose annotation or label keys begin like this: word.example/key is word's
 ("admission", namespace) ("throttle",) ("scheduling",) ("relist",) ("queue", name)   parts of the control plane
 ("object", kind, namespace, name)   any other object
+("asked", part, group, resource, verb)   that webhooks, validating or mutating, are asked about such a write
 ("pods", namespace)                 how pods are made there; "*" everywhere
 ("refuses", kind, namespace)        what a quota, a limit range, a namespace's pod security ... does not let in
 ("evictions", namespace)            evictions of pods there

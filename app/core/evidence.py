@@ -59,6 +59,8 @@ def _sentence(candidate: Candidate, match: Match) -> str:
     if match.via[0] == "spread":
         reached, all_of_them = match.via[1:]
         how_many = f"all {reached}" if reached == all_of_them else f"{reached} of the {all_of_them}"
+        if "waited_for" in signal.facts:
+            return f"It is asked about {how_many} sorts of writes that wait: {signal.sentence}{since}."
         return f"It acts on {how_many} workloads that complain: {signal.sentence}{since}."
     if match.via[0] == "churn" and signal.kind is SignalKind.SYMPTOM:
         return f"It wants room for {candidate.added} more pods, most of those added then: {signal.sentence}{since}."

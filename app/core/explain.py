@@ -128,8 +128,11 @@ def _covered(candidate: Candidate, signal: Signal) -> tuple[float, int]:
     """Of a complaint that many share: the part made by those whom the change reaches, less the hops; and how many."""
     covered, reached = 0.0, 0
     for home, share in signal.spread.items():
-        ways = [home, POD_MAKING] if home[0] != "workload" else [*_ways(home, signal), pods_in(home[1]), POD_MAKING]
-        hops = min((candidate.reach[way] for way in ways if way in candidate.reach), default=None)
+        if home[0] == "asked":
+            hops = distance(candidate.reach, home)
+        else:
+            ways = [home, POD_MAKING] if home[0] != "workload" else [*_ways(home, signal), pods_in(home[1]), POD_MAKING]
+            hops = min((candidate.reach[way] for way in ways if way in candidate.reach), default=None)
         if hops is not None:
             covered, reached = covered + share * HOP**hops, reached + 1
     return covered, reached
@@ -157,10 +160,10 @@ def is_consequence(signal: Signal) -> bool:
 
 
 def distance(reached: Reach, entity: Entity) -> float | None:
-    """Hops from a change to an entity; "*" in an api or access entity of the change matches anything."""
+    """Hops from a change to an entity; "*" in an api, access or asked entity of the change matches anything."""
     if entity in reached:
         return reached[entity]
-    if entity[0] in ("api", "access"):
+    if entity[0] in ("api", "access", "asked"):
         hops = [
             hops
             for other, hops in reached.items()

@@ -234,6 +234,7 @@ class CallKey(Struct, frozen=True, gc=False, cache_hash=True):
     """What calls are counted by. ``resource`` is plural, with its subresource: "pods/status".
 
     ``error`` is the redacted message of a failed call with names and numbers of single objects taken out.
+    ``waited_for`` is what took most of a slow call, as the API server says: one of core.waits.PARTS, else "".
     """
 
     user: str
@@ -246,6 +247,7 @@ class CallKey(Struct, frozen=True, gc=False, cache_hash=True):
     code: int
     list_class: ListClass = ListClass.NOT_A_LIST
     error: str = ""
+    waited_for: str = ""
 
 
 class CallCount(Struct, frozen=True, gc=False):

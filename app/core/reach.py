@@ -19,6 +19,7 @@ from app.core.entities import CLUSTER, NODES, POD_MAKING, READ, Add, Entity, of_
 from app.core.mechanism import refuser
 from app.core.model import Change
 from app.core.topology import State, Topology, before_and_after, behind, selects, touched_clients, touched_workloads
+from app.core.waits import asked
 
 Reach = dict[Entity, float]
 Rule = Callable[[Change, list[State], Topology, Add], None]
@@ -77,8 +78,9 @@ def _webhook(change: Change, states: list[State], top: Topology, add: Add) -> No
 
 
 def _asked(kind: str, hook: State, top: Topology, add: Add, hops: float) -> None:
-    """What a webhook is asked about, and can refuse or alter."""
+    """What a webhook is asked about, and can refuse, alter or hold up."""
     add(("named", str(hook.get("name", ""))), hops)
+    part = "mutating-webhook" if kind == "MutatingWebhookConfiguration" else "validating-webhook"
     if kind == "MutatingWebhookConfiguration":
         _made_otherwise(hook, top, add, hops + 1)
     for rule in hook.get("rules") or []:
@@ -86,6 +88,7 @@ def _asked(kind: str, hook: State, top: Topology, add: Add, hops: float) -> None
             for plural in rule.get("resources") or ["*"]:
                 for operation in rule.get("operations") or ["*"]:
                     add(("api", group, plural, _verb_of(operation)), hops + 1)
+                    add(asked(part, group, plural.replace("*/*", "*"), _verb_of(operation)), hops)
 
 
 def _made_otherwise(hook: State, top: Topology, add: Add, hops: float) -> None:

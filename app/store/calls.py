@@ -29,10 +29,11 @@ _LAYOUT = (("key", "<u4"), ("slot", "u1"), ("count", "<u4"), ("latency", "<u8"))
 
 _KEYS = """
 INSERT INTO call_keys (digest, user_id, pod_id, agent_id, namespace_id, verb, api_group, resource, code, list_class,
-                       error)
+                       error, waited_for)
 SELECT * FROM unnest(CAST(:digest AS bytea[]), CAST(:user AS int[]), CAST(:pod AS int[]), CAST(:agent AS int[]),
                      CAST(:namespace AS int[]), CAST(:verb AS text[]), CAST(:group AS text[]),
-                     CAST(:resource AS text[]), CAST(:code AS int[]), CAST(:class AS text[]), CAST(:error AS text[]))
+                     CAST(:resource AS text[]), CAST(:code AS int[]), CAST(:class AS text[]), CAST(:error AS text[]),
+                     CAST(:waited AS text[]))
 ON CONFLICT DO NOTHING RETURNING id, digest
 """
 _KNOWN_KEYS = "SELECT id, digest FROM call_keys WHERE digest = ANY(CAST(:digest AS bytea[]))"
@@ -41,7 +42,8 @@ _KNOWN_KEYS = "SELECT id, digest FROM call_keys WHERE digest = ANY(CAST(:digest 
 def digest(key: CallKey) -> bytes:
     """16 bytes that stand for a key: its texts would not fit an index."""
     parts = (key.user, key.pod, key.user_agent, key.verb, key.api_group, key.resource, key.namespace)
-    whole = "\0".join((*parts, str(key.code), key.list_class.value, key.error))
+    told = (key.error, key.waited_for) if key.waited_for else (key.error,)  # as it was before that was known
+    whole = "\0".join((*parts, str(key.code), key.list_class.value, *told))
     return blake2b(whole.encode(errors="surrogatepass"), digest_size=16).digest()
 
 
@@ -87,6 +89,7 @@ async def _columns(conn: AsyncConnection, keys: dict[bytes, CallKey]) -> dict[st
         "code": [key.code for _, key in rows],
         "class": [key.list_class.value for _, key in rows],
         "error": [codec.clean(key.error) for _, key in rows],
+        "waited": [key.waited_for for _, key in rows],
     }
 
 
@@ -166,6 +169,7 @@ async def load_keys(conn: AsyncConnection, ids: Iterable[int]) -> dict[int, Call
             code=row.code,
             list_class=ListClass(row.list_class),
             error=row.error,
+            waited_for=row.waited_for,
         )
         for row in await conn.execute(statement)
     }

@@ -164,6 +164,7 @@ call_keys = Table(
     Column("code", Integer, nullable=False),
     Column("list_class", Text, nullable=False),
     Column("error", Text, nullable=False),
+    Column("waited_for", Text, nullable=False, server_default=""),
     Index(None, "user_id"),  # the calls of a few users, before and after a change
 )
 

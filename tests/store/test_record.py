@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from msgspec import structs
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -127,6 +128,14 @@ async def test_calls_of_one_slot_add_up(conn: AsyncConnection) -> None:
     ]
     later = await calls.read(conn, CLUSTER, NOON + timedelta(seconds=5), NOON + timedelta(seconds=10))
     assert later == [a_count(1)]
+
+
+async def test_calls_are_told_apart_by_what_they_waited_for(conn: AsyncConnection) -> None:
+    waited = a_count(count=2)
+    waited = structs.replace(waited, key=structs.replace(waited.key, waited_for="etcd"))
+    await record(conn, Batch(CLUSTER, calls=(a_count(), waited)))
+    read = await calls.read(conn, CLUSTER, NOON, NOON + timedelta(minutes=1))
+    assert {count.key.waited_for: count.count for count in read} == {"": 1, "etcd": 2}
 
 
 async def test_what_only_adds_up_is_counted_once_for_its_position(conn: AsyncConnection) -> None:
