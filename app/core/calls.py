@@ -18,6 +18,7 @@ from app.core.entities import Entity, only_reacts, workload
 from app.core.mechanism import refused_by, refuser
 from app.core.model import SLOT_SECONDS, CallCount, CallerRow, CallKey
 from app.core.onset import Floats, Step, count_step
+from app.core.phrases import percent
 from app.core.signals import Signal, SignalKind, moment
 
 K = TypeVar("K", bound=Hashable)
@@ -164,7 +165,7 @@ def _reaction(
             high=moment(low + SLOT_SECONDS),
             strength=_felt(together / total, together, usual),
             about={("api", group, resource.split("/")[0], verb): 0.3},
-            sentence=f"Kubernetes' own controllers have more to do ({together / total:.0%} of the extra API load):"
+            sentence=f"Kubernetes' own controllers have more to do ({percent(together / total)} of the extra API load):"
             f" {caller_name(user)} went from {_rate(step.before / SLOT_SECONDS)} to"
             f" {_rate(step.after / SLOT_SECONDS)} {verb.upper()} {resource}/s",
             users=tuple(sorted({key[0] for key in steps})),
@@ -191,7 +192,7 @@ def _load_signal(key: Load, step: Step, slots: Slots, calls: list[CallCount], *,
         strength=min(1.0, share),
         about=about,
         sentence=f"{caller_name(user)} went from {_rate(before)} to {_rate(after)} {verb.upper()} {resource}/s{more}"
-        f" ({share:.0%} of the extra API load)",
+        f" ({percent(share)} of the extra API load)",
         users=(user,),
         rate_before=before,
         rate_after=after,

@@ -10,12 +10,14 @@ import math
 import re
 from datetime import UTC, datetime, timedelta
 
+from app.core.calls import caller_name
 from app.core.candidates import Candidate
 from app.core.case import Case, Facts, Rule, say, seconds
 from app.core.complaints import HANGS
 from app.core.entities import workload
 from app.core.explain import Match, is_consequence, without
 from app.core.model import SLOT_SECONDS, Evidence, Incident, Outcome
+from app.core.phrases import percent
 from app.core.priors import novelty, plane, risk
 from app.core.signals import Signal, SignalKind
 
@@ -67,18 +69,21 @@ def _sentence(candidate: Candidate, match: Match) -> str:
     if match.via[0] == "churn":
         return f"It moves {candidate.pods} pods, most of what moved then: {signal.sentence}{since}."
     if match.via[0] == "calls":
-        return (
-            f"{match.via[-1][:1].upper()}{match.via[-1][1:]} calls it, or what depends on it: {signal.sentence}{since}."
-        )
+        return f"{match.via[-1]} calls it, or what depends on it: {signal.sentence}{since}."
     if match.via[0] == "access":
         return f"It took away what this caller needs: {signal.sentence}{since}."
     sentence = f"{signal.sentence}{since}."
     new_share = signal.facts.get("new_share")
     if new_share and signal.kind is SignalKind.LOAD and float(new_share) >= 0.5:
-        sentence += f" {float(new_share):.0%} of it comes from pods that were not there before."
+        sentence += f" {percent(float(new_share))} of it comes from pods that were not there before."
     if match.via[0] == "workload" and match.via != workload(change.resource.namespace, change.resource.name):
         sentence = f"{match.via[-1]} depends on it: {sentence}"
-    return sentence[:1].upper() + sentence[1:]
+    return sentence if _begins_with_a_name(signal) else sentence[:1].upper() + sentence[1:]
+
+
+def _begins_with_a_name(signal: Signal) -> bool:
+    """Whether a signal's sentence begins with who called: names of Kubernetes are written as they are."""
+    return any(signal.sentence.startswith(caller_name(user)) for user in signal.users)
 
 
 def time_before(case: Case, facts: Facts) -> Evidence | None:
@@ -244,7 +249,7 @@ def without_it(case: Case, facts: Facts) -> Evidence | None:
         return None
     _, share, sentence = max(felt)
     return say(
-        "without it", -share, f"{share:.0%} of the complaints are of pods that do not have it in them: {sentence}."
+        "without it", -share, f"{percent(share)} of the complaints are of pods that do not have it in them: {sentence}."
     )
 
 

@@ -24,6 +24,13 @@ def measure(value: float, unit: str) -> str:
     return f"{number(value)}{unit}" if unit.startswith("/") else f"{number(value)} {unit}".rstrip()
 
 
+def percent(share: float) -> str:
+    """A share or a probability as a person takes it in: 93 %, 2 %, < 1 %; never 100 % for what is not certain."""
+    if 0.99 < share < 1:
+        return "> 99 %"
+    return "< 1 %" if 0 < share < 0.005 else f"{share * 100:.0f} %"
+
+
 def short_actor(name: str) -> str:
     """The part of a user name that tells people and controllers apart: a ServiceAccount's own name."""
     return name.rsplit(":", 1)[1] if name.startswith("system:") else name

@@ -64,9 +64,9 @@ def risk(_case: Case, facts: Facts) -> Evidence | None:
         what = "Only labels or annotations changed" if facts.candidate.cosmetic else "No pod changes"
         return say("kind of change", -0.7, f"{what}.")
     if kind in WORKLOADS and ("image" in words or change.verb is Verb.CREATE):
-        return say("kind of change", 0.5, "A new image: binary pushes begin 37 % of incidents.")
+        return say("kind of change", 0.5, "It brings a new image: new programs begin 37 % of incidents.")
     if kind in WORKLOADS and "template" in words:
-        return say("kind of change", 0.4, "A new pod template: configuration pushes begin 31 % of incidents.")
+        return say("kind of change", 0.4, "It changes the pod template: new configuration begins 31 % of incidents.")
     if kind in ADMISSION | CLUSTER_ACCESS | {"Role", "RoleBinding", "NetworkPolicy", "ResourceQuota"}:
         if only_allows_more(change):
             return say("kind of change", -0.4, "It only allows more than before.")
@@ -99,7 +99,7 @@ def novelty(_case: Case, facts: Facts) -> Evidence | None:
             f"The same actor made this same edit {routine} times before in this window.",
         )
     if alike == 0:
-        return say("novelty", 0.6, "The first change of its sort in this window.")
+        return say("novelty", 0.6, "No change of this sort came before it in this window.")
     if alike >= 3:
         return say("novelty", -0.2 * math.log1p(alike), f"{alike} changes of the same sort came before it.")
     return None

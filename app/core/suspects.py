@@ -213,7 +213,7 @@ def find_onset(incident: Incident, weighed: list[tuple[Signal, float]]) -> Onset
         matter = [s for s in matter if not is_consequence(s)] or matter
     if not matter:
         at = incident.started_at
-        return Onset(at, at - timedelta(minutes=20), at, "the alert's start: nothing measured turned bad")
+        return Onset(at, at - timedelta(minutes=20), at, "the alert's start, as nothing measured turned bad")
     earliest = min(matter, key=lambda s: s.low)
     # Of those that may have begun together, the one that knows best when.
     first = min((s for s in matter if s.low <= earliest.high), key=lambda s: (s.high - s.low, s.low))

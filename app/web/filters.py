@@ -13,7 +13,7 @@ import orjson
 from app.core import kinds
 from app.core.changes import subject_of
 from app.core.model import Change, Json, Resource
-from app.core.phrases import duration, number, short_actor, t_minus
+from app.core.phrases import duration, number, percent, short_actor, t_minus
 
 
 def clock_time(at: datetime) -> str:
@@ -70,13 +70,6 @@ def query(wanted: dict[str, Any], **changed: Any) -> str:
     merged = {name: item for name, item in (wanted | changed).items() if item not in (None, "")}
     texts = {name: exact_time(item) if isinstance(item, datetime) else str(item) for name, item in merged.items()}
     return "?" + urlencode(texts) if texts else "?"
-
-
-def percent(share: float) -> str:
-    """A probability as a person takes it in: 93 %, 2 %, < 1 %; never 100 % for what is not certain."""
-    if 0.99 < share < 1:
-        return "> 99 %"
-    return "< 1 %" if 0 < share < 0.005 else f"{share * 100:.0f} %"
 
 
 FILTERS: dict[str, Callable[..., object]] = {

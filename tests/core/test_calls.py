@@ -20,7 +20,7 @@ def test_a_caller_that_calls_more_is_named_with_its_share() -> None:
     counts = calls("steady", "get", "pods", rate=4) + calls(AGENT, "list", "services", rate=40, start=-30)
     (signal,) = loads(counts)
     assert signal.users == (AGENT,)
-    assert signal.sentence == "agent went from 0 to 40 LIST services/s (100% of the extra API load)"
+    assert signal.sentence == "agent went from 0 to 40 LIST services/s (100 % of the extra API load)"
     assert abs((signal.low - after(-30)).total_seconds()) <= 5
 
 

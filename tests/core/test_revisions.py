@@ -67,5 +67,5 @@ def test_a_rollout_is_not_to_blame_where_the_old_pods_crash_alike(ill: list[Obje
     else:
         assert suspect.probability < 0.6
         assert said == [
-            "50% of the complaints are of pods that do not have it in them: CrashLoopBackOff ×40 on baggage."
+            "50 % of the complaints are of pods that do not have it in them: CrashLoopBackOff ×40 on baggage."
         ]

@@ -20,7 +20,7 @@ UNMEASURED = Onset(
     world.ALERT_AT,
     world.ALERT_AT - timedelta(minutes=20),
     world.ALERT_AT,
-    "the alert's start: nothing measured turned bad",
+    "the alert's start, as nothing measured turned bad",
 )
 
 
