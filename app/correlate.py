@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from app.core.fights import fight_members
-from app.core.incidents import JOINS_WITHIN, LOOKS_AHEAD, LOOKS_BACK, bundle
+from app.core.incidents import FIRES_ON, LOOKS_AHEAD, LOOKS_BACK, bundle
 from app.core.model import Batch, Incident, Ranking, Symptom
 from app.core.suspects import Gathered, rank
 from app.store import calls, changes, incidents, objects, rollouts, series, symptoms
@@ -36,8 +36,8 @@ async def open_incidents(conn: AsyncConnection, cluster: str, alerts: Iterable[S
     found = list(alerts)
     if not found:
         return []
-    start, end = (pick(alert.at for alert in found) for pick in (min, max))
-    known = await incidents.list_near(conn, cluster=cluster, start=start - JOINS_WITHIN, end=end + JOINS_WITHIN)
+    start, end = min(alert.at for alert in found), max(alert.ended_at or alert.at for alert in found)
+    known = await incidents.list_during(conn, cluster, start=start, end=end + FIRES_ON)
     touched = bundle(found, known, cluster=cluster)
     for incident in touched:
         await incidents.save_incident(conn, incident)

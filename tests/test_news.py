@@ -94,7 +94,8 @@ def alert(at: datetime, **more: object) -> dict[str, object]:
 async def test_an_alert_told_again_after_hundreds_changes_nothing(database: Database, tmp_path: Path) -> None:
     path = tmp_path / "alerts.json"
     times = [NOW - timedelta(minutes=31 * number) for number in range(210)]
-    path.write_text(payload(*(alert(at) for at in times), alert(times[-1], fingerprint="g")))
+    found = [alert(at, fingerprint=f"f{number}") for number, at in enumerate(times)]
+    path.write_text(payload(*found, alert(times[-1], fingerprint="g")))
     await import_paths(database.write, [str(path)], "many", now=NOW)
     async with database.read.connect() as conn:
         before = await list_incidents(conn, cluster="many", limit=1000)

@@ -35,6 +35,7 @@ _alert = msgspec.json.Decoder(RawAlert)
 class RawPayload(msgspec.Struct):
     alerts: list[msgspec.Raw]
     version: str = "4"
+    groupLabels: dict[str, str] | None = None  # noqa: N815
 
 
 class PayloadError(ValueError):
@@ -44,7 +45,9 @@ class PayloadError(ValueError):
 def parse(body: bytes, redactor: Redactor, *, received: datetime) -> tuple[list[Symptom], list[str]]:
     """The alerts of one payload, redacted, and why each of the others cannot be used. Raises PayloadError.
 
-    An alert that is resolved and does not say since when ended by ``received`` at the latest.
+    An alert that is resolved and does not say since when ended by ``received`` at the latest. What the payload is
+    grouped by (``group_by`` of its route) is the group of its alerts; without that, all are sent together and it says
+    nothing.
     """
     try:
         payload = msgspec.json.decode(body, type=RawPayload)
@@ -52,18 +55,23 @@ def parse(body: bytes, redactor: Redactor, *, received: datetime) -> tuple[list[
         raise PayloadError(f"not an Alertmanager webhook payload (version 4): {error}") from None
     if payload.version != "4":
         raise PayloadError('the version is not "4"')
+    group = "|".join(f"{name}={value}" for name, value in _labels(payload.groupLabels, redactor))
     found, unusable = [], []
     for number, raw in enumerate(payload.alerts):
         try:
-            found.append(_symptom(_alert.decode(raw), redactor, received=received))
+            found.append(_symptom(_alert.decode(raw), redactor, group=group, received=received))
         except msgspec.MsgspecError as error:
             unusable.append(f"alert {number + 1} of {len(payload.alerts)}: {error}")
     return found, unusable
 
 
-def _symptom(alert: RawAlert, redactor: Redactor, *, received: datetime) -> Symptom:
-    known = {clean(name): redactor.label(name, value) for name, value in (alert.labels or {}).items()}
-    labels = tuple(sorted(known.items()))
+def _labels(labels: dict[str, str] | None, redactor: Redactor) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted({clean(name): redactor.label(name, value) for name, value in (labels or {}).items()}.items()))
+
+
+def _symptom(alert: RawAlert, redactor: Redactor, *, group: str, received: datetime) -> Symptom:
+    labels = _labels(alert.labels, redactor)
+    known = dict(labels)
     annotations = alert.annotations or {}
     said = annotations.get("summary") or annotations.get("description") or annotations.get("message")
     ended = None
@@ -72,11 +80,12 @@ def _symptom(alert: RawAlert, redactor: Redactor, *, received: datetime) -> Symp
         ended = max(told, alert.startsAt)
     return Symptom(
         source=SymptomSource.ALERT,
-        reason=known.get("alertname", "Alert"),
+        reason=known.get("alertname", "").strip() or "Alert",
         at=alert.startsAt,
         fingerprint=redactor.text(alert.fingerprint) or "|".join(f"{n}={v}" for n, v in labels),
         message=redactor.text(said or ""),
         severity=known.get("severity", ""),
         ended_at=ended,
         labels=labels,
+        group=group,
     )

@@ -1,4 +1,4 @@
-"""Alerts -> incidents: bundled, resolved and reopened; with the scope that their labels tell.
+"""Alerts -> incidents: bundled and resolved, with the scope that their labels tell.
 
 Alertmanager's label names are those of the Prometheus ecosystem (kube-state-metrics and the kubernetes-mixin):
 namespace, pod, deployment, statefulset, daemonset, job_name, cronjob, container, node, service, job.
@@ -15,8 +15,18 @@ from hashlib import blake2b
 from app.core.entities import workload_of_pod
 from app.core.model import Incident, Scope, Symptom
 
+TOGETHER = timedelta(minutes=15)
+"""Whatever starts this soon after an incident began belongs to it: alerts wait for as long before they fire (``for:
+15m`` is what most of the kubernetes-mixin's say), so that one failure is told over so long a time."""
 JOINS_WITHIN = timedelta(minutes=30)
-"""An alert of the same cluster that starts this close to an open incident's alerts belongs to it."""
+"""An alert that starts this close to one of an incident belongs to it where the two may be about the same: they share
+a namespace, a node, the control plane or the group that Alertmanager sent them in, or one is about no namespace."""
+FIRES_ON = timedelta(hours=4)
+"""How long what fires goes on to be news: those that share something with it join it. Alertmanager tells again of what
+still fires as often by default (``repeat_interval``). What fires for longer is how things stand: somebody knows."""
+
+HEARTBEATS = frozenset({"Watchdog", "DeadMansSwitch", "InfoInhibitor"})
+"""Alerts that always fire, to show that alerting works or to hold back others; as all of severity none."""
 
 LOOKS_BACK = timedelta(hours=24)
 """How far before an alert a change may lie: a quarter of incidents are noticed more than 88 minutes after."""
@@ -33,22 +43,93 @@ _NO_NAMESPACE_JOBS = frozenset({"kube-state-metrics", "node-exporter", "kubelet"
 
 
 def bundle(alerts: Iterable[Symptom], open_incidents: Iterable[Incident], *, cluster: str) -> list[Incident]:
-    """The incidents that these alerts open, extend or resolve. Alerts seen before change nothing."""
+    """The incidents that these alerts open, extend or resolve. Alerts seen before change nothing.
+
+    ``open_incidents`` are those that had not ended when the first of the alerts began. An alert is known by its
+    fingerprint and its start, in whatever order its firing and its end are told: an end once known stays. While it
+    fires its start may move; one that starts after the end is another alert. Heartbeats are left out.
+    """
     incidents = {incident.id: incident for incident in open_incidents}
     touched: dict[str, Incident] = {}
-    for alert in sorted(alerts, key=lambda a: (a.at, a.fingerprint)):
-        home = next((i for i in incidents.values() if _belongs(alert, i)), None)
-        if home is None:
-            home = _opened(alert, cluster)
-        incident = _with(home, alert)
+    told = [alert for alert in alerts if alert.reason not in HEARTBEATS and alert.severity.lower() != "none"]
+    for alert in sorted(told, key=lambda a: (a.at, a.fingerprint, a.ended_at is None)):
+        for incident in [*incidents.values()]:
+            for known in incident.alerts:
+                if _fires_anew(alert, known):
+                    ended = _with(incident, known, replace(known, ended_at=alert.at))
+                    incidents[incident.id] = touched[incident.id] = ended
+        home = _home(alert, incidents.values()) or _opened(alert, cluster)
+        known_alert = _told_before(alert, home)
+        incident = _with(home, known_alert, _merged(known_alert, alert) if known_alert else alert)
         incidents[incident.id] = touched[incident.id] = incident
     return list(touched.values())
 
 
-def _belongs(alert: Symptom, incident: Incident) -> bool:
-    if any(a.fingerprint == alert.fingerprint and a.at == alert.at for a in incident.alerts):
-        return True
-    return incident.status != "resolved" and any(abs(alert.at - a.at) <= JOINS_WITHIN for a in incident.alerts)
+def _home(alert: Symptom, incidents: Iterable[Incident]) -> Incident | None:
+    """The incident that has the alert, else the one that it is most likely a part of."""
+    found = [incident for incident in incidents if _told_before(alert, incident)]
+    if found:
+        return next((i for i in found if any(_is_exactly(a, alert) for a in i.alerts)), found[0])
+    during = [incident for incident in incidents if _overlaps(alert, incident)]
+    akin = (i for i in during if any(_is_akin(alert, other) for other in i.alerts))
+    return next(akin, next((i for i in during if abs(alert.at - i.started_at) <= TOGETHER), None))
+
+
+def _told_before(alert: Symptom, incident: Incident) -> Symptom | None:
+    """What an incident holds of the alert already."""
+    found = [known for known in incident.alerts if _is_same(known, alert)]
+    return next((known for known in found if _is_exactly(known, alert)), found[0] if found else None)
+
+
+def _is_exactly(known: Symptom, told: Symptom) -> bool:
+    return (known.fingerprint, known.at) == (told.fingerprint, told.at)
+
+
+def _is_same(known: Symptom, told: Symptom) -> bool:
+    """One alert told twice. Its start moves where another replica of Prometheus tells of it, or one that restarted."""
+    if known.fingerprint != told.fingerprint or known.at == told.at:
+        return known.fingerprint == told.fingerprint
+    first, second = sorted((known, told), key=lambda a: a.at)
+    return second.at - first.at <= FIRES_ON and (first.ended_at is None or second.at < first.ended_at)
+
+
+def _fires_anew(alert: Symptom, known: Symptom) -> bool:
+    """Whether an alert begins so long after its last beginning that its end in between was not told."""
+    if known.fingerprint != alert.fingerprint or known.ended_at is not None:
+        return False
+    return alert.at - known.at > FIRES_ON
+
+
+def _merged(known: Symptom, told: Symptom) -> Symptom:
+    return replace(told, at=min(known.at, told.at), ended_at=known.ended_at or told.ended_at)
+
+
+def _overlaps(alert: Symptom, incident: Incident) -> bool:
+    return (incident.resolved_at is None or alert.at <= incident.resolved_at) and (
+        alert.ended_at is None or alert.ended_at >= incident.started_at
+    )
+
+
+def _is_akin(alert: Symptom, other: Symptom) -> bool:
+    """Whether two alerts started close enough, for what they share, to be told as one incident."""
+    first, second = sorted((alert, other), key=lambda a: a.at)
+    apart = second.at - first.at
+    if apart > FIRES_ON:
+        return False
+    one, two = scope((alert,)), scope((other,))
+    shares = (
+        bool(alert.group and alert.group == other.group)
+        or not {*one.namespaces}.isdisjoint(two.namespaces)
+        or not {*one.nodes}.isdisjoint(two.nodes)
+        or (one.control_plane and two.control_plane)
+    )
+    if apart <= JOINS_WITHIN:
+        return shares or _is_wide(one) or _is_wide(two)
+    return shares and (first.ended_at is None or first.ended_at >= second.at)
+
+
+def _is_wide(scope: Scope) -> bool:
+    return scope.control_plane or not scope.namespaces
 
 
 def _opened(alert: Symptom, cluster: str) -> Incident:
@@ -56,9 +137,9 @@ def _opened(alert: Symptom, cluster: str) -> Incident:
     return Incident(id=digest.hexdigest(), cluster=cluster, title="", status="open", severity="", started_at=alert.at)
 
 
-def _with(incident: Incident, alert: Symptom) -> Incident:
-    others = [a for a in incident.alerts if (a.fingerprint, a.at) != (alert.fingerprint, alert.at)]
-    alerts = tuple(sorted([*others, alert], key=lambda a: (a.at, a.fingerprint)))
+def _with(incident: Incident, known: Symptom | None, alert: Symptom) -> Incident:
+    """The incident with an alert, in the place of what was known of it."""
+    alerts = tuple(sorted([*(a for a in incident.alerts if a != known), alert], key=lambda a: (a.at, a.fingerprint)))
     ended = [a.ended_at for a in alerts if a.ended_at]
     resolved = len(ended) == len(alerts)
     return replace(
@@ -80,7 +161,7 @@ def _severity_rank(severity: str) -> int:
 def title(alerts: Iterable[Symptom]) -> str:
     """The alerts' names in words, the worst first, at most three."""
     ordered = sorted(alerts, key=lambda a: (_severity_rank(a.severity), a.at))
-    names = list(dict.fromkeys(_words(a.reason) for a in ordered))
+    names = list(dict.fromkeys(_words(a.reason) for a in ordered if a.reason.strip()))
     if not names:
         return "Incident"
     first = names[0]

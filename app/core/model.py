@@ -282,7 +282,8 @@ class Symptom:
 
     ``reason`` is the alert name, the event's reason or the pod state (CrashLoopBackOff, OOMKilled, Unready ...).
     ``resource`` is what hurts, ``workload`` the owner at the top of its chain where known. ``fingerprint`` makes
-    a repeat of the same symptom harmless: (fingerprint, at) is unique in a cluster.
+    a repeat of the same symptom harmless: (fingerprint, at) is unique in a cluster. ``group`` is what an alert was
+    grouped by where it was sent, "" for nothing.
     """
 
     source: SymptomSource
@@ -296,6 +297,7 @@ class Symptom:
     count: int = 1
     ended_at: datetime | None = None
     labels: tuple[tuple[str, str], ...] = ()
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,13 +156,19 @@ async def list_incidents(
     return [_incident(row) for row in await conn.execute(query)]
 
 
-async def list_near(
-    conn: AsyncConnection, *, start: datetime, end: datetime, cluster: str | None = None
-) -> list[Incident]:
+async def list_near(conn: AsyncConnection, *, start: datetime, end: datetime) -> list[Incident]:
     """The incidents with an alert's start between two times, or about there: whose alerts span a part of it."""
     query = _incidents().where(incidents.c.started_at <= end, incidents.c.last_alert_at >= start)
-    if cluster is not None:
-        query = query.where(clusters.c.name == cluster)
+    return [_incident(row) for row in await conn.execute(query.order_by(incidents.c.started_at, incidents.c.id))]
+
+
+async def list_during(conn: AsyncConnection, cluster: str, *, start: datetime, end: datetime) -> list[Incident]:
+    """The incidents of a cluster that had begun by ``end`` and were not resolved before ``start``."""
+    query = _incidents().where(
+        clusters.c.name == cluster,
+        incidents.c.started_at <= end,
+        incidents.c.resolved_at.is_(None) | (incidents.c.resolved_at >= start),
+    )
     return [_incident(row) for row in await conn.execute(query.order_by(incidents.c.started_at, incidents.c.id))]
 
 

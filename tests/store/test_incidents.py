@@ -1,0 +1,50 @@
+"""Incidents as alerts come in, one transaction after another."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app import correlate
+from app.core.model import Batch, Incident, Symptom
+from app.store import incidents
+from app.store.record import record
+from tests.core.factories import NOON, after, an_alert
+
+
+async def told(conn: AsyncConnection, *alerts: Symptom) -> list[Incident]:
+    for alert in alerts:
+        await record(conn, Batch("lab", symptoms=(alert,)))
+        await correlate.open_incidents(conn, "lab", [alert])
+    return await incidents.list_incidents(conn, cluster="lab")
+
+
+async def test_an_end_told_hours_later_with_another_start_ends_the_incident(conn: AsyncConnection) -> None:
+    first = an_alert(NOON, namespace="shop")
+    moved = replace(first, at=NOON + timedelta(hours=2))
+    (incident,) = await told(conn, first, moved, replace(moved, ended_at=NOON + timedelta(hours=9)))
+    assert (incident.status, len(incident.alerts), incident.started_at) == ("resolved", 1, NOON)
+
+
+async def test_a_firing_that_comes_after_the_end_leaves_the_end(conn: AsyncConnection) -> None:
+    alert = an_alert(NOON, namespace="shop")
+    ended = replace(alert, ended_at=NOON + timedelta(hours=5))
+    (incident,) = await told(conn, ended, alert, replace(alert, at=NOON + timedelta(hours=3)))
+    assert (incident.status, incident.resolved_at) == ("resolved", ended.ended_at)
+
+
+async def test_incidents_during_a_time_are_those_that_had_begun_and_not_ended(conn: AsyncConnection) -> None:
+    one, two = an_alert(NOON, namespace="shop"), an_alert(after(-7200), name="Other", namespace="infra")
+    await told(conn, one, replace(two, ended_at=after(-3600)))
+
+    async def names(start: float, end: float) -> list[str]:
+        found = await incidents.list_during(conn, "lab", start=after(start), end=after(end))
+        return [incident.alerts[0].reason for incident in found]
+
+    assert await names(-7200, -1) == ["Other"]
+    assert await names(-3601, 0) == ["Other", one.reason]
+    assert await names(-3599, 0) == [one.reason]
+    assert await names(90_000, 90_000) == [one.reason]
+    assert await incidents.list_during(conn, "elsewhere", start=NOON, end=NOON) == []
