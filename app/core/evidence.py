@@ -16,6 +16,7 @@ from app.core.case import Case, Facts, Rule, say, seconds
 from app.core.complaints import HANGS
 from app.core.entities import workload
 from app.core.explain import Match, is_consequence, without
+from app.core.kinds import several
 from app.core.model import SLOT_SECONDS, Evidence, Incident, Outcome
 from app.core.phrases import percent
 from app.core.priors import novelty, plane, risk
@@ -167,7 +168,7 @@ def set_off(_case: Case, facts: Facts) -> Evidence | None:
     if not acts:
         return None
     kinds = sorted({act.resource.kind for act in acts})
-    what = f"{kinds[0]}s" if len(kinds) == 1 and len(acts) > 1 else ", ".join(kinds[:3])
+    what = several(kinds[0]) if len(kinds) == 1 and len(acts) > 1 else ", ".join(kinds[:3])
     how_often = f"{len(acts)} writes" if len(acts) > 1 else "one write"
     who = acts[0].actor.name.rpartition(":")[2]
     return say(

@@ -7,62 +7,77 @@ each single write looks harmless: that is why repeats are never deduplicated.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import orjson
 
-from app.core.model import Change, Json, Resource, WriteFight
+from app.core.model import ActorSource, Change, Json, Resource, WriteFight
 
 MIN_WRITES = 10
 MIN_INDEX = 0.8
 MIN_PER_SECOND = 1 / 60
+PAUSE = timedelta(seconds=MIN_WRITES / MIN_PER_SECOND)
+"""A field that rests for this long is at peace: what comes after is another fight."""
+BY_HAND_PER_SECOND = 0.2
+"""No hand rewrites a field every five seconds for long: one person who does it slower changes their mind."""
 FIRST_BLOW = timedelta(seconds=5)
 """A fight is dated from the first return to a former value: the write it returned from came shortly before."""
 
 
-@dataclass(slots=True)
-class _Run:
-    """The writes of one field of one object, in order."""
+@dataclass(frozen=True, slots=True)
+class _Write:
+    """One write of one field of one object; ``returns`` it to a value that it had before."""
 
-    times: list[datetime] = field(default_factory=list)
-    writers: list[str] = field(default_factory=list)
-    seen: dict[bytes, int] = field(default_factory=dict)
-    returns: int = 0
-    began: datetime | None = None
+    at: datetime
+    writer: str
+    by_hand: bool
+    value: bytes
+    returns: bool
 
 
 def write_fights(changes: Iterable[Change]) -> list[WriteFight]:
     """The fights among these changes (any order), most writes first. Objects fighting over one field are one fight."""
-    runs: dict[tuple[Resource, str], _Run] = defaultdict(_Run)
+    runs: dict[tuple[Resource, str], list[_Write]] = defaultdict(list)
+    seen: dict[tuple[Resource, str], set[bytes]] = {}
     for change in sorted(changes, key=lambda c: c.at):
         for diff in change.diffs:
             if not diff.path:
                 continue  # a create or delete ends no fight: the field comes back with the next write
-            run = runs[(change.resource, diff.path_text)]
-            value = _fingerprint(diff.new)
-            if not run.seen:
-                run.seen[_fingerprint(diff.old)] = 0
-            if value in run.seen:
-                run.returns += 1
-                run.began = run.began or (run.times[-1] if run.times else change.at)
-            run.seen[value] = run.seen.get(value, 0) + 1
-            run.times.append(change.at)
-            run.writers.append(_writer(change))
-    grouped: dict[tuple[str, str, str], list[tuple[Resource, _Run]]] = defaultdict(list)
+            field, value = (change.resource, diff.path_text), _fingerprint(diff.new)
+            known = seen.setdefault(field, {_fingerprint(diff.old)})
+            runs[field].append(_Write(change.at, _writer(change), _is_by_hand(change), value, value in known))
+            known.add(value)
+    grouped: dict[tuple[str, str, str], list[tuple[Resource, list[_Write]]]] = defaultdict(list)
     for (resource, path), run in runs.items():
-        writes = len(run.times)
-        lasted = (run.times[-1] - run.times[0]).total_seconds()
-        if (
-            writes >= MIN_WRITES
-            and run.returns / (writes - 1) >= MIN_INDEX
-            and writes / max(lasted, 1.0) >= MIN_PER_SECOND
-        ):
-            grouped[(resource.api_group, resource.kind, path)].append((resource, run))
+        if len(run) >= MIN_WRITES and (bout := _bout(run)):
+            grouped[(resource.api_group, resource.kind, path)].append((resource, bout))
     fights = [_fight(group, kind, path, members) for (group, kind, path), members in grouped.items()]
     return sorted(fights, key=lambda f: -f.writes)
+
+
+def _bout(run: list[_Write]) -> list[_Write]:
+    """The part of a field's writes that is a fight, whatever honest edits came before and after; empty where none is.
+
+    Of all stretches it is the one in which returns outweigh other writes most, one of these counting as many returns
+    as MIN_INDEX allows for it (the maximum subarray).
+    """
+    against = MIN_INDEX / (1 - MIN_INDEX)
+    best, bout, weight, first = 0.0, run[:0], 0.0, 0
+    for number, write in enumerate(run):
+        if weight <= 0 or write.at - run[number - 1].at > PAUSE:
+            weight, first = 0.0, number
+        weight += 1 if write.returns else -against
+        if weight > best:
+            best, bout = weight, run[first : number + 1]
+            if first and write.returns and run[first].at - run[first - 1].at <= PAUSE:
+                bout = run[first - 1 : number + 1]  # with the write that was returned from
+    lasted = (bout[-1].at - bout[0].at).total_seconds() if bout else 0.0
+    pace = len(bout) / max(lasted, 1.0)
+    one_person = all(write.by_hand for write in bout) and len({write.writer for write in bout}) == 1
+    return bout if len(bout) >= MIN_WRITES and pace >= (BY_HAND_PER_SECOND if one_person else MIN_PER_SECOND) else []
 
 
 def fight_members(changes: Iterable[Change], fights: Iterable[WriteFight]) -> list[Change]:
@@ -76,35 +91,28 @@ def fight_members(changes: Iterable[Change], fights: Iterable[WriteFight]) -> li
 
 def _belongs(change: Change, fights: Iterable[WriteFight]) -> bool:
     """Whether every field it wrote is being fought over. The write that first made the field is of the fight too."""
-    fields = [fight.path_text for fight in fights if change.at >= fight.began_at - FIRST_BLOW]
+    fields = [fight.path_text for fight in fights if fight.began_at - FIRST_BLOW <= change.at <= fight.ended_at]
     paths = [diff.path_text for diff in change.diffs if diff.path]
     return bool(paths) and all(
         any(f == path or f.startswith((f"{path}.", f"{path}[")) for f in fields) for path in paths
     )
 
 
-def _fight(group: str, kind: str, path: str, members: list[tuple[Resource, _Run]]) -> WriteFight:
-    writes = sum(len(run.times) for _, run in members)
-    # It began with the first return, not with the first write: an honest edit may have come before.
-    began = min(run.began or run.times[0] for _, run in members)
-    ended = max(run.times[-1] for _, run in members)
-    counted: dict[str, int] = defaultdict(int)
-    values: dict[str, int] = defaultdict(int)
-    for _, run in members:
-        for writer in run.writers:
-            counted[writer] += 1
-        for value, times in run.seen.items():
-            values[_text(value)] += times
+def _fight(group: str, kind: str, path: str, members: list[tuple[Resource, list[_Write]]]) -> WriteFight:
+    writes = [write for _, bout in members for write in bout]
+    began, ended = min(write.at for write in writes), max(write.at for write in writes)
+    writers = Counter(write.writer for write in writes)
+    values = Counter(_text(write.value) for write in writes)
     return WriteFight(
         api_group=group,
         kind=kind,
         path_text=path,
         objects=tuple(sorted((r for r, _ in members), key=str)),
-        writers=tuple(sorted(counted, key=lambda w: -counted[w])),
-        writes=writes,
+        writers=tuple(sorted(writers, key=lambda w: -writers[w])),
+        writes=len(writes),
         began_at=began,
         ended_at=ended,
-        per_second=writes / max((ended - began).total_seconds(), 1.0),
+        per_second=len(writes) / max((ended - began).total_seconds(), 1.0),
         values=tuple(sorted((v for v in values if values[v] > 1), key=lambda v: -values[v])[:4]),
     )
 
@@ -121,3 +129,17 @@ def _text(fingerprint: bytes) -> str:
 def _writer(change: Change) -> str:
     """A writer is a user and, where it is known, the pod: two pods of one controller can fight each other."""
     return f"{change.actor.name} ({change.actor.pod})" if change.actor.pod else change.actor.name
+
+
+def writer_of(writer: str) -> tuple[str, str]:
+    """The user and the pod of one of WriteFight.writers, "" for what is not known."""
+    user, _, pod = writer.removesuffix(")").partition(" (")
+    return user, pod
+
+
+def _is_by_hand(change: Change) -> bool:
+    """Whether a person may have written it: no ServiceAccount, no part of Kubernetes, no controller's field manager."""
+    actor = change.actor
+    if actor.source is ActorSource.AUDIT:
+        return not actor.name.startswith("system:")
+    return actor.name.startswith("kubectl")

@@ -229,6 +229,13 @@ def plural_guess(kind: str) -> str:
     return low[:-1] + "ies" if low.endswith("y") and low[-2:-1] not in "aeiou" else low + "s"
 
 
+def several(kind: str) -> str:
+    """The plural of a kind as a person writes it: Ingresses, NetworkPolicies."""
+    low, guess = kind.lower(), plural_guess(kind)
+    kept = len(kind) if guess.startswith(low) else len(kind) - 1
+    return kind[:kept] + guess[kept:]
+
+
 def plural_of(api_group: str, kind: str) -> str:
     """The plural of a kind, e.g. for a URL or for kubectl."""
     return info(api_group, kind).plural

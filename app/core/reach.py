@@ -17,7 +17,7 @@ from typing import Any
 from app.core import access
 from app.core.entities import CLUSTER, NODES, POD_MAKING, READ, Add, Entity, of_resource, pods_in, workload
 from app.core.mechanism import refuser
-from app.core.model import Change
+from app.core.model import Change, Verb
 from app.core.topology import State, Topology, before_and_after, behind, selects, touched_clients, touched_workloads
 from app.core.waits import asked
 
@@ -276,7 +276,8 @@ def reach(change: Change, top: Topology) -> Reach:
     for entity in of_resource(resource):
         add(entity, 0)
     add(("named", resource.name), 0)
-    add(("written", resource.kind, resource.namespace or "", resource.name), 0)
+    if change.verb is not Verb.CREATE:  # others fight over what is there
+        add(("written", resource.kind, resource.namespace or "", resource.name), 0)
     for reader in _readers(change, top):
         add(("user", reader), 1)
     for value in _values_set(change):

@@ -1,0 +1,87 @@
+"""A write fight as a signal: what has to be explained by whoever set its writers off."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from datetime import timedelta
+
+from app.core.actors import service_account
+from app.core.entities import Entity, workload
+from app.core.fights import writer_of
+from app.core.kinds import several
+from app.core.model import Rollout, WriteFight
+from app.core.phrases import rate
+from app.core.signals import Signal, SignalKind
+
+JUST_BEFORE = timedelta(minutes=15)
+"""A rollout of a writer within this time before the fight is told with it."""
+_PREFIX = re.compile(r"""(?:annotations|labels)\["([a-z0-9]+)[a-z0-9.-]*/""")
+_EVERYBODYS = re.compile(r"""\["(?:[a-z0-9.-]+\.)?(?:kubernetes\.io|k8s\.io|helm\.sh)/""")
+"""Domains of keys that belong to no one component:
+https://kubernetes.io/docs/reference/labels-annotations-taints/ ."""
+
+
+def fight_signal(fight: WriteFight, rollouts: Iterable[Rollout]) -> Signal:
+    """A write fight as something to be explained; ``rollouts`` are those of the window."""
+    users = tuple(dict.fromkeys(user for writer in fight.writers if (user := writer_of(writer)[0])))
+    about: dict[Entity, float] = {}
+    for user in users:
+        about[("user", user)] = about[("manager", user)] = 1.0
+        if account := service_account(user):
+            about[workload(*account)] = 0.9
+    for resource in fight.objects[:20]:
+        about[("written", resource.kind, resource.namespace or "", resource.name)] = 0.6
+    owner = _PREFIX.search(fight.path_text)
+    if owner and not _EVERYBODYS.search(fight.path_text):
+        # The prefix of an annotation's or label's key is, by convention, the domain of the component that owns it.
+        about[("prefix", owner.group(1))] = 0.9
+    objects = several(fight.kind) if len(fight.objects) > 1 else fight.kind
+    return Signal(
+        kind=SignalKind.FIGHT,
+        low=fight.began_at,
+        high=fight.began_at + timedelta(seconds=1),
+        strength=min(1.0, 0.3 + math.log1p(fight.per_second * 10) / math.log(400)),
+        about=about,
+        sentence=f"write fight over {field_name(fight.path_text)} of {len(fight.objects)} {objects}:"
+        f" {_who(fight, users)}, {rate(fight.per_second, 'writes')} since {fight.began_at:%H:%M:%S},"
+        f" {fight.writes:,} so far{_rolled_out(fight, users, rollouts)}",
+        users=users,
+        rate_after=fight.per_second,
+    )
+
+
+def _who(fight: WriteFight, users: tuple[str, ...]) -> str:
+    if not users:
+        return "somebody (no audit log, no managedFields) rewrites it"
+    if len(users) > 1:
+        return f"{', '.join(map(_short, users))} rewrite it"
+    pods = [pod for writer in fight.writers if (pod := writer_of(writer)[1])]
+    if len(pods) > 1:
+        return f"{len(pods)} pods of {_short(users[0])} overwrite each other ({', '.join(pods[:3])})"
+    return f"{_short(users[0])} rewrites it with {len(fight.values)} values in turn"
+
+
+def _rolled_out(fight: WriteFight, users: tuple[str, ...], rollouts: Iterable[Rollout]) -> str:
+    """The last rollout of a writer's program before the fight: by convention it is named like its account."""
+    accounts = {account for user in users if (account := service_account(user))}
+    told = [
+        rollout
+        for rollout in rollouts
+        if fight.began_at - JUST_BEFORE <= rollout.started_at <= fight.began_at
+        and ((rollout.resource.namespace or "", rollout.resource.name) in accounts or rollout.resource.name in users)
+    ]
+    last = max(told, key=lambda rollout: rollout.started_at, default=None)
+    return f"; {last.resource.name} was rolled out at {last.started_at:%H:%M:%S}" if last else ""
+
+
+def field_name(path_text: str) -> str:
+    """A field as a person calls it: "annotation owner" for metadata.annotations["owner"]."""
+    match = re.fullmatch(r"""metadata\.(annotation|label)s(?:\["(.+)"\]|\.(.+))""", path_text)
+    return f"{match.group(1)} {match.group(2) or match.group(3)}" if match else path_text
+
+
+def _short(user: str) -> str:
+    account = service_account(user)
+    return account[1] if account else user
