@@ -6,7 +6,7 @@ can be read in a process of its own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 
@@ -136,6 +136,7 @@ class Intake:
     _calls: dict[tuple[int, int], list[int]] = field(default_factory=dict)
     _requests: list[KeyedRequest] = field(default_factory=list)
     _gaps: list[Gap] = field(default_factory=list)
+    _blind: dict[int, Gap] = field(default_factory=dict)
     _rejects: list[Reject] = field(default_factory=list)
     _numbers: dict[tuple[object, ...], int] = field(default_factory=dict)
     _keys: dict[CallKey, int] = field(default_factory=dict)
@@ -201,19 +202,25 @@ class Intake:
             self._numbers[raw] = number
         return number
 
-    def watch_event(self, event: RawWatchEvent, at: datetime) -> None:
-        """Keep the object of one watch event; an ERROR is a gap, a BOOKMARK nothing. Raises UNUSABLE."""
+    def watch_event(self, event: RawWatchEvent, at: datetime, *, log: int) -> None:
+        """Keep the object of one event of the watch number ``log``; a BOOKMARK is nothing. Raises UNUSABLE.
+
+        An ERROR ends a watch: nothing is seen from the event before it until an ADDED of the same watch tells of an
+        older object, as the LIST does with which it begins anew.
+        """
         if event.type == "BOOKMARK":
             return
         peek = _object.decode(event.object)
         if event.type == "ERROR":
-            since = self._latest or at
-            self._gaps.append(
-                Gap(self.cluster, "", since, at, f"watch ended: {self.redactor.text(peek.message)} ({peek.code})")
-            )
-        else:
-            _check(peek)
-            self._keep([_sighting(self.cluster, event, peek, at)])
+            why = f"watch ended: {self.redactor.text(peek.message)} ({peek.code})"
+            blind = self._blind.setdefault(log, Gap(self.cluster, "", self._latest or at, at, why))
+            self._gaps.append(replace(blind, to_at=at))
+            return
+        _check(peek)
+        sighting = _sighting(self.cluster, event, peek, at)
+        if sighting.verb is None and log in self._blind:
+            self._gaps.append(replace(self._blind.pop(log), to_at=at))
+        self._keep([sighting])
 
     def dump_item(self, raw: msgspec.Raw, at: datetime) -> None:
         """Keep one object of a dump, seen at ``at`` at the latest. Raises UNUSABLE."""

@@ -16,6 +16,7 @@ from app.core.model import NOBODY, Actor, ActorSource, FieldDiff, Json, Path
 POD_NAME = "authentication.kubernetes.io/pod-name"
 ANONYMOUS = "system:anonymous"
 _SERVICE_ACCOUNT = "system:serviceaccount:"
+_BEFORE_FIRST_APPLY = "before-first-apply"
 
 
 def _words(text: str) -> frozenset[str]:
@@ -90,10 +91,6 @@ def actor_from_audit(
     )
 
 
-def _key(entry: Mapping[str, Json]) -> tuple[str, ...]:
-    return tuple(_text(entry.get(name)) for name in ("manager", "operation", "subresource", "apiVersion"))
-
-
 def _owns(fields: object, path: Path) -> bool:
     """Whether a fieldsV1 tree names this path, a part of it, or a list that holds it.
 
@@ -115,25 +112,37 @@ def _owns(fields: object, path: Path) -> bool:
     return True
 
 
-def actor_from_managed_fields(
-    old: Sequence[Json] | None, new: Sequence[Json] | None, diffs: Sequence[FieldDiff] = ()
-) -> Actor:
-    """The field manager that made a write, from managedFields before (None: unknown) and after it.
+def actor_from_managed_fields(managed: Sequence[Json], diffs: Sequence[FieldDiff], *, before: str) -> Actor:
+    """The field manager that made a write, from managedFields after it; NOBODY where they do not say.
 
-    The manager whose entry moved (time or fields) and that owns a changed field; without anything before, the one
-    with the latest time that owns one. NOBODY where managedFields say nothing (a removed field has no owner left:
-    then the latest entry that moved). Entries of subresources only count where nothing else moved.
+    ``before`` is the latest time in the managedFields of the version before ("": not known). The API server gives a
+    manager a new time when it takes a field, or applies something new. A removal by anything but an apply leaves no
+    trace: owners lose the field and keep their time (k8s.io/apimachinery, managedfields/internal/managedfieldsupdater).
+    So whoever set a field owns it now, and is not older than ``before``; whoever only removed some is an entry that is
+    newer, or not known. A creation is by the oldest entry.
     """
-    entries = [entry for entry in new or () if isinstance(entry, dict) and _text(entry.get("manager"))]
-    before = {_key(entry): entry for entry in old or () if isinstance(entry, dict)}
-    moved = [entry for entry in entries if before.get(_key(entry)) != entry] if old is not None else entries
-    candidates = [entry for entry in moved if entry.get("subresource") in (None, "", "scale")] or moved
-    if not candidates:
+    entries = [entry for entry in managed if isinstance(entry, dict) and _is_writer(entry)]
+    if any(not diff.path and diff.op == "add" for diff in diffs):
+        return _manager(min(entries, key=_time, default=None))
+    paths = [diff.path for diff in diffs if diff.op != "remove"]
+    owners = [e for e in entries if _time(e) >= before and any(_owns(e.get("fieldsV1"), path) for path in paths)]
+    newer = [entry for entry in entries if before and _time(entry) > before]
+    return _manager(max(owners or newer, key=_time, default=None))
+
+
+def _is_writer(entry: Mapping[str, Json]) -> bool:
+    """Whether a manager writes desired state. What stood before the first apply is held by a manager that nobody is."""
+    return entry.get("subresource") != "status" and _text(entry.get("manager")) not in ("", _BEFORE_FIRST_APPLY)
+
+
+def _time(entry: Mapping[str, Json]) -> str:
+    return _text(entry.get("time"))
+
+
+def _manager(entry: Mapping[str, Json] | None) -> Actor:
+    if entry is None:
         return NOBODY
-    paths = [diff.path for diff in diffs if diff.op != "remove" and diff.path]
-    owners = [e for e in candidates if paths and any(_owns(e.get("fieldsV1"), path) for path in paths)]
-    chosen = max(owners or candidates, key=lambda entry: _text(entry.get("time")))
-    return Actor(_text(chosen.get("manager")), ActorSource.MANAGED_FIELDS, _text(chosen.get("manager")))
+    return Actor(_text(entry.get("manager")), ActorSource.MANAGED_FIELDS, _text(entry.get("manager")))
 
 
 @lru_cache(maxsize=8192)

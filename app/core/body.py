@@ -99,10 +99,13 @@ class Body:
 
     def untouched_at(self, at: datetime) -> bool:
         """Whether managedFields say that nobody wrote the desired state at that time (they keep whole seconds)."""
-        entries = [e for e in self.managed_fields() if isinstance(e, dict) and e.get("subresource") != "status"]
-        times = [e["time"] for e in entries if isinstance(e.get("time"), str)]
         since = (at.astimezone(UTC) - timedelta(seconds=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
-        return bool(times) and all(str(time) < since for time in times)
+        return "" < self.last_written() < since
+
+    def last_written(self) -> str:
+        """When managedFields say that somebody last wrote the desired state; "" where they do not."""
+        entries = [e for e in self.managed_fields() if isinstance(e, dict) and e.get("subresource") != "status"]
+        return max((str(e["time"]) for e in entries if isinstance(e.get("time"), str)), default="")
 
     def owner(self, resource: Resource) -> Resource | None:
         """The controlling owner (or the only one), in the object's own namespace."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from dataclasses import dataclass
+from datetime import datetime
 
 import orjson
 import zstandard
@@ -46,6 +47,9 @@ class Entry:
     recalled: bool = False
     owner: Resource | None = None
     doubted: float = 0.0
+    seen: datetime | None = None
+    guessed: bool = False
+    wrote: str = ""
     weight: int = 0
     size: int = 0
 

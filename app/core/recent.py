@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from app.core.body import Body
-from app.core.model import Change, Resource
+from app.core.model import Change, Resource, Verb
 from app.core.sightings import Sighting
 
 SAME_WRITE = timedelta(seconds=2)
@@ -78,6 +78,10 @@ class Recent:
             if apart <= SAME_WRITE and (best is None or apart < abs(best.at - sighting.at)):
                 best = change
         return best
+
+    def created(self, resource: Resource, uid: str) -> bool:
+        """Whether this life of the object was told to begin."""
+        return any(change.verb is Verb.CREATE and change.uid == uid for change in self.of(resource))
 
     def began_rollout(self, resource: Resource, at: datetime) -> str | None:
         """The id of the last change that touched the object's pod template, if it is about as old as ``at``."""

@@ -39,6 +39,7 @@ from app.core.parts import Parts
 from app.core.patches import applied, patch_diffs, with_removals
 from app.core.recent import Recent
 from app.core.redact import Redactor, decode
+from app.core.sight import Sight, note, unseen
 from app.core.sightings import NOTHING, Learned, Sighting
 
 Lookup = Callable[[Resource, str], ObjectState | None]
@@ -75,6 +76,7 @@ class Tracker:
         self._derived = Derivation(self._memory, self._recent)
         self._life = Life(self._recent, self._derived.workload_of, redactor.text)
         self._kinds = kinds.Kinds()
+        self._sight = Sight()
         self._quiet: OrderedDict[Resource, Change] = OrderedDict()
 
     def recall(self, last: Iterable[Rollout]) -> None:
@@ -91,11 +93,14 @@ class Tracker:
 
     def observe(self, sighting: Sighting) -> Learned:
         """What this sighting teaches. Never raises on what a body holds: an unreadable body counts as not recorded."""
-        return self._life.overdue(self._learn(sighting), sighting.at)
+        learned = self._learn(sighting)
+        self._sight.saw(sighting)
+        return self._life.overdue(learned, sighting.at)
 
     def _learn(self, sighting: Sighting) -> Learned:
         resource = sighting.resource
-        if (resource.api_group, resource.kind) not in kinds.BUILT_IN:
+        is_built_in = (resource.api_group, resource.kind) in kinds.BUILT_IN
+        if not is_built_in:
             sighting = self._spelled(sighting)
             resource = sighting.resource
         policy = kinds.policy(resource.api_group, resource.kind)
@@ -113,6 +118,8 @@ class Tracker:
         learned = self._seen(sighting, body)
         known = self._memory.peek(resource)
         moved = known is not None and known.version == body.version > before and known.uid == body.uid
+        if known is not None and known.version == body.version and known.uid == body.uid:
+            note(known, sighting, body, fields=moved and (learned is not NOTHING or not is_built_in))
         return self._life.moved(sighting, body, learned) if moved else learned
 
     def _spelled(self, sighting: Sighting) -> Sighting:
@@ -181,7 +188,7 @@ class Tracker:
         old, new = self._memory.state(entry), self._state(sighting.resource, body)
         found = diff(old, new)
         began_deleting = body.deleting and not entry.deleting
-        before = entry.version
+        before, guessed = entry.version, entry.guessed
         entry.version, entry.raw, entry.generation, entry.doubted = body.version, body.hash, body.generation, 0.0
         if not found and not began_deleting:
             self._hush(sighting, body)
@@ -195,26 +202,34 @@ class Tracker:
             entry.deleting = True
             gone = made.whole(sighting, Verb.DELETE, old, body=body)
             return Learned(self._emit(sighting, gone, body, old), states)
-        if not found or (sighting.verb is None and sighting.source != "state"):
+        if not found or (sighting.verb is None and sighting.source == "watch" and guessed):
             return Learned(states=states)
-        return Learned(self._emit(sighting, made.update(sighting, body, found, old=old, new=new), body, new), states)
+        change = made.update(sighting, body, found, old=old, new=new)
+        if sighting.verb is None:
+            change = unseen(change, self._sight.since(sighting.resource, entry))
+        return Learned(self._emit(sighting, change, body, new), states)
 
     def _first(self, sighting: Sighting, body: Body) -> Learned:
         """An object, or a life of it, of which nothing is known yet."""
-        new = self._state(sighting.resource, body)
+        resource = sighting.resource
+        new = self._state(resource, body)
         entry = Entry(uid=body.uid, version=body.version, changed=body.version)
         if sighting.source == "watch":
             entry.watched_from = entry.watched_to = body.version
         entry.raw, entry.generation = body.hash, body.generation
-        self._keep(sighting.resource, entry, body, new)
+        self._keep(resource, entry, body, new)
         states = (self._object_state(sighting, entry, new),)
-        if kinds.policy(sighting.resource.api_group, sighting.resource.kind) is Policy.STATE:
+        if kinds.policy(resource.api_group, resource.kind) is Policy.STATE:
             return Learned(states=states)
         if sighting.verb is Verb.CREATE:
             return Learned(self._emit(sighting, made.whole(sighting, Verb.CREATE, new, body=body), body, new), states)
         if sighting.verb is Verb.UPDATE and sighting.subresource == "":
             told = self._from_patch(sighting, body, new=new)
             return Learned(self._emit(sighting, told, body, new) if told else (), states)
+        made_unseen = self._sight.created(sighting, body)
+        if made_unseen is not None and not self._recent.created(resource, body.uid):
+            whole = made.whole(made_unseen, Verb.CREATE, new, body=body)
+            return Learned(self._emit(made_unseen, whole, body, new), states)
         return Learned(states=states)
 
     def _gone(self, sighting: Sighting, body: Body) -> Learned:
@@ -324,7 +339,7 @@ class Tracker:
         change = replace(change, summary=changes.summary(resource, change.verb, found, old=old, new=new))
         states: tuple[ObjectState, ...] = ()
         if entry is not None and new is not None and (not version or version >= entry.version) and not entry.deleted:
-            entry.version, entry.raw = version or entry.version, 0
+            entry.version, entry.raw, entry.guessed = version or entry.version, 0, True
             self._memory.store(entry, new, size=_UNMEASURED)
             self._memory.put(resource, entry)
             states = (self._object_state(sighting, entry, new),)
@@ -405,9 +420,10 @@ class Tracker:
             if known is not None:
                 return self._improve(known, sighting, richer=change).changes
             if change.actor.source is ActorSource.UNKNOWN and change.verb is not Verb.DELETE and body is not None:
-                change = replace(change, actor=actor_from_managed_fields(None, body.managed_fields(), change.diffs))
-            if sighting.source == "state":
-                change = self._reconstructed(change)
+                entry = self._memory.peek(resource)
+                before = entry.wrote if entry else ""
+                who = actor_from_managed_fields(body.managed_fields(), change.diffs, before=before)
+                change = replace(change, actor=who)
         if self._derived.is_state(change, state):
             return ()
         begun_by = self._derived.begun_by(change)
@@ -415,9 +431,6 @@ class Tracker:
             change = replace(change, begun_by=begun_by)
         self._recent.add(change)
         return (change,)
-
-    def _reconstructed(self, change: Change) -> Change:
-        return replace(change, summary=changes.clip(f"reconstructed: {change.summary}"))
 
     def _improve(self, known: Change, sighting: Sighting, *, richer: Change | None = None) -> Learned:
         """The same write told again: the better of both, under the key and time it was first told with."""
@@ -450,13 +463,13 @@ class Tracker:
             return None
         version = int(found.resource_version) if found.resource_version.isdigit() else 0
         entry = Entry(found.uid, version, found.generation, deleted=found.deleted_at is not None, changed=version)
-        entry.recalled = True
+        entry.recalled, entry.seen = True, found.seen_at
         self._memory.store(entry, found.state, size=_UNMEASURED)
         self._memory.put(resource, entry)
         return entry
 
     def _keep(self, resource: Resource, entry: Entry, body: Body, state: Object) -> None:
-        entry.owner = body.owner(resource)
+        entry.owner, entry.guessed = body.owner(resource), False
         self._memory.store(entry, state, size=body.size)
         self._memory.put(resource, entry)
         self._derived.learn(resource, state)

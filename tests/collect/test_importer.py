@@ -397,7 +397,7 @@ async def test_a_dump_that_is_newer_tells_of_what_was_missed(lab: Lab, tmp_path:
     await lab.imported(dump)
     (missed,) = await lab.stored()
     assert missed.sources == {"state"}
-    assert "reconstructed" in missed.summary
+    assert missed.summary.endswith("(between 11:00:00 and 11:00:13)")
 
 
 async def test_a_dump_of_an_impossible_age_is_refused(lab: Lab, tmp_path: Path) -> None:

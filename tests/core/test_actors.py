@@ -68,43 +68,77 @@ OWNS_IMAGE = 'f:spec/f:containers/k:{"name":"app"}/f:image'
 APPLY: dict[str, Json] = {"operation": "Apply"}
 
 
+def who(*managed: Json, diff: FieldDiff = IMAGE, before: str = "") -> str:
+    return actor_from_managed_fields(managed, [diff], before=before).name
+
+
 def test_the_manager_that_owns_the_changed_field_wrote_it() -> None:
     ci = entry("ci", "2026-11-20T12:00:00Z", OWNS_IMAGE)
     later = entry("kube-controller-manager", "2026-11-20T12:00:00Z", "f:metadata/f:annotations")
-    found = actor_from_managed_fields(None, [ci, later], [IMAGE])
+    found = actor_from_managed_fields([ci, later], [IMAGE], before="")
     assert found == Actor("ci", ActorSource.MANAGED_FIELDS, "ci")
 
 
-def test_of_two_owners_the_one_that_moved_wrote_it() -> None:
+def test_of_two_owners_the_later_one_wrote_it() -> None:
     old = entry("helm", "2026-11-20T11:00:00Z", OWNS_IMAGE)
     new = entry("kubectl-edit", "2026-11-20T12:00:00Z", OWNS_IMAGE)
-    assert actor_from_managed_fields([old], [old, new], [IMAGE]).name == "kubectl-edit"
-    assert actor_from_managed_fields(None, [new, old], [IMAGE]).name == "kubectl-edit"
+    assert who(old, new) == who(new, old) == "kubectl-edit"
+
+
+def test_two_writes_of_one_second_are_told_apart_by_what_they_own() -> None:
+    ci = entry("ci", "2026-11-20T12:00:00Z", OWNS_IMAGE)
+    scaler = entry("scaler", "2026-11-20T12:00:00Z", "f:spec/f:replicas")
+    replicas = FieldDiff(("spec", "replicas"), "replace", 2, 9)
+    assert who(ci, scaler, diff=replicas, before="2026-11-20T12:00:00Z") == "scaler"
 
 
 def test_two_operations_of_one_manager_are_two_entries() -> None:
     update = entry("argocd", "2026-11-20T11:00:00Z", "f:metadata")
     apply = entry("argocd", "2026-11-20T12:00:00Z", OWNS_IMAGE, **APPLY)
-    assert actor_from_managed_fields([update], [update, apply], [IMAGE]).name == "argocd"
+    assert who(update, apply) == "argocd"
 
 
 def test_status_writers_did_not_write_the_spec() -> None:
     status = entry("kubelet", "2026-11-20T12:30:00Z", "f:status", subresource="status")
     ci = entry("ci", "2026-11-20T12:00:00Z", OWNS_IMAGE)
-    assert actor_from_managed_fields(None, [ci, status], [IMAGE]).name == "ci"
+    assert who(ci, status) == "ci"
+    assert who(status, diff=GONE, before="2026-11-20T12:00:00Z") == ""
 
 
-@pytest.mark.parametrize("managed", [None, [], ["odd"], [{"manager": 5}]])
-def test_nothing_is_known_without_managed_fields(managed: list[Json] | None) -> None:
-    assert actor_from_managed_fields(None, managed, [IMAGE]) == NOBODY
+@pytest.mark.parametrize("managed", [[], ["odd"], [{"manager": 5}]])
+def test_nothing_is_known_without_managed_fields(managed: list[Json]) -> None:
+    assert actor_from_managed_fields(managed, [IMAGE], before="") == NOBODY
 
 
-def test_a_removed_field_is_by_the_entry_that_moved() -> None:
-    gone = FieldDiff(("metadata", "labels", "team"), "remove", "shop", None)
+GONE = FieldDiff(("metadata", "labels", "team"), "remove", "shop", None)
+
+
+def test_an_apply_that_removes_a_field_leaves_its_time() -> None:
+    helm = entry("helm", "2026-11-20T12:30:00Z", "f:metadata/f:labels", **APPLY)
+    kubectl = entry("kubectl", "2026-11-20T11:00:00Z", "f:metadata/f:labels")
+    assert who(helm, kubectl, diff=GONE, before="2026-11-20T11:30:00Z") == "helm"
+
+
+@pytest.mark.parametrize("before", ["2026-11-20T12:30:00Z", ""])
+def test_a_removal_that_left_no_trace_is_by_nobody_known(before: str) -> None:
+    """The owners of what was removed lose it, and keep their time."""
     helm = entry("helm", "2026-11-20T12:30:00Z", "f:metadata/f:labels")
-    before = entry("kubectl", "2026-11-20T11:00:00Z", "f:metadata/f:labels/f:team")
-    after = entry("kubectl", "2026-11-20T12:00:00Z", "f:metadata/f:labels")
-    assert actor_from_managed_fields([helm, before], [helm, after], [gone]).name == "kubectl"
+    kubectl = entry("kubectl", "2026-11-20T11:00:00Z", "f:metadata/f:labels")
+    assert actor_from_managed_fields([helm, kubectl], [GONE], before=before) == NOBODY
+
+
+def test_what_stood_before_the_first_apply_is_held_by_nobody() -> None:
+    before = entry("before-first-apply", "2026-11-20T12:00:00Z", OWNS_IMAGE)
+    apply = entry("kubectl", "2026-11-20T12:00:00Z", OWNS_IMAGE, **APPLY)
+    assert who(before, apply) == "kubectl"
+    assert who(before) == ""
+
+
+def test_the_oldest_entry_made_the_object() -> None:
+    creation = FieldDiff((), "add", None, {})
+    webhook = entry("operator", "2026-11-20T12:00:05Z", "f:metadata/f:finalizers")
+    maker = entry("kubectl-create", "2026-11-20T12:00:00Z", OWNS_IMAGE)
+    assert who(webhook, maker, diff=creation) == "kubectl-create"
 
 
 @pytest.mark.parametrize(

@@ -270,7 +270,7 @@ def test_a_dump_of_an_unknown_cluster_teaches_state_and_a_newer_one_reconstructs
     assert changes(learn(seen(old, 1, verb=None, source="state"))) == []
     (change,) = changes(learn(listed(old), seen(new, 60, verb=None, source="state")))
     assert change.sources == {"state"}
-    assert change.summary == "reconstructed: replicas of web: 2 → 6"
+    assert change.summary == "replicas of web: 2 → 6 (between 05:00:00 and 05:01:00)"
     assert changes(learn(listed(new), seen(old, 60, verb=None, source="state"))) == []
 
 

@@ -1,0 +1,70 @@
+"""What a watch that begins anew shows: writes that nobody saw, each told with the interval in which it happened.
+
+A LIST says how objects are, not what was done to them. What differs from what is known was written after that was last
+true, and before the LIST; an object that was not there was created when its creationTimestamp says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+from msgspec import structs
+
+from app.core import changes
+from app.core.body import Body
+from app.core.memory import Entry
+from app.core.model import Change, Resource, Verb
+from app.core.sightings import Sighting
+
+_Kind = tuple[str, str]
+
+
+class Sight:
+    """How far each kind of one cluster has been watched."""
+
+    def __init__(self) -> None:
+        self._began: dict[_Kind, datetime] = {}
+        self._heard: dict[tuple[_Kind, str | None], datetime] = {}
+
+    def saw(self, sighting: Sighting) -> None:
+        """Take notice of a watch event, after what it teaches was learned.
+
+        Only updates and deletions say that a watch still tells everything: an ADDED may be the next of a LIST.
+        """
+        if sighting.source == "watch":
+            kind = sighting.resource.api_group, sighting.resource.kind
+            self._began.setdefault(kind, sighting.at)
+            if sighting.verb in (Verb.UPDATE, Verb.DELETE):
+                self._heard[kind, sighting.resource.namespace] = sighting.at
+
+    def since(self, resource: Resource, entry: Entry) -> datetime | None:
+        """When the object was last known to be as it is known. None where nobody noted it."""
+        heard = self._heard.get(((resource.api_group, resource.kind), resource.namespace))
+        return max(filter(None, (entry.seen, heard)), default=None)
+
+    def created(self, sighting: Sighting, body: Body) -> Sighting | None:
+        """The creation of an object that a LIST shows first, where its kind was watched before it was created."""
+        began = self._began.get((sighting.resource.api_group, sighting.resource.kind))
+        made = body.created
+        if sighting.source != "watch" or sighting.verb is not None or not began or not made or made <= began:
+            return None
+        return structs.replace(sighting, verb=Verb.CREATE, at=min(made, sighting.at))
+
+
+def note(entry: Entry, sighting: Sighting, body: Body, *, fields: bool) -> None:
+    """Keep what the next version is to be held against; with its ``fields``' managers, which are slow to read."""
+    entry.seen = max(entry.seen or sighting.at, sighting.at)
+    if fields and sighting.source != "audit":  # an audit event says itself who wrote
+        entry.wrote = body.last_written() or entry.wrote
+
+
+def unseen(change: Change, since: datetime | None) -> Change:
+    """A change found by comparing what was last known with what is seen now: its line says between which times."""
+    if since is None or since >= change.at:
+        when = f" (by {change.at:%H:%M:%S})"
+    elif since.date() == change.at.date():
+        when = f" (between {since:%H:%M:%S} and {change.at:%H:%M:%S})"
+    else:
+        when = f" (between {since:%Y-%m-%d %H:%M:%S} and {change.at:%Y-%m-%d %H:%M:%S})"
+    return replace(change, summary=changes.clip(change.summary, changes.LIMIT - len(when)) + when)
