@@ -181,6 +181,9 @@ def _short(name: str) -> str:
 
 
 def short(actor: Actor) -> str:
-    """What people call this actor: "argocd", "alice", "kubelet node-7"; "someone unknown" for nobody."""
+    """What people call this actor: "argocd", "alice", "kubelet node-7"; "someone unknown" for nobody.
+
+    Who impersonates somebody did it: "root-admin as bob".
+    """
     name = _short(actor.name) if actor.name else "someone unknown"
-    return f"{name} (as {_short(actor.impersonator)})" if actor.impersonator else name
+    return f"{_short(actor.impersonator)} as {name}" if actor.impersonator else name

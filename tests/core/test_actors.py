@@ -51,7 +51,7 @@ def test_an_impersonated_user_acts_and_the_real_one_is_kept() -> None:
     impersonated = {"username": "deployer", "extra": {POD_NAME: ["theirs"]}}
     actor = actor_from_audit({"username": "alice", "extra": {POD_NAME: ["hers"]}}, impersonated=impersonated)
     assert (actor.name, actor.impersonator, actor.pod) == ("deployer", "alice", "theirs")
-    assert short(actor) == "deployer (as alice)"
+    assert short(actor) == "alice as deployer"
 
 
 def entry(manager: str, time: str, *fields: str, **more: Json) -> dict[str, Json]:
