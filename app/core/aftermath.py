@@ -15,10 +15,11 @@ import numpy as np
 from app.core.calls import MIN_EXTRA_PER_SECOND, Slots, caller_name, grouped
 from app.core.entities import only_reacts
 from app.core.families import FAMILIES
+from app.core.lines import LEVELS, grid
 from app.core.model import SLOT_SECONDS, ActorSource, CallCount, CallKey, Change, MetricSeries, ObjectState, Spark
 from app.core.onset import MIN_BEFORE, Floats, level_step
 from app.core.reach import reach
-from app.core.series import grid, sparks
+from app.core.series import sparks
 from app.core.topology import topology
 
 SOON = timedelta(minutes=10)
@@ -35,9 +36,9 @@ METRICS = frozenset(
 """Names of the series that are looked at."""
 
 
-TOLD_APART = ("verb", "code")
-"""Labels by which a family chooses among its series or splits its means; by all others they are added up."""
-LEVELS = frozenset(metric for family in FAMILIES if family.measure == "level" for metric in family.metrics)
+TOLD_APART = ("verb", "code", "job", "instance")
+"""Labels by which a family chooses among its series or splits its means, and where they were scraped; by all others
+they are added up."""
 Labels = tuple[tuple[str, str], ...]
 
 

@@ -8,7 +8,7 @@ a z-score against a baseline, at a fraction of a millisecond a series.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +19,15 @@ MIN_BEFORE = 3
 MIN_AFTER = 2
 MIN_EFFECT = 3.0
 MIN_T = 5.0
+STRAIGHT = 0.5
+"""A rising line that leaves at most this much of a step's squared error describes the series better than the step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """A rise. ``index`` is the first bad bin; ``before`` and ``after`` are means in the series' own unit.
+
+    Of what grows to the end, ``after`` is where it is then.
 
     ``effect`` is the rise in noise units, ``t`` its Student-like significance.
     """
@@ -37,7 +41,8 @@ class Step:
 
 def count_step(counts: Floats) -> Step | None:
     """The most significant rise of a count series, or None. Bins are equal and none is missing."""
-    return _best_split(2.0 * np.sqrt(np.maximum(counts, 0.0) + 0.375), counts, floor=1.0)
+    found = _best_split(2.0 * np.sqrt(np.maximum(counts, 0.0) + 0.375), counts, floor=1.0)
+    return found[0] if found else None
 
 
 def level_step(values: Floats, *, floor: float) -> Step | None:
@@ -50,13 +55,19 @@ def level_step(values: Floats, *, floor: float) -> Step | None:
     if len(known) < MIN_BEFORE + MIN_AFTER:
         return None
     dense = values[known]
-    step = _best_split(dense, dense, floor=floor)
-    if step is None:
+    found = _best_split(dense, dense, floor=floor)
+    if found is None:
         return None
-    return Step(int(known[step.index]), step.before, step.after, step.effect, step.t)
+    step, error = found
+    turn, left = _hinge(dense)
+    if left < STRAIGHT * error:
+        # A leak has no step: it grows to the end, and began where it left the level.
+        step = replace(step, index=turn, before=float(dense[:turn].mean()), after=float(dense[-MIN_AFTER:].mean()))
+    return replace(step, index=int(known[step.index]))
 
 
-def _best_split(y: Floats, raw: Floats, *, floor: float) -> Step | None:
+def _best_split(y: Floats, raw: Floats, *, floor: float) -> tuple[Step, float] | None:
+    """The step, with the squared error that it leaves in ``y``."""
     n = len(y)
     if n < MIN_BEFORE + MIN_AFTER:
         return None
@@ -81,4 +92,19 @@ def _best_split(y: Floats, raw: Floats, *, floor: float) -> Step | None:
     while index > 1 and y[index - 1] > left[best] + 3.0 * noise_before:
         index -= 1
     cut = int(cuts[best])
-    return Step(index, float(raw[:index].mean()), float(raw[cut:].mean()), effect, float(t[best]))
+    step = Step(index, float(raw[:index].mean()), float(raw[cut:].mean()), effect, float(t[best]))
+    return step, float(pooled[best]) * n
+
+
+def _hinge(y: Floats) -> tuple[int, float]:
+    """The best fit by a level that turns into a rising line: the first bin above the level, and the squared error."""
+    n = len(y)
+    y = y - y.mean()
+    turns = np.arange(0, n - MIN_AFTER)
+    longest = n - 1.0 - turns  # the line is 0 up to the turn, then 1, 2, ... longest
+    sums = longest * (longest + 1) / 2
+    squares = sums * (2 * longest + 1) / 3
+    products = np.cumsum(np.cumsum(y[::-1]))[::-1][1:][turns]
+    explained = np.maximum(products, 0.0) ** 2 / (squares - sums**2 / n)
+    best = int(np.argmax(explained))
+    return int(turns[best]) + 1, max(0.0, float((y * y).sum() - explained[best]))

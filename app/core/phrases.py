@@ -24,6 +24,32 @@ def measure(value: float, unit: str) -> str:
     return f"{number(value)}{unit}" if unit.startswith("/") else f"{number(value)} {unit}".rstrip()
 
 
+def rate(per_second: float, what: str = "") -> str:
+    """How often something happens: "40 LIST pods/s"; "24 writes/min" where it is less than once a second."""
+    each, unit = _each(per_second)
+    return f"{number(each * per_second)}{' ' if what else ''}{what}{unit}"
+
+
+def rise(before: float, after: float, what: str = "") -> str:
+    """How a rate a second went up, both in the unit that suits the higher: "from 0 to 40 LIST pods/s"."""
+    each, unit = _each(max(before, after))
+    return f"from {number(each * before)} to {number(each * after)}{' ' if what else ''}{what}{unit}"
+
+
+def _each(per_second: float) -> tuple[int, str]:
+    return (60, "/min") if 0 < per_second < 1 else (1, "/s")
+
+
+def times(count: float) -> str:
+    """How often something happened: once, twice, 1,200 times."""
+    return {1: "once", 2: "twice"}.get(round(count), f"{count:,.0f} times")
+
+
+def many(count: int, what: str) -> str:
+    """So many of something that takes an s: one client, 12 clients."""
+    return f"one {what}" if count == 1 else f"{count:,} {what}s"
+
+
 def percent(share: float) -> str:
     """A share or a probability as a person takes it in: 93 %, 2 %, < 1 %; never 100 % for what is not certain."""
     if 0.99 < share < 1:

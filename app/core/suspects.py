@@ -23,6 +23,7 @@ from app.core.entities import Entity, workload
 from app.core.evidence import RULES
 from app.core.explain import explain, is_consequence, window_of
 from app.core.fights import write_fights
+from app.core.lines import Grid, grid
 from app.core.model import (
     CallCount,
     Change,
@@ -39,7 +40,7 @@ from app.core.model import (
     WriteFight,
 )
 from app.core.relevance import newborn, surroundings, weigh
-from app.core.series import Grid, grid, metric_signals, sparks
+from app.core.series import metric_signals, sparks
 from app.core.signals import Signal, SignalKind, moment
 from app.core.silence import silence_signals
 from app.core.topology import topology

@@ -34,6 +34,22 @@ def test_a_ramp_begins_where_it_leaves_the_noise() -> None:
     assert step.index <= 21
 
 
+@pytest.mark.parametrize(("begins", "top"), [(20, 0), (40, 0), (20, 5), (50, 2)])
+@pytest.mark.parametrize("noise", [0.0, 0.05])
+def test_what_grows_to_the_end_began_where_it_left_the_level(begins: int, top: int, noise: float) -> None:
+    grows = np.minimum(np.maximum(np.arange(60.0) - begins, 0), 60 - begins - top)
+    step = level_step(grows / grows.max() + np.random.default_rng(3).normal(0, noise, 60), floor=0.05)
+    assert step is not None
+    assert abs(step.index - begins) <= 2
+    assert step.after == pytest.approx(1.0, abs=0.15)
+
+
+def test_a_ramp_that_ends_soon_is_no_leak() -> None:
+    step = level_step(np.array([0.0] * 20 + [2, 4, 6, 8] + [10.0] * 20), floor=0.3)
+    assert step is not None
+    assert abs(step.index - 20) <= 2
+
+
 def test_a_level_needs_a_rise_that_matters() -> None:
     flat = np.array([1.0] * 20 + [1.001] * 20)
     assert level_step(flat, floor=0.1) is None

@@ -1,0 +1,185 @@
+"""Control-plane metrics -> the lines that are watched, on one grid of equal bins.
+
+Counters become rates as Prometheus defines them: a value lower than the one before is a reset. A gap in the samples
+stays a gap. What client libraries make at its first use (a counter of errors by code, a gauge of watches by resource)
+was zero while its target was scraped without it; a target's own first scrape says nothing of what came before.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+
+from app.core.families import FAMILIES, Family
+from app.core.model import MetricSeries
+from app.core.onset import Floats
+
+TARGET = ("instance", "job", "metrics_path")
+"""Labels that say where a series was scraped."""
+STARTED = "process_start_time_seconds"
+LEVELS = frozenset(metric for family in FAMILIES if family.measure == "level" for metric in family.metrics)
+JOINS = 2
+"""A target first scraped more than so many bins after others joined them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Equal bins for series that were scraped at slightly different moments."""
+
+    start: float
+    step: float
+    size: int
+
+    def epoch(self, index: int) -> float:
+        return self.start + index * self.step
+
+
+def grid(series: Iterable[MetricSeries], *, until: float) -> Grid | None:
+    """A grid whose step is the median scrape interval, ending at ``until``."""
+    firsts, gaps = [], []
+    for times, together in Counter(one.times for one in series).items():
+        known = [t for t in times if t <= until]
+        if len(known) >= 3:
+            firsts.append(known[0])
+            gaps += [float(np.median(np.diff(known)))] * together
+    if not firsts:
+        return None
+    step = max(1.0, float(np.median(gaps)))
+    start = min(firsts)
+    return Grid(start, step, max(0, int((until - start) // step)))
+
+
+def whole(series: Iterable[MetricSeries]) -> list[MetricSeries]:
+    """Series as they are, less those that begin after their target did: these are zero from its first scrape on.
+
+    A counter that begins with a restart of its target begins with its first value: when it got there is not known.
+    """
+    targets: dict[tuple[str, ...], list[MetricSeries]] = defaultdict(list)
+    for one in series:
+        if one.times:
+            labels = dict(one.labels)
+            targets[tuple(labels.get(name, "") for name in TARGET)].append(one)
+    return [one for members in targets.values() for one in _since_first_scrape(members)]
+
+
+def _since_first_scrape(members: list[MetricSeries]) -> Iterator[MetricSeries]:
+    """The series of one target."""
+    scrapes = max((one.times for one in members), key=len)
+    if len(scrapes) < 2:
+        yield from members
+        return
+    drift = float(np.median(np.diff(scrapes))) / 2
+    restarts: list[float] | None = None
+    for one in members:
+        before = tuple(time for time in scrapes if time < one.times[0] - drift) if one.times[0] > scrapes[0] else ()
+        if not before or one.name == STARTED:
+            yield one
+            continue
+        if restarts is None:
+            restarts = sorted(_restarts(members))
+        fresh = one.name not in LEVELS and any(before[-1] < time <= one.times[0] + drift for time in restarts)
+        first = one.values[0] if fresh else 0.0
+        yield replace(one, times=before + one.times, values=(first,) * len(before) + one.values)
+
+
+def _restarts(members: list[MetricSeries]) -> set[float]:
+    """The scrapes of a target before which it started anew: it says so, or a counter of it fell."""
+    together: dict[tuple[float, ...], list[tuple[float, ...]]] = defaultdict(list)
+    found = set()
+    for one in members:
+        if one.name == STARTED:
+            found |= {one.times[i] for i, (old, new) in enumerate(pairwise(one.values), 1) if new > old + 1}
+        elif one.name not in LEVELS:
+            together[one.times].append(one.values)
+    for times, values in together.items():
+        fell = (np.diff(np.asarray(values)) < 0).any(axis=0)
+        found |= {times[i + 1] for i in np.flatnonzero(fell)}
+    return found
+
+
+def _rates(times: Floats, values: Floats, axis: Grid) -> Floats:
+    """Counters scraped together: increase per second in each bin; NaN where it was not scraped on both sides."""
+    if len(times) < 2:
+        return np.full((len(values), axis.size), np.nan)
+    increase = np.diff(values)
+    increase = np.where(increase < 0, values[:, 1:], increase)  # a reset: it counted up from zero again
+    return _bin(times[1:], increase / np.maximum(np.diff(times), 1e-3), axis)
+
+
+def level(series: MetricSeries, axis: Grid) -> Floats:
+    """A gauge in each bin: the last sample in it; NaN where there was none."""
+    return np.asarray(_bin(np.asarray(series.times), np.asarray([series.values]), axis)[0])
+
+
+def _bin(times: Floats, values: Floats, axis: Grid) -> Floats:
+    """Rows of values at common times, each laid into the bins."""
+    out = np.full((len(values), axis.size), np.nan)
+    index = ((times - axis.start) // axis.step).astype(int)
+    inside = (index >= 0) & (index < axis.size)
+    out[:, index[inside]] = values[:, inside]
+    # Scrapes drift against the grid: a single empty bin between two scrapes is drift, not a gap.
+    between = (out[:, :-2] + out[:, 2:]) / 2
+    out[:, 1:-1] = np.where(np.isnan(out[:, 1:-1]), between, out[:, 1:-1])
+    return out
+
+
+def lines(series: list[MetricSeries], axis: Grid, family: Family) -> dict[tuple[str, ...], Floats]:
+    """The family's lines, one for each combination of its ``by`` labels (NaN: not measured)."""
+    wanted = (f"{family.metrics[0]}_sum", f"{family.metrics[0]}_count") if family.measure == "mean" else family.metrics
+    grouped: dict[tuple[str, tuple[str, ...]], list[MetricSeries]] = defaultdict(list)
+    for one in series:
+        if one.name not in wanted:
+            continue
+        labels = dict(one.labels)
+        if family.keep(labels):
+            grouped[(one.name, tuple(labels.get(name, "") for name in family.by))].append(one)
+    measured = {key: _measured(members, axis, family) for key, members in grouped.items()}
+    if family.measure == "mean":
+        return _means(measured, family.metrics[0])
+    parts: dict[tuple[str, ...], list[Floats]] = defaultdict(list)
+    for (_, split), line in measured.items():
+        parts[split].append(line)
+    return {split: added(members) for split, members in parts.items()}
+
+
+def _measured(members: list[MetricSeries], axis: Grid, family: Family) -> Floats:
+    """The sum of the members, each measured as the family says; those scraped together at once."""
+    together: dict[tuple[float, ...], list[tuple[float, ...]]] = defaultdict(list)
+    for member in _there(members, axis):
+        together[member.times].append(member.values)
+    measure = _bin if family.measure == "level" else _rates
+    return added([measure(np.asarray(times), np.asarray(values), axis) for times, values in together.items()])
+
+
+def _there(members: list[MetricSeries], axis: Grid) -> list[MetricSeries]:
+    """The members without those of targets that joined others: that there is one more is no rise of what is measured.
+
+    What begins where the others end takes their place.
+    """
+    joined = min(one.times[0] for one in members) + JOINS * axis.step
+    first = [one for one in members if one.times[0] <= joined]
+    end = max(one.times[-1] for one in first)
+    return [*first, *(one for one in members if one.times[0] > max(joined, end))]
+
+
+def _means(measured: dict[tuple[str, tuple[str, ...]], Floats], base: str) -> dict[tuple[str, ...], Floats]:
+    """Mean of a histogram: the rate of its sum by the rate of its count; NaN where nothing was observed."""
+    out = {}
+    for (name, split), total in measured.items():
+        observed = measured.get((f"{base}_count", split))
+        if name == f"{base}_sum" and observed is not None:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                out[split] = np.where(observed > 0, total / observed, np.nan)
+    return out
+
+
+def added(parts: list[Floats]) -> Floats:
+    """The sum of lines: absent everywhere stays absent, absent in one series counts as nothing of that series."""
+    stack = np.vstack(parts)
+    out = np.nansum(stack, axis=0)
+    out[np.isnan(stack).all(axis=0)] = np.nan
+    return np.asarray(out)
