@@ -25,6 +25,7 @@ from sqlalchemy import (
     collate,
     false,
     func,
+    or_,
     select,
     true,
     tuple_,
@@ -119,7 +120,8 @@ def conditions(wanted: ChangeFilter) -> list[ColumnElement[bool]]:
     if wanted.namespace is not None:
         found.append(changes.c.namespace_id == (word_id(bindparam("namespace")) if wanted.namespace else 0))
     if wanted.actor is not None:
-        found.append(changes.c.actor_id == (word_id(bindparam("actor")) if wanted.actor else 0))
+        acted = changes.c.actor_id == (word_id(bindparam("actor")) if wanted.actor else 0)
+        found.append(or_(acted, changes.c.impersonator == bindparam("actor", type_=Text)) if wanted.actor else acted)
     if wanted.verb is not None:
         found.append(changes.c.verb == bindparam("verb"))
     if wanted.text:

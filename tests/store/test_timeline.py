@@ -9,7 +9,7 @@ from msgspec import structs
 from sqlalchemy import Connection, event
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.model import Change, Outcome, Resource, Verb
+from app.core.model import Actor, ActorSource, Change, Outcome, Resource, Verb
 from app.store import history, incidents, surroundings, timeline
 from app.store.record import record
 from app.store.timeline import ChangeFilter
@@ -91,6 +91,14 @@ async def test_text_is_looked_for_as_it_is_wildcards_included(conn: AsyncConnect
     for text, names in (("50%", ["two"]), ("%", ["two"]), ("_", []), ("ONE", ["one"]), ("limit of", ["two"])):
         found = await timeline.list_changes(conn, ChangeFilter(text=text))
         assert [change.resource.name for change in found] == names, text
+
+
+async def test_who_impersonated_and_who_was_impersonated_find_the_change(conn: AsyncConnection) -> None:
+    bob = Actor("bob", ActorSource.AUDIT, impersonator="root-admin")
+    change = replace(world.a_change("one", summary="image of one: v1 → v2", version="a"), actor=bob)
+    await record(conn, replace(world.batch(0), changes=(change,), rollouts=(), objects=()))
+    for actor, ids in (("bob", [change.id]), ("root-admin", [change.id]), ("alice", [])):
+        assert told(await timeline.list_changes(conn, ChangeFilter(actor=actor))) == ids
 
 
 async def test_another_cluster_sees_nothing_of_this_one(filled: AsyncConnection) -> None:
