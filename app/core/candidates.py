@@ -14,6 +14,7 @@ from app.core.mechanism import is_cosmetic, is_inert
 from app.core.model import Change, Resource, Rollout, Verb, WriteFight
 from app.core.reach import Reach, reach
 from app.core.revisions import lacking
+from app.core.stalls import DEADLINE, patience
 from app.core.steering import set_off
 from app.core.topology import Named, Topology, behind, pod_template, selects
 from app.core.traits import Trait, trait
@@ -30,7 +31,8 @@ class Candidate:
     Service behind which it leaves no workload ("" for none); ``alike`` how many changes of the same kind and field
     there were in the window before it, ``routine`` how many of those by the same actor on the same object; ``inert``:
     nothing acts upon it; ``cosmetic``: only labels or annotations changed, and nothing followed. ``lacking`` are the
-    ReplicaSets of its Deployment whose pods do not have it in them (revisions.py). ``set_off`` are the changes that a
+    ReplicaSets of its Deployment whose pods do not have it in them (revisions.py). ``patience`` is how long its rollout
+    may rest before it hangs (stalls.py). ``set_off`` are the changes that a
     program made because of it (steering.py); what they touch is in the reach.
     """
 
@@ -46,6 +48,7 @@ class Candidate:
     inert: bool
     cosmetic: bool
     lacking: frozenset[Named] = frozenset()
+    patience: timedelta = DEADLINE / 2
     set_off: tuple[Change, ...] = ()
 
 
@@ -106,6 +109,7 @@ def candidates(
                 inert=is_inert(change) or topology.ignores(change),
                 cosmetic=is_cosmetic(change) or topology.ignores(change),
                 lacking=lacking(change, topology),
+                patience=patience(topology.states.get(change.resource)),
             )
         )
         places[change.id] = len(found) - 1

@@ -12,9 +12,10 @@ import numpy as np
 from app.core.audit import error_template
 from app.core.entities import Entity, of_resource, pods_in
 from app.core.mechanism import refused_by, refuser
-from app.core.model import SLOT_SECONDS, Outcome, Rollout, Symptom, SymptomSource
+from app.core.model import SLOT_SECONDS, ObjectState, Outcome, Rollout, Symptom, SymptomSource
 from app.core.revisions import revision
 from app.core.signals import Signal, SignalKind
+from app.core.stalls import lacks, patience, rests
 
 WEIGHTS = {
     "CrashLoopBackOff": 0.9,
@@ -49,8 +50,6 @@ WEIGHTS = {
 """How much a reason says that something is broken. Reasons that are not listed count OTHER."""
 OTHER = 0.4
 STARTING = timedelta(seconds=5)
-HANGS = timedelta(seconds=20)
-"""A rollout that goes on this long, with fewer pods available than wanted, hangs."""
 AT_ONCE = timedelta(minutes=1)
 """Complaints that began within this time of one another may have one cause."""
 WIDE = 3
@@ -84,8 +83,11 @@ def symptom_signals(
     return sorted((_beside(signal, found, newborn) for signal in found), key=lambda s: -s.strength)
 
 
-def rollout_signals(rollouts: Iterable[Rollout], complaints: Iterable[Signal], *, now: datetime) -> list[Signal]:
+def rollout_signals(
+    rollouts: Iterable[Rollout], complaints: Iterable[Signal], *, states: Iterable[ObjectState], now: datetime
+) -> list[Signal]:
     """One signal for each rollout that failed, or hangs, without a word from its pods: what calls it may feel it."""
+    known = {state.resource: state.state for state in states}
     said = {home for signal in complaints for home in (*signal.about, *signal.spread)}
     return [
         Signal(
@@ -98,20 +100,20 @@ def rollout_signals(rollouts: Iterable[Rollout], complaints: Iterable[Signal], *
             facts={"reason": "Rollout", "chronic": "False", "refused": ""},
         )
         for rollout in rollouts
-        if rollout.started_at <= now and (how := _how_it_fares(rollout, now))
+        if rollout.started_at <= now and (how := _how_it_fares(rollout, patience(known.get(rollout.resource)), now=now))
         for home in of_resource(rollout.resource)
         if home not in said
     ]
 
 
-def _how_it_fares(rollout: Rollout, now: datetime) -> str:
+def _how_it_fares(rollout: Rollout, given: timedelta, *, now: datetime) -> str:
     """In words, what is wrong with a rollout; nothing where nothing is."""
     if rollout.outcome is Outcome.FAILED:
         return "failed"
-    last = rollout.progress[-1] if rollout.progress else None
-    if last is None or rollout.outcome is not Outcome.RUNNING or now - rollout.started_at <= HANGS:
+    last = lacks(rollout)
+    if last is None or rests(rollout, now) <= given:
         return ""
-    return f"hangs: {last.available} of {last.desired} pods are available" if last.available < last.desired else ""
+    return f"hangs: {last.available} of {last.desired} pods are available"
 
 
 def _beside(signal: Signal, found: list[Signal], newborn: frozenset[tuple[str, str]]) -> Signal:

@@ -13,7 +13,6 @@ from datetime import UTC, datetime, timedelta
 from app.core.calls import caller_name
 from app.core.candidates import Candidate
 from app.core.case import Case, Facts, Rule, say, seconds
-from app.core.complaints import HANGS
 from app.core.entities import workload
 from app.core.explain import Match, is_consequence, without
 from app.core.kinds import several
@@ -21,6 +20,7 @@ from app.core.model import SLOT_SECONDS, Evidence, Incident, Outcome
 from app.core.phrases import percent
 from app.core.priors import novelty, plane, risk
 from app.core.signals import Signal, SignalKind
+from app.core.stalls import lacks, rests
 
 TOO = 0.2
 """From this share of the complaints on, others complain too."""
@@ -186,8 +186,8 @@ def own_rollout(case: Case, facts: Facts) -> Evidence | None:
     if rollout.outcome is Outcome.ROLLED_BACK:
         return say("rollout", 0.6, "It was rolled back.")
     running = (rollout.ended_at or case.now) - rollout.started_at
-    if rollout.outcome is Outcome.RUNNING and running > HANGS:
-        return say("rollout", 0.4, f"Its rollout has not finished after {seconds(running)}.")
+    if (still := rests(rollout, case.now)) > facts.candidate.patience and lacks(rollout):
+        return say("rollout", 0.4, f"Its rollout hangs: for {seconds(still)} no pod more was updated or available.")
     if rollout.outcome is not Outcome.COMPLETE or rollout.ended_at is None:
         return None
     main = max(facts.matches, key=lambda m: case.salience.get(id(m.signal), 0.0) * m.score, default=None)

@@ -8,20 +8,18 @@ that are weaker, to be believed. docs/ranking.md says where the numbers come fro
 from __future__ import annotations
 
 import math
-import re
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from statistics import median
 
-from app.core.actors import service_account
 from app.core.calls import Slots, axis, caller_rows, error_signals, load_signals, relist_signals
 from app.core.candidates import Candidate, candidates
 from app.core.case import Case, Facts, Rule
 from app.core.complaints import rollout_signals, symptom_signals
-from app.core.entities import Entity, workload
 from app.core.evidence import RULES
 from app.core.explain import explain, is_consequence, window_of
+from app.core.fight_signals import fight_signal
 from app.core.fights import write_fights
 from app.core.lines import Grid, grid
 from app.core.model import (
@@ -59,7 +57,6 @@ SALIENT = 0.35
 FAINT = 0.1
 """Fainter signals date nothing, however little else there is."""
 SHOWN = 20
-_PREFIX = re.compile(r"""(?:annotations|labels)\["([a-z0-9]+)[a-z0-9.-]*/""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,13 +136,13 @@ def _signals(
     until = gathered.now.timestamp()
     calls = list(gathered.calls)
     slots = axis(calls, until=until)
-    found: list[Signal] = [fight_signal(fight) for fight in fights]
+    found: list[Signal] = [fight_signal(fight, gathered.rollouts) for fight in fights]
     if slots and slots.size:
         found += load_signals(calls, slots) + error_signals(calls, slots) + relist_signals(calls, slots)
         found += wait_signals(calls, slots) + silence_signals(calls, slots)
     complaints = (s for s in gathered.symptoms if s.at <= gathered.now)
     hurt = symptom_signals(complaints, start=_seen_from(gathered), newborn=new)
-    found += hurt + rollout_signals(gathered.rollouts, hurt, now=gathered.now)
+    found += hurt + rollout_signals(gathered.rollouts, hurt, states=gathered.states, now=gathered.now)
     series = list(gathered.series)
     lines = grid(series, until=until)
     if lines:
@@ -160,47 +157,6 @@ def _seen_from(gathered: Gathered) -> datetime:
     firsts += [moment(min(call.slot for call in gathered.calls))] if gathered.calls else []
     firsts += [moment(min(one.times[0] for one in gathered.series if one.times))] if gathered.series else []
     return max(gathered.start, min(firsts, default=gathered.start))
-
-
-def fight_signal(fight: WriteFight) -> Signal:
-    """A write fight as something to be explained by whoever set its writers off."""
-    users = tuple(dict.fromkeys(name for writer in fight.writers if (name := writer.split(" (")[0])))
-    about: dict[Entity, float] = {}
-    for user in users:
-        about[("user", user)] = about[("manager", user)] = 1.0
-        if account := service_account(user):
-            about[workload(*account)] = 0.9
-    for resource in fight.objects[:20]:
-        about[("written", resource.kind, resource.namespace or "", resource.name)] = 0.6
-    if owner := _PREFIX.search(fight.path_text):
-        # The prefix of an annotation's or label's key is, by convention, the domain of the component that owns it.
-        about[("prefix", owner.group(1))] = 0.9
-    names = ", ".join(_short(user) for user in users)
-    names = names or "somebody (no audit log, no managedFields)"
-    who = f"{names} rewrites it with {len(fight.values)} values in turn" if len(users) <= 1 else f"{names} rewrite it"
-    return Signal(
-        kind=SignalKind.FIGHT,
-        low=fight.began_at,
-        high=fight.began_at + timedelta(seconds=1),
-        strength=min(1.0, 0.3 + math.log1p(fight.per_second * 10) / math.log(400)),
-        about=about,
-        sentence=f"write fight over {field_name(fight.path_text)} of {len(fight.objects)} {fight.kind}"
-        f"{'s' if len(fight.objects) > 1 else ''}: {who}, {fight.per_second:.0f} writes/s"
-        f" since {fight.began_at:%H:%M:%S}, {fight.writes:,} so far",
-        users=users,
-        rate_after=fight.per_second,
-    )
-
-
-def field_name(path_text: str) -> str:
-    """A field as a person calls it: "annotation owner" for metadata.annotations["owner"]."""
-    match = re.fullmatch(r"""metadata\.(annotation|label)s(?:\["(.+)"\]|\.(.+))""", path_text)
-    return f"{match.group(1)} {match.group(2) or match.group(3)}" if match else path_text
-
-
-def _short(user: str) -> str:
-    account = service_account(user)
-    return account[1] if account else user
 
 
 def find_onset(incident: Incident, weighed: list[tuple[Signal, float]]) -> Onset:

@@ -419,6 +419,8 @@ def test_a_rollout_that_hangs_without_a_word_is_felt_by_who_calls_it() -> None:
     own = a_change(gateway, at=after(-40))
     calls_it: Json = {"name": "c", "env": [{"name": "INBOX", "value": "http://inbox.messaging.svc"}]}
     service = a_state(a_resource("Service", "inbox", "messaging"), {"spec": {"selector": {"app": "inbox"}}})
+    template: Json = {"metadata": {"labels": {"app": "inbox"}}}
+    hurried = a_state(inbox, {"spec": {"progressDeadlineSeconds": 60, "template": template}})
     stuck = Rollout(
         inbox, "u", 2, after(-20), Outcome.RUNNING, change_id=edit.id, progress=(Progress(after(0), 2, 2, 0),)
     )
@@ -427,7 +429,7 @@ def test_a_rollout_that_hangs_without_a_word_is_felt_by_who_calls_it() -> None:
         own,
         incident=an_incident(an_alert(after(30), name="HighErrorRate", namespace="mobile", service="gateway")),
         symptoms=[a_symptom(gateway, "Unhealthy", at=after(-8), count=20)],
-        states=[a_workload(inbox), service, a_workload(gateway, containers=[calls_it])],
+        states=[hurried, service, a_workload(gateway, containers=[calls_it])],
         rollouts=[stuck],
     )
     assert first(ranking) == ("Deployment", "inbox")
