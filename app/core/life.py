@@ -10,6 +10,7 @@ from msgspec import structs
 from app.core.body import Body
 from app.core.model import Resource, Rollout, Verb
 from app.core.recent import Recent
+from app.core.redact import Redactor
 from app.core.rollouts import KINDS as ROLLED_OUT
 from app.core.rollouts import Rollouts
 from app.core.sightings import Learned, Sighting
@@ -19,12 +20,10 @@ from app.core.symptoms import Symptoms
 class Life:
     """The rollouts and symptoms of one cluster."""
 
-    def __init__(
-        self, recent: Recent, workload_of: Callable[[Resource], Resource | None], text: Callable[[str], str]
-    ) -> None:
+    def __init__(self, recent: Recent, workload_of: Callable[[Resource], Resource | None], redactor: Redactor) -> None:
         self._recent = recent
-        self._rollouts = Rollouts()
-        self._symptoms = Symptoms(workload_of, text)
+        self._rollouts = Rollouts(redactor.fingerprint)
+        self._symptoms = Symptoms(workload_of, redactor.text)
 
     def recall(self, last: Iterable[Rollout]) -> None:
         """The last rollout of each workload, as an earlier run left it."""

@@ -205,7 +205,10 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """A workload moving from one pod template to another. ``change_id`` began it (None: it began unseen)."""
+    """A workload moving from one pod template to another. ``change_id`` began it (None: it began unseen).
+
+    ``templates`` are fingerprints of its pod template and of those before it, the newest first.
+    """
 
     resource: Resource
     uid: str
@@ -218,6 +221,7 @@ class Rollout:
     images_before: tuple[str, ...] = ()
     progress: tuple[Progress, ...] = ()
     reason: str = ""
+    templates: tuple[str, ...] = ()
 
 
 class ListClass(StrEnum):

@@ -6,7 +6,7 @@ from datetime import datetime
 
 import msgspec
 
-from app.core.rollouts import RawCondition
+from app.core.raw_workload import RawCondition
 
 
 class RawObjectReference(msgspec.Struct, gc=False):

@@ -13,6 +13,8 @@ from app.core.sightings import Sighting
 SAME_WRITE = timedelta(seconds=2)
 """How far apart an audit event without a version and a watch event of one write may lie."""
 
+_ROLLED_OUT = (("spec", "template"), ("spec", "updateStrategy"))
+
 BEGAN_WITHIN = timedelta(seconds=10)
 """How far a change and the first sight of the rollout that it began may lie apart."""
 
@@ -84,11 +86,12 @@ class Recent:
         return any(change.verb is Verb.CREATE and change.uid == uid for change in self.of(resource))
 
     def began_rollout(self, resource: Resource, at: datetime) -> str | None:
-        """The id of the last change that touched the object's pod template, if it is about as old as ``at``."""
+        """The id of the last change that touched the object's pod template, or how it is rolled out (a partition holds
+        pods back), if it is about as old as ``at``."""
         for change in self.of(resource):
             if at - change.at > 5 * BEGAN_WITHIN:
                 break
-            if any(not found.path or found.path[:2] == ("spec", "template") for found in change.diffs):
+            if any(not found.path or found.path[:2] in _ROLLED_OUT for found in change.diffs):
                 return change.id if abs(at - change.at) <= BEGAN_WITHIN else None
         return None
 

@@ -10,71 +10,21 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import msgspec
 
 from app.core.body import Body
-from app.core.model import Outcome, Progress, Resource, Rollout
+from app.core.model import Json, Outcome, Progress, Resource, Rollout
+from app.core.raw_workload import RawCondition, RawSpec, RawStatus, RawTemplate
+from app.core.redact import decode
 
 KINDS = frozenset({"Deployment", "StatefulSet", "DaemonSet"})
 MAX_PROGRESS = 20
 _TEMPLATES = 10
 """How many earlier templates of a workload are remembered, to know a rollback when it comes."""
-
-
-class RawCondition(msgspec.Struct, gc=False):
-    type: str = ""
-    status: str = ""
-    reason: str = ""
-    message: str = ""
-    lastTransitionTime: datetime | None = None  # noqa: N815 - the wire's name
-
-
-class RawStatus(msgspec.Struct, gc=False):
-    """The statuses of apps/v1 workloads, as one."""
-
-    observedGeneration: int = 0  # noqa: N815
-    replicas: int = 0
-    updatedReplicas: int = 0  # noqa: N815
-    availableReplicas: int = 0  # noqa: N815
-    desiredNumberScheduled: int = 0  # noqa: N815
-    updatedNumberScheduled: int = 0  # noqa: N815
-    numberAvailable: int = 0  # noqa: N815
-    conditions: list[RawCondition] | None = None
-
-
-class RawContainer(msgspec.Struct, gc=False):
-    image: str = ""
-
-
-class RawPodSpec(msgspec.Struct, gc=False):
-    containers: list[RawContainer] | None = None
-    initContainers: list[RawContainer] | None = None  # noqa: N815
-
-
-class RawTemplate(msgspec.Struct, gc=False):
-    spec: RawPodSpec | None = None
-
-
-class RawRollingUpdate(msgspec.Struct, gc=False):
-    partition: int = 0
-
-
-class RawUpdateStrategy(msgspec.Struct, gc=False):
-    rollingUpdate: RawRollingUpdate | None = None  # noqa: N815
-
-
-class RawSpec(msgspec.Struct, gc=False):
-    replicas: int = 1
-    template: msgspec.Raw = msgspec.Raw()
-    updateStrategy: RawUpdateStrategy | None = None  # noqa: N815
-
-    @property
-    def held_back(self) -> int:
-        """How many pods of a StatefulSet its partition keeps on the old template."""
-        rolling = self.updateStrategy.rollingUpdate if self.updateStrategy else None
-        return rolling.partition if rolling else 0
+WAITS = "waits for deletions of its pods: its update strategy is OnDelete"
+_DEADLINE = "ProgressDeadlineExceeded"
 
 
 _spec = msgspec.json.Decoder(RawSpec)
@@ -84,19 +34,29 @@ _template = msgspec.json.Decoder(RawTemplate)
 
 @dataclass(slots=True)
 class _Workload:
-    """What is known of one workload: its template now, those before it, and the rollout under way or last ended."""
+    """What is known of one workload: its template now, those before it, and the rollout under way or last ended.
 
-    template: int
+    ``held_back``: how many pods the partition kept when it was last seen, None before that.
+    """
+
+    template: str
     images: tuple[str, ...]
-    earlier: list[int] = field(default_factory=list)
+    earlier: list[str] = field(default_factory=list)
     last: Rollout | None = None
+    held_back: int | None = None
 
 
 class Rollouts:
-    """The rollouts of one cluster. Bounded: the workloads seen longest ago are forgotten."""
+    """The rollouts of one cluster. Bounded: the workloads seen longest ago are forgotten.
 
-    def __init__(self, limit: int = 20_000) -> None:
+    ``fingerprint`` makes a word of a template that is the same in every run and tells nothing of what is in it.
+    """
+
+    def __init__(self, fingerprint: Callable[[Json], str], limit: int = 20_000) -> None:
         self._limit = limit
+        # Whatever spaces and order of keys it is written with: API servers write the order of the types, kubectl that
+        # of the alphabet. Most versions of a workload have the template of the one before.
+        self._digest = lru_cache(maxsize=1024)(lambda raw: fingerprint(decode(raw or b"null")))
         self._workloads: OrderedDict[Resource, _Workload] = OrderedDict()
         self._recalled: dict[Resource, Rollout] = {}
 
@@ -115,38 +75,37 @@ class Rollouts:
         try:
             spec = _spec.decode(body.spec() or b"{}")
             status = _status.decode(body.status() or b"{}")
-            template = _hash(bytes(spec.template))
+            template = self._digest(bytes(spec.template))
             known = self._workloads.get(resource)
             images = known.images if known and known.template == template else _images(bytes(spec.template))
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, ValueError, RecursionError):
             return ()
         progress = _progress(resource.kind, spec, status, at=at)
         generation = body.generation or 0
         found: list[Rollout] = []
-        last = self._recalled.pop(resource, None) if known is None else None
-        if last is not None and last.uid == body.uid:
-            known = self._remember(resource, _Workload(template, images, last=last))
-            change_id = begun_by() if generation > last.generation else None
-            if generation > last.generation and (change_id or images != last.images):
-                found += _end_last(known, template, at=at)
-                known.last = _begin(resource, body, at=at, change_id=change_id, images=images, before=last.images)
-        elif known is None:
+        begin = partial(_begin, resource, body, at=at, images=images)
+        known = known or self._known(resource, body, template, images=images)
+        if known is None:
             known = self._remember(resource, _Workload(template, images))
             change_id = begun_by()
-            if created or change_id or _under_way(resource.kind, progress, status):
-                known.last = _begin(resource, body, at=at, change_id=change_id, images=images, before=())
+            if created or change_id or _under_way(resource.kind, spec, status):
+                known.last = begin(known, change_id=change_id, before=())
         elif known.template != template:
             found += _end_last(known, template, at=at)
-            before, known.images = known.images, images
+            before = known.images
             known.earlier = [*known.earlier, known.template][-_TEMPLATES:]
-            known.last = _begin(resource, body, at=at, change_id=begun_by(), images=images, before=before)
+            known.template, known.images = template, images
+            known.last = begin(known, change_id=begun_by(), before=before)
             if template in known.earlier:
                 known.last = replace(known.last, reason="back to an earlier template")
-            known.template = template
+        elif _is_let_go(known, spec) and _under_way(resource.kind, spec, status):
+            before = known.last.images_before if known.last else ()
+            known.last = begin(known, change_id=begun_by(), before=before)
+        known.held_back = spec.held_back
         if known.last is None or known.last.outcome not in (Outcome.RUNNING, Outcome.FAILED):
             return tuple(found)
         rest = max(0, status.replicas - status.updatedReplicas) if resource.kind == "Deployment" else -spec.held_back
-        moved = _move(known.last, progress, status, generation=generation, rest=rest)
+        moved = _told_to_wait(_move(known.last, progress, status, generation=generation, rest=rest), spec, progress)
         if moved is not known.last or not known.last.progress:
             found.append(moved)
         known.last = moved
@@ -159,6 +118,14 @@ class Rollouts:
             return ()
         return (replace(known.last, outcome=Outcome.SUPERSEDED, ended_at=at, reason=f"{resource.kind} deleted"),)
 
+    def _known(self, resource: Resource, body: Body, template: str, *, images: tuple[str, ...]) -> _Workload | None:
+        """A workload as an earlier run left it; None where that knew none, or a later version of it."""
+        last = self._recalled.pop(resource, None)
+        if last is None or last.uid != body.uid or (body.generation or 0) < last.generation:
+            return None
+        templates = last.templates or (template if images == last.images else "",)  # a row older than its column
+        return self._remember(resource, _Workload(templates[0], last.images, [*templates[:0:-1]], last))
+
     def _remember(self, resource: Resource, workload: _Workload) -> _Workload:
         self._workloads[resource] = workload
         if len(self._workloads) > self._limit:
@@ -169,23 +136,27 @@ class Rollouts:
 def _begin(
     resource: Resource,
     body: Body,
+    known: _Workload,
     *,
     at: datetime,
     change_id: str | None,
     images: tuple[str, ...],
     before: tuple[str, ...],
 ) -> Rollout:
-    return Rollout(resource, body.uid, body.generation or 0, at, Outcome.RUNNING, None, change_id, images, before)
+    return Rollout(
+        resource,
+        body.uid,
+        body.generation or 0,
+        at,
+        Outcome.RUNNING,
+        change_id=change_id,
+        images=images,
+        images_before=before,
+        templates=(known.template, *reversed(known.earlier)),
+    )
 
 
-@lru_cache(maxsize=1024)
-def _hash(template: bytes) -> int:
-    """What tells one template from another, whatever spaces and order of keys it is written with: API servers write
-    the order of the types, kubectl that of the alphabet."""
-    return hash(msgspec.json.encode(msgspec.json.decode(template or b"null"), order="sorted"))
-
-
-def _end_last(known: _Workload, template: int, *, at: datetime) -> list[Rollout]:
+def _end_last(known: _Workload, template: str, *, at: datetime) -> list[Rollout]:
     """A newer template ends the rollout before it: superseded, or rolled back where the template is an earlier one."""
     last = known.last
     if last is None:
@@ -216,23 +187,52 @@ def _move(rollout: Rollout, now: Progress, status: RawStatus, *, generation: int
         return rollout
     if now.updated >= now.desired + min(rest, 0) and now.available >= now.desired and rest <= 0:
         return replace(rollout, outcome=Outcome.COMPLETE, ended_at=now.at, reason="")
-    for condition in status.conditions or ():
-        if condition.type == "Progressing" and condition.reason == "ProgressDeadlineExceeded":
-            if rollout.outcome is Outcome.FAILED:
-                return rollout
-            ended = condition.lastTransitionTime or now.at
-            return replace(
-                rollout, outcome=Outcome.FAILED, ended_at=max(ended, rollout.started_at), reason=condition.reason
-            )
+    condition = next((found for found in status.conditions or () if found.type == "Progressing"), RawCondition())
+    since = condition.lastTransitionTime or condition.lastUpdateTime or now.at
+    if condition.reason == _DEADLINE:
+        # One from before the rollout tells of the rollout before: the controller has not looked at it again.
+        if rollout.outcome is Outcome.FAILED or since < rollout.started_at:
+            return rollout
+        return replace(rollout, outcome=Outcome.FAILED, ended_at=since, reason=condition.reason)
+    if rollout.outcome is Outcome.FAILED and condition.status == "True":
+        return _goes_on(rollout, now)
     return rollout
 
 
-def _under_way(kind: str, now: Progress, status: RawStatus) -> bool:
-    """Whether a workload that is seen for the first time is in the middle of a rollout, not of a scaling."""
+def _told_to_wait(rollout: Rollout, spec: RawSpec, now: Progress) -> Rollout:
+    """A rollout under way, saying that nothing moves by itself where that is so."""
+    if rollout.outcome is not Outcome.RUNNING or spec.waits == (rollout.reason == WAITS):
+        return rollout
+    return _goes_on(rollout, now) if not spec.waits else replace(rollout, reason=WAITS)
+
+
+def _goes_on(rollout: Rollout, now: Progress) -> Rollout:
+    """What held a rollout up is over. The step makes this a later telling of it, though no count has changed."""
+    progress = _thinned((*rollout.progress, now))
+    return replace(rollout, outcome=Outcome.RUNNING, ended_at=None, reason="", progress=progress)
+
+
+def _is_let_go(known: _Workload, spec: RawSpec) -> bool:
+    """Whether a workload may roll out with the template that it has: no rollout of it was seen, or its partition holds
+    fewer pods back than before."""
+    if known.last is None:
+        return True
+    if known.last.resource.kind != "StatefulSet" or known.last.outcome is not Outcome.COMPLETE:
+        return False
+    return known.held_back is None or spec.held_back < known.held_back
+
+
+def _under_way(kind: str, spec: RawSpec, status: RawStatus) -> bool:
+    """Whether a workload whose template nobody was seen to change is in the middle of a rollout, not of a scaling:
+    more pods are of an older template than stay so."""
     if kind == "Deployment":
         reasons = {condition.reason for condition in status.conditions or () if condition.type == "Progressing"}
         return bool(reasons & {"ReplicaSetUpdated", "NewReplicaSetCreated", "FoundNewReplicaSet"})
-    return 0 < now.updated < now.desired
+    if spec.waits:
+        return False
+    if kind == "DaemonSet":
+        return status.updatedNumberScheduled < status.currentNumberScheduled
+    return status.replicas - status.updatedReplicas > spec.held_back
 
 
 def _same(progress: tuple[Progress, ...], now: Progress) -> bool:

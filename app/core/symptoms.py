@@ -18,7 +18,7 @@ import msgspec
 from app.core.body import Body
 from app.core.model import Resource, Symptom, SymptomSource
 from app.core.raw_status import RawEvent, RawNodeStatus, RawPodStatus
-from app.core.rollouts import RawCondition
+from app.core.raw_workload import RawCondition
 
 PENDING_AFTER = timedelta(seconds=30)
 """A pod that runs nowhere for longer than this hurts, whatever the reason."""

@@ -74,7 +74,7 @@ class Tracker:
         self._memory = Memory(memory_bytes)
         self._recent = Recent(recent_changes)
         self._derived = Derivation(self._memory, self._recent)
-        self._life = Life(self._recent, self._derived.workload_of, redactor.text)
+        self._life = Life(self._recent, self._derived.workload_of, redactor)
         self._kinds = kinds.Kinds()
         self._sight = Sight()
         self._quiet: OrderedDict[Resource, Change] = OrderedDict()

@@ -67,4 +67,5 @@ def merge_rollouts(known: Rollout, told: Rollout) -> Rollout:
         images_before=newest.images_before or known.images_before or told.images_before,
         progress=tuple(sorted({*known.progress, *told.progress}, key=lambda p: (p.at, p.updated, p.available))),
         uid=known.uid or told.uid,
+        templates=max(known.templates, told.templates, key=lambda found: (len(found), found)),
     )

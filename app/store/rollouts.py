@@ -62,6 +62,7 @@ def _row(cluster_id: int, object_id: int, rollout: Rollout) -> dict[str, Any]:
         "images_before": [codec.clean(image) for image in rollout.images_before],
         "progress": [[p.at.timestamp(), p.desired, p.updated, p.available] for p in rollout.progress],
         "reason": codec.clean(rollout.reason),
+        "templates": list(rollout.templates),
     }
 
 
@@ -110,6 +111,7 @@ def _rollout(row: Row[Any]) -> Rollout:
         images_before=tuple(row.images_before),
         progress=tuple(Progress(codec.utc(at), *counts) for at, *counts in row.progress),
         reason=row.reason,
+        templates=tuple(row.templates),
     )
 
 

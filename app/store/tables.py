@@ -126,6 +126,8 @@ rollouts = Table(
     Column("images_before", ARRAY(Text), nullable=False),
     Column("progress", JSONB, nullable=False),  # [[epoch seconds, desired, updated, available], ...]
     Column("reason", Text, nullable=False),
+    # fingerprints of its template and of those before it: what a later import knows a rollback by
+    Column("templates", ARRAY(Text), nullable=False, server_default="{}"),
     postgresql_partition_by="RANGE (started_at)",
 )
 

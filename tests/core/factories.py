@@ -23,7 +23,9 @@ from app.core.model import (
     Verb,
     version_key,
 )
+from app.core.redact import Redactor
 
+FINGERPRINT = Redactor(b"a key of at least 16 bytes").fingerprint
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 CI = Actor("ci-deployer", ActorSource.AUDIT)
 GROUPS = {

@@ -10,7 +10,7 @@ import pytest
 from app.core.body import Body, read_body
 from app.core.model import Json, Object, Outcome, Resource, Rollout
 from app.core.rollouts import MAX_PROGRESS, Rollouts
-from tests.core.factories import a_resource, after
+from tests.core.factories import FINGERPRINT, a_resource, after
 
 WEB = a_resource()
 
@@ -37,7 +37,7 @@ class Story:
     """Tells versions of one workload second by second and keeps each rollout's last upsert."""
 
     def __init__(self, resource: Resource = WEB) -> None:
-        self.rollouts = Rollouts()
+        self.rollouts = Rollouts(FINGERPRINT)
         self.resource = resource
         self.told: dict[Any, Rollout] = {}
         self.seconds = 0

@@ -1,0 +1,69 @@
+"""The parts of workloads that tell how they roll out, as the API sends them. Only what is read is named."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+
+class RawCondition(msgspec.Struct, gc=False):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    lastTransitionTime: datetime | None = None  # noqa: N815 - the wire's name
+    lastUpdateTime: datetime | None = None  # noqa: N815
+
+
+class RawStatus(msgspec.Struct, gc=False):
+    """The statuses of apps/v1 workloads, as one."""
+
+    observedGeneration: int = 0  # noqa: N815
+    replicas: int = 0
+    updatedReplicas: int = 0  # noqa: N815
+    availableReplicas: int = 0  # noqa: N815
+    desiredNumberScheduled: int = 0  # noqa: N815
+    currentNumberScheduled: int = 0  # noqa: N815
+    updatedNumberScheduled: int = 0  # noqa: N815
+    numberAvailable: int = 0  # noqa: N815
+    conditions: list[RawCondition] | None = None
+
+
+class RawContainer(msgspec.Struct, gc=False):
+    image: str = ""
+
+
+class RawPodSpec(msgspec.Struct, gc=False):
+    containers: list[RawContainer] | None = None
+    initContainers: list[RawContainer] | None = None  # noqa: N815
+
+
+class RawTemplate(msgspec.Struct, gc=False):
+    spec: RawPodSpec | None = None
+
+
+class RawRollingUpdate(msgspec.Struct, gc=False):
+    partition: int = 0
+
+
+class RawUpdateStrategy(msgspec.Struct, gc=False):
+    type: str = ""
+    rollingUpdate: RawRollingUpdate | None = None  # noqa: N815
+
+
+class RawSpec(msgspec.Struct, gc=False):
+    replicas: int = 1
+    template: msgspec.Raw = msgspec.Raw()
+    updateStrategy: RawUpdateStrategy | None = None  # noqa: N815
+
+    @property
+    def held_back(self) -> int:
+        """How many pods of a StatefulSet its partition keeps on the old template."""
+        rolling = self.updateStrategy.rollingUpdate if self.updateStrategy else None
+        return rolling.partition if rolling else 0
+
+    @property
+    def waits(self) -> bool:
+        """Whether a pod gets the new template only when somebody deletes it."""
+        return self.updateStrategy is not None and self.updateStrategy.type == "OnDelete"
