@@ -45,10 +45,25 @@ _ANNOTATIONS = frozenset(
 _ANNOTATION_PREFIXES = ("autoscaling.alpha.kubernetes.io/", "pv.kubernetes.io/")
 _LABELS = frozenset({"controller-uid", "batch.kubernetes.io/controller-uid", "job-name", "pod-template-hash"})
 _LABELS |= {"batch.kubernetes.io/job-name", "controller-revision-hash", "pod-template-generation"}
+_TYPED = frozenset(
+    """apps batch autoscaling policy admissionregistration.k8s.io apiregistration.k8s.io certificates.k8s.io
+    flowcontrol.apiserver.k8s.io networking.k8s.io node.k8s.io rbac.authorization.k8s.io resource.k8s.io
+    scheduling.k8s.io storage.k8s.io""".split()  # noqa: SIM905
+) | {""}
+"""API groups whose fields have types that we know. What a custom resource holds is whatever its author says: the text
+"3.10" is a version there, an empty list may differ from none. So is a schema in a CustomResourceDefinition."""
 _QUANTITIES = frozenset(
-    {"requests", "limits", "hard", "capacity", "allocatable", "overhead", "min", "max", "default", "defaultRequest"}
+    {
+        *(("resources", "requests"), ("resources", "limits")),  # of containers and volume claims
+        *(("spec", "overhead"), ("overhead", "podFixed")),  # of pods, of RuntimeClasses
+        *(("spec", "hard"), ("spec", "capacity")),  # of ResourceQuotas, of PersistentVolumes
+        *(("limits", "min"), ("limits", "max"), ("limits", "default"), ("limits", "defaultRequest")),  # of LimitRanges
+    }
 )
-_LONE_QUANTITIES = frozenset({"sizeLimit", "averageValue", "divisor"})
+"""Maps of quantities, by the field they stand in and their own."""
+_LONE_QUANTITIES = frozenset(
+    {("emptyDir", "sizeLimit"), ("resourceFieldRef", "divisor"), ("target", "averageValue"), ("target", "value")}
+)
 _QUANTITY = re.compile(r"(?P<number>[+-]?(?:\d+\.?\d*|\.\d+))(?P<suffix>[numkMGTPE]|[KMGTPE]i|[eE][+-]?\d{1,2})?\Z")
 _SCALE = {
     "": Decimal(1),
@@ -64,15 +79,19 @@ _CONDITION_TAINT = re.compile(
 )
 
 
-def normalise(obj: Object) -> Object:
-    """The desired state: without status, bookkeeping and server-set metadata, in one spelling. Never alters ``obj``."""
+def normalise(obj: Object, api_group: str, *, kind: str) -> Object:
+    """The desired state: without status, bookkeeping and server-set metadata, in one spelling. Never alters ``obj``.
+
+    ``obj`` may be a part of an object, or a patch.
+    """
     out: Object = {}
+    typed = api_group in _TYPED
     for key, value in obj.items():
         if key == "metadata" and isinstance(value, dict):
             out[key] = _metadata(value)
-        elif key not in _TOP and value is not None:
-            out[key] = _value(value, key)
-    if obj.get("kind") == "Node":
+        elif key not in _TOP and value is not None and not (typed and value == []):
+            out[key] = _typed(value, key) if typed else _value(value)
+    if kind == "Node":
         _node(obj, out)
     return out
 
@@ -113,28 +132,40 @@ def _metadata(metadata: Object) -> Object:
     return out
 
 
-def _value(value: Json, key: str) -> Json:
+def _value(value: Json) -> Json:
+    """What nobody knows the types of: without nulls, and without the bookkeeping of the objects that it embeds."""
     if isinstance(value, dict):
-        if key in _QUANTITIES:
-            return {
-                k: canonical_quantity(v) if isinstance(v, str | int | float) else _value(v, k) for k, v in value.items()
-            }
+        return {
+            k: _metadata(v) if k == "metadata" and isinstance(v, dict) else _value(v)
+            for k, v in value.items()
+            if v is not None
+        }
+    if isinstance(value, list):
+        return [_value(item) if isinstance(item, dict | list) else item for item in value]
+    return value
+
+
+def _typed(value: Json, key: str) -> Json:
+    """A value under ``key``: an empty list is as good as none, and quantities are spelled alike."""
+    if isinstance(value, dict):
         out: Object = {}
         for k, v in value.items():
-            if isinstance(v, str):
-                out[k] = canonical_quantity(v) if k in _LONE_QUANTITIES else v
+            if isinstance(v, str | int | float):
+                out[k] = canonical_quantity(v) if (key, k) in _LONE_QUANTITIES else v
             elif k == "metadata" and isinstance(v, dict):
                 out[k] = _metadata(v)
-            elif v is not None:
-                out[k] = _value(v, k)
+            elif isinstance(v, dict) and (key, k) in _QUANTITIES:
+                out[k] = {name: canonical_quantity(amount) for name, amount in v.items()}
+            elif v is not None and v != []:
+                out[k] = _typed(v, k)
         return out
     if isinstance(value, list):
-        return [_value(item, "") if isinstance(item, dict | list) else item for item in value]
+        return [_typed(item, key) if isinstance(item, dict | list) else item for item in value]
     return value
 
 
 def canonical_quantity(value: Json) -> Json:
-    """One spelling for equal quantities ("0.5" → "500m", "1024Mi" → "1Gi"); what is no quantity is left as it is."""
+    """One spelling for equal amounts ("0.5" → "500m", "1073741824" → "1Gi"); what is no quantity is left as it is."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return value
     return _canonical(str(value), value)
@@ -154,10 +185,9 @@ def _canonical(text: str, value: str | float) -> Json:
     amount = amount_of(text)
     if amount is None:
         return value
-    if text.endswith("i"):
-        for unit in ("Ei", "Pi", "Ti", "Gi", "Mi", "Ki"):
-            if amount and amount % _SCALE[unit] == 0:
-                return f"{amount / _SCALE[unit]:f}"[:32].removesuffix(".0") + unit
+    for unit in ("Ei", "Pi", "Ti", "Gi", "Mi"):  # smaller ones would make a count of 1024 pods "1Ki"
+        if amount and amount % _SCALE[unit] == 0:
+            return f"{amount / _SCALE[unit]:f}"[:32].removesuffix(".0") + unit
     if amount == amount.to_integral_value():
         return f"{amount.to_integral_value():f}"
     milli = amount * 1000

@@ -83,7 +83,7 @@ class Parts:
             self._bytes = size
 
     def _made(self, group: str, kind: str, obj: Object) -> Object:
-        return normalise(self._redactor.object(group, kind, obj))
+        return normalise(self._redactor.object(group, kind, obj), group, kind=kind)
 
 
 @lru_cache(maxsize=4096)

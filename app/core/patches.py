@@ -29,11 +29,12 @@ def patch_diffs(patch: Json, old: Object | None) -> tuple[FieldDiff, ...]:
 
 
 def with_removals(normal: Object, patch: Object) -> Object:
-    """A normalised merge patch with the nulls of ``patch`` in it again: no value in a state, removals in a patch."""
+    """A normalised merge patch with the nulls and empty lists of ``patch`` in it again: nothing in a state, a removal in
+    a patch."""
     out = dict(normal)
     for key, value in patch.items():
-        if value is None and key not in _BOOKKEEPING:
-            out.setdefault(key, None)
+        if (value is None or value == []) and key not in _BOOKKEEPING:
+            out.setdefault(key, value)
         elif isinstance(value, dict):
             known = out.get(key)
             inner = with_removals(known if isinstance(known, dict) else {}, value)

@@ -327,7 +327,7 @@ class Tracker:
             change = replace(base, diff_source=DiffSource.NONE, summary=words)
             return Learned(self._emit(sighting, change, None, old))
         if sighting.verb is Verb.CREATE:
-            new = normalise(patch) if isinstance(patch, dict) else None
+            new = normalise(patch, resource.api_group, kind=resource.kind) if isinstance(patch, dict) else None
             found: tuple[FieldDiff, ...] = (FieldDiff((), "add", None, new),)
         else:
             found = patch_diffs(self._scaled(patch, sighting), old)
@@ -365,7 +365,7 @@ class Tracker:
         resource = sighting.resource
         redacted = self._redactor.patch(resource.api_group, kinds.plural_of(resource.api_group, resource.kind), decoded)
         if isinstance(redacted, dict):
-            normal = normalise(redacted)
+            normal = normalise(redacted, resource.api_group, kind=resource.kind)
             return normal if "kind" in redacted else with_removals(normal, redacted)
         return redacted if isinstance(redacted, list) else None  # type: ignore[return-value]
 

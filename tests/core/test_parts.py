@@ -43,7 +43,7 @@ _objects = st.fixed_dictionaries(
 def at_once(group: str, kind: str, raw: bytes) -> Object:
     body = read_body(raw)
     assert body is not None
-    return normalise(Redactor(KEY).object(group, kind, body.desired()))
+    return normalise(Redactor(KEY).object(group, kind, body.desired()), group, kind=kind)
 
 
 @settings(max_examples=300, deadline=None)
