@@ -9,6 +9,7 @@ import orjson
 from msgspec import Struct
 
 from app.core.created import details, helm_release
+from app.core.diff import ORDER
 from app.core.grants import grants_changed
 from app.core.model import FieldDiff, Json, Object, Path, Resource, Verb
 from app.core.redact_rules import WHOLE_TAG
@@ -140,6 +141,8 @@ def _phrase(resource: Resource, found: FieldDiff) -> _Phrase:
 def _special(resource: Resource, found: FieldDiff, names: list[str]) -> _Phrase | None:
     """Fields that have a word of their own."""
     subject = subject_of(resource)
+    if names[-1:] == [ORDER]:
+        return _Phrase(4, f"order of {names[-2]}", f"{_keys(found.old)} → {_keys(found.new)}")
     if names[-1:] == [_RESTARTED]:
         return _Phrase(3, "", "", f"restart of {subject}")
     if resource.kind == "Node":
@@ -200,6 +203,12 @@ def _label(path: Path, names: list[str]) -> str:
         probe = next(name for name in names if "Probe" in name)
         label = f"{probe} {names[-1]}"
     return f"{label} ({item})" if item and not container else label
+
+
+def _keys(order: Json) -> str:
+    """The items of a list by their keys, in their order."""
+    items = [item for item in order if isinstance(item, dict)] if isinstance(order, list) else []
+    return _short(", ".join(" ".join(str(value) for value in item.values() if value) for item in items))
 
 
 def _one(plural: str) -> str:

@@ -1,6 +1,7 @@
 """Two desired states -> field diffs, and back. Items of lists are matched by their merge key, not by their place.
 
-`apply` and `undo` are inverses of `diff` up to the order of keyed lists, which Kubernetes does not mean.
+`apply` and `undo` are inverses of `diff` up to the places of items that came or went, and to the order of lists that
+Kubernetes does not mean.
 """
 
 from __future__ import annotations
@@ -13,13 +14,33 @@ import orjson
 
 from app.core.model import FieldDiff, Json, Object, Path, Segment
 
-_KEYS: dict[str, list[list[str]]] = orjson.loads(files("app.core").joinpath("data/merge_keys.json").read_bytes())
+_Fields = list[tuple[list[str], bool]]
+"""The fields that identify an item: of each the names it may have, and whether it may be absent."""
+
+
+def _fields(written: list[str]) -> _Fields:
+    return [(field.rstrip("?").split("|"), field.endswith("?")) for field in written]
+
+
+_KEYS: dict[str, list[_Fields]] = {
+    name: [_fields(one) for one in sets]
+    for name, sets in orjson.loads(files("app.core").joinpath("data/merge_keys.json").read_bytes()).items()
+}
 """By field name, the sets of fields that identify an item, best first. Source: data/SOURCES.md."""
 
-_BY_NAME = [["name"]]
+_BY_NAME = [_fields(["name"])]
 MAPS = frozenset({"annotations", "labels", "data"})
 """Maps that are the same empty as absent: their first and last entries are told as entries."""
-_ORDERED = frozenset({"initContainers"})
+ORDER = "(order)"
+"""The last step of a path whose diff is the order of a keyed list: the keys of all items, as maps."""
+_UNORDERED = frozenset(
+    """conditions imagePullSecrets metrics ownerReferences ports secrets subjects taints tolerations
+    versions""".split()  # noqa: SIM905
+)
+"""Keyed lists whose order means nothing, but in a pod template: there any difference begins a rollout. Everywhere else
+it may: variables expand in the order of env, the first route that fits is taken, containers start one by one."""
+_SETS = frozenset("apiGroups apiVersions nonResourceURLs operations resourceNames resources verbs".split())  # noqa: SIM905
+"""Lists of words in the rules of roles and webhooks: sets."""
 MergeKey = tuple[tuple[str, str], ...]
 
 
@@ -71,50 +92,73 @@ def _is_same(old: Json, new: Json) -> bool:
 def _compare_lists(old: list[Json], new: list[Json], path: Path, found: list[FieldDiff]) -> bool:
     """Compare by merge key, else place by place where the lengths agree. False: they are one value."""
     field = path[-1] if path and isinstance(path[-1], str) else ""
-    fields = _fields(field, old, new)
-    if fields is None:
+    keys = _keys(field, old, new)
+    if keys is None:
+        if field in _SETS and "rules" in path and sorted(map(str, old)) == sorted(map(str, new)):
+            return True
         if len(old) != len(new) or not all(isinstance(item, dict) for item in (*old, *new)):
             return False
         for index, (was, now) in enumerate(zip(old, new, strict=True)):
             _compare(was, now, (*path, index), found)
         return True
-    before: dict[MergeKey, Json] = {_key(item, fields): item for item in old}
-    after: dict[MergeKey, Json] = {_key(item, fields): item for item in new}
-    if field in _ORDERED and [k for k in before if k in after] != [k for k in after if k in before]:
-        return False
+    before, after = (dict(zip(each, items, strict=True)) for each, items in zip(keys, (old, new), strict=True))
     for key, item in after.items():
         if key in before:
             _compare(before[key], item, (*path, key), found)
         else:
             found.append(FieldDiff((*path, key), "add", None, item))
     found.extend(FieldDiff((*path, key), "remove", item, None) for key, item in before.items() if key not in after)
+    if field not in _UNORDERED or "template" in path:
+        was_first, now_first = [k for k in before if k in after], [k for k in after if k in before]
+        if was_first != now_first:
+            orders = [dict(key) for key in before], [dict(key) for key in after]
+            found.append(FieldDiff((*path, ORDER), "replace", *orders))  # type: ignore[arg-type]
     return True
 
 
-def _fields(field: str, old: list[Json], new: list[Json]) -> list[str] | None:
-    """The fields by which the items of both lists are told apart, None where there are none."""
+def unordered(found: Iterable[FieldDiff]) -> tuple[FieldDiff, ...]:
+    """Diffs without those of order: where a state was made by ``apply`` or ``undo``, it is not known."""
+    return tuple(one for one in found if one.path[-1:] != (ORDER,))
+
+
+def _keys(field: str, old: list[Json], new: list[Json]) -> tuple[list[MergeKey], list[MergeKey]] | None:
+    """The keys by which the items of both lists are told apart, None where there are none."""
     if not old or not new:
         return None
     for fields in _KEYS.get(field, _BY_NAME):
-        if _distinct(old, fields) and _distinct(new, fields):
-            return fields
+        keys = [_key(item, fields) for item in old], [_key(item, fields) for item in new]
+        if all(None not in each and len(set(each)) == len(each) for each in keys):
+            return keys  # type: ignore[return-value]
     return None
 
 
-def _distinct(items: list[Json], fields: list[str]) -> bool:
-    seen = set()
-    for item in items:
-        if not isinstance(item, dict):
-            return False
-        values = tuple(item.get(name) for name in fields)
-        if not all(isinstance(value, str | int) and not isinstance(value, bool) for value in values):
-            return False
-        seen.add(tuple(map(str, values)))
-    return len(seen) == len(items)
+def _key(item: Json, fields: _Fields) -> MergeKey | None:
+    """An item's key: of each field the name that is there, and its value."""
+    key = []
+    for names, optional in fields:
+        for name in names:
+            value = _at(item, name)
+            if isinstance(value, str | int) and not isinstance(value, bool):
+                key.append((name, str(value)))
+                break
+            if value is not None:
+                return None
+        else:
+            if not optional:
+                return None
+            key.append((names[0], ""))
+    return tuple(key)
 
 
-def _key(item: Json, fields: list[str]) -> MergeKey:
-    return tuple((name, str(item[name])) for name in fields) if isinstance(item, dict) else ()
+def _at(item: Json, name: str) -> Json:
+    """What an item has in a field, or in a field of fields: "resource.name"."""
+    for step in name.split("."):
+        item = item.get(step) if isinstance(item, dict) else None
+    return item
+
+
+def _has(item: Json, key: Iterable[tuple[str, Json]]) -> bool:
+    return isinstance(item, dict) and all(str("" if (is_ := _at(item, n)) is None else is_) == v for n, v in key)
 
 
 def apply(diffs: Iterable[FieldDiff], old: Json) -> Json:
@@ -150,6 +194,8 @@ def _put(state: Json, path: Sequence[Segment], value: Json, *, gone: bool) -> Js
         return changed
     if not isinstance(state, list):
         raise KeyError(step)
+    if step == ORDER and isinstance(value, list):
+        return sorted(state, key=lambda item: _place(value, item))
     items = copy(state)
     index = step if isinstance(step, int) else _index(items, step)
     if gone and not rest:
@@ -163,7 +209,10 @@ def _put(state: Json, path: Sequence[Segment], value: Json, *, gone: bool) -> Js
 
 def _index(items: list[Json], step: Segment) -> int:
     wanted = step if isinstance(step, tuple) else ()
-    for index, item in enumerate(items):
-        if isinstance(item, dict) and all(str(item.get(name)) == value for name, value in wanted):
-            return index
-    return len(items)
+    return next((index for index, item in enumerate(items) if _has(item, wanted)), len(items))
+
+
+def _place(order: list[Json], item: Json) -> int:
+    """Where an item stands in an order of keys; what it does not hold comes last."""
+    keys = (key.items() if isinstance(key, dict) else () for key in order)
+    return next((index for index, key in enumerate(keys) if _has(item, key)), len(order))

@@ -104,7 +104,7 @@ class FieldDiff:
         text = ""
         for step in self.path:
             if isinstance(step, tuple):
-                text += "[" + ",".join(value for _, value in step) + "]"
+                text += "[" + ",".join(value for _, value in step if value) + "]"
             elif isinstance(step, int):
                 text += f"[{step}]"
             elif any(c in step for c in "./[] ") or not step:

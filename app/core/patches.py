@@ -29,8 +29,8 @@ def patch_diffs(patch: Json, old: Object | None) -> tuple[FieldDiff, ...]:
 
 
 def with_removals(normal: Object, patch: Object) -> Object:
-    """A normalised merge patch with the nulls and empty lists of ``patch`` in it again: nothing in a state, a removal in
-    a patch."""
+    """A normalised merge patch with the nulls and empty lists of ``patch`` in it again: in a state nothing, a removal
+    in a patch."""
     out = dict(normal)
     for key, value in patch.items():
         if (value is None or value == []) and key not in _BOOKKEEPING:

@@ -18,7 +18,7 @@ from app.core import changes, kinds, made
 from app.core.actors import actor_from_managed_fields
 from app.core.body import Body, read_body
 from app.core.derived import Derivation
-from app.core.diff import diff, undo
+from app.core.diff import diff, undo, unordered
 from app.core.kinds import Policy
 from app.core.life import Life
 from app.core.memory import Entry, Memory
@@ -186,9 +186,9 @@ class Tracker:
 
     def _compared(self, sighting: Sighting, body: Body, entry: Entry) -> Learned:
         old, new = self._memory.state(entry), self._state(sighting.resource, body)
-        found = diff(old, new)
-        began_deleting = body.deleting and not entry.deleting
         before, guessed = entry.version, entry.guessed
+        found = unordered(diff(old, new)) if guessed else diff(old, new)
+        began_deleting = body.deleting and not entry.deleting
         entry.version, entry.raw, entry.generation, entry.doubted = body.version, body.hash, body.generation, 0.0
         if not found and not began_deleting:
             self._hush(sighting, body)
@@ -276,7 +276,7 @@ class Tracker:
         else:
             change = self._from_patch(sighting, body, new=state)
             return Learned(self._emit(sighting, change, body, None)) if change else NOTHING
-        found = diff(before, state)
+        found = unordered(diff(before, state))
         if not found or not rest:
             return self._unchanged(sighting)
         words = changes.summary(later.resource, later.verb, rest, old=state, new=current)

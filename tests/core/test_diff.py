@@ -19,6 +19,10 @@ def containers(*items: Json) -> Object:
     return {"spec": {"containers": list(items)}}
 
 
+def named(*names: str) -> Json:
+    return [{"name": name} for name in names]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "found"),
     [
@@ -36,7 +40,10 @@ def containers(*items: Json) -> Object:
         (
             containers({"name": "app", "image": "a:1"}, {"name": "proxy"}),
             containers({"name": "proxy"}, {"name": "app", "image": "a:2"}),
-            [("replace", "spec.containers[app].image", "a:1", "a:2")],
+            [
+                ("replace", "spec.containers[app].image", "a:1", "a:2"),
+                ("replace", "spec.containers.(order)", named("app", "proxy"), named("proxy", "app")),
+            ],
         ),
         (
             containers({"name": "app"}),
@@ -76,10 +83,65 @@ def test_what_a_person_would_say_changed(old: Json, new: Json, found: list[tuple
     assert told(old, new) == found
 
 
-def test_the_order_of_init_containers_counts() -> None:
-    one: Json = {"initContainers": [{"name": "a"}, {"name": "b"}]}
-    two: Json = {"initContainers": [{"name": "b"}, {"name": "a"}]}
-    assert [found.path for found in diff(one, two)] == [("initContainers",)]
+@pytest.mark.parametrize("field", ["initContainers", "containers", "env", "volumes", "variables", "http", "stages"])
+def test_the_order_of_a_list_counts(field: str) -> None:
+    one: Json = {field: named("a", "b", "c")}
+    two: Json = {field: named("b", "a", "c")}
+    assert told(one, two) == [("replace", f"{field}.(order)", named("a", "b", "c"), named("b", "a", "c"))]
+    assert apply(diff(one, two), one) == two
+    assert undo(diff(one, two), two) == one
+
+
+def test_what_comes_and_goes_leaves_the_order_of_the_others() -> None:
+    one: Json = {"env": named("a", "b", "c")}
+    two: Json = {"env": named("d", "a", "c")}
+    assert [found.op for found in diff(one, two)] == ["add", "remove"]
+    moved: Json = {"env": named("c", "d", "a")}
+    assert apply(diff(one, moved), one) == moved
+    assert undo(diff(one, moved), moved) == one
+
+
+def test_the_order_of_some_lists_means_nothing_but_in_a_pod_template() -> None:
+    one: Json = {"ports": [{"port": 80, "protocol": "TCP"}, {"port": 53, "protocol": "UDP"}]}
+    two: Json = {"ports": [{"port": 53, "protocol": "UDP"}, {"port": 80, "protocol": "TCP"}]}
+    assert diff(one, two) == ()
+    assert [found.path_text for found in diff({"template": one}, {"template": two})] == ["template.ports.(order)"]
+
+
+def test_the_words_of_a_rule_are_a_set() -> None:
+    def rules(*verbs: str) -> Json:
+        return {"rules": [{"verbs": list(verbs), "resources": ["pods"]}]}
+
+    assert diff(rules("get", "list"), rules("list", "get")) == ()
+    assert told(rules("get", "list"), rules("list")) == [("replace", "rules[0].verbs", ["get", "list"], ["list"])]
+    assert len(diff({"verbs": ["a", "b"]}, {"verbs": ["b", "a"]})) == 1
+
+
+def metric(name: str, target: int, kind: str = "resource") -> Json:
+    return {"type": kind.title(), kind: {"name": name, "target": {"averageUtilization": target}}}
+
+
+def test_metrics_of_an_autoscaler_are_known_by_what_they_measure() -> None:
+    old: Json = {"metrics": [metric("cpu", 50), metric("memory", 70)]}
+    new: Json = {"metrics": [metric("memory", 70), metric("cpu", 20)]}
+    assert told(old, new) == [("replace", "metrics[Resource,cpu].resource.target.averageUtilization", 50, 20)]
+    assert undo(diff(old, new), new) == {"metrics": [metric("memory", 70), metric("cpu", 50)]}
+
+
+def test_tolerations_are_known_by_what_they_tolerate() -> None:
+    a: Json = {"key": "a", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+    soon: Json = {"key": "a", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}
+    b: Json = {"key": "b", "operator": "Exists"}
+    every: Json = {"operator": "Exists"}
+    found = told({"tolerations": [a, b]}, {"tolerations": [every, b, soon]})
+    assert found == [
+        ("add", "tolerations[Exists]", None, every),
+        ("replace", "tolerations[a,Exists,NoExecute].tolerationSeconds", 300, 5),
+    ]
+    both: list[Json] = [{"key": "a", "value": "1"}, {"key": "a", "value": "2"}]
+    assert told({"tolerations": both}, {"tolerations": both[:1]}) == [
+        ("remove", "tolerations[a,2]", both[1], None),
+    ]
 
 
 def test_a_path_that_is_not_there_is_an_error() -> None:
