@@ -169,6 +169,8 @@ def _signal(reason: str, members: list[Symptom], *, start: datetime) -> Signal:
     kind = refused_by(" ".join(s.message for s in members[:20])) if reason == "FailedCreate" else None
     for namespace in namespaces if kind else ():
         about[refuser(kind or "", namespace)] = 0.95
+    if agent := _node_agent(reason, members[0].message):
+        about[agent] = 0.9
     where = _where(homes)
     texts = sorted({s.message for s in members if s.message})
     return Signal(
@@ -183,6 +185,13 @@ def _signal(reason: str, members: list[Symptom], *, start: datetime) -> Signal:
         text=" | ".join(texts[:20])[:2000],
         facts={"reason": reason, "chronic": str(chronic), "refused": kind or ""},
     )
+
+
+def _node_agent(reason: str, message: str) -> Entity | None:
+    """The program on a pod's node that did not do what the complaint says."""
+    if reason in ("FailedMount", "FailedAttachVolume", "FailedMapVolume") and "csi" in message.lower():
+        return ("agent", "csi")
+    return ("agent", "cni") if reason == "FailedCreatePodSandBox" and "network" in message.lower() else None
 
 
 def _where(homes: Counter[Entity]) -> str:

@@ -60,6 +60,8 @@ class Derivation:
             return self._aggregation(change)
         if change.resource.kind == "APIService" and change.actor.name == _API_SERVER:
             return self._registration(change)
+        if change.verb is Verb.DELETE and (undone := self._definition(change.resource, change, _deletes)):
+            return undone
         scaler = self._scalers.get(change.resource)
         if _only_replicas(change) and self._scales(change, scaler):
             return self._root(scaler, change)
@@ -92,11 +94,16 @@ class Derivation:
 
     def _redefined(self, owner: Resource, change: Change) -> str | None:
         """The latest change to what a custom owner's kind is: to its schema, its defaults, its versions."""
-        if "." not in owner.api_group:
+        return self._definition(owner, change, lambda before: any(diff.path[:1] == ("spec",) for diff in before.diffs))
+
+    def _definition(self, custom: Resource, change: Change, fits: Callable[[Change], bool]) -> str | None:
+        """The latest change that fits to the definition of a custom resource's kind. Deleted, it takes all of them."""
+        if "." not in custom.api_group:
             return None
-        name = f"{kinds.plural_of(owner.api_group, owner.kind)}.{owner.api_group}"
-        definition = Resource(owner.cluster, _DEFINITIONS, "CustomResourceDefinition", None, name)
-        return self._latest(definition, change, lambda before: any(diff.path[:1] == ("spec",) for diff in before.diffs))
+        name = f"{kinds.plural_of(custom.api_group, custom.kind)}.{custom.api_group}"
+        return self._latest(
+            Resource(custom.cluster, _DEFINITIONS, "CustomResourceDefinition", None, name), change, fits
+        )
 
     def workload_of(self, resource: Resource) -> Resource | None:
         """The top of an object's owner chain (Pod → ReplicaSet → Deployment), None where no owner is known."""
@@ -169,6 +176,10 @@ class Derivation:
 
 def _gives_owners(change: Change) -> bool:
     return change.verb is Verb.CREATE or any(diff.path[:2] == _OWNERS for diff in change.diffs)
+
+
+def _deletes(change: Change) -> bool:
+    return change.verb is Verb.DELETE
 
 
 def _only_replicas(change: Change) -> bool:

@@ -11,6 +11,7 @@
 ("named", word)                     a name that an error message can mention
 ("prefix", word)                    whose annotation or label keys begin like this: word.example/key is word's
 ("admission", namespace) ("throttle",) ("scheduling",) ("relist",) ("queue", name)   parts of the control plane
+("agent", "csi" or "cni")           what gives pods their volumes, or their network, on every node
 ("object", kind, namespace, name)   any other object
 ("asked", part, group, resource, verb)   that webhooks, validating or mutating, are asked about such a write
 ("pods", namespace)                 how pods are made there; "*" everywhere

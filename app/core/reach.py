@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from app.core import access
+from app.core import access, operators
 from app.core.entities import CLUSTER, NODES, POD_MAKING, READ, Add, Entity, of_resource, pods_in, workload
 from app.core.mechanism import refuser
 from app.core.model import Change, Verb
@@ -38,6 +38,9 @@ def _workload(change: Change, _states: list[State], top: Topology, add: Add) -> 
     if change.resource.kind == "DaemonSet":
         add(NODES, 1)
         add(CLUSTER, 1)  # what one pod asks of the API, every node asks
+    for sort, named in _AGENTS.items():
+        if named.search(change.resource.name):
+            add(("agent", sort), 0)
     for kind, hook in top.answers.get(key, ()):
         _asked(kind, hook, top, add, 0)
     if change.resource.kind in ("DaemonSet", "Deployment") and NODE_AGENTS.search(change.resource.name):
@@ -46,6 +49,10 @@ def _workload(change: Change, _states: list[State], top: Topology, add: Add) -> 
         for named, users in top.by_config.items():
             if named[0] == kind and key in users:
                 add(("object", *named), 1)
+
+
+_AGENTS = {"csi": re.compile(r"\bcsi\b"), "cni": re.compile(r"\bcni\b|calico|cilium|flannel|weave|antrea")}
+"""What programs on every node do for its pods, by what they are called: volumes (CSI), network (CNI)."""
 
 
 def _every_pod(add: Add, hops: float) -> None:
@@ -142,19 +149,6 @@ def _service(change: Change, states: list[State], top: Topology, add: Add) -> No
 def _budget(change: Change, states: list[State], top: Topology, add: Add) -> None:
     add(("evictions", change.resource.namespace or ""), 0)
     _selector("spec", "selector")(change, states, top, add)
-
-
-def _custom(change: Change, states: list[State], top: Topology, add: Add) -> None:
-    """A custom resource acts on what its spec refers to: scaleTargetRef, workloadRef, targetRef ..."""
-    resource = change.resource
-    add(("ns", resource.namespace) if resource.namespace else CLUSTER, 2)
-    for state in states:
-        for name, ref in (state.get("spec") or {}).items() if isinstance(state.get("spec"), dict) else ():
-            if name.endswith("Ref") and isinstance(ref, dict) and isinstance(ref.get("name"), str):
-                key = (str(ref.get("namespace") or resource.namespace or ""), ref["name"])
-                if key in top.labels:
-                    touched_workloads(top, [key], add, 1)
-                add(("written", str(ref.get("kind") or "Deployment"), *key), READ)
 
 
 def _target(*path: str) -> Rule:
@@ -284,7 +278,7 @@ def reach(change: Change, top: Topology) -> Reach:
         add(("named", value), 0)
     if resource.namespace:
         add(("ns", resource.namespace), 2)
-    RULES.get(resource.kind, _custom)(change, state, top, add)
+    RULES.get(resource.kind, operators.custom)(change, state, top, add)
     return found
 
 

@@ -13,7 +13,8 @@ from typing import Any
 
 from app.core import dependencies
 from app.core.entities import NODES, WORKLOADS, Entity, of_resource, workload
-from app.core.model import Change, ObjectState, Resource
+from app.core.model import CallCount, Change, ObjectState, Resource
+from app.core.references import Reference, Watched, is_custom, references, watched
 
 _CHOOSES = re.compile(r"inject|^pod-security\.kubernetes\.io/|^istio\.io/rev$")
 """Label keys of a Namespace that are known to decide how its pods are made, whoever reads them."""
@@ -55,6 +56,9 @@ class Topology:
     """The label keys by which webhooks and policies choose namespaces."""
     placing: set[str] = field(default_factory=set)
     """The label keys by which workloads choose nodes."""
+    referers: dict[Reference, set[Resource]] = field(default_factory=lambda: defaultdict(set))
+    """By what is referred to: the custom resources whose spec does."""
+    watched: Watched = field(default_factory=dict)
 
     def ignores(self, change: Change) -> bool:
         """Whether only labels of a Namespace or a Node changed that nothing chooses it by."""
@@ -73,14 +77,16 @@ class Topology:
             yield ("user", f"system:serviceaccount:{found[0]}:{account}")
 
 
-def topology(states: Iterable[ObjectState]) -> Topology:
-    """Index the last known states of a cluster's objects (pods count for where they run)."""
-    top = Topology()
+def topology(states: Iterable[ObjectState], calls: Iterable[CallCount] = ()) -> Topology:
+    """Index the last known states of a cluster's objects (pods count for where they run), and who watches what."""
+    top = Topology(watched=watched(calls))
     for known in states:
         if known.state is None:
             continue
         resource, state = known.resource, known.state
         top.states[resource] = state
+        for reference in references(state, resource.namespace or "") if is_custom(resource) else ():
+            top.referers[reference].add(resource)
         if resource.kind in WORKLOADS and resource.kind != "ReplicaSet":
             _index_workload(top, resource, state)
         elif resource.kind in ("ReplicaSet", "Pod"):

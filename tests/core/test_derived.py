@@ -87,3 +87,30 @@ def test_what_an_operator_does_follows_from_what_its_kind_has_become(part: str, 
         )
     )
     assert scaling.begun_by == (edit.id if follows else None)
+
+
+@pytest.mark.parametrize("verb", [Verb.DELETE, Verb.UPDATE])
+def test_with_a_definition_go_all_objects_of_its_kind(verb: Verb) -> None:
+    group, plural = "keda.sh", "scaledobjects"
+    meta: dict[str, Any] = {"group": group, "names": {"kind": "ScaledObject", "plural": plural}}
+    definition = an_object(
+        "CustomResourceDefinition",
+        f"{plural}.{group}",
+        version=5,
+        api="apiextensions.k8s.io/v1",
+        namespace=None,
+        spec={**meta, "versions": []},
+    )
+    scaler = an_object("ScaledObject", "web", version=6, api=f"{group}/v1", spec={"scaleTargetRef": {"name": "web"}})
+    written = an_object(
+        "CustomResourceDefinition",
+        f"{plural}.{group}",
+        version=7,
+        api="apiextensions.k8s.io/v1",
+        namespace=None,
+        spec={**meta, "versions": [{"name": "v1"}]},
+    )
+    root, gone = changes(
+        learn(listed(definition), listed(scaler), audited(written, 4, verb=verb), seen(scaler, 5, verb=Verb.DELETE))
+    )
+    assert gone.begun_by == (root.id if verb is Verb.DELETE else None)

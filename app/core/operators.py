@@ -1,0 +1,41 @@
+"""Custom resources as causes: what they refer to, what refers to them, and the programs that act on them.
+
+Kubernetes knows no edge from a custom resource to its operator. Two things tell it: who lists and watches its kind,
+and, by convention, the name: kyverno.io is the domain of what runs in namespace kyverno or is called kyverno-reports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from app.core.entities import CLUSTER, READ, Add
+from app.core.kinds import plural_of
+from app.core.model import Change, Resource
+from app.core.references import references
+from app.core.topology import State, Topology, touched_workloads
+
+
+def custom(change: Change, states: list[State], top: Topology, add: Add) -> None:
+    """A custom resource reaches what it refers to, what refers to it, and the programs that act on it."""
+    resource = change.resource
+    add(("ns", resource.namespace) if resource.namespace else CLUSTER, 2)
+    for state in states:
+        for kind, namespace, name in references(state, resource.namespace or ""):
+            if (namespace, name) in top.labels:
+                touched_workloads(top, [(namespace, name)], add, 1)
+            add(("written", kind or "Deployment", namespace, name), READ)
+    for kind in ("", resource.kind):
+        for other in top.referers.get((kind, resource.namespace or "", resource.name), ()):
+            add(("object", other.kind, other.namespace or "", other.name), 1)
+    for user in _acting(resource, top):
+        if user != change.actor.name:
+            add(("user", user), 1)
+
+
+def _acting(resource: Resource, top: Topology) -> Iterator[str]:
+    """The users that act on a custom resource."""
+    yield from top.watched.get((resource.api_group, plural_of(resource.api_group, resource.kind)), ())
+    domain = resource.api_group.partition(".")[0]
+    for key in top.accounts:
+        if domain in (key[0], key[1], key[1].partition("-")[0]):
+            yield from (user for _, user in top.users_of(key))

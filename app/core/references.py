@@ -1,0 +1,56 @@
+"""Custom resources: what they refer to, and who lists and watches them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from app.core.entities import only_reacts
+from app.core.kinds import BUILT_IN
+from app.core.model import CallCount, Resource
+
+Reference = tuple[str, str, str]  # (kind, "" where none is said; namespace; name)
+Watched = dict[tuple[str, str], set[str]]
+"""By (api group, plural): the users that list or watch it."""
+FEW = 12
+"""Whoever watches more custom kinds than this does not do so to act on them: GitOps, backups, dashboards."""
+
+
+def is_custom(resource: Resource) -> bool:
+    """Whether a CustomResourceDefinition makes its kind. Gateway API is defined so, for all its name."""
+    group = resource.api_group
+    own = group.endswith(".k8s.io") and group != "gateway.networking.k8s.io" and (group, resource.kind) in BUILT_IN
+    return "." in group and not own
+
+
+def references(state: dict[str, Any], namespace: str) -> Iterator[Reference]:
+    """What the spec of an object refers to in fields called ...Ref and ...Refs, at any depth."""
+    yield from _references(state.get("spec"), namespace)
+
+
+def _references(value: Any, namespace: str) -> Iterator[Reference]:
+    if isinstance(value, list):
+        for inner in value:
+            yield from _references(inner, namespace)
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            refs = inner if key.endswith("Refs") and isinstance(inner, list) else [inner] if key.endswith("Ref") else ()
+            for ref in refs:
+                if isinstance(ref, dict) and isinstance(ref.get("name"), str):
+                    yield str(ref.get("kind") or ""), str(ref.get("namespace") or namespace), ref["name"]
+            yield from _references(inner, namespace)
+
+
+def watched(calls: Iterable[CallCount]) -> Watched:
+    """Who lists or watches which custom kinds, without Kubernetes' own controllers and those who watch everything."""
+    found: Watched = defaultdict(set)
+    kinds: dict[str, set[tuple[str, str]]] = defaultdict(set)
+    for call in calls:
+        key = call.key
+        if key.verb in ("list", "watch") and key.code < 400 and "." in key.api_group and not only_reacts(key.user):
+            kinds[key.user].add((key.api_group, key.resource))
+    for user, seen in kinds.items():
+        for kind in seen if len(seen) <= FEW else ():
+            found[kind].add(user)
+    return found

@@ -1,0 +1,114 @@
+"""Custom resources: what they refer to, who refers to them, who acts on them; and the agents on every node."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.core.model import CallCount, Json, Resource
+from app.core.reach import reach
+from app.core.references import FEW, references, watched
+from app.core.topology import topology
+from tests.core.company import background, first, ranked
+from tests.core.factories import (
+    a_change,
+    a_resource,
+    a_state,
+    a_symptom,
+    a_workload,
+    after,
+    an_alert,
+    an_incident,
+    calls,
+)
+
+GROUP = "policies.example"
+POLICY = Resource(a_resource().cluster, GROUP, "ClusterPolicy", None, "require-owner")
+USER = "system:serviceaccount:guard:reports"
+
+
+def test_references_are_read_at_any_depth() -> None:
+    spec: Json = {
+        "parentRefs": [{"name": "public", "namespace": "edge", "kind": "Gateway"}, {"name": "inner"}],
+        "rules": [
+            {"backendRefs": [{"name": "web"}], "filters": [{"extensionRef": {"name": "auth", "kind": "Filter"}}]}
+        ],
+        "refs": "none",
+        "secretRef": {"key": "a"},
+    }
+    assert set(references({"spec": spec}, "shop")) == {
+        ("Gateway", "edge", "public"),
+        ("", "shop", "inner"),
+        ("", "shop", "web"),
+        ("Filter", "shop", "auth"),
+    }
+
+
+def test_who_watches_everything_acts_on_nothing() -> None:
+    backups = [
+        count
+        for number in range(FEW + 1)
+        for count in calls("system:serviceaccount:ops:backup", "list", f"things{number}", rate=1, group="a.example")
+    ]
+    acting = calls(USER, "watch", "clusterpolicies", rate=1, group=GROUP)
+    refused = calls("bob", "list", "clusterpolicies", rate=1, group=GROUP, code=403)
+    itself = calls("system:kube-controller-manager", "watch", "clusterpolicies", rate=1, group=GROUP)
+    assert watched([*backups, *acting, *refused, *itself]) == {(GROUP, "clusterpolicies"): {USER}}
+
+
+@pytest.mark.parametrize("load", [calls(USER, "watch", "clusterpolicies", rate=0.2, group=GROUP), []])
+def test_a_policy_makes_the_program_work_that_watches_it(load: list[CallCount]) -> None:
+    change = a_change(POLICY, at=after(-20), path=("spec", "background"), old=False, new=True)
+    ranking = ranked(
+        change,
+        incident=an_incident(an_alert(after(40), name="KubeAPIRequestsHigh", job="apiserver")),
+        load=[*background(), *load, *calls(USER, "create", "policyreports", rate=30, start=-15, group="wg.example")],
+    )
+    blamed = first(ranking) == ("ClusterPolicy", "require-owner") and ranking.suspects[0].probability > 0.5
+    assert blamed is bool(load)
+
+
+@pytest.mark.parametrize(("namespace", "name"), [("policies", "any"), ("ops", "policies-reports"), ("ops", "policies")])
+def test_a_program_that_is_called_like_a_group_acts_on_its_kinds(namespace: str, name: str) -> None:
+    home = a_workload(a_resource("Deployment", name, namespace), serviceAccountName="runner")
+    reached = reach(a_change(POLICY), topology([home]))
+    assert ("user", f"system:serviceaccount:{namespace}:runner") in reached
+    other = a_workload(a_resource("Deployment", "web", "ops"), serviceAccountName="runner")
+    assert not [entity for entity in reach(a_change(POLICY), topology([other])) if entity[0] == "user"]
+
+
+def test_what_refers_to_a_custom_resource_is_reached() -> None:
+    gateway = Resource(a_resource().cluster, "gateway.networking.k8s.io", "Gateway", "edge", "public")
+    route = Resource(a_resource().cluster, "gateway.networking.k8s.io", "HTTPRoute", "shop", "web")
+    refs: Json = [{"name": "public", "namespace": "edge", "kind": "Gateway"}]
+    top = topology([a_state(route, {"spec": {"parentRefs": refs}})])
+    assert ("object", "HTTPRoute", "shop", "web") in reach(a_change(gateway), top)
+    elsewhere = Resource(a_resource().cluster, "gateway.networking.k8s.io", "Gateway", "shop", "public")
+    assert ("object", "HTTPRoute", "shop", "web") not in reach(a_change(elsewhere), top)
+
+
+@pytest.mark.parametrize(
+    ("agent", "reason", "message"),
+    [
+        ("block-csi-node", "FailedMount", "MountVolume.MountDevice failed: kubernetes.io/csi: driver not found"),
+        ("calico-node", "FailedCreatePodSandBox", "failed to set up sandbox network: no route"),
+    ],
+)
+def test_an_agent_on_every_node_is_blamed_for_what_it_does_for_pods(agent: str, reason: str, message: str) -> None:
+    store = a_resource("StatefulSet", "store", "checkout")
+    daemon = a_resource("DaemonSet", agent, "kube-system")
+    ranking = ranked(
+        a_change(daemon, at=after(-20)),
+        a_change(a_resource("Deployment", "web", "checkout"), at=after(-8)),
+        incident=an_incident(an_alert(after(40), name="PodNotReady", namespace="checkout", statefulset="store")),
+        symptoms=[a_symptom(store, reason, at=after(-12), message=message, count=20)],
+        states=[a_workload(store), a_workload(daemon)],
+    )
+    assert first(ranking) == ("DaemonSet", agent)
+    other = a_symptom(store, "FailedMount", at=after(-12), message='secret "tls" not found', count=20)
+    ranking = ranked(
+        a_change(daemon, at=after(-20)),
+        incident=an_incident(an_alert(after(40), name="PodNotReady", namespace="checkout", statefulset="store")),
+        symptoms=[other],
+        states=[a_workload(store), a_workload(daemon)],
+    )
+    assert ("DaemonSet", agent) not in [(s.change.resource.kind, s.change.resource.name) for s in ranking.suspects[:1]]
