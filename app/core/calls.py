@@ -1,4 +1,4 @@
-"""Call counts -> who calls how often, since when: load steps per caller, error onsets, relist storms.
+"""Call counts -> who calls how often, since when: load steps per caller.
 
 Kubernetes' own metrics have no client label, so this is where "who" comes from. Counts come in slots of
 SLOT_SECONDS; a step is found by best split (onset.py).
@@ -6,7 +6,7 @@ SLOT_SECONDS; a step is found by best split (onset.py).
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -15,10 +15,9 @@ import numpy as np
 
 from app.core.actors import service_account
 from app.core.entities import Entity, only_reacts, workload
-from app.core.mechanism import refused_by, refuser
 from app.core.model import SLOT_SECONDS, CallCount, CallerRow, CallKey
 from app.core.onset import Floats, Step, count_step
-from app.core.phrases import percent
+from app.core.phrases import many, percent, rise
 from app.core.signals import Signal, SignalKind, moment
 
 K = TypeVar("K", bound=Hashable)
@@ -37,13 +36,6 @@ MIN_EXTRA_PER_SECOND = 0.5
 MIN_EXTRA_SHARE = 0.02
 NOTICEABLE = 0.25
 """Extra calls count in full from this share of all usual calls on; a rise of a quarter is felt by everybody."""
-MIN_SURPRISE = 7.0
-"""Failures at the later rate would have been missed before with a chance of e^-7: they are new, not just rare."""
-ORDINARY = {404: 0.5, 409: 0.3}
-"""Not found is often an answer, and conflicts are how optimistic locking works: a rise of them weighs less."""
-EXPIRED = frozenset({410, 504})
-FLEET = 3
-"""From this many clients of one kind on, what they do at once is not their own doing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +89,13 @@ def caller_name(user: str) -> str:
 Load = tuple[str, str, str, str]  # user, verb, api group, resource
 
 
-def _load_key(key: CallKey) -> Load | None:
+def load_key(key: CallKey) -> Load | None:
     return None if key.verb == "watch" else (key.user, key.verb, key.api_group, key.resource)
 
 
 def load_signals(calls: list[CallCount], slots: Slots) -> list[Signal]:
     """Callers whose rate of one kind of call stepped up, with their share of all the extra load."""
-    series = grouped(calls, slots, _load_key)
+    series = grouped(calls, slots, load_key)
     steps = {key: step for key, counts in series.items() if (step := count_step(counts))}
     extra = {key: (step.after - step.before) / SLOT_SECONDS for key, step in steps.items()}
     total = sum(extra.values()) or 1.0
@@ -166,8 +158,8 @@ def _reaction(
             strength=_felt(together / total, together, usual),
             about={("api", group, resource.split("/")[0], verb): 0.3},
             sentence=f"Kubernetes' own controllers have more to do ({percent(together / total)} of the extra API load):"
-            f" {caller_name(user)} went from {_rate(step.before / SLOT_SECONDS)} to"
-            f" {_rate(step.after / SLOT_SECONDS)} {verb.upper()} {resource}/s",
+            f" {caller_name(user)} went"
+            f" {rise(step.before / SLOT_SECONDS, step.after / SLOT_SECONDS, f'{verb.upper()} {resource}')}",
             users=tuple(sorted({key[0] for key in steps})),
             rate_before=step.before / SLOT_SECONDS,
             rate_after=step.after / SLOT_SECONDS,
@@ -184,14 +176,14 @@ def _load_signal(key: Load, step: Step, slots: Slots, calls: list[CallCount], *,
     if account:
         about[workload(*account)] = 0.8  # by convention a workload is named like its account
     facts = _pods(key, calls, boundary=low)
-    more = f" and {others} other sort{'s' if others > 1 else ''} of call" if others else ""
+    more = f" and {many(others, 'other sort')} of call" if others else ""
     return Signal(
         kind=SignalKind.LOAD,
         low=moment(low),
         high=moment(low + SLOT_SECONDS),
         strength=min(1.0, share),
         about=about,
-        sentence=f"{caller_name(user)} went from {_rate(before)} to {_rate(after)} {verb.upper()} {resource}/s{more}"
+        sentence=f"{caller_name(user)} went {rise(before, after, f'{verb.upper()} {resource}')}{more}"
         f" ({percent(share)} of the extra API load)",
         users=(user,),
         rate_before=before,
@@ -205,7 +197,7 @@ def _pods(key: Load, calls: list[CallCount], *, boundary: int) -> dict[str, str]
     before: set[str] = set()
     after: dict[str, int] = defaultdict(int)
     for call in calls:
-        if _load_key(call.key) == key and call.key.pod:
+        if load_key(call.key) == key and call.key.pod:
             if call.slot < boundary:
                 before.add(call.key.pod)
             else:
@@ -222,156 +214,9 @@ def _pods(key: Load, calls: list[CallCount], *, boundary: int) -> dict[str, str]
     }
 
 
-Failure = tuple[str, str, str, str, int, str]  # user, verb, group, resource, code, error
-
-
-def _failure_key(key: CallKey) -> Failure | None:
-    if key.code < 400:
-        return None
-    return key.user, key.verb, key.api_group, key.resource, key.code, _general(key.error)
-
-
-def _general(error: str) -> str:
-    """The part of an error that does not depend on the namespace it struck in."""
-    return error.split(" in the namespace ", maxsplit=1)[0]
-
-
-def error_signals(calls: list[CallCount], slots: Slots) -> list[Signal]:
-    """Failures that were not there before, or became many: one signal per (caller, call, code, message)."""
-    failures = grouped(calls, slots, _failure_key)
-    everything = grouped(calls, slots, _load_key)
-    namespaces = _namespaces(calls)
-    found = []
-    for key, counts in failures.items():
-        user, verb, group, resource, code, error = key
-        first = failure_onset(counts)
-        if first is None:
-            continue
-        after, before = counts[first:], counts[:first]
-        everyone = everything.get((user, verb, group, resource), counts)
-        total = everyone[first:].sum() or 1.0
-        low = slots.epoch(first)
-        share = float(min(1.0, after.sum() / total))
-        novel = before.sum() == 0
-        # What worked before and fails now is worse than what never worked.
-        worked = (1.0 if (everyone[:first] - before).sum() > 0 else 0.4) * ORDINARY.get(code, 1.0)
-        found.append(
-            Signal(
-                kind=SignalKind.ERROR,
-                low=moment(low),
-                high=moment(low + SLOT_SECONDS),
-                strength=share * float(min(1.0, np.log1p(after.sum()) / np.log(100))) * worked,
-                about={
-                    ("user", user): 0.6,
-                    ("access", user, group, resource, verb): 1.0 if code == 403 else 0.0,
-                    ("api", group, resource.split("/")[0], verb): 0.5,
-                    **({("throttle",): 0.8} if code == 429 and resource != "pods/eviction" else {}),
-                    **_where(key, namespaces[key]),
-                    **_refusers(error, namespaces[key]),
-                },
-                sentence=f"{caller_name(user)} got {code} on {verb.upper()} {resource or 'the API'}"
-                f" {int(after.sum())} times" + (", never before" if novel else f", {int(before.sum())} times before"),
-                text=error,
-                users=(user,),
-                rate_before=float(before.mean()) / SLOT_SECONDS if len(before) else 0.0,
-                rate_after=float(after.mean()) / SLOT_SECONDS,
-                facts={"code": str(code), "error": error},
-            )
-        )
-    return sorted(found, key=lambda s: -s.strength)
-
-
-def _namespaces(calls: list[CallCount]) -> dict[Failure, Counter[str]]:
-    """In which namespaces each kind of call failed, and how often."""
-    found: dict[Failure, Counter[str]] = defaultdict(Counter)
-    for call in calls:
-        failure = _failure_key(call.key) if call.key.namespace else None
-        if failure is not None:
-            found[failure][call.key.namespace] += call.count
-    return found
-
-
-def _where(failure: Failure, counts: Counter[str]) -> dict[Entity, float]:
-    """The namespaces in which calls failed. Evictions are refused (429) by a namespace's disruption budgets:
-    https://kubernetes.io/docs/concepts/scheduling-eviction/api-eviction/#how-api-initiated-eviction-works ."""
-    total = counts.total() or 1
-    found: dict[Entity, float] = {("ns", namespace): 0.4 * n / total for namespace, n in counts.items()}
-    if failure[3] == "pods/eviction" and failure[4] == 429:
-        found |= {("evictions", namespace): 0.2 + 0.75 * n / total for namespace, n in counts.items()}
-    return found
-
-
-def _refusers(error: str, counts: Counter[str]) -> dict[Entity, float]:
-    """What refused, in each of the namespaces in which calls were refused."""
-    kind = refused_by(error)
-    total = counts.total() or 1
-    return {refuser(kind, namespace): 0.95 * n / total for namespace, n in counts.items()} if kind else {}
-
-
-def failure_onset(counts: Floats) -> int | None:
-    """The first slot of a new kind of failure, or of its rise. A handful spread thin is background."""
-    nonzero = np.flatnonzero(counts)
-    if len(nonzero) == 0:
-        return None
-    first = int(nonzero[0])
-    if counts.sum() * first / (len(counts) - first) >= MIN_SURPRISE:
-        return first
-    step = count_step(counts)
-    return step.index if step and (step.after - step.before) / SLOT_SECONDS >= 0.1 else None
-
-
-def relist_signals(calls: list[CallCount], slots: Slots) -> list[Signal]:
-    """LISTs that burst from many clients of one kind, each followed by a new watch: they lost their watches.
-
-    410 Gone says so outright, but it mostly comes as an event inside a watch that answered 200, which no audit log
-    holds; a fleet that lists and watches anew at once shows it as well.
-    """
-    lists = grouped(calls, slots, lambda key: _fleet(key, "list"))
-    watches = grouped(calls, slots, lambda key: _fleet(key, "watch"))
-    expired = grouped(calls, slots, lambda key: key.resource if key.code in EXPIRED else None)
-    clients: dict[tuple[str, str, str], set[str]] = defaultdict(set)
-    for call in calls:
-        if (fleet := _fleet(call.key, "list")) and call.slot >= slots.start:
-            clients[fleet].add(call.key.user)
-    found = []
-    for fleet, counts in lists.items():
-        agent, group, resource = fleet
-        step = count_step(counts)
-        if step is None or (step.after - step.before) / SLOT_SECONDS < MIN_EXTRA_PER_SECOND:
-            continue
-        gone = float(expired[resource].sum()) if resource in expired else 0.0
-        anew = float(watches[fleet][step.index :].sum()) if fleet in watches else 0.0
-        users = tuple(sorted(clients[fleet]))
-        if not gone and (len(users) < FLEET or anew < counts[step.index :].sum() / 2):
-            continue
-        low = slots.epoch(step.index)
-        why = f"{gone:.0f} watches expired (410 Gone)" if gone else "each with a new watch: they had lost theirs"
-        found.append(
-            Signal(
-                kind=SignalKind.LOAD,
-                low=moment(low),
-                high=moment(low + SLOT_SECONDS),
-                strength=0.7,
-                about={("relist",): 1.0, ("api", group, resource, "list"): 0.5},
-                sentence=f"relist storm: {len(users)} {agent} clients went from {_rate(step.before / SLOT_SECONDS)} to"
-                f" {_rate(step.after / SLOT_SECONDS)} LIST {resource}/s, {why}",
-                users=users,
-                rate_before=step.before / SLOT_SECONDS,
-                rate_after=step.after / SLOT_SECONDS,
-                facts={"relist": resource},
-            )
-        )
-    return found
-
-
-def _fleet(key: CallKey, verb: str) -> tuple[str, str, str] | None:
-    """The kind of client and what it lists or watches, for calls that went through."""
-    return (key.user_agent, key.api_group, key.resource) if key.verb == verb and key.code < 400 else None
-
-
 def caller_rows(calls: list[CallCount], slots: Slots, *, onset: float, most: int = 8) -> list[CallerRow]:
     """The callers for the heat lane: first those whose calls grew most after the onset, then the loudest."""
-    series = grouped(calls, slots, _load_key)
+    series = grouped(calls, slots, load_key)
     split = min(max(1, slots.index(int(onset))), max(1, slots.size - 1))
     rows = []
     for (user, verb, _group, resource), counts in series.items():
@@ -391,9 +236,3 @@ def caller_rows(calls: list[CallCount], slots: Slots, *, onset: float, most: int
     grown = rows[: most // 2]
     loud = sorted((r for r in rows[most // 2 :]), key=lambda r: -sum(r.counts))[: most - len(grown)]
     return [*grown, *loud]
-
-
-def _rate(value: float) -> str:
-    if value == 0:
-        return "0"
-    return f"{value:.1f}" if value < 10 else f"{value:.0f}"

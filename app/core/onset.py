@@ -45,6 +45,41 @@ def count_step(counts: Floats) -> Step | None:
     return found[0] if found else None
 
 
+@dataclass(frozen=True, slots=True)
+class Burst:
+    """A rise that may end again: bins ``start`` up to, not with, ``end``; means outside of it and in it."""
+
+    start: int
+    end: int
+    before: float
+    during: float
+
+
+def count_burst(counts: Floats) -> Burst | None:
+    """The most significant stretch of a count series above its median, or None; one bin can be one.
+
+    A rise that holds for more than half of the series is a step, and found as one.
+    """
+    if len(counts) < MIN_BEFORE + 1:
+        return None
+    y = 2.0 * np.sqrt(np.maximum(counts, 0.0) + 0.375)
+    usual = float(np.median(y))
+    noise = max(1.0, 1.4826 * float(np.median(np.abs(y - usual))))
+    excess = (y - usual) / noise
+    # The stretch with the greatest sum of what is over half of an effect worth telling (Kadane's algorithm).
+    sums = np.concatenate(([0.0], np.cumsum(excess - MIN_EFFECT / 2)))
+    lowest = np.minimum.accumulate(sums)
+    end = int(np.argmax(sums - lowest))
+    start = int(np.flatnonzero(sums[: end + 1] == lowest[end])[-1])
+    if end > start:
+        effect = float(excess[start:end].mean())
+        if effect >= MIN_EFFECT and effect * np.sqrt(end - start) >= MIN_T:
+            outside = np.delete(counts, np.s_[start:end])
+            return Burst(start, end, float(outside.mean()), float(counts[start:end].mean()))
+    step = count_step(counts)
+    return Burst(step.index, len(counts), step.before, step.after) if step else None
+
+
 def level_step(values: Floats, *, floor: float) -> Step | None:
     """The most significant rise of a measured level (log it first where ratios matter). NaN bins are left out.
 

@@ -45,9 +45,9 @@ def times(count: float) -> str:
     return {1: "once", 2: "twice"}.get(round(count), f"{count:,.0f} times")
 
 
-def many(count: int, what: str) -> str:
-    """So many of something that takes an s: one client, 12 clients."""
-    return f"one {what}" if count == 1 else f"{count:,} {what}s"
+def many(count: int, one: str, more: str = "") -> str:
+    """So many of something: one client, 12 clients; ``more`` where an s does not make it more."""
+    return f"one {one}" if count == 1 else f"{count:,} {more or one + 's'}"
 
 
 def percent(share: float) -> str:

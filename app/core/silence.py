@@ -10,6 +10,7 @@ from app.core.actors import service_account
 from app.core.calls import Slots, caller_name, grouped
 from app.core.entities import only_reacts, workload
 from app.core.model import SLOT_SECONDS, CallCount
+from app.core.phrases import rate
 from app.core.signals import Signal, SignalKind, moment
 
 LEAST_PER_SECOND = 0.2
@@ -32,8 +33,8 @@ def silence_signals(calls: list[CallCount], slots: Slots) -> list[Signal]:
         last, first = int(spoke[-1]), int(spoke[0])
         pause = int(np.diff(spoke).max(initial=1)) - 1
         silent = end - last
-        rate = float(counts[first : last + 1].mean()) / SLOT_SECONDS
-        if silent < max(LEAST_SLOTS, LONGER * pause) or last - first < 2 * LEAST_SLOTS or rate < LEAST_PER_SECOND:
+        often = float(counts[first : last + 1].mean()) / SLOT_SECONDS
+        if silent < max(LEAST_SLOTS, LONGER * pause) or last - first < 2 * LEAST_SLOTS or often < LEAST_PER_SECOND:
             continue
         low = moment(slots.epoch(last))
         found.append(
@@ -43,9 +44,9 @@ def silence_signals(calls: list[CallCount], slots: Slots) -> list[Signal]:
                 high=low + timedelta(seconds=SLOT_SECONDS),
                 strength=STRENGTH,
                 about={("user", user): 1.0, workload(*account): 0.9, ("ns", account[0]): 0.3},
-                sentence=f"{caller_name(user)} fell silent: {rate:.1f} calls/s before, none since",
+                sentence=f"{caller_name(user)} fell silent: {rate(often, 'calls')} before, none since",
                 users=(user,),
-                rate_before=rate,
+                rate_before=often,
             )
         )
     return found

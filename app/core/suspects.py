@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from statistics import median
 
-from app.core.calls import Slots, axis, caller_rows, error_signals, load_signals, relist_signals
+from app.core.calls import Slots, axis, caller_rows, load_signals
 from app.core.candidates import Candidate, candidates
 from app.core.case import Case, Facts, Rule
 from app.core.complaints import rollout_signals, symptom_signals
+from app.core.errors import error_signals
 from app.core.evidence import RULES
 from app.core.explain import explain, is_consequence, window_of
 from app.core.fight_signals import fight_signal
@@ -38,6 +39,7 @@ from app.core.model import (
     WriteFight,
 )
 from app.core.relevance import newborn, surroundings, weigh
+from app.core.relists import relist_signals
 from app.core.series import metric_signals, sparks
 from app.core.signals import Signal, SignalKind, moment
 from app.core.silence import silence_signals

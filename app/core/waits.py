@@ -6,9 +6,11 @@ from collections import Counter, defaultdict
 
 import numpy as np
 
-from app.core.calls import Slots, failure_onset, grouped
+from app.core.calls import Slots, grouped
 from app.core.entities import CLUSTER, Entity
+from app.core.errors import failure_onset
 from app.core.model import SLOT_SECONDS, CallCount, CallKey
+from app.core.phrases import many
 from app.core.signals import Signal, SignalKind, moment
 
 PARTS = {
@@ -49,8 +51,8 @@ def wait_signals(calls: list[CallCount], slots: Slots) -> list[Signal]:
                 strength=float(number / total * min(1.0, np.log1p(number) / np.log(100))),
                 about=_about(part),
                 spread=_spread(part, sorts) if part in _WEBHOOKS else {},
-                sentence=f"{number:.0f} calls took over half a second, most of it waiting for {PARTS[part]}"
-                + (f", {before:.0f} before" if before else ", never before"),
+                sentence=f"{many(round(number), 'call')} took over half a second, most of it waiting for {PARTS[part]},"
+                f" {f'{before:,.0f} before' if before else 'never before'}",
                 facts={"waited_for": part},
             )
         )

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-from msgspec import structs
-
-from app.core.calls import axis, caller_rows, error_signals, load_signals, relist_signals
+from app.core.calls import axis, caller_rows, load_signals
 from app.core.model import CallCount
 from app.core.signals import Signal
 from tests.core.factories import after, calls
@@ -46,52 +44,6 @@ def test_what_only_reacts_is_one_signal() -> None:
     (signal,) = loads(counts)
     assert len(signal.users) == 3
     assert "own controllers" in signal.sentence
-
-
-def test_a_fleet_that_lists_and_watches_anew_lost_its_watches() -> None:
-    counts = calls("steady", "get", "pods", rate=4)
-    for node in range(6):
-        for verb in ("list", "watch"):
-            storm = calls(f"system:node:n{node}", verb, "pods", rate=1, start=-30)
-            counts += [structs.replace(c, key=structs.replace(c.key, user_agent="kubelet")) for c in storm]
-    slots = axis(counts, until=after(60).timestamp())
-    assert slots is not None
-    (signal,) = relist_signals(counts, slots)
-    assert signal.sentence.startswith("relist storm: 6 kubelet clients went from 0 to 6.0 LIST pods/s")
-
-
-def test_one_client_that_lists_more_is_no_relist_storm() -> None:
-    counts = calls("steady", "get", "pods", rate=4) + calls(AGENT, "list", "pods", rate=30, start=-30)
-    slots = axis(counts, until=after(60).timestamp())
-    assert slots is not None
-    assert relist_signals(counts, slots) == []
-
-
-def errors(counts: list[CallCount]) -> list[Signal]:
-    slots = axis(counts, until=after(60).timestamp())
-    assert slots is not None
-    return error_signals(counts, slots)
-
-
-def test_a_new_refusal_of_what_worked_is_strong() -> None:
-    worked = calls(AGENT, "list", "secrets", rate=2, end=-20)
-    refused = calls(AGENT, "list", "secrets", rate=2, start=-20, code=403, error="forbidden")
-    (signal,) = errors(worked + refused)
-    assert signal.strength > 0.8
-    assert "never before" in signal.sentence
-
-
-def test_what_never_worked_is_weaker_and_what_always_failed_is_nothing() -> None:
-    (first,) = errors(calls("x", "get", "pods", rate=1) + calls(AGENT, "list", "nodes", rate=2, start=-20, code=403))
-    assert first.strength < 0.5
-    assert errors(calls("x", "get", "pods", rate=1) + calls(AGENT, "list", "nodes", rate=0.4, code=403)) == []
-
-
-def test_conflicts_weigh_little() -> None:
-    fine = calls(AGENT, "update", "pods", rate=2)
-    conflicts = calls(AGENT, "update", "pods", rate=2, start=-20, code=409)
-    (signal,) = errors(fine + conflicts)
-    assert signal.strength < 0.3
 
 
 def test_heat_rows_begin_with_who_grew() -> None:

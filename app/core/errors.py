@@ -1,0 +1,158 @@
+"""Call counts -> calls that began to fail: since when, how many, and what the messages blame.
+
+Whether failures are new is decided on who failed at what with which code; a caller that always failed and is only
+told so in other words is no news. The messages say whom to blame: those that are new tell what is new.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from itertools import pairwise
+
+import numpy as np
+
+from app.core.calls import Slots, caller_name, grouped, load_key
+from app.core.entities import Entity
+from app.core.mechanism import refused_by, refuser
+from app.core.model import SLOT_SECONDS, CallCount, CallKey
+from app.core.onset import Floats, count_step
+from app.core.phrases import times
+from app.core.signals import Signal, SignalKind, moment
+
+MIN_SURPRISE = 7.0
+"""Failures at the later rate would have been missed before with a chance of e^-7: they are new, not just rare."""
+RARE = 0.1
+"""Up to this share of the later rate, what failed before was something else."""
+MIN_EXTRA_PER_SECOND = 0.1
+ORDINARY = {404: 0.5, 409: 0.3}
+"""Not found is often an answer, and conflicts are how optimistic locking works: a rise of them weighs less."""
+MOST_TEXTS = 10
+"""Messages that are looked at for whom they blame: the most frequent ones."""
+
+Failure = tuple[str, str, str, str, int]  # user, verb, group, resource, code
+Said = Counter[tuple[str, str]]
+"""How often a message was said in a namespace ("" for none)."""
+
+
+def _failure(key: CallKey) -> Failure | None:
+    return None if key.code < 400 else (key.user, key.verb, key.api_group, key.resource, key.code)
+
+
+def error_signals(calls: list[CallCount], slots: Slots) -> list[Signal]:
+    """Failures that were not there before, or became many: one signal for each caller, call and code."""
+    failures = grouped(calls, slots, _failure)
+    everything = grouped(calls, slots, load_key)
+    begun = {key: first for key, counts in failures.items() if (first := failure_onset(counts)) is not None}
+    said = _said(calls, {key: slots.epoch(first) for key, first in begun.items()})
+    found = []
+    for key, first in begun.items():
+        user, verb, group, resource, code = key
+        counts = failures[key]
+        after, before = counts[first:], counts[:first]
+        everyone = everything.get((user, verb, group, resource), counts)
+        low = slots.epoch(first)
+        share = float(min(1.0, after.sum() / (everyone[first:].sum() or 1.0)))
+        # What worked before and fails now is worse than what never worked.
+        worked = (1.0 if (everyone[:first] - before).sum() > 0 else 0.4) * ORDINARY.get(code, 1.0)
+        text = " ".join(_texts(said[key]))
+        found.append(
+            Signal(
+                kind=SignalKind.ERROR,
+                low=moment(low),
+                high=moment(low + SLOT_SECONDS),
+                strength=share * float(min(1.0, np.log1p(after.sum()) / np.log(100))) * worked,
+                about={
+                    ("user", user): 0.6,
+                    ("access", user, group, resource, verb): 1.0 if code == 403 else 0.0,
+                    ("api", group, resource.split("/")[0], verb): 0.5,
+                    **({("throttle",): 0.8} if code == 429 and resource != "pods/eviction" else {}),
+                    **_where(key, said[key]),
+                    **_refusers(said[key]),
+                },
+                sentence=f"{caller_name(user)} got {code} on {verb.upper()} {resource or 'the API'}"
+                f" {times(after.sum())}, {f'{times(before.sum())} before' if before.sum() else 'never before'}",
+                text=text,
+                users=(user,),
+                rate_before=float(before.mean()) / SLOT_SECONDS if len(before) else 0.0,
+                rate_after=float(after.mean()) / SLOT_SECONDS,
+                facts={"code": str(code), "error": text},
+            )
+        )
+    return sorted(found, key=lambda s: -s.strength)
+
+
+def _said(calls: Iterable[CallCount], since: dict[Failure, int]) -> dict[Failure, Said]:
+    """What each kind of failure said from its onset (epoch seconds) on, where: what it did not say before.
+
+    If all of it was said before, all of it counts.
+    """
+    after: dict[Failure, Said] = defaultdict(Counter)
+    before: dict[Failure, set[str]] = defaultdict(set)
+    for call in calls:
+        failure = _failure(call.key)
+        if failure is None or failure not in since:
+            continue
+        text = _general(call.key.error)
+        if call.slot >= since[failure]:
+            after[failure][text, call.key.namespace] += call.count
+        else:
+            before[failure].add(text)
+    for failure, said in after.items():
+        fresh = Counter({at: n for at, n in said.items() if at[0] not in before[failure]})
+        after[failure] = fresh or said
+    return after
+
+
+def _general(error: str) -> str:
+    """The part of an error that does not depend on the namespace it struck in."""
+    return error.split(" in the namespace ", maxsplit=1)[0]
+
+
+def _texts(said: Said) -> list[str]:
+    """The messages, the most frequent first."""
+    counts: Counter[str] = Counter()
+    for (text, _), n in said.items():
+        counts[text] += n
+    return [text for text, _ in counts.most_common(MOST_TEXTS) if text]
+
+
+def _where(failure: Failure, said: Said) -> dict[Entity, float]:
+    """The namespaces in which calls failed. Evictions are refused (429) by a namespace's disruption budgets:
+    https://kubernetes.io/docs/concepts/scheduling-eviction/api-eviction/#how-api-initiated-eviction-works ."""
+    counts: Counter[str] = Counter()
+    for (_, namespace), n in said.items():
+        if namespace:
+            counts[namespace] += n
+    total = counts.total() or 1
+    found: dict[Entity, float] = {("ns", namespace): 0.4 * n / total for namespace, n in counts.items()}
+    if failure[3] == "pods/eviction" and failure[4] == 429:
+        found |= {("evictions", namespace): 0.2 + 0.75 * n / total for namespace, n in counts.items()}
+    return found
+
+
+def _refusers(said: Said) -> dict[Entity, float]:
+    """What refused, in each of the namespaces in which calls were refused."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for (text, namespace), n in said.items():
+        if namespace and (kind := refused_by(text)):
+            counts[kind, namespace] += n
+    total = sum(n for (_, namespace), n in said.items() if namespace) or 1
+    return {refuser(kind, namespace): 0.95 * n / total for (kind, namespace), n in counts.items()}
+
+
+def failure_onset(counts: Floats) -> int | None:
+    """The first slot of a new kind of failure, or of its rise. A handful spread thin is background."""
+    nonzero = np.flatnonzero(counts)
+    if len(nonzero) == 0:
+        return None
+    first = int(nonzero[0])
+    for last, after in pairwise(nonzero):
+        rate = counts[after:].mean()
+        # One that failed long before, and then nobody, was not the beginning.
+        if rate * (after - last - 1) >= MIN_SURPRISE and counts[:after].mean() <= RARE * rate:
+            first = int(after)
+    if counts[first:].mean() * first >= MIN_SURPRISE:
+        return first
+    step = count_step(counts)
+    return step.index if step and (step.after - step.before) / SLOT_SECONDS >= MIN_EXTRA_PER_SECOND else None

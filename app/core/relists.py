@@ -1,0 +1,94 @@
+"""Call counts -> relist storms: bursts of LISTs from clients that lost their watches, or their place in a list."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from app.core.calls import Slots, grouped
+from app.core.model import SLOT_SECONDS, CallCount, CallKey, ListClass
+from app.core.onset import Burst, count_burst
+from app.core.phrases import duration, many, rise
+from app.core.signals import Signal, SignalKind, moment
+
+MIN_EXTRA_PER_SECOND = 0.5
+FLEET = 3
+"""From this many clients of one kind on, what they do at once is not their own doing."""
+AROUND = 3
+"""Slots before a burst in which what set it off was answered, and after it in which new watches are opened."""
+STORM = 0.7
+ALONE = 0.3
+"""Strength of what fewer than FLEET clients do."""
+
+Fleet = tuple[str, str, str]
+"""One kind of client (user agent family) and what it lists or watches (API group, resource)."""
+
+
+def relist_signals(calls: list[CallCount], slots: Slots) -> list[Signal]:
+    """Bursts of LISTs by one kind of client, after 410 Gone or each followed by a new watch.
+
+    410 Gone says outright that a version or a place in a list is too old, but it mostly comes as an event inside a
+    watch that answered 200, which no audit log holds; a fleet that lists and watches anew at once shows it as well.
+    A LIST that timed out (504) is told beside it, and is no sign of it.
+    """
+    found = []
+    for fleet, counts in grouped(calls, slots, lambda key: _fleet(key) if _fine(key, "list") else None).items():
+        burst = count_burst(counts)
+        if burst is None or (burst.during - burst.before) / SLOT_SECONDS < MIN_EXTRA_PER_SECOND:
+            continue
+        mine = [call for call in calls if _fleet(call.key) == fleet]
+        if signal := _signal(fleet, burst, mine, slots):
+            found.append(signal)
+    return found
+
+
+def _signal(fleet: Fleet, burst: Burst, calls: list[CallCount], slots: Slots) -> Signal | None:
+    agent, group, resource = fleet
+    low, end = slots.epoch(burst.start), slots.epoch(burst.end)
+    around = [call for call in calls if low - AROUND * SLOT_SECONDS <= call.slot < end + AROUND * SLOT_SECONDS]
+    users = _users((call for call in around if low <= call.slot < end), lambda key: _fine(key, "list"))
+    anew = [call for call in around if call.slot >= low and _fine(call.key, "watch")]
+    watched = _count((call for call in calls if call.slot < low), lambda key: _fine(key, "watch"))
+    usual = watched * (burst.end - burst.start + AROUND) / max(1, burst.start)
+    tokens = _count(around, lambda key: key.code == 410 and key.list_class is ListClass.CONTINUE)
+    gone = _count(around, lambda key: key.code == 410 and key.list_class is not ListClass.CONTINUE)
+    late = _count(around, lambda key: key.code == 504 and key.verb == "list")
+    watching = users & {call.key.user for call in anew}
+    lost = len(users) >= FLEET and len(watching) >= len(users) / 2 and sum(call.count for call in anew) >= 2 * usual
+    if not (gone or tokens or lost):
+        return None
+    why = [f"{many(gone, 'watch', 'watches')} expired (410 Gone)"] if gone else []
+    why += [f"{many(tokens, 'LIST token')} expired (410 Gone)"] if tokens else []
+    why = why or ["each with a new watch: they had lost theirs"]
+    why += [f"{many(late, 'LIST')} timed out (504)"] if late else []
+    rates = rise(burst.before / SLOT_SECONDS, burst.during / SLOT_SECONDS, f"LIST {resource}")
+    lasted = f" for {duration(end - low)}" if burst.end < slots.size else ""
+    clients = many(len(users), f"{agent} client")
+    return Signal(
+        kind=SignalKind.LOAD,
+        low=moment(low),
+        high=moment(low + SLOT_SECONDS),
+        strength=STORM if len(users) >= FLEET else ALONE,
+        about={("relist",): 1.0, ("api", group, resource, "list"): 0.5},
+        sentence=f"{'relist storm' if len(users) >= FLEET else 'lists anew'}: {clients} went {rates}{lasted},"
+        f" {', '.join(why)}",
+        users=tuple(sorted(users)),
+        rate_before=burst.before / SLOT_SECONDS,
+        rate_after=burst.during / SLOT_SECONDS,
+        facts={"relist": resource},
+    )
+
+
+def _fleet(key: CallKey) -> Fleet:
+    return key.user_agent, key.api_group, key.resource
+
+
+def _fine(key: CallKey, verb: str) -> bool:
+    return key.verb == verb and key.code < 400
+
+
+def _users(calls: Iterable[CallCount], wanted: Callable[[CallKey], bool]) -> set[str]:
+    return {call.key.user for call in calls if wanted(call.key)}
+
+
+def _count(calls: Iterable[CallCount], wanted: Callable[[CallKey], bool]) -> int:
+    return sum(call.count for call in calls if wanted(call.key))

@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+import pytest
+
+from app.core.phrases import many, rate, rise, times
+
+
+@pytest.mark.parametrize(
+    ("per_second", "said"), [(0, "0 writes/s"), (0.4, "24 writes/min"), (1, "1 writes/s"), (41.26, "41.3 writes/s")]
+)
+def test_rates_are_told_by_the_second_or_the_minute(per_second: float, said: str) -> None:
+    assert rate(per_second, "writes") == said
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [(0, 40, "from 0 to 40/s"), (0.1, 2.7, "from 0.1 to 2.7/s"), (0.05, 0.5, "from 3 to 30/min")],
+)
+def test_a_rise_is_told_in_one_unit(before: float, after: float, said: str) -> None:
+    assert rise(before, after) == said
+
+
+def test_one_is_said_in_words() -> None:
+    assert [times(1), times(2), times(1200)] == ["once", "twice", "1,200 times"]
+    assert [many(1, "watch"), many(2, "client"), many(2, "watch", "watches")] == ["one watch", "2 clients", "2 watches"]
