@@ -45,6 +45,7 @@ from app.core.signals import Signal, SignalKind, moment
 from app.core.silence import silence_signals
 from app.core.topology import topology
 from app.core.waits import wait_signals
+from app.core.watches import watch_signals
 
 CROWDING = 0.6
 """Each of n candidates is n ** CROWDING times less likely beforehand than "none of these", whose score is 0.
@@ -141,7 +142,7 @@ def _signals(
     found: list[Signal] = [fight_signal(fight, gathered.rollouts) for fight in fights]
     if slots and slots.size:
         found += load_signals(calls, slots) + error_signals(calls, slots) + relist_signals(calls, slots)
-        found += wait_signals(calls, slots) + silence_signals(calls, slots)
+        found += wait_signals(calls, slots) + silence_signals(calls, slots) + watch_signals(calls, slots)
     complaints = (s for s in gathered.symptoms if s.at <= gathered.now)
     hurt = symptom_signals(complaints, start=_seen_from(gathered), newborn=new)
     found += hurt + rollout_signals(gathered.rollouts, hurt, states=gathered.states, now=gathered.now)
