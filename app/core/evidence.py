@@ -205,15 +205,18 @@ def chain(_case: Case, facts: Facts) -> Evidence | None:
     found = sorted((m.signal for m in facts.matches if m.score >= 0.2), key=lambda signal: signal.low)
     links: list[Signal] = []
     for stage in range(4):
-        since = links[-1].low - SLOT if links else datetime.min.replace(tzinfo=UTC)
-        link = next((signal for signal in found if _stage(signal) == stage and signal.low >= since), None)
+        since = links[-1].low if links else datetime.min.replace(tzinfo=UTC)
+        link = next((signal for signal in found if _stage(signal) == stage and signal.high > since), None)
         if link is None and stage <= 1:
             return None
         if link is not None:
             links.append(link)
     if len(links) < 3:
         return None
-    told = ", then ".join(f"{re.split(r'[,:] ', link.sentence)[0]} at {link.low:%H:%M:%S}" for link in links)
+    # When each began is known to an interval only: one that is told by its lower end seems to come before its cause.
+    told = ", then ".join(
+        f"{re.split(r'[,:] ', link.sentence)[0]} between {link.low:%H:%M:%S} and {link.high:%H:%M:%S}" for link in links
+    )
     return say("chain", 1.0, f"In this order: {told}.")
 
 
