@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from app.core.changes import LIMIT, image_parts, summary
+from app.core.changes import LIMIT, summary
 from app.core.diff import diff
 from app.core.grants import grants_changed
 from app.core.model import Object, Resource, Verb
+from app.core.values import image_parts
 
 
 def pod(image: str = "r/web:v1", **container: Any) -> Any:
@@ -29,6 +30,7 @@ def line(kind: str, old: Any, new: Any, name: str = "web") -> str:
     return summary(Resource("c", "", kind, "shop", name), verb, diff(old, new), old=old, new=new)
 
 
+ARGS = ["--listen=0.0.0.0:8080", "--kubeconfig=/etc/kubernetes/config", "--metrics-port=9090"]
 UPDATES: list[tuple[str, Any, Any, str]] = [
     ("Deployment", {"spec": pod()}, {"spec": pod("r/web:v2")}, "image of web: v1 → v2"),
     ("Deployment", {"spec": pod()}, {"spec": pod("other/web:v1")}, "image of web: r/web:v1 → other/web:v1"),
@@ -89,6 +91,60 @@ UPDATES: list[tuple[str, Any, Any, str]] = [
         {"spec": {"template": {"metadata": {}}}},
         {"spec": {"template": {"metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": "now"}}}}},
         "restart of web",
+    ),
+    (
+        "Deployment",
+        {"spec": {"replicas": 1, **pod(args=ARGS)}},
+        {"spec": {"replicas": 2, **pod(args=[*ARGS, "--leader-elect=false"])}},
+        "replicas of web: 1 → 2, args gained --leader-elect=false",
+    ),
+    (
+        "Deployment",
+        {"spec": pod(args=[*ARGS, "--v=2"])},
+        {"spec": pod(args=[*ARGS, "--v=9"])},
+        "args of web: --v=2 → --v=9",
+    ),
+    ("Deployment", {"spec": pod(args=ARGS)}, {"spec": pod(args=ARGS[::-1])}, "args of web in another order"),
+    ("Deployment", {"spec": pod(args=["a"])}, {"spec": pod(args=["a", "b"])}, "args of web: a → a, b"),
+    (
+        "Deployment",
+        {"spec": pod(env=[{"name": "A", "value": "1"}])},
+        {"spec": pod(env=[{"name": "A", "value": "1"}, {"name": "GOMEMLIMIT", "value": "400MiB"}])},
+        "env GOMEMLIMIT of web set to 400MiB",
+    ),
+    (
+        "Deployment",
+        {"spec": {"template": {"spec": {"containers": [{"name": "web"}]}}}},
+        {"spec": {"template": {"spec": {"containers": [{"name": "web"}, {"name": "proxy", "image": "p:1"}]}}}},
+        "container proxy of web added: p:1",
+    ),
+    (
+        "Deployment",
+        {"spec": {"hostAliases": [{"ip": "10.0.0.1", "hostnames": ["db"]}]}},
+        {"spec": {"hostAliases": [{"ip": "10.0.0.1", "hostnames": ["db"]}, {"ip": "10.0.0.2", "hostnames": ["x"]}]}},
+        "hostAlias 10.0.0.2 of web added: x",
+    ),
+    (
+        "NetworkPolicy",
+        {"spec": {"ingress": [{"ports": [{"port": 6379, "protocol": "TCP"}, {"port": 80, "protocol": "TCP"}]}]}},
+        {"spec": {"ingress": [{"ports": [{"port": 6380, "protocol": "TCP"}, {"port": 80, "protocol": "TCP"}]}]}},
+        "port of NetworkPolicy web: 6379 → 6380",
+    ),
+    ("Widget", {"spec": {"a": 1}}, {"spec": {"a": "1"}}, 'a of Widget web: 1 → "1"'),
+    ("Widget", {"data": {"a": "x" * 90}}, {"data": {"a": "x" * 99}}, "a of Widget web changed"),
+    (
+        "HorizontalPodAutoscaler",
+        {
+            "spec": {
+                "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": {"averageUtilization": 50}}}]
+            }
+        },
+        {
+            "spec": {
+                "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": {"averageUtilization": 20}}}]
+            }
+        },
+        "averageUtilization (cpu) of HorizontalPodAutoscaler web: 50 → 20",
     ),
     ("StorageClass", {"a": {"b": True}}, {"a": {"b": False}}, "b of StorageClass web: true → false"),
 ]

@@ -50,4 +50,4 @@ def test_the_order_of_what_a_request_was_thought_to_make_is_not_known() -> None:
             seen(with_env(9, "B", "A"), 60),
         )
     )
-    assert [change.summary for change in found] == ["env B of web set to B=1"]
+    assert [change.summary for change in found] == ["env B of web set to 1"]
