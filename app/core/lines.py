@@ -20,6 +20,8 @@ from app.core.onset import Floats
 
 TARGET = ("instance", "job", "metrics_path")
 """Labels that say where a series was scraped."""
+Target = tuple[str, ...]
+"""Their values, "" for none."""
 STARTED = "process_start_time_seconds"
 LEVELS = frozenset(metric for family in FAMILIES if family.measure == "level" for metric in family.metrics)
 JOINS = 2
@@ -58,29 +60,32 @@ def whole(series: Iterable[MetricSeries]) -> list[MetricSeries]:
 
     A counter that begins with a restart of its target begins with its first value: when it got there is not known.
     """
-    targets: dict[tuple[str, ...], list[MetricSeries]] = defaultdict(list)
+    targets: dict[Target, list[MetricSeries]] = defaultdict(list)
     for one in series:
         if one.times:
             labels = dict(one.labels)
             targets[tuple(labels.get(name, "") for name in TARGET)].append(one)
-    return [one for members in targets.values() for one in _since_first_scrape(members)]
+    return [one for target in targets for one in _since_first_scrape(target, targets)]
 
 
-def _since_first_scrape(members: list[MetricSeries]) -> Iterator[MetricSeries]:
-    """The series of one target."""
-    scrapes = max((one.times for one in members), key=len)
-    if len(scrapes) < 2:
-        yield from members
-        return
-    drift = float(np.median(np.diff(scrapes))) / 2
+def _since_first_scrape(target: Target, targets: dict[Target, list[MetricSeries]]) -> Iterator[MetricSeries]:
+    """The series of one target. One that was summed up over instances began when any of these did."""
+    scraped = [
+        one
+        for other, members in targets.items()
+        if all(mine in ("", theirs) for mine, theirs in zip(target, other, strict=True))
+        for one in members
+    ]
+    scrapes = max((one.times for one in scraped), key=len)
+    drift = float(np.median(np.diff(scrapes))) / 2 if len(scrapes) > 1 else 0.0
     restarts: list[float] | None = None
-    for one in members:
+    for one in targets[target]:
         before = tuple(time for time in scrapes if time < one.times[0] - drift) if one.times[0] > scrapes[0] else ()
         if not before or one.name == STARTED:
             yield one
             continue
         if restarts is None:
-            restarts = sorted(_restarts(members))
+            restarts = sorted(_restarts(scraped))
         fresh = one.name not in LEVELS and any(before[-1] < time <= one.times[0] + drift for time in restarts)
         first = one.values[0] if fresh else 0.0
         yield replace(one, times=before + one.times, values=(first,) * len(before) + one.values)

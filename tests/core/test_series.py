@@ -63,6 +63,12 @@ def test_rejections_of_a_webhook_that_never_rejected_before() -> None:
     assert abs(began(signal) - 30 * STEP) <= STEP
 
 
+def test_what_is_summed_up_over_instances_was_zero_while_these_were_scraped() -> None:
+    rejected = a_series(REFUSED, {"job": "apiserver", "name": "v.guard"}, [50.0 * (i + 1) for i in range(30)], first=30)
+    (signal,) = rises(steady(OK | {"instance": "a"}), rejected)
+    assert signal.sentence.endswith("rose from 0 to 10/s")
+
+
 def test_after_a_restart_a_first_sample_says_nothing() -> None:
     failed = a_series(REQUESTS, FAILED, [4000.0] * 24, first=36)
     up = a_series(STARTED, {"job": "apiserver"}, [START - 9e4] * 36 + [START + 178] * 24)
