@@ -57,6 +57,8 @@ def _who(fight: WriteFight, users: tuple[str, ...]) -> str:
         return "somebody (no audit log, no managedFields) rewrites it"
     if len(users) > 1:
         return f"{', '.join(map(_short, users))} rewrite it"
+    if "" in fight.writers:
+        return f"{_short(users[0])} rewrites it, and so does someone unknown"
     pods = [pod for writer in fight.writers if (pod := writer_of(writer)[1])]
     if len(pods) > 1:
         return f"{len(pods)} pods of {_short(users[0])} overwrite each other ({', '.join(pods[:3])})"

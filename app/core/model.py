@@ -140,7 +140,8 @@ def parse_change_id(text: str) -> tuple[datetime, int]:
 class Change:
     """One write that altered the desired state of one object.
 
-    ``at`` is when the API server took the request (audit) or sent the event (watch): the first seen is kept.
+    ``at`` is when the API server took the request (audit) or sent the event (watch): the first seen is kept. Of a write
+    that only a LIST or a dump shows it is their time, and ``summary`` says since when it may have been.
     ``begun_by`` is the id of the change this one was derived from (a controller's edit), else None.
     ``sources`` says who told us: a subset of {"audit", "watch", "state"}.
     """

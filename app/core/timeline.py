@@ -203,7 +203,7 @@ def braid(axis: Axis, fight: WriteFight) -> Braid:
 
 def sides(fight: WriteFight) -> str:
     """The writers that take turns; of a single one, between how many values it goes."""
-    writers = [short_actor(writer) for writer in fight.writers]
+    writers = [short_actor(writer) or "someone unknown" for writer in fight.writers]
     if len(writers) == 1 and fight.values:
         return f"{len(fight.values)} values by {writers[0]}"
     return " ⇄ ".join(writers[:2]) + (f" + {len(writers) - 2}" if len(writers) > 2 else "")

@@ -4,7 +4,7 @@ import pytest
 
 from app.core.fight_signals import fight_signal
 from app.core.fights import fight_members, write_fights
-from app.core.model import Actor, ActorSource, Change, Outcome, Rollout, Verb
+from app.core.model import NOBODY, Actor, ActorSource, Change, Outcome, Rollout, Verb
 from app.core.reach import reach
 from app.core.topology import topology
 from tests.core.factories import a_change, a_resource, after
@@ -41,6 +41,11 @@ def test_two_writers_that_return_a_field_to_its_former_value_fight() -> None:
 def test_one_actor_with_two_intents_fights_itself() -> None:
     (fight,) = write_fights(rewrites(20, values=("server", "worker"), actors=(SERVER,)))
     assert fight.writers == ("controller-a",)
+
+
+def test_a_side_that_nobody_knows_is_a_side() -> None:
+    (fight,) = write_fights(rewrites(20, values=("server", "worker"), actors=(SERVER, NOBODY)))
+    assert "controller-a rewrites it, and so does someone unknown" in fight_signal(fight, ()).sentence
 
 
 def test_objects_that_fight_over_one_field_are_one_fight() -> None:

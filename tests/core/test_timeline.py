@@ -155,6 +155,7 @@ def test_the_picture_holds_everything_and_the_first_suspect_stands_out() -> None
         (("system:serviceaccount:a:one", "two"), ("x", "y"), "one ⇄ two"),
         (("one", "two", "three"), (), "one ⇄ two + 1"),
         (("system:serviceaccount:a:one",), ("x", "y"), "2 values by one"),
+        (("one", ""), ("x", "y"), "one ⇄ someone unknown"),
     ],
 )
 def test_a_fight_names_its_sides(writers: tuple[str, ...], values: tuple[str, ...], expected: str) -> None:
