@@ -50,6 +50,8 @@ class Life:
             if sighting.source == "watch":
                 self._symptoms.await_node(resource, body)
             found = self._symptoms.pod(resource, body, at=sighting.at)
+            if sighting.source == "watch" or sighting.subresource == "status":
+                self._symptoms.await_status(resource)
         elif resource.kind == "Node" and resource.api_group == "":
             found = self._symptoms.node(resource, body, at=sighting.at)
         else:

@@ -17,24 +17,15 @@ import msgspec
 
 from app.core.body import Body
 from app.core.model import Resource, Symptom, SymptomSource
+from app.core.pod_states import PENDING_AFTER, UNREADY_AFTER, Found, awaited, condition_of, endings, pod_states
 from app.core.raw_status import RawEvent, RawNodeStatus, RawPodStatus
-from app.core.raw_workload import RawCondition
-
-PENDING_AFTER = timedelta(seconds=30)
-"""A pod that runs nowhere for longer than this hurts, whatever the reason."""
 
 UNSCHEDULED_AFTER = timedelta(seconds=10)
 """A pod that no scheduler has looked at for longer hurts: twice the scalability SLO of Kubernetes for starting a pod
 (https://github.com/kubernetes/community/blob/master/sig-scalability/slos/pod_startup_latency.md)."""
 
-_WAITING = frozenset(
-    {
-        *("CrashLoopBackOff", "ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull"),
-        *("CreateContainerConfigError", "CreateContainerError", "RunContainerError", "RegistryUnavailable"),
-    }
-)
-_SAME = {"ErrImagePull": "ImagePullBackOff"}
-"""The kubelet alternates between the two while it retries: one symptom."""
+_LATE = {"Pending": PENDING_AFTER, "Unready": UNREADY_AFTER}
+"""What hurts by lasting: nothing is written to a pod that goes on waiting."""
 _PRESSURES = frozenset({"MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"})
 
 
@@ -45,16 +36,17 @@ _node = msgspec.json.Decoder(RawNodeStatus)
 K = TypeVar("K")
 V = TypeVar("V")
 
-Found = dict[str, tuple[datetime, str]]
-"""What hurts now: reason -> (since, message)."""
-
 
 @dataclass(slots=True)
 class _Seen:
-    """What hurt at the last sighting of a pod or node. ``ready``: it has been ready."""
+    """What hurt at the last sighting of a pod or node. ``ready``: it has been ready.
+
+    ``waits``: what will hurt if it lasts (a reason of _LATE, since when, the message).
+    """
 
     open: dict[str, Symptom] = field(default_factory=dict)
     ready: bool = False
+    waits: tuple[str, datetime, str] | None = None
 
 
 class Symptoms:
@@ -70,15 +62,26 @@ class Symptoms:
         self._counts: OrderedDict[tuple[str, int], tuple[datetime, int]] = OrderedDict()
         self._events: OrderedDict[str, int] = OrderedDict()
         self._unscheduled: OrderedDict[Resource, datetime] = OrderedDict()
+        self._late: dict[str, OrderedDict[Resource, datetime]] = {reason: OrderedDict() for reason in _LATE}
 
     def await_node(self, resource: Resource, body: Body) -> None:
         """Keep an eye on a pod that a watch shows: its binding would be seen (an audit log need not tell of it)."""
         if body.created and resource not in self._seen:
             _bounded(self._unscheduled, resource, body.created, self._limit)
 
+    def await_status(self, resource: Resource) -> None:
+        """Keep an eye on a pod whose next status would be told too, as a watch or a log with status writes does."""
+        seen = self._seen.get(resource)
+        if seen is not None and seen.waits is not None:
+            reason, since, _ = seen.waits
+            if self._late[reason].get(resource) != since:  # the place in the line is that of the time
+                self._late[reason].pop(resource, None)
+                _bounded(self._late[reason], resource, since, self._limit)
+
     def overdue(self, at: datetime) -> tuple[Symptom, ...]:
-        """Pods that nobody has put on a node until now: nothing is written to them, so time has to tell."""
-        found = []
+        """Pods that nobody has put on a node until now, that run nowhere or are not ready: nothing is written to them,
+        so time has to tell."""
+        found = [symptom for reason, waiting in self._late.items() for symptom in self._lasted(reason, waiting, at=at)]
         while self._unscheduled:
             resource, created = next(iter(self._unscheduled.items()))
             if at - created <= UNSCHEDULED_AFTER:
@@ -92,6 +95,21 @@ class Symptoms:
                 seen.open["Pending"] = symptom
                 found.append(symptom)
         return tuple(found)
+
+    def _lasted(self, reason: str, waiting: OrderedDict[Resource, datetime], *, at: datetime) -> list[Symptom]:
+        found = []
+        while waiting:
+            resource, since = next(iter(waiting.items()))
+            if at - since <= _LATE[reason]:
+                break
+            del waiting[resource]
+            seen = self._seen.get(resource)
+            if seen is None or seen.open or seen.waits is None or seen.waits[:2] != (reason, since):
+                continue
+            symptom = self._symptom(SymptomSource.POD, resource, reason, since=since, message=seen.waits[2])
+            seen.open[reason] = symptom
+            found.append(symptom)
+        return found
 
     def event(self, cluster: str, raw: bytes, *, at: datetime) -> tuple[Symptom, ...]:
         """A Warning event: one symptom for each object, reason and minute, whose count grows. Others teach nothing."""
@@ -141,18 +159,22 @@ class Symptoms:
         if seen is None:
             seen = _Seen()
             _bounded(self._seen, resource, seen, self._limit)
-        ready = _condition(status.conditions, "Ready")
-        lasting = {} if body.deleting else _pod_states(status, at, created=body.created)
+        ready = condition_of(status.conditions, "Ready")
+        lasting = {} if body.deleting else pod_states(status, at, created=body.created)
         if status.conditions or status.phase != "Pending" or body.deleting:
             self._unscheduled.pop(resource, None)
         elif "Pending" in seen.open:
             lasting["Pending"] = (seen.open["Pending"].at, "")
-        running = status.phase != "Succeeded" and not body.deleting
-        if ready and ready.status == "False" and seen.ready and running and not lasting:
-            lasting["Unready"] = (ready.lastTransitionTime or at, ready.message)
+        seen.waits = None
+        if not lasting and not body.deleting:
+            waits = awaited(status, ready, at, created=body.created)
+            if waits and waits[0] == "Unready" and (seen.ready or at - waits[1] > UNREADY_AFTER):
+                lasting["Unready"] = waits[1:]
+            else:
+                seen.waits = waits
         seen.ready = seen.ready or bool(ready and ready.status == "True")
         found = self._changed(SymptomSource.POD, resource, seen, lasting, at=at)
-        for reason, since, message in _endings(status):
+        for reason, since, message in endings(status):
             found.append(self._symptom(SymptomSource.POD, resource, reason, since=since, message=message))
         return tuple(found)
 
@@ -230,37 +252,3 @@ def _event_time(event: RawEvent) -> datetime | None:
         or event.metadata.creationTimestamp
     )
     return when.astimezone(UTC) if when else None
-
-
-def _condition(conditions: list[RawCondition] | None, kind: str) -> RawCondition | None:
-    return next((condition for condition in conditions or () if condition.type == kind), None)
-
-
-def _pod_states(status: RawPodStatus, at: datetime, *, created: datetime | None) -> Found:
-    """The states that last: a container that waits for a bad reason, a pod that found no node, one that failed."""
-    found: Found = {}
-    for container in (*(status.initContainerStatuses or ()), *(status.containerStatuses or ())):
-        waiting = container.state.waiting if container.state else None
-        if waiting and waiting.reason in _WAITING:
-            found.setdefault(_SAME.get(waiting.reason, waiting.reason), (at, f"{container.name}: {waiting.message}"))
-    scheduled = _condition(status.conditions, "PodScheduled")
-    if status.phase == "Failed":
-        found[status.reason or "Failed"] = (at, status.message)
-    elif scheduled and scheduled.status == "False" and scheduled.reason == "Unschedulable":
-        found["Unschedulable"] = (scheduled.lastTransitionTime or at, scheduled.message)
-    elif status.phase == "Pending" and not found and created and at - created > PENDING_AFTER:
-        found["Pending"] = (created, status.message)
-    return found
-
-
-def _endings(status: RawPodStatus) -> list[tuple[str, datetime, str]]:
-    """Containers that ended badly: (OOMKilled or Error, when, how). A container's last end is told at each sighting."""
-    found = []
-    for container in (*(status.initContainerStatuses or ()), *(status.containerStatuses or ())):
-        for states in (container.state, container.lastState):
-            ended = states.terminated if states else None
-            if ended is None or ended.finishedAt is None or (ended.exitCode == 0 and ended.reason != "OOMKilled"):
-                continue
-            reason = "OOMKilled" if ended.reason == "OOMKilled" else "Error"
-            found.append((reason, ended.finishedAt, f"{container.name} ended with exit code {ended.exitCode}"))
-    return found

@@ -10,7 +10,8 @@ import pytest
 
 from app.core.body import Body, read_body
 from app.core.model import Json, Object, Resource, Symptom, SymptomSource
-from app.core.symptoms import PENDING_AFTER, UNSCHEDULED_AFTER, Symptoms
+from app.core.pod_states import PENDING_AFTER
+from app.core.symptoms import UNSCHEDULED_AFTER, Symptoms
 from tests.core.factories import NOON, a_resource, after
 
 POD = a_resource("Pod", "web-1")

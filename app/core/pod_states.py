@@ -1,0 +1,77 @@
+"""What a pod's status says of it at one moment: what hurts, what has ended badly, what it waits for.
+
+Reasons are those of the kubelet (https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from app.core.raw_status import RawPodStatus
+from app.core.raw_workload import RawCondition
+
+PENDING_AFTER = timedelta(seconds=30)
+"""A pod that runs nowhere for longer than this hurts, whatever the reason."""
+
+UNREADY_AFTER = timedelta(minutes=5)
+"""A pod that was never ready hurts when it runs for longer than this without: half the time after which Kubernetes
+gives up a rollout (``progressDeadlineSeconds``, 600 by default). One that was ready hurts at once."""
+
+_WAITING = frozenset(
+    {
+        *("CrashLoopBackOff", "ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull"),
+        *("CreateContainerConfigError", "CreateContainerError", "RunContainerError", "RegistryUnavailable"),
+    }
+)
+_SAME = {"ErrImagePull": "ImagePullBackOff"}
+"""The kubelet alternates between the two while it retries: one symptom."""
+
+Found = dict[str, tuple[datetime, str]]
+"""What hurts now: reason -> (since, message)."""
+
+
+def condition_of(conditions: list[RawCondition] | None, kind: str) -> RawCondition | None:
+    """The condition of one type, None where it is not told."""
+    return next((condition for condition in conditions or () if condition.type == kind), None)
+
+
+def pod_states(status: RawPodStatus, at: datetime, *, created: datetime | None) -> Found:
+    """The states that last: a container that waits for a bad reason, a pod that found no node, one that failed."""
+    found: Found = {}
+    for container in (*(status.initContainerStatuses or ()), *(status.containerStatuses or ())):
+        waiting = container.state.waiting if container.state else None
+        if waiting and waiting.reason in _WAITING:
+            found.setdefault(_SAME.get(waiting.reason, waiting.reason), (at, f"{container.name}: {waiting.message}"))
+    scheduled = condition_of(status.conditions, "PodScheduled")
+    if status.phase == "Failed":
+        found[status.reason or "Failed"] = (at, status.message)
+    elif scheduled and scheduled.status == "False" and scheduled.reason == "Unschedulable":
+        found["Unschedulable"] = (scheduled.lastTransitionTime or at, scheduled.message)
+    elif status.phase == "Pending" and not found and created and at - created > PENDING_AFTER:
+        found["Pending"] = (created, status.message)
+    return found
+
+
+def awaited(
+    status: RawPodStatus, ready: RawCondition | None, at: datetime, *, created: datetime | None
+) -> tuple[str, datetime, str] | None:
+    """What a pod waits for that may yet come: to run, or to be ready. Since when, and in whose words."""
+    if status.phase == "Pending":
+        return ("Pending", created, status.message) if created else None
+    if status.phase == "Succeeded" or ready is None or ready.status != "False":
+        return None
+    since = ready.lastTransitionTime or at
+    return "Unready", since if since <= at else created or at, ready.message
+
+
+def endings(status: RawPodStatus) -> list[tuple[str, datetime, str]]:
+    """Containers that ended badly: (OOMKilled or Error, when, how). A container's last end is told at each sighting."""
+    found = []
+    for container in (*(status.initContainerStatuses or ()), *(status.containerStatuses or ())):
+        for states in (container.state, container.lastState):
+            ended = states.terminated if states else None
+            if ended is None or ended.finishedAt is None or (ended.exitCode == 0 and ended.reason != "OOMKilled"):
+                continue
+            reason = "OOMKilled" if ended.reason == "OOMKilled" else "Error"
+            found.append((reason, ended.finishedAt, f"{container.name} ended with exit code {ended.exitCode}"))
+    return found
