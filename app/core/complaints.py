@@ -13,6 +13,7 @@ from app.core.audit import error_template
 from app.core.entities import Entity, of_resource, pods_in
 from app.core.mechanism import refused_by, refuser
 from app.core.model import SLOT_SECONDS, ObjectState, Outcome, Rollout, Symptom, SymptomSource
+from app.core.phrases import excerpt
 from app.core.revisions import revision
 from app.core.signals import Signal, SignalKind
 from app.core.stalls import lacks, patience, rests
@@ -183,8 +184,21 @@ def _signal(reason: str, members: list[Symptom], *, start: datetime) -> Signal:
         revisions={found: count / total for found, count in revisions.items()},
         sentence=f"{reason} {'×' + str(total) + ' ' if total > 1 else ''}on {where}",
         text=" | ".join(texts[:20])[:2000],
-        facts={"reason": reason, "chronic": str(chronic), "refused": kind or ""},
+        facts={"reason": reason, "chronic": str(chronic), "refused": kind or ""} | _says(reason, members),
     )
+
+
+_PLAIN = frozenset({"Unhealthy", "BackOff", "CrashLoopBackOff", "Unready", "Error", "OOMKilled"})
+"""Reasons whose messages tell no more than the reason does."""
+
+
+def _says(reason: str, members: list[Symptom]) -> dict[str, str]:
+    """The message that is told most often, for who asks why; nothing where it says no more than the reason."""
+    told = Counter[str]()
+    for symptom in members:
+        told[symptom.message] += symptom.count
+    message = told.most_common(1)[0][0]
+    return {} if not message or reason in _PLAIN else {"says": excerpt(message)}
 
 
 def _node_agent(reason: str, message: str) -> Entity | None:

@@ -13,11 +13,11 @@ from datetime import UTC, datetime, timedelta
 from app.core.calls import caller_name
 from app.core.candidates import Candidate
 from app.core.case import Case, Facts, Rule, say, seconds
-from app.core.entities import workload
+from app.core.entities import WORKLOADS, workload
 from app.core.explain import Match, is_consequence, without
 from app.core.kinds import several
 from app.core.model import SLOT_SECONDS, Evidence, Incident, Outcome
-from app.core.phrases import percent
+from app.core.phrases import excerpt, percent
 from app.core.priors import novelty, plane, risk
 from app.core.signals import Signal, SignalKind
 from app.core.stalls import lacks, rests
@@ -29,6 +29,8 @@ TIED = 0.3
 TAU_ONSET = timedelta(minutes=5)
 SKEW = timedelta(seconds=1)
 SLOT = timedelta(seconds=SLOT_SECONDS)
+CALLED = WORKLOADS | {"Service", "Ingress", "HTTPRoute"}
+"""What can be called over the network."""
 
 
 def _explains(kind: SignalKind, rule: str, factor: float) -> Rule:
@@ -60,26 +62,35 @@ def _sentence(candidate: Candidate, match: Match) -> str:
     if match.via[0] == "named":
         return f'Error messages name "{match.via[1]}": {signal.sentence}{since}.'
     if match.via[0] == "spread":
-        reached, all_of_them = match.via[1:]
-        how_many = f"all {reached}" if reached == all_of_them else f"{reached} of the {all_of_them}"
-        if "waited_for" in signal.facts:
-            return f"It is asked about {how_many} sorts of writes that wait: {signal.sentence}{since}."
-        return f"It acts on {how_many} workloads that complain: {signal.sentence}{since}."
-    if match.via[0] == "churn" and signal.kind is SignalKind.SYMPTOM:
-        return f"It wants room for {candidate.added} more pods, most of those added then: {signal.sentence}{since}."
+        return f"It {_acts_on(match)}: {signal.sentence}{since}."
     if match.via[0] == "churn":
-        return f"It moves {candidate.pods} pods, most of what moved then: {signal.sentence}{since}."
+        how = f"wants room for {candidate.added} more pods, most of those added then"
+        if signal.kind is not SignalKind.SYMPTOM:
+            how = f"moves {candidate.pods} pods, most of what moved then"
+        return f"It {how}: {signal.sentence}{since}."
     if match.via[0] == "calls":
-        return f"{match.via[-1]} calls it, or what depends on it: {signal.sentence}{since}."
+        how = "calls it, or what depends on it" if change.resource.kind in CALLED else "calls what depends on it"
+        return f"{match.via[-1]} {how}: {signal.sentence}{since}."
     if match.via[0] == "access":
         return f"It took away what this caller needs: {signal.sentence}{since}."
     sentence = f"{signal.sentence}{since}."
+    if said := signal.facts.get("says"):
+        sentence = f'{signal.sentence}{since}: "{said}".'
     new_share = signal.facts.get("new_share")
     if new_share and signal.kind is SignalKind.LOAD and float(new_share) >= 0.5:
         sentence += f" {percent(float(new_share))} of it comes from pods that were not there before."
     if match.via[0] == "workload" and match.via != workload(change.resource.namespace, change.resource.name):
-        sentence = f"{match.via[-1]} depends on it: {sentence}"
+        return f"{match.via[-1]} depends on it: {sentence}"
     return sentence if _begins_with_a_name(signal) else sentence[:1].upper() + sentence[1:]
+
+
+def _acts_on(match: Match) -> str:
+    """How many of those that complain alike a change acts on."""
+    reached, all_of_them = match.via[1:]
+    how_many = f"all {reached}" if reached == all_of_them else f"{reached} of the {all_of_them}"
+    if "waited_for" in match.signal.facts:
+        return f"is asked about {how_many} sorts of writes that wait"
+    return f"acts on {how_many} workloads that complain"
 
 
 def _begins_with_a_name(signal: Signal) -> bool:
@@ -171,9 +182,8 @@ def set_off(_case: Case, facts: Facts) -> Evidence | None:
     what = several(kinds[0]) if len(kinds) == 1 and len(acts) > 1 else ", ".join(kinds[:3])
     how_often = f"{len(acts)} writes" if len(acts) > 1 else "one write"
     who = acts[0].actor.name.rpartition(":")[2]
-    return say(
-        "set off", min(1.5, 0.4 + 0.3 * math.log1p(len(acts))), f"{who} followed it: {how_often} of {what} since."
-    )
+    sentence = f"{who} followed it: {how_often} of {what} since, the first: {excerpt(acts[0].summary)}."
+    return say("set off", min(1.5, 0.4 + 0.3 * math.log1p(len(acts))), sentence)
 
 
 def own_rollout(case: Case, facts: Facts) -> Evidence | None:

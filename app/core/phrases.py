@@ -80,3 +80,9 @@ def duration(seconds: float) -> str:
             left = whole % big // small
             return f"{whole // big} {name}" + (f" {left} {rest}" if left else "")
     raise AssertionError(seconds)
+
+
+def excerpt(text: str, most: int = 140) -> str:
+    """The beginning of a text on one line, cut at a word."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else line[:most].rsplit(" ", 1)[0] + " …"

@@ -8,7 +8,7 @@ import math
 from app.core.case import Case, Facts, say
 from app.core.entities import WORKLOADS
 from app.core.grants import only_allows_more
-from app.core.model import Evidence, Verb
+from app.core.model import Evidence, Path, Verb
 
 SYSTEM_NAMESPACES = frozenset({"kube-system", "calico-system", "cilium", "istio-system", "tigera-operator"})
 ADMISSION = frozenset(
@@ -28,6 +28,8 @@ FLOW_CONTROL = frozenset({"FlowSchema", "PriorityLevelConfiguration"})
 CLUSTER_ACCESS = frozenset({"ClusterRole", "ClusterRoleBinding"})
 SELECTING = ("labels", "selector", "matchLabels", "ownerReferences", "podSelector", "namespaceSelector")
 """Fields that tie objects together: 51 % of injected cluster-wide failures were in one of these (Mutiny, DSN'24)."""
+NAMING = frozenset({"service", "serviceName", "ingressClassName", "storageClassName", "secretName", "subjects"})
+"""Fields that name another object, beside those called ...Ref."""
 
 
 def plane(case: Case, facts: Facts) -> Evidence | None:
@@ -80,13 +82,20 @@ def _by_field(facts: Facts, words: set[str]) -> Evidence | None:
     change = facts.candidate.change
     if change.resource.kind == "Namespace" and "labels" in words:
         return say("kind of change", 0.4, "A namespace's labels decide which policies and webhooks apply to its pods.")
-    if words & set(SELECTING):
+    if any(_ties(diff.path) for diff in change.diffs):
         return say("kind of change", 0.5, "It changes a field that ties objects together.")
     if any(d.path == ("spec", "replicas") and d.new == 0 and d.old for d in change.diffs):
         return say("kind of change", 1.5, "It scales the workload to zero: nothing is left to answer.")
     if words == {"spec", "replicas"} and facts.candidate.pods <= 10:
         return say("kind of change", -0.4, "Only the number of replicas changed, by a few.")
     return None
+
+
+def _ties(path: Path) -> bool:
+    """Whether a field says which other objects are meant: by a selector or by name. An object's own labels do not."""
+    words = [step for step in path if isinstance(step, str)]
+    refers = any(word in NAMING or word.endswith(("Ref", "Refs")) for word in words)
+    return path[:2] != ("metadata", "labels") and (refers or not set(SELECTING).isdisjoint(words))
 
 
 def novelty(_case: Case, facts: Facts) -> Evidence | None:

@@ -38,8 +38,8 @@ def _workload(change: Change, _states: list[State], top: Topology, add: Add) -> 
     if change.resource.kind == "DaemonSet":
         add(NODES, 1)
         add(CLUSTER, 1)  # what one pod asks of the API, every node asks
-    for sort, named in _AGENTS.items():
-        if named.search(change.resource.name):
+    for sort, called in _AGENTS.items():
+        if called.search(change.resource.name):
             add(("agent", sort), 0)
     for kind, hook in top.answers.get(key, ()):
         _asked(kind, hook, top, add, 0)

@@ -1,0 +1,73 @@
+"""What the evidence says, word for word, and what it weighs a change's fields by."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.core.model import Change, Path
+from app.core.phrases import excerpt
+from tests.core.company import background, ranked
+from tests.core.factories import a_change, a_resource, a_symptom, a_workload, after, an_alert, an_incident, calls
+
+HOME = a_resource("Deployment", "account-api", "accounts")
+ALERT = an_alert(after(40), name="PodsPending", namespace="accounts", deployment="account-api")
+
+
+def said(change: Change, rule: str, **given: object) -> str:
+    ranking = ranked(change, incident=an_incident(ALERT), **given)  # type: ignore[arg-type]
+    suspect = next(one for one in ranking.suspects if one.change is change)
+    return next((one.sentence for one in suspect.evidence if one.rule == rule), "")
+
+
+def test_why_a_pod_finds_no_room_is_told() -> None:
+    message = "0/12 nodes are available: 12 Insufficient cpu."
+    change = a_change(HOME, at=after(-10), path=("spec", "template", "spec", "containers", "resources"))
+    sentence = said(
+        change,
+        "symptoms",
+        symptoms=[a_symptom(HOME, "FailedScheduling", at=after(-8), message=message, count=6)],
+        states=[a_workload(HOME)],
+    )
+    assert sentence == f'FailedScheduling ×6 on account-api, 1 s after this change: "{message}".'
+
+
+def test_a_message_that_says_no_more_than_the_reason_is_left_out() -> None:
+    sentence = said(
+        a_change(HOME, at=after(-10)),
+        "symptoms",
+        symptoms=[a_symptom(HOME, "BackOff", at=after(-8), message="Back-off restarting container", count=6)],
+        states=[a_workload(HOME)],
+    )
+    assert sentence == "BackOff ×6 on account-api, 1 s after this change."
+
+
+def test_names_are_written_as_they_are() -> None:
+    secret = a_change(a_resource("Secret", "account-tls", "accounts"), at=after(-10), path=("data", "key"))
+    symptom = a_symptom(HOME, "FailedMount", at=after(-8), message="", count=6)
+    mounts = a_workload(HOME, volumes=[{"name": "t", "secret": {"secretName": "account-tls"}}])
+    assert said(secret, "symptoms", symptoms=[symptom], states=[mounts]).startswith("account-api depends on it:")
+    user = "system:serviceaccount:accounts:account-api"
+    load = [*background(), *calls(user, "list", "pods", rate=40, start=-8)]
+    own = a_workload(HOME, serviceAccountName="account-api")
+    assert said(a_change(HOME, at=after(-10)), "load", load=load, states=[own]).startswith("account-api went from 0")
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "ties"),
+    [
+        ("Service", ("spec", "selector", "app"), True),
+        ("Ingress", ("spec", "rules", "http", "backend", "service", "name"), True),
+        ("RoleBinding", ("roleRef", "name"), False),  # what it allows is told instead
+        ("Component", ("spec", "secretStoreRef", "name"), True),
+        ("Component", ("metadata", "labels", "helm.sh/chart"), False),
+        ("Component", ("spec", "owner"), False),
+    ],
+)
+def test_fields_that_tie_objects_together(kind: str, path: Path, ties: bool) -> None:
+    change = a_change(a_resource(kind, "one", "accounts"), at=after(-10), path=path, old="a", new="b")
+    assert said(change, "kind of change").startswith("It changes a field that ties objects together") is ties
+
+
+def test_an_excerpt_is_one_line_cut_at_a_word() -> None:
+    assert excerpt("a\n  b") == "a b"
+    assert excerpt("word " * 40) == "word " * 27 + "word …"
