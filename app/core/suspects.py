@@ -83,7 +83,7 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES) -> Ranking:
     fights = write_fights(c for c in gathered.changes if c.at <= now)
     new = newborn(c for c in gathered.changes if c.at <= now)
     signals, slots_axis, grid_axis = _signals(gathered, fights, new)
-    top_of = topology(gathered.states)
+    top_of = topology(gathered.states, gathered.calls)
     around = surroundings(incident, top_of, new=new)
     weighed = weigh(signals, incident.scope, near=around, top=top_of)
     top = max((w for _, w in weighed), default=0.0)
