@@ -1,52 +1,100 @@
-"""Who talks to the API server: rates of two stretches of time side by side."""
+"""Who talks to the API server: calls of two stretches of time side by side."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from app.core.model import CallCount
+from app.core.model import CallCount, CallKey
+
+BY: dict[str, tuple[str, ...]] = {
+    "user": ("user",),
+    "pod": ("pod",),
+    "user_agent": ("user_agent",),
+    "verb": ("verb",),
+    "resource": ("api_group", "resource"),
+    "namespace": ("namespace",),
+    "code": ("code",),
+    "list_class": ("list_class",),
+    "waited_for": ("waited_for",),
+}
+"""What calls can be told apart by -> the parts of their key that say it."""
+USUAL = ("user", "verb", "resource")
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """The calls of one stretch of time: how many, those of them that failed (code 400 and above), and the sum of their
+    latencies in seconds, from request to answer. Watches count without latency: they last."""
+
+    calls: int
+    failed: int
+    latency_seconds: float
+
+    @property
+    def mean_latency_ms(self) -> float:
+        """0 where there are no calls."""
+        return 1000 * self.latency_seconds / self.calls if self.calls else 0.0
+
+
+NOTHING = Side(0, 0, 0.0)
+
+
+WEIGHTS: dict[str, Callable[[Side], float]] = {
+    "calls": lambda side: side.calls,
+    "latency": lambda side: side.latency_seconds,
+}
+"""What callers can be compared by."""
 
 
 @dataclass(frozen=True, slots=True)
 class Talker:
-    """One user's calls of one verb on one resource: calls per second now and before, of now's the failed ones."""
-
-    user: str
-    verb: str
-    api_group: str
-    resource: str
-    per_second: float
-    before_per_second: float
-    errors_per_second: float
-    mean_latency_ms: float
-
-
-def talkers(counts: Iterable[CallCount], *, boundary: float, seconds: float, most: int) -> list[Talker]:
-    """The ``most`` that rose most, then the loudest. Slots from ``boundary`` (epoch seconds) on are now.
+    """Calls that are alike in ``of`` (the parts of a CallKey that were asked for), now and before.
 
     ``seconds`` is how long each of the two stretches is.
     """
-    totals: dict[tuple[str, str, str, str], list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0, 0.0])
+
+    of: dict[str, Any]
+    now: Side
+    before: Side
+    seconds: float
+
+
+def talkers(
+    counts: Iterable[CallCount],
+    *,
+    boundary: float,
+    seconds: float,
+    most: int,
+    by: Sequence[str] = USUAL,
+    weight: Callable[[Side], float] = WEIGHTS["calls"],
+) -> list[Talker]:
+    """The ``most`` whose ``weight`` rose most, then the heaviest. Slots from ``boundary`` (epoch seconds) on are now.
+
+    ``by`` are keys of BY: calls that are alike in those are added up. ``seconds`` is how long each of the two stretches
+    is.
+    """
+    parts = tuple(dict.fromkeys(part for name in by for part in BY[name]))
+    sides: dict[tuple[Any, ...], tuple[list[int], list[int]]] = {}
     for call in counts:
-        key = call.key
-        total = totals[key.user, key.verb, key.api_group, key.resource]
-        if call.slot < boundary:
-            total[1] += call.count
-            continue
-        total[0] += call.count
-        total[2] += call.count if key.code >= 400 else 0
-        total[3] += call.latency_us
+        now, before = sides.setdefault(_values(call.key, parts), ([0, 0, 0], [0, 0, 0]))
+        side = before if call.slot < boundary else now
+        side[0] += call.count
+        side[1] += call.count if call.key.code >= 400 else 0
+        side[2] += call.latency_us
     found = [
-        Talker(
-            *who,
-            per_second=now / seconds,
-            before_per_second=before / seconds,
-            errors_per_second=failed / seconds,
-            mean_latency_ms=latency_us / now / 1000 if now else 0.0,
-        )
-        for who, (now, before, failed, latency_us) in totals.items()
+        Talker(dict(zip(parts, values, strict=True)), _side(now), _side(before), seconds)
+        for values, (now, before) in sides.items()
     ]
-    found.sort(key=lambda t: (t.before_per_second - t.per_second, -t.per_second, t.user, t.verb, t.resource))
+    found.sort(key=lambda t: (weight(t.before) - weight(t.now), -weight(t.now), *map(str, t.of.values())))
     return found[:most]
+
+
+def _values(key: CallKey, parts: tuple[str, ...]) -> tuple[Any, ...]:
+    return tuple(getattr(key, part) for part in parts)
+
+
+def _side(sums: list[int]) -> Side:
+    calls, failed, latency_us = sums
+    return Side(calls, failed, latency_us / 1e6)

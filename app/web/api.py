@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.core.model import SLOT_SECONDS, Change, Incident, Resource
 from app.core.report import COUNTED, LINES, what_changed
 from app.core.roles import Role
-from app.core.talkers import talkers
+from app.core.talkers import WEIGHTS, talkers
 from app.store import calls, history, incidents, search, surroundings, timeline
 from app.web import examples, params, problems, shapes
 from app.web.auth import Needs
@@ -122,13 +122,23 @@ async def list_rollouts(
 
 @router.get("/calls", summary="Top callers of the API server, now against before")
 async def list_calls(asked: Annotated[params.CallsAsked, Query()], conn: Conn, request: Request) -> shapes.Calls:
-    """Now is the ``minus`` before ``at``, before is as long again before that. Those that rose most come first."""
+    """Now is the ``minus`` before ``at``, before is as long again before that. Those that rose most come first.
+
+    Calls that are alike in ``by`` are added up; what is not asked for there is null.
+    """
     to_at = asked.at or deps_of(request).clock()
     now_from, before_from = to_at - asked.minus, to_at - 2 * asked.minus
     if asked.minus < timedelta(seconds=SLOT_SECONDS):
         raise Problem(422, f"calls are counted in slots of {SLOT_SECONDS} s: minus must not be shorter", "minus")
     counts = await calls.read(conn, asked.cluster, before_from, to_at)
-    found = talkers(counts, boundary=now_from.timestamp(), seconds=asked.minus.total_seconds(), most=asked.limit)
+    found = talkers(
+        counts,
+        boundary=now_from.timestamp(),
+        seconds=asked.minus.total_seconds(),
+        most=asked.limit,
+        by=asked.by.split(","),
+        weight=WEIGHTS[asked.order],
+    )
     seen = await surroundings.read_seen(conn, asked.cluster, from_at=before_from, to_at=to_at)
     return shapes.Calls(
         items=[shapes.Call.of(talker) for talker in found],

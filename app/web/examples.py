@@ -10,7 +10,7 @@ from pydantic import BaseModel, RootModel
 
 from app.core import model
 from app.core.report import what_changed
-from app.core.talkers import Talker
+from app.core.talkers import Side, Talker
 from app.web import shapes
 from app.web.deps import Taken
 
@@ -109,7 +109,17 @@ SUSPECT = model.Suspect(
 RAREST = model.Suspect(
     2, 0.03, 0.2, HARMLESS, (model.Evidence("scope", -0.8, "It is in another namespace."),), t_minus=ONSET - HARMLESS.at
 )
-TALKER = Talker("system:serviceaccount:payments:checkout", "patch", "", "serviceaccounts", 40.0, 0.4, 4.0, 2.5)
+TALKER = Talker(
+    {
+        "user": "system:serviceaccount:payments:checkout",
+        "verb": "patch",
+        "api_group": "",
+        "resource": "serviceaccounts",
+    },
+    Side(12_000, 1_200, 30.0),
+    Side(120, 0, 0.24),
+    300.0,
+)
 GAP = model.Gap("shop", "Pod", ONSET, ONSET + timedelta(seconds=5), "the watch of pods was behind")
 
 _rollout = shapes.Rollout.of(ROLLOUT)

@@ -12,6 +12,7 @@ from fastapi import Request
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from app.core.model import Verb
+from app.core.talkers import BY, USUAL
 from app.store.timeline import ChangeFilter, Cursor
 from app.web.problems import Problem
 
@@ -171,11 +172,23 @@ class WhatChanged(Before):
     format: str = Field("text", pattern="^(text|json)$", description="text is made for a terminal: 20 lines of 80")
 
 
+_BY = f"({'|'.join(BY)})"
+
+
 class CallsAsked(Before):
     """Callers of one cluster."""
 
     cluster: Text = Field(examples=["demo"])
     minus: Duration = Field(timedelta(minutes=5), description="the time that counts as now")
+    by: str = Field(
+        ",".join(USUAL),
+        pattern=f"^{_BY}(,{_BY}){{0,{len(BY) - 1}}}$",
+        description="what to tell calls apart by, with commas; the others are added up",
+        examples=["user,pod,code"],
+    )
+    order: str = Field(
+        "calls", pattern="^(calls|latency)$", description="whose number, or whose summed latency, rose most"
+    )
     limit: Limit = 20
 
 

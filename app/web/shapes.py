@@ -9,8 +9,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from app.core import model
 from app.core.actors import short
-from app.core.talkers import Talker
+from app.core.talkers import BY, Talker
 from app.store.surroundings import Seen
+
+CALLED = tuple(part for parts in BY.values() for part in parts)
 
 
 class Shape(BaseModel):
@@ -234,20 +236,49 @@ class Freshness(Shape):
 
 
 class Call(Shape):
-    """One caller's rate of one request, now against before."""
+    """Calls that are alike in what was asked for (the rest is null), now against before.
 
-    user: str
-    verb: str
-    api_group: str
-    resource: str
+    ``list_class`` says of a LIST what it asked of the API server (0, none, exact, continue), ``waited_for`` what took
+    most of calls of over half a second. Latencies are from request to answer; watches have none.
+    """
+
+    user: str | None
+    pod: str | None
+    user_agent: str | None
+    verb: str | None
+    api_group: str | None
+    resource: str | None
+    namespace: str | None
+    code: int | None
+    list_class: model.ListClass | None
+    waited_for: str | None
+    count: int
+    before_count: int
     per_second: float
     before_per_second: float
     errors_per_second: float
+    before_errors_per_second: float
+    latency_seconds: float = Field(description="summed over all calls of the time that counts as now")
+    before_latency_seconds: float
     mean_latency_ms: float
+    before_mean_latency_ms: float
 
     @classmethod
     def of(cls, talker: Talker) -> Self:
-        return cls.model_validate(talker)
+        now, before, seconds = talker.now, talker.before, talker.seconds
+        return cls(
+            **{name: talker.of.get(name) for name in CALLED},
+            count=now.calls,
+            before_count=before.calls,
+            per_second=now.calls / seconds,
+            before_per_second=before.calls / seconds,
+            errors_per_second=now.failed / seconds,
+            before_errors_per_second=before.failed / seconds,
+            latency_seconds=now.latency_seconds,
+            before_latency_seconds=before.latency_seconds,
+            mean_latency_ms=now.mean_latency_ms,
+            before_mean_latency_ms=before.mean_latency_ms,
+        )
 
 
 class Answer(Shape):
