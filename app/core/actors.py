@@ -119,13 +119,14 @@ def actor_from_managed_fields(managed: Sequence[Json], diffs: Sequence[FieldDiff
     manager a new time when it takes a field, or applies something new. A removal by anything but an apply leaves no
     trace: owners lose the field and keep their time (k8s.io/apimachinery, managedfields/internal/managedfieldsupdater).
     So whoever set a field owns it now, and is not older than ``before``; whoever only removed some is an entry that is
-    newer, or not known. A creation is by the oldest entry.
+    newer, or not known. Entries of scaling have no time at all. A creation is by the oldest entry.
     """
     entries = [entry for entry in managed if isinstance(entry, dict) and _is_writer(entry)]
     if any(not diff.path and diff.op == "add" for diff in diffs):
-        return _manager(min(entries, key=_time, default=None))
+        return _manager(min(filter(_time, entries), key=_time, default=None))
     paths = [diff.path for diff in diffs if diff.op != "remove"]
-    owners = [e for e in entries if _time(e) >= before and any(_owns(e.get("fieldsV1"), path) for path in paths)]
+    current = [entry for entry in entries if not _time(entry) or _time(entry) >= before]
+    owners = [entry for entry in current if any(_owns(entry.get("fieldsV1"), path) for path in paths)]
     newer = [entry for entry in entries if before and _time(entry) > before]
     return _manager(max(owners or newer, key=_time, default=None))
 

@@ -92,6 +92,16 @@ def test_two_writes_of_one_second_are_told_apart_by_what_they_own() -> None:
     assert who(ci, scaler, diff=replicas, before="2026-11-20T12:00:00Z") == "scaler"
 
 
+def test_whoever_scaled_owns_the_replicas_without_a_time() -> None:
+    """As an API server 1.36 writes it after a write to the subresource scale."""
+    scale = entry("keda-operator", "", "f:spec/f:replicas", subresource="scale")
+    ci = entry("ci", "2026-11-20T12:00:00Z", OWNS_IMAGE)
+    replicas = FieldDiff(("spec", "replicas"), "replace", 2, 9)
+    for entries in ([scale, ci], [{k: v for k, v in scale.items() if k != "time"}, ci]):
+        assert actor_from_managed_fields(entries, [replicas], before="2026-11-20T12:00:00Z").name == "keda-operator"
+    assert who(scale, ci, diff=FieldDiff((), "add", None, {})) == "ci"
+
+
 def test_two_operations_of_one_manager_are_two_entries() -> None:
     update = entry("argocd", "2026-11-20T11:00:00Z", "f:metadata")
     apply = entry("argocd", "2026-11-20T12:00:00Z", OWNS_IMAGE, **APPLY)
