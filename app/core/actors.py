@@ -16,7 +16,8 @@ from app.core.model import NOBODY, Actor, ActorSource, FieldDiff, Json, Path
 POD_NAME = "authentication.kubernetes.io/pod-name"
 ANONYMOUS = "system:anonymous"
 _SERVICE_ACCOUNT = "system:serviceaccount:"
-_BEFORE_FIRST_APPLY = "before-first-apply"
+_NOBODIES = frozenset({"", "before-first-apply", "ancient-changes"})
+"""Managers under which the API server itself keeps what others wrote: before the first apply, or too many of them."""
 
 
 def _words(text: str) -> frozenset[str]:
@@ -132,8 +133,8 @@ def actor_from_managed_fields(managed: Sequence[Json], diffs: Sequence[FieldDiff
 
 
 def _is_writer(entry: Mapping[str, Json]) -> bool:
-    """Whether a manager writes desired state. What stood before the first apply is held by a manager that nobody is."""
-    return entry.get("subresource") != "status" and _text(entry.get("manager")) not in ("", _BEFORE_FIRST_APPLY)
+    """Whether somebody writes desired state under this entry's manager."""
+    return entry.get("subresource") != "status" and _text(entry.get("manager")) not in _NOBODIES
 
 
 def _time(entry: Mapping[str, Json]) -> str:

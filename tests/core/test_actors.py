@@ -137,8 +137,9 @@ def test_a_removal_that_left_no_trace_is_by_nobody_known(before: str) -> None:
     assert actor_from_managed_fields([helm, kubectl], [GONE], before=before) == NOBODY
 
 
-def test_what_stood_before_the_first_apply_is_held_by_nobody() -> None:
-    before = entry("before-first-apply", "2026-11-20T12:00:00Z", OWNS_IMAGE)
+@pytest.mark.parametrize("manager", ["before-first-apply", "ancient-changes"])
+def test_what_the_api_server_keeps_for_others_is_held_by_nobody(manager: str) -> None:
+    before = entry(manager, "2026-11-20T12:00:00Z", OWNS_IMAGE)
     apply = entry("kubectl", "2026-11-20T12:00:00Z", OWNS_IMAGE, **APPLY)
     assert who(before, apply) == "kubectl"
     assert who(before) == ""
