@@ -122,11 +122,13 @@ def picture(
 
 
 def moments(axis: Axis, incident: Incident, ranking: Ranking | None) -> tuple[Moment, ...]:
-    """#1, onset and first alert, those of them that the window holds."""
+    """#1, onset and first alert, those of them that the window holds. An onset that is the alert's start was not
+    measured: it is no moment of its own."""
     onset = ranking.onset if ranking else incident.onset
+    began = onset.at if onset and onset.at != incident.started_at else None
     found = [
         ("suspect", ranking.suspects[0].change.at if ranking and ranking.suspects else None, "#1"),
-        ("onset", onset.at if onset else None, "onset"),
+        ("onset", began, "onset"),
         ("alert", incident.started_at, "alert"),
     ]
     return tuple(Moment(key, axis.x(at), text) for key, at, text in found if at is not None and axis.holds(at))

@@ -169,6 +169,13 @@ def test_moments_outside_the_window_are_not_drawn() -> None:
     assert drawn.moments == ()
 
 
+def test_an_onset_that_was_not_measured_is_not_drawn_on_top_of_the_alert() -> None:
+    axis, incident, ranking = Axis(world.START, world.END), world.incident(), world.ranking()
+    unmeasured = replace(ranking, onset=replace(ranking.onset, at=incident.started_at))
+    drawn = picture(axis, incident, unmeasured, marks=(), derived=0, rollouts=(), problems=(), gaps=())
+    assert [moment.key for moment in drawn.moments] == ["suspect", "alert"]
+
+
 def test_an_incident_that_is_not_ranked_can_be_drawn() -> None:
     axis = Axis(world.START, world.END)
     drawn = picture(axis, world.incident(), None, marks=(), derived=0, rollouts=(), problems=(), gaps=())
