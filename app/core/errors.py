@@ -6,14 +6,16 @@ told so in other words is no news. The messages say whom to blame: those that ar
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from itertools import pairwise
 
 import numpy as np
 
+from app.core.actors import service_account
 from app.core.calls import Slots, caller_name, grouped, load_key
-from app.core.entities import Entity
+from app.core.entities import Entity, workload
 from app.core.mechanism import refused_by, refuser
 from app.core.model import SLOT_SECONDS, CallCount, CallKey
 from app.core.onset import Floats, count_step
@@ -27,8 +29,13 @@ RARE = 0.1
 MIN_EXTRA_PER_SECOND = 0.1
 ORDINARY = {404: 0.5, 409: 0.3}
 """Not found is often an answer, and conflicts are how optimistic locking works: a rise of them weighs less."""
+MALFORMED = frozenset({400, 413, 415, 422})
+"""What is asked is wrong in itself: whoever asks has changed, or what the kind may be has."""
 MOST_TEXTS = 10
 """Messages that are looked at for whom they blame: the most frequent ones."""
+NAMED = 0.2
+"""From this share of the messages on, what they name may be to blame."""
+_WORD = re.compile(r"[\w.-]+")
 
 Failure = tuple[str, str, str, str, int]  # user, verb, group, resource, code
 Said = Counter[tuple[str, str]]
@@ -63,7 +70,8 @@ def error_signals(calls: list[CallCount], slots: Slots) -> list[Signal]:
                 high=moment(low + SLOT_SECONDS),
                 strength=share * float(min(1.0, np.log1p(after.sum()) / np.log(100))) * worked,
                 about={
-                    ("user", user): 0.6,
+                    ("user", user): 0.9 if code in MALFORMED else 0.6,
+                    **_sender(user, code),
                     ("access", user, group, resource, verb): 1.0 if code == 403 else 0.0,
                     ("api", group, resource.split("/")[0], verb): 0.5,
                     **({("throttle",): 0.8} if code == 429 and resource != "pods/eviction" else {}),
@@ -104,17 +112,31 @@ def _said(calls: Iterable[CallCount], since: dict[Failure, int]) -> dict[Failure
     return after
 
 
+def _sender(user: str, code: int) -> dict[Entity, float]:
+    """The program that asks for what cannot be: by convention a workload is named like its account."""
+    account = service_account(user)
+    return {workload(*account): 0.8} if account and code in MALFORMED else {}
+
+
 def _general(error: str) -> str:
     """The part of an error that does not depend on the namespace it struck in."""
     return error.split(" in the namespace ", maxsplit=1)[0]
 
 
 def _texts(said: Said) -> list[str]:
-    """The messages, the most frequent first."""
-    counts: Counter[str] = Counter()
+    """The messages, the most frequent first, without the words that few of them say: who is named once is not it."""
+    texts: Counter[str] = Counter()
+    words: Counter[str] = Counter()
     for (text, _), n in said.items():
-        counts[text] += n
-    return [text for text, _ in counts.most_common(MOST_TEXTS) if text]
+        texts[text] += n
+        for word in set(_WORD.findall(text)):
+            words[word] += n
+    enough = NAMED * said.total()
+    told = (
+        _WORD.sub(lambda word: word.group() if words[word.group()] >= enough else "*", text)
+        for text, _ in texts.most_common(MOST_TEXTS)
+    )
+    return [text for text in dict.fromkeys(told) if text]
 
 
 def _where(failure: Failure, said: Said) -> dict[Entity, float]:

@@ -204,6 +204,8 @@ def own_rollout(case: Case, facts: Facts) -> Evidence | None:
     well = (main.signal.low if main else case.onset.low) - rollout.ended_at
     if well > max(running, SLOT):
         weight = -0.6 * math.log1p(well / max(running, SLOT))
+        if main and main.signal.users:
+            weight /= 2  # a pod that is well may still ask the API server for too much, or for what cannot be
         return say("rollout", weight, f"Its rollout went through and its pods were well for {seconds(well)} after.")
     if case.incident.scope.workloads:
         return say("rollout", -0.2, f"Its rollout finished in {seconds(running)}: the new pods are available.")
