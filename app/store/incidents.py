@@ -224,11 +224,26 @@ async def list_standings(conn: AsyncConnection, *, cluster: str | None = None, l
 
 @dataclass(frozen=True, slots=True)
 class FirstSuspect:
-    """What the newest ranking of an incident puts first."""
+    """What the newest ranking of an incident puts first among changes, and the share of "none of these"."""
 
     kind: str
     name: str
     probability: float
+    none_of_these: float
+
+    @property
+    def none_leads(self) -> bool:
+        """Whether "none of these" is likelier than every change."""
+        return self.none_of_these > self.probability
+
+    @classmethod
+    def of(cls, ranking: Ranking | None) -> FirstSuspect | None:
+        """That of a ranking that has been read; None where nothing is ranked."""
+        if ranking is None or not ranking.suspects:
+            return None
+        first = ranking.suspects[0]
+        resource = first.change.resource
+        return cls(resource.kind, resource.name, first.probability, ranking.none_of_these)
 
 
 async def first_suspects(conn: AsyncConnection, incident_ids: Sequence[str]) -> dict[str, FirstSuspect]:
@@ -241,8 +256,9 @@ async def first_suspects(conn: AsyncConnection, incident_ids: Sequence[str]) -> 
             resource["kind"].astext.label("kind"),
             resource["name"].astext.label("name"),
             first["probability"].astext.cast(Float).label("probability"),
+            rankings.c.payload["none_of_these"].astext.cast(Float).label("none_of_these"),
         )
         .join(rankings, (rankings.c.incident_id == incidents.c.id) & (rankings.c.at == incidents.c.ranked_at))
         .where(incidents.c.id.in_(incident_ids), resource["name"].astext.is_not(None))
     )
-    return {row.id: FirstSuspect(row.kind, row.name, row.probability) for row in await conn.execute(query)}
+    return {row.id: FirstSuspect(*row[1:]) for row in await conn.execute(query)}

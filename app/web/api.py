@@ -156,10 +156,11 @@ async def list_incidents(asked: Annotated[params.IncidentsPage, Query()], conn: 
     found = await incidents.list_incidents(
         conn, cluster=asked.cluster, status=asked.status, before=before, limit=asked.limit
     )
+    first = await incidents.first_suspects(conn, [incident.id for incident in found])
     earliest = min((incident.started_at for incident in found), default=None)
     seen = await surroundings.read_seen(conn, asked.cluster, from_at=earliest, to_at=None)
     return shapes.Incidents(
-        items=[shapes.Incident.of(incident) for incident in found],
+        items=[shapes.Incident.of(incident, first.get(incident.id)) for incident in found],
         next=params.encode(found[-1].started_at, found[-1].id) if len(found) == asked.limit else None,
         **shapes.context(seen),
     )
@@ -167,12 +168,13 @@ async def list_incidents(asked: Annotated[params.IncidentsPage, Query()], conn: 
 
 @router.get("/incidents/{incident_id}", summary="One incident")
 async def read_incident(incident_id: IncidentId, _: Nothing, conn: Conn) -> shapes.OneIncident:
-    """Its alerts, scope and onset."""
+    """Its alerts, scope and onset, and what its newest ranking puts first."""
     found = await incidents.read_incident(conn, incident_id)
     if found is None:
         raise Problem(404, "there is no incident of this id", "incident_id")
-    incident, _ranking = found
-    return shapes.OneIncident(incident=shapes.Incident.of(incident), **await _around(conn, incident))
+    incident, ranking = found
+    shown = shapes.Incident.of(incident, incidents.FirstSuspect.of(ranking))
+    return shapes.OneIncident(incident=shown, **await _around(conn, incident))
 
 
 @router.get("/incidents/{incident_id}/suspects", summary="What preceded an incident, ranked")

@@ -11,6 +11,7 @@ from pydantic import BaseModel, RootModel
 from app.core import model
 from app.core.report import what_changed
 from app.core.talkers import Side, Talker
+from app.store.incidents import FirstSuspect
 from app.web import shapes
 from app.web.deps import Taken
 
@@ -123,7 +124,8 @@ TALKER = Talker(
 GAP = model.Gap("shop", "Pod", ONSET, ONSET + timedelta(seconds=5), "the watch of pods was behind")
 
 _rollout = shapes.Rollout.of(ROLLOUT)
-_incident = shapes.Incident.of(INCIDENT)
+_first = FirstSuspect("Deployment", "checkout-api", 0.91, 0.06)
+_incident = shapes.Incident.of(INCIDENT, _first)
 _suspects = [shapes.Suspect.of(one) for one in (SUSPECT, RAREST)]
 _changes = [shapes.Change.of(one) for one in (CULPRIT, HARMLESS)]
 _call = shapes.Call.of(TALKER)
@@ -133,6 +135,7 @@ _around: dict[str, Any] = {"freshness": [_fresh], "gaps": [_gap]}
 
 SHAPES: tuple[BaseModel, ...] = (
     *(_fresh, _gap, _call, _incident, _rollout, _changes[0], _suspects[0]),
+    shapes.FirstSuspect.model_validate(_first),
     *(_changes[0].resource, _changes[0].diffs[0], _rollout.progress[1], _incident.alerts[0], _suspects[0].evidence[0]),
     shapes.Changes(items=_changes, next=None, **_around),
     shapes.OneChange(change=_changes[0], began=[shapes.Change.of(BEGUN)], **_around),

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from app.core import model
 from app.core.actors import short
 from app.core.talkers import BY, Talker
+from app.store.incidents import FirstSuspect as Leading
 from app.store.surroundings import Seen
 
 CALLED = tuple(part for parts in BY.values() for part in parts)
@@ -132,6 +133,14 @@ class Alert(Shape):
     labels: dict[str, str]
 
 
+class FirstSuspect(Shape):
+    """The change that the newest ranking puts first."""
+
+    kind: str
+    name: str
+    probability: float
+
+
 class Incident(Shape):
     """Symptoms that somebody was called for. ``onset`` lies within [onset_low, onset_high]."""
 
@@ -149,10 +158,12 @@ class Incident(Shape):
     ranked_at: datetime | None
     namespaces: list[str]
     workloads: list[str]
+    first_suspect: FirstSuspect | None = Field(description="null while nothing is ranked")
+    none_of_these: float | None = Field(description="it leads where it is more than the first suspect's probability")
     alerts: list[Alert]
 
     @classmethod
-    def of(cls, incident: model.Incident) -> Self:
+    def of(cls, incident: model.Incident, first: Leading | None) -> Self:
         onset = incident.onset
         return cls(
             id=incident.id,
@@ -169,6 +180,8 @@ class Incident(Shape):
             ranked_at=incident.ranked_at,
             namespaces=list(incident.scope.namespaces),
             workloads=list(incident.scope.workloads),
+            first_suspect=FirstSuspect.model_validate(first) if first else None,
+            none_of_these=first.none_of_these if first else None,
             alerts=[
                 Alert(
                     reason=alert.reason,

@@ -227,7 +227,10 @@ async def test_every_ranking_is_kept_and_the_newest_is_shown(filled: AsyncConnec
 
 async def test_the_list_tells_the_first_suspect(filled: AsyncConnection) -> None:
     found = await incidents.first_suspects(filled, [world.incident().id, "unknown"])
-    assert found == {world.incident().id: incidents.FirstSuspect("Deployment", "checkout-api", 0.93)}
+    assert found == {world.incident().id: incidents.FirstSuspect.of(world.ranking())}
+    first = found[world.incident().id]
+    assert (first.kind, first.name, first.probability) == ("Deployment", "checkout-api", 0.93)
+    assert first.none_of_these == world.ranking().none_of_these
 
 
 async def test_a_ranking_of_no_incident_is_refused(conn: AsyncConnection) -> None:

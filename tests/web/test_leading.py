@@ -1,0 +1,54 @@
+"""What the list of incidents says preceded them: the first suspect, or none of these."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from app.core.model import Ranking
+from app.store import incidents
+from tests.web import world
+from tests.web.conftest import Site
+
+RANKED = world.ranking().ranked_at
+
+
+def doubtful(*, none: float, first: float, after: timedelta) -> Ranking:
+    suspect, *others = world.ranking().suspects
+    suspects = (replace(suspect, probability=first), *(replace(one, probability=0.01) for one in others))
+    return replace(world.ranking(), suspects=suspects, none_of_these=none, ranked_at=RANKED + after)
+
+
+async def shown(site: Site, ranking: Ranking) -> tuple[str, list[dict[str, Any]]]:
+    """The list as a page and each telling of it by REST, after a ranking."""
+    async with site.database.write.begin() as conn:
+        await incidents.save_ranking(conn, ranking)
+    async with site.client() as client:
+        page = (await client.get("/")).text
+        listed = (await client.get("/api/v1/incidents")).json()["items"]
+        one = (await client.get(f"/api/v1/incidents/{world.incident().id}")).json()["incident"]
+    return page[page.index('class="preceded"') :].partition("</td>")[0], [*listed, one]
+
+
+async def test_none_of_these_leads_where_it_is_likelier(site: Site) -> None:
+    cell, told = await shown(site, doubtful(none=0.6, first=0.2, after=timedelta(minutes=1)))
+    assert cell.index("60") < cell.index("none of these") < cell.index("checkout-api") < cell.index("20")
+    for one in told:
+        assert one["none_of_these"] == pytest.approx(0.6)
+        assert one["first_suspect"] == {"kind": "Deployment", "name": "checkout-api", "probability": 0.2}
+
+
+async def test_a_suspect_leads_where_it_is_likelier(site: Site) -> None:
+    cell, told = await shown(site, doubtful(none=0.3, first=0.5, after=timedelta(minutes=2)))
+    assert "none of these" not in cell
+    assert cell.index("50") < cell.index("checkout-api")
+    assert [one["none_of_these"] for one in told] == [0.3, 0.3]
+
+
+async def test_without_a_suspect_there_is_none(site: Site) -> None:
+    cell, told = await shown(site, replace(world.ranking(), suspects=(), ranked_at=RANKED + timedelta(minutes=3)))
+    assert "no suspect" in cell
+    assert [(one["first_suspect"], one["none_of_these"]) for one in told] == [(None, None)] * 2
