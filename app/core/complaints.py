@@ -50,6 +50,8 @@ WEIGHTS = {
 }
 """How much a reason says that something is broken. Reasons that are not listed count OTHER."""
 OTHER = 0.4
+NOT_SO = 0.7
+"""A condition that should be true and is not, whatever its reason: those of custom resources are their operators'."""
 STARTING = timedelta(seconds=5)
 AT_ONCE = timedelta(minutes=1)
 """Complaints that began within this time of one another may have one cause."""
@@ -178,7 +180,7 @@ def _signal(reason: str, members: list[Symptom], *, start: datetime) -> Signal:
         kind=SignalKind.SYMPTOM,
         low=first - timedelta(seconds=1),
         high=first + timedelta(seconds=1),
-        strength=WEIGHTS.get(reason, OTHER) * how_many * (0.15 if chronic else 1.0),
+        strength=_weight(reason, members[0]) * how_many * (0.15 if chronic else 1.0),
         about=about,
         spread={home: count / total for home, count in homes.items()} if len(homes) >= WIDE else {},
         revisions={found: count / total for found, count in revisions.items()},
@@ -186,6 +188,10 @@ def _signal(reason: str, members: list[Symptom], *, start: datetime) -> Signal:
         text=" | ".join(texts[:20])[:2000],
         facts={"reason": reason, "chronic": str(chronic), "refused": kind or ""} | _says(reason, members),
     )
+
+
+def _weight(reason: str, symptom: Symptom) -> float:
+    return WEIGHTS.get(reason, NOT_SO if symptom.source is SymptomSource.CONDITION else OTHER)
 
 
 _PLAIN = frozenset({"Unhealthy", "BackOff", "CrashLoopBackOff", "Unready", "Error", "OOMKilled"})

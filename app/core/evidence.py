@@ -90,7 +90,7 @@ def _acts_on(match: Match) -> str:
     how_many = f"all {reached}" if reached == all_of_them else f"{reached} of the {all_of_them}"
     if "waited_for" in match.signal.facts:
         return f"is asked about {how_many} sorts of writes that wait"
-    return f"acts on {how_many} workloads that complain"
+    return f"acts on {how_many} that complain"
 
 
 def _begins_with_a_name(signal: Signal) -> bool:

@@ -1,4 +1,4 @@
-"""What an object's status tells beside its desired state: rollouts of workloads, symptoms of pods and nodes."""
+"""What an object's status tells beside its desired state: rollouts of workloads, and what hurts."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from app.core.body import Body
 from app.core.model import Resource, Rollout, Verb
 from app.core.recent import Recent
 from app.core.redact import Redactor
+from app.core.references import is_custom
 from app.core.rollouts import KINDS as ROLLED_OUT
 from app.core.rollouts import Rollouts
 from app.core.sightings import Learned, Sighting
@@ -54,6 +55,8 @@ class Life:
                 self._symptoms.await_status(resource)
         elif resource.kind == "Node" and resource.api_group == "":
             found = self._symptoms.node(resource, body, at=sighting.at)
+        elif is_custom(resource) or resource.kind == "APIService":
+            found = self._symptoms.custom(resource, body, at=sighting.at)
         else:
             return learned
         return structs.replace(learned, symptoms=found) if found else learned

@@ -279,11 +279,12 @@ class SymptomSource(StrEnum):
     EVENT = "event"
     POD = "pod"
     NODE = "node"
+    CONDITION = "condition"
 
 
 @dataclass(frozen=True, slots=True)
 class Symptom:
-    """Something that hurts: an alert, a Warning event, a pod that cannot run.
+    """Something that hurts: an alert, a Warning event, a pod that cannot run, a custom resource that is not ready.
 
     ``reason`` is the alert name, the event's reason or the pod state (CrashLoopBackOff, OOMKilled, Unready ...).
     ``resource`` is what hurts, ``workload`` the owner at the top of its chain where known. ``fingerprint`` makes

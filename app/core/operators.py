@@ -26,7 +26,7 @@ def custom(change: Change, states: list[State], top: Topology, add: Add) -> None
             add(("written", kind or "Deployment", namespace, name), READ)
     for kind in ("", resource.kind):
         for other in top.referers.get((kind, resource.namespace or "", resource.name), ()):
-            add(("object", other.kind, other.namespace or "", other.name), 1)
+            add(("object", other.kind, other.namespace or "", other.name), READ)
     for user in _acting(resource, top):
         if user != change.actor.name:
             add(("user", user), 1)

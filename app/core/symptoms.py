@@ -1,4 +1,4 @@
-"""Warning events, pod states and node conditions -> Symptoms.
+"""Warning events, pod states, conditions of nodes and custom resources -> Symptoms.
 
 Reasons are those of the kubelet and the scheduler (https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/);
 an event's own time is used, so that a repeat of the same event is the same symptom.
@@ -16,6 +16,7 @@ from typing import TypeVar
 import msgspec
 
 from app.core.body import Body
+from app.core.conditions import failing
 from app.core.model import Resource, Symptom, SymptomSource
 from app.core.pod_states import PENDING_AFTER, UNREADY_AFTER, Found, awaited, condition_of, endings, pod_states
 from app.core.raw_status import RawEvent, RawNodeStatus, RawPodStatus
@@ -196,6 +197,17 @@ class Symptoms:
             elif condition.type in _PRESSURES and condition.status == "True":
                 lasting[condition.type] = (since, condition.message)
         return tuple(self._changed(SymptomSource.NODE, resource, seen, lasting, at=at))
+
+    def custom(self, resource: Resource, body: Body, *, at: datetime) -> tuple[Symptom, ...]:
+        """What the conditions of a custom resource say."""
+        lasting = {} if body.deleting else failing(body.status() or b"{}", at)
+        seen = self._seen.get(resource)
+        if seen is None:
+            if not lasting:
+                return ()
+            seen = _Seen()
+            _bounded(self._seen, resource, seen, self._limit)
+        return tuple(self._changed(SymptomSource.CONDITION, resource, seen, lasting, at=at))
 
     def forget(self, resource: Resource, at: datetime) -> tuple[Symptom, ...]:
         """The pod or node is gone: what hurt has ended."""

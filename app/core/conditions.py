@@ -1,0 +1,66 @@
+"""Status conditions of custom resources -> what does not work.
+
+By convention a condition says of what it is called whether it is so, and Ready, Accepted and their kin are good when
+true: https://github.com/kubernetes/community/blob/master/contributors/devel/sig-architecture/api-conventions.md .
+Routes of the Gateway API have conditions for each of their parents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+import msgspec
+
+from app.core.pod_states import Found
+from app.core.raw_workload import RawCondition
+
+GOOD = frozenset(
+    {
+        *("Ready", "Available", "Accepted", "Programmed", "ResolvedRefs", "Synced", "Healthy", "Established"),
+        *("Reconciled", "Valid"),
+    }
+)
+"""Types of conditions that are true where all is well."""
+UNDER_WAY = frozenset(
+    {
+        *("Progressing", "ProgressingWithRetry", "Reconciling", "Pending", "InProgress", "Initializing", "Creating"),
+        *("Updating", "Issuing", "DependencyNotReady", "Unknown"),
+    }
+)
+"""Reasons of what is not so yet."""
+
+
+class RawParent(msgspec.Struct, gc=False):
+    conditions: list[RawCondition] | None = None
+
+
+class RawConditions(msgspec.Struct, gc=False):
+    conditions: list[RawCondition] | None = None
+    parents: list[RawParent] | None = None
+
+
+_status = msgspec.json.Decoder(RawConditions)
+
+
+def failing(status: bytes, at: datetime) -> Found:
+    """By reason, since when (``at`` where it does not say) and with which message a good condition is false.
+
+    A status of another shape tells nothing: custom resources are free to have any.
+    """
+    try:
+        told = _status.decode(status)
+    except (msgspec.MsgspecError, ValueError):
+        return {}
+    found: Found = {}
+    for condition in _all(told):
+        if condition.type in GOOD and condition.status == "False" and condition.reason not in UNDER_WAY:
+            reason = condition.reason or f"Not{condition.type}"
+            found.setdefault(reason, (condition.lastTransitionTime or at, condition.message))
+    return found
+
+
+def _all(told: RawConditions) -> Iterator[RawCondition]:
+    yield from told.conditions or ()
+    for parent in told.parents or ():
+        yield from parent.conditions or ()
