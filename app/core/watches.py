@@ -6,6 +6,8 @@ The log counts a watch when it starts and never when it ends: how many are open 
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 
 from app.core.actors import service_account
@@ -19,38 +21,35 @@ from app.core.signals import Signal, SignalKind, moment
 LEAST = 20
 """So many watches more than before are no reconnecting."""
 
-Opened = tuple[str, str, str]  # user, API group, resource
-
-
-def _opened(key: CallKey) -> Opened | None:
-    return (key.user, key.api_group, key.resource) if key.verb == "watch" and key.code < 400 else None
-
 
 def watch_signals(calls: list[CallCount], slots: Slots) -> list[Signal]:
-    """One signal for each caller and resource whose watches are opened ever faster; strength: share of the extra."""
-    series = grouped(calls, slots, _opened)
-    steps = {key: step for key, counts in series.items() if (step := count_step(counts))}
-    extra = {key: (step.after - step.before) * (slots.size - step.index) for key, step in steps.items()}
+    """One signal for each caller whose watches are opened ever faster; its strength is the share of the extra ones."""
+    series = grouped(calls, slots, lambda key: key.user if _opens(key) else None)
+    steps = {user: step for user, counts in series.items() if (step := count_step(counts))}
+    extra = {user: (step.after - step.before) * (slots.size - step.index) for user, step in steps.items()}
     total = sum(extra.values())
     found = []
-    for key, step in steps.items():
-        user, group, resource = key
-        if only_reacts(user) or extra[key] < LEAST:
+    for user, step in steps.items():
+        if only_reacts(user) or extra[user] < LEAST:
             continue
-        account = service_account(user)
-        low, share = slots.epoch(step.index), extra[key] / total
-        about: dict[Entity, float] = {("user", user): 1.0, ("api", group, resource, "watch"): 0.5}
-        if account:
+        low, share = slots.epoch(step.index), extra[user] / total
+        opened = _opened(calls, user, since=low)
+        about: dict[Entity, float] = {("user", user): 1.0}
+        about |= {
+            ("api", group, resource, "watch"): 0.5 * n / opened.total() for (group, resource), n in opened.items()
+        }
+        if account := service_account(user):
             about[workload(*account)] = 0.8  # by convention a workload is named like its account
-        opened = series[key][step.index :].sum()
+        most = opened.most_common(1)[0][0][1]
+        more = f" and {many(len(opened) - 1, 'other resource')}" if len(opened) > 1 else ""
         found.append(
             Signal(
                 kind=SignalKind.LOAD,
                 low=moment(low),
                 high=moment(low + SLOT_SECONDS),
-                strength=share * float(min(1.0, np.log1p(extra[key]) / np.log(200))),
+                strength=share * float(min(1.0, np.log1p(extra[user]) / np.log(200))),
                 about=about,
-                sentence=f"{caller_name(user)} opened {many(round(opened), 'watch', 'watches')} of {resource}"
+                sentence=f"{caller_name(user)} opened {many(opened.total(), 'watch', 'watches')} of {most}{more}"
                 f" ({percent(share)} of the extra watches): it went"
                 f" {rise(step.before / SLOT_SECONDS, step.after / SLOT_SECONDS)}",
                 users=(user,),
@@ -59,3 +58,16 @@ def watch_signals(calls: list[CallCount], slots: Slots) -> list[Signal]:
             )
         )
     return sorted(found, key=lambda signal: -signal.strength)
+
+
+def _opens(key: CallKey) -> bool:
+    return key.verb == "watch" and key.code < 400
+
+
+def _opened(calls: list[CallCount], user: str, *, since: int) -> Counter[tuple[str, str]]:
+    """How many watches a caller opened of each (API group, resource)."""
+    found: Counter[tuple[str, str]] = Counter()
+    for call in calls:
+        if call.key.user == user and _opens(call.key) and call.slot >= since:
+            found[call.key.api_group, call.key.resource] += call.count
+    return found

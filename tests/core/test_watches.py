@@ -28,6 +28,12 @@ def test_a_caller_that_opens_watch_after_watch() -> None:
     assert abs((signal.low - after(-30)).total_seconds()) <= 5
 
 
+def test_what_a_caller_watches_anew_is_one_signal() -> None:
+    twice = [c for what in ("cronjobs", "jobs") for c in calls(EXPORTER, "watch", what, rate=1.6, start=-30)]
+    (signal,) = watches(background() + twice)
+    assert signal.sentence.startswith("exporter opened 288 watches of cronjobs and one other resource (100 %")
+
+
 def test_who_reconnects_or_only_reacts_leaks_nothing() -> None:
     assert watches(background() + calls(EXPORTER, "watch", "cronjobs", rate=2, start=-30, end=-25)) == []
     assert watches(background() + calls(EXPORTER, "watch", "cronjobs", rate=2)) == []
