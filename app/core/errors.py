@@ -128,15 +128,15 @@ def _texts(said: Said) -> list[str]:
     texts: Counter[str] = Counter()
     words: Counter[str] = Counter()
     for (text, _), n in said.items():
-        texts[text] += n
+        texts[text] += n if text else 0
         for word in set(_WORD.findall(text)):
             words[word] += n
-    enough = NAMED * said.total()
+    enough = NAMED * texts.total()
     told = (
         _WORD.sub(lambda word: word.group() if words[word.group()] >= enough else "*", text)
         for text, _ in texts.most_common(MOST_TEXTS)
     )
-    return [text for text in dict.fromkeys(told) if text]
+    return [text for text in dict.fromkeys(told) if text.strip('*" ')]
 
 
 def _where(failure: Failure, said: Said) -> dict[Entity, float]:

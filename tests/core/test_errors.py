@@ -64,6 +64,21 @@ def test_denials_count_together_whatever_they_name(distinct: bool) -> None:
     assert "sign.example" in signal.text
 
 
+def test_what_few_of_the_messages_name_is_not_blamed() -> None:
+    gone = [
+        one
+        for i in range(10)
+        for one in calls(
+            AGENT, "get", "scaledobjects", rate=1, start=-30 + 5 * i, end=-25 + 5 * i, code=404,
+            error=f'scaledobjects.keda.sh "scaler-{"abcdefghij"[i]}" not found',
+        )
+    ]  # fmt: skip
+    (signal,) = errors(background() + gone)
+    assert signal.text == 'scaledobjects.keda.sh "*" not found'
+    (signal,) = errors(background() + gone[:1] * 4)
+    assert signal.text == 'scaledobjects.keda.sh "scaler-a" not found'
+
+
 def test_the_same_failures_in_other_words_are_no_news() -> None:
     failed = calls(AGENT, "list", "nodes", rate=1, end=-20, code=403, error="old words")
     again = calls(AGENT, "list", "nodes", rate=1, start=-20, code=403, error="new words")
