@@ -20,7 +20,7 @@ from app.core.topology import Named, Topology, behind, pod_template, selects
 from app.core.traits import Trait, trait
 
 SAME_EDIT = timedelta(seconds=120)
-"""An object edited again by the same actor within this time belongs to one edit."""
+"""What touches up an object so soon after an edit by the same actor, and does nothing itself, belongs to that edit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +91,15 @@ def candidates(
         kind = trait(change)
         mine = (change.actor.name, change.resource, kind)
         rollout = by_change.get(change.id)
-        at = last.get((change.actor.name, change.resource))
-        if at is not None and change.at - found[at].change.at <= SAME_EDIT and own[mine] == 0 and not rollout:
-            first = found[at]
-            children[first.change.id].append(change.id)
+        inert, cosmetic = (is_so(change) or topology.ignores(change) for is_so in (is_inert, is_cosmetic))
+        seen[kind] += 1
+        own[mine] += 1
+        edited = last.get((change.actor.name, change.resource))
+        touches_up = (inert or cosmetic) and own[mine] == 1 and not rollout
+        if touches_up and edited is not None and change.at - found[edited].change.at <= SAME_EDIT:
+            children[found[edited].change.id].append(change.id)
+            places[change.id] = edited
+            continue
         found.append(
             Candidate(
                 change=change,
@@ -104,18 +109,16 @@ def candidates(
                 pods=pods_moved(change, rollout, topology),
                 added=pods_added(change, topology),
                 empties=empties(change, topology),
-                alike=seen[kind],
-                routine=own[mine],
-                inert=is_inert(change) or topology.ignores(change),
-                cosmetic=is_cosmetic(change) or topology.ignores(change),
+                alike=seen[kind] - 1,
+                routine=own[mine] - 1,
+                inert=inert,
+                cosmetic=cosmetic,
                 lacking=lacking(change, topology),
                 patience=patience(topology.states.get(change.resource)),
             )
         )
         places[change.id] = len(found) - 1
         last[(change.actor.name, change.resource)] = len(found) - 1
-        seen[kind] += 1
-        own[mine] += 1
     return [
         _with_followers(
             candidate,

@@ -1,0 +1,52 @@
+"""Which changes compete: each once, as a suspect or as what followed from one."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from app.core.candidates import SAME_EDIT, Candidate, candidates
+from app.core.model import Actor, ActorSource, Change, Path
+from app.core.topology import topology
+from tests.core.factories import a_change, a_resource, after
+
+CONFIG = a_resource("ConfigMap", "web-config")
+ALICE, BOB = (Actor(name, ActorSource.AUDIT) for name in ("alice", "bob"))
+A: Path = ("data", "a")
+LABEL: Path = ("metadata", "labels", "t")
+
+
+def edit(seconds: float, path: Path, actor: Actor = ALICE) -> Change:
+    return a_change(CONFIG, at=after(seconds), path=path, old="1", new="2", actor=actor)
+
+
+def competing(*changes: Change) -> list[Candidate]:
+    found = candidates(changes, (), (), topology=topology([]), until=after(999))
+    told = [name for one in found for name in (one.change.id, *one.derived)]
+    assert sorted(told) == sorted(change.id for change in changes)
+    return found
+
+
+def test_a_touch_soon_after_belongs_to_the_edit() -> None:
+    first, second = edit(0, A), edit(10, LABEL)
+    (found,) = competing(first, second)
+    assert (found.change, found.derived) == (first, (second.id,))
+    assert not found.cosmetic
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        edit(10, ("data", "b")),  # it may be what broke things
+        edit(10, LABEL, BOB),
+        edit((SAME_EDIT + timedelta(seconds=1)).total_seconds(), LABEL),
+    ],
+)
+def test_what_acts_by_itself_or_is_another_edit_competes(second: Change) -> None:
+    assert [one.derived for one in competing(edit(0, A), second)] == [(), ()]
+
+
+def test_a_real_edit_is_not_hidden_behind_a_touch_before_it() -> None:
+    touch, real = edit(0, LABEL), edit(10, A)
+    assert [one.change for one in competing(touch, real)] == [touch, real]
