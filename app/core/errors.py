@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from app.core.actors import service_account
 from app.core.calls import Slots, caller_name, grouped, load_key
@@ -26,6 +26,8 @@ MIN_SURPRISE = 7.0
 """Failures at the later rate would have been missed before with a chance of e^-7: they are new, not just rare."""
 RARE = 0.1
 """Up to this share of the later rate, what failed before was something else."""
+REGULAR = 3
+"""From so many pauses on, their length says how regular failures are."""
 MIN_EXTRA_PER_SECOND = 0.1
 ORDINARY = {404: 0.5, 409: 0.3}
 """Not found is often an answer, and conflicts are how optimistic locking works: a rise of them weighs less."""
@@ -165,16 +167,23 @@ def _refusers(said: Said) -> dict[Entity, float]:
 
 def failure_onset(counts: Floats) -> int | None:
     """The first slot of a new kind of failure, or of its rise. A handful spread thin is background."""
-    nonzero = np.flatnonzero(counts)
-    if len(nonzero) == 0:
+    failed = np.flatnonzero(counts)
+    if len(failed) == 0:
         return None
-    first = int(nonzero[0])
-    for last, after in pairwise(nonzero):
-        rate = counts[after:].mean()
-        # One that failed long before, and then nobody, was not the beginning.
-        if rate * (after - last - 1) >= MIN_SURPRISE and counts[:after].mean() <= RARE * rate:
-            first = int(after)
-    if counts[first:].mean() * first >= MIN_SURPRISE:
+    first = _beginning(counts, failed)
+    pauses = np.diff(failed[failed >= first])
+    # What fails every half minute was silent for as long before the record began.
+    regular = len(pauses) >= REGULAR and first <= np.median(pauses)
+    if counts[first:].mean() * first >= MIN_SURPRISE and not regular:
         return first
     step = count_step(counts)
     return step.index if step and (step.after - step.before) / SLOT_SECONDS >= MIN_EXTRA_PER_SECOND else None
+
+
+def _beginning(counts: Floats, failed: NDArray[np.intp]) -> int:
+    """The first of the slots in which calls failed; one that failed long before, and then nobody, is not it."""
+    last, after = failed[:-1], failed[1:]
+    before = np.cumsum(counts)[after - 1]
+    rate = (counts.sum() - before) / (len(counts) - after)
+    other = (rate * (after - last - 1) >= MIN_SURPRISE) & (before / after <= RARE * rate)
+    return int(after[other][-1]) if other.any() else int(failed[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 
 from app.core.calls import Slots, grouped
@@ -31,12 +32,15 @@ def relist_signals(calls: list[CallCount], slots: Slots) -> list[Signal]:
     A LIST that timed out (504) is told beside it, and is no sign of it.
     """
     found = []
+    told: dict[Fleet, list[CallCount]] = defaultdict(list)
+    for call in calls:
+        if call.key.verb in ("list", "watch"):
+            told[_fleet(call.key)].append(call)
     for fleet, counts in grouped(calls, slots, lambda key: _fleet(key) if _fine(key, "list") else None).items():
         burst = count_burst(counts)
         if burst is None or (burst.during - burst.before) / SLOT_SECONDS < MIN_EXTRA_PER_SECOND:
             continue
-        mine = [call for call in calls if _fleet(call.key) == fleet]
-        if signal := _signal(fleet, burst, mine, slots):
+        if signal := _signal(fleet, burst, told[fleet], slots):
             found.append(signal)
     return found
 

@@ -13,7 +13,7 @@ import numpy as np
 from app.core.actors import service_account
 from app.core.calls import Slots, caller_name, grouped
 from app.core.entities import Entity, only_reacts, workload
-from app.core.model import SLOT_SECONDS, CallCount, CallKey
+from app.core.model import SLOT_SECONDS, CallCount
 from app.core.onset import count_step
 from app.core.phrases import many, percent, rise
 from app.core.signals import Signal, SignalKind, moment
@@ -24,7 +24,8 @@ LEAST = 20
 
 def watch_signals(calls: list[CallCount], slots: Slots) -> list[Signal]:
     """One signal for each caller whose watches are opened ever faster; its strength is the share of the extra ones."""
-    series = grouped(calls, slots, lambda key: key.user if _opens(key) else None)
+    calls = [call for call in calls if call.key.verb == "watch" and call.key.code < 400]
+    series = grouped(calls, slots, lambda key: key.user)
     steps = {user: step for user, counts in series.items() if (step := count_step(counts))}
     extra = {user: (step.after - step.before) * (slots.size - step.index) for user, step in steps.items()}
     total = sum(extra.values())
@@ -60,14 +61,10 @@ def watch_signals(calls: list[CallCount], slots: Slots) -> list[Signal]:
     return sorted(found, key=lambda signal: -signal.strength)
 
 
-def _opens(key: CallKey) -> bool:
-    return key.verb == "watch" and key.code < 400
-
-
 def _opened(calls: list[CallCount], user: str, *, since: int) -> Counter[tuple[str, str]]:
     """How many watches a caller opened of each (API group, resource)."""
     found: Counter[tuple[str, str]] = Counter()
     for call in calls:
-        if call.key.user == user and _opens(call.key) and call.slot >= since:
+        if call.key.user == user and call.slot >= since:
             found[call.key.api_group, call.key.resource] += call.count
     return found

@@ -101,6 +101,12 @@ def test_one_that_failed_long_before_was_not_the_beginning() -> None:
     assert signal.sentence.endswith("320 times, once before")
 
 
+def test_what_fails_every_half_minute_did_so_before_the_record_began() -> None:
+    starts = range(-90, 60, 30)
+    polls = [c for at in starts for c in calls(AGENT, "list", "nodes", rate=4, start=at, end=at + 5, code=403)]
+    assert errors(background() + polls) == []
+
+
 def test_a_webhook_whose_denials_name_each_object_is_found_among_other_changes() -> None:
     hook = a_resource("ValidatingWebhookConfiguration", "sign-check", None)
     denials = [
