@@ -14,6 +14,9 @@ from app.core.model import Change, Resource
 from app.core.references import references
 from app.core.topology import State, Topology, touched_workloads
 
+SEVERAL = 5
+"""Of more objects of a kind than this, one is a small part of what keeps their program busy."""
+
 
 def custom(change: Change, states: list[State], top: Topology, add: Add) -> None:
     """A custom resource reaches what it refers to, what refers to it, and the programs that act on it."""
@@ -27,9 +30,10 @@ def custom(change: Change, states: list[State], top: Topology, add: Add) -> None
     for kind in ("", resource.kind):
         for other in top.referers.get((kind, resource.namespace or "", resource.name), ()):
             add(("object", other.kind, other.namespace or "", other.name), READ)
+    hops = 1 if top.customs[resource.api_group, resource.kind] <= SEVERAL else 2
     for user in _acting(resource, top):
         if user != change.actor.name:
-            add(("user", user), 1)
+            add(("user", user), hops)
 
 
 def _acting(resource: Resource, top: Topology) -> Iterator[str]:

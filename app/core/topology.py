@@ -6,7 +6,7 @@ Nothing is read here: states are handed in, and what is not known has no edges.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -59,6 +59,8 @@ class Topology:
     referers: dict[Reference, set[Resource]] = field(default_factory=lambda: defaultdict(set))
     """By what is referred to: the custom resources whose spec does."""
     watched: Watched = field(default_factory=dict)
+    customs: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """By (api group, kind): how many custom resources there are of it."""
 
     def ignores(self, change: Change) -> bool:
         """Whether only labels of a Namespace or a Node changed that nothing chooses it by."""
@@ -85,8 +87,8 @@ def topology(states: Iterable[ObjectState], calls: Iterable[CallCount] = ()) -> 
             continue
         resource, state = known.resource, known.state
         top.states[resource] = state
-        for reference in references(state, resource.namespace or "") if is_custom(resource) else ():
-            top.referers[reference].add(resource)
+        if is_custom(resource):
+            _index_custom(top, resource, state)
         if resource.kind in WORKLOADS and resource.kind != "ReplicaSet":
             _index_workload(top, resource, state)
         elif resource.kind in ("ReplicaSet", "Pod"):
@@ -101,6 +103,12 @@ def topology(states: Iterable[ObjectState], calls: Iterable[CallCount] = ()) -> 
             top.fills_secret[(resource.namespace or "", str(secret))].add((resource.kind, resource.name))
     _index_dependencies(top)
     return top
+
+
+def _index_custom(top: Topology, resource: Resource, state: State) -> None:
+    top.customs[resource.api_group, resource.kind] += 1
+    for reference in references(state, resource.namespace or ""):
+        top.referers[reference].add(resource)
 
 
 def _index_part(top: Topology, known: ObjectState, state: State) -> None:

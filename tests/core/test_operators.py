@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.core.model import CallCount, Json, Resource
+from app.core.operators import SEVERAL
 from app.core.reach import reach
 from app.core.references import FEW, references, watched
 from app.core.topology import topology
@@ -112,3 +113,13 @@ def test_an_agent_on_every_node_is_blamed_for_what_it_does_for_pods(agent: str, 
         states=[a_workload(store), a_workload(daemon)],
     )
     assert ("DaemonSet", agent) not in [(s.change.resource.kind, s.change.resource.name) for s in ranking.suspects[:1]]
+
+
+@pytest.mark.parametrize(("instances", "hops"), [(1, 1), (SEVERAL + 1, 2)])
+def test_one_of_many_objects_keeps_its_program_busy_less(instances: int, hops: int) -> None:
+    home = a_workload(a_resource("Deployment", "reports", "policies"), serviceAccountName="runner")
+    others = [
+        a_state(Resource(POLICY.cluster, GROUP, POLICY.kind, None, f"p-{n}"), {"spec": {}}) for n in range(instances)
+    ]
+    reached = reach(a_change(POLICY), topology([home, *others]))
+    assert reached[("user", "system:serviceaccount:policies:runner")] == hops
