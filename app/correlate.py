@@ -12,8 +12,9 @@ from datetime import datetime, timedelta
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from app.core.fights import fight_members
+from app.core.findings import Incident, Ranking
 from app.core.incidents import FIRES_ON, LOOKS_AHEAD, LOOKS_BACK, bundle
-from app.core.model import Batch, Incident, Ranking, Symptom
+from app.core.model import Batch, Symptom
 from app.core.suspects import Gathered, rank
 from app.store import calls, changes, incidents, objects, rollouts, series, symptoms
 from app.store.noise import mark_noise

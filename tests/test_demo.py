@@ -13,7 +13,8 @@ from app.collect.inputs import InputKind
 from app.commands import demo, evaluate
 from app.commands.importing import import_paths, summary
 from app.commands.scores import as_json, as_table
-from app.core.model import ActorSource, Ranking
+from app.core.findings import Ranking
+from app.core.model import ActorSource
 from app.store.database import Database
 from app.store.incidents import read_incident
 

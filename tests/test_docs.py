@@ -26,7 +26,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from typer.core import TyperGroup
 
 from app.__main__ import cli
-from app.core import model
+from app.core import findings, model
 from app.core.candidates import Candidate
 from app.core.sightings import Sighting
 from app.core.signals import Signal
@@ -172,10 +172,11 @@ def test_every_metric_family_is_documented() -> None:
 # -- nouns and tables
 
 
-def wrong_nouns(module: ModuleType | SimpleNamespace) -> list[str]:
-    """Dataclasses and Structs of the module without a row in the glossary; rows of no such noun."""
+def wrong_nouns(*modules: ModuleType | SimpleNamespace) -> list[str]:
+    """Dataclasses and Structs of the modules without a row in the glossary; rows of no such noun."""
     real = {
         name
+        for module in modules
         for name, found in vars(module).items()
         if isinstance(found, type) and not name.startswith("_") and found.__module__ == module.__name__
         if is_dataclass(found) or (issubclass(found, msgspec.Struct) and not issubclass(found, Enum))
@@ -186,7 +187,7 @@ def wrong_nouns(module: ModuleType | SimpleNamespace) -> list[str]:
 
 
 def test_every_noun_is_in_the_glossary_and_nothing_else() -> None:
-    assert wrong_nouns(model) == []
+    assert wrong_nouns(model, findings) == []
 
 
 def wrong_tables(tables: MetaData) -> list[str]:
@@ -269,7 +270,7 @@ def made_up_noun() -> list[str]:
         """A noun nobody explains."""
 
     MadeUp.__module__ = model.__name__
-    return wrong_nouns(SimpleNamespace(**{**vars(model), "MadeUp": MadeUp}))
+    return wrong_nouns(SimpleNamespace(**{**vars(model), "MadeUp": MadeUp}), findings)
 
 
 def made_up_table() -> list[str]:

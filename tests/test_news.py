@@ -15,7 +15,8 @@ from app.collect.importer import Import
 from app.collect.inputs import InputKind, find_inputs
 from app.commands import demo
 from app.commands.importing import import_paths
-from app.core.model import Batch, Incident, Ranking
+from app.core.findings import Incident, Ranking
+from app.core.model import Batch
 from app.store import incidents, tables
 from app.store.database import Database
 from app.store.incidents import list_incidents, read_incident

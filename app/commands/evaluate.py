@@ -26,7 +26,8 @@ from app.core.baselines import BASELINES, rank_among
 from app.core.candidates import Candidate, candidates
 from app.core.evidence import RULES
 from app.core.fights import write_fights
-from app.core.model import Change, Incident, Ranking
+from app.core.findings import Incident, Ranking
+from app.core.model import Change
 from app.core.suspects import Gathered, rank
 from app.core.topology import topology
 from app.correlate import gather, open_incidents

@@ -18,7 +18,7 @@ from app.collect.importer import Import, Report
 from app.collect.importer import Progress as OnProgress
 from app.collect.inputs import Input, survey
 from app.collect.strict import SHOWN_PROBLEMS, check
-from app.core.model import Incident
+from app.core.findings import Incident
 from app.correlate import open_incidents, rank_news
 from app.failures import Exit
 

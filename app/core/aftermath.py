@@ -15,8 +15,9 @@ import numpy as np
 from app.core.calls import MIN_EXTRA_PER_SECOND, Slots, caller_name, grouped
 from app.core.entities import only_reacts
 from app.core.families import FAMILIES
+from app.core.findings import Spark
 from app.core.lines import LEVELS, grid
-from app.core.model import SLOT_SECONDS, ActorSource, CallCount, CallKey, Change, MetricSeries, ObjectState, Spark
+from app.core.model import SLOT_SECONDS, ActorSource, CallCount, CallKey, Change, MetricSeries, ObjectState
 from app.core.onset import MIN_BEFORE, Floats, level_step
 from app.core.reach import reach
 from app.core.series import sparks

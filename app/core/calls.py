@@ -15,7 +15,8 @@ import numpy as np
 
 from app.core.actors import service_account
 from app.core.entities import Entity, only_reacts, workload
-from app.core.model import SLOT_SECONDS, CallCount, CallerRow, CallKey
+from app.core.findings import CallerRow
+from app.core.model import SLOT_SECONDS, CallCount, CallKey
 from app.core.onset import Floats, Step, count_step
 from app.core.phrases import many, percent, rise
 from app.core.signals import Signal, SignalKind, moment

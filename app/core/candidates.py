@@ -10,8 +10,9 @@ from typing import Any
 
 from app.core.entities import READ, WORKLOADS
 from app.core.fights import fight_members
+from app.core.findings import WriteFight
 from app.core.mechanism import is_cosmetic, is_inert
-from app.core.model import Change, Resource, Rollout, Verb, WriteFight
+from app.core.model import Change, Resource, Rollout, Verb
 from app.core.reach import Reach, reach
 from app.core.revisions import lacking
 from app.core.stalls import DEADLINE, patience

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from app.core.candidates import Candidate
 from app.core.explain import Match
-from app.core.model import Evidence, Incident, Onset
+from app.core.findings import Evidence, Incident, Onset
 from app.core.signals import Signal
 
 CAP = 4.0

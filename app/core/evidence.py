@@ -15,8 +15,9 @@ from app.core.candidates import Candidate
 from app.core.case import Case, Facts, Rule, say, seconds
 from app.core.entities import WORKLOADS, workload
 from app.core.explain import Match, is_consequence, without
+from app.core.findings import Evidence, Incident
 from app.core.kinds import several
-from app.core.model import SLOT_SECONDS, Evidence, Incident, Outcome
+from app.core.model import SLOT_SECONDS, Outcome
 from app.core.phrases import excerpt, percent
 from app.core.priors import novelty, plane, risk
 from app.core.signals import Signal, SignalKind

@@ -10,8 +10,9 @@ from datetime import timedelta
 from app.core.actors import service_account
 from app.core.entities import Entity, workload
 from app.core.fights import writer_of
+from app.core.findings import WriteFight
 from app.core.kinds import several
-from app.core.model import Rollout, WriteFight
+from app.core.model import Rollout
 from app.core.phrases import rate
 from app.core.signals import Signal, SignalKind
 

@@ -14,7 +14,8 @@ from datetime import datetime, timedelta
 
 import orjson
 
-from app.core.model import ActorSource, Change, Json, Resource, WriteFight
+from app.core.findings import WriteFight
+from app.core.model import ActorSource, Change, Json, Resource
 
 MIN_WRITES = 10
 MIN_INDEX = 0.8

@@ -13,7 +13,8 @@ from datetime import timedelta
 from hashlib import blake2b
 
 from app.core.entities import workload_of_pod
-from app.core.model import Incident, Scope, Symptom
+from app.core.findings import Incident, Scope
+from app.core.model import Symptom
 
 TOGETHER = timedelta(minutes=15)
 """Whatever starts this soon after an incident began belongs to it: alerts wait for as long before they fire (``for:

@@ -7,8 +7,9 @@ import math
 
 from app.core.case import Case, Facts, say
 from app.core.entities import WORKLOADS
+from app.core.findings import Evidence
 from app.core.grants import only_allows_more
-from app.core.model import Evidence, Path, Verb
+from app.core.model import Path, Verb
 
 SYSTEM_NAMESPACES = frozenset({"kube-system", "calico-system", "cilium", "istio-system", "tigera-operator"})
 ADMISSION = frozenset(

@@ -12,7 +12,8 @@ from app.core.actors import service_account
 from app.core.complaints import WIDE
 from app.core.dependencies import Named, closure
 from app.core.entities import WORKLOADS, workload
-from app.core.model import Change, Incident, Scope, Symptom, Verb
+from app.core.findings import Incident, Scope
+from app.core.model import Change, Symptom, Verb
 from app.core.signals import Signal, SignalKind
 from app.core.topology import Topology
 

@@ -9,8 +9,9 @@ import numpy as np
 
 from app.core.entities import CLUSTER
 from app.core.families import FAMILIES, Family, Labels
+from app.core.findings import Spark
 from app.core.lines import STARTED, Grid, added, level, lines, whole
-from app.core.model import MetricSeries, Spark
+from app.core.model import MetricSeries
 from app.core.onset import Floats, Step, level_step
 from app.core.phrases import measure, rise
 from app.core.signals import Signal, SignalKind, moment

@@ -22,22 +22,9 @@ from app.core.evidence import RULES
 from app.core.explain import explain, is_consequence, window_of
 from app.core.fight_signals import fight_signal
 from app.core.fights import write_fights
+from app.core.findings import Evidence, Incident, Onset, Ranking, Suspect, WriteFight
 from app.core.lines import Grid, grid
-from app.core.model import (
-    CallCount,
-    Change,
-    Evidence,
-    Incident,
-    MetricSeries,
-    ObjectState,
-    Onset,
-    Ranking,
-    Rollout,
-    Suspect,
-    Symptom,
-    SymptomSource,
-    WriteFight,
-)
+from app.core.model import CallCount, Change, MetricSeries, ObjectState, Rollout, Symptom, SymptomSource
 from app.core.relevance import newborn, surroundings, weigh
 from app.core.relists import relist_signals
 from app.core.series import metric_signals, sparks

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from app.core.axis import WIDTH, Axis, Tick, ticks
+from app.core.findings import CallerRow, Incident, Ranking, Spark, WriteFight
 from app.core.lanes import Lane, Mark, Problem, lanes
-from app.core.model import CallerRow, Gap, Incident, Ranking, Rollout, Spark, WriteFight
+from app.core.model import Gap, Rollout
 from app.core.phrases import measure, number, short_actor
 
 HEAT_LEVELS = 5

@@ -12,8 +12,9 @@ from sqlalchemy import Float, Row, ScalarSelect, Select, func, select, tuple_, u
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.core.findings import Incident, Onset, Ranking, Scope
 from app.core.incidents import LOOKS_AHEAD, LOOKS_BACK
-from app.core.model import Incident, Onset, Ranking, Scope, Symptom
+from app.core.model import Symptom
 from app.store import partitions
 from app.store.tables import changes, clusters, incidents, rankings, requests, symptoms
 

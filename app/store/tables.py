@@ -253,7 +253,7 @@ rankings = Table(  # every ranking is kept: what moved between +0, +3 and +10 mi
     Column("cluster_id", Integer, primary_key=True),
     Column("at", at, primary_key=True),
     Column("incident_id", Text, primary_key=True),
-    Column("payload", JSONB, nullable=False),  # store/incidents.py: the whole model.Ranking
+    Column("payload", JSONB, nullable=False),  # store/incidents.py: the whole findings.Ranking
     Index(None, "incident_id", "at"),  # the newest ranking of an incident
     postgresql_partition_by="RANGE (at)",
 )

@@ -10,7 +10,8 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import PlainTextResponse
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.model import SLOT_SECONDS, Change, Incident, Resource
+from app.core.findings import Incident
+from app.core.model import SLOT_SECONDS, Change, Resource
 from app.core.report import COUNTED, LINES, what_changed
 from app.core.roles import Role
 from app.core.talkers import WEIGHTS, talkers

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from app.core.model import Change, FieldDiff, Json, Onset, Ranking, Suspect
+from app.core.findings import Onset, Ranking, Suspect
+from app.core.model import Change, FieldDiff, Json
 from app.core.phrases import duration
 from app.core.revert import Recipe, revert_recipe
 from app.web.filters import clock_time, value

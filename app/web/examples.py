@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, RootModel
 
-from app.core import model
+from app.core import findings, model
 from app.core.report import what_changed
 from app.core.talkers import Side, Talker
 from app.store.incidents import FirstSuspect
@@ -81,34 +81,39 @@ ALERTED = model.Symptom(
     severity="critical",
     labels=(("alertname", "CheckoutErrorsHigh"), ("namespace", "payments"), ("severity", "critical")),
 )
-INCIDENT = model.Incident(
+INCIDENT = findings.Incident(
     id="5f0a1c22d3e4",
     cluster="shop",
     title="Checkout errors high",
     status="open",
     severity="critical",
     started_at=ALERT,
-    scope=model.Scope(namespaces=("payments",), workloads=("Deployment payments/checkout-api",)),
-    onset=model.Onset(ONSET, ONSET - timedelta(seconds=2), ONSET + timedelta(seconds=2), "5xx of checkout"),
+    scope=findings.Scope(namespaces=("payments",), workloads=("Deployment payments/checkout-api",)),
+    onset=findings.Onset(ONSET, ONSET - timedelta(seconds=2), ONSET + timedelta(seconds=2), "5xx of checkout"),
     alerts=(ALERTED,),
     ranked_at=END,
 )
-SUSPECT = model.Suspect(
+SUSPECT = findings.Suspect(
     rank=1,
     probability=0.91,
     score=6.4,
     change=CULPRIT,
     evidence=(
-        model.Evidence("rollout", 2.1, "Its rollout hangs: 1 of 3 replicas are updated, and that one is not ready."),
-        model.Evidence("scope", 1.4, "It is in the namespace of the alert."),
-        model.Evidence("load", 0.0, "Not measured: calls of its pods.", measured=False),
+        findings.Evidence("rollout", 2.1, "Its rollout hangs: 1 of 3 replicas are updated, and that one is not ready."),
+        findings.Evidence("scope", 1.4, "It is in the namespace of the alert."),
+        findings.Evidence("load", 0.0, "Not measured: calls of its pods.", measured=False),
     ),
     derived=(BEGUN.id,),
     t_minus=ONSET - AT,
     would_flip="rollout",
 )
-RAREST = model.Suspect(
-    2, 0.03, 0.2, HARMLESS, (model.Evidence("scope", -0.8, "It is in another namespace."),), t_minus=ONSET - HARMLESS.at
+RAREST = findings.Suspect(
+    2,
+    0.03,
+    0.2,
+    HARMLESS,
+    (findings.Evidence("scope", -0.8, "It is in another namespace."),),
+    t_minus=ONSET - HARMLESS.at,
 )
 TALKER = Talker(
     {

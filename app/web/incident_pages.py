@@ -9,7 +9,8 @@ from pydantic import Field
 from starlette.responses import HTMLResponse, Response
 
 from app.core.axis import Axis
-from app.core.model import Change, Incident, Ranking
+from app.core.findings import Incident, Ranking
+from app.core.model import Change
 from app.core.roles import Role
 from app.store import incidents, surroundings, timeline
 from app.store.timeline import ChangeFilter

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from hashlib import blake2b
 
-from app.core.model import Incident, Ranking
+from app.core.findings import Incident, Ranking
 from app.store.incidents import Standing
 
 LAST_RANKING_AFTER = timedelta(minutes=10)

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.core import model
+from app.core import findings, model
 from app.core.actors import short
 from app.core.talkers import BY, Talker
 from app.store.incidents import FirstSuspect as Leading
@@ -163,7 +163,7 @@ class Incident(Shape):
     alerts: list[Alert]
 
     @classmethod
-    def of(cls, incident: model.Incident, first: Leading | None) -> Self:
+    def of(cls, incident: findings.Incident, first: Leading | None) -> Self:
         onset = incident.onset
         return cls(
             id=incident.id,
@@ -218,7 +218,7 @@ class Suspect(Shape):
     would_flip: str = Field(description="the rule without which it would not be where it is")
 
     @classmethod
-    def of(cls, suspect: model.Suspect) -> Self:
+    def of(cls, suspect: findings.Suspect) -> Self:
         return cls(
             rank=suspect.rank,
             probability=suspect.probability,

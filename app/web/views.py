@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from app.core.axis import Axis
-from app.core.model import Change, Gap, Incident, Ranking, Suspect
+from app.core.findings import Incident, Ranking, Suspect
+from app.core.model import Change, Gap
 from app.core.timeline import Picture, picture
 from app.store.surroundings import Seen, Surroundings
 from app.web import drawing, live

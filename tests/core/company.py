@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from app.core.model import CallCount, Change, Incident, ObjectState, Ranking, Rollout, Symptom
+from app.core.findings import Incident, Ranking
+from app.core.model import CallCount, Change, ObjectState, Rollout, Symptom
 from app.core.suspects import Gathered, rank
 from tests.core.factories import a_change, a_resource, after, calls
 

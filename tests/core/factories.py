@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from app.core.findings import Incident
 from app.core.incidents import bundle
 from app.core.model import (
     Actor,
@@ -12,7 +13,6 @@ from app.core.model import (
     CallKey,
     Change,
     FieldDiff,
-    Incident,
     Json,
     Object,
     ObjectState,

@@ -9,8 +9,9 @@ from itertools import permutations
 
 import pytest
 
+from app.core.findings import Incident
 from app.core.incidents import FIRES_ON, JOINS_WITHIN, TOGETHER, bundle
-from app.core.model import Incident, Symptom
+from app.core.model import Symptom
 from tests.core.factories import NOON, after, an_alert
 
 

@@ -7,8 +7,9 @@ from itertools import pairwise
 import pytest
 
 from app.core.axis import WIDTH, Axis, ticks
+from app.core.findings import CallerRow, Spark
 from app.core.lanes import APART, BAR_ROWS, POINT_ROWS, Mark, lanes, pack
-from app.core.model import CallerRow, Outcome, Resource, Rollout, Spark
+from app.core.model import Outcome, Resource, Rollout
 from app.core.phrases import duration, measure, number, short_actor, t_minus
 from app.core.timeline import HEAT_LEVELS, density, heats, line, picture, sides
 from tests.web import world

@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.async_api import Page, Response, expect
 
-from app.core.model import SLOT_SECONDS, Batch, CallCount, CallKey, Incident, Ranking
+from app.core.findings import Incident, Ranking
+from app.core.model import SLOT_SECONDS, Batch, CallCount, CallKey
 from app.store import incidents
 from app.store.database import Database
 from app.store.partitions import ensure

@@ -9,7 +9,7 @@ import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import ViewportSize, expect
 
-from app.core.model import Onset, Ranking, Suspect
+from app.core.findings import Onset, Ranking, Suspect
 from app.store import incidents
 from tests.e2e.conftest import DESKTOP, PHONE, Program, Visit, box, tell
 from tests.web import world

@@ -8,7 +8,8 @@ import pytest
 from msgspec import structs
 from playwright.async_api import ViewportSize, expect
 
-from app.core.model import Batch, Change, FieldDiff, Scope, version_key
+from app.core.findings import Scope
+from app.core.model import Batch, Change, FieldDiff, version_key
 from app.store import incidents
 from app.store.record import record
 from app.web.filters import object_path

@@ -8,7 +8,8 @@ from datetime import timedelta
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app import correlate
-from app.core.model import Batch, Incident, Symptom
+from app.core.findings import Incident
+from app.core.model import Batch, Symptom
 from app.store import incidents
 from app.store.record import record
 from tests.core.factories import NOON, after, an_alert

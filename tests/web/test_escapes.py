@@ -7,7 +7,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from app.core.model import Actor, ActorSource, Batch, FieldDiff, Incident, Ranking, Resource
+from app.core.findings import Incident, Ranking
+from app.core.model import Actor, ActorSource, Batch, FieldDiff, Resource
 from app.store import incidents
 from app.store.database import Database
 from app.store.partitions import ensure

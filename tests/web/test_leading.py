@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.core.model import Ranking
+from app.core.findings import Ranking
 from app.store import incidents
 from tests.web import world
 from tests.web.conftest import Site

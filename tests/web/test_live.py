@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import pytest
 
 from app import correlate
-from app.core.model import Incident, Ranking
+from app.core.findings import Incident, Ranking
 from app.store import incidents
 from app.store.partitions import ensure
 from app.web import live

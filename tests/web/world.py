@@ -10,30 +10,22 @@ import math
 import random
 from datetime import UTC, datetime, timedelta
 
+from app.core.findings import CallerRow, Evidence, Incident, Onset, Ranking, Scope, Spark, Suspect, WriteFight
 from app.core.model import (
     Actor,
     ActorSource,
     Batch,
-    CallerRow,
     Change,
     DiffSource,
-    Evidence,
     FieldDiff,
     Gap,
-    Incident,
     ObjectState,
-    Onset,
     Outcome,
-    Ranking,
     Resource,
     Rollout,
-    Scope,
-    Spark,
-    Suspect,
     Symptom,
     SymptomSource,
     Verb,
-    WriteFight,
     version_key,
 )
 

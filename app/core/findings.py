@@ -1,0 +1,130 @@
+"""The nouns of what is found: incidents, and changes ranked against them, each with its evidence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from app.core.model import Change, Resource, Symptom
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What an incident is about, as far as labels and measurements tell. Empty means the whole cluster."""
+
+    namespaces: tuple[str, ...] = ()
+    workloads: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    control_plane: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Onset:
+    """When it began to go wrong, from the data: ``at`` within [low, high]; ``found_in`` says in what."""
+
+    at: datetime
+    low: datetime
+    high: datetime
+    found_in: str
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """A bundle of symptoms that a person was, or should be, called for. ``id`` is short and stable."""
+
+    id: str
+    cluster: str
+    title: str
+    status: str  # open, resolved, suspected
+    severity: str
+    started_at: datetime  # the earliest alert's start
+    resolved_at: datetime | None = None
+    scope: Scope = Scope()
+    onset: Onset | None = None
+    alerts: tuple[Symptom, ...] = ()
+    ranked_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One reason for (weight > 0), against (< 0) or not measured (weight 0, ``measured`` False)."""
+
+    rule: str
+    weight: float
+    sentence: str
+    measured: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A change ranked against an incident. ``would_flip`` is the one rule without which it would not be where it is."""
+
+    rank: int
+    probability: float
+    score: float
+    change: Change
+    evidence: tuple[Evidence, ...]
+    derived: tuple[str, ...] = ()
+    t_minus: timedelta = timedelta()
+    would_flip: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteFight:
+    """One field of some objects rewritten back and forth by different writers."""
+
+    api_group: str
+    kind: str
+    path_text: str
+    objects: tuple[Resource, ...]
+    writers: tuple[str, ...]
+    writes: int
+    began_at: datetime
+    ended_at: datetime
+    per_second: float
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Spark:
+    """A control-plane line for the page: one value per slot (None: not measured)."""
+
+    title: str
+    unit: str
+    start: float  # epoch seconds
+    step: float
+    values: tuple[float | None, ...]
+    bad_from: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallerRow:
+    """One caller's calls per slot, for the heat lane. ``step`` is calls/s after over before the onset."""
+
+    user: str
+    verb: str
+    resource: str
+    start: float
+    step: float
+    counts: tuple[int, ...]
+    before_per_second: float
+    after_per_second: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """The answer for one incident at one moment: what preceded it, why, and what else was found."""
+
+    incident_id: str
+    ranked_at: datetime
+    onset: Onset
+    suspects: tuple[Suspect, ...]
+    none_of_these: float
+    candidates: int
+    window: tuple[datetime, datetime]
+    fights: tuple[WriteFight, ...] = ()
+    sparks: tuple[Spark, ...] = ()
+    callers: tuple[CallerRow, ...] = ()
+    findings: tuple[Evidence, ...] = ()
+    not_measured: tuple[str, ...] = ()
+    scope: Scope = Scope()
