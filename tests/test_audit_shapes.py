@@ -229,7 +229,7 @@ ROWS = {
     "strategic merge patch": Row([request(STRATEGIC)], PATCHED, [UNKNOWN]),
     "strategic merge patch, object known": Row([KNOWN, request(STRATEGIC)], PATCHED, [PATCH]),
     "strategic merge patch that deletes, object known": Row(
-        [KNOWN, request(DROP)], PATCHED, ["update, alice: container web of web removed (was web) [patch]"]
+        [KNOWN, request(DROP)], PATCHED, ["update, alice: container web of web removed (was web:1) [patch]"]
     ),
     "apply": Row([request(APPLY, query="?fieldManager=argocd")], PATCHED, [UNKNOWN]),
     "apply, object known": Row([KNOWN, request(APPLY, query="?fieldManager=argocd")], PATCHED, [PATCH]),
