@@ -25,7 +25,7 @@ HEADINGS = {
     401: "You are not signed in",
     403: "Your token does not reach this far",
     404: "Not found",
-    422: "This cannot be asked so",
+    422: "This request cannot be answered",
     500: "Something broke",
     503: "Not at the moment",
 }

@@ -140,7 +140,7 @@ async def test_the_filter_form_keeps_what_was_asked(site: Site) -> None:
 
 
 async def test_errors_say_what_a_person_can_do(site: Site) -> None:
-    for path, heading in (("/nothing", "Not found"), ("/changes?verb=patch", "This cannot be asked so")):
+    for path, heading in (("/nothing", "Not found"), ("/changes?verb=patch", "This request cannot be answered")):
         source, found = await page(site, path, status=404 if path == "/nothing" else 422)
         assert f"<h1>{heading}</h1>" in source
         assert {"/", "/changes"} <= set(hrefs(found))
