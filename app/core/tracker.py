@@ -15,7 +15,6 @@ from datetime import UTC
 from msgspec import structs
 
 from app.core import changes, kinds, made
-from app.core.actors import actor_from_managed_fields
 from app.core.body import Body, read_body
 from app.core.derived import Derivation
 from app.core.diff import diff, undo, unordered
@@ -23,7 +22,6 @@ from app.core.kinds import Policy
 from app.core.life import Life
 from app.core.memory import Entry, Memory
 from app.core.model import (
-    ActorSource,
     Change,
     DiffSource,
     FieldDiff,
@@ -41,6 +39,7 @@ from app.core.recent import Recent
 from app.core.redact import Redactor, decode
 from app.core.sight import Sight, note, unseen
 from app.core.sightings import NOTHING, Learned, Sighting
+from app.core.telling import Telling
 
 Lookup = Callable[[Resource, str], ObjectState | None]
 _DOUBT_SECONDS = 10.0
@@ -50,9 +49,6 @@ _UNMEASURED = 1 << 20
 """The size of a state whose JSON was not seen: large, so that it is packed and weighed."""
 _OWN = ("", "scale", "status")
 """Subresources that show the object; others (binding, eviction, token, exec ...) change no desired state."""
-
-_BETTER = {ActorSource.UNKNOWN: 0, ActorSource.MANAGED_FIELDS: 1, ActorSource.AUDIT: 2}
-_RICHER = {DiffSource.NONE: 0, DiffSource.PATCH: 1, DiffSource.STATES: 2}
 
 
 class Tracker:
@@ -74,6 +70,7 @@ class Tracker:
         self._memory = Memory(memory_bytes)
         self._recent = Recent(recent_changes)
         self._derived = Derivation(self._memory, self._recent)
+        self._telling = Telling(self._memory, self._recent, self._derived)
         self._life = Life(self._recent, self._derived.workload_of, redactor)
         self._kinds = kinds.Kinds()
         self._sight = Sight()
@@ -201,13 +198,13 @@ class Tracker:
         if began_deleting and sighting.source == "watch":
             entry.deleting = True
             gone = made.whole(sighting, Verb.DELETE, old, body=body)
-            return Learned(self._emit(sighting, gone, body, old), states)
+            return Learned(self._telling.new(sighting, gone, body, old), states)
         if not found or (sighting.verb is None and sighting.source == "watch" and guessed):
             return Learned(states=states)
         change = made.update(sighting, body, found, old=old, new=new)
         if sighting.verb is None:
             change = unseen(change, self._sight.since(sighting.resource, entry))
-        return Learned(self._emit(sighting, change, body, new), states)
+        return Learned(self._telling.new(sighting, change, body, new), states)
 
     def _first(self, sighting: Sighting, body: Body) -> Learned:
         """An object, or a life of it, of which nothing is known yet."""
@@ -222,20 +219,22 @@ class Tracker:
         if kinds.policy(resource.api_group, resource.kind) is Policy.STATE:
             return Learned(states=states)
         if sighting.verb is Verb.CREATE:
-            return Learned(self._emit(sighting, made.whole(sighting, Verb.CREATE, new, body=body), body, new), states)
+            return Learned(
+                self._telling.new(sighting, made.whole(sighting, Verb.CREATE, new, body=body), body, new), states
+            )
         if sighting.verb is Verb.UPDATE and sighting.subresource == "":
             told = self._from_patch(sighting, body, new=new)
-            return Learned(self._emit(sighting, told, body, new) if told else (), states)
+            return Learned(self._telling.new(sighting, told, body, new) if told else (), states)
         made_unseen = self._sight.created(sighting, body)
         if made_unseen is not None and not self._recent.created(resource, body.uid):
             whole = made.whole(made_unseen, Verb.CREATE, new, body=body)
-            return Learned(self._emit(made_unseen, whole, body, new), states)
+            return Learned(self._telling.new(made_unseen, whole, body, new), states)
         return Learned(states=states)
 
     def _gone(self, sighting: Sighting, body: Body) -> Learned:
         """A late telling of an object that is known to be gone: only what has been told can be told better."""
         known = self._recent.by_key(made.key_of(sighting.resource, body.uid, str(body.version)))
-        return self._improve(known, sighting) if known and sighting.verb and not sighting.subresource else NOTHING
+        return self._telling.again(known, sighting) if known and sighting.verb and not sighting.subresource else NOTHING
 
     def _late(self, sighting: Sighting, body: Body, entry: Entry) -> Learned:
         """A version that is not newer than what is known: a second telling, a write without effect, or a straggler."""
@@ -245,10 +244,10 @@ class Tracker:
             sighting, body
         )
         if known is not None:
-            return self._improve(known, sighting)
+            return self._telling.again(known, sighting)
         if sighting.verb is Verb.CREATE:
             new = self._state(sighting.resource, body)
-            return Learned(self._emit(sighting, made.whole(sighting, Verb.CREATE, new, body=body), body, new))
+            return Learned(self._telling.new(sighting, made.whole(sighting, Verb.CREATE, new, body=body), body, new))
         watched = sighting.source != "watch" and entry.watched_from <= body.version <= entry.watched_to
         if watched or (body.version >= entry.changed and body.hash == entry.raw):
             return self._told_before(sighting, body, entry)
@@ -275,7 +274,7 @@ class Tracker:
             before = _object(undo(later.diffs, current))
         else:
             change = self._from_patch(sighting, body, new=state)
-            return Learned(self._emit(sighting, change, body, None)) if change else NOTHING
+            return Learned(self._telling.new(sighting, change, body, None)) if change else NOTHING
         found = unordered(diff(before, state))
         if not found or not rest:
             return self._unchanged(sighting)
@@ -288,7 +287,7 @@ class Tracker:
             self._recent.update(corrected)
         entry.before = body.version
         change = made.update(sighting, body, found, old=before, new=state)
-        return Learned((*self._emit(sighting, change, body, state), corrected))
+        return Learned((*self._telling.new(sighting, change, body, state), corrected))
 
     # -- writes without a whole object
 
@@ -304,7 +303,7 @@ class Tracker:
         )
         known = known or self._recent.near(sighting, None)
         if known is not None:
-            return self._improve(known, sighting)
+            return self._telling.again(known, sighting)
         if sighting.verb is None:
             return NOTHING
         if kinds.policy(resource.api_group, resource.kind) is Policy.STATE:
@@ -325,7 +324,7 @@ class Tracker:
             why = changes.TRUNCATED if sighting.truncated else changes.NOT_RECORDED
             words = changes.summary(resource, base.verb, (), old=None, new=None, unknown=why)
             change = replace(base, diff_source=DiffSource.NONE, summary=words)
-            return Learned(self._emit(sighting, change, None, old))
+            return Learned(self._telling.new(sighting, change, None, old))
         if sighting.verb is Verb.CREATE:
             new = normalise(patch, resource.api_group, kind=resource.kind) if isinstance(patch, dict) else None
             found: tuple[FieldDiff, ...] = (FieldDiff((), "add", None, new),)
@@ -343,7 +342,7 @@ class Tracker:
             self._memory.store(entry, new, size=_UNMEASURED)
             self._memory.put(resource, entry)
             states = (self._object_state(sighting, entry, new),)
-        return Learned(self._emit(sighting, change, None, new), states)
+        return Learned(self._telling.new(sighting, change, None, new), states)
 
     def _scaled(self, patch: Object | list[object], sighting: Sighting) -> Object:
         """A Scale object (autoscaling/v1) says one thing about its target: how many replicas."""
@@ -394,11 +393,11 @@ class Tracker:
             entry.version = max(entry.version, body.version if body else 0)
             self._memory.put(resource, entry)
         if known is not None:
-            return structs.replace(learned, changes=self._improve(known, sighting).changes)
+            return structs.replace(learned, changes=self._telling.again(known, sighting).changes)
         if kinds.policy(resource.api_group, resource.kind) is Policy.STATE:
             return learned
         change = made.whole(sighting, Verb.DELETE, old, body=body, uid=uid)
-        return structs.replace(learned, changes=self._emit(sighting, change, body, old))
+        return structs.replace(learned, changes=self._telling.new(sighting, change, body, old))
 
     # -- handing on
 
@@ -409,48 +408,6 @@ class Tracker:
         if not found or (all(part.op != "remove" for part in found) and body.untouched_at(sighting.at)):
             return None
         return replace(made.update(sighting, body, found, old=None, new=new), diff_source=DiffSource.PATCH)
-
-    def _emit(self, sighting: Sighting, change: Change, body: Body | None, state: Object | None) -> tuple[Change, ...]:
-        """The change to hand on, with its actor and what began it; nothing where it is only state."""
-        resource = change.resource
-        if kinds.policy(resource.api_group, resource.kind) is Policy.STATE:
-            return ()
-        if sighting.source != "audit":
-            known = self._recent.near(sighting, body)
-            if known is not None:
-                return self._improve(known, sighting, richer=change).changes
-            if change.actor.source is ActorSource.UNKNOWN and change.verb is not Verb.DELETE and body is not None:
-                entry = self._memory.peek(resource)
-                before = entry.wrote if entry else ""
-                who = actor_from_managed_fields(body.managed_fields(), change.diffs, before=before)
-                change = replace(change, actor=who)
-        if self._derived.is_state(change, state):
-            return ()
-        begun_by = self._derived.begun_by(change)
-        if begun_by is not None:
-            change = replace(change, begun_by=begun_by)
-        self._recent.add(change)
-        return (change,)
-
-    def _improve(self, known: Change, sighting: Sighting, *, richer: Change | None = None) -> Learned:
-        """The same write told again: the better of both, under the key and time it was first told with."""
-        actor = sighting.actor if _BETTER[sighting.actor.source] > _BETTER[known.actor.source] else known.actor
-        better = replace(
-            known, actor=actor, audit_id=known.audit_id or sighting.audit_id, sources=known.sources | {sighting.source}
-        )
-        if richer is not None and _RICHER[richer.diff_source] > _RICHER[known.diff_source]:
-            better = replace(
-                better, diffs=richer.diffs, diff_source=richer.diff_source, summary=richer.summary,
-                generation=richer.generation, resource_version=richer.resource_version, uid=richer.uid,
-            )  # fmt: skip
-        if better.begun_by is None and actor is not known.actor:  # a program's edit may follow from another
-            better = replace(better, begun_by=self._derived.begun_by(better))
-        if richer is not None:
-            self._recent.alias(richer.key, better)
-        if better == known:
-            return Learned(no_op=sighting.source == "audit" and "audit" in known.sources)
-        self._recent.update(better)
-        return Learned((better,))
 
     # -- states
 
