@@ -87,6 +87,12 @@ def caller_name(user: str) -> str:
     return account[1] if account else user.removeprefix("system:")
 
 
+def program(user: str) -> dict[Entity, float]:
+    """The workload that a signal about a caller is about, too: by convention it is named like its account."""
+    account = service_account(user)
+    return {workload(*account): 0.8} if account else {}
+
+
 Load = tuple[str, str, str, str]  # user, verb, api group, resource
 
 
@@ -172,10 +178,7 @@ def _load_signal(key: Load, step: Step, slots: Slots, calls: list[CallCount], *,
     user, verb, group, resource = key
     before, after = step.before / SLOT_SECONDS, step.after / SLOT_SECONDS
     low = slots.epoch(step.index)
-    about: dict[Entity, float] = {("user", user): 1.0, ("api", group, resource.split("/")[0], verb): 0.3}
-    account = service_account(user)
-    if account:
-        about[workload(*account)] = 0.8  # by convention a workload is named like its account
+    about = {("user", user): 1.0, **program(user), ("api", group, resource.split("/")[0], verb): 0.3}
     facts = _pods(key, calls, boundary=low)
     more = f" and {many(others, 'other sort')} of call" if others else ""
     return Signal(

@@ -13,9 +13,8 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from app.core.actors import service_account
-from app.core.calls import Slots, caller_name, grouped, load_key
-from app.core.entities import Entity, workload
+from app.core.calls import Slots, caller_name, grouped, load_key, program
+from app.core.entities import Entity
 from app.core.mechanism import refused_by, refuser
 from app.core.model import SLOT_SECONDS, CallCount, CallKey
 from app.core.onset import Floats, count_step
@@ -73,7 +72,7 @@ def error_signals(calls: list[CallCount], slots: Slots) -> list[Signal]:
                 strength=share * float(min(1.0, np.log1p(after.sum()) / np.log(100))) * worked,
                 about={
                     ("user", user): 0.9 if code in MALFORMED else 0.6,
-                    **_sender(user, code),
+                    **(program(user) if code in MALFORMED else {}),
                     ("access", user, group, resource, verb): 1.0 if code == 403 else 0.0,
                     ("api", group, resource.split("/")[0], verb): 0.5,
                     **({("throttle",): 0.8} if code == 429 and resource != "pods/eviction" else {}),
@@ -112,12 +111,6 @@ def _said(calls: Iterable[CallCount], since: dict[Failure, int]) -> dict[Failure
         fresh = Counter({at: n for at, n in said.items() if at[0] not in before[failure]})
         after[failure] = fresh or said
     return after
-
-
-def _sender(user: str, code: int) -> dict[Entity, float]:
-    """The program that asks for what cannot be: by convention a workload is named like its account."""
-    account = service_account(user)
-    return {workload(*account): 0.8} if account and code in MALFORMED else {}
 
 
 def _general(error: str) -> str:

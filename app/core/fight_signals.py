@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 
 from app.core.actors import service_account
+from app.core.calls import caller_name
 from app.core.entities import Entity, workload
 from app.core.fights import writer_of
 from app.core.findings import WriteFight
@@ -57,13 +58,13 @@ def _who(fight: WriteFight, users: tuple[str, ...]) -> str:
     if not users:
         return "somebody (no audit log, no managedFields) rewrites it"
     if len(users) > 1:
-        return f"{', '.join(map(_short, users))} rewrite it"
+        return f"{', '.join(map(caller_name, users))} rewrite it"
     if "" in fight.writers:
-        return f"{_short(users[0])} rewrites it, and so does someone unknown"
+        return f"{caller_name(users[0])} rewrites it, and so does someone unknown"
     pods = [pod for writer in fight.writers if (pod := writer_of(writer)[1])]
     if len(pods) > 1:
-        return f"{len(pods)} pods of {_short(users[0])} overwrite each other ({', '.join(pods[:3])})"
-    return f"{_short(users[0])} rewrites it with {len(fight.values)} values in turn"
+        return f"{len(pods)} pods of {caller_name(users[0])} overwrite each other ({', '.join(pods[:3])})"
+    return f"{caller_name(users[0])} rewrites it with {len(fight.values)} values in turn"
 
 
 def _rolled_out(fight: WriteFight, users: tuple[str, ...], rollouts: Iterable[Rollout]) -> str:
@@ -83,8 +84,3 @@ def field_name(path_text: str) -> str:
     """A field as a person calls it: "annotation owner" for metadata.annotations["owner"]."""
     match = re.fullmatch(r"""metadata\.(annotation|label)s(?:\["(.+)"\]|\.(.+))""", path_text)
     return f"{match.group(1)} {match.group(2) or match.group(3)}" if match else path_text
-
-
-def _short(user: str) -> str:
-    account = service_account(user)
-    return account[1] if account else user

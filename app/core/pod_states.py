@@ -9,11 +9,12 @@ from datetime import datetime, timedelta
 
 from app.core.raw_status import RawPodStatus
 from app.core.raw_workload import RawCondition
+from app.core.stalls import DEADLINE
 
 PENDING_AFTER = timedelta(seconds=30)
 """A pod that runs nowhere for longer than this hurts, whatever the reason."""
 
-UNREADY_AFTER = timedelta(minutes=5)
+UNREADY_AFTER = DEADLINE / 2
 """A pod that was never ready hurts when it runs for longer than this without: half the time after which Kubernetes
 gives up a rollout (``progressDeadlineSeconds``, 600 by default). One that was ready hurts at once."""
 

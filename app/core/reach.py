@@ -26,7 +26,9 @@ Rule = Callable[[Change, list[State], Topology, Add], None]
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:[-.][a-z0-9]+)+")
 """A name of Kubernetes' of several words: no mode, no number, nothing that messages say by accident."""
-NODE_AGENTS = re.compile(r"kube-proxy|cni\b|calico|cilium|flannel|weave|antrea|coredns|kube-dns|local-?dns|\bcsi\b")
+_AGENTS = {"csi": re.compile(r"\bcsi\b"), "cni": re.compile(r"cni\b|calico|cilium|flannel|weave|antrea")}
+"""What programs on every node do for its pods, by what they are called: volumes (CSI), network (CNI)."""
+NODE_AGENTS = re.compile("|".join(("kube-proxy|coredns|kube-dns|local-?dns", *(a.pattern for a in _AGENTS.values()))))
 """What every pod needs: a rollout or a new configuration of one of these reaches the pods, not only itself."""
 
 
@@ -49,10 +51,6 @@ def _workload(change: Change, _states: list[State], top: Topology, add: Add) -> 
         for named, users in top.by_config.items():
             if named[0] == kind and key in users:
                 add(("object", *named), 1)
-
-
-_AGENTS = {"csi": re.compile(r"\bcsi\b"), "cni": re.compile(r"\bcni\b|calico|cilium|flannel|weave|antrea")}
-"""What programs on every node do for its pods, by what they are called: volumes (CSI), network (CNI)."""
 
 
 def _every_pod(add: Add, hops: float) -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 
-from app.core.calls import Slots, grouped
+from app.core.calls import MIN_EXTRA_PER_SECOND, Slots, grouped
 from app.core.model import SLOT_SECONDS, CallCount, CallKey, ListClass
 from app.core.onset import Burst, count_burst
 from app.core.phrases import duration, many, rise
 from app.core.signals import Signal, SignalKind, moment
 
-MIN_EXTRA_PER_SECOND = 0.5
 FLEET = 3
 """From this many clients of one kind on, what they do at once is not their own doing."""
 AROUND = 3

@@ -10,9 +10,8 @@ from collections import Counter
 
 import numpy as np
 
-from app.core.actors import service_account
-from app.core.calls import Slots, caller_name, grouped
-from app.core.entities import Entity, only_reacts, workload
+from app.core.calls import Slots, caller_name, grouped, program
+from app.core.entities import only_reacts
 from app.core.model import SLOT_SECONDS, CallCount
 from app.core.onset import count_step
 from app.core.phrases import many, percent, rise
@@ -35,12 +34,10 @@ def watch_signals(calls: list[CallCount], slots: Slots) -> list[Signal]:
             continue
         low, share = slots.epoch(step.index), extra[user] / total
         opened = _opened(calls, user, since=low)
-        about: dict[Entity, float] = {("user", user): 1.0}
+        about = {("user", user): 1.0, **program(user)}
         about |= {
             ("api", group, resource, "watch"): 0.5 * n / opened.total() for (group, resource), n in opened.items()
         }
-        if account := service_account(user):
-            about[workload(*account)] = 0.8  # by convention a workload is named like its account
         most = opened.most_common(1)[0][0][1]
         more = f" and {many(len(opened) - 1, 'other resource')}" if len(opened) > 1 else ""
         found.append(
