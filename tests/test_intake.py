@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import httpx2
 import pytest
+from msgspec.structs import replace
 
 from app import correlate
 from app.core.model import Batch

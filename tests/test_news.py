@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 from sqlalchemy import text, update
 
 from app import correlate
@@ -140,7 +141,7 @@ async def test_serve_ranks_what_came_late_once_it_is_quiet(database: Database, t
     path.write_text(payload(alert(began)))
     await import_paths(database.write, [str(path)], "late", now=datetime.now(UTC))
     before, _ = await the_only(database, "late")
-    change = replace(a_change(at=began - timedelta(minutes=1)), sources=frozenset({"watch"}))
+    change = structs.replace(a_change(at=began - timedelta(minutes=1)), sources=frozenset({"watch"}))
     async with database.write.begin() as conn:
         await record(conn, Batch("late", changes=(change,)))
     now = datetime.now(UTC)
@@ -161,6 +162,6 @@ async def test_serve_ranks_what_came_late_once_it_is_quiet(database: Database, t
 async def test_an_alert_that_joins_leaves_the_ranking_in_place(database: Database) -> None:
     incident, ranking = await the_only(database, "late")
     async with database.write.begin() as conn:
-        await incidents.save_incident(conn, replace(incident, onset=None, ranked_at=None, title="Another"))
+        await incidents.save_incident(conn, structs.replace(incident, onset=None, ranked_at=None, title="Another"))
     after, kept = await the_only(database, "late")
     assert (after.title, after.onset, after.ranked_at, kept) == ("Another", incident.onset, incident.ranked_at, ranking)

@@ -6,11 +6,12 @@ can be read in a process of its own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 
 import msgspec
+from msgspec.structs import replace
 
 from app.collect.files import Line
 from app.collect.refusals import UnusableError

@@ -5,6 +5,8 @@ It says what was done to what; who did it is beside it on every page.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from msgspec import Struct
 
 from app.core.created import details, helm_release
@@ -83,6 +85,7 @@ def summary(
     return _line(subject, sorted(phrases, key=lambda phrase: phrase.weight))
 
 
+@lru_cache(maxsize=4096)
 def subject_of(resource: Resource) -> str:
     """A resource as people call it: workloads by their name alone, others with their kind."""
     release = helm_release(resource)

@@ -54,7 +54,7 @@ def diff(old: Json, new: Json) -> tuple[FieldDiff, ...]:
 
 
 def _compare(old: Json, new: Json, path: Path, found: list[FieldDiff]) -> None:
-    if old is new or _is_same(old, new):  # states share the parts that did not change
+    if _is_same(old, new):
         return
     if isinstance(old, dict) and isinstance(new, dict):
         _compare_maps(old, new, path, found)
@@ -68,7 +68,8 @@ def _compare(old: Json, new: Json, path: Path, found: list[FieldDiff]) -> None:
 def _compare_maps(old: Object, new: Object, path: Path, found: list[FieldDiff]) -> None:
     for key, value in new.items():
         if key in old:
-            _compare(old[key], value, (*path, key), found)
+            if old[key] is not value:  # states share the parts that did not change
+                _compare(old[key], value, (*path, key), found)
         elif key in MAPS and isinstance(value, dict) and value:
             _compare_maps({}, value, (*path, key), found)
         else:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
+
+from msgspec import Struct
 
 from app.core.model import Change, Resource, Symptom
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(Struct, frozen=True):
     """What an incident is about, as far as labels and measurements tell. Empty means the whole cluster."""
 
     namespaces: tuple[str, ...] = ()
@@ -18,8 +18,7 @@ class Scope:
     control_plane: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Onset:
+class Onset(Struct, frozen=True):
     """When it began to go wrong, from the data: ``at`` within [low, high]; ``found_in`` says in what."""
 
     at: datetime
@@ -28,8 +27,7 @@ class Onset:
     found_in: str
 
 
-@dataclass(frozen=True, slots=True)
-class Incident:
+class Incident(Struct, frozen=True):
     """A bundle of symptoms that a person was, or should be, called for. ``id`` is short and stable."""
 
     id: str
@@ -45,8 +43,7 @@ class Incident:
     ranked_at: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(Struct, frozen=True):
     """One reason for (weight > 0), against (< 0) or not measured (weight 0, ``measured`` False)."""
 
     rule: str
@@ -55,8 +52,7 @@ class Evidence:
     measured: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Suspect:
+class Suspect(Struct, frozen=True):
     """A change ranked against an incident. ``would_flip`` is the one rule without which it would not be where it is."""
 
     rank: int
@@ -69,8 +65,7 @@ class Suspect:
     would_flip: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class WriteFight:
+class WriteFight(Struct, frozen=True):
     """One field of some objects rewritten back and forth by different writers."""
 
     api_group: str
@@ -85,8 +80,7 @@ class WriteFight:
     values: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Spark:
+class Spark(Struct, frozen=True):
     """A control-plane line for the page: one value per slot (None: not measured)."""
 
     title: str
@@ -97,8 +91,7 @@ class Spark:
     bad_from: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CallerRow:
+class CallerRow(Struct, frozen=True):
     """One caller's calls per slot, for the heat lane. ``step`` is calls/s after over before the onset."""
 
     user: str
@@ -111,8 +104,7 @@ class CallerRow:
     after_per_second: float
 
 
-@dataclass(frozen=True, slots=True)
-class Ranking:
+class Ranking(Struct, frozen=True):
     """The answer for one incident at one moment: what preceded it, why, and what else was found."""
 
     incident_id: str

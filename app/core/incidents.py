@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import timedelta
 from hashlib import blake2b
+
+from msgspec.structs import replace
 
 from app.core.entities import workload_of_pod
 from app.core.findings import Incident, Scope

@@ -191,6 +191,7 @@ def _custom(api_group: str, kind: str) -> KindInfo:
     return KindInfo(api_group, kind, plural_guess(kind), namespaced=True, policy=policy, lane=Lane.CUSTOM)
 
 
+@lru_cache(maxsize=4096)
 def policy(api_group: str, kind: str) -> Policy:
     """What a write to this kind becomes."""
     return info(api_group, kind).policy

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache, partial
 
 import msgspec
+from msgspec.structs import replace
 
 from app.core.body import Body
 from app.core.model import Json, Outcome, Progress, Resource, Rollout

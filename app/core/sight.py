@@ -6,7 +6,6 @@ true, and before the LIST; an object that was not there was created when its cre
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime
 
 from msgspec import structs
@@ -67,4 +66,4 @@ def unseen(change: Change, since: datetime | None) -> Change:
         when = f" (between {since:%H:%M:%S} and {change.at:%H:%M:%S})"
     else:
         when = f" (between {since:%Y-%m-%d %H:%M:%S} and {change.at:%Y-%m-%d %H:%M:%S})"
-    return replace(change, summary=changes.clip(change.summary, changes.LIMIT - len(when)) + when)
+    return structs.replace(change, summary=changes.clip(change.summary, changes.LIMIT - len(when)) + when)

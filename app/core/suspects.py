@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from statistics import median
+
+from msgspec.structs import replace
 
 from app.core.calls import Slots, axis, caller_rows, load_signals
 from app.core.candidates import Candidate, candidates

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from typing import TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from app.core.body import Body
 from app.core.conditions import failing
@@ -82,7 +83,10 @@ class Symptoms:
     def overdue(self, at: datetime) -> tuple[Symptom, ...]:
         """Pods that nobody has put on a node until now, that run nowhere or are not ready: nothing is written to them,
         so time has to tell."""
-        found = [symptom for reason, waiting in self._late.items() for symptom in self._lasted(reason, waiting, at=at)]
+        found: list[Symptom] = []
+        for reason, waiting in self._late.items():
+            if waiting:
+                found += self._lasted(reason, waiting, at=at)
         while self._unscheduled:
             resource, created = next(iter(self._unscheduled.items()))
             if at - created <= UNSCHEDULED_AFTER:
@@ -98,7 +102,7 @@ class Symptoms:
         return tuple(found)
 
     def _lasted(self, reason: str, waiting: OrderedDict[Resource, datetime], *, at: datetime) -> list[Symptom]:
-        found = []
+        found: list[Symptom] = []
         while waiting:
             resource, since = next(iter(waiting.items()))
             if at - since <= _LATE[reason]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from datetime import UTC
 
 from msgspec import structs
@@ -79,6 +78,11 @@ class Tracker:
     def recall(self, last: Iterable[Rollout]) -> None:
         """The last rollout of each workload, as an earlier run left it: one under way goes on."""
         self._life.recall(last)
+
+    def recall_changes(self, lately: Iterable[Change]) -> None:
+        """The changes before what is told first, the oldest first: it may follow from them, or tell them again."""
+        for change in lately:
+            self._recent.add(change)
 
     def lacks(self, resource: Resource) -> bool:
         """Whether ``lookup`` will be asked for the resource: it is of a kind that is followed, and not in memory.
@@ -279,7 +283,7 @@ class Tracker:
         if not found or not rest:
             return self._unchanged(sighting)
         words = changes.summary(later.resource, later.verb, rest, old=state, new=current)
-        corrected = replace(later, diffs=rest, summary=words)
+        corrected = structs.replace(later, diffs=rest, summary=words)
         if later is quiet:
             self._recent.add(corrected)
             entry.changed = int(later.resource_version)
@@ -323,7 +327,7 @@ class Tracker:
         if patch is None:
             why = changes.TRUNCATED if sighting.truncated else changes.NOT_RECORDED
             words = changes.summary(resource, base.verb, (), old=None, new=None, unknown=why)
-            change = replace(base, diff_source=DiffSource.NONE, summary=words)
+            change = structs.replace(base, diff_source=DiffSource.NONE, summary=words)
             return Learned(self._telling.new(sighting, change, None, old))
         if sighting.verb is Verb.CREATE:
             new = normalise(patch, resource.api_group, kind=resource.kind) if isinstance(patch, dict) else None
@@ -334,8 +338,8 @@ class Tracker:
         if not found:
             return self._unchanged(sighting)
         source = DiffSource.STATES if old is not None and sighting.subresource == "scale" else DiffSource.PATCH
-        change = replace(base, diffs=found, diff_source=source)
-        change = replace(change, summary=changes.summary(resource, change.verb, found, old=old, new=new))
+        change = structs.replace(base, diffs=found, diff_source=source)
+        change = structs.replace(change, summary=changes.summary(resource, change.verb, found, old=old, new=new))
         states: tuple[ObjectState, ...] = ()
         if entry is not None and new is not None and (not version or version >= entry.version) and not entry.deleted:
             entry.version, entry.raw, entry.guessed = version or entry.version, 0, True
@@ -388,7 +392,7 @@ class Tracker:
             else:
                 entry.deleted, entry.raw = True, 0
                 self._memory.forget(entry)
-                gone = replace(self._object_state(sighting, entry, None), deleted_at=sighting.at)
+                gone = structs.replace(self._object_state(sighting, entry, None), deleted_at=sighting.at)
                 learned = structs.replace(self._life.ended(resource, sighting.at), states=(gone,))
             entry.version = max(entry.version, body.version if body else 0)
             self._memory.put(resource, entry)
@@ -407,7 +411,7 @@ class Tracker:
         found = patch_diffs(patch, None) if patch else ()  # type: ignore[arg-type]
         if not found or (all(part.op != "remove" for part in found) and body.untouched_at(sighting.at)):
             return None
-        return replace(made.update(sighting, body, found, old=None, new=new), diff_source=DiffSource.PATCH)
+        return structs.replace(made.update(sighting, body, found, old=None, new=new), diff_source=DiffSource.PATCH)
 
     # -- states
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from app.core.model import Actor, ActorSource, Change, DiffSource, Outcome, Rollout
 from app.store import codec

@@ -140,7 +140,7 @@ def test_a_workloads_callers_are_its_account_and_who_changed_it() -> None:
     ],
 )
 def test_a_field_manager_is_no_caller_and_a_controller_calls_for_others(actor: Actor) -> None:
-    assert users_of(replace(world.CULPRIT, actor=actor), None) == ()
+    assert users_of(structs.replace(world.CULPRIT, actor=actor), None) == ()
 
 
 def test_a_bindings_callers_are_its_subjects() -> None:
@@ -148,5 +148,5 @@ def test_a_bindings_callers_are_its_subjects() -> None:
         world.CULPRIT.resource, api_group="rbac.authorization.k8s.io", kind="RoleBinding", name="readers"
     )
     subjects: Object = {"subjects": [{"kind": "ServiceAccount", "name": "checkout"}], "roleRef": {"kind": "Role"}}
-    change = replace(world.CULPRIT, resource=resource, diffs=())
+    change = structs.replace(world.CULPRIT, resource=resource, diffs=())
     assert USER in users_of(change, ObjectState(resource, "u", "1", AT, subjects))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from app.core.conditions import failing
 from app.core.model import Resource, SymptomSource, Verb

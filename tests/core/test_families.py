@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from app.core.model import Actor, ActorSource, Verb
 from tests.core.company import background, first, ranked, rules

@@ -1,6 +1,5 @@
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from app.core.fight_signals import fight_signal
 from app.core.fights import fight_members, write_fights

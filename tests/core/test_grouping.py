@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import permutations
 
 import pytest
+from msgspec.structs import replace
 
 from app.core.findings import Incident
 from app.core.incidents import FIRES_ON, JOINS_WITHIN, TOGETHER, bundle

@@ -1,7 +1,7 @@
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from app.core.incidents import bundle, scope, title
 from tests.core.factories import NOON, after, an_alert

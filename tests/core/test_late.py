@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from app.core.body import Body, read_body
 from app.core.model import Json, Object, Symptom

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from app.core.entities import only_reacts
 from app.core.mechanism import is_cosmetic, is_inert, plausible, refused_by

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
 from typing import Any
 
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from app.core.diff import diff
 from app.core.model import Actor, ActorSource, Change, DiffSource, FieldDiff, Json, Object, Verb

@@ -1,10 +1,10 @@
 """A window on one axis: where things fall, how they are packed, what stands out."""
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import pytest
+from msgspec.structs import replace
 
 from app.core.axis import WIDTH, Axis, ticks
 from app.core.findings import CallerRow, Spark

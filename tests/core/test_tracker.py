@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from itertools import permutations
 from typing import Any
 
@@ -124,7 +123,7 @@ def test_the_api_server_takes_back_the_group_of_a_deleted_definition() -> None:
     crd = a_definition(1)
     marked = a_definition(2, meta={"finalizers": ["customresourcecleanup.apiextensions.k8s.io"]})
     service = an_object("APIService", "v1.x.io", version=1, api="apiregistration.k8s.io/v1", namespace=None)
-    registrar = replace(ALICE, name="system:apiserver")
+    registrar = structs.replace(ALICE, name="system:apiserver")
     deleted = audited(crd, 1.1, verb=Verb.DELETE)
     taken_back = structs.replace(audited(service, 2, verb=Verb.DELETE), actor=registrar)
     found = changes(learn(listed(crd), listed(service), seen(marked, 1), deleted, taken_back))
@@ -353,7 +352,7 @@ def test_a_controllers_edit_of_an_owned_object_is_begun_by_the_owners_change() -
         }
     ]
     child = [a_deployment(version=n, replicas=r, meta={"ownerReferences": owner}) for n, r in ((4, 1), (7, 5))]
-    operator = replace(ALICE, name="system:serviceaccount:platform:component-operator")
+    operator = structs.replace(ALICE, name="system:serviceaccount:platform:component-operator")
     start = (listed(parent(5, 1)), listed(child[0]), audited(parent(6, 5), 1))
     decided, derived = changes(learn(*start, audited(child[1], 2, actor=operator)))
     assert derived.begun_by == decided.id

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from axe_playwright_python.async_playwright import Axe
+from msgspec.structs import replace
 from playwright.async_api import ViewportSize, expect
 
 from app.core.findings import Onset, Ranking, Suspect

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from msgspec import structs
 from playwright.async_api import ViewportSize, expect
@@ -26,11 +24,11 @@ FILE = "".join(f"line {number} of the file\n" for number in range(400))
 def _long() -> Change:
     culprit = world.CULPRIT
     resource = structs.replace(culprit.resource, cluster=CLUSTER, name=NAME, namespace="n" * 63, kind="K" * 63)
-    return replace(
+    return structs.replace(
         culprit,
         resource=resource,
         key=version_key(CLUSTER, culprit.uid, culprit.resource_version),
-        actor=replace(culprit.actor, name=f"system:serviceaccount:{'s' * 63}:{'a' * 189}", pod="p" * 253),
+        actor=structs.replace(culprit.actor, name=f"system:serviceaccount:{'s' * 63}:{'a' * 189}", pod="p" * 253),
         summary=f"image of {NAME}: {'v' * 120} → {'w' * 120}",
         diffs=(
             FieldDiff((*culprit.diffs[0].path[:-1], "image"), "replace", "r" * 300, "q" * 300),
@@ -43,19 +41,19 @@ def _long() -> Change:
 async def _recorded(program: Program) -> None:
     await tell(program.database, world.batch())
     change = _long()
-    first = replace(world.ranking().suspects[0], change=change)
+    first = structs.replace(world.ranking().suspects[0], change=change)
     async with program.database.write.begin() as conn:
         await record(conn, Batch(CLUSTER, changes=(change,)))
         await incidents.save_incident(
             conn,
-            replace(
+            structs.replace(
                 world.incident(title="A" * 253),
                 id=LONG_ID,
                 cluster=CLUSTER,
                 scope=Scope(namespaces=("n" * 63, "m" * 63)),
             ),
         )
-        await incidents.save_ranking(conn, replace(world.ranking(), incident_id=LONG_ID, suspects=(first,)))
+        await incidents.save_ranking(conn, structs.replace(world.ranking(), incident_id=LONG_ID, suspects=(first,)))
 
 
 @pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["wide", "narrow"])

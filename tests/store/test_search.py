@@ -1,9 +1,9 @@
 """What no index leads to is found all the same, and counted, with bounded work."""
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model import Change, Verb

@@ -1,11 +1,10 @@
 """What pages and REST read: filters, cursors, marks, surroundings, history."""
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Self
 
 import pytest
-from msgspec import structs
+from msgspec.structs import replace
 from sqlalchemy import Connection, event
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -182,7 +181,7 @@ async def test_an_objects_history(filled: AsyncConnection) -> None:
     assert found is not None
     assert found.changes[0] == world.CULPRIT
     assert found.state.state == world.a_state(world.CULPRIT).state
-    assert await history.read_history(filled, structs.replace(world.CULPRIT.resource, name="never-seen")) is None
+    assert await history.read_history(filled, replace(world.CULPRIT.resource, name="never-seen")) is None
 
 
 async def test_an_object_of_the_same_name_elsewhere_is_another_one(filled: AsyncConnection) -> None:
@@ -241,7 +240,8 @@ async def test_a_ranking_of_no_incident_is_refused(conn: AsyncConnection) -> Non
 async def test_incidents_page_by_cursor(filled: AsyncConnection) -> None:
     for number in range(5):
         await incidents.save_incident(
-            filled, replace(world.incident(), id=f"i{number}", started_at=world.START + timedelta(hours=number // 2))
+            filled,
+            replace(world.incident(), id=f"i{number}", started_at=world.START + timedelta(hours=number // 2)),
         )
     seen: list[str] = []
     before = None

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from app.core.aftermath import SOON, Measured, moved, users_of
 from app.core.model import SLOT_SECONDS, Batch, CallCount, CallKey, MetricSeries

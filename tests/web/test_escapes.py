@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
+from msgspec.structs import replace
 
 from app.core.findings import Incident, Ranking
 from app.core.model import Actor, ActorSource, Batch, FieldDiff, Resource

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from app.core.model import Actor, ActorSource, Batch
 from app.store.record import record

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
+from msgspec.structs import replace
 
 from app import correlate
 from app.core.findings import Incident, Ranking

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -27,12 +26,12 @@ from tests.web import world
 def test_a_change_within_the_onsets_uncertainty_is_neither_before_nor_after(away: timedelta, expected: str) -> None:
     ranking = world.ranking()
     onset = ranking.onset.at
-    ranking = replace(
+    ranking = structs.replace(
         ranking,
-        onset=replace(ranking.onset, low=onset - timedelta(seconds=1), high=onset + timedelta(seconds=1)),
+        onset=structs.replace(ranking.onset, low=onset - timedelta(seconds=1), high=onset + timedelta(seconds=1)),
     )
     first = ranking.suspects[0]
-    suspect = replace(first, change=replace(first.change, at=onset - away), t_minus=away)
+    suspect = structs.replace(first, change=structs.replace(first.change, at=onset - away), t_minus=away)
     assert distance(suspect, ranking) == expected
 
 
@@ -40,7 +39,7 @@ def test_a_whole_object_is_told_by_its_summary() -> None:
     change = world.ranking().suspects[0].change
     field = change.diffs[0]
     assert turn(change) is not None
-    assert turn(replace(change, diffs=(replace(field, path=()),))) is None
+    assert turn(structs.replace(change, diffs=(structs.replace(field, path=()),))) is None
 
 
 @pytest.mark.parametrize(("version", "known"), [("7", True), ("8", False)])
@@ -48,11 +47,11 @@ def test_the_revert_uses_the_state_only_while_nobody_wrote_again(version: str, *
     first = world.ranking().suspects[0].change
     custom = structs.replace(first.resource, api_group="example.com", kind="Widget")
     path = ("spec", "parts", (("name", "a"),), "size")
-    change = replace(
+    change = structs.replace(
         first,
         resource=custom,
         resource_version="7",
-        diffs=(replace(first.diffs[0], path=path, op="replace", old=1, new=2),),
+        diffs=(structs.replace(first.diffs[0], path=path, op="replace", old=1, new=2),),
     )
     state: Object = {"spec": {"parts": [{"name": "a", "size": 2}, {"name": "b", "size": 5}]}}
     last = ObjectState(custom, change.uid, version, change.at, state)
