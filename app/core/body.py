@@ -46,6 +46,9 @@ _top = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _meta = msgspec.json.Decoder(RawMeta)
 _owners = msgspec.json.Decoder(list[RawOwner])
 _node = msgspec.json.Decoder(RawNode)
+_NODE = msgspec.Raw(b'"Node"')
+_BETWEEN = b"\0"
+"""Never in JSON as it is sent."""
 _SKIPPED = frozenset({"metadata", "status", "kind", "apiVersion"})
 Part = tuple[str, str | None, bytes]
 """A piece of an object's raw JSON: its key, the key within that (None: the whole of it), its bytes."""
@@ -62,12 +65,14 @@ class Body:
         self._meta = meta
         self.uid = meta.uid
         self.version = int(meta.resourceVersion) if meta.resourceVersion.isdigit() else 0
-        parts: list[object] = [bytes(meta.labels), bytes(meta.annotations), bytes(meta.ownerReferences)]
-        parts += (bytes(meta.finalizers), meta.deletionTimestamp is None)
-        parts += [(key, bytes(raw)) for key, raw in top.items() if key not in _SKIPPED]
-        if bytes(top.get("kind", b"")) == b'"Node"' and "status" in top:
-            parts.append(bytes(_node.decode(top["status"]).nodeInfo))
-        self.hash = hash(tuple(parts))
+        going = b"" if meta.deletionTimestamp is None else b"deleting"
+        parts: list[bytes | msgspec.Raw] = [meta.labels, meta.annotations, meta.ownerReferences, meta.finalizers, going]
+        for key, raw in top.items():
+            if key not in _SKIPPED:
+                parts += (key.encode(), raw)
+        if top.get("kind") == _NODE and "status" in top:
+            parts.append(_node.decode(top["status"]).nodeInfo)
+        self.hash = hash(_BETWEEN.join(parts))
 
     @property
     def generation(self) -> int | None:

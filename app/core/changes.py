@@ -126,11 +126,13 @@ def _paired(diffs: tuple[FieldDiff, ...]) -> list[FieldDiff]:
 
     An item's key is one of its fields: a port with another number is another item.
     """
+    told = list(diffs)
+    if len(told) < 2:
+        return told
     places: dict[Path, list[FieldDiff]] = {}
     for found in diffs:
         if found.op != "replace" and found.path and isinstance(found.path[-1], tuple):
             places.setdefault(found.path[:-1], []).append(found)
-    told = list(diffs)
     for path, items in places.items():
         old, new = (next((item for item in items if item.op == op), None) for op in ("remove", "add"))
         if old is None or new is None or len(items) != 2:
@@ -148,36 +150,42 @@ def _is_grant(path: Path) -> bool:
 
 def _phrase(resource: Resource, found: FieldDiff) -> _Phrase:
     path = found.path
-    names = [step for step in path if isinstance(step, str)]
-    last = names[-1] if names else ""
+    names, weight, label = _place(path)
     special = _special(resource, found, names)
     if special is not None:
         return special
-    if last == "image" and any(name in ("containers", "initContainers") for name in names):
+    if names[-1:] == ["image"] and ("containers" in names or "initContainers" in names):
         container = _item(path, ("containers", "initContainers"))
         whose = "" if container in ("", resource.name) else f" ({container})"
         return _Phrase(1, f"image{whose}", images(found))
-    return _Phrase(_weight(names), _label(path, names), moved(found))
+    return _Phrase(weight, label, moved(found))
+
+
+@lru_cache(maxsize=4096)
+def _place(path: Path) -> tuple[list[str], int, str]:
+    """The fields on the way, how early a change there is told, and its name. Most changes are in a few places."""
+    names = [step for step in path if isinstance(step, str)]
+    return names, _weight(names), _label(path, names)
 
 
 def _special(resource: Resource, found: FieldDiff, names: list[str]) -> _Phrase | None:
     """Fields that have a word of their own."""
-    subject = subject_of(resource)
-    if names[-1:] == [ORDER]:
+    subject, last = subject_of(resource), names[-1] if names else ""
+    if last == ORDER:
         return _Phrase(4, f"order of {names[-2]}", f"{keys_text(found.old)} → {keys_text(found.new)}")
-    if names[-1:] == [_RESTARTED]:
+    if last == _RESTARTED:
         return _Phrase(3, "", "", f"restart of {subject}")
+    if last == "caBundle":
+        return _Phrase(2, "caBundle", moved(found))
     if resource.kind == "Node":
         if names == ["spec", "unschedulable"]:
             return _Phrase(0, "", "", f"{subject} {'cordoned' if found.new is True else 'uncordoned'}")
-        if names[-1:] == ["kubeletVersion"]:
+        if last == "kubeletVersion":
             return _Phrase(0, "kubelet", moved(found))
     if names == ["spec", "suspend"] and resource.kind in ("CronJob", "Job"):
         return _Phrase(0, "", "", f"{subject} {'suspended' if found.new is True else 'resumed'}")
     if names == ["spec", "paused"]:
         return _Phrase(0, "", "", f"{subject} {'paused' if found.new is True else 'resumed'}")
-    if names[-1:] == ["caBundle"]:
-        return _Phrase(2, "caBundle", moved(found))
     return None
 
 

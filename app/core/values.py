@@ -25,10 +25,11 @@ def moved(found: FieldDiff) -> str:
     if found.op == "remove":
         return f" removed (was {value_text(found.old)})" if found.old is not None else " removed"
     old, new = _text(found.old), _text(found.new)
-    if _is_scalars(found.old) and _is_scalars(found.new) and max(len(old), len(new)) > _LONGEST:
+    if max(len(old), len(new)) > _LONGEST and _is_scalars(found.old) and _is_scalars(found.new):
         return _items(cast("_Scalars", found.old), cast("_Scalars", found.new))
-    if _short(old) != _short(new):
-        return f"{_short(old)} → {_short(new)}"
+    was, now = _short(old), _short(new)
+    if was != now:
+        return f"{was} → {now}"
     if old == _HIDDEN:
         return " changed (hidden)"
     old, new = _json(found.old), _json(found.new)  # 1 and "1" are the same text
