@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
-from psycopg.types.json import Jsonb
 from sqlalchemy import BigInteger, Row, Select, and_, any_, literal, select
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -48,11 +47,15 @@ COLUMNS = {
     "impersonator": "text",
     "audit_id": "text",
     "summary": "text",
-    "diff": "jsonb",
+    "diff": "bytea",  # jsonb as it is sent: codec.jsonb
+}
+_IMPROVED = {name: f"%({name})s" for name in list(COLUMNS)[3:]} | {
+    "noise": "noise OR %(noise)s",
+    "diff": "convert_from(substr(%(diff)s, 2), 'UTF8')::jsonb",
 }
 _IMPROVE = (
-    f"UPDATE changes SET {', '.join(f'{name} = %({name})s' for name in list(COLUMNS)[3:] if name != 'noise')},"  # noqa: S608
-    " noise = noise OR %(noise)s WHERE cluster_id = %(cluster_id)s AND at = %(at)s AND version_key = %(version_key)s"
+    f"UPDATE changes SET {', '.join(f'{name} = {value}' for name, value in _IMPROVED.items())}"  # noqa: S608
+    " WHERE cluster_id = %(cluster_id)s AND at = %(at)s AND version_key = %(version_key)s"
 )
 
 
@@ -84,17 +87,11 @@ async def write(
         await partitions.ensure(conn, "changes", (change.at for change in fresh))
         await copy(conn, "changes", COLUMNS, await rows(conn, cluster_id, fresh))
     if better:
-        improved = [_named(row) for row in await rows(conn, cluster_id, list(better.values()))]
+        improved = [dict(zip(COLUMNS, row, strict=True)) for row in await rows(conn, cluster_id, list(better.values()))]
         driver = await driver_of(conn)
         async with driver.cursor() as cursor:
             await cursor.executemany(_IMPROVE, improved)
     return len(fresh), len(better)
-
-
-def _named(row: tuple[object, ...]) -> dict[str, object]:
-    named: dict[str, object] = dict(zip(COLUMNS, row, strict=True))
-    named["diff"] = Jsonb(named["diff"])
-    return named
 
 
 async def rows(conn: AsyncConnection, cluster_id: int, changes: list[Change]) -> Iterator[tuple[object, ...]]:
@@ -128,7 +125,7 @@ async def rows(conn: AsyncConnection, cluster_id: int, changes: list[Change]) ->
             codec.clean(c.actor.impersonator or ""),
             codec.clean(c.audit_id),
             codec.clean(c.summary),
-            codec.diff_rows(c.diffs),
+            codec.jsonb(codec.diff_rows(c.diffs)),
         )
         for c, object_id in zip(changes, ids, strict=True)
     )
