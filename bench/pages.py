@@ -86,6 +86,7 @@ async def fill(database: Database, count: int, *, start: datetime, end: datetime
     async with database.write.connect() as raw:
         conn = await raw.execution_options(isolation_level="AUTOCOMMIT")
         await conn.execute(text("VACUUM ANALYZE"))
+        await conn.execute(text("CHECKPOINT"))  # what was filled in is written now, not while pages are measured
 
 
 class Counted:
