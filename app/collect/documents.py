@@ -78,11 +78,12 @@ class Documents:
 
     def _over_lines(self, first: Line, begins: int) -> tuple[Line | None, Line, int]:
         """A document that goes on in other lines, or None where it is a list; and where to go on."""
-        last, more, text = first, [], bytearray(first.data[begins:])
+        last, more, text, is_open = first, list[Line](), bytearray(first.data[begins:]), False
         depth = _depth(first.data[begins:], 0)
         while depth:
             following = self._next()
             if following is None:
+                is_open = True
                 break
             if following.too_long or following.data.startswith(b"{") or len(text) > MAX_LINE:
                 self._again.appendleft(following)
@@ -96,7 +97,7 @@ class Documents:
             depth = _depth(last.data, depth)
             if depth == 0 and (size := _size(bytes(text), 0)):
                 return _piece(first, begins, more, last, size - before), last, size - before
-        return _piece(first, begins, more, last, len(last.data)), last, len(last.data)
+        return _piece(first, begins, more, last, len(last.data), is_open=is_open), last, len(last.data)
 
     def _past_end_of_list(self, line: Line, at: int) -> tuple[Line, int]:
         """Where to go on behind the ``],`` that ends the items of a list, and what the list says after them."""
@@ -119,8 +120,12 @@ class Documents:
     def _unreadable(self, line: Line, at: int) -> Line:
         """What is no document, to the end of the line; with the lines after it that go on in the midst of one too."""
         more: list[Line] = []
-        last = line
-        while line.data.startswith(_CONTINUES) and (following := self._next()) is not None:
+        last, is_open = line, False
+        while line.data.startswith(_CONTINUES):
+            following = self._next()
+            if following is None:
+                is_open = True
+                break
             begins = following.data.startswith(b"{", _past(following.data, 0))
             if (
                 following.too_long
@@ -132,7 +137,7 @@ class Documents:
                 break
             more.append(following)
             last = following
-        return _piece(line, at, more, last, len(last.data))
+        return _piece(line, at, more, last, len(last.data), is_open=is_open)
 
 
 def split(body: bytes) -> Iterator[Line]:
@@ -185,8 +190,9 @@ def _depth(text: bytes, depth: int) -> int:
     return depth
 
 
-def _piece(first: Line, begins: int, more: list[Line], last: Line, ends: int) -> Line:
-    """What stands from ``begins`` in the first line to ``ends`` in the last, as one Line."""
+def _piece(first: Line, begins: int, more: list[Line], last: Line, ends: int, *, is_open: bool = False) -> Line:
+    """What stands from ``begins`` in the first line to ``ends`` in the last, as one Line; ``is_open`` if more belongs
+    to it that is not there."""
     parts = [line.data for line in chain([first], more)]
     parts[-1] = parts[-1][:ends]
     parts[0] = parts[0][begins:]
@@ -195,8 +201,8 @@ def _piece(first: Line, begins: int, more: list[Line], last: Line, ends: int) ->
     return Line(
         first.number,
         b"\n".join(parts),
-        last.end if is_last else start + ends,
-        whole=last.whole,
+        last.end if is_last and last.whole else start + ends,  # what lies between may end a list, with more of it
+        whole=(last.whole or not is_last) and not is_open,
         further=last.number - first.number - (0 if is_last else 1),
         begins=first.begins + begins,
     )

@@ -41,7 +41,7 @@ def dated(intake: Intake, read: Reading, body: bytes, *, shift_seconds: int = 0)
     problem = intake.check_time(at)
     if problem:
         reason = f"a dump is as old as it and its file say, and {problem}: touch the file with the time it was made"
-        intake.reject(read.input.path, Line(1, b"", 0), reason)
+        intake.reject(read.input.path, Line(1, b"", 0), reason, again=True)
     return bool(problem), at
 
 
@@ -71,7 +71,7 @@ def _refuse(intake: Intake, read: Reading, document: Line, *, error: Exception, 
     reason, column = explain(error, part, expected="dump of objects (kubectl get -o json)")
     before = document.data[: max(0, document.data.find(part))]
     line = Line(document.number + before.count(b"\n"), part, document.end, begins=len(before) - before.rfind(b"\n") - 1)
-    intake.reject(read.input.path, line, reason, column=column)
+    intake.reject(read.input.path, line, reason, column=column, again=True)
 
 
 def items(document: bytes) -> Iterator[msgspec.Raw]:

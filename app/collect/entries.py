@@ -37,7 +37,10 @@ SECOND = 1_000_000
 
 @dataclass(slots=True)
 class Reading:
-    """One file being read: its input, and how far it is. ``stream`` is None when it was read to its end."""
+    """One file being read: its input, and how far it is. ``stream`` is None when it was read to its end.
+
+    ``follows`` is the file, by its hash, that it was at an earlier import, when it was smaller.
+    """
 
     input: Input
     offset: int = 0
@@ -45,6 +48,7 @@ class Reading:
     moved: bool = False
     done: bool = False
     stream: Stream | None = None
+    follows: str = ""
 
     def stored_bytes(self) -> int:
         """How much of the file itself is read, compressed as it may be; of standard input, what came out of it."""
@@ -56,11 +60,15 @@ class Reading:
         return Place(self.offset, self.lines, self.stored_bytes(), self.done)
 
     def position(self) -> Position:
-        return Position(self.input.file_hash, self.input.path, self.offset, self.lines, done=self.done)
+        one = self.input
+        return Position(one.file_hash, one.path, self.offset, self.lines, done=self.done, size=one.size or 0)
 
 
 class Entry(msgspec.Struct, gc=False):
-    """One event of one of the files that are merged, or what is refused; ``at`` never goes back within a file."""
+    """One event of one of the files that are merged, or what is refused; ``at`` never goes back within a file.
+
+    ``refused`` is why, and the column of the line.
+    """
 
     at: datetime
     order: int
@@ -68,6 +76,7 @@ class Entry(msgspec.Struct, gc=False):
     line: Line
     audit: audit.RawAuditEvent | None = None
     watch: RawWatchEvent | None = None
+    refused: tuple[str, int] | None = None
 
 
 def merged(streams: list[Iterator[Entry]]) -> Iterator[Entry]:
@@ -78,7 +87,7 @@ def merged(streams: list[Iterator[Entry]]) -> Iterator[Entry]:
 def decoded(read: Reading, intake: Intake, order: int, *, shift_seconds: int = 0) -> Iterator[Entry]:
     """The events of one file in its order. What is refused has the time of the event before it."""
     last, before = BEFORE_ALL, Line(read.lines, b"", read.offset)
-    with open_stream(read.input.path, read.input.start) as stream:
+    with open_stream(read.input.path, read.input.start, size=read.input.size) as stream:
         read.stream = stream
         found = Documents(lines(stream, skip_to=read.offset, first_line=read.lines + 1))
         try:
@@ -96,7 +105,8 @@ def decoded(read: Reading, intake: Intake, order: int, *, shift_seconds: int = 0
                     last, before = entry.at, entry.line
                     yield entry
         except DamagedError as error:
-            intake.reject(read.input.path, Line(before.number + before.further + 1, b"", before.end), str(error))
+            broken = Line(before.number + before.further + 1, b"", before.end, whole=False)
+            yield Entry(BEFORE_ALL, order, read, broken, refused=(str(error), 1))
         finally:
             read.stream = None
 
@@ -113,8 +123,7 @@ def _events(
             problem, column = explain(error, data, expected=EXPECTED[read.input.kind])
             if piece.further > 0 and not data.lstrip().startswith(b"{"):
                 problem, column = f"the rest of an event whose beginning is missing, {piece.further + 1:,} lines", 1
-            intake.reject(read.input.path, piece, problem, column=column)
-            yield Entry(BEFORE_ALL, order, read, piece)
+            yield Entry(BEFORE_ALL, order, read, piece, refused=(problem, column))
 
 
 def _in_turn(entry: Entry, watch: RawWatchEvent) -> None:
@@ -145,8 +154,7 @@ def _event(read: Reading, intake: Intake, order: int, *, line: Line, shift_secon
         at = watch.at
         problem = intake.check_time(at) if at else 'the watch event has no time "at": docs/import.md'
     if problem or at is None:
-        intake.reject(read.input.path, line, problem)
-        return Entry(BEFORE_ALL, order, read, line)
+        return Entry(BEFORE_ALL, order, read, line, refused=(problem, 1))
     return Entry(at, order, read, line, event, watch)
 
 

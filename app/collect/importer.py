@@ -1,7 +1,8 @@
 """Files -> the store, in batches that commit together with how far each file has been read.
 
 Audit logs and watches are merged by time, so that the two tellings of one write meet; metrics, alerts and dumps
-follow. Killed at any point, the next run goes on from the last commit; a file that is done adds nothing.
+follow. Killed at any point, the next run goes on from the last commit; a file that is done adds nothing, and one that
+has grown since only what came to it.
 """
 
 from __future__ import annotations
@@ -27,13 +28,15 @@ from app.collect.intake import Intake, Piece, Tally
 from app.collect.learner import Learner
 from app.collect.logs import LINES, Job, Log, pieces
 from app.collect.pieces import blocks, document, series, symptoms
+from app.collect.resume import read_on, reading
 from app.collect.shift import shift_times
 from app.collect.strict import told
 from app.core.model import Batch, ObjectState, Position, Resource, Symptom, SymptomSource
 from app.core.redact import Redactor
 from app.core.sightings import Sighting
 from app.core.tracker import Tracker
-from app.store import objects, rollouts
+from app.store import changes, objects, rollouts
+from app.store import symptoms as hurts
 from app.store.positions import read_positions
 from app.store.record import Recorded, record
 from app.store.redaction import redaction_key
@@ -51,6 +54,9 @@ So is standard input, whose size nobody knows."""
 NEVER = datetime.max.replace(tzinfo=UTC)
 OUT_OF_TURN = timedelta(seconds=10)
 """How far the beginning of a log may reach back before the end of the one before it: writes are logged at their end."""
+LATELY = timedelta(minutes=3)
+"""What happened so shortly before may go on in the rest of a file: another's edits follow from it, or tell it again."""
+MOST_LATELY = 5_000
 MOST_PROBLEMS = 1_000
 """All stand in quarantine; this many are kept in memory to be told."""
 
@@ -59,7 +65,8 @@ MOST_PROBLEMS = 1_000
 class Report:
     """What an import did. ``alerts`` are all alerts it read, for the caller to open incidents with.
 
-    ``skipped`` were imported before; ``passed_over`` says of each file that nothing of it was imported, and why.
+    ``skipped`` were imported before; ``passed_over`` says of each file that nothing of it was imported, and why, and
+    ``read_on`` of each that has grown since its last import from where on it was.
     ``oldest`` is the first time in each of the logs "call_minutes", "requests", "changes"; NEVER where it got nothing.
     """
 
@@ -67,6 +74,7 @@ class Report:
     alerts: list[Symptom] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
     passed_over: list[str] = field(default_factory=list)
+    read_on: list[str] = field(default_factory=list)
     samples: int = 0
     problems: list[str] = field(default_factory=list)
     oldest: dict[str, datetime] = field(default_factory=dict)
@@ -108,6 +116,7 @@ class Import:
         self._found: dict[Resource, ObjectState] = {}
         self._told: Sighting | None = None
         self._began: datetime | None = None
+        self._grown: tuple[str, ...] = ()
         self._recording: Future[Recorded] | None = None
         self._leaving: dict[Resource, ObjectState] = {}
         self._cancelled = False
@@ -124,13 +133,12 @@ class Import:
         tracker.recall(last)
         self.intake = Intake(self.cluster, redactor, now=self.now)
         self.learner = Learner(self.cluster, tracker, self.report.tally)
-        todo = []
-        for one in inputs:
-            position = known.get(one.file_hash)
-            if position and position.done:
-                self.report.skipped.append(one.path)
-                continue
-            todo.append(Reading(one, position.offset if position else 0, position.lines if position else 0))
+        found = [reading(one, known) for one in inputs]
+        todo = [read for read in found if not read.done]
+        self.report.skipped += [read.input.path for read in found if read.done]
+        self.report.read_on += filter(None, map(read_on, todo))
+        self._grown = tuple(read.follows for read in todo if read.follows)
+        self._goes_on = any(read.offset for read in todo)
         self._loop = asyncio.get_running_loop()
         try:
             with garbage_rarely():
@@ -177,6 +185,12 @@ class Import:
         async with self.engine.connect() as conn:
             return await objects.load_states(conn, self.cluster, missing)
 
+    async def _recall(self, at: datetime) -> None:
+        """What an earlier run learned shortly before the first sighting of this one, which waits for it."""
+        async with self.engine.connect() as conn:
+            lately = await changes.read_window(conn, self.cluster, at - LATELY, at, limit=MOST_LATELY)
+            self.learner.tracker.recall_lately(lately, await hurts.read_open(conn, self.cluster, at))
+
     def _ask(self, sightings: list[Sighting]) -> Known:
         """Begin to bring in what is known of these objects and lacks in the tracker, which keeps the others.
 
@@ -192,7 +206,11 @@ class Import:
         held, loading = known
         self._found = held | loading.result() if loading else held
         for sighting in sightings:
-            self._told, self._began = sighting, self._began or sighting.at
+            if self._began is None:
+                self._began = sighting.at
+                if self._goes_on:
+                    asyncio.run_coroutine_threadsafe(self._recall(sighting.at), self._loop).result()
+            self._told = sighting
             try:
                 self.learner.observe(sighting)
             except UNUSABLE as error:
@@ -233,7 +251,8 @@ class Import:
     def _taken(self, positions: tuple[Position, ...], *, extra: tuple[Symptom, ...] = ()) -> Batch:
         """Everything learned and refused since the last time."""
         self.learner.add(self.intake.take({}))
-        return self.learner.take(positions, extra=extra)
+        grown, self._grown = self._grown, ()
+        return replace(self.learner.take(positions, extra=extra), grown=grown)
 
     def _flush(self, reads: list[Reading]) -> None:
         self._record(self._taken(tuple(r.position() for r in reads if r.moved and r.input.path != "-")))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from io import BufferedReader, BytesIO
 from pathlib import Path
@@ -20,6 +21,7 @@ from app.collect.files import (
     unpacked,
 )
 from app.collect.sniff import InputKind, UnknownKindError, kind_of
+from app.core.model import Position
 
 __all__ = ["LABEL", "Input", "InputKind", "Survey", "find_inputs", "read_document", "survey"]
 
@@ -32,12 +34,18 @@ HEAD = START
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A file, or standard input: its ``start`` was read to tell the kind, and its hash is that of no other run."""
+    """A file, or standard input: its ``start`` was read to tell the kind, and its hash is that of no other run.
+
+    Of a file its first ``size`` bytes are read: those of which ``file_hash`` is. It ``grew_from`` another that was
+    imported, by its hash, or from none (files.Identity).
+    """
 
     path: str
     kind: InputKind
     file_hash: str
     start: bytes = b""
+    size: int | None = None
+    grew_from: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +65,22 @@ def find_inputs(paths: list[str]) -> list[Input]:
     return list(survey(paths).inputs)
 
 
-def survey(paths: list[str]) -> Survey:
-    """Tell what is behind these paths.
+def survey(paths: list[str], known: Iterable[Position] = ()) -> Survey:
+    """Tell what is behind these paths, and which of it grew from a file that is ``known``.
 
     A file that is named must be one of our kinds; in a folder, others may lie beside. Raises UnreadableError, naming
     the path, also where no input is left.
     """
+    by_size: defaultdict[int, set[str]] = defaultdict(set)
+    for position in known:
+        if position.size:
+            by_size[position.size].add(position.file_hash)
     inputs: list[Input] = []
     unknown: list[str] = []
     damaged: list[str] = []
     for path, is_named in dict(_files(paths)).items():
         try:
-            inputs.append(_input(path))
+            inputs.append(_input(path, by_size))
         except DamagedError as error:
             damaged.append(f"{path}, line 1: {error}")
         except UnknownKindError as error:
@@ -97,7 +109,7 @@ def _files(paths: list[str]) -> Iterator[tuple[str, bool]]:
     yield from ((path, True) for path in paths if path == "-" or not Path(path).is_dir())
 
 
-def _input(path: str) -> Input:
+def _input(path: str, known: Mapping[int, Collection[str]]) -> Input:
     if path == "-":
         start = read_start()
         with unpacked(BufferedReader(BytesIO(start))) as stream:
@@ -110,7 +122,8 @@ def _input(path: str) -> Input:
         if not error.cut:
             raise
         kind = kind_of(read_document(path))
-    return Input(path, kind, identity(path))
+    found = identity(path, known)
+    return Input(path, kind, found.file_hash, size=found.size, grew_from=found.grew_from)
 
 
 def _head(stream: Stream) -> bytes:
@@ -127,16 +140,16 @@ def _head(stream: Stream) -> bytes:
     return head
 
 
-def read_document(path: str, start: bytes = b"") -> bytes:
-    """A whole JSON document; ``start`` is what was read of standard input.
+def read_document(path: str, start: bytes = b"", *, size: int | None = None) -> bytes:
+    """A whole JSON document, of ``size`` bytes as it is stored; ``start`` is what was read of standard input.
 
     Raises UnreadableError past WHOLE_DOCUMENT_LIMIT, DamagedError.
     """
-    parts, size = [], 0
-    with open_stream(path, start) as stream:
+    parts, length = [], 0
+    with open_stream(path, start, size=size) as stream:
         while part := stream.read(CHUNK):
             parts.append(part)
-            size += len(part)
-            if size > WHOLE_DOCUMENT_LIMIT:
+            length += len(part)
+            if length > WHOLE_DOCUMENT_LIMIT:
                 raise UnreadableError(f"{path}: is larger than {WHOLE_DOCUMENT_LIMIT >> 20} MiB decompressed")
     return b"".join(parts)

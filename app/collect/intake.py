@@ -236,12 +236,15 @@ class Intake:
             self._latest = max(self._latest, sighting.at) if self._latest else sighting.at
         self._sightings += sightings
 
-    def reject(self, source: str, line: Line, reason: str, *, column: int = 1) -> None:
-        """Count a line as refused, and keep it for quarantine, redacted. ``column`` counts bytes of its data from 1."""
+    def reject(self, source: str, line: Line, reason: str, *, column: int = 1, again: bool = False) -> None:
+        """Count a line as refused, and keep it for quarantine, redacted. ``column`` counts bytes of its data from 1.
+
+        ``again`` as in Reject.
+        """
         said, excerpt = self.redactor.text(reason)[:300], self.redactor.excerpt(line.data)
         before = line.data[: column - 1]
         column = len(before) - before.rfind(b"\n") + (0 if b"\n" in before else line.begins)
-        self._rejects.append(Reject(source, line.number + before.count(b"\n"), column, said, excerpt))
+        self._rejects.append(Reject(source, line.number + before.count(b"\n"), column, said, excerpt, again))
         self.tally.rejects += 1
 
     def check_time(self, at: datetime) -> str:

@@ -39,16 +39,23 @@ class Job(msgspec.Struct):
 
 
 def pieces(job: Job) -> Iterator[Piece]:
-    """What the logs say, LINES or BYTES at a time. Raises UnreadableError."""
+    """What the logs say, LINES or BYTES at a time. Raises UnreadableError.
+
+    What a log ends within is refused last, and no log moves behind it: when there is more of the log, it is read again.
+    """
     intake = Intake(job.cluster, Redactor(job.key), now=job.now)
     reads = [Reading(log.input, log.offset, log.lines) for log in job.logs]
     streams = [decoded(read, intake, order, shift_seconds=job.shift_seconds) for order, read in enumerate(reads)]
     last: dict[int, Line] = {}
+    cut: list[Entry] = []
     stopped, size = False, 0
     for entry in merged(streams):
         if job.until and entry.at > job.until:
             stopped = True
             break
+        if entry.refused and not entry.line.whole:
+            cut.append(entry)
+            continue
         _tell(intake, entry)
         line = last[entry.order] = entry.line
         intake.tally.lines += 1
@@ -57,6 +64,10 @@ def pieces(job: Job) -> Iterator[Piece]:
             yield intake.take(_moved(reads, last))
             size = 0
     _moved(reads, last)
+    if not stopped:
+        for entry in cut:
+            _tell(intake, entry)
+            intake.tally.lines += bool(entry.line.data) or entry.line.too_long
     for read in reads:
         read.done = not stopped
     yield intake.take({order: read.place() for order, read in enumerate(reads)})
@@ -65,7 +76,7 @@ def pieces(job: Job) -> Iterator[Piece]:
 def _moved(reads: list[Reading], last: dict[int, Line]) -> dict[int, Place]:
     """Moves logs behind the last line told of each, by its order, and says where they are now."""
     for order, line in last.items():
-        reads[order].offset, reads[order].lines = line.end, line.number + line.further
+        reads[order].offset, reads[order].lines = line.end, line.number + line.further - (not line.whole)
     places = {order: reads[order].place() for order in last}
     last.clear()
     return places
@@ -73,7 +84,10 @@ def _moved(reads: list[Reading], last: dict[int, Line]) -> dict[int, Place]:
 
 def _tell(intake: Intake, entry: Entry) -> None:
     try:
-        if entry.audit is not None:
+        if entry.refused is not None:
+            problem, column = entry.refused
+            intake.reject(entry.read.input.path, entry.line, problem, column=column, again=not entry.line.whole)
+        elif entry.audit is not None:
             intake.audit_event(entry.audit)
             intake.tally.used += 1
         elif entry.watch is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
 from app.collect import alerts, openmetrics
 from app.collect.entries import Reading
@@ -18,16 +17,20 @@ METRIC_LINES = 200_000
 def document(intake: Intake, read: Reading) -> bytes:
     """A whole document; of a damaged archive none, since JSON cannot be used by halves."""
     try:
-        return read_document(read.input.path, read.input.start)
+        return read_document(read.input.path, read.input.start, size=read.input.size)
     except DamagedError as error:
-        intake.reject(read.input.path, Line(1, b"", 0), str(error))
+        intake.reject(read.input.path, Line(1, b"", 0), str(error), again=True)
         return b""
 
 
 def blocks(intake: Intake, read: Reading) -> Iterator[list[Line]]:
-    """Metrics in blocks of whole families; with each, how far the file is read."""
+    """Metrics in blocks of whole families; with each, how far the file is read.
+
+    In the end that is where its last family begins, of which there may be more once the file has grown: samples told
+    twice are stored once.
+    """
     block: list[Line] = []
-    with open_stream(read.input.path, read.input.start) as stream:
+    with open_stream(read.input.path, read.input.start, size=read.input.size) as stream:
         read.stream = stream
         try:
             for line in lines(stream, skip_to=read.offset, first_line=read.lines + 1):
@@ -38,20 +41,26 @@ def blocks(intake: Intake, read: Reading) -> Iterator[list[Line]]:
                 block.append(line)
         except DamagedError as error:
             number = block[-1].number if block else read.lines
-            intake.reject(read.input.path, Line(number + 1, b"", read.offset), str(error))
+            intake.reject(read.input.path, Line(number + 1, b"", read.offset), str(error), again=True)
     read.stream = None
-    if block:
-        read.offset, read.lines = block[-1].end, block[-1].number
+    types = [number for number, line in enumerate(block) if line.data.startswith(b"# TYPE")]
+    if types and types[-1]:
+        before = block[types[-1] - 1]
+        read.offset, read.lines = before.end, before.number
     read.done = True
     yield block
 
 
 def series(intake: Intake, read: Reading, block: list[Line], *, shift_seconds: int = 0) -> Iterator[MetricSeries]:
     """The series of a block."""
+
+    def refuse(line: Line, reason: str) -> None:
+        intake.reject(read.input.path, line, reason, again=line.end > read.offset)
+
     return openmetrics.parse(
         block,
         intake.redactor,
-        refuse=partial(intake.reject, read.input.path),
+        refuse=refuse,
         between=((intake.now - EARLIEST).timestamp(), (intake.now + LATEST).timestamp()),
         shift_seconds=shift_seconds,
     )
@@ -63,14 +72,14 @@ def symptoms(intake: Intake, read: Reading, line: Line) -> list[Symptom]:
     try:
         found, unusable = alerts.parse(line.data, intake.redactor, received=received)
     except alerts.PayloadError as error:
-        intake.reject(read.input.path, line, str(error))
+        intake.reject(read.input.path, line, str(error), again=True)
         return []
     for problem in unusable:
-        intake.reject(read.input.path, line, problem)
+        intake.reject(read.input.path, line, problem, again=True)
     for alert in found:
         problem = intake.check_time(alert.at)
         if problem:
-            intake.reject(read.input.path, line, f"startsAt of {alert.reason}: {problem}")
+            intake.reject(read.input.path, line, f"startsAt of {alert.reason}: {problem}", again=True)
     kept = [alert for alert in found if not intake.check_time(alert.at)]
     intake.tally.alerts += len(kept)
     intake.tally.used += len(kept)

@@ -38,7 +38,7 @@ def explain(error: Exception, data: bytes, *, expected: str) -> tuple[str, int]:
         return f"no {expected}: {error}; was another file mixed in?", _column(text, at.group(1) if at else "")
     byte = _BYTE.search(str(error))
     said = _BYTE.sub("", str(error))
-    advice = "; was it still being written? Import logs once they are rotated" if "truncated" in said else ""
+    advice = "; was it still being written? Import it again once there is more" if "truncated" in said else ""
     return f"not JSON: {said}{advice}", int(byte.group(1)) + 1 if byte else len(data) if advice else 1
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
+from types import MappingProxyType
 
 from app.collect.documents import split
 from app.collect.dumps import dated, keep_objects
@@ -13,7 +14,8 @@ from app.collect.inputs import Input, InputKind
 from app.collect.intake import Intake
 from app.collect.logs import Job, Log, pieces
 from app.collect.pieces import blocks, document, series, symptoms
-from app.core.model import Reject
+from app.collect.resume import reading
+from app.core.model import Position, Reject
 from app.core.redact import Redactor
 from app.failures import Expected
 
@@ -37,19 +39,30 @@ def told(reject: Reject) -> str:
     return f"{reject.source}, line {reject.line}, column {reject.column}: {reject.reason}"
 
 
-def check(inputs: Iterable[Input], *, now: datetime, damaged: Iterable[str] = ()) -> None:
-    """--strict: read everything as an import does, and raise InvalidInputError before anything is written.
+def check(
+    inputs: Iterable[Input],
+    *,
+    now: datetime,
+    damaged: Iterable[str] = (),
+    known: Mapping[str, Position] = MappingProxyType({}),
+) -> None:
+    """--strict: read all that an import would, and raise InvalidInputError before anything is written.
 
-    ``damaged`` names the archives that nothing could be read of (inputs.Survey). Raises UnreadableError for standard
+    ``damaged`` names the archives that nothing could be read of (inputs.Survey); what lies before the positions that
+    are ``known``, by the hash of their file, was imported before. Raises UnreadableError for standard
     input, which cannot be read twice.
     """
-    reads = [Reading(one) for one in inputs]
+    reads = [read for read in (reading(one, known) for one in inputs) if not read.done]
     if any(read.input.path == "-" for read in reads):
         raise UnreadableError(
             "-: --strict reads everything twice, and standard input only comes once: save it in a file"
         )
     problems = [*damaged]
-    logs = [Log(read.input, 0, 0) for read in reads if read.input.kind in (InputKind.AUDIT, InputKind.WATCH)]
+    logs = [
+        Log(read.input, read.offset, read.lines)
+        for read in reads
+        if read.input.kind in (InputKind.AUDIT, InputKind.WATCH)
+    ]
     for piece in pieces(Job("", _ANY_KEY, now, logs)):
         problems += map(told, piece.rejects)
     intake = Intake("", Redactor(_ANY_KEY), now=now)

@@ -21,6 +21,7 @@ from app.collect.strict import SHOWN_PROBLEMS, check
 from app.core.findings import Incident
 from app.correlate import open_incidents, rank_news
 from app.failures import Exit
+from app.store.positions import read_positions
 
 MINUTE = 60.0
 NAMES = {"call_minutes": "calls", "requests": "requests", "changes": "changes"}
@@ -35,10 +36,12 @@ async def import_paths(
     An incident is ranked as of the end of what is recorded of it. Raises UnreadableError, InvalidInputError and the
     store's errors.
     """
-    found = survey(paths)
+    async with engine.connect() as conn:
+        known = await read_positions(conn, cluster)
+    found = survey(paths, known.values())
     inputs = list(found.inputs)
     if strict:
-        check(inputs, now=now, damaged=found.damaged)
+        check(inputs, now=now, damaged=found.damaged, known=known)
     with progress(inputs) as shown:
         report = await Import(engine, cluster, now=now, progress=shown, on_alerts=open_incidents).run(inputs)
     report.passed_over += [*found.damaged, *found.unknown]
@@ -72,6 +75,7 @@ def summary(report: Report, incidents: list[Incident]) -> list[str]:
     if tally.repeated:
         was = "was" if tally.repeated == 1 else "were"
         told.append(f"{_count(tally.repeated, 'request')} {was} told more than once, and counted once")
+    told += report.read_on
     told += [f"already imported: {path}" for path in report.skipped]
     told += [f"not imported: {file}" for file in report.passed_over]
     if tally.rejects:

@@ -8,7 +8,7 @@ from datetime import datetime
 from msgspec import structs
 
 from app.core.body import Body
-from app.core.model import Resource, Rollout, Verb
+from app.core.model import Resource, Rollout, Symptom, Verb
 from app.core.recent import Recent
 from app.core.redact import Redactor
 from app.core.references import is_custom
@@ -29,6 +29,10 @@ class Life:
     def recall(self, last: Iterable[Rollout]) -> None:
         """The last rollout of each workload, as an earlier run left it."""
         self._rollouts.recall(last)
+
+    def recall_symptoms(self, lately: Iterable[Symptom]) -> None:
+        """What hurt when an earlier run ended."""
+        self._symptoms.recall(lately)
 
     def event(self, sighting: Sighting) -> Learned:
         """What an Event object tells."""

@@ -319,29 +319,38 @@ class Gap(Struct, frozen=True, gc=False):
 
 
 class Reject(Struct, frozen=True, gc=False):
-    """A piece of input that could not be used: where it stood, what is wrong, a redacted excerpt."""
+    """A piece of input that could not be used: where it stood, what is wrong, a redacted excerpt.
+
+    ``again``: once its file has grown it is read again, since the file ended within it.
+    """
 
     source: str
     line: int
     column: int
     reason: str
     excerpt: str
+    again: bool = False
 
 
 class Position(Struct, frozen=True, gc=False):
-    """How far a file has been read: bytes of its decompressed content, and the lines before them."""
+    """How far a file has been read: bytes of its decompressed content, and the lines that end before them.
+
+    ``size`` is how many bytes the file itself had, of which ``file_hash`` is; 0 where nobody noted it.
+    """
 
     file_hash: str
     path: str
     offset: int
     lines: int
     done: bool = False
+    size: int = 0
 
 
 class Batch(Struct, frozen=True, gc=False):
     """What one collector learned in one go: recorded in one transaction, harmless to record twice.
 
     ``improvements`` are second tellings of writes: merged into the change where one is stored, else passed over.
+    ``grown`` are files, by their hash, that have grown since their import: what is read again of them is told anew.
     """
 
     cluster: str
@@ -356,3 +365,4 @@ class Batch(Struct, frozen=True, gc=False):
     gaps: tuple[Gap, ...] = ()
     rejects: tuple[Reject, ...] = ()
     positions: tuple[Position, ...] = ()
+    grown: tuple[str, ...] = ()

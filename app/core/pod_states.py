@@ -27,6 +27,9 @@ _WAITING = frozenset(
 _SAME = {"ErrImagePull": "ImagePullBackOff"}
 """The kubelet alternates between the two while it retries: one symptom."""
 
+ENDINGS = frozenset({"OOMKilled", "Error"})
+"""The reasons of ``endings``, which are moments; the others last."""
+
 Found = dict[str, tuple[datetime, str]]
 """What hurts now: reason -> (since, message)."""
 

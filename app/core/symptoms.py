@@ -7,7 +7,7 @@ an event's own time is used, so that a repeat of the same event is the same symp
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from app.core.body import Body
 from app.core.conditions import failing
 from app.core.model import Resource, Symptom, SymptomSource
-from app.core.pod_states import PENDING_AFTER, UNREADY_AFTER, Found, awaited, condition_of, endings, pod_states
+from app.core.pod_states import ENDINGS, PENDING_AFTER, UNREADY_AFTER, Found, awaited, condition_of, endings, pod_states
 from app.core.raw_status import RawEvent, RawNodeStatus, RawPodStatus
 
 UNSCHEDULED_AFTER = timedelta(seconds=10)
@@ -65,6 +65,17 @@ class Symptoms:
         self._events: OrderedDict[str, int] = OrderedDict()
         self._unscheduled: OrderedDict[Resource, datetime] = OrderedDict()
         self._late: dict[str, OrderedDict[Resource, datetime]] = {reason: OrderedDict() for reason in _LATE}
+
+    def recall(self, lately: Iterable[Symptom]) -> None:
+        """What hurt when an earlier run ended: what has not ended since goes on, and a minute's warnings add up."""
+        for symptom in lately:
+            if symptom.source is SymptomSource.EVENT:
+                minute = symptom.fingerprint, int(symptom.at.timestamp()) // 60
+                _bounded(self._counts, minute, (symptom.at, symptom.count), self._limit)
+            elif symptom.resource and symptom.ended_at is None and symptom.reason not in ENDINGS:
+                seen = self._seen.get(symptom.resource) or _Seen()
+                seen.open[symptom.reason] = symptom
+                _bounded(self._seen, symptom.resource, seen, self._limit)
 
     def await_node(self, resource: Resource, body: Body) -> None:
         """Keep an eye on a pod that a watch shows: its binding would be seen (an audit log need not tell of it)."""

@@ -29,6 +29,7 @@ from app.core.model import (
     ObjectState,
     Resource,
     Rollout,
+    Symptom,
     Verb,
 )
 from app.core.normalise import normalise
@@ -79,10 +80,12 @@ class Tracker:
         """The last rollout of each workload, as an earlier run left it: one under way goes on."""
         self._life.recall(last)
 
-    def recall_changes(self, lately: Iterable[Change]) -> None:
-        """The changes before what is told first, the oldest first: it may follow from them, or tell them again."""
+    def recall_lately(self, lately: Iterable[Change], hurts: Iterable[Symptom]) -> None:
+        """The changes before what is told first, the oldest first: it may follow from them, or tell them again; and
+        what hurt then, which may end, or hurt more."""
         for change in lately:
             self._recent.add(change)
+        self._life.recall_symptoms(hurts)
 
     def lacks(self, resource: Resource) -> bool:
         """Whether ``lookup`` will be asked for the resource: it is of a kind that is followed, and not in memory.

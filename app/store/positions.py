@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import Row, func, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -21,7 +22,11 @@ async def read_positions(conn: AsyncConnection, cluster: str) -> dict[str, Posit
 
 async def _read(conn: AsyncConnection, cluster_id: int | None) -> dict[str, Position]:
     rows = await conn.execute(select(_table).where(_table.c.cluster_id == cluster_id))
-    return {row.file_hash: Position(row.file_hash, row.path, row.offset, row.lines, row.done) for row in rows}
+    return {row.file_hash: _position(row) for row in rows}
+
+
+def _position(row: Row[Any]) -> Position:
+    return Position(row.file_hash, row.path, row.offset, row.lines, done=row.done, size=row.size)
 
 
 async def covered(conn: AsyncConnection, cluster_id: int, told: Iterable[Position]) -> bool:
@@ -59,6 +64,7 @@ async def write(conn: AsyncConnection, cluster_id: int, told: Iterable[Position]
                 "offset": position.offset,
                 "lines": position.lines,
                 "done": position.done,
+                "size": position.size,
             }
             for position in rows.values()
         ],

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from sqlalchemy import func, text
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.model import Batch, Reject
+from app.core.model import Batch
 from app.store import (
     calls,
     changes,
-    codec,
     codes,
     gaps,
     incidents,
     objects,
     positions,
+    quarantine,
     requests,
     rollouts,
     series,
     symptoms,
 )
-from app.store.tables import quarantine
 
 WRITER_LOCK = 0x466F7265
 """With the cluster's id, the advisory lock of one writer a cluster. It never meets store.migrate's, of one number."""
@@ -63,6 +62,7 @@ async def record(conn: AsyncConnection, batch: Batch) -> Recorded:
     await conn.execute(
         text("SELECT pg_advisory_xact_lock(:lock, :cluster)"), {"lock": WRITER_LOCK, "cluster": cluster_id}
     )
+    await quarantine.drop_again(conn, cluster_id, batch.grown)
     repeated = await positions.covered(conn, cluster_id, batch.positions)
     stored = await objects.upsert(conn, cluster_id, batch.objects)
     new, improved = await changes.write(conn, cluster_id, batch.changes, improvements=batch.improvements)
@@ -76,7 +76,7 @@ async def record(conn: AsyncConnection, batch: Batch) -> Recorded:
         gaps=await gaps.write(conn, cluster_id, batch.gaps),
         calls=0 if repeated else await calls.write(conn, cluster_id, batch.calls),
         requests=0 if repeated else await requests.write(conn, cluster_id, batch.requests),
-        rejects=0 if repeated else await _quarantine(conn, cluster_id, batch.rejects),
+        rejects=0 if repeated else await quarantine.write(conn, cluster_id, batch.rejects),
         repeated=repeated,
     )
     await positions.write(conn, cluster_id, batch.positions)
@@ -94,20 +94,3 @@ def _times(batch: Batch) -> Iterator[datetime]:
     yield from (datetime.fromtimestamp(slot, UTC) for slot in {call.slot for call in batch.calls})
     yield from (datetime.fromtimestamp(one.times[end], UTC) for one in batch.series if one.times for end in (0, -1))
     yield from (at for gap in batch.gaps for at in (gap.from_at, gap.to_at))
-
-
-async def _quarantine(conn: AsyncConnection, cluster_id: int, rejects: Iterable[Reject]) -> int:
-    rows = [
-        {
-            "cluster_id": cluster_id,
-            "source": codec.clean(reject.source),
-            "line": reject.line,
-            "column": reject.column,
-            "reason": codec.clean(reject.reason),
-            "excerpt": codec.clean(reject.excerpt),
-        }
-        for reject in rejects
-    ]
-    if rows:
-        await conn.execute(quarantine.insert().values(at=func.now()), rows)
-    return len(rows)

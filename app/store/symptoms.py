@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from msgspec.structs import replace
@@ -15,6 +15,8 @@ from app.core.model import Resource, Symptom, SymptomSource
 from app.store import codec, codes, partitions, tables
 
 _table = tables.symptoms
+_LASTING = timedelta(days=1)
+"""What hurts for longer is told once more by who goes on after it."""
 
 
 def _place(resource: Resource | None) -> list[str | None] | None:
@@ -112,6 +114,20 @@ async def read_window(conn: AsyncConnection, cluster: str, start: datetime, end:
     statement = (
         select(_table, c["count"].label("times"))
         .where(c.cluster_id == number, c.at.between(start, end))
+        .order_by(c.at, c.fingerprint)
+    )
+    return [_symptom(row, cluster) for row in await conn.execute(statement)]
+
+
+async def read_open(conn: AsyncConnection, cluster: str, at: datetime) -> list[Symptom]:
+    """What hurt at ``at`` and had not ended as far as is recorded, and the warnings of that minute; no alerts."""
+    number = await codes.find_cluster(conn, cluster)
+    c = _table.c
+    lasting = c.source.in_([SymptomSource.POD, SymptomSource.NODE, SymptomSource.CONDITION]) & c.ended_at.is_(None)
+    warned = (c.source == SymptomSource.EVENT) & (c.at >= at.replace(second=0, microsecond=0))
+    statement = (
+        select(_table, c["count"].label("times"))
+        .where(c.cluster_id == number, c.at.between(at - _LASTING, at), lasting | warned)
         .order_by(c.at, c.fingerprint)
     )
     return [_symptom(row, cluster) for row in await conn.execute(statement)]

@@ -268,6 +268,7 @@ quarantine = Table(
     Column("column", Integer, nullable=False),
     Column("reason", Text, nullable=False),
     Column("excerpt", Text, nullable=False),
+    Column("again", Boolean, nullable=False, server_default="false"),  # its file ended within it
     Index(None, "cluster_id", "at"),  # the newest refusals
 )
 
@@ -281,6 +282,7 @@ import_positions = Table(
     Column("lines", BigInteger, nullable=False),
     Column("done", Boolean, nullable=False),
     Column("updated_at", at, nullable=False),
+    Column("size", BigInteger, nullable=False, server_default="0"),  # of the file as it is stored; 0: nobody noted it
 )
 
 tokens = Table(

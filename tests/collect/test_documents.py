@@ -15,13 +15,16 @@ from app.collect import logs
 from app.collect.entries import Reading, decoded
 from app.collect.files import Line
 from app.collect.inputs import Input, InputKind
-from app.collect.intake import Intake
+from app.collect.intake import Intake, Place
 from app.core.model import Reject
 from app.core.redact import Redactor
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
-REDACTOR = Redactor(b"a key that only the tests know..")
+KEY = b"a key that only the tests know.."
+REDACTOR = Redactor(KEY)
 Event = dict[str, Any]
+Where = tuple[int, int, str, bool]
+"""Line, column and reason of what was refused, and whether it is to be read again."""
 
 
 def event(number: int) -> Event:
@@ -82,7 +85,13 @@ def read(path: Path, *, offset: int = 0, passed: int = 0) -> tuple[list[tuple[st
     """The events of a file by their ids, each with its line; and what was refused."""
     intake = Intake("c", REDACTOR, now=NOW)
     reading = Reading(Input(str(path), InputKind.AUDIT, "hash"), offset, passed)
-    found = [(entry.audit.auditID, entry.line) for entry in decoded(reading, intake, 0) if entry.audit]
+    found = []
+    for entry in decoded(reading, intake, 0):
+        if entry.refused:
+            problem, column = entry.refused
+            intake.reject(str(path), entry.line, problem, column=column)
+        elif entry.audit:
+            found.append((entry.audit.auditID, entry.line))
     return found, intake.take({}).rejects
 
 
@@ -124,6 +133,27 @@ def test_a_cut_takes_no_whole_event_with_it(tmp_path: Path, form: str) -> None:
         assert [name for name, _ in found] == good[len(good) - len(found) :]
         begun_on_later_lines = whole[cut:].partition("\n")[2].count('"audit.k8s.io/v1"')
         assert len(found) >= begun_on_later_lines - (1 if "pretty" in form or form == "mixed" else 0), cut
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_log_cut_anywhere_is_read_on_from_there(tmp_path: Path, form: str) -> None:
+    """In two parts as at once: what it ended within is refused by the first, and read again by the second."""
+    log, whole = tmp_path / "log", FORMS[form]([*EVENTS[:3], {**EVENTS[3], "verb": 7}, *EVENTS[4:]])
+
+    def part(text: str, *, offset: int = 0, passed: int = 0) -> tuple[list[int], list[Where], Place]:
+        log.write_text(text, newline="")
+        one = Input(str(log), InputKind.AUDIT, "hash")
+        [piece] = logs.pieces(logs.Job("c", KEY, NOW, [logs.Log(one, offset, passed)]))
+        told = [(one.line, one.column, one.reason, one.again) for one in piece.rejects]
+        return [request.at.second for request in piece.requests], told, piece.places[0]
+
+    events, refused, _ = part(whole)
+    assert (events, len(refused)) == ([0, 1, 2, 4, 5, 6, 7], 1)
+    for cut in range(1, len(whole), 17):
+        first, kept, place = part(whole[:cut])
+        rest, more, _ = part(whole, offset=place.offset, passed=place.lines)
+        assert first + rest == events, cut
+        assert [one for one in kept if not one[-1]] + more == refused, cut
 
 
 def test_a_line_that_is_cut_takes_no_other_with_it(tmp_path: Path) -> None:
