@@ -37,7 +37,8 @@ SECOND = 1_000_000
 
 @dataclass(slots=True)
 class Reading:
-    """One file being read: its input, and how far it is. ``stream`` is None when it was read to its end.
+    """One file being read: its input, and how far it is; of a log also the time. ``stream`` is None when it was read to
+    its end.
 
     ``follows`` is the file, by its hash, that it was at an earlier import, when it was smaller.
     """
@@ -47,6 +48,7 @@ class Reading:
     lines: int = 0
     moved: bool = False
     done: bool = False
+    at: datetime | None = None
     stream: Stream | None = None
     follows: str = ""
 
@@ -57,7 +59,7 @@ class Reading:
         return self.stream.tell() if self.stream else Path(self.input.path).stat().st_size
 
     def place(self) -> Place:
-        return Place(self.offset, self.lines, self.stored_bytes(), self.done)
+        return Place(self.offset, self.lines, self.stored_bytes(), self.done, self.at)
 
     def position(self) -> Position:
         one = self.input

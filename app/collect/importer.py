@@ -38,6 +38,7 @@ from app.core.tracker import Tracker
 from app.store import changes, objects, rollouts
 from app.store import symptoms as hurts
 from app.store.positions import read_positions
+from app.store.reach import AUDIT_LOG, DUMP, WATCH
 from app.store.record import Recorded, record
 from app.store.redaction import redaction_key
 
@@ -54,6 +55,7 @@ So is standard input, whose size nobody knows."""
 NEVER = datetime.max.replace(tzinfo=UTC)
 OUT_OF_TURN = timedelta(seconds=10)
 """How far the beginning of a log may reach back before the end of the one before it: writes are logged at their end."""
+SOURCES = {InputKind.AUDIT: AUDIT_LOG, InputKind.WATCH: WATCH, InputKind.DUMP: DUMP}
 LATELY = timedelta(minutes=3)
 """What happened so shortly before may go on in the rest of a file: another's edits follow from it, or tell it again."""
 MOST_LATELY = 5_000
@@ -255,7 +257,9 @@ class Import:
         return replace(self.learner.take(positions, extra=extra), grown=grown)
 
     def _flush(self, reads: list[Reading]) -> None:
-        self._record(self._taken(tuple(r.position() for r in reads if r.moved and r.input.path != "-")))
+        batch = self._taken(tuple(r.position() for r in reads if r.moved and r.input.path != "-"))
+        read_to = tuple((SOURCES[r.input.kind], r.at) for r in reads if r.moved and r.at)
+        self._record(replace(batch, read_to=read_to))
         for read in reads:
             read.moved = False
 
@@ -286,6 +290,7 @@ class Import:
             for order, place in piece.places.items():
                 read = reads[order]
                 read.offset, read.lines, read.done, read.moved = place.offset, place.lines, place.done, True
+                read.at = place.at
                 self.progress(read.input.path, place.lines, place.stored_bytes)
             weight += sum(len(sighting.body or b"") for sighting in piece.sightings)
             if self.learner.pending >= BATCH or weight >= BATCH_BYTES:
@@ -336,5 +341,5 @@ class Import:
             if number % LINES == 0:
                 self._piece()
         self._piece()
-        read.offset, read.lines, read.done, read.moved = len(body), 1, True, True
+        read.offset, read.lines, read.done, read.moved, read.at = len(body), 1, True, True, at
         self._flush([read])

@@ -78,12 +78,16 @@ class Tally(msgspec.Struct):
 
 
 class Place(msgspec.Struct):
-    """How far a log is read: the bytes and lines of its content, and the bytes of the file, packed as it may be."""
+    """How far a log is read: the bytes and lines of its content, and the bytes of the file, packed as it may be.
+
+    ``at`` is when the last event before was, None where there is none.
+    """
 
     offset: int
     lines: int
     stored_bytes: int
     done: bool
+    at: datetime | None = None
 
 
 class KeyedCount(msgspec.Struct, array_like=True, gc=False):

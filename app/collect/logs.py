@@ -7,8 +7,7 @@ from datetime import datetime
 
 import msgspec
 
-from app.collect.entries import UNUSABLE, Entry, Reading, decoded, merged, unreadable_object
-from app.collect.files import Line
+from app.collect.entries import BEFORE_ALL, UNUSABLE, Entry, Reading, decoded, merged, unreadable_object
 from app.collect.inputs import Input
 from app.collect.intake import Intake, Piece, Place
 from app.core.redact import Redactor
@@ -46,7 +45,7 @@ def pieces(job: Job) -> Iterator[Piece]:
     intake = Intake(job.cluster, Redactor(job.key), now=job.now)
     reads = [Reading(log.input, log.offset, log.lines) for log in job.logs]
     streams = [decoded(read, intake, order, shift_seconds=job.shift_seconds) for order, read in enumerate(reads)]
-    last: dict[int, Line] = {}
+    last: dict[int, Entry] = {}
     cut: list[Entry] = []
     stopped, size = False, 0
     for entry in merged(streams):
@@ -57,9 +56,9 @@ def pieces(job: Job) -> Iterator[Piece]:
             cut.append(entry)
             continue
         _tell(intake, entry)
-        line = last[entry.order] = entry.line
+        last[entry.order] = entry
         intake.tally.lines += 1
-        size += len(line.data)
+        size += len(entry.line.data)
         if intake.tally.lines == LINES or size >= BYTES:
             yield intake.take(_moved(reads, last))
             size = 0
@@ -73,10 +72,13 @@ def pieces(job: Job) -> Iterator[Piece]:
     yield intake.take({order: read.place() for order, read in enumerate(reads)})
 
 
-def _moved(reads: list[Reading], last: dict[int, Line]) -> dict[int, Place]:
+def _moved(reads: list[Reading], last: dict[int, Entry]) -> dict[int, Place]:
     """Moves logs behind the last line told of each, by its order, and says where they are now."""
-    for order, line in last.items():
-        reads[order].offset, reads[order].lines = line.end, line.number + line.further - (not line.whole)
+    for order, entry in last.items():
+        read, line = reads[order], entry.line
+        read.offset, read.lines = line.end, line.number + line.further - (not line.whole)
+        if entry.at > BEFORE_ALL:
+            read.at = entry.watch.at if entry.watch else entry.at
     places = {order: reads[order].place() for order in last}
     last.clear()
     return places

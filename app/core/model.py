@@ -350,6 +350,7 @@ class Batch(Struct, frozen=True, gc=False):
     """What one collector learned in one go: recorded in one transaction, harmless to record twice.
 
     ``improvements`` are second tellings of writes: merged into the change where one is stored, else passed over.
+    ``read_to`` is up to when logs were read, by what they are: also what leaves no row was seen till then.
     ``grown`` are files, by their hash, that have grown since their import: what is read again of them is told anew.
     """
 
@@ -366,3 +367,4 @@ class Batch(Struct, frozen=True, gc=False):
     rejects: tuple[Reject, ...] = ()
     positions: tuple[Position, ...] = ()
     grown: tuple[str, ...] = ()
+    read_to: tuple[tuple[str, datetime], ...] = ()

@@ -57,9 +57,9 @@ def what_changed(
 def _nothing(head: str, from_at: datetime, newest: datetime | None) -> list[str]:
     """That nothing changed, told from that nobody looked."""
     if newest is None:
-        return [head + "nothing is recorded yet"]
+        return [head + "no change is recorded yet"]
     if newest < from_at:
-        return [head + "nothing was recorded", f"recorded up to {newest:%Y-%m-%d %H:%M:%S} UTC, the newest change"]
+        return [head + "nothing was recorded", f"recorded up to {newest:%Y-%m-%d %H:%M:%S} UTC"]
     return [head + "no change was seen"]
 
 

@@ -19,6 +19,7 @@ from app.store import (
     objects,
     positions,
     quarantine,
+    reach,
     requests,
     rollouts,
     series,
@@ -80,6 +81,7 @@ async def record(conn: AsyncConnection, batch: Batch) -> Recorded:
         repeated=repeated,
     )
     await positions.write(conn, cluster_id, batch.positions)
+    await reach.write(conn, cluster_id, batch)
     times = list(_times(batch))
     if times:
         await incidents.note_news(conn, cluster_id, from_at=min(times), to_at=max(times))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, lru_cache
@@ -28,7 +29,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.core.lanes import Mark, Problem
 from app.core.model import Gap, Outcome, Progress, Resource, Rollout, change_id
 from app.failures import Expected
-from app.store.tables import changes, clusters, gaps, kinds, objects, rollouts, symptoms, words
+from app.store.reach import TELL_OF_CHANGES
+from app.store.tables import changes, clusters, gaps, kinds, objects, recorded, rollouts, symptoms, words
 
 SPOTS = 160
 """Places of the axis that marks are aggregated to: five pixels of a full-width page, less than a mark is wide."""
@@ -48,10 +50,15 @@ class UnknownClusterError(Expected):
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """Up to when a cluster is recorded: the time of its newest change; None before the first."""
+    """Up to when a cluster is recorded: the newest time that anything tells of (None before the first), and that of
+    each source (store/reach.py), the newest first."""
 
     cluster: str
-    at: datetime | None
+    sources: Mapping[str, datetime]
+
+    @property
+    def at(self) -> datetime | None:
+        return max(self.sources.values(), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +71,9 @@ class Seen:
 
     @property
     def newest(self) -> datetime | None:
-        """The time of the newest change of all these clusters."""
-        return max((one.at for one in self.freshness if one.at), default=None)
+        """Up to when a change of any of these clusters would have been seen."""
+        told = (at for one in self.freshness for source, at in one.sources.items() if source in TELL_OF_CHANGES)
+        return max(told, default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +103,9 @@ def _mine(*, named: bool) -> CTE:
 
 
 def _fresh(mine: CTE) -> Select[Any]:
-    newest = select(func.max(changes.c.at)).where(changes.c.cluster_id == mine.c.id).scalar_subquery()
-    return select(mine.c.name, newest.label("at")).order_by(mine.c.name)
+    r = recorded.c
+    told = select(func.json_object_agg(r.source, r.to_at)).where(r.cluster_id == mine.c.id).scalar_subquery()
+    return select(mine.c.name, told.label("sources")).order_by(mine.c.name)
 
 
 def _blind(mine: CTE, *, since: bool, until: bool) -> Select[Any]:
@@ -271,9 +280,14 @@ def _maybe(text: str | None) -> datetime | None:
     return None if text is None else _time(text)
 
 
+def _sources(found: dict[str, str] | None) -> dict[str, datetime]:
+    """The newest first."""
+    return dict(sorted(((name, _time(at)) for name, at in (found or {}).items()), key=lambda one: one[1], reverse=True))
+
+
 def _seen(row: Row[Any]) -> Seen:
     return Seen(
-        freshness=tuple(Freshness(found["name"], _maybe(found["at"])) for found in row.fresh or ()),
+        freshness=tuple(Freshness(found["name"], _sources(found["sources"])) for found in row.fresh or ()),
         gaps=tuple(
             Gap(found["cluster"], found["kind"], _time(found["from_at"]), _time(found["to_at"]), found["why"])
             for found in reversed(row.blind or ())

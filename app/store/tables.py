@@ -43,6 +43,14 @@ clusters = Table(
     Column("name", Text, nullable=False, unique=True),  # the code of a name
 )
 
+recorded = Table(  # up to when each source tells of a cluster
+    "recorded",
+    metadata,
+    Column("cluster_id", Integer, ForeignKey("clusters.id"), primary_key=True),
+    Column("source", Text, primary_key=True),  # store/reach.py: audit log, watch, dump, metrics, alerts
+    Column("to_at", at, nullable=False),
+)
+
 words = Table(  # user names, namespaces, user agents, pod names: every string that repeats
     "words",
     metadata,

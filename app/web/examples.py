@@ -135,7 +135,7 @@ _suspects = [shapes.Suspect.of(one) for one in (SUSPECT, RAREST)]
 _changes = [shapes.Change.of(one) for one in (CULPRIT, HARMLESS)]
 _call = shapes.Call.of(TALKER)
 _gap = shapes.Gap.model_validate(GAP)
-_fresh = shapes.Freshness(cluster="shop", at=BEGUN.at)
+_fresh = shapes.Freshness(cluster="shop", at=END, sources={"audit log": END, "metrics": BEGUN.at})
 _around: dict[str, Any] = {"freshness": [_fresh], "gaps": [_gap]}
 
 SHAPES: tuple[BaseModel, ...] = (

@@ -242,10 +242,12 @@ class Gap(Shape):
 
 
 class Freshness(Shape):
-    """The newest change that is known of a cluster; null before the first."""
+    """Up to when a cluster is recorded: the newest time that anything tells of, and that of each source: audit log,
+    watch, dump, metrics, alerts. Null before the first."""
 
     cluster: str
     at: datetime | None
+    sources: dict[str, datetime]
 
 
 class Call(Shape):

@@ -52,8 +52,8 @@ def test_nothing_is_said_in_words() -> None:
 @pytest.mark.parametrize(
     ("newest", "said"),
     [
-        (None, ["nothing is recorded yet"]),
-        (AT - timedelta(days=1), ["nothing was recorded", "recorded up to 2026-11-19 14:00:00 UTC, the newest change"]),
+        (None, ["no change is recorded yet"]),
+        (AT - timedelta(days=1), ["nothing was recorded", "recorded up to 2026-11-19 14:00:00 UTC"]),
         (AT - timedelta(minutes=30), ["no change was seen"]),
     ],
 )

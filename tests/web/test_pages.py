@@ -223,3 +223,12 @@ async def test_what_changed_reads_what_it_shows_and_counts_the_rest(site: Site) 
     (rows,) = [statement for statement in seen if "changes.summary" in statement]
     assert "LIMIT" in rows
     assert answer.text.count("\n") == 20
+
+
+async def test_a_page_says_up_to_when_each_source_tells(site: Site) -> None:
+    async with site.client() as client:
+        text = (await client.get("/changes")).text
+    label = text[text.index('<span class="fresh"') :].partition("</span>")[0]
+    assert "recorded to <time" in label
+    assert 'title="audit log to 2026-11-20T14:03:' in label
+    assert ", watch to 2026-11-20T14:03:" in label

@@ -33,4 +33,4 @@ async def test_a_cluster_is_not_known_before_anything_is(empty_site: Site, path:
 async def test_what_changed_says_that_nothing_is_recorded(empty_site: Site) -> None:
     async with empty_site.client() as client:
         answer = await client.get("/api/v1/what-changed")
-    assert answer.text.endswith("UTC: nothing is recorded yet\n")
+    assert answer.text.endswith("UTC: no change is recorded yet\n")

@@ -1,0 +1,58 @@
+"""Up to when each source tells of a cluster: a quiet one is recorded too, though it has no newest change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.core.model import Batch, SymptomSource
+from app.store import tables
+
+AUDIT_LOG, WATCH, DUMP, METRICS, ALERTS = "audit log", "watch", "dump", "metrics", "alerts"
+TELL_OF_CHANGES = frozenset({AUDIT_LOG, WATCH, DUMP})
+"""Where one of these reaches and there is no change, there was none; the others would not have told."""
+_SOURCES = {"audit": AUDIT_LOG, "watch": WATCH, "state": DUMP}
+
+
+def reach(batch: Batch) -> dict[str, datetime]:
+    """The newest time that a batch tells of, by what told it."""
+    found: dict[str, datetime] = {}
+    for source, at in _told(batch):
+        if source not in found or found[source] < at:
+            found[source] = at
+    return found
+
+
+def _told(batch: Batch) -> Iterator[tuple[str, datetime]]:
+    yield from batch.read_to
+    newest: dict[frozenset[str], datetime] = {}
+    for change in (*batch.changes, *batch.improvements):
+        if change.sources not in newest or newest[change.sources] < change.at:
+            newest[change.sources] = change.at
+    yield from ((_SOURCES[source], at) for sources, at in newest.items() for source in sources)
+    if batch.requests:
+        yield AUDIT_LOG, max(request.at for request in batch.requests)
+    if batch.calls:
+        yield AUDIT_LOG, datetime.fromtimestamp(max(call.slot for call in batch.calls), UTC)
+    times = [one.times[-1] for one in batch.series if one.times]
+    if times:
+        yield METRICS, datetime.fromtimestamp(max(times), UTC)
+    yield from ((ALERTS, symptom.at) for symptom in batch.symptoms if symptom.source is SymptomSource.ALERT)
+
+
+async def write(conn: AsyncConnection, cluster_id: int, batch: Batch) -> None:
+    """Moves what is recorded up to when forward, never back, in the transaction that records the batch."""
+    rows = [{"cluster_id": cluster_id, "source": name, "to_at": at} for name, at in sorted(reach(batch).items())]
+    if not rows:
+        return
+    statement = insert(tables.recorded)
+    new, old = statement.excluded, tables.recorded.c
+    await conn.execute(
+        statement.on_conflict_do_update(
+            index_elements=["cluster_id", "source"], set_={"to_at": new.to_at}, where=old.to_at < new.to_at
+        ),
+        rows,
+    )

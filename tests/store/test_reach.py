@@ -1,0 +1,86 @@
+"""Up to when a cluster is recorded: by every source that tells of it, also where nothing changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+from alembic import command
+from msgspec.structs import replace
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.core.model import Batch, MetricSeries, SymptomSource
+from app.store.database import Database
+from app.store.migrate import config, connect, migrate
+from app.store.record import record
+from app.store.surroundings import Freshness, Seen, read_seen
+from tests.store.factories import CLUSTER, NOON, a_change, a_count, a_request, a_symptom
+
+
+async def sources(conn: AsyncConnection) -> Mapping[str, datetime]:
+    (one,) = (await read_seen(conn, CLUSTER, from_at=None, to_at=None)).freshness
+    return one.sources
+
+
+def minutes(number: float) -> datetime:
+    return NOON + timedelta(minutes=number)
+
+
+def samples(at: datetime) -> MetricSeries:
+    return MetricSeries("up", (), "gauge", (at.timestamp() - 60, at.timestamp()), (1.0, 1.0))
+
+
+async def test_each_source_reaches_as_far_as_what_it_told(conn: AsyncConnection) -> None:
+    alert = replace(a_symptom(seconds=240), source=SymptomSource.ALERT)
+    warning = replace(a_symptom("other", seconds=900), source=SymptomSource.EVENT)
+    change = a_change(seconds=60, sources=frozenset({"watch", "audit"}))
+    requests, calls = (a_request(seconds=120),), (a_count(1 * 12),)
+    batch = Batch(CLUSTER, changes=(change,), requests=requests, calls=calls, symptoms=(alert, warning))
+    await record(conn, batch)
+    await record(conn, Batch(CLUSTER, series=(samples(minutes(3)),), read_to=(("dump", minutes(-5)),)))
+    assert await sources(conn) == {
+        "alerts": minutes(4),
+        "metrics": minutes(3),
+        "audit log": minutes(2),
+        "watch": minutes(1),
+        "dump": minutes(-5),
+    }
+    assert next(iter(await sources(conn))) == "alerts", "the newest first"
+
+
+async def test_a_cluster_in_which_nothing_changes_is_recorded_too(conn: AsyncConnection) -> None:
+    await record(conn, Batch(CLUSTER, changes=(a_change(sources=frozenset({"audit"})),)))
+    await record(conn, Batch(CLUSTER, calls=(a_count(30 * 12),)))
+    assert await sources(conn) == {"audit log": minutes(30)}
+    await record(conn, Batch(CLUSTER, read_to=(("watch", minutes(31)),)))
+    assert (await sources(conn))["watch"] == minutes(31)
+
+
+async def test_what_is_older_moves_nothing_back(conn: AsyncConnection) -> None:
+    await record(conn, Batch(CLUSTER, read_to=(("watch", minutes(5)),)))
+    await record(conn, Batch(CLUSTER, read_to=(("watch", minutes(1)), ("watch", minutes(2)))))
+    assert await sources(conn) == {"watch": minutes(5)}
+
+
+def test_only_who_would_have_told_of_a_change_says_that_there_was_none() -> None:
+    told = {"alerts": minutes(9), "watch": minutes(5), "metrics": minutes(8)}
+    seen = Seen((Freshness("a", told), Freshness("b", {})), (), ())
+    assert [one.at for one in seen.freshness] == [minutes(9), None]
+    assert seen.newest == minutes(5)
+    assert Seen((Freshness("a", {"metrics": minutes(8)}),), (), ()).newest is None
+
+
+async def test_an_older_database_is_looked_at_once(database: Database, dsn: str) -> None:
+    alert = replace(a_symptom(seconds=240), source=SymptomSource.ALERT)
+    async with database.write.begin() as conn:
+        await record(conn, Batch(CLUSTER, changes=(a_change(seconds=60, sources=frozenset({"watch"})),)))
+        calls = (a_count(1 * 12),)
+        await record(conn, Batch(CLUSTER, calls=calls, series=(samples(minutes(3)),), symptoms=(alert,)))
+        before = dict(await sources(conn))
+    with connect(dsn) as connection, connection.begin():
+        command.downgrade(config(connection), "20261121_2330")
+    migrate(dsn)
+    async with database.write.begin() as conn:
+        assert await sources(conn) == {name: at for name, at in before.items() if name != "alerts"}
+        await conn.execute(text("DELETE FROM recorded"))
