@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 from app.core.roles import Role
 from app.store import tokens
 from app.store.tokens import Purpose
-from app.web import guard, headers, templates
+from app.web import guard, headers, onward, templates
 from app.web.deps import deps_of
 from app.web.problems import Problem
 
@@ -37,18 +37,16 @@ def policy_of(dependencies: list[Callable[..., object]]) -> Role | None:
     return next((found.role for found in dependencies if isinstance(found, Needs)), None)
 
 
-def _local(path: str) -> str:
-    """``path`` when it leads to a page of ours, else the front page: nobody is sent to another site."""
-    return path if path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable() else "/"
-
-
 @router.get("/login")
 async def login(
     request: Request,
     token: Annotated[str | None, Query(max_length=200)] = None,
-    to: Annotated[str, Query(max_length=2000)] = "/",
+    to: Annotated[str | None, Query(max_length=2000)] = None,
 ) -> Response:
-    """Uses up a one-time link and starts a session; without a token, says where links come from."""
+    """Uses up a one-time link and starts a session; without a token, says where links come from.
+
+    A link that does not say where to leads back to the page that asked for signing in.
+    """
     if token is None:
         return templates.page("login.html", detail="")
     deps = deps_of(request)
@@ -58,7 +56,9 @@ async def login(
         session = None if role is None else await tokens.create(conn, role, purpose=Purpose.SESSION, now=now)
     if session is None:
         return templates.page("login.html", 401, detail="This link was used before, or it is older than 15 minutes.")
-    response = RedirectResponse(_local(to), 303)
+    response = RedirectResponse(onward.recall(request) if to is None else onward.local(to), 303)
+    if onward.COOKIE in request.cookies:
+        onward.forget(response, deps.public_url)
     response.set_cookie(
         guard.cookie_name(deps.public_url),
         session,

@@ -14,7 +14,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.store import tokens
-from app.web import headers
+from app.web import headers, onward
 from app.web.deps import Deps
 from app.web.problems import Problem, answer, of_database
 
@@ -79,7 +79,10 @@ class Guard:
         if refusal is None:
             await self._app(scope, receive, send_with_headers)
         else:
-            await answer(refusal, scope)(scope, receive, send_with_headers)
+            response = answer(refusal, scope)
+            if refusal.status == 401:
+                onward.remember(response, scope, self._deps.public_url)
+            await response(scope, receive, send_with_headers)
 
     async def _refusal(self, scope: Scope) -> Problem | None:
         sent = Headers(scope=scope)
