@@ -166,3 +166,20 @@ async def test_both_doors_refuse_the_same_names_of_clusters(
     assert answer.status_code in (404, 422)
     with psycopg.connect(dsn) as conn:
         assert conn.execute("SELECT count(*) FROM clusters WHERE name = %s", [name]).fetchone() == (0,)
+
+
+def test_a_log_that_is_being_written_is_imported_again_and_again(dsn: str, tmp_path: Path) -> None:
+    log = tmp_path / "audit.log"
+    half = AUDIT.index("a-4")
+    log.write_text(AUDIT[:half])
+    first = ended(dsn, log, cluster="growing")
+    assert (first.returncode, "line 4" in first.stdout) == (Exit.DONE, True)
+    log.write_text(AUDIT[: half + 9])
+    again = ended(dsn, log, cluster="growing")
+    assert again.returncode == Exit.DONE, "what it was given was used before"
+    log.write_text(AUDIT)
+    last = ended(dsn, log, cluster="growing", strict=True)
+    assert last.returncode == Exit.DONE
+    assert "2 lines: 2 calls, 2 changes" in last.stdout
+    assert f"{log}: read on from line 4, where it ended at the last import" in last.stdout
+    assert (counted(dsn, "requests", "growing"), counted(dsn, "quarantine", "growing")) == (5, 0)

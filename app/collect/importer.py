@@ -140,7 +140,7 @@ class Import:
         self.report.skipped += [read.input.path for read in found if read.done]
         self.report.read_on += filter(None, map(read_on, todo))
         self._grown = tuple(read.follows for read in todo if read.follows)
-        self._goes_on = any(read.offset for read in todo)
+        self._goes_on = any(read.offset for read in todo if read.input.kind in (InputKind.AUDIT, InputKind.WATCH))
         self._loop = asyncio.get_running_loop()
         try:
             with garbage_rarely():

@@ -94,7 +94,8 @@ def _count(number: int, of: str, more: str = "") -> str:
 
 def exit_code(report: Report) -> Exit:
     """How the command ends: UNUSABLE where something was refused and nothing else was there."""
-    is_unusable = report.tally.rejects and not (report.tally.used or report.samples or report.skipped)
+    was_used = report.tally.used or report.samples or report.skipped or report.read_on
+    is_unusable = report.tally.rejects and not was_used
     return Exit.UNUSABLE if is_unusable else Exit.DONE
 
 
