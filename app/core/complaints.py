@@ -140,6 +140,10 @@ def _template(symptom: Symptom) -> str:
     return error_template(symptom.message.replace(name, "*"))[:120]
 
 
+_WHOLE_SECOND = timedelta(seconds=1)
+"""How exact the times are that objects hold (metav1.Time)."""
+
+
 def _home(symptom: Symptom) -> Entity:
     resource = symptom.workload or symptom.resource
     return of_resource(resource)[0] if resource else ("cluster",)
@@ -159,6 +163,7 @@ def _signal(reason: str, members: list[Symptom], *, start: datetime) -> Signal:
             namespaces[resource.namespace] += symptom.count
     total = sum(homes.values())
     first = members[0].at
+    begun = min((s.told_at for s in members if s.told_at), default=first + _WHOLE_SECOND)
     chronic = first - start < timedelta(seconds=2 * SLOT_SECONDS)
     how_many = float(min(1.0, 0.4 + np.log1p(total) / np.log(60)))
     about: dict[Entity, float] = {}
@@ -178,8 +183,8 @@ def _signal(reason: str, members: list[Symptom], *, start: datetime) -> Signal:
     texts = sorted({s.message for s in members if s.message})
     return Signal(
         kind=SignalKind.SYMPTOM,
-        low=first - timedelta(seconds=1),
-        high=first + timedelta(seconds=1),
+        low=min(first - _WHOLE_SECOND, begun),
+        high=min(first + _WHOLE_SECOND, begun),
         strength=_weight(reason, members[0]) * how_many * (0.15 if chronic else 1.0),
         about=about,
         spread={home: count / total for home, count in homes.items()} if len(homes) >= WIDE else {},

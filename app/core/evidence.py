@@ -14,7 +14,7 @@ from app.core.calls import caller_name
 from app.core.candidates import Candidate
 from app.core.case import Case, Facts, Rule, say, seconds
 from app.core.entities import WORKLOADS, workload
-from app.core.explain import Match, is_consequence, without
+from app.core.explain import CLOCK_SKEW, Match, before, is_consequence, without
 from app.core.findings import Evidence, Incident
 from app.core.kinds import several
 from app.core.model import SLOT_SECONDS, Outcome
@@ -28,7 +28,6 @@ TOO = 0.2
 TIED = 0.3
 """A match at least this strong ties a change to the incident whatever its namespace."""
 TAU_ONSET = timedelta(minutes=5)
-SKEW = timedelta(seconds=1)
 SLOT = timedelta(seconds=SLOT_SECONDS)
 CALLED = WORKLOADS | {"Service", "Ingress", "HTTPRoute"}
 """What can be called over the network."""
@@ -102,23 +101,25 @@ def _begins_with_a_name(signal: Signal) -> bool:
 def time_before(case: Case, facts: Facts) -> Evidence | None:
     """Closer is likelier, both in minutes and in how many other changes came after it and before the onset."""
     at = facts.candidate.change.at
-    if at > case.onset.high + SKEW:
+    in_time = before(at, case.onset.high)
+    if not in_time:
         return None
     lag = max(timedelta(), case.onset.at - at)
-    weight = 1.0 - math.log1p(lag / TAU_ONSET) - 0.25 * math.log1p(facts.between)
+    weight = in_time * (1.0 - math.log1p(lag / TAU_ONSET) - 0.25 * math.log1p(facts.between))
     count = "one other change" if facts.between == 1 else f"{facts.between} other changes"
     rivals = f"; {count} came between" if facts.between else "; nothing came between"
-    when = f"{seconds(lag)} before the onset" if lag >= SKEW else "At the onset"
+    when = f"{seconds(lag)} before the onset" if lag >= CLOCK_SKEW else "At the onset"
     return say("time", weight, f"{when}{rivals}.")
 
 
 def after_onset(case: Case, facts: Facts) -> Evidence | None:
     """What came after the trouble began did not begin it; less so if it explains a part that began later still."""
     late = facts.candidate.change.at - case.onset.high
-    if late <= SKEW:
+    in_time = before(facts.candidate.change.at, case.onset.high)
+    if in_time == 1.0:
         return None
     explained = max((case.salience.get(id(m.signal), 0.0) * m.score for m in facts.matches), default=0.0)
-    weight = -(3.0 + min(1.0, late / TAU_ONSET)) * (1.0 - 0.7 * min(1.0, explained))
+    weight = -(1.0 - in_time) * (3.0 + min(1.0, late / TAU_ONSET)) * (1.0 - 0.7 * min(1.0, explained))
     return say("after onset", weight, f"It came {seconds(late)} after the onset.")
 
 

@@ -25,6 +25,7 @@ TAU = timedelta(minutes=10)
 MANY = 4
 """From so many others on, that they complain too is no accident."""
 CLOCK_SKEW = timedelta(seconds=1)
+"""How far the clocks of those who tell may differ: of API servers, of kubelets."""
 
 LOCAL = frozenset(
     {
@@ -59,7 +60,8 @@ def explain(candidate: Candidate, signal: Signal, *, churn_share: float) -> Matc
 
     ``churn_share`` is the candidate's share of all pods that candidates moved shortly before the signal.
     """
-    if candidate.change.at > signal.high + CLOCK_SKEW:
+    in_time = before(candidate.change.at, signal.high)
+    if not in_time:
         return None
     best, via = _nearest(candidate, signal)
     share, reached = _covered(candidate, signal)
@@ -78,10 +80,16 @@ def explain(candidate: Candidate, signal: Signal, *, churn_share: float) -> Matc
         if not candidate.set_off and via[:1] != ("calls",):
             best *= plausible(candidate.change, reason, refused=refused)
         best *= _alone(candidate, signal) * _needed(candidate, signal)
+    best *= in_time
     if best <= 0.05:
         return None
     lag = max(timedelta(), signal.low - candidate.change.at)
     return Match(signal, best / (1.0 + lag / TAU), via, lag)
+
+
+def before(at: datetime, high: datetime) -> float:
+    """How far a change at ``at`` can have come before what had begun by ``high``, 1 to 0."""
+    return 1.0 - min(1.0, max(0.0, (at - high) / CLOCK_SKEW))
 
 
 def _alone(candidate: Candidate, signal: Signal) -> float:

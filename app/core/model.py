@@ -281,7 +281,8 @@ class Symptom(Struct, frozen=True, gc=False):
     ``reason`` is the alert name, the event's reason or the pod state (CrashLoopBackOff, OOMKilled, Unready ...).
     ``resource`` is what hurts, ``workload`` the owner at the top of its chain where known. ``fingerprint`` makes
     a repeat of the same symptom harmless: (fingerprint, at) is unique in a cluster. ``group`` is what an alert was
-    grouped by where it was sent, "" for nothing.
+    grouped by where it was sent, "" for nothing. ``told_at`` is when the API server was told of it, by the clock of the
+    changes: it began no later, while ``at`` is often a whole second of the clock of a node.
     """
 
     source: SymptomSource
@@ -296,6 +297,7 @@ class Symptom(Struct, frozen=True, gc=False):
     ended_at: datetime | None = None
     labels: tuple[tuple[str, str], ...] = ()
     group: str = ""
+    told_at: datetime | None = None
 
 
 class MetricSeries(Struct, frozen=True, gc=False):

@@ -61,7 +61,7 @@ class Symptoms:
         self._text = text
         self._limit = limit
         self._seen: OrderedDict[Resource, _Seen] = OrderedDict()
-        self._counts: OrderedDict[tuple[str, int], tuple[datetime, int]] = OrderedDict()
+        self._counts: OrderedDict[tuple[str, int], tuple[datetime, datetime, int]] = OrderedDict()
         self._events: OrderedDict[str, int] = OrderedDict()
         self._unscheduled: OrderedDict[Resource, datetime] = OrderedDict()
         self._late: dict[str, OrderedDict[Resource, datetime]] = {reason: OrderedDict() for reason in _LATE}
@@ -71,7 +71,7 @@ class Symptoms:
         for symptom in lately:
             if symptom.source is SymptomSource.EVENT:
                 minute = symptom.fingerprint, int(symptom.at.timestamp()) // 60
-                _bounded(self._counts, minute, (symptom.at, symptom.count), self._limit)
+                _bounded(self._counts, minute, (symptom.at, symptom.told_at or symptom.at, symptom.count), self._limit)
             elif symptom.resource and symptom.ended_at is None and symptom.reason not in ENDINGS:
                 seen = self._seen.get(symptom.resource) or _Seen()
                 seen.open[symptom.reason] = symptom
@@ -147,10 +147,10 @@ class Symptoms:
         when = _event_time(event) or at
         fingerprint = _fingerprint(SymptomSource.EVENT, resource, event.reason)
         minute = fingerprint, int(when.timestamp()) // 60
-        first, counted = self._counts.get(minute, (when, 0))
+        first, told, counted = self._counts.get(minute, (when, at, 0))
         # A first sight of an old event says how often in all, not how often in this minute.
         counted += total - before if before else 1
-        _bounded(self._counts, minute, (first, counted), self._limit)
+        _bounded(self._counts, minute, (first, told, counted), self._limit)
         return (
             Symptom(
                 SymptomSource.EVENT,
@@ -162,6 +162,7 @@ class Symptoms:
                 self._text(event.message or event.note)[:500],
                 "warning",
                 counted,
+                told_at=told,
             ),
         )
 
@@ -191,7 +192,7 @@ class Symptoms:
         seen.ready = seen.ready or bool(ready and ready.status == "True")
         found = self._changed(SymptomSource.POD, resource, seen, lasting, at=at)
         for reason, since, message in endings(status):
-            found.append(self._symptom(SymptomSource.POD, resource, reason, since=since, message=message))
+            found.append(self._symptom(SymptomSource.POD, resource, reason, since=since, message=message, told=at))
         return tuple(found)
 
     def node(self, resource: Resource, body: Body, *, at: datetime) -> tuple[Symptom, ...]:
@@ -239,12 +240,19 @@ class Symptoms:
             found.append(replace(symptom, ended_at=max(at, symptom.at)))
         for reason, (since, message) in lasting.items():
             if reason not in seen.open:
-                seen.open[reason] = self._symptom(source, resource, reason, since=since, message=message)
+                seen.open[reason] = self._symptom(source, resource, reason, since=since, message=message, told=at)
                 found.append(seen.open[reason])
         return found
 
     def _symptom(
-        self, source: SymptomSource, resource: Resource, reason: str, *, since: datetime, message: str
+        self,
+        source: SymptomSource,
+        resource: Resource,
+        reason: str,
+        *,
+        since: datetime,
+        message: str,
+        told: datetime | None = None,
     ) -> Symptom:
         return Symptom(
             source,
@@ -255,6 +263,7 @@ class Symptoms:
             self._workload_of(resource),
             self._text(message)[:500],
             "warning",
+            told_at=told,
         )
 
 

@@ -27,6 +27,7 @@ def _place(resource: Resource | None) -> list[str | None] | None:
 
 def _merge(known: Symptom, told: Symptom) -> Symptom:
     ends = [end for end in (known.ended_at, told.ended_at) if end is not None]
+    times = [at for at in (known.told_at, told.told_at) if at is not None]
     return replace(
         known,
         count=max(known.count, told.count),
@@ -34,6 +35,7 @@ def _merge(known: Symptom, told: Symptom) -> Symptom:
         message=max(known.message, told.message),
         resource=known.resource or told.resource,
         workload=known.workload or told.workload,
+        told_at=min(times, default=None),
     )
 
 
@@ -62,6 +64,7 @@ async def write(conn: AsyncConnection, cluster_id: int, told: Iterable[Symptom])
             "count": symptom.count,
             "ended_at": symptom.ended_at,
             "labels": [list(label) for label in symptom.labels],
+            "told_at": symptom.told_at,
         }
         for symptom in batch.values()
     ]
@@ -76,6 +79,7 @@ async def write(conn: AsyncConnection, cluster_id: int, told: Iterable[Symptom])
                 "message": func.greatest(old.message, new.message),
                 "resource": func.coalesce(old.resource, new.resource),
                 "workload": func.coalesce(old.workload, new.workload),
+                "told_at": func.least(old.told_at, new.told_at),
             },
         ),
         rows,
@@ -104,6 +108,7 @@ def _symptom(row: Row[Any], cluster: str) -> Symptom:
         count=row.times,  # row.count is the method of every tuple
         ended_at=row.ended_at,
         labels=tuple((name, value) for name, value in row.labels),
+        told_at=row.told_at,
     )
 
 

@@ -155,6 +155,7 @@ symptoms = Table(
     Column("count", Integer, nullable=False),
     Column("ended_at", at),
     Column("labels", JSONB, nullable=False),  # [[name, value], ...]
+    Column("told_at", at),
     postgresql_partition_by="RANGE (at)",
 )
 

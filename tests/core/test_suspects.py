@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from msgspec.structs import replace
+
+from app.core.model import Symptom, Verb
 from app.core.suspects import Gathered, rank
 from tests.core.company import background, first, ranked
 from tests.core.factories import (
     NOON,
     a_change,
     a_resource,
+    a_state,
     a_symptom,
     a_workload,
     after,
@@ -43,6 +47,28 @@ def test_a_change_after_the_onset_is_not_believed() -> None:
         states=[a_workload(agent, serviceAccountName="node-agent")],
     )
     assert first(ranking) != ("DaemonSet", "node-agent")
+
+
+def test_what_came_after_the_first_complaint_did_not_begin_it_however_soon() -> None:
+    """A policy written 0.8 s after the API server was told of it, where the Event holds but the whole second."""
+    web = a_resource("Deployment", "orders", "orders")
+    policy = a_resource("NetworkPolicy", "orders-egress", "orders")
+    denies = {"spec": {"podSelector": {"matchLabels": {"app": "orders"}}, "policyTypes": ["Egress"]}}
+    states = [a_workload(web, labels={"app": "orders"}), a_state(policy, denies)]
+    written = a_change(policy, at=after(0.8), verb=Verb.CREATE)
+
+    def score(told: Symptom) -> float:
+        ranking = ranked(
+            a_change(web, at=after(-20)),
+            written,
+            incident=an_incident(an_alert(after(40), namespace="orders", deployment="orders")),
+            symptoms=[told],
+            states=states,
+        )
+        return next(s.score for s in ranking.suspects if s.change.id == written.id)
+
+    in_that_second = a_symptom(web, "Unhealthy", at=NOON)
+    assert score(replace(in_that_second, told_at=after(0.1))) < score(in_that_second) - 1
 
 
 def test_a_wrong_alert_time_is_survived() -> None:
