@@ -59,6 +59,7 @@ async def gather(conn: AsyncConnection, incident: Incident, now: datetime) -> Ga
         calls=tuple(await calls.read(conn, cluster, recent, now)),
         series=tuple(await series.read(conn, cluster, recent, now)),
         states=tuple(await objects.load_cluster(conn, cluster)),
+        gone=tuple(await objects.load_gone_pods(conn, cluster, since=recent)),
     )
 
 

@@ -240,7 +240,7 @@ def _baseline_rank(name: str, gathered: Gathered, culprit: RawCulprit) -> Rank |
         gathered.changes,
         gathered.rollouts,
         write_fights(gathered.changes),
-        topology=topology(gathered.states),
+        topology=topology(gathered.states, gone=gathered.gone),
         until=gathered.now,
     )
     score = BASELINES[name]

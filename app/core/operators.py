@@ -31,12 +31,12 @@ def custom(change: Change, states: list[State], top: Topology, add: Add) -> None
         for other in top.referers.get((kind, resource.namespace or "", resource.name), ()):
             add(("object", other.kind, other.namespace or "", other.name), READ)
     hops = 1 if top.customs[resource.api_group, resource.kind] <= SEVERAL else 2
-    for user in _acting(resource, top):
+    for user in acting(resource, top):
         if user != change.actor.name:
             add(("user", user), hops)
 
 
-def _acting(resource: Resource, top: Topology) -> Iterator[str]:
+def acting(resource: Resource, top: Topology) -> Iterator[str]:
     """The users that act on a custom resource."""
     yield from top.watched.get((resource.api_group, plural_of(resource.api_group, resource.kind)), ())
     domain = resource.api_group.partition(".")[0]

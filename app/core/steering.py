@@ -1,8 +1,8 @@
 """Programs do as they are told: what a controller began to do after it was changed belongs to that change.
 
-Two ways to tell one: it was rolled out or configured anew, and then did what it never did before (another sort of
-write, or, where it wrote the same few objects again and again, other objects); or an object that it serves was edited
-and names the namespace in which it then wrote.
+Three ways to tell one: it was rolled out or configured anew, and then did what it never did before (another sort of
+write, or, where it wrote the same few objects again and again, other objects); or an object that it serves was edited,
+and names the namespace in which it then wrote; or what it then wrote has that object's name.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from app.core.actors import service_account
 from app.core.entities import WORKLOADS
 from app.core.mechanism import is_inert
 from app.core.model import Change, Resource, Verb
+from app.core.operators import SEVERAL, acting
 from app.core.topology import Named, Topology, before_and_after
 from app.core.traits import Trait, trait
 
@@ -36,22 +37,28 @@ def set_off(ordered: list[Change], top: Topology) -> dict[str, Change]:
     """By the id of a program's change: the change that set it off. ``ordered`` by time."""
     found: dict[str, Change] = {}
     changed: dict[Named, Change] = {}
+    told: dict[str, Change] = {}
     orders: dict[str, list[tuple[Change, set[str]]]] = defaultdict(list)
+    made: dict[str, list[Change]] = defaultdict(list)
     habits_of: dict[str, _Habits] = defaultdict(_Habits)
     for change in ordered:
         account = service_account(change.actor.name)
         if account is not None:
             habits = habits_of[change.actor.name]
-            before = _latest_of(top.by_account.get(account, set()), changed)
-            by_itself = before if before and change.at - before.at <= AFTER_ITSELF and habits.breaks(change) else None
-            cause = _ordered(change, orders.get(account[0], [])) or by_itself
+            before = _latest_of(top.by_account.get(account, set()), changed, told.get(change.actor.name))
+            by_itself = habits.broken_by(change, before)
+            here = change.resource.namespace or ""
+            served = _served(change, orders.get(here, []), made[here], top)
+            cause = _ordered(change, orders.get(account[0], [])) or served or by_itself
+            if change.verb is Verb.CREATE:
+                made[here].append(change)
             if cause is not None and cause.resource != change.resource:
                 found[change.id] = cause
             if cause is None or cause is not by_itself:
                 habits.learn(change)
-        for key in _configures(change, top):
-            if change.at - ordered[0].at >= WARMED_UP:
-                changed[key] = change
+        if change.at - ordered[0].at >= WARMED_UP:
+            changed |= dict.fromkeys(_configures(change, top), change)
+            told |= dict.fromkeys(_tells(change, top), change)
         if _is_custom(change.resource.api_group) and change.resource.namespace:
             orders[change.resource.namespace].append((change, set(_namespaces(before_and_after(change, top)))))
     return found
@@ -59,14 +66,24 @@ def set_off(ordered: list[Change], top: Topology) -> dict[str, Change]:
 
 @dataclass(slots=True)
 class _Habits:
-    """What a program writes."""
+    """What a program writes. ``since`` says of what it does against its habits, and of the objects that it does it to,
+    which change set that off: what goes on is not put down to whatever came in between."""
 
     sorts: set[Trait] = field(default_factory=set)
     objects: Counter[Resource] = field(default_factory=Counter)
+    since: dict[Trait | Resource, Change] = field(default_factory=dict)
 
     def learn(self, change: Change) -> None:
         self.sorts.add(trait(change))
         self.objects[change.resource] += 1
+
+    def broken_by(self, change: Change, before: Change | None) -> Change | None:
+        """The change to the program that made it break its habits, where ``before`` is the latest one."""
+        known = self.since.get(change.resource) or self.since.get(trait(change)) or before
+        if known is None or change.at - known.at > AFTER_ITSELF or not self.breaks(change):
+            return None
+        self.since[trait(change)] = self.since[change.resource] = known
+        return known
 
     def breaks(self, change: Change) -> bool:
         """Whether it never did so before.
@@ -86,8 +103,17 @@ def _is_custom(api_group: str) -> bool:
     return "." in api_group and not api_group.endswith("k8s.io")
 
 
-def _latest_of(keys: set[Named], changed: dict[Named, Change]) -> Change | None:
-    return max((changed[key] for key in keys if key in changed), key=lambda c: c.at, default=None)
+def _latest_of(keys: set[Named], changed: dict[Named, Change], told: Change | None) -> Change | None:
+    found = [changed[key] for key in keys if key in changed] + ([told] if told else [])
+    return max(found, key=lambda change: change.at, default=None)
+
+
+def _tells(change: Change, top: Topology) -> set[str]:
+    """The users to whom an edit of one of the few custom resources that they act on is a setting of theirs."""
+    resource = change.resource
+    if not _is_custom(resource.api_group) or is_inert(change):
+        return set()
+    return _by_another(change, top) if top.customs[resource.api_group, resource.kind] <= SEVERAL else set()
 
 
 def _configures(change: Change, top: Topology) -> set[Named]:
@@ -108,6 +134,30 @@ def _ordered(change: Change, orders: list[tuple[Change, set[str]]]) -> Change | 
         if order.actor.name != change.actor.name and change.resource.namespace in namespaces:
             return order
     return None
+
+
+def _served(change: Change, orders: list[tuple[Change, set[str]]], made: list[Change], top: Topology) -> Change | None:
+    """The last edit, by another, of the object that a program serves by writing this one: it has the same name, or is
+    made and has that name and more, as none that was made before the edit had."""
+    name = change.resource.name
+    for order, _ in reversed(orders):
+        lag, of = change.at - order.at, order.resource
+        if lag > AFTER_ITSELF:
+            return None
+        same = lag <= AFTER_ORDERS and name == of.name and change.resource.kind != of.kind
+        begun = change.verb is Verb.CREATE and name.startswith(f"{of.name}-") and not _made_before(order, made)
+        if (same or begun) and not is_inert(order) and change.actor.name in _by_another(order, top):
+            return order
+    return None
+
+
+def _made_before(order: Change, made: list[Change]) -> bool:
+    return any(one.at < order.at and one.resource.name.startswith(f"{order.resource.name}-") for one in made)
+
+
+def _by_another(order: Change, top: Topology) -> set[str]:
+    """The users that act on a custom resource, less the one that edited it."""
+    return set(acting(order.resource, top)) - {order.actor.name}
 
 
 def _namespaces(value: Any) -> Iterator[str]:

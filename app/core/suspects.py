@@ -53,7 +53,8 @@ SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """Everything recorded around an incident, as of ``now``: nothing later is in it."""
+    """Everything recorded around an incident, as of ``now``: nothing later is in it. ``gone`` are the last states of
+    the pods that went in that time."""
 
     incident: Incident
     start: datetime
@@ -64,6 +65,7 @@ class Gathered:
     calls: tuple[CallCount, ...] = ()
     series: tuple[MetricSeries, ...] = ()
     states: tuple[ObjectState, ...] = ()
+    gone: tuple[ObjectState, ...] = ()
 
 
 def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES) -> Ranking:
@@ -72,7 +74,7 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES) -> Ranking:
     fights = write_fights(c for c in gathered.changes if c.at <= now)
     new = newborn(c for c in gathered.changes if c.at <= now)
     signals, slots_axis, grid_axis = _signals(gathered, fights, new)
-    top_of = topology(gathered.states, gathered.calls)
+    top_of = topology(gathered.states, gathered.calls, gone=gathered.gone)
     around = surroundings(incident, top_of, new=new)
     weighed = weigh(signals, incident.scope, near=around, top=top_of)
     top = max((w for _, w in weighed), default=0.0)

@@ -79,20 +79,22 @@ class Topology:
             yield ("user", f"system:serviceaccount:{found[0]}:{account}")
 
 
-def topology(states: Iterable[ObjectState], calls: Iterable[CallCount] = ()) -> Topology:
-    """Index the last known states of a cluster's objects (pods count for where they run), and who watches what."""
+def topology(
+    states: Iterable[ObjectState], calls: Iterable[CallCount] = (), *, gone: Iterable[ObjectState] = ()
+) -> Topology:
+    """Index the last known states of a cluster's objects (pods count for where they run), and who watches what.
+
+    ``gone`` are pods that went lately: what became of their node became of their workloads.
+    """
     top = Topology(watched=watched(calls))
-    for known in states:
-        if known.state is None:
-            continue
-        resource, state = known.resource, known.state
+    for resource, state in _known(states):
         top.states[resource] = state
         if is_custom(resource):
             _index_custom(top, resource, state)
         if resource.kind in WORKLOADS and resource.kind != "ReplicaSet":
             _index_workload(top, resource, state)
         elif resource.kind in ("ReplicaSet", "Pod"):
-            _index_part(top, known, state)
+            _index_part(top, resource, state)
         elif resource.kind == "Namespace":
             top.namespace_labels[resource.name] = _get(state, "metadata", "labels") or {}
         elif _SELECTING.search(resource.kind):
@@ -101,8 +103,14 @@ def topology(states: Iterable[ObjectState], calls: Iterable[CallCount] = ()) -> 
             _index_binding(top, resource, state)
         elif "." in resource.api_group and (secret := _get(state, "spec", "secretName")):
             top.fills_secret[(resource.namespace or "", str(secret))].add((resource.kind, resource.name))
+    for resource, state in _known(gone):
+        _index_part(top, resource, state)
     _index_dependencies(top)
     return top
+
+
+def _known(states: Iterable[ObjectState]) -> Iterator[tuple[Resource, State]]:
+    yield from ((known.resource, known.state) for known in states if known.state is not None)
 
 
 def _index_custom(top: Topology, resource: Resource, state: State) -> None:
@@ -111,12 +119,12 @@ def _index_custom(top: Topology, resource: Resource, state: State) -> None:
         top.referers[reference].add(resource)
 
 
-def _index_part(top: Topology, known: ObjectState, state: State) -> None:
+def _index_part(top: Topology, resource: Resource, state: State) -> None:
     """A workload's ReplicaSets, and the nodes that its pods run on."""
-    home = (known.resource.namespace or "", of_resource(known.resource)[0][2])
-    if known.resource.kind == "ReplicaSet":
-        top.revisions[home].append(known.resource)
-    elif (node := _get(state, "spec", "nodeName")) and known.deleted_at is None:
+    home = (resource.namespace or "", of_resource(resource)[0][2])
+    if resource.kind == "ReplicaSet":
+        top.revisions[home].append(resource)
+    elif node := _get(state, "spec", "nodeName"):
         top.by_node[str(node)].add(home)
 
 

@@ -219,3 +219,10 @@ async def load_cluster(
     if kinds_wanted is not None:
         statement = statement.where(tuple_(kinds.c.api_group, kinds.c.kind).in_(list(kinds_wanted)))
     return [_state(row) for row in await conn.execute(statement)]
+
+
+async def load_gone_pods(conn: AsyncConnection, cluster: str, *, since: datetime) -> list[ObjectState]:
+    """The last states of the pods that went since then."""
+    statement = _select().where(clusters.c.name == cluster, objects.c.deleted_at >= since)
+    statement = statement.where(kinds.c.api_group == "", kinds.c.kind == "Pod")
+    return [_state(row) for row in await conn.execute(statement)]

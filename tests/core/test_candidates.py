@@ -7,9 +7,10 @@ from datetime import timedelta
 import pytest
 
 from app.core.candidates import SAME_EDIT, Candidate, candidates
-from app.core.model import Actor, ActorSource, Change, Path
+from app.core.model import Actor, ActorSource, Change, Path, Verb
+from app.core.reach import reach
 from app.core.topology import topology
-from tests.core.factories import a_change, a_resource, after
+from tests.core.factories import a_change, a_resource, a_state, a_workload, after
 
 CONFIG = a_resource("ConfigMap", "web-config")
 ALICE, BOB = (Actor(name, ActorSource.AUDIT) for name in ("alice", "bob"))
@@ -50,3 +51,11 @@ def test_what_acts_by_itself_or_is_another_edit_competes(second: Change) -> None
 def test_a_real_edit_is_not_hidden_behind_a_touch_before_it() -> None:
     touch, real = edit(0, LABEL), edit(10, A)
     assert [one.change for one in competing(touch, real)] == [touch, real]
+
+
+def test_what_becomes_of_a_node_becomes_of_the_pods_that_ran_there() -> None:
+    node, home = a_resource("Node", "n1", None), a_resource("Deployment", "web", "shop")
+    pod = a_state(a_resource("Pod", "web-6d4f7c9b8-x2k4z", "shop"), {"spec": {"nodeName": "n1"}})
+    drained = a_change(node, verb=Verb.DELETE)
+    assert ("workload", "shop", "web") in reach(drained, topology([a_workload(home)], gone=[pod]))
+    assert ("workload", "shop", "web") not in reach(drained, topology([a_workload(home)]))

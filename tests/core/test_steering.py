@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.core.model import Actor, ActorSource, Change, Json, ObjectState, Resource
+from app.core.model import Actor, ActorSource, Change, Json, ObjectState, Resource, Verb
 from app.core.steering import set_off
 from app.core.topology import topology
 from tests.core.company import first, ranked
@@ -86,6 +86,68 @@ def test_an_order_names_where_it_is_carried_out(namespace: str, seconds: float, 
     synced = a_change(a_resource("Deployment", "engine", namespace), at=after(seconds), actor=ARGO)
     found = set_off([order, synced], topology([state]))
     assert found == ({synced.id: order} if told else {})
+
+
+def test_what_goes_on_is_not_put_down_to_what_came_in_between() -> None:
+    config, other = (a_change(CONFIG, at=after(at), path=("data", f"x{at}")) for at in (-30, -15))
+    nodes = [taint("a", at=-20), taint("b", at=-10)]
+    gone = a_change(nodes[0].resource, at=after(-5), verb=Verb.DELETE, actor=SCALER)
+    found = set_off([early(), config, nodes[0], other, nodes[1], gone], topology(the_scaler()))
+    assert found == {change.id: config for change in (*nodes, gone)}
+
+
+KARPENTER = Actor("system:serviceaccount:karpenter:karpenter", ActorSource.AUDIT)
+
+
+@pytest.mark.parametrize(("pools", "told"), [(1, True), (6, False)])
+def test_an_edit_of_one_of_few_custom_resources_is_a_setting_of_the_program_that_acts_on_them(
+    pools: int, told: bool
+) -> None:
+    node = a_change(a_resource("Node", "n1", None), at=after(2), path=TAINTS, old=None, new=[], actor=KARPENTER)
+    found = [Resource("lab", "karpenter.sh", "NodePool", None, f"pool-{n}") for n in range(pools)]
+    edit = a_change(found[0], path=("spec", "disruption", "consolidateAfter"), old="10m", new="0s")
+    program = a_workload(a_resource("Deployment", "karpenter", "karpenter"), serviceAccountName="karpenter")
+    states = [program, *(a_state(pool, {"spec": {}}) for pool in found)]
+    assert set_off([early(), edit, node], topology(states)) == ({node.id: edit} if told else {})
+
+
+SECRETS = Actor("system:serviceaccount:external-secrets:external-secrets", ActorSource.AUDIT)
+
+
+@pytest.mark.parametrize(
+    ("name", "verb", "seconds", "told"),
+    [
+        ("db", Verb.UPDATE, 3, True),
+        ("db", Verb.UPDATE, 60, False),
+        ("db-20261121", Verb.CREATE, 60, True),
+        ("db-20261121", Verb.UPDATE, 3, False),
+        ("cache", Verb.UPDATE, 3, False),
+    ],
+)
+def test_what_is_named_like_the_object_that_a_program_serves_follows_its_edit(
+    name: str, verb: Verb, seconds: float, told: bool
+) -> None:
+    order = a_change(Resource("lab", "external-secrets.io", "ExternalSecret", "shop", "db"), path=("spec", "x"))
+    program = a_resource("Deployment", "external-secrets", "external-secrets")
+    top = topology([a_workload(program, serviceAccountName="external-secrets")])
+    path = ("data", "password")
+    usual = a_change(a_resource("Secret", "other"), at=after(-90), path=path, actor=SECRETS)
+    made = a_change(a_resource("Secret", "other-1"), at=after(-90), verb=Verb.CREATE, actor=SECRETS)
+    then = a_change(a_resource("Secret", name), at=after(seconds), path=path, verb=verb, actor=SECRETS)
+    assert set_off([early(), usual, made, order, then], topology([])) == {}, "nobody is known to act on its kind"
+    assert set_off([early(), usual, made, order, then], top) == ({then.id: order} if told else {})
+
+
+def test_what_was_made_so_before_the_edit_too_is_no_news() -> None:
+    order = a_change(Resource("lab", "velero.io", "Schedule", "velero", "nightly"), path=("spec", "ttl"))
+    velero = Actor("system:serviceaccount:velero:velero", ActorSource.AUDIT)
+    program = a_workload(a_resource("Deployment", "velero", "velero"), serviceAccountName="velero")
+    backups = [
+        a_change(Resource("lab", "velero.io", "Backup", "velero", f"nightly-{n}"), at=after(at), verb=Verb.CREATE,
+                 actor=velero)
+        for n, at in enumerate((-20, 20))
+    ]  # fmt: skip
+    assert set_off([early(), backups[0], order, backups[1]], topology([program])) == {}
 
 
 def test_nodes_that_a_misled_autoscaler_takes_away() -> None:

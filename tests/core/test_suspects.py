@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
-from app.core.model import Symptom, Verb
+from app.core.model import Object, Symptom, Verb
 from app.core.suspects import Gathered, rank
 from tests.core.company import background, first, ranked
 from tests.core.factories import (
@@ -53,7 +53,7 @@ def test_what_came_after_the_first_complaint_did_not_begin_it_however_soon() -> 
     """A policy written 0.8 s after the API server was told of it, where the Event holds but the whole second."""
     web = a_resource("Deployment", "orders", "orders")
     policy = a_resource("NetworkPolicy", "orders-egress", "orders")
-    denies = {"spec": {"podSelector": {"matchLabels": {"app": "orders"}}, "policyTypes": ["Egress"]}}
+    denies: Object = {"spec": {"podSelector": {"matchLabels": {"app": "orders"}}, "policyTypes": ["Egress"]}}
     states = [a_workload(web, labels={"app": "orders"}), a_state(policy, denies)]
     written = a_change(policy, at=after(0.8), verb=Verb.CREATE)
 

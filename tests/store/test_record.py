@@ -8,7 +8,18 @@ from msgspec import structs
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.model import ActorSource, Batch, DiffSource, Gap, MetricSeries, Outcome, Position, Progress, Reject
+from app.core.model import (
+    ActorSource,
+    Batch,
+    DiffSource,
+    Gap,
+    MetricSeries,
+    Outcome,
+    Position,
+    Progress,
+    Reject,
+    Resource,
+)
 from app.store import calls, changes, gaps, objects, positions, requests, rollouts, series, symptoms
 from app.store.record import record
 from tests.store.factories import (
@@ -88,6 +99,17 @@ async def test_a_deleted_object_stays_deleted_and_its_successor_is_found_by_name
     [alive] = await objects.load_cluster(conn, CLUSTER, {("apps", "Deployment")})
     found = await objects.load_states(conn, CLUSTER, [a_resource()])
     assert (alive.uid, found[a_resource()].uid) == ("u-2", "u-2")
+
+
+async def test_pods_that_went_lately_are_known_for_where_they_ran(conn: AsyncConnection) -> None:
+    times = {"early": NOON, "late": NOON + timedelta(minutes=1), "alive": None}
+    pods = [
+        a_state("10", resource=a_resource(name, kind="Pod"), uid=name, deleted_at=at)
+        for name, at in times.items()
+    ]
+    await record(conn, Batch(CLUSTER, objects=(*pods, a_state("11", deleted_at=NOON + timedelta(minutes=1)))))
+    [found] = await objects.load_gone_pods(conn, CLUSTER, since=NOON + timedelta(seconds=1))
+    assert found.resource.name == "late"
 
 
 async def test_knowing_only_the_name_does_not_lose_the_state(conn: AsyncConnection) -> None:
