@@ -14,6 +14,7 @@ from typing import TypeVar
 import numpy as np
 
 from app.core.actors import service_account
+from app.core.duels import as_one, duels
 from app.core.entities import Entity, only_reacts, workload
 from app.core.findings import CallerRow
 from app.core.model import SLOT_SECONDS, CallCount, CallKey
@@ -124,9 +125,23 @@ def load_signals(calls: list[CallCount], slots: Slots) -> list[Signal]:
                 share = extra[key] / total
                 later = _load_signal(key, steps[key], slots, calls, share=share, others=0)
                 found.append(replace(later, strength=_felt(share, extra[key], usual)))
+    for pair in duels(steps, extra, least=MIN_EXTRA_PER_SECOND):
+        both = sum(extra[key] for key in steps if key[0] in (pair[0][0], pair[1][0]))
+        told = _duel(pair, steps, share=both / total)
+        found = as_one(found, pair, told, strength=_felt(both / total, both, usual))
     reaction = _reaction({k: s for k, s in steps.items() if only_reacts(k[0])}, extra, slots, usual=usual, total=total)
     found += [replace(signal, about=signal.about | _movers(steps, extra)) for signal in reaction]
     return sorted(found, key=lambda s: -s.strength)
+
+
+def _duel(pair: tuple[Load, Load], steps: dict[Load, Step], *, share: float) -> str:
+    user, verb, _, resource = pair[0]
+    step = steps[pair[0]]
+    rates = rise(step.before / SLOT_SECONDS, step.after / SLOT_SECONDS, f"{verb.upper()} {resource}")
+    return (
+        f"{caller_name(user)} and {caller_name(pair[1][0])} began at once to write {resource}, one as often as the"
+        f" other: each went {rates} ({percent(share)} of the extra API load)"
+    )
 
 
 def _movers(steps: dict[Load, Step], extra: dict[Load, float]) -> dict[Entity, float]:

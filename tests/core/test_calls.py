@@ -1,4 +1,8 @@
+"""Who calls more than before, since when: alone, in turn with another, or only because others do."""
+
 from __future__ import annotations
+
+import pytest
 
 from app.core.calls import axis, caller_rows, load_signals
 from app.core.model import CallCount
@@ -44,6 +48,31 @@ def test_what_only_reacts_is_one_signal() -> None:
     (signal,) = loads(counts)
     assert len(signal.users) == 3
     assert "own controllers" in signal.sentence
+
+
+def writes(user: str, rate: float, start: float = -30) -> list[CallCount]:
+    group = "networking.k8s.io"
+    gets = calls(user, "get", "ingresses", rate=rate, start=start, group=group)
+    return gets + calls(user, "patch", "ingresses/status", rate=rate, start=start, group=group)
+
+
+A, B, C = (f"system:serviceaccount:edge:{name}" for name in ("inner", "outer", "third"))
+
+
+def test_two_that_write_one_as_often_as_the_other_do_it_to_each_other() -> None:
+    (signal,) = loads(calls("steady", "get", "pods", rate=4) + writes(A, 6) + writes(B, 7))
+    assert signal.users == (A, B)
+    assert signal.about["user", A] == signal.about["user", B] == 1.0
+    assert "inner and outer began at once to write ingresses/status" in signal.sentence
+    assert "100 % of the extra API load" in signal.sentence
+
+
+@pytest.mark.parametrize(
+    "others", [writes(B, 20), writes(B, 6, start=0), writes(B, 6) + writes(C, 6)], ids=["more", "later", "three"]
+)
+def test_others_that_write_more_do_so_by_themselves(others: list[CallCount]) -> None:
+    found = loads(calls("steady", "get", "pods", rate=4) + writes(A, 6) + others)
+    assert all(len(signal.users) == 1 for signal in found)
 
 
 def test_heat_rows_begin_with_who_grew() -> None:
