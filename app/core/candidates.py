@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from app.core.entities import READ, WORKLOADS
+from app.core.entities import READ, WORKLOADS, workload
 from app.core.fights import fight_members
 from app.core.findings import WriteFight
-from app.core.mechanism import is_cosmetic, is_inert
+from app.core.mechanism import halts, is_cosmetic, is_inert
 from app.core.model import Change, Resource, Rollout, Verb
 from app.core.reach import Reach, reach
 from app.core.revisions import lacking
@@ -22,6 +22,9 @@ from app.core.traits import Trait, trait
 
 SAME_EDIT = timedelta(seconds=120)
 """What touches up an object so soon after an edit by the same actor, and does nothing itself, belongs to that edit."""
+
+CROWD = 5
+"""So many pods more of one workload are felt by whoever calls the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,7 @@ def candidates(
         seen[kind] += 1
         own[mine] += 1
         edited = last.get((change.actor.name, change.resource))
+        added = pods_added(change, topology)
         touches_up = (inert or cosmetic) and own[mine] == 1 and not rollout
         if touches_up and edited is not None and change.at - found[edited].change.at <= SAME_EDIT:
             children[found[edited].change.id].append(change.id)
@@ -104,11 +108,11 @@ def candidates(
         found.append(
             Candidate(
                 change=change,
-                reach=reach(change, topology),
+                reach=reach(change, topology) | (_crowded(change, topology) if added >= CROWD else {}),
                 rollout=rollout,
                 derived=(),
                 pods=pods_moved(change, rollout, topology),
-                added=pods_added(change, topology),
+                added=added,
                 empties=empties(change, topology),
                 alike=seen[kind] - 1,
                 routine=own[mine] - 1,
@@ -204,6 +208,17 @@ def pods_added(change: Change, topology: Topology) -> int:
     return more
 
 
+def _crowded(change: Change, topology: Topology) -> Reach:
+    """What the pods of a workload call, and who else calls that: so many more clients take from the others."""
+    here = (change.resource.namespace or "", change.resource.name)
+    found: Reach = {}
+    for server in topology.upstream.get(here, ()):
+        found[workload(*server)] = 1
+        for service in topology.fronts.get(server, ()):
+            found |= {("shares", *client): 1 for client in topology.clients.get(service, set()) - {here}}
+    return found
+
+
 def empties(change: Change, topology: Topology) -> str:
     """The Service behind which this leaves no workload: by its new selector, a scale to zero, or a deletion, of the
     Service itself too."""
@@ -215,7 +230,7 @@ def empties(change: Change, topology: Topology) -> str:
         state = topology.states.get(resource) or {}
         is_left = _selector(state) and topology.in_namespace.get(namespace) and not behind(state, namespace, topology)
         return resource.name if is_left else ""
-    if resource.kind not in WORKLOADS or not _is_emptied(change):
+    if resource.kind not in WORKLOADS or not (halts(change) or change.verb is Verb.DELETE):
         return ""
     key = (namespace, resource.name)
     gone = topology.labels.get(key) or _old_labels(change)
@@ -224,11 +239,6 @@ def empties(change: Change, topology: Topology) -> str:
         if selector and gone and selects(selector, gone) and not set(behind(state, namespace, topology)) - {key}:
             return service.name
     return ""
-
-
-def _is_emptied(change: Change) -> bool:
-    to_zero = any(diff.path == ("spec", "replicas") and diff.new == 0 and diff.old for diff in change.diffs)
-    return to_zero or change.verb is Verb.DELETE
 
 
 def _selector(service: dict[str, Any]) -> dict[str, Any] | None:

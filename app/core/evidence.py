@@ -15,18 +15,18 @@ from app.core.candidates import Candidate
 from app.core.case import Case, Facts, Rule, say, seconds
 from app.core.entities import WORKLOADS, workload
 from app.core.explain import CLOCK_SKEW, Match, before, is_consequence, without
-from app.core.findings import Evidence, Incident
+from app.core.findings import Evidence
 from app.core.kinds import several
+from app.core.mechanism import halts
 from app.core.model import SLOT_SECONDS, Outcome
 from app.core.phrases import excerpt, percent
 from app.core.priors import novelty, plane, risk
+from app.core.scoped import in_scope, touches
 from app.core.signals import Signal, SignalKind
 from app.core.stalls import lacks, rests
 
 TOO = 0.2
 """From this share of the complaints on, others complain too."""
-TIED = 0.3
-"""A match at least this strong ties a change to the incident whatever its namespace."""
 TAU_ONSET = timedelta(minutes=5)
 SLOT = timedelta(seconds=SLOT_SECONDS)
 CALLED = WORKLOADS | {"Service", "Ingress", "HTTPRoute"}
@@ -68,9 +68,8 @@ def _sentence(candidate: Candidate, match: Match) -> str:
         if signal.kind is not SignalKind.SYMPTOM:
             how = f"moves {candidate.pods} pods, most of what moved then"
         return f"It {how}: {signal.sentence}{since}."
-    if match.via[0] == "calls":
-        how = "calls it, or what depends on it" if change.resource.kind in CALLED else "calls what depends on it"
-        return f"{match.via[-1]} {how}: {signal.sentence}{since}."
+    if match.via[0] in ("calls", "shares"):
+        return f"{match.via[-1]} calls {_called(candidate, match)}: {signal.sentence}{since}."
     if match.via[0] == "access":
         return f"It took away what this caller needs: {signal.sentence}{since}."
     sentence = f"{signal.sentence}{since}."
@@ -82,6 +81,12 @@ def _sentence(candidate: Candidate, match: Match) -> str:
     if match.via[0] == "workload" and match.via != workload(change.resource.namespace, change.resource.name):
         return f"{match.via[-1]} depends on it: {sentence}"
     return sentence if _begins_with_a_name(signal) else sentence[:1].upper() + sentence[1:]
+
+
+def _called(candidate: Candidate, match: Match) -> str:
+    if match.via[0] == "shares":
+        return f"what its {candidate.added} new pods call"
+    return "it, or what depends on it" if candidate.change.resource.kind in CALLED else "what depends on it"
 
 
 def _acts_on(match: Match) -> str:
@@ -123,56 +128,15 @@ def after_onset(case: Case, facts: Facts) -> Evidence | None:
     return say("after onset", weight, f"It came {seconds(late)} after the onset.")
 
 
-def in_scope(case: Case, facts: Facts) -> Evidence | None:
-    """Whether it touches what the alert names."""
-    found = _in_scope(case, facts)
-    if found is None or found.weight < 0 or not facts.candidate.inert:
-        return found
-    return say("scope", found.weight / 2, found.sentence)
-
-
-def _in_scope(case: Case, facts: Facts) -> Evidence | None:
-    scope, reached = case.incident.scope, facts.candidate.reach
-    for named in scope.workloads:
-        namespace, _, name = named.partition("/")
-        hops = reached.get(workload(namespace, name))
-        resource = facts.candidate.change.resource
-        if (resource.namespace or "", resource.name) == (namespace, name):
-            hops = 0  # whatever its kind: an alert's "service" label names the Service
-        if hops is not None:
-            how = "It is" if hops == 0 else "It reaches"
-            return say("scope", 1.5 * 0.7**hops, f"{how} {name}, which the alert names.")
-        if (steps := reached.get(("calls", namespace, name))) is not None:
-            return say("scope", 1.2 * 0.7**steps, f"{name}, which the alert names, calls it or what depends on it.")
-    for node in scope.nodes:
-        if ("node", node) in reached:
-            return say("scope", 1.2, f"It touches node {node}, which the alert names.")
-    if named_in_alert(case.incident, facts.candidate):
-        return say("scope", 1.0, f"The alert names {facts.candidate.change.resource.name}.")
-    hops_to = [reached[("ns", ns)] for ns in scope.namespaces if ("ns", ns) in reached]
-    if hops_to:
-        own = facts.candidate.change.resource.namespace or facts.candidate.change.resource.name
-        return say("scope", 0.6, f"It is in namespace {own}, which the alert names.")
-    tied = max((case.salience.get(id(m.signal), 0.0) * m.score for m in facts.matches), default=0.0) * case.quality
-    if scope.namespaces and not scope.control_plane and tied < TIED and facts.candidate.change.resource.namespace:
-        return say("scope", -0.8, "It is in another namespace than the alert, and little measured ties them.")
+def emptied(case: Case, facts: Facts) -> Evidence | None:
+    """A Service without pods fails all its clients at once, wherever they are, and nothing else would show it; nor does
+    what no longer runs, where the alert misses just that."""
+    if facts.candidate.empties:
+        return say("empties", 1.5, f"No workload stands behind Service {facts.candidate.empties} now.")
+    scope = touches(case, facts)
+    if halts(facts.candidate.change) and scope is not None and scope.weight >= 1.0:
+        return say("stops", 1.5, f"Nothing of {facts.candidate.change.resource.name} runs any more.")
     return None
-
-
-def named_in_alert(incident: Incident, candidate: Candidate) -> bool:
-    """Whether an alert says the object's own name, in its message or as a label's value."""
-    name = candidate.change.resource.name
-    said = re.compile(rf"(?<![\w.-]){re.escape(name)}(?![\w-])")
-    return len(name) >= 5 and any(
-        said.search(alert.message) or name in (value for _, value in alert.labels) for alert in incident.alerts
-    )
-
-
-def emptied(_case: Case, facts: Facts) -> Evidence | None:
-    """A Service without pods fails all its clients at once, wherever they are, and nothing else would show it."""
-    if not facts.candidate.empties:
-        return None
-    return say("empties", 1.5, f"No workload stands behind Service {facts.candidate.empties} now.")
 
 
 def set_off(_case: Case, facts: Facts) -> Evidence | None:

@@ -77,7 +77,7 @@ def explain(candidate: Candidate, signal: Signal, *, churn_share: float) -> Matc
         best *= UNLIKELY
     elif signal.kind is SignalKind.SYMPTOM and via[:1] != ("named",):
         reason, refused = signal.facts.get("reason", ""), signal.facts.get("refused", "")
-        if not candidate.set_off and via[:1] != ("calls",):
+        if not candidate.set_off and via[:1] not in (("calls",), ("shares",)):
             best *= plausible(candidate.change, reason, refused=refused)
         best *= _alone(candidate, signal) * _needed(candidate, signal)
     best *= in_time
@@ -127,9 +127,10 @@ def _nearest(candidate: Candidate, signal: Signal) -> tuple[float, Entity]:
 
 
 def _ways(entity: Entity, signal: Signal) -> tuple[Entity, ...]:
-    """A workload is touched itself or, while it runs, by what happens to something that it calls."""
+    """A workload is touched itself or, while it runs, by what becomes of what it calls, or by others that call it."""
     runs = signal.kind is SignalKind.SYMPTOM and signal.facts.get("reason") in WHILE_RUNNING
-    return (entity, ("calls", *entity[1:])) if runs and entity[0] == "workload" else (entity,)
+    ways = ("calls", *entity[1:]), ("shares", *entity[1:])
+    return (entity, *ways) if runs and entity[0] == "workload" else (entity,)
 
 
 def _covered(candidate: Candidate, signal: Signal) -> tuple[float, int]:

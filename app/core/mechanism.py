@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 
 from app.core.entities import Entity
+from app.core.meshes import is_policy
 from app.core.model import Change, Verb
 
 UNLIKELY = 0.25
@@ -133,10 +134,16 @@ def is_cosmetic(change: Change) -> bool:
 
 def is_inert(change: Change) -> bool:
     """Whether nothing acts upon a change: it is cosmetic, or says of a workload how its next rollout is to go."""
-    if change.resource.kind not in _INERT:
+    if change.resource.kind not in _INERT and not is_policy(change.resource):
         return False
     paths = {diff.path[:2] for diff in change.diffs if diff.path}
     return is_cosmetic(change) or (change.verb is Verb.UPDATE and bool(paths) and paths <= _NEXT_ROLLOUT)
+
+
+def halts(change: Change) -> bool:
+    """Whether an update stops what the object runs: it suspends it, or scales it to zero."""
+    suspended = any(diff.path == ("spec", "suspend") and diff.new is True for diff in change.diffs)
+    return suspended or any(diff.path == ("spec", "replicas") and diff.new == 0 and diff.old for diff in change.diffs)
 
 
 def is_other_quota(change: Change, text: str) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from app.core.entities import CLUSTER, READ, Add
 from app.core.kinds import plural_of
+from app.core.meshes import is_policy, policy
 from app.core.model import Change, Resource
 from app.core.references import references
 from app.core.topology import State, Topology, touched_workloads
@@ -30,6 +31,8 @@ def custom(change: Change, states: list[State], top: Topology, add: Add) -> None
     for kind in ("", resource.kind):
         for other in top.referers.get((kind, resource.namespace or "", resource.name), ()):
             add(("object", other.kind, other.namespace or "", other.name), READ)
+    if is_policy(resource):
+        policy(change, states, top, add)
     hops = 1 if top.customs[resource.api_group, resource.kind] <= SEVERAL else 2
     for user in acting(resource, top):
         if user != change.actor.name:

@@ -16,7 +16,7 @@ from typing import Any
 
 from app.core import access, operators
 from app.core.entities import CLUSTER, NODES, POD_MAKING, READ, Add, Entity, of_resource, pods_in, workload
-from app.core.mechanism import refuser
+from app.core.mechanism import is_cosmetic, refuser
 from app.core.model import Change, Verb
 from app.core.topology import State, Topology, before_and_after, behind, selects, touched_clients, touched_workloads
 from app.core.waits import asked
@@ -166,7 +166,7 @@ def _target(*path: str) -> Rule:
 def _backends(change: Change, states: list[State], top: Topology, add: Add) -> None:
     """Ingress and HTTPRoute: the workloads whose labels say the backend Service's name (its selector is one hop on)."""
     names = {str(n) for s in states for n in _service_names(s)}
-    for name in names:
+    for name in names if not is_cosmetic(change) else ():
         add(("named", name), 0)
     for resource, state in top.states.items():
         if resource.kind == "Service" and resource.namespace == change.resource.namespace and resource.name in names:

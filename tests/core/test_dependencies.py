@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from app.core.dependencies import closure, hosts
-from app.core.model import Json, ObjectState, Verb
+from app.core.model import FieldDiff, Json, Object, ObjectState, Verb
 from app.core.reach import reach
 from app.core.topology import topology
 from tests.core.company import first, ranked, rules
@@ -106,6 +106,24 @@ def test_a_service_that_no_longer_answers_is_found_from_its_clients_client() -> 
     )
     assert first(ranking) == ("Service", "screening")
     assert any("calls it" in evidence.sentence for evidence in ranking.suspects[0].evidence)
+
+
+@pytest.mark.parametrize(("parallelism", "felt"), [(24, True), (2, False)])
+def test_many_new_clients_of_a_server_are_felt_by_its_others(parallelism: int, felt: bool) -> None:
+    job = a_resource("Job", "backfill", "fraud")
+    calls_it = {"DB_URL": "postgresql://backfill@screening.fraud.svc:5432/x"}
+    spec: Object = {"parallelism": parallelism, "template": {"metadata": {}, "spec": told(**calls_it)}}
+    made = replace(a_change(job, at=after(-20), verb=Verb.CREATE), diffs=(FieldDiff((), "add", None, {"spec": spec}),))
+    client = a_resource("Deployment", "card-gateway", "billing")
+    ranking = ranked(
+        made,
+        incident=an_incident(an_alert(after(30), name="HighErrorRate", namespace="billing", service="card-gateway")),
+        symptoms=[a_symptom(client, "Unhealthy", at=after(-12), count=15)],
+        states=[*company(), a_state(job, {"spec": spec})],
+    )
+    sentences = [e.sentence for s in ranking.suspects if s.change.id == made.id for e in s.evidence]
+    assert any("card-gateway calls what its 24 new pods call" in sentence for sentence in sentences) is felt
+    assert (first(ranking) == ("Job", "backfill")) is felt
 
 
 def test_a_service_that_was_deleted_is_missed_by_those_who_name_it() -> None:

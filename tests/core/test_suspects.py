@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
 from msgspec.structs import replace
 
 from app.core.model import Object, Symptom, Verb
@@ -108,3 +109,14 @@ def test_the_work_that_every_rollout_makes_is_not_yet_a_workloads_onset() -> Non
         incident = an_incident(an_alert(after(40), name="Slow", **labels))
         ranking = ranked(incident=incident, load=load, symptoms=ill, states=[a_workload(home)])
         assert abs((ranking.onset.at - after(start)).total_seconds()) <= 5
+
+
+@pytest.mark.parametrize("about", [{"cronjob": "import"}, {"deployment": "web"}])
+def test_what_was_suspended_is_missed_by_whom_the_alert_names(about: dict[str, str]) -> None:
+    """Nothing turns bad where nothing runs."""
+    job = a_resource("CronJob", "import", "usage")
+    suspended = a_change(job, at=after(-60), path=("spec", "suspend"), old=False, new=True)
+    ranking = ranked(suspended, incident=an_incident(an_alert(after(40), namespace="usage", **about)))
+    told = [s.evidence for s in ranking.suspects if s.change.id == suspended.id]
+    assert any(e.rule == "stops" for evidence in told for e in evidence) is ("cronjob" in about)
+    assert first(ranking) == ("CronJob", "import") or "cronjob" not in about

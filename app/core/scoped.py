@@ -1,0 +1,66 @@
+"""Whether a change touches what an alert names: evidence for it, or, elsewhere and tied by little, against it."""
+
+from __future__ import annotations
+
+import re
+
+from app.core.candidates import Candidate
+from app.core.case import Case, Facts, say
+from app.core.entities import workload
+from app.core.findings import Evidence, Incident
+
+TIED = 0.3
+"""A match at least this strong ties a change to the incident whatever its namespace."""
+
+
+def in_scope(case: Case, facts: Facts) -> Evidence | None:
+    """Whether it touches what the alert names."""
+    found = touches(case, facts)
+    if found is None or found.weight < 0 or not facts.candidate.inert:
+        return found
+    return say("scope", found.weight / 2, found.sentence)
+
+
+def touches(case: Case, facts: Facts) -> Evidence | None:
+    """The same, whether or not anything acts by the change."""
+    scope, reached = case.incident.scope, facts.candidate.reach
+    for named in scope.workloads:
+        namespace, _, name = named.partition("/")
+        if found := _touches_workload(facts, namespace, name):
+            return found
+    for node in scope.nodes:
+        if ("node", node) in reached:
+            return say("scope", 1.2, f"It touches node {node}, which the alert names.")
+    if named_in_alert(case.incident, facts.candidate):
+        return say("scope", 1.0, f"The alert names {facts.candidate.change.resource.name}.")
+    hops_to = [reached[("ns", ns)] for ns in scope.namespaces if ("ns", ns) in reached]
+    if hops_to:
+        own = facts.candidate.change.resource.namespace or facts.candidate.change.resource.name
+        return say("scope", 0.6, f"It is in namespace {own}, which the alert names.")
+    tied = max((case.salience.get(id(m.signal), 0.0) * m.score for m in facts.matches), default=0.0) * case.quality
+    if scope.namespaces and not scope.control_plane and tied < TIED and facts.candidate.change.resource.namespace:
+        return say("scope", -0.8, "It is in another namespace than the alert, and little measured ties them.")
+    return None
+
+
+def _touches_workload(facts: Facts, namespace: str, name: str) -> Evidence | None:
+    reached, resource = facts.candidate.reach, facts.candidate.change.resource
+    hops = reached.get(workload(namespace, name))
+    if (resource.namespace or "", resource.name) == (namespace, name):
+        hops = 0  # whatever its kind: an alert's "service" label names the Service
+    if hops is not None:
+        how = "It is" if hops == 0 else "It reaches"
+        return say("scope", 1.5 * 0.7**hops, f"{how} {name}, which the alert names.")
+    for way, what in (("calls", "it or what depends on it"), ("shares", "what it calls")):
+        if (steps := reached.get((way, namespace, name))) is not None:
+            return say("scope", 1.2 * 0.7**steps, f"{name}, which the alert names, calls {what}.")
+    return None
+
+
+def named_in_alert(incident: Incident, candidate: Candidate) -> bool:
+    """Whether an alert says the object's own name, in its message or as a label's value."""
+    name = candidate.change.resource.name
+    said = re.compile(rf"(?<![\w.-]){re.escape(name)}(?![\w-])")
+    return len(name) >= 5 and any(
+        said.search(alert.message) or name in (value for _, value in alert.labels) for alert in incident.alerts
+    )

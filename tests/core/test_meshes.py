@@ -1,0 +1,60 @@
+"""Policies of meshes and network plugins reach the pods that they choose, and who calls them."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.core.mechanism import is_inert
+from app.core.model import Json, Object, ObjectState, Resource
+from app.core.reach import reach
+from app.core.topology import topology
+from tests.core.factories import a_change, a_resource, a_state, a_workload
+
+CALLER = ("calls", "field", "orders")
+
+
+def a_policy(kind: str, group: str = "security.istio.io", namespace: str | None = "meters") -> Resource:
+    return Resource("lab", group, kind, namespace, "default")
+
+
+def company(policy: Resource, spec: Object) -> list[ObjectState]:
+    variable: Json = {"name": "API_URL", "value": "http://api.meters.svc:8080"}
+    service: Object = {"spec": {"selector": {"app": "api"}}}
+    return [
+        a_workload(a_resource("Deployment", "api", "meters")),
+        a_workload(a_resource("Deployment", "batch", "meters")),
+        a_workload(a_resource("Deployment", "orders", "field"), containers=[{"name": "c", "env": [variable]}]),
+        a_state(a_resource("Service", "api", "meters"), service),
+        a_state(policy, {"spec": spec}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "group", "spec", "reached", "callers"),
+    [
+        ("PeerAuthentication", "security.istio.io", {"mtls": {"mode": "STRICT"}}, {"api", "batch"}, True),
+        ("AuthorizationPolicy", "security.istio.io", {"selector": {"matchLabels": {"app": "batch"}}}, {"batch"}, False),
+        ("Sidecar", "networking.istio.io", {"workloadSelector": {"labels": {"app": "api"}}}, {"api"}, True),
+        ("CiliumNetworkPolicy", "cilium.io", {"endpointSelector": {"matchLabels": {"app": "api"}}}, {"api"}, True),
+        ("DestinationRule", "networking.istio.io", {"host": "api.meters.svc.cluster.local"}, set(), True),
+        (
+            "VirtualService",
+            "networking.istio.io",
+            {"http": [{"route": [{"destination": {"host": "api"}}]}]},
+            set(),
+            True,
+        ),
+        ("ServiceEntry", "networking.istio.io", {"hosts": ["api.partner.example"]}, {"api", "batch"}, True),
+        ("Schedule", "velero.io", {"ttl": "1h"}, set(), False),
+    ],
+)
+def test_whom_a_policy_reaches(kind: str, group: str, spec: Object, reached: set[str], callers: bool) -> None:
+    policy = a_policy(kind, group)
+    found = reach(a_change(policy, path=("spec", "x")), topology(company(policy, spec)))
+    assert {entity[2] for entity in found if entity[:2] == ("workload", "meters")} == reached
+    assert (CALLER in found) is callers
+
+
+def test_labels_of_a_policy_do_nothing() -> None:
+    assert is_inert(a_change(a_policy("PeerAuthentication"), path=("metadata", "labels", "rev")))
+    assert not is_inert(a_change(a_policy("PeerAuthentication"), path=("spec", "mtls", "mode")))
