@@ -18,7 +18,6 @@ from app.core.model import (
     Position,
     Progress,
     Reject,
-    Resource,
 )
 from app.store import calls, changes, gaps, objects, positions, requests, rollouts, series, symptoms
 from app.store.record import record
@@ -103,10 +102,7 @@ async def test_a_deleted_object_stays_deleted_and_its_successor_is_found_by_name
 
 async def test_pods_that_went_lately_are_known_for_where_they_ran(conn: AsyncConnection) -> None:
     times = {"early": NOON, "late": NOON + timedelta(minutes=1), "alive": None}
-    pods = [
-        a_state("10", resource=a_resource(name, kind="Pod"), uid=name, deleted_at=at)
-        for name, at in times.items()
-    ]
+    pods = [a_state("10", resource=a_resource(name, kind="Pod"), uid=name, deleted_at=at) for name, at in times.items()]
     await record(conn, Batch(CLUSTER, objects=(*pods, a_state("11", deleted_at=NOON + timedelta(minutes=1)))))
     [found] = await objects.load_gone_pods(conn, CLUSTER, since=NOON + timedelta(seconds=1))
     assert found.resource.name == "late"
