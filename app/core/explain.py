@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from app.core.actors import service_account
 from app.core.candidates import Candidate
-from app.core.entities import POD_MAKING, Entity, only_reacts, pods_in
+from app.core.entities import NODES, POD_MAKING, Entity, only_reacts, pods_in
 from app.core.mechanism import UNLIKELY, WHILE_RUNNING, is_other_quota, plausible
 from app.core.reach import Reach
 from app.core.signals import Signal, SignalKind
@@ -79,7 +79,7 @@ def explain(candidate: Candidate, signal: Signal, *, churn_share: float) -> Matc
         reason, refused = signal.facts.get("reason", ""), signal.facts.get("refused", "")
         if not candidate.set_off and via[:1] not in (("calls",), ("shares",)):
             best *= plausible(candidate.change, reason, refused=refused)
-        best *= _alone(candidate, signal) * _needed(candidate, signal)
+        best *= _alone(candidate, signal) * _needed(candidate, signal) * _there(candidate, signal)
     best *= in_time
     if best <= 0.05:
         return None
@@ -107,6 +107,13 @@ def _alone(candidate: Candidate, signal: Signal) -> float:
 def _needed(candidate: Candidate, signal: Signal) -> float:
     """Less than 1 where pods that do not have the change in them complain too; UNLIKELY where they do about as much."""
     return max(UNLIKELY, 1.0 - 2.0 * without(candidate, signal))
+
+
+def _there(candidate: Candidate, signal: Signal) -> float:
+    """UNLIKELY where only the pods of some nodes complain, and the change touches them no more than others."""
+    if signal.place is None or NODES in candidate.reach:
+        return 1.0
+    return 1.0 if any(("node", node) in candidate.reach for node in signal.place.nodes) else UNLIKELY
 
 
 def without(candidate: Candidate, signal: Signal) -> float:

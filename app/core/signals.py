@@ -22,6 +22,14 @@ class SignalKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Nodes on which pods complain while pods like them elsewhere are well; ``said`` tells it to a person."""
+
+    nodes: frozenset[str]
+    said: str
+
+
+@dataclass(frozen=True, slots=True)
 class Signal:
     """Something that turned bad between ``low`` and ``high``.
 
@@ -30,7 +38,7 @@ class Signal:
     many complain alike: each one's share of the complaints. ``others`` complain of the same at the same time, in other
     words or elsewhere. ``sentence`` says it to a person, without a full stop.
     ``revisions`` are the shares of the complaints by the ReplicaSet of the pod, as (namespace, name).
-    ``text`` is what error messages said, for names in them.
+    ``text`` is what error messages said, for names in them. ``place`` is given where only pods on some nodes complain.
     """
 
     kind: SignalKind
@@ -47,6 +55,7 @@ class Signal:
     rate_before: float = 0.0
     rate_after: float = 0.0
     facts: dict[str, str] = field(default_factory=dict)
+    place: Place | None = None
 
 
 def moment(epoch: float) -> datetime:

@@ -27,6 +27,7 @@ from app.core.fights import write_fights
 from app.core.findings import Evidence, Incident, Onset, Ranking, Suspect, WriteFight
 from app.core.lines import Grid, grid
 from app.core.model import CallCount, Change, MetricSeries, ObjectState, Rollout, Symptom, SymptomSource
+from app.core.places import located
 from app.core.relevance import newborn, surroundings, weigh
 from app.core.relists import relist_signals
 from app.core.series import metric_signals, sparks
@@ -73,8 +74,9 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES) -> Ranking:
     incident, now = gathered.incident, gathered.now
     fights = write_fights(c for c in gathered.changes if c.at <= now)
     new = newborn(c for c in gathered.changes if c.at <= now)
-    signals, slots_axis, grid_axis = _signals(gathered, fights, new)
+    measured, slots_axis, grid_axis = _signals(gathered, fights, new)
     top_of = topology(gathered.states, gathered.calls, gone=gathered.gone)
+    signals = located(measured, gathered.symptoms, top_of)
     around = surroundings(incident, top_of, new=new)
     weighed = weigh(signals, incident.scope, near=around, top=top_of)
     top = max((w for _, w in weighed), default=0.0)
