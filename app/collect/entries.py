@@ -69,7 +69,7 @@ class Reading:
 class Entry(msgspec.Struct, gc=False):
     """One event of one of the files that are merged, or what is refused; ``at`` never goes back within a file.
 
-    ``refused`` is why, and the column of the line.
+    ``refused`` is why, and the column of the line; ``rounded`` as in core.sightings.Sighting.
     """
 
     at: datetime
@@ -79,6 +79,7 @@ class Entry(msgspec.Struct, gc=False):
     audit: audit.RawAuditEvent | None = None
     watch: RawWatchEvent | None = None
     refused: tuple[str, int] | None = None
+    rounded: bool = False
 
 
 def merged(streams: list[Iterator[Entry]]) -> Iterator[Entry]:
@@ -137,6 +138,7 @@ def _in_turn(entry: Entry, watch: RawWatchEvent) -> None:
     come first, so the watch event waits out that second.
     """
     fraction = entry.at.microsecond
+    entry.rounded = not fraction
     room = SECOND if not fraction else MILLISECOND if fraction % MILLISECOND == 0 else 1
     watch.at = entry.at + (entry.line.number % room) * MICROSECOND
     entry.at = watch.at if fraction else watch.at + SECOND * MICROSECOND

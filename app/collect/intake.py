@@ -207,11 +207,11 @@ class Intake:
             self._numbers[raw] = number
         return number
 
-    def watch_event(self, event: RawWatchEvent, at: datetime, *, log: int) -> None:
+    def watch_event(self, event: RawWatchEvent, at: datetime, *, log: int, rounded: bool = False) -> None:
         """Keep the object of one event of the watch number ``log``; a BOOKMARK is nothing. Raises UNUSABLE.
 
-        An ERROR ends a watch: nothing is seen from the event before it until an ADDED of the same watch tells of an
-        older object, as the LIST does with which it begins anew.
+        ``rounded`` as in Sighting. An ERROR ends a watch: nothing is seen from the event before it until an ADDED of
+        the same watch tells of an older object, as the LIST does with which it begins anew.
         """
         if event.type == "BOOKMARK":
             return
@@ -225,7 +225,7 @@ class Intake:
         sighting = _sighting(self.cluster, event, peek, at)
         if sighting.verb is None and log in self._blind:
             self._gaps.append(replace(self._blind.pop(log), to_at=at))
-        self._keep([sighting])
+        self._keep([replace(sighting, rounded=True) if rounded else sighting])
 
     def dump_item(self, raw: msgspec.Raw, at: datetime) -> None:
         """Keep one object of a dump, seen at ``at`` at the latest. Raises UNUSABLE."""

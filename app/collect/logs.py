@@ -93,7 +93,7 @@ def _tell(intake: Intake, entry: Entry) -> None:
             intake.audit_event(entry.audit)
             intake.tally.used += 1
         elif entry.watch is not None:
-            intake.watch_event(entry.watch, entry.watch.at or entry.at, log=entry.order)
+            intake.watch_event(entry.watch, entry.watch.at or entry.at, log=entry.order, rounded=entry.rounded)
             intake.tally.used += 1
     except UNUSABLE as error:
         reason, column = unreadable_object(entry, error)

@@ -37,7 +37,9 @@ class Life:
     def event(self, sighting: Sighting) -> Learned:
         """What an Event object tells."""
         body = sighting.body or b""
-        return Learned(symptoms=self._symptoms.event(sighting.resource.cluster, body, at=sighting.at))
+        return Learned(
+            symptoms=self._symptoms.event(sighting.resource.cluster, body, at=sighting.at, told=_told(sighting))
+        )
 
     def moved(self, sighting: Sighting, body: Body, learned: Learned) -> Learned:
         """``learned`` with what this newer version of an object tells of its life."""
@@ -54,13 +56,13 @@ class Life:
         if resource.kind == "Pod" and resource.api_group == "":
             if sighting.source == "watch":
                 self._symptoms.await_node(resource, body)
-            found = self._symptoms.pod(resource, body, at=sighting.at)
+            found = self._symptoms.pod(resource, body, at=sighting.at, told=_told(sighting))
             if sighting.source == "watch" or sighting.subresource == "status":
                 self._symptoms.await_status(resource)
         elif resource.kind == "Node" and resource.api_group == "":
-            found = self._symptoms.node(resource, body, at=sighting.at)
+            found = self._symptoms.node(resource, body, at=sighting.at, told=_told(sighting))
         elif is_custom(resource) or resource.kind == "APIService":
-            found = self._symptoms.custom(resource, body, at=sighting.at)
+            found = self._symptoms.custom(resource, body, at=sighting.at, told=_told(sighting))
         else:
             return learned
         return structs.replace(learned, symptoms=found) if found else learned
@@ -73,3 +75,9 @@ class Life:
         """``learned`` with the symptoms that only the passing of time shows."""
         found = self._symptoms.overdue(at)
         return structs.replace(learned, symptoms=(*learned.symptoms, *found)) if found else learned
+
+
+def _told(sighting: Sighting) -> datetime | None:
+    """When the API server had been told for sure of what a sighting shows. A clock of whole seconds is up to one too
+    early, and what was changed within that second would seem to come after what it caused: better not to know."""
+    return sighting.at if sighting.at.microsecond and not sighting.rounded else None

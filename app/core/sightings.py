@@ -13,10 +13,11 @@ class Sighting(Struct, frozen=True, gc=False):
     """A watch event, a successful audit write, or one entry of a dump.
 
     ``source`` is "audit", "watch" or "state". ``verb`` None: the object was seen, not written (the initial LIST, a
-    dump). ``body`` is the JSON of the whole object after the write (before it, for a delete), ``patch`` the JSON
-    of the request body where no whole object was recorded; both None at audit level Metadata. ``subresource``
-    "status" and the like may refresh what is known but never make a change by themselves. ``truncated``: the API server
-    left the bodies out because the event was too large (audit.k8s.io/truncated).
+    dump). ``body`` is the JSON of the whole object after the write (before it, for a delete), ``patch`` the JSON of the
+    request body where no whole object was recorded; both None at audit level Metadata. ``subresource`` "status" and the
+    like may refresh what is known but never make a change by themselves. ``truncated``: the API server left the bodies
+    out because the event was too large (audit.k8s.io/truncated). ``rounded``: the clock that told the time gave whole
+    seconds, and what ``at`` has of a fraction only keeps an order.
     """
 
     resource: Resource
@@ -31,6 +32,7 @@ class Sighting(Struct, frozen=True, gc=False):
     actor: Actor = NOBODY
     audit_id: str = ""
     truncated: bool = False
+    rounded: bool = False
 
 
 class Learned(Struct, frozen=True):

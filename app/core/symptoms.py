@@ -52,7 +52,10 @@ class _Seen:
 
 
 class Symptoms:
-    """The symptoms of one cluster. ``workload_of`` finds the top of an owner chain, ``text`` redacts a message."""
+    """The symptoms of one cluster. ``workload_of`` finds the top of an owner chain, ``text`` redacts a message.
+
+    What is seen is seen ``at`` a time; ``told`` is when the API server had been told of it for sure (Symptom.told_at).
+    """
 
     def __init__(
         self, workload_of: Callable[[Resource], Resource | None], text: Callable[[str], str], *, limit: int = 50_000
@@ -61,7 +64,7 @@ class Symptoms:
         self._text = text
         self._limit = limit
         self._seen: OrderedDict[Resource, _Seen] = OrderedDict()
-        self._counts: OrderedDict[tuple[str, int], tuple[datetime, datetime, int]] = OrderedDict()
+        self._counts: OrderedDict[tuple[str, int], tuple[datetime, datetime | None, int]] = OrderedDict()
         self._events: OrderedDict[str, int] = OrderedDict()
         self._unscheduled: OrderedDict[Resource, datetime] = OrderedDict()
         self._late: dict[str, OrderedDict[Resource, datetime]] = {reason: OrderedDict() for reason in _LATE}
@@ -71,7 +74,7 @@ class Symptoms:
         for symptom in lately:
             if symptom.source is SymptomSource.EVENT:
                 minute = symptom.fingerprint, int(symptom.at.timestamp()) // 60
-                _bounded(self._counts, minute, (symptom.at, symptom.told_at or symptom.at, symptom.count), self._limit)
+                _bounded(self._counts, minute, (symptom.at, symptom.told_at, symptom.count), self._limit)
             elif symptom.resource and symptom.ended_at is None and symptom.reason not in ENDINGS:
                 seen = self._seen.get(symptom.resource) or _Seen()
                 seen.open[symptom.reason] = symptom
@@ -127,7 +130,7 @@ class Symptoms:
             found.append(symptom)
         return found
 
-    def event(self, cluster: str, raw: bytes, *, at: datetime) -> tuple[Symptom, ...]:
+    def event(self, cluster: str, raw: bytes, *, at: datetime, told: datetime | None = None) -> tuple[Symptom, ...]:
         """A Warning event: one symptom for each object, reason and minute, whose count grows. Others teach nothing."""
         try:
             event = _event.decode(raw)
@@ -147,7 +150,7 @@ class Symptoms:
         when = _event_time(event) or at
         fingerprint = _fingerprint(SymptomSource.EVENT, resource, event.reason)
         minute = fingerprint, int(when.timestamp()) // 60
-        first, told, counted = self._counts.get(minute, (when, at, 0))
+        first, told, counted = self._counts.get(minute, (when, told, 0))
         # A first sight of an old event says how often in all, not how often in this minute.
         counted += total - before if before else 1
         _bounded(self._counts, minute, (first, told, counted), self._limit)
@@ -166,7 +169,7 @@ class Symptoms:
             ),
         )
 
-    def pod(self, resource: Resource, body: Body, *, at: datetime) -> tuple[Symptom, ...]:
+    def pod(self, resource: Resource, body: Body, *, at: datetime, told: datetime | None = None) -> tuple[Symptom, ...]:
         """What a pod's status says: states that began, and those that ended since the last sighting."""
         try:
             status = _pod.decode(body.status() or b"{}")
@@ -190,12 +193,14 @@ class Symptoms:
             else:
                 seen.waits = waits
         seen.ready = seen.ready or bool(ready and ready.status == "True")
-        found = self._changed(SymptomSource.POD, resource, seen, lasting, at=at)
+        found = self._changed(SymptomSource.POD, resource, seen, lasting, at=at, told=told)
         for reason, since, message in endings(status):
-            found.append(self._symptom(SymptomSource.POD, resource, reason, since=since, message=message, told=at))
+            found.append(self._symptom(SymptomSource.POD, resource, reason, since=since, message=message, told=told))
         return tuple(found)
 
-    def node(self, resource: Resource, body: Body, *, at: datetime) -> tuple[Symptom, ...]:
+    def node(
+        self, resource: Resource, body: Body, *, at: datetime, told: datetime | None = None
+    ) -> tuple[Symptom, ...]:
         """What a node's conditions say."""
         try:
             conditions = _node.decode(body.status() or b"{}").conditions or []
@@ -212,9 +217,11 @@ class Symptoms:
                 lasting["NodeNotReady"] = (since, condition.message)
             elif condition.type in _PRESSURES and condition.status == "True":
                 lasting[condition.type] = (since, condition.message)
-        return tuple(self._changed(SymptomSource.NODE, resource, seen, lasting, at=at))
+        return tuple(self._changed(SymptomSource.NODE, resource, seen, lasting, at=at, told=told))
 
-    def custom(self, resource: Resource, body: Body, *, at: datetime) -> tuple[Symptom, ...]:
+    def custom(
+        self, resource: Resource, body: Body, *, at: datetime, told: datetime | None = None
+    ) -> tuple[Symptom, ...]:
         """What the conditions of a custom resource say."""
         lasting = {} if body.deleting else failing(body.status() or b"{}", at)
         seen = self._seen.get(resource)
@@ -223,7 +230,7 @@ class Symptoms:
                 return ()
             seen = _Seen()
             _bounded(self._seen, resource, seen, self._limit)
-        return tuple(self._changed(SymptomSource.CONDITION, resource, seen, lasting, at=at))
+        return tuple(self._changed(SymptomSource.CONDITION, resource, seen, lasting, at=at, told=told))
 
     def forget(self, resource: Resource, at: datetime) -> tuple[Symptom, ...]:
         """The pod or node is gone: what hurt has ended."""
@@ -232,7 +239,14 @@ class Symptoms:
         return tuple(replace(symptom, ended_at=max(at, symptom.at)) for symptom in seen.open.values()) if seen else ()
 
     def _changed(
-        self, source: SymptomSource, resource: Resource, seen: _Seen, lasting: Found, *, at: datetime
+        self,
+        source: SymptomSource,
+        resource: Resource,
+        seen: _Seen,
+        lasting: Found,
+        *,
+        at: datetime,
+        told: datetime | None,
     ) -> list[Symptom]:
         found = []
         for reason in [reason for reason in seen.open if reason not in lasting]:
@@ -240,7 +254,7 @@ class Symptoms:
             found.append(replace(symptom, ended_at=max(at, symptom.at)))
         for reason, (since, message) in lasting.items():
             if reason not in seen.open:
-                seen.open[reason] = self._symptom(source, resource, reason, since=since, message=message, told=at)
+                seen.open[reason] = self._symptom(source, resource, reason, since=since, message=message, told=told)
                 found.append(seen.open[reason])
         return found
 

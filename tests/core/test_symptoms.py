@@ -74,7 +74,7 @@ def condition(kind: str, status: str, at: datetime = NOON, **more: Json) -> Obje
 
 
 def test_a_warning_event_is_a_symptom_of_its_workload() -> None:
-    (found,) = symptoms().event("lab", event(message="password hunter2"), at=after(3))
+    (found,) = symptoms().event("lab", event(message="password hunter2"), at=after(3), told=after(3))
     assert found == Symptom(
         SymptomSource.EVENT, "BackOff", NOON, found.fingerprint, POD, WEB, "password ***", "warning", 1,
         told_at=after(3),
