@@ -254,7 +254,7 @@ class Import:
         """Everything learned and refused since the last time."""
         self.learner.add(self.intake.take({}))
         grown, self._grown = self._grown, ()
-        return replace(self.learner.take(positions, extra=extra), grown=grown)
+        return replace(self.learner.take(positions, extra=extra), grown=grown, read_at=self.now)
 
     def _flush(self, reads: list[Reading]) -> None:
         batch = self._taken(tuple(r.position() for r in reads if r.moved and r.input.path != "-"))

@@ -354,6 +354,7 @@ class Batch(Struct, frozen=True, gc=False):
     ``improvements`` are second tellings of writes: merged into the change where one is stored, else passed over.
     ``read_to`` is up to when logs were read, by what they are: also what leaves no row was seen till then.
     ``grown`` are files, by their hash, that have grown since their import: what is read again of them is told anew.
+    ``read_at`` is when it was read.
     """
 
     cluster: str
@@ -370,3 +371,4 @@ class Batch(Struct, frozen=True, gc=False):
     positions: tuple[Position, ...] = ()
     grown: tuple[str, ...] = ()
     read_to: tuple[tuple[str, datetime], ...] = ()
+    read_at: datetime | None = None

@@ -12,15 +12,18 @@ from app.core.model import Batch, SymptomSource
 from app.store import tables
 
 AUDIT_LOG, WATCH, DUMP, METRICS, ALERTS = "audit log", "watch", "dump", "metrics", "alerts"
-TELL_OF_CHANGES = frozenset({AUDIT_LOG, WATCH, DUMP})
-"""Where one of these reaches and there is no change, there was none; the others would not have told."""
+TELL_OF_CHANGES = frozenset({AUDIT_LOG, WATCH})
+"""Where one of these reaches and there is no change, there was none; the others would not have told. A dump neither: it
+holds some objects as they were at one time."""
 _SOURCES = {"audit": AUDIT_LOG, "watch": WATCH, "state": DUMP}
 
 
 def reach(batch: Batch) -> dict[str, datetime]:
-    """The newest time that a batch tells of, by what told it."""
+    """The newest time that a batch tells of, by what told it, and none that was to come when it was read: one line of a
+    wrong clock would else be believed until then."""
     found: dict[str, datetime] = {}
-    for source, at in _told(batch):
+    for source, told in _told(batch):
+        at = min(told, batch.read_at) if batch.read_at else told
         if source not in found or found[source] < at:
             found[source] = at
     return found

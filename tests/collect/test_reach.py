@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from app.store.surroundings import read_seen
-from tests.collect.test_importer import AUDIT, T0, WATCH, Lab, lab, read, stamp, watched, write
+from tests.collect.test_importer import AUDIT, NOW, T0, WATCH, Lab, lab, read, stamp, watched, write
 
 __all__ = ["lab"]
 
@@ -30,3 +30,22 @@ async def test_a_log_that_is_read_to_a_moment_is_recorded_to_there(lab: Lab, tmp
     async with lab.database.read.connect() as conn:
         (fresh,) = (await read_seen(conn, lab.cluster, from_at=None, to_at=None)).freshness
     assert fresh.sources == {"audit log": T0 + timedelta(seconds=15)}
+
+
+async def test_a_clock_that_is_ahead_is_believed_until_now_alone(lab: Lab, tmp_path: Path) -> None:
+    tomorrow = read(26).replace("2026-11-21", "2026-11-22")
+    await lab.imported(*write(tmp_path, audit=AUDIT + tomorrow + "\n" + read(27) + "\n"))
+    async with lab.database.read.connect() as conn:
+        (fresh,) = (await read_seen(conn, lab.cluster, from_at=None, to_at=None)).freshness
+    assert fresh.sources == {"audit log": NOW}
+
+
+async def test_a_dump_does_not_say_that_nothing_changed_before_it(lab: Lab, tmp_path: Path) -> None:
+    obj = json.loads(watched(0, 11, "web:1"))["object"]
+    obj["metadata"]["managedFields"][0]["time"] = stamp(55 * 60)
+    await lab.imported(*write(tmp_path, audit=AUDIT), *write(tmp_path, dump=json.dumps(obj)))
+    async with lab.database.read.connect() as conn:
+        seen = await read_seen(conn, lab.cluster, from_at=None, to_at=None)
+    assert seen.freshness[0].at == T0 + timedelta(minutes=55)
+    assert seen.newest is not None
+    assert seen.newest < T0 + timedelta(minutes=1)

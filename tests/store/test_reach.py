@@ -63,8 +63,14 @@ async def test_what_is_older_moves_nothing_back(conn: AsyncConnection) -> None:
     assert await sources(conn) == {"watch": minutes(5)}
 
 
+async def test_what_is_to_come_is_not_recorded_yet(conn: AsyncConnection) -> None:
+    ahead = Batch(CLUSTER, calls=(a_count(600 * 12),), read_to=(("watch", minutes(5)), ("audit log", minutes(700))))
+    await record(conn, replace(ahead, read_at=minutes(6)))
+    assert await sources(conn) == {"audit log": minutes(6), "watch": minutes(5)}
+
+
 def test_only_who_would_have_told_of_a_change_says_that_there_was_none() -> None:
-    told = {"alerts": minutes(9), "watch": minutes(5), "metrics": minutes(8)}
+    told = {"alerts": minutes(9), "watch": minutes(5), "metrics": minutes(8), "dump": minutes(7)}
     seen = Seen((Freshness("a", told), Freshness("b", {})), (), ())
     assert [one.at for one in seen.freshness] == [minutes(9), None]
     assert seen.newest == minutes(5)
