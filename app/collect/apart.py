@@ -17,7 +17,7 @@ from socket import MSG_WAITALL, socket, socketpair
 
 import msgspec
 
-from app.collect.files import UnreadableError
+from app.collect.files import ReplacedError, UnreadableError
 from app.collect.garbage import garbage_rarely
 from app.collect.intake import Piece
 from app.collect.logs import Job, pieces
@@ -31,9 +31,10 @@ class ReadingError(Expected):
 
 
 class _Unreadable(msgspec.Struct, tag=True):
-    """The logs cannot be read; ``why`` is for a person."""
+    """The logs cannot be read, or not now, since one was ``replaced``; ``why`` is for a person."""
 
     why: str
+    replaced: bool = False
 
 
 class _Said(msgspec.Struct, tag=True):
@@ -52,7 +53,7 @@ _LENGTH = 8
 
 
 def pieces_apart(job: Job) -> Generator[Piece]:
-    """As logs.pieces. Raises UnreadableError and ReadingError; ends the process when it is closed early."""
+    """As logs.pieces. Raises UnreadableError, ReplacedError and ReadingError; ends its process when closed early."""
     ours, theirs = socketpair()
     command = [sys.executable, "-P", "-m", "app.collect.apart", str(theirs.fileno())]  # -P: not what lies here
     with (
@@ -75,7 +76,7 @@ def _received(
         following = receiver.submit(_receive, ours)
         while not isinstance(message := _message.decode(following.result()), _End):
             if isinstance(message, _Unreadable):
-                raise UnreadableError(message.why)
+                raise (ReplacedError if message.replaced else UnreadableError)(message.why)
             following = receiver.submit(_receive, ours)
             yield message.piece
     except (EOFError, ConnectionError):
@@ -115,7 +116,7 @@ def main() -> None:
                     _send(out, _Said(piece))
             _send(out, _End())
         except UnreadableError as error:
-            _send(out, _Unreadable(str(error)))
+            _send(out, _Unreadable(str(error), isinstance(error, ReplacedError)))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ import heapq
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import msgspec
 
@@ -56,7 +55,7 @@ class Reading:
         """How much of the file itself is read, compressed as it may be; of standard input, what came out of it."""
         if self.input.path == "-":
             return self.offset
-        return self.stream.tell() if self.stream else Path(self.input.path).stat().st_size
+        return self.stream.tell() if self.stream else self.input.size or 0
 
     def place(self) -> Place:
         return Place(self.offset, self.lines, self.stored_bytes(), self.done, self.at)
@@ -90,7 +89,7 @@ def merged(streams: list[Iterator[Entry]]) -> Iterator[Entry]:
 def decoded(read: Reading, intake: Intake, order: int, *, shift_seconds: int = 0) -> Iterator[Entry]:
     """The events of one file in its order. What is refused has the time of the event before it."""
     last, before = BEFORE_ALL, Line(read.lines, b"", read.offset)
-    with open_stream(read.input.path, read.input.start, size=read.input.size) as stream:
+    with open_stream(read.input.path, read.input.start, size=read.input.size, inode=read.input.inode) as stream:
         read.stream = stream
         found = Documents(lines(stream, skip_to=read.offset, first_line=read.lines + 1))
         try:

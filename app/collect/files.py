@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,12 +16,26 @@ from typing import Any, Protocol, Self
 import msgspec
 
 from app.collect.unpack import CHUNK, GZIP, ZSTD, DamagedError, Unpacked, gunzip, unzstd
-from app.failures import Expected
+from app.failures import Exit, Expected
 
-__all__ = ["CHUNK", "DamagedError", "Identity", "Line", "Stream", "UnreadableError", "identity", "lines", "open_stream"]
+__all__ = [
+    "CHUNK",
+    "DamagedError",
+    "Identity",
+    "Inode",
+    "Line",
+    "ReplacedError",
+    "Stream",
+    "UnreadableError",
+    "identity",
+    "lines",
+    "open_stream",
+]
 
 BOM = b"\xef\xbb\xbf"
 STDIN_FILENO = 0
+Inode = tuple[int, int]
+"""What a file stays, however it is renamed: its device and its number there."""
 START = 1 << 16
 """Bytes that tell what an input is."""
 MAX_LINE = 16 << 20
@@ -29,6 +44,12 @@ MAX_LINE = 16 << 20
 
 class UnreadableError(Expected):
     """A path that cannot be imported; the message says why and what to do."""
+
+
+class ReplacedError(UnreadableError):
+    """A path has another file than the one that was hashed: a log was rotated just then. Import again."""
+
+    code = Exit.NOT_NOW
 
 
 class Stream(Protocol):
@@ -90,21 +111,26 @@ def read_start() -> bytes:
 class _Begun(FileIO):
     """The first ``size`` bytes of a file: what is written behind them meanwhile is not read."""
 
-    def __init__(self, path: Path, size: int) -> None:
+    def __init__(self, path: Path, size: int, inode: Inode | None) -> None:
         super().__init__(path)
+        found = os.fstat(self.fileno())
+        if found.st_size < size or (inode and inode != _inode(found)):
+            self.close()
+            raise ReplacedError(f"{path}: another file took its place, as when a log is rotated: import again")
         self._size = size
 
     def readinto(self, buffer: Any, /) -> int:
         return super().readinto(memoryview(buffer)[: max(0, self._size - self.tell())])
 
 
-def open_stream(path: str, start: bytes = b"", *, size: int | None = None) -> Stream:
+def open_stream(path: str, start: bytes = b"", *, size: int | None = None, inode: Inode | None = None) -> Stream:
     """Open a path, or "-" for standard input of which ``start`` was read, decompressed by what its first bytes are.
 
-    Of a path no more than its first ``size`` bytes are read. Reading gives at least one byte until the end, and raises
+    Of a path no more than its first ``size`` bytes are read, and only where it still has the file that had them: its
+    ``inode`` tells. Raises UnreadableError, ReplacedError. Reading gives at least one byte until the end, and raises
     DamagedError behind all that can be decompressed.
     """
-    return unpacked(BufferedReader(_StandardInput(start), CHUNK) if path == "-" else _open(path, size))
+    return unpacked(BufferedReader(_StandardInput(start), CHUNK) if path == "-" else _open(path, size, inode))
 
 
 def unpacked(opened: BufferedReader) -> Stream:
@@ -117,14 +143,14 @@ def unpacked(opened: BufferedReader) -> Stream:
     return opened
 
 
-def _open(path: str, size: int | None) -> BufferedReader:
+def _open(path: str, size: int | None, inode: Inode | None) -> BufferedReader:
     file = Path(path)
     if not file.exists():
         raise UnreadableError(f"{path}: no such file or folder")
     if file.is_dir():
         raise UnreadableError(f"{path}: is a folder; name the files in it, or a recording's folder")
     try:
-        return file.open("rb") if size is None else BufferedReader(_Begun(file, size), CHUNK)
+        return file.open("rb") if size is None else BufferedReader(_Begun(file, size, inode), CHUNK)
     except PermissionError:
         raise UnreadableError(f"{path}: not readable by this user") from None
 
@@ -134,11 +160,13 @@ class Identity:
     """What makes two files the same: a hash of all their bytes as they are stored, and how many these are.
 
     ``grew_from`` is the longest known file that it begins with, by its hash, or empty: it is that file, and more.
+    ``inode`` is where they were read.
     """
 
     file_hash: str
     size: int
     grew_from: str = ""
+    inode: Inode | None = None
 
 
 def identity(path: str, known: Mapping[int, Collection[str]] | None = None) -> Identity:
@@ -151,6 +179,7 @@ def identity(path: str, known: Mapping[int, Collection[str]] | None = None) -> I
     ends, digest, size, grew_from = deque(sorted(known)), sha256(), 0, ""
     buffer = memoryview(bytearray(CHUNK))
     with FileIO(path) as opened:
+        inode = _inode(os.fstat(opened.fileno()))
         while count := opened.readinto(buffer):
             at = 0
             while ends and ends[0] <= size + count:
@@ -160,7 +189,11 @@ def identity(path: str, known: Mapping[int, Collection[str]] | None = None) -> I
                 grew_from = next((found for found in known[end] if found == digest.hexdigest()), grew_from)
             digest.update(buffer[at:count])
             size += count
-    return Identity(digest.hexdigest(), size, grew_from)
+    return Identity(digest.hexdigest(), size, grew_from, inode)
+
+
+def _inode(found: os.stat_result) -> Inode:
+    return found.st_dev, found.st_ino
 
 
 def written_at(path: str, now: datetime) -> datetime:

@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 from msgspec.structs import replace
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -279,7 +278,7 @@ class Import:
             return
         logs = [Log(read.input, read.offset, read.lines) for read in reads]
         job = Job(self.cluster, self._key, self.now, logs, self.until, self.shift_seconds)
-        size = sum(APART_BYTES if read.input.path == "-" else Path(read.input.path).stat().st_size for read in reads)
+        size = sum(APART_BYTES if read.input.path == "-" else read.input.size or 0 for read in reads)
         weight = 0
         for piece, known in self._asked((pieces_apart if size >= APART_BYTES else pieces)(job)):
             if self._cancelled:

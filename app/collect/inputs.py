@@ -13,6 +13,7 @@ from app.collect.files import (
     CHUNK,
     START,
     DamagedError,
+    Inode,
     Stream,
     UnreadableError,
     identity,
@@ -29,15 +30,14 @@ LABEL = "label.json"
 """The answer of a recording: an evaluation reads it, an import never does."""
 NOT_INPUT = frozenset({LABEL, "README.md", "LICENSE"})
 WHOLE_DOCUMENT_LIMIT = 256 << 20
-HEAD = START
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
     """A file, or standard input: its ``start`` was read to tell the kind, and its hash is that of no other run.
 
-    Of a file its first ``size`` bytes are read: those of which ``file_hash`` is. It ``grew_from`` another that was
-    imported, by its hash, or from none (files.Identity).
+    Of a file its first ``size`` bytes are read: those of which ``file_hash`` is, in the file of that ``inode``. It
+    ``grew_from`` another that was imported, by its hash, or from none (files.Identity).
     """
 
     path: str
@@ -46,6 +46,7 @@ class Input:
     start: bytes = b""
     size: int | None = None
     grew_from: str = ""
+    inode: Inode | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,14 +124,14 @@ def _input(path: str, known: Mapping[int, Collection[str]]) -> Input:
             raise
         kind = kind_of(read_document(path))
     found = identity(path, known)
-    return Input(path, kind, found.file_hash, size=found.size, grew_from=found.grew_from)
+    return Input(path, kind, found.file_hash, size=found.size, grew_from=found.grew_from, inode=found.inode)
 
 
 def _head(stream: Stream) -> bytes:
     """The first bytes of a file, or as many as can be decompressed. Raises DamagedError where there is none."""
     head = b""
     try:
-        while len(head) < HEAD and (more := stream.read(HEAD - len(head))):
+        while len(head) < START and (more := stream.read(START - len(head))):
             head += more
     except DamagedError:
         if not head:
@@ -140,13 +141,13 @@ def _head(stream: Stream) -> bytes:
     return head
 
 
-def read_document(path: str, start: bytes = b"", *, size: int | None = None) -> bytes:
-    """A whole JSON document, of ``size`` bytes as it is stored; ``start`` is what was read of standard input.
+def read_document(path: str, start: bytes = b"", *, size: int | None = None, inode: Inode | None = None) -> bytes:
+    """A whole JSON document; ``start``, ``size`` and ``inode`` as in open_stream.
 
-    Raises UnreadableError past WHOLE_DOCUMENT_LIMIT, DamagedError.
+    Raises ReplacedError, UnreadableError past WHOLE_DOCUMENT_LIMIT, DamagedError.
     """
     parts, length = [], 0
-    with open_stream(path, start, size=size) as stream:
+    with open_stream(path, start, size=size, inode=inode) as stream:
         while part := stream.read(CHUNK):
             parts.append(part)
             length += len(part)

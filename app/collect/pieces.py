@@ -17,7 +17,7 @@ METRIC_LINES = 200_000
 def document(intake: Intake, read: Reading) -> bytes:
     """A whole document; of a damaged archive none, since JSON cannot be used by halves."""
     try:
-        return read_document(read.input.path, read.input.start, size=read.input.size)
+        return read_document(read.input.path, read.input.start, size=read.input.size, inode=read.input.inode)
     except DamagedError as error:
         intake.reject(read.input.path, Line(1, b"", 0), str(error), again=True)
         return b""
@@ -30,7 +30,7 @@ def blocks(intake: Intake, read: Reading) -> Iterator[list[Line]]:
     twice are stored once.
     """
     block: list[Line] = []
-    with open_stream(read.input.path, read.input.start, size=read.input.size) as stream:
+    with open_stream(read.input.path, read.input.start, size=read.input.size, inode=read.input.inode) as stream:
         read.stream = stream
         try:
             for line in lines(stream, skip_to=read.offset, first_line=read.lines + 1):

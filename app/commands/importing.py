@@ -102,7 +102,7 @@ def exit_code(report: Report) -> Exit:
 @contextmanager
 def progress(inputs: list[Input], *, every_seconds: float = MINUTE) -> Iterator[OnProgress]:
     """A bar with rate and remaining time on a terminal; otherwise one line of JSON ``every_seconds`` on stderr."""
-    sizes = {one.path: Path(one.path).stat().st_size for one in inputs if one.path != "-"}
+    sizes = {one.path: one.size for one in inputs if one.size is not None}
     if not sys.stderr.isatty():
         yield _log_lines(sizes, every_seconds)
         return
