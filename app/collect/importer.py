@@ -27,7 +27,7 @@ from app.collect.intake import Intake, Piece, Tally
 from app.collect.learner import Learner
 from app.collect.logs import LINES, Job, Log, pieces
 from app.collect.pieces import blocks, document, series, symptoms
-from app.collect.resume import read_on, reading
+from app.collect.resume import asked, read_on, reading
 from app.collect.shift import shift_times
 from app.collect.strict import told
 from app.core.model import Batch, ObjectState, Position, Resource, Symptom, SymptomSource
@@ -127,7 +127,7 @@ class Import:
         async with self.engine.connect() as conn:
             key = await redaction_key(conn)
             await conn.commit()
-            known = await read_positions(conn, self.cluster)
+            known = await read_positions(conn, self.cluster, asked(inputs))
             last = await rollouts.read_last(conn, self.cluster)
         self._key, redactor = key, Redactor(key)
         tracker = Tracker(self.cluster, redactor, self._lookup)

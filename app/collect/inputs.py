@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from io import BufferedReader, BytesIO
 from pathlib import Path
+from types import MappingProxyType
 from uuid import uuid4
 
 from app.collect.files import (
@@ -22,7 +22,6 @@ from app.collect.files import (
     unpacked,
 )
 from app.collect.sniff import InputKind, UnknownKindError, kind_of
-from app.core.model import Position
 
 __all__ = ["LABEL", "Input", "InputKind", "Survey", "find_inputs", "read_document", "survey"]
 
@@ -66,22 +65,18 @@ def find_inputs(paths: list[str]) -> list[Input]:
     return list(survey(paths).inputs)
 
 
-def survey(paths: list[str], known: Iterable[Position] = ()) -> Survey:
-    """Tell what is behind these paths, and which of it grew from a file that is ``known``.
+def survey(paths: list[str], known: Mapping[int, Collection[str]] = MappingProxyType({})) -> Survey:
+    """Tell what is behind these paths, and which of it grew from a file that is ``known`` (store.positions.read_sizes).
 
     A file that is named must be one of our kinds; in a folder, others may lie beside. Raises UnreadableError, naming
     the path, also where no input is left.
     """
-    by_size: defaultdict[int, set[str]] = defaultdict(set)
-    for position in known:
-        if position.size:
-            by_size[position.size].add(position.file_hash)
     inputs: list[Input] = []
     unknown: list[str] = []
     damaged: list[str] = []
     for path, is_named in dict(_files(paths)).items():
         try:
-            inputs.append(_input(path, by_size))
+            inputs.append(_input(path, known))
         except DamagedError as error:
             damaged.append(f"{path}, line 1: {error}")
         except UnknownKindError as error:

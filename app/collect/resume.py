@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from app.collect.entries import Reading
 from app.collect.inputs import Input, InputKind
@@ -11,6 +11,11 @@ from app.core.model import Position
 _BY_LINES = frozenset({InputKind.AUDIT, InputKind.WATCH, InputKind.METRICS})
 """What can be read on from its midst. A dump or a payload that grew is read again, and what it told is told again:
 objects and alerts have keys of their own."""
+
+
+def asked(inputs: Iterable[Input]) -> set[str]:
+    """The hashes of the positions that tell what is left to read."""
+    return {found for one in inputs for found in (one.file_hash, one.grew_from) if found}
 
 
 def reading(one: Input, known: Mapping[str, Position]) -> Reading:

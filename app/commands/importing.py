@@ -17,11 +17,12 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from app.collect.importer import Import, Report
 from app.collect.importer import Progress as OnProgress
 from app.collect.inputs import Input, survey
+from app.collect.resume import asked
 from app.collect.strict import SHOWN_PROBLEMS, check
 from app.core.findings import Incident
 from app.correlate import open_incidents, rank_news
 from app.failures import Exit
-from app.store.positions import read_positions
+from app.store.positions import read_positions, read_sizes
 
 MINUTE = 60.0
 NAMES = {"call_minutes": "calls", "requests": "requests", "changes": "changes"}
@@ -37,10 +38,12 @@ async def import_paths(
     store's errors.
     """
     async with engine.connect() as conn:
-        known = await read_positions(conn, cluster)
-    found = survey(paths, known.values())
+        sizes = await read_sizes(conn, cluster)
+    found = survey(paths, sizes)
     inputs = list(found.inputs)
     if strict:
+        async with engine.connect() as conn:
+            known = await read_positions(conn, cluster, asked(inputs))
         check(inputs, now=now, damaged=found.damaged, known=known)
     with progress(inputs) as shown:
         report = await Import(engine, cluster, now=now, progress=shown, on_alerts=open_incidents).run(inputs)

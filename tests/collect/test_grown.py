@@ -19,7 +19,7 @@ from app.collect.strict import InvalidInputError, check
 from app.commands.importing import summary
 from app.store import calls, changes, requests, rollouts, series, symptoms
 from app.store.database import Database
-from app.store.positions import read_positions
+from app.store.positions import read_positions, read_sizes
 from tests.collect.test_importer import NOW, T0, UID, Lab, audited, lab, read, stamp, watched
 
 __all__ = ["lab"]
@@ -129,8 +129,8 @@ async def everything(lab: Lab) -> dict[str, Any]:
 async def imported(lab: Lab, *paths: Path, strict: bool = False) -> Report:
     """As the command does it: with what is known of earlier imports."""
     async with lab.database.read.connect() as conn:
+        found = survey([str(path) for path in paths], await read_sizes(conn, lab.cluster))
         known = await read_positions(conn, lab.cluster)
-    found = survey([str(path) for path in paths], known.values())
     if strict:
         check(found.inputs, now=NOW, known=known)
     return await Import(lab.database.write, lab.cluster, now=NOW, progress=lambda *_: None).run(list(found.inputs))
@@ -214,8 +214,7 @@ async def test_the_longest_known_beginning_counts_also_where_its_import_was_kill
     await imported(lab, log)
     log.write_text(AUDIT[: BEHIND[10]])
     async with lab.database.read.connect() as conn:
-        known = await read_positions(conn, lab.cluster)
-    found = survey([str(log)], known.values())
+        found = survey([str(log)], await read_sizes(conn, lab.cluster))
     until = T0 + timedelta(seconds=15)
     await Import(lab.database.write, lab.cluster, now=NOW, progress=lambda *_: None, until=until).run(
         list(found.inputs)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from msgspec import structs
-from sqlalchemy import text
+from psycopg import Cursor
+from sqlalchemy import event, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model import (
@@ -174,6 +175,24 @@ async def test_positions_only_move_forward(conn: AsyncConnection) -> None:
     await record(conn, Batch(CLUSTER, positions=(Position("h", "p", 15, 1),)))
     assert await positions.read_positions(conn, CLUSTER) == {"h": Position("h", "p", 20, 2, done=True)}
     assert await positions.read_positions(conn, "south") == {}
+
+
+async def test_a_batch_asks_for_its_own_positions_alone(conn: AsyncConnection) -> None:
+    many = tuple(Position(f"old {n}", "p", n, 1, done=True, size=n) for n in range(1, 301))
+    await record(conn, Batch(CLUSTER, positions=many))
+    fetched: list[int] = []
+
+    def executed(_conn: object, cursor: Cursor[object], statement: str, *_: object) -> None:
+        if statement.startswith("SELECT") and "import_positions" in statement:
+            fetched.append(cursor.rowcount)
+
+    event.listen(conn.sync_connection, "after_cursor_execute", executed)
+    batch = Batch(CLUSTER, calls=(a_count(),), positions=(Position("old 7", "p", 7, 1, done=True),))
+    assert (await record(conn, batch)).repeated
+    assert await positions.read_positions(conn, CLUSTER, {"old 9", "new"}) == {"old 9": many[8]}
+    assert fetched == [1, 1]
+    assert len(await positions.read_positions(conn, CLUSTER)) == 300
+    assert await positions.read_sizes(conn, CLUSTER) == {n: {f"old {n}"} for n in range(1, 301)}
 
 
 async def test_samples_come_back_once_and_only_from_the_window(conn: AsyncConnection) -> None:
