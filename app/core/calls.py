@@ -6,7 +6,7 @@ SLOT_SECONDS; a step is found by best split (onset.py).
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -125,22 +125,40 @@ def load_signals(calls: list[CallCount], slots: Slots) -> list[Signal]:
                 share = extra[key] / total
                 later = _load_signal(key, steps[key], slots, calls, share=share, others=0)
                 found.append(replace(later, strength=_felt(share, extra[key], usual)))
-    for pair in duels(steps, extra, least=MIN_EXTRA_PER_SECOND):
-        both = sum(extra[key] for key in steps if key[0] in (pair[0][0], pair[1][0]))
-        told = _duel(pair, steps, share=both / total)
-        found = as_one(found, pair, told, strength=_felt(both / total, both, usual))
+    own = {key: step for key, step in steps.items() if not only_reacts(key[0])}
+    for pair in duels(own, extra, least=MIN_EXTRA_PER_SECOND, places=_places(calls, own)):
+        found = as_one(found, _duel(pair, steps, slots))
     reaction = _reaction({k: s for k, s in steps.items() if only_reacts(k[0])}, extra, slots, usual=usual, total=total)
     found += [replace(signal, about=signal.about | _movers(steps, extra)) for signal in reaction]
     return sorted(found, key=lambda s: -s.strength)
 
 
-def _duel(pair: tuple[Load, Load], steps: dict[Load, Step], *, share: float) -> str:
-    user, verb, _, resource = pair[0]
-    step = steps[pair[0]]
-    rates = rise(step.before / SLOT_SECONDS, step.after / SLOT_SECONDS, f"{verb.upper()} {resource}")
-    return (
-        f"{caller_name(user)} and {caller_name(pair[1][0])} began at once to write {resource}, one as often as the"
-        f" other: each went {rates} ({percent(share)} of the extra API load)"
+def _places(calls: list[CallCount], steps: dict[Load, Step]) -> dict[Load, Counter[str]]:
+    """How often, by namespace, each kind of call was made."""
+    found: dict[Load, Counter[str]] = {key: Counter() for key in steps}
+    for call in calls:
+        if (key := load_key(call.key)) in found:
+            found[key][call.key.namespace] += call.count
+    return found
+
+
+def _duel(pair: tuple[Load, Load], steps: dict[Load, Step], slots: Slots) -> Signal:
+    """Two that write the same statuses, one as often as the other."""
+    _, verb, _, resource = pair[0]
+    before, after = (sum(getattr(steps[key], when) for key in pair) / SLOT_SECONDS for when in ("before", "after"))
+    users = [key[0] for key in pair]
+    low = slots.epoch(min(steps[key].index for key in pair))
+    return Signal(
+        kind=SignalKind.LOAD,
+        low=moment(low),
+        high=moment(low + SLOT_SECONDS),
+        strength=0.0,
+        about=dict.fromkeys((("user", user) for user in users), 1.0),
+        sentence=f"{' and '.join(map(caller_name, users))} began at once to write {resource},"
+        f" one as often as the other: together they went {rise(before, after, f'{verb.upper()} {resource}')}",
+        users=tuple(sorted(users)),
+        rate_before=before,
+        rate_after=after,
     )
 
 

@@ -32,7 +32,8 @@ class Candidate:
     """A change that may have preceded the incident. ``derived`` are the ids of the edits folded into it.
 
     ``pods`` is how many pods it makes or replaces, ``added`` how many more there are then; ``empties``: the
-    Service behind which it leaves no workload ("" for none); ``alike`` how many changes of the same kind and field
+    Service behind which it leaves no workload ("" for none); ``stops``: nothing of it runs since; ``crowds``: what its
+    new pods crowd, and how many they are ("" for nothing); ``alike`` how many changes of the same kind and field
     there were in the window before it, ``routine`` how many of those by the same actor on the same object; ``inert``:
     nothing acts upon it; ``cosmetic``: only labels or annotations changed, and nothing followed. ``lacking`` are the
     ReplicaSets of its Deployment whose pods do not have it in them (revisions.py). ``patience`` is how long its rollout
@@ -47,6 +48,8 @@ class Candidate:
     pods: int
     added: int
     empties: str
+    stops: bool
+    crowds: str
     alike: int
     routine: int
     inert: bool
@@ -100,6 +103,7 @@ def candidates(
         own[mine] += 1
         edited = last.get((change.actor.name, change.resource))
         added = pods_added(change, topology)
+        crowds, shares = _crowded(change, added, topology)
         touches_up = (inert or cosmetic) and own[mine] == 1 and not rollout
         if touches_up and edited is not None and change.at - found[edited].change.at <= SAME_EDIT:
             children[found[edited].change.id].append(change.id)
@@ -108,12 +112,14 @@ def candidates(
         found.append(
             Candidate(
                 change=change,
-                reach=reach(change, topology) | (_crowded(change, topology) if added >= CROWD else {}),
+                reach=reach(change, topology) | shares,
                 rollout=rollout,
                 derived=(),
                 pods=pods_moved(change, rollout, topology),
                 added=added,
                 empties=empties(change, topology),
+                stops=halts(change) and _stands_still(topology.states.get(change.resource)),
+                crowds=crowds,
                 alike=seen[kind] - 1,
                 routine=own[mine] - 1,
                 inert=inert,
@@ -208,15 +214,30 @@ def pods_added(change: Change, topology: Topology) -> int:
     return more
 
 
-def _crowded(change: Change, topology: Topology) -> Reach:
-    """What the pods of a workload call, and who else calls that: so many more clients take from the others."""
+def _stands_still(state: dict[str, Any] | None) -> bool:
+    """Whether a workload is still suspended, or still scaled to zero."""
+    spec = (state or {}).get("spec")
+    return isinstance(spec, dict) and (spec.get("suspend") is True or spec.get("replicas") == 0)
+
+
+def _crowded(change: Change, added: int, topology: Topology) -> tuple[str, Reach]:
+    """Of the servers that a workload's new pods call, one whose clients have not more pods than those: its name and how
+    many are new, for a person, and the clients, from whom so many take."""
     here = (change.resource.namespace or "", change.resource.name)
-    found: Reach = {}
-    for server in topology.upstream.get(here, ()):
-        found[workload(*server)] = 1
-        for service in topology.fronts.get(server, ()):
-            found |= {("shares", *client): 1 for client in topology.clients.get(service, set()) - {here}}
-    return found
+    for server in sorted(topology.upstream.get(here, ())) if added >= CROWD else ():
+        services = topology.fronts.get(server, set())
+        others = {client for service in services for client in topology.clients.get(service, ())} - {here}
+        if others and _replicas(others, topology) <= added:
+            found: Reach = {workload(*server): 1, **{("shares", *client): 1.0 for client in others}}
+            return f"{server[1]}, as {added} new pods of {here[1]} do", found
+    return "", {}
+
+
+def _replicas(workloads: set[Named], topology: Topology) -> int:
+    """How many pods these workloads want together."""
+    states = (state for one, state in topology.states.items() if (one.namespace, one.name) in workloads)
+    specs = (spec for state in states if isinstance(spec := state.get("spec"), dict) and "template" in spec)
+    return sum(map(_pods_at_once, specs))
 
 
 def empties(change: Change, topology: Topology) -> str:

@@ -17,7 +17,6 @@ from app.core.entities import WORKLOADS, workload
 from app.core.explain import CLOCK_SKEW, Match, before, is_consequence, without
 from app.core.findings import Evidence
 from app.core.kinds import several
-from app.core.mechanism import halts
 from app.core.model import SLOT_SECONDS, Outcome
 from app.core.phrases import excerpt, percent
 from app.core.priors import novelty, plane, risk
@@ -85,7 +84,7 @@ def _sentence(candidate: Candidate, match: Match) -> str:
 
 def _called(candidate: Candidate, match: Match) -> str:
     if match.via[0] == "shares":
-        return f"what its {candidate.added} new pods call"
+        return candidate.crowds
     return "it, or what depends on it" if candidate.change.resource.kind in CALLED else "what depends on it"
 
 
@@ -107,10 +106,10 @@ def time_before(case: Case, facts: Facts) -> Evidence | None:
     """Closer is likelier, both in minutes and in how many other changes came after it and before the onset."""
     at = facts.candidate.change.at
     in_time = before(at, case.onset.high)
-    if not in_time:
+    if in_time < 1.0:
         return None
     lag = max(timedelta(), case.onset.at - at)
-    weight = in_time * (1.0 - math.log1p(lag / TAU_ONSET) - 0.25 * math.log1p(facts.between))
+    weight = 1.0 - math.log1p(lag / TAU_ONSET) - 0.25 * math.log1p(facts.between)
     count = "one other change" if facts.between == 1 else f"{facts.between} other changes"
     rivals = f"; {count} came between" if facts.between else "; nothing came between"
     when = f"{seconds(lag)} before the onset" if lag >= CLOCK_SKEW else "At the onset"
@@ -134,8 +133,8 @@ def emptied(case: Case, facts: Facts) -> Evidence | None:
     if facts.candidate.empties:
         return say("empties", 1.5, f"No workload stands behind Service {facts.candidate.empties} now.")
     scope = touches(case, facts)
-    if halts(facts.candidate.change) and scope is not None and scope.weight >= 1.0:
-        return say("stops", 1.5, f"Nothing of {facts.candidate.change.resource.name} runs any more.")
+    if facts.candidate.stops and scope is not None and scope.weight >= 1.0:
+        return say("stops", 1.5, f"Since then {facts.candidate.change.resource.name} starts nothing any more.")
     return None
 
 

@@ -40,6 +40,11 @@ LOCAL = frozenset(
     }
 )
 """Kinds whose objects mean something within their own namespace only: each namespace may have one of the same name."""
+_SCARCE = re.compile(
+    r"too many|limit|exhaust|overload|busy|slow|timed? ?out|timeout|deadline|refused|reset|\b(?:429|50[234])\b",
+    re.IGNORECASE,
+)
+"""What a client says of a server that more call than it can serve."""
 _CROWDED = frozenset({"FailedScheduling", "Unschedulable", "Pending"})
 _CALLER = re.compile(r'User "[^"]*"')
 """Who was refused is not what refused it."""
@@ -134,10 +139,14 @@ def _nearest(candidate: Candidate, signal: Signal) -> tuple[float, Entity]:
 
 
 def _ways(entity: Entity, signal: Signal) -> tuple[Entity, ...]:
-    """A workload is touched itself or, while it runs, by what becomes of what it calls, or by others that call it."""
-    runs = signal.kind is SignalKind.SYMPTOM and signal.facts.get("reason") in WHILE_RUNNING
-    ways = ("calls", *entity[1:]), ("shares", *entity[1:])
-    return (entity, *ways) if runs and entity[0] == "workload" else (entity,)
+    """A workload is touched itself or, while it runs, by what becomes of what it calls; where its complaints say that
+    there is not enough for all, by others that call the same."""
+    if entity[0] != "workload" or signal.kind is not SignalKind.SYMPTOM:
+        return (entity,)
+    if signal.facts.get("reason") not in WHILE_RUNNING:
+        return (entity,)
+    called = ("calls", *entity[1:])
+    return (entity, called, ("shares", *entity[1:])) if _SCARCE.search(signal.text) else (entity, called)
 
 
 def _covered(candidate: Candidate, signal: Signal) -> tuple[float, int]:

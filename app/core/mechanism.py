@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from app.core.entities import Entity
+from app.core.entities import WORKLOADS, Entity
 from app.core.meshes import is_policy
 from app.core.model import Change, Verb
 
@@ -75,14 +75,14 @@ def plausible(change: Change, reason: str, *, refused: str) -> float:
     """
     if change.resource.kind in _UNLIKELY.get(reason, ()) or (reason in _MISCONFIGURED and _only_image(change)):
         return UNLIKELY
-    if reason in _ILL and _only_scales(change):
+    if reason in _ILL and only_scales(change):
         return UNLIKELY
     if refused and not change.resource.kind.endswith(refused) and not _asks_for_more(change):
         return UNLIKELY
     return 1.0
 
 
-def _only_scales(change: Change) -> bool:
+def only_scales(change: Change) -> bool:
     """Whether only the number of pods changed: another pod of the same sort is as well as the others."""
     return bool(change.diffs) and all(diff.path == ("spec", "replicas") for diff in change.diffs)
 
@@ -141,9 +141,14 @@ def is_inert(change: Change) -> bool:
 
 
 def halts(change: Change) -> bool:
-    """Whether an update stops what the object runs: it suspends it, or scales it to zero."""
-    suspended = any(diff.path == ("spec", "suspend") and diff.new is True for diff in change.diffs)
-    return suspended or any(diff.path == ("spec", "replicas") and diff.new == 0 and diff.old for diff in change.diffs)
+    """Whether an update stops what a workload runs: it suspends it, or scales it to zero."""
+    if change.resource.kind not in WORKLOADS:
+        return False
+    return any(
+        (diff.path == ("spec", "suspend") and diff.new is True)
+        or (diff.path == ("spec", "replicas") and diff.new == 0 and bool(diff.old))
+        for diff in change.diffs
+    )
 
 
 def is_other_quota(change: Change, text: str) -> bool:

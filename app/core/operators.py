@@ -6,8 +6,6 @@ and, by convention, the name: kyverno.io is the domain of what runs in namespace
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from app.core.entities import CLUSTER, READ, Add
 from app.core.kinds import plural_of
 from app.core.meshes import is_policy, policy
@@ -34,15 +32,21 @@ def custom(change: Change, states: list[State], top: Topology, add: Add) -> None
     if is_policy(resource):
         policy(change, states, top, add)
     hops = 1 if top.customs[resource.api_group, resource.kind] <= SEVERAL else 2
-    for user in acting(resource, top):
+    for user in _near(resource, top):
         if user != change.actor.name:
             add(("user", user), hops)
 
 
-def acting(resource: Resource, top: Topology) -> Iterator[str]:
-    """The users that act on a custom resource."""
-    yield from top.watched.get((resource.api_group, plural_of(resource.api_group, resource.kind)), ())
+def acting(resource: Resource, top: Topology) -> set[str]:
+    """The users that act on a custom resource: who list or watch its kind; where none is known to, whom it names."""
+    found = top.watched.get((resource.api_group, plural_of(resource.api_group, resource.kind)))
     domain = resource.api_group.partition(".")[0]
-    for key in top.accounts:
-        if domain in (key[0], key[1], key[1].partition("-")[0]):
-            yield from (user for _, user in top.users_of(key))
+    named = (key for key in top.accounts if domain in (key[1], key[1].partition("-")[0]))
+    return found or {user for key in named for _, user in top.users_of(key)}
+
+
+def _near(resource: Resource, top: Topology) -> set[str]:
+    """The users that may act on it: those, and who runs in a namespace of the API group's name."""
+    domain = resource.api_group.partition(".")[0]
+    here = (key for key in top.accounts if domain in (key[0], key[1], key[1].partition("-")[0]))
+    return acting(resource, top) | {user for key in here for _, user in top.users_of(key)}

@@ -17,6 +17,7 @@ from typing import Any
 from app.core import access, operators
 from app.core.entities import CLUSTER, NODES, POD_MAKING, READ, Add, Entity, of_resource, pods_in, workload
 from app.core.mechanism import is_cosmetic, refuser
+from app.core.meshes import is_policy
 from app.core.model import Change, Verb
 from app.core.topology import State, Topology, before_and_after, behind, selects, touched_clients, touched_workloads
 from app.core.waits import asked
@@ -172,8 +173,10 @@ def _backends(change: Change, states: list[State], top: Topology, add: Add) -> N
         if resource.kind == "Service" and resource.namespace == change.resource.namespace and resource.name in names:
             touched_workloads(top, behind(state, resource.namespace or "", top), add, 1)
     for state in states:
-        for tls in (state.get("spec") or {}).get("tls") or []:
-            secret = (change.resource.namespace or "", str(tls.get("secretName", "")))
+        spec = state.get("spec")
+        for tls in (spec.get("tls") if isinstance(spec, dict) else None) or []:
+            name = tls.get("secretName", "") if isinstance(tls, dict) else ""
+            secret = (change.resource.namespace or "", str(name))
             for kind, name in top.fills_secret.get(secret, ()):
                 add(("written", kind, secret[0], name), READ)
 
@@ -227,7 +230,8 @@ def _api_service(change: Change, _states: list[State], _top: Topology, add: Add)
 def _node(change: Change, _states: list[State], top: Topology, add: Add) -> None:
     name = change.resource.name
     add(("scheduling",), 0)
-    touched_workloads(top, top.by_node.get(name, set()), add, 1)
+    gone = {home for home, at in top.left.get(name, ()) if at >= change.at}
+    touched_workloads(top, top.by_node.get(name, set()) | gone, add, 1)
 
 
 def _classes(change: Change, _states: list[State], top: Topology, add: Add) -> None:
@@ -276,7 +280,8 @@ def reach(change: Change, top: Topology) -> Reach:
         add(("named", value), 0)
     if resource.namespace:
         add(("ns", resource.namespace), 2)
-    RULES.get(resource.kind, operators.custom)(change, state, top, add)
+    rule = operators.custom if is_policy(resource) else RULES.get(resource.kind, operators.custom)
+    rule(change, state, top, add)  # by its group first: Calico has NetworkPolicies too
     return found
 
 

@@ -9,6 +9,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from app.core import dependencies
@@ -37,6 +38,8 @@ class Topology:
     revisions: dict[Named, list[Resource]] = field(default_factory=lambda: defaultdict(list))
     """By Deployment: its ReplicaSets."""
     by_node: dict[str, set[Named]] = field(default_factory=lambda: defaultdict(set))
+    left: dict[str, list[tuple[Named, datetime]]] = field(default_factory=lambda: defaultdict(list))
+    """By node: the workloads whose pods went from there lately, and when."""
     accounts: dict[Named, str] = field(default_factory=dict)
     namespace_labels: dict[str, dict[str, str]] = field(default_factory=dict)
     subjects: dict[tuple[str, str, str], set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -103,8 +106,8 @@ def topology(
             _index_binding(top, resource, state)
         elif "." in resource.api_group and (secret := _get(state, "spec", "secretName")):
             top.fills_secret[(resource.namespace or "", str(secret))].add((resource.kind, resource.name))
-    for resource, state in _known(gone):
-        _index_part(top, resource, state)
+    for pod in gone:
+        _index_gone(top, pod)
     _index_dependencies(top)
     return top
 
@@ -128,6 +131,12 @@ def _index_part(top: Topology, resource: Resource, state: State) -> None:
         top.by_node[str(node)].add(home)
 
 
+def _index_gone(top: Topology, pod: ObjectState) -> None:
+    if pod.deleted_at is not None and (node := _get(pod.state, "spec", "nodeName")):
+        home = (pod.resource.namespace or "", of_resource(pod.resource)[0][2])
+        top.left[str(node)].append((home, pod.deleted_at))
+
+
 def _selecting(value: Any, *, here: bool = False) -> Iterator[str]:
     """The keys in every namespaceSelector within a value."""
     if isinstance(value, list):
@@ -136,7 +145,7 @@ def _selecting(value: Any, *, here: bool = False) -> Iterator[str]:
     elif isinstance(value, dict):
         if here:
             yield from value.get("matchLabels") or {}
-            yield from (str(term.get("key")) for term in value.get("matchExpressions") or [])
+            yield from (str(term.get("key")) for term in _terms(value))
         for key, inner in value.items():
             yield from _selecting(inner, here=key == "namespaceSelector")
 
@@ -286,11 +295,13 @@ def selects(selector: Any, labels: dict[str, str]) -> bool:
     if not isinstance(selector, dict):
         return False
     plain = selector.get("matchLabels", {} if "matchExpressions" in selector else selector) or {}
+    if not isinstance(plain, dict):  # a custom resource may hold anything
+        return False
     if any(labels.get(key) != value for key, value in plain.items()):
         return False
-    for term in selector.get("matchExpressions") or []:
-        value, wanted = labels.get(term.get("key", "")), term.get("values") or []
-        operator = term.get("operator")
+    for term in _terms(selector):
+        value, operator, listed = labels.get(str(term.get("key"))), str(term.get("operator")), term.get("values")
+        wanted = listed if isinstance(listed, list) else []
         holds = {
             "In": value in wanted,
             "NotIn": value not in wanted,
@@ -300,6 +311,11 @@ def selects(selector: Any, labels: dict[str, str]) -> bool:
         if not holds:
             return False
     return True
+
+
+def _terms(selector: dict[str, Any]) -> list[dict[str, Any]]:
+    terms = selector.get("matchExpressions")
+    return [term for term in terms if isinstance(term, dict)] if isinstance(terms, list) else []
 
 
 def before_and_after(change: Change, top: Topology) -> list[State]:

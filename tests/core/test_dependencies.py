@@ -108,8 +108,11 @@ def test_a_service_that_no_longer_answers_is_found_from_its_clients_client() -> 
     assert any("calls it" in evidence.sentence for evidence in ranking.suspects[0].evidence)
 
 
-@pytest.mark.parametrize(("parallelism", "felt"), [(24, True), (2, False)])
-def test_many_new_clients_of_a_server_are_felt_by_its_others(parallelism: int, felt: bool) -> None:
+@pytest.mark.parametrize(
+    ("parallelism", "message", "felt"),
+    [(24, "FATAL: too many clients", True), (2, "FATAL: too many clients", False), (24, "no such file", False)],
+)
+def test_many_new_clients_of_a_server_are_felt_by_its_others(parallelism: int, message: str, felt: bool) -> None:
     job = a_resource("Job", "backfill", "fraud")
     calls_it = {"DB_URL": "postgresql://backfill@screening.fraud.svc:5432/x"}
     spec: Object = {"parallelism": parallelism, "template": {"metadata": {}, "spec": told(**calls_it)}}
@@ -118,11 +121,11 @@ def test_many_new_clients_of_a_server_are_felt_by_its_others(parallelism: int, f
     ranking = ranked(
         made,
         incident=an_incident(an_alert(after(30), name="HighErrorRate", namespace="billing", service="card-gateway")),
-        symptoms=[a_symptom(client, "Unhealthy", at=after(-12), count=15)],
+        symptoms=[a_symptom(client, "Unhealthy", at=after(-12), count=15, message=message)],
         states=[*company(), a_state(job, {"spec": spec})],
     )
     sentences = [e.sentence for s in ranking.suspects if s.change.id == made.id for e in s.evidence]
-    assert any("card-gateway calls what its 24 new pods call" in sentence for sentence in sentences) is felt
+    assert any("card-gateway calls screening, as 24 new pods of backfill do" in said for said in sentences) is felt
     assert (first(ranking) == ("Job", "backfill")) is felt
 
 

@@ -44,7 +44,13 @@ def company(policy: Resource, spec: Object) -> list[ObjectState]:
             set(),
             True,
         ),
-        ("ServiceEntry", "networking.istio.io", {"hosts": ["api.partner.example"]}, {"api", "batch"}, True),
+        ("VirtualService", "networking.istio.io", {"hosts": ["api.partner.example"]}, set(), False),
+        ("ServiceEntry", "networking.istio.io", {"hosts": ["api.partner.example"]}, set(), False),
+        ("AuthorizationPolicy", "security.istio.io", {"targetRefs": [{"kind": "Service", "name": "x"}]}, set(), False),
+        ("NetworkPolicy", "crd.projectcalico.org", {"selector": "app == 'batch'"}, {"batch"}, False),
+        ("NetworkPolicy", "crd.projectcalico.org", {"selector": "all()"}, {"api", "batch"}, True),
+        ("NetworkPolicy", "crd.projectcalico.org", {"selector": "has(app)"}, set(), False),
+        ("CiliumEndpoint", "cilium.io", {}, set(), False),
         ("Schedule", "velero.io", {"ttl": "1h"}, set(), False),
     ],
 )
@@ -53,6 +59,28 @@ def test_whom_a_policy_reaches(kind: str, group: str, spec: Object, reached: set
     found = reach(a_change(policy, path=("spec", "x")), topology(company(policy, spec)))
     assert {entity[2] for entity in found if entity[:2] == ("workload", "meters")} == reached
     assert (CALLER in found) is callers
+
+
+ODD: tuple[Json, ...] = (
+    ["a"],
+    "abc",
+    {"selector": {"matchLabels": "a"}},
+    {"selector": {"matchLabels": {"app": ["api"]}}},
+    {"selector": {"matchExpressions": ["a"]}},
+    {"selector": {"matchExpressions": {"a": 1}}},
+    {"selector": {"matchExpressions": [{"key": "app", "operator": "In", "values": 5}]}},
+    {"selector": {"labels": None}},
+    {"selector": 5},
+    {"namespaceSelector": {"matchExpressions": ["a"]}},
+    {"hosts": [1, 2.0, None]},
+)
+
+
+@pytest.mark.parametrize("spec", ODD, ids=str)
+@pytest.mark.parametrize("kind", ["PeerAuthentication", "VirtualService"])
+def test_odd_policies_are_taken_as_they_come(kind: str, spec: Object) -> None:
+    policy = a_policy(kind, "networking.istio.io" if kind == "VirtualService" else "security.istio.io")
+    assert reach(a_change(policy, path=("spec", "x")), topology(company(policy, spec)))
 
 
 def test_labels_of_a_policy_do_nothing() -> None:

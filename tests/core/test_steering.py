@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.core.model import Actor, ActorSource, Change, Json, ObjectState, Resource, Verb
+from app.core.model import Actor, ActorSource, Change, Json, ObjectState, Path, Resource, Verb
 from app.core.steering import set_off
 from app.core.topology import topology
 from tests.core.company import first, ranked
@@ -88,10 +88,24 @@ def test_an_order_names_where_it_is_carried_out(namespace: str, seconds: float, 
     assert found == ({synced.id: order} if told else {})
 
 
+def test_the_first_image_that_a_program_rolls_out_is_its_own_matter() -> None:
+    config = a_change(CONFIG, at=after(-30), path=("data", "accounts.bob"))
+    image = a_change(at=after(-20), actor=SCALER)
+    assert set_off([early(), config, image], topology(the_scaler())) == {}
+    assert set_off([early(), taint("a", at=-40), config, image], topology(the_scaler())) == {image.id: config}
+
+
+def test_more_pods_of_a_program_are_no_new_program() -> None:
+    more = a_change(
+        a_resource("Deployment", "cluster-autoscaler", "kube-system"), at=after(-30), path=("spec", "replicas")
+    )
+    assert set_off([early(), more, taint("a", at=-20)], topology(the_scaler())) == {}
+
+
 def test_what_goes_on_is_not_put_down_to_what_came_in_between() -> None:
     config, other = (a_change(CONFIG, at=after(at), path=("data", f"x{at}")) for at in (-30, -15))
     nodes = [taint("a", at=-20), taint("b", at=-10)]
-    gone = a_change(nodes[0].resource, at=after(-5), verb=Verb.DELETE, actor=SCALER)
+    gone = a_change(nodes[0].resource, at=after(-5), path=(), verb=Verb.DELETE, actor=SCALER)
     found = set_off([early(), config, nodes[0], other, nodes[1], gone], topology(the_scaler()))
     assert found == {change.id: config for change in (*nodes, gone)}
 
@@ -136,6 +150,30 @@ def test_what_is_named_like_the_object_that_a_program_serves_follows_its_edit(
     then = a_change(a_resource("Secret", name), at=after(seconds), path=path, verb=verb, actor=SECRETS)
     assert set_off([early(), usual, made, order, then], topology([])) == {}, "nobody is known to act on its kind"
     assert set_off([early(), usual, made, order, then], top) == ({then.id: order} if told else {})
+
+
+def test_an_order_of_the_same_name_comes_before_one_whose_name_it_begins_with() -> None:
+    def order(name: str, at: float, path: Path = ("spec", "x")) -> Change:
+        return a_change(Resource("lab", "external-secrets.io", "ExternalSecret", "shop", name), at=after(at), path=path)
+
+    program = a_resource("Deployment", "external-secrets", "external-secrets")
+    top = topology([a_workload(program, serviceAccountName="external-secrets")])
+    other, own = order("db", 2), order("db-replica", 0)
+    made = a_change(a_resource("Secret", "db-replica"), at=after(3), verb=Verb.CREATE, actor=SECRETS)
+    assert set_off([early(), own, other, made], top) == {made.id: own}
+    assert set_off([early(), order("db", 2, ("metadata", "labels", "team")), made], top) == {}
+
+
+def test_of_two_orders_for_one_namespace_the_one_of_that_name_is_carried_out() -> None:
+    def order(name: str, at: float) -> Change:
+        return a_change(
+            Resource("lab", "argoproj.io", "Application", "argocd", name), at=after(at), path=("spec", "source")
+        )
+
+    orders = [order("web", 0), order("api", 1)]
+    states = [a_state(one.resource, {"spec": {"destination": {"namespace": "shop"}}}) for one in orders]
+    synced = a_change(a_resource("Deployment", "web"), at=after(3), actor=ARGO)
+    assert set_off([*orders, synced], topology(states)) == {synced.id: orders[0]}
 
 
 def test_what_was_made_so_before_the_edit_too_is_no_news() -> None:

@@ -111,12 +111,18 @@ def test_the_work_that_every_rollout_makes_is_not_yet_a_workloads_onset() -> Non
         assert abs((ranking.onset.at - after(start)).total_seconds()) <= 5
 
 
-@pytest.mark.parametrize("about", [{"cronjob": "import"}, {"deployment": "web"}])
-def test_what_was_suspended_is_missed_by_whom_the_alert_names(about: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    ("about", "resumed", "missed"),
+    [({"cronjob": "import"}, False, True), ({"cronjob": "import"}, True, False), ({"deployment": "web"}, False, False)],
+)
+def test_what_was_suspended_is_missed_by_whom_the_alert_names(
+    about: dict[str, str], resumed: bool, missed: bool
+) -> None:
     """Nothing turns bad where nothing runs."""
     job = a_resource("CronJob", "import", "usage")
     suspended = a_change(job, at=after(-60), path=("spec", "suspend"), old=False, new=True)
-    ranking = ranked(suspended, incident=an_incident(an_alert(after(40), namespace="usage", **about)))
+    state = a_state(job, {"spec": {"suspend": not resumed}})
+    ranking = ranked(suspended, incident=an_incident(an_alert(after(40), namespace="usage", **about)), states=[state])
     told = [s.evidence for s in ranking.suspects if s.change.id == suspended.id]
-    assert any(e.rule == "stops" for evidence in told for e in evidence) is ("cronjob" in about)
-    assert first(ranking) == ("CronJob", "import") or "cronjob" not in about
+    assert any(e.rule == "stops" for evidence in told for e in evidence) is missed
+    assert first(ranking) == ("CronJob", "import") or not missed
