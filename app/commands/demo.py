@@ -12,11 +12,13 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from app.collect.alerts import parse
 from app.collect.importer import Import
 from app.collect.inputs import Input, InputKind, find_inputs, read_document
+from app.commands.importing import tell_waiting
 from app.core.model import Position
 from app.core.redact import Redactor
 from app.correlate import open_incidents, rank_news
 from app.store.incidents import list_incidents
 from app.store.positions import read_positions
+from app.store.turns import turn
 
 CLUSTER = "demo"
 AGO = timedelta(minutes=5)
@@ -28,20 +30,21 @@ ANY_KEY = Redactor(bytes(16))
 async def replay(engine: AsyncEngine, *, now: datetime, folder: Path = FOLDER) -> str:
     """The id of the demo's incident, replaying the recording if it is not there (any more), or not wholly."""
     inputs = find_inputs([str(folder)])
-    async with engine.connect() as conn:
-        positions = await read_positions(conn, CLUSTER)
-        known = await list_incidents(conn, cluster=CLUSTER, limit=1)
-    seconds = _begun(inputs, positions)
-    if seconds is None and known:
-        return known[0].id
-    if seconds is None:
-        payload = next(one for one in inputs if one.kind is InputKind.ALERTS)
-        found, _ = parse(read_document(payload.path), ANY_KEY, received=now)
-        seconds = int((now - AGO - min(alert.at for alert in found)).total_seconds())
-    # A replay after the first one's rows have expired is another import of the same files.
-    inputs = [replace(one, file_hash=_shifted(one, seconds)) for one in inputs]
-    run = Import(engine, CLUSTER, now=now, progress=_quiet, on_alerts=open_incidents, shift_seconds=seconds)
-    await run.run(inputs)
+    async with turn(engine, CLUSTER, waits=tell_waiting):
+        async with engine.connect() as conn:
+            positions = await read_positions(conn, CLUSTER)
+            known = await list_incidents(conn, cluster=CLUSTER, limit=1)
+        seconds = _begun(inputs, positions)
+        if seconds is None and known:
+            return known[0].id
+        if seconds is None:
+            payload = next(one for one in inputs if one.kind is InputKind.ALERTS)
+            found, _ = parse(read_document(payload.path), ANY_KEY, received=now)
+            seconds = int((now - AGO - min(alert.at for alert in found)).total_seconds())
+        # A replay after the first one's rows have expired is another import of the same files.
+        inputs = [replace(one, file_hash=_shifted(one, seconds)) for one in inputs]
+        run = Import(engine, CLUSTER, now=now, progress=_quiet, on_alerts=open_incidents, shift_seconds=seconds)
+        await run.run(inputs)
     await rank_news(engine, CLUSTER, now)
     async with engine.connect() as conn:
         (incident,) = await list_incidents(conn, cluster=CLUSTER, limit=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from app.core.findings import Incident
 from app.correlate import open_incidents, rank_news
 from app.failures import Exit
 from app.store.positions import read_positions, read_sizes
+from app.store.turns import turn
 
 MINUTE = 60.0
 NAMES = {"call_minutes": "calls", "requests": "requests", "changes": "changes"}
@@ -37,18 +38,26 @@ async def import_paths(
     An incident is ranked as of the end of what is recorded of it. Raises UnreadableError, InvalidInputError and the
     store's errors.
     """
-    async with engine.connect() as conn:
-        sizes = await read_sizes(conn, cluster)
-    found = survey(paths, sizes)
-    inputs = list(found.inputs)
-    if strict:
+    # Standard input may go on for ever, and has no position that another import could read on from.
+    alone = turn(engine, cluster, waits=tell_waiting) if any(path != "-" for path in paths) else nullcontext()
+    async with alone:
         async with engine.connect() as conn:
-            known = await read_positions(conn, cluster, asked(inputs))
-        check(inputs, now=now, damaged=found.damaged, known=known)
-    with progress(inputs) as shown:
-        report = await Import(engine, cluster, now=now, progress=shown, on_alerts=open_incidents).run(inputs)
+            sizes = await read_sizes(conn, cluster)
+        found = survey(paths, sizes)
+        inputs = list(found.inputs)
+        if strict:
+            async with engine.connect() as conn:
+                known = await read_positions(conn, cluster, asked(inputs))
+            check(inputs, now=now, damaged=found.damaged, known=known)
+        with progress(inputs) as shown:
+            report = await Import(engine, cluster, now=now, progress=shown, on_alerts=open_incidents).run(inputs)
     report.passed_over += [*found.damaged, *found.unknown]
     return report, await rank_news(engine, cluster, now)
+
+
+def tell_waiting(cluster: str) -> None:
+    """Say on stderr why nothing happens yet."""
+    sys.stderr.write(f"another import into {cluster!r} is running: waiting for its end\n")
 
 
 def expired(report: Report, ages: Mapping[str, timedelta], *, now: datetime) -> list[str]:
