@@ -18,6 +18,8 @@ from app.web import headers, problems
 from app.web.head import LOGIN
 
 COOKIE = "foreshock_onward"
+LOGOUT = "/logout"
+"""It is no page: whoever came back to it would have signed in for nothing."""
 KEPT = timedelta(hours=1)
 """Longer than a login link lives: somebody may have to be asked for one."""
 LONGEST = 2000
@@ -36,7 +38,7 @@ def _asked(scope: Scope) -> str | None:
         return None
     if "hx-request" in sent or sent.get("sec-fetch-dest", "document") != "document":
         return None
-    if "text/html" not in sent.get("accept", ""):
+    if "text/html" not in sent.get("accept", "") or scope["path"] == LOGOUT:
         return None
     path, query = scope["raw_path"].decode("latin-1"), scope["query_string"].decode("latin-1")
     if "token" in parse_qs(query, keep_blank_values=True):

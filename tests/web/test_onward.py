@@ -76,6 +76,7 @@ async def test_a_link_that_says_where_to_leads_there(site: Site) -> None:
         ("GET", "/changes", {**BROWSER, "authorization": "Bearer wrong"}),
         ("GET", "/api/v1/changes", BROWSER),
         ("POST", "/logout", BROWSER),
+        ("GET", "/logout", BROWSER),
         ("GET", "/changes?token=fs_secret", BROWSER),
         ("GET", "/changes?a=1&tok%65n=fs_secret", BROWSER),
         ("GET", "//evil.example/x", BROWSER),
