@@ -16,6 +16,7 @@ from app.core.mechanism import is_inert, only_scales
 from app.core.model import Change, Resource, Verb
 from app.core.operators import SEVERAL, acting
 from app.core.orders import Orders, is_order
+from app.core.references import is_custom
 from app.core.topology import Named, Topology
 from app.core.traits import Trait, trait
 
@@ -41,7 +42,7 @@ def set_off(ordered: list[Change], top: Topology) -> dict[str, Change]:
         if account is not None:
             habits = habits_of[change.actor.name]
             before = _latest_of(top.by_account.get(account, set()), changed, told.get(change.actor.name))
-            by_itself = habits.broken_by(change, before)
+            by_itself = None if habits.begins and _deploys(change, top) else habits.broken_by(change, before)
             cause = orders.behind(change, account[0]) or by_itself
             orders.make(change)
             if cause is not None and cause.resource != change.resource:
@@ -64,6 +65,11 @@ class _Habits:
     objects: Counter[Resource] = field(default_factory=Counter)
     since: dict[Trait | Resource, Change] = field(default_factory=dict)
 
+    @property
+    def begins(self) -> bool:
+        """Whether it has written nothing yet, as far as is known."""
+        return not self.sorts
+
     def learn(self, change: Change) -> None:
         self.sorts.add(trait(change))
         self.objects[change.resource] += 1
@@ -77,14 +83,13 @@ class _Habits:
         return known
 
     def breaks(self, change: Change) -> bool:
-        """Whether it never did so before. Of a program that has written nothing yet, a new image is no news: programs
-        that deploy roll out what somebody else decided.
+        """Whether it never did so before.
 
         That the next write is of an object never written before has about the share of those written once as its
         chance (Good and Turing: I. J. Good, Biometrika 40, 1953).
         """
         if trait(change) not in self.sorts:
-            return bool(self.sorts) or not any(diff.path[-1:] == ("image",) for diff in change.diffs)
+            return True
         once = sum(count == 1 for count in self.objects.values())
         is_habitual = self.objects.total() >= ENOUGH and once <= RARELY * self.objects.total()
         return is_habitual and change.resource not in self.objects
@@ -100,6 +105,15 @@ def _tells(change: Change, top: Topology) -> set[str]:
     resource = change.resource
     few = is_order(change) and top.customs[resource.api_group, resource.kind] <= SEVERAL
     return acting(resource, top) - {change.actor.name} if few else set()
+
+
+def _deploys(change: Change, top: Topology) -> bool:
+    """Whether a program rolls out a new image that somebody else decided on: no custom resource has the workload's
+    name, as those have by which an operator decides."""
+    if not any(diff.path[-1:] == ("image",) for diff in change.diffs):
+        return False
+    here = change.resource.namespace, change.resource.name
+    return not any((one.namespace, one.name) == here and is_custom(one) for one in top.states)
 
 
 def _configures(change: Change, top: Topology) -> set[Named]:
