@@ -19,7 +19,16 @@ from app.core.entities import CLUSTER, NODES, POD_MAKING, READ, Add, Entity, of_
 from app.core.mechanism import is_cosmetic, refuser
 from app.core.meshes import is_policy
 from app.core.model import Change, Verb
-from app.core.topology import State, Topology, before_and_after, behind, selects, touched_clients, touched_workloads
+from app.core.topology import (
+    State,
+    Topology,
+    before_and_after,
+    behind,
+    readers,
+    selects,
+    touched_clients,
+    touched_workloads,
+)
 from app.core.waits import asked
 
 Reach = dict[Entity, float]
@@ -60,18 +69,12 @@ def _every_pod(add: Add, hops: float) -> None:
 
 
 def _config(change: Change, _states: list[State], top: Topology, add: Add) -> None:
-    resource = change.resource
-    readers = set(top.by_config.get((resource.kind, resource.namespace or "", resource.name), ()))
-    if not readers:  # read over the API, or by convention: NAME and NAME-config belong to NAME
-        for suffix in ("", "-config", "-creds", "-credentials", "-secret", "-settings", "-env", "-tls"):
-            owner = (resource.namespace or "", resource.name.removesuffix(suffix))
-            if resource.name.endswith(suffix) and owner in top.accounts:
-                readers.add(owner)
-    touched_workloads(top, readers, add, READ)
-    for key in readers:
+    found = readers(change.resource, top)
+    touched_workloads(top, found, add, READ)
+    for key in found:
         for kind, hook in top.answers.get(key, ()):
             _asked(kind, hook, top, add, READ)
-    for _, name in readers:
+    for _, name in found:
         add(("manager", name), 2)
         if NODE_AGENTS.search(name):
             _every_pod(add, 1 + READ)

@@ -17,7 +17,7 @@ from app.core.model import Change, Resource, Verb
 from app.core.operators import SEVERAL, acting
 from app.core.orders import Orders, is_order
 from app.core.references import is_custom
-from app.core.topology import Named, Topology
+from app.core.topology import Named, Topology, readers
 from app.core.traits import Trait, trait
 
 AFTER_ITSELF = timedelta(minutes=5)
@@ -123,4 +123,6 @@ def _configures(change: Change, top: Topology) -> set[Named]:
         return set()
     if resource.kind in WORKLOADS:
         return {(resource.namespace or "", resource.name)}
+    if resource.kind in ("ConfigMap", "Secret"):
+        return readers(resource, top)
     return top.by_config.get((resource.kind, resource.namespace or "", resource.name), set())

@@ -182,6 +182,19 @@ def _configured(top: Topology) -> Iterator[tuple[Named, str, str]]:
                 yield from ((key, name, text) for name, text in state["data"].items() if isinstance(text, str))
 
 
+def readers(resource: Resource, top: Topology) -> set[Named]:
+    """The workloads that read a ConfigMap, a Secret or the like: those that say so; else, as it may be read over the
+    API, by convention the one in its namespace that it is named after: NAME-config, NAME-rules and NAME are NAME's."""
+    here = resource.namespace or ""
+    found = set(top.by_config.get((resource.kind, here, resource.name), ()))
+    name = resource.name
+    while name and not found:
+        if (here, name) in top.accounts:
+            found.add((here, name))
+        name = name.rpartition("-")[0]
+    return found
+
+
 def behind(service: State, namespace: str, top: Topology) -> list[Named]:
     """The workloads whose pods a Service selects."""
     selector = _get(service, "spec", "selector")

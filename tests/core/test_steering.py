@@ -88,6 +88,15 @@ def test_an_order_names_where_it_is_carried_out(namespace: str, seconds: float, 
     assert found == ({synced.id: order} if told else {})
 
 
+@pytest.mark.parametrize(("name", "told"), [("janitor-rules", True), ("janitor", True), ("janitors", False)])
+def test_what_is_named_after_a_program_configures_it_though_nothing_says_so(name: str, told: bool) -> None:
+    rules = a_change(a_resource("ConfigMap", name, "ops"), at=after(-30), path=("data", "rules.yaml"))
+    janitor = Actor("system:serviceaccount:ops:janitor", ActorSource.AUDIT)
+    gone = a_change(at=after(-25), path=(), verb=Verb.DELETE, actor=janitor)
+    top = topology([a_workload(a_resource("Deployment", "janitor", "ops"), serviceAccountName="janitor")])
+    assert set_off([early(), rules, gone], top) == ({gone.id: rules} if told else {})
+
+
 def test_the_first_image_that_a_program_rolls_out_is_its_own_matter() -> None:
     config = a_change(CONFIG, at=after(-30), path=("data", "accounts.bob"))
     image = a_change(at=after(-20), actor=SCALER)
