@@ -214,9 +214,9 @@ def test_a_piece_of_a_log_says_where_the_next_begins(tmp_path: Path, monkeypatch
 def test_a_log_that_is_not_read_to_its_end_still_says_where_it_is(
     tmp_path: Path, pack: Callable[[bytes], bytes]
 ) -> None:
-    (tmp_path / "log").write_bytes(pack(lines(*EVENTS).encode()))
-    reading = Reading(Input(str(tmp_path / "log"), InputKind.AUDIT, "hash"))
+    size = (tmp_path / "log").write_bytes(pack(lines(*EVENTS).encode()))
+    reading = Reading(Input(str(tmp_path / "log"), InputKind.AUDIT, "hash", size=size))
     found = decoded(reading, Intake("c", REDACTOR, now=NOW), 0)
     next(found)
     found.close()  # type: ignore[attr-defined] # a generator
-    assert reading.place().stored_bytes == (tmp_path / "log").stat().st_size
+    assert reading.place().stored_bytes == size
