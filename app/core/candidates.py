@@ -17,7 +17,7 @@ from app.core.reach import Reach, reach
 from app.core.revisions import lacking
 from app.core.stalls import DEADLINE, patience
 from app.core.steering import set_off
-from app.core.topology import Named, Topology, behind, pod_template, selects
+from app.core.topology import Named, Topology, behind, pod_template, pods_at_once, selects
 from app.core.traits import Trait, trait
 
 SAME_EDIT = timedelta(seconds=120)
@@ -188,7 +188,7 @@ def pods_moved(change: Change, rollout: Rollout | None, topology: Topology) -> i
         return 0
     state = topology.states.get(change.resource) or {}
     spec = state.get("spec")
-    replicas = _pods_at_once(spec) if isinstance(spec, dict) else 1
+    replicas = pods_at_once(spec) if isinstance(spec, dict) else 1
     desired = max((p.desired for p in rollout.progress), default=0) if rollout else 0
     before = after = replicas if isinstance(replicas, int) else 1
     for diff in change.diffs:
@@ -227,17 +227,10 @@ def _crowded(change: Change, added: int, topology: Topology) -> tuple[str, Reach
     for server in sorted(topology.upstream.get(here, ())) if added >= CROWD else ():
         services = topology.fronts.get(server, set())
         others = {client for service in services for client in topology.clients.get(service, ())} - {here}
-        if others and _replicas(others, topology) <= added:
+        if others and sum(topology.wanted.get(client, 0) for client in others) <= added:
             found: Reach = {workload(*server): 1, **{("shares", *client): 1.0 for client in others}}
             return f"{server[1]}, as {added} new pods of {here[1]} do", found
     return "", {}
-
-
-def _replicas(workloads: set[Named], topology: Topology) -> int:
-    """How many pods these workloads want together."""
-    states = (state for one, state in topology.states.items() if (one.namespace, one.name) in workloads)
-    specs = (spec for state in states if isinstance(spec := state.get("spec"), dict) and "template" in spec)
-    return sum(map(_pods_at_once, specs))
 
 
 def empties(change: Change, topology: Topology) -> str:
@@ -274,10 +267,3 @@ def _old_labels(change: Change) -> dict[str, str]:
     template = pod_template(old) if isinstance(old, dict) else None
     metadata = (template or {}).get("metadata")
     return dict(metadata.get("labels") or {}) if isinstance(metadata, dict) else {}
-
-
-def _pods_at_once(spec: dict[str, Any]) -> int:
-    """Replicas; the parallel pods of a Job or of one run of a CronJob."""
-    job = (spec.get("jobTemplate") or {}).get("spec") if "jobTemplate" in spec else spec
-    count = spec.get("replicas", (job or {}).get("parallelism", 1))
-    return count if isinstance(count, int) else 1

@@ -57,6 +57,8 @@ AT_ONCE = timedelta(minutes=1)
 """Complaints that began within this time of one another may have one cause."""
 WIDE = 3
 """From this many workloads on, the same complaint is one wide signal and not several narrow ones."""
+_WHOLE_SECOND = timedelta(seconds=1)
+"""How exact the times are that objects hold (metav1.Time)."""
 
 
 def symptom_signals(
@@ -138,10 +140,6 @@ def _template(symptom: Symptom) -> str:
     """A message without what names the one that complains: equal complaints of many are one."""
     name = _home(symptom)[-1]
     return error_template(symptom.message.replace(name, "*"))[:120]
-
-
-_WHOLE_SECOND = timedelta(seconds=1)
-"""How exact the times are that objects hold (metav1.Time)."""
 
 
 def _home(symptom: Symptom) -> Entity:

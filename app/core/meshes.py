@@ -18,13 +18,9 @@ from app.core.model import Change, Resource
 from app.core.topology import Named, State, Topology, selects, touched_clients
 
 _CHOOSE = {
-    **dict.fromkeys(
-        (
-            ("security.istio.io", kind)
-            for kind in ("AuthorizationPolicy", "PeerAuthentication", "RequestAuthentication")
-        ),
-        "selector",
-    ),
+    ("security.istio.io", "AuthorizationPolicy"): "selector",
+    ("security.istio.io", "PeerAuthentication"): "selector",
+    ("security.istio.io", "RequestAuthentication"): "selector",
     ("networking.istio.io", "EnvoyFilter"): "workloadSelector",
     ("networking.istio.io", "Sidecar"): "workloadSelector",
     ("telemetry.istio.io", "Telemetry"): "selector",

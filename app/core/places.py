@@ -32,8 +32,8 @@ BY_CHANCE = 0.001
 EARLIER, LATER = timedelta(minutes=1), timedelta(minutes=2)
 
 
-_Nodes = tuple[str, str, set[str]]
-"""What a label is called, its value, and the nodes that have it."""
+_Label = tuple[str, dict[str, str]]
+"""What a label is called, and its value by node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +48,10 @@ def located(signals: Iterable[Signal], symptoms: Iterable[Symptom], top: Topolog
     """The signals, with the place that their complaints come from where they come from one alone."""
     node_of = _node_of(top)
     told = [s for s in symptoms if s.reason in WHILE_RUNNING and s.resource in node_of]
-    by_label = [(called, value, nodes) for key, called in KEYS.items() for value, nodes in _nodes_by(key, top).items()]
+    labels = _labels(top)
 
     def within(signal: Signal) -> Signal:
-        return _located(signal, _pods(told, signal.low, node_of), by_label)
+        return _located(signal, _pods(told, signal.low, node_of), labels)
 
     return [within(signal) if signal.facts.get("reason") in WHILE_RUNNING else signal for signal in signals]
 
@@ -62,8 +62,8 @@ def _node_of(top: Topology) -> dict[Resource, str]:
     return {pod: str(node) for pod, node in nodes.items() if node}
 
 
-def _located(signal: Signal, pods: _Pods, by_label: list[_Nodes]) -> Signal:
-    place = _place(pods, by_label)
+def _located(signal: Signal, pods: _Pods, labels: list[_Label]) -> Signal:
+    place = _place(pods, labels)
     own = [pod for pod in pods.hurt if workload(pod.namespace, workload_of_pod(pod.name)) in signal.about]
     there = sum(pods.node_of[pod] in place.nodes for pod in own) if place else 0
     if place is None or not own or there < NEARLY_ALL * len(own):
@@ -81,29 +81,36 @@ def _revision(pod: Resource) -> tuple[str | None, str]:
     return pod.namespace, pod.name.rpartition("-")[0]
 
 
-def _place(pods: _Pods, by_label: list[_Nodes]) -> Place | None:
+def _place(pods: _Pods, labels: list[_Label]) -> Place | None:
     """The place of which nearly all pods complain, and nearly no others: of several the least likely by chance."""
     found: list[tuple[float, Place]] = []
-    for called, value, nodes in by_label:
-        here = {pod for pod, node in pods.node_of.items() if node in nodes}
-        both, elsewhere = len(here & pods.hurt), len(pods.node_of) - len(here)
-        if both < max(LEAST, NEARLY_ALL * max(len(here), len(pods.hurt))) or elsewhere < LEAST:
-            continue
-        chance = _chance(len(pods.node_of), len(here), len(pods.hurt), at_least=both)
-        if chance <= BY_CHANCE:
-            said = f"only in {called} {value}, while {elsewhere} pods of the same elsewhere are well"
-            found.append((chance, Place(frozenset(nodes), said)))
+    for called, value_of in labels:
+        for value, here in _by_value(pods, value_of).items():
+            both, elsewhere = len(here & pods.hurt), len(pods.node_of) - len(here)
+            if both < max(LEAST, NEARLY_ALL * max(len(here), len(pods.hurt))) or elsewhere < LEAST:
+                continue
+            chance = _chance(len(pods.node_of), len(here), len(pods.hurt), at_least=both)
+            if chance <= BY_CHANCE:
+                nodes = frozenset(node for node, known in value_of.items() if known == value)
+                said = f"only in {called} {value}, while {elsewhere} pods of the same elsewhere are well"
+                found.append((chance, Place(nodes, said)))
     return min(found, key=lambda one: one[0])[1] if found else None
 
 
-def _nodes_by(key: str, top: Topology) -> dict[str, set[str]]:
-    nodes: dict[str, set[str]] = defaultdict(set)
-    for resource, state in top.states.items():
-        if resource.kind == "Node":
-            labels = (state.get("metadata") or {}).get("labels") or {}
-            nodes[str(labels.get(key, ""))].add(resource.name)
-    nodes.pop("", None)
-    return nodes
+def _by_value(pods: _Pods, value_of: dict[str, str]) -> dict[str, set[Resource]]:
+    """The pods by the value that their node has for a label."""
+    found: dict[str, set[Resource]] = defaultdict(set)
+    for pod, node in pods.node_of.items():
+        if value := value_of.get(node):
+            found[value].add(pod)
+    return found
+
+
+def _labels(top: Topology) -> list[_Label]:
+    """By each of KEYS, widest first."""
+    states = {one.name: state for one, state in top.states.items() if one.kind == "Node"}
+    nodes = {name: (state.get("metadata") or {}).get("labels") or {} for name, state in states.items()}
+    return [(called, {node: own[key] for node, own in nodes.items() if key in own}) for key, called in KEYS.items()]
 
 
 def _chance(all_of_them: int, here: int, hurt: int, *, at_least: int) -> float:

@@ -44,6 +44,8 @@ class Topology:
     namespace_labels: dict[str, dict[str, str]] = field(default_factory=dict)
     subjects: dict[tuple[str, str, str], set[str]] = field(default_factory=lambda: defaultdict(set))
     daemon_sets: set[Named] = field(default_factory=set)
+    wanted: dict[Named, int] = field(default_factory=dict)
+    """By workload: how many pods it wants at once."""
     clients: dict[Named, set[Named]] = field(default_factory=lambda: defaultdict(set))
     """By Service: the workloads whose configuration names it (dependencies.py)."""
     fronts: dict[Named, set[Named]] = field(default_factory=lambda: defaultdict(set))
@@ -210,6 +212,7 @@ def _index_workload(top: Topology, resource: Resource, state: State) -> None:
     account = spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"
     top.by_account[(key[0], account)].add(key)
     top.accounts[key] = account
+    top.wanted[key] = pods_at_once(state["spec"])
     top.labels[key] = _get(template, "metadata", "labels") or {}
     top.in_namespace[key[0]].append(key)
     if resource.kind == "DaemonSet":
@@ -245,6 +248,13 @@ def pod_template(state: State) -> dict[str, Any] | None:
         spec = _get(spec, "jobTemplate", "spec") or {}
     template = spec.get("template") if isinstance(spec, dict) else None
     return template if isinstance(template, dict) else None
+
+
+def pods_at_once(spec: dict[str, Any]) -> int:
+    """Replicas; the parallel pods of a Job or of one run of a CronJob."""
+    job = (spec.get("jobTemplate") or {}).get("spec") if "jobTemplate" in spec else spec
+    count = spec.get("replicas", (job or {}).get("parallelism", 1))
+    return count if isinstance(count, int) else 1
 
 
 _VOLUMES = (
