@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from itertools import islice
 
 import msgspec
 from msgspec.structs import replace
 
+from app.collect.counting import Counting, KeyedCount
 from app.collect.files import Line
 from app.collect.refusals import UnusableError
 from app.collect.repeats import Repeats
@@ -25,7 +25,6 @@ JUST_CREATED = timedelta(seconds=5)
 """A watch's ADDED of an older object is part of its first LIST: the object was seen, not created."""
 EARLIEST = timedelta(days=400)
 LATEST = timedelta(days=1)
-KEY_CACHE = 50_000
 
 
 class RawMeta(msgspec.Struct, gc=False):
@@ -90,15 +89,6 @@ class Place(msgspec.Struct):
     at: datetime | None = None
 
 
-class KeyedCount(msgspec.Struct, array_like=True, gc=False):
-    """A model.CallCount with the number of its key."""
-
-    key: int
-    slot: int
-    count: int
-    latency_us: int
-
-
 class KeyedRequest(msgspec.Struct, array_like=True, gc=False):
     """A model.Request with the number of its key."""
 
@@ -138,74 +128,39 @@ class Intake:
     tally: Tally = field(default_factory=Tally)
     _latest: datetime | None = None
     _sightings: list[Sighting] = field(default_factory=list)
-    _calls: dict[tuple[int, int], list[int]] = field(default_factory=dict)
     _requests: list[KeyedRequest] = field(default_factory=list)
     _gaps: list[Gap] = field(default_factory=list)
     _blind: dict[int, Gap] = field(default_factory=dict)
     _rejects: list[Reject] = field(default_factory=list)
-    _numbers: dict[tuple[object, ...], int] = field(default_factory=dict)
-    _keys: dict[CallKey, int] = field(default_factory=dict)
-    _told: int = 0
+    _repeats: Repeats = field(default_factory=Repeats)
+    _counting: Counting = field(init=False)
     _earliest: datetime = field(init=False)
     _latest_allowed: datetime = field(init=False)
 
     def __post_init__(self) -> None:
+        self._counting = Counting(self.redactor)
         self._earliest, self._latest_allowed = self.now - EARLIEST, self.now + LATEST
-
-    _repeats: Repeats = field(default_factory=Repeats)
 
     def audit_event(self, event: audit.RawAuditEvent) -> None:
         """Count the call, once, and keep the objects it wrote."""
+        reads = event.verb in audit.READS
         if audit.is_counted(event):
             if self._repeats.told(event):
                 self.tally.repeated += 1
                 return
-            self._count(event)
-        if event.verb not in audit.READS:
+            key, latency = self._counting.add(event)
+            self.tally.calls += 1
+            if not reads and audit.is_kept(event):
+                self._keep_request(event, key, latency)
+        if not reads:
             self._keep(audit.sightings(self.cluster, event))
 
-    def _count(self, event: audit.RawAuditEvent) -> None:
-        key = self._key(event)
-        latency = audit.latency_us(event) if event.verb != "watch" else 0
-        at = key, audit.slot_of(event.requestReceivedTimestamp)
-        cell = self._calls.get(at)
-        if cell is None:
-            self._calls[at] = [1, latency]
-        else:
-            cell[0] += 1
-            cell[1] += latency
-        self.tally.calls += 1
-        if audit.is_kept(event):
-            name = event.objectRef.name if event.objectRef else ""
-            event_key = audit.event_key(self.cluster, event)
-            self._requests.append(KeyedRequest(key, event.requestReceivedTimestamp, event_key, name, latency))
-            if audit.code_of(event) >= 400:
-                self.tally.failed_writes += 1
-
-    def _key(self, event: audit.RawAuditEvent) -> int:
-        """The number of the key that a call is counted by."""
-        ref, status, user = event.objectRef, event.responseStatus, event.user
-        raw = (
-            user.username,
-            event.userAgent,
-            event.verb,
-            ref.apiGroup if ref else None,
-            ref.resource if ref else event.requestURI[:100],
-            ref.subresource if ref else None,
-            ref.namespace if ref else None,
-            status.code if status else 0,
-            status.message if status and status.code >= 400 else "",
-            audit.list_class(event.requestURI) if event.verb == "list" else "",
-            audit.pod_of(user),
-            event.stage == "Panic",
-        )
-        number = self._numbers.get(raw)
-        if number is None:
-            if len(self._numbers) >= KEY_CACHE:
-                self._numbers.clear()
-            number = self._keys.setdefault(audit.call_key(event, self.redactor), len(self._keys))
-            self._numbers[raw] = number
-        return number
+    def _keep_request(self, event: audit.RawAuditEvent, key: int, latency: int) -> None:
+        name = event.objectRef.name if event.objectRef else ""
+        event_key = audit.event_key(self.cluster, event)
+        self._requests.append(KeyedRequest(key, event.requestReceivedTimestamp, event_key, name, latency))
+        if audit.code_of(event) >= 400:
+            self.tally.failed_writes += 1
 
     def watch_event(self, event: RawWatchEvent, at: datetime, *, log: int, rounded: bool = False) -> None:
         """Keep the object of one event of the watch number ``log``; a BOOKMARK is nothing. Raises UNUSABLE.
@@ -263,11 +218,12 @@ class Intake:
 
     def take(self, places: dict[int, Place]) -> Piece:
         """Everything read since the last take, and forget it."""
+        first_key, keys, calls = self._counting.take()
         piece = Piece(
             sightings=self._sightings,
-            first_key=self._told,
-            keys=list(islice(self._keys, self._told, None)),
-            calls=[KeyedCount(key, slot, n, us) for (key, slot), (n, us) in self._calls.items()],
+            first_key=first_key,
+            keys=keys,
+            calls=calls,
             requests=self._requests,
             gaps=self._gaps,
             rejects=self._rejects,
@@ -275,11 +231,6 @@ class Intake:
             places=places,
         )
         self._sightings, self._requests, self._gaps, self._rejects, self.tally = [], [], [], [], Tally()
-        self._calls.clear()
-        if len(self._keys) >= KEY_CACHE:
-            self._keys.clear()
-            self._numbers.clear()
-        self._told = len(self._keys)
         return piece
 
 

@@ -12,8 +12,9 @@ from typing import IO, Self
 
 import zstandard
 
-CHUNK = 1 << 20
-"""Unpacked bytes that are given at once, at most: a small file that unpacks to terabytes fills no memory."""
+CHUNK = 1 << 18
+"""Bytes of content that are given at once, at most: a small file that unpacks to terabytes fills no memory, and what is
+split into lines is still near the processor when they are read (a sixth of the time of splitting and decoding)."""
 PACKED = 1 << 16
 GZIP = b"\x1f\x8b"
 ZSTD = b"\x28\xb5\x2f\xfd"

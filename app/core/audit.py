@@ -108,7 +108,6 @@ _SUBJECT = re.compile(
     r'|^(?P<conflict>Operation cannot be fulfilled on \S+ )"[^"]+"'
 )
 """How the API server begins: with the one object that it refuses. One that is "not found" tells more, and is kept."""
-_VERSION = re.compile(r"(?:^|&)resourceVersion=([^&]*)")
 _QUOTED = re.compile(r'"([^"]{1,253})"')
 _UNSET = msgspec.Raw()
 
@@ -157,10 +156,11 @@ def list_class(uri: str) -> ListClass:
     query = uri.partition("?")[2]
     if "continue=" in query:
         return ListClass.CONTINUE
-    version = _VERSION.search(query)
-    if version is None:
+    _, asked, version = f"&{query}".partition("&resourceVersion=")
+    version = version.partition("&")[0]
+    if not asked or not version:
         return ListClass.QUORUM
-    return {"": ListClass.QUORUM, "0": ListClass.CACHE}.get(version.group(1), ListClass.EXACT)
+    return ListClass.CACHE if version == "0" else ListClass.EXACT
 
 
 def pod_of(user: RawUser) -> str:

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from app.collect import intake, logs
+from app.collect import counting, logs
 from app.collect.inputs import find_inputs
 from app.collect.intake import Tally
 from app.collect.learner import Learner
+from app.core import audit
 from app.core.redact import Redactor
 from app.core.tracker import Tracker
 
@@ -42,7 +43,7 @@ def line(number: int) -> str:
 def test_calls_and_requests_find_their_keys_however_few_are_held(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: int
 ) -> None:
-    monkeypatch.setattr(intake, "KEY_CACHE", held)
+    monkeypatch.setattr(counting, "HELD", held)
     monkeypatch.setattr(logs, "LINES", 5)
     log = tmp_path / "audit.jsonl"
     log.write_text("".join(f"{line(number)}\n" for number in range(60)))
@@ -59,3 +60,43 @@ def test_calls_and_requests_find_their_keys_however_few_are_held(
     assert Counter(request.key.user for request in batch.requests) == Counter(
         f"caller-{number % 7}" for number in range(0, 60, 3)
     )
+
+
+VARIATIONS: list[dict[str, object]] = [
+    {},
+    {"user": {"username": "another"}},
+    {"user": {"username": "caller-1", "extra": {"authentication.kubernetes.io/pod-name": ["web-1"]}}},
+    {"userAgent": "kubectl/v1.34.0 (linux/amd64)"},
+    {"verb": "get"},
+    {"verb": "list", "requestURI": "/api/v1/pods"},
+    {"verb": "list", "requestURI": "/api/v1/pods?resourceVersion=0"},
+    {"verb": "list", "requestURI": "/api/v1/pods?resourceVersion=&limit=500"},
+    {"verb": "list", "requestURI": "/api/v1/pods?limit=500&resourceVersion=77"},
+    {"verb": "list", "requestURI": "/api/v1/pods?limit=500&continue=abc"},
+    {"objectRef": None, "requestURI": "/healthz"},
+    {"objectRef": {"resource": "pods", "namespace": "shop", "name": "web", "subresource": "status"}},
+    {"objectRef": {"resource": "pods", "namespace": "shop", "name": "web", "apiGroup": "metrics.k8s.io"}},
+    {"objectRef": {"resource": "pods", "namespace": "till", "name": "web"}},
+    {"responseStatus": {"code": 409, "message": "the object has been modified"}},
+    {"responseStatus": {"code": 409, "message": "it exists already"}},
+    {"stage": "Panic"},
+    {
+        "annotations": {
+            "apiserver.latency.k8s.io/total": "2s",
+            "apiserver.latency.k8s.io/mutating-webhook": "1.9s",
+        }
+    },
+]
+
+
+@pytest.mark.parametrize("in_turn", [1, -1])
+def test_calls_that_differ_in_anything_that_is_counted_by_are_told_apart(in_turn: int) -> None:
+    redactor = Redactor(KEY)
+    events = [audit.decode(json.dumps(json.loads(line(1)) | {"verb": "patch"} | more).encode()) for more in VARIATIONS]
+    counted = counting.Counting(redactor)
+    for event in [*events, *events][::in_turn]:
+        counted.add(event)
+    _, keys, counts = counted.take()
+    expected = Counter(audit.call_key(event, redactor) for event in [*events, *events])
+    assert {keys[one.key]: one.count for one in counts} == expected
+    assert len(expected) == len(VARIATIONS) - 1  # an empty resourceVersion asks what none asks
