@@ -51,20 +51,20 @@ def merge_changes(known: Change, told: Change) -> Change:
 def _progressed(rollout: Rollout) -> tuple[object, ...]:
     """Sorts the later telling of a rollout last."""
     last = max((step.at for step in rollout.progress), default=rollout.started_at)
-    seen = max(last, rollout.ended_at or rollout.started_at)
+    end = rollout.ended_at or rollout.started_at
     done = rollout.outcome is not Outcome.RUNNING, rollout.ended_at is not None
-    return seen, *done, rollout.outcome, rollout.reason, rollout.images
+    return max(last, end), *done, end, rollout.outcome, rollout.reason
 
 
 def merge_rollouts(known: Rollout, told: Rollout) -> Rollout:
-    """The later telling, with the steps of both, under the start that ``known`` has."""
+    """The later telling, with the steps of both and what only one knows, under the start that ``known`` has."""
     newest = max(known, told, key=_progressed)
     return replace(
         newest,
         started_at=known.started_at,
         change_id=min(filter(None, (known.change_id, told.change_id)), default=None),
-        images=newest.images or known.images or told.images,
-        images_before=newest.images_before or known.images_before or told.images_before,
+        images=max(known.images, told.images),
+        images_before=max(known.images_before, told.images_before),
         progress=tuple(sorted({*known.progress, *told.progress}, key=lambda p: (p.at, p.updated, p.available))),
         uid=known.uid or told.uid,
         templates=max(known.templates, told.templates, key=lambda found: (len(found), found)),

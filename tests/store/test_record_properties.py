@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import reduce
+from typing import TypeVar
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -24,6 +26,7 @@ from app.core.model import (
     Symptom,
 )
 from app.store import changes, gaps, objects, rollouts, series, symptoms
+from app.store.merge import merge_changes, merge_rollouts
 from app.store.record import record
 from tests.store.factories import (
     CLUSTER,
@@ -37,6 +40,7 @@ from tests.store.factories import (
 )
 
 DAY = timedelta(days=1)
+Told = TypeVar("Told")
 text = st.text(max_size=4)
 seconds = st.integers(0, 30)
 versions = st.sampled_from(["7", "8", "9", "10", "11"])
@@ -85,6 +89,10 @@ def some_rollout(draw: st.DrawFn) -> Rollout:
         ended_at=None if ended is None else NOON + timedelta(seconds=ended),
         progress=tuple(sorted(set(steps), key=lambda p: (p.at, p.updated, p.available))),
         change_id=draw(st.sampled_from([None, "c" * 28])),
+        images=draw(st.sampled_from([(), ("app:1",), ("app:2",)])),
+        images_before=draw(st.sampled_from([(), ("app:0",), ("app:1",)])),
+        reason=draw(st.sampled_from(["", "ProgressDeadlineExceeded"])),
+        templates=draw(st.sampled_from([(), ("7d9f",), ("7d9f", "8c1a")])),
     )
 
 
@@ -117,6 +125,11 @@ pieces = st.lists(
 )
 
 
+def shuffled(told: list[Told]) -> st.SearchStrategy[list[Told]]:
+    """The tellings in any order, some of them told twice."""
+    return st.lists(st.sampled_from(told), max_size=2).flatmap(lambda again: st.permutations(told + again))
+
+
 def together(batches: list[Batch]) -> Batch:
     return Batch(
         CLUSTER,
@@ -147,6 +160,23 @@ async def rows(conn: AsyncConnection, batches: list[Batch]) -> list[object]:
     ]
     await savepoint.rollback()
     return held
+
+
+@settings(max_examples=300)
+@given(st.lists(some_rollout(), min_size=1, max_size=4).flatmap(lambda told: st.tuples(st.just(told), shuffled(told))))
+def test_tellings_of_one_rollout_make_the_same_one_in_any_order(orders: tuple[list[Rollout], list[Rollout]]) -> None:
+    one, other = (reduce(merge_rollouts, [replace(told, generation=1) for told in order]) for order in orders)
+    assert one == other
+
+
+@settings(max_examples=300)
+@given(st.lists(some_change(), min_size=1, max_size=4).flatmap(lambda told: st.tuples(st.just(told), shuffled(told))))
+def test_tellings_of_one_write_make_the_same_one_in_any_order(orders: tuple[list[Change], list[Change]]) -> None:
+    one, other = (
+        reduce(merge_changes, [replace(told, at=NOON, key=1, resource_version="7") for told in order])
+        for order in orders
+    )
+    assert one == other
 
 
 @settings(
