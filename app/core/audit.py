@@ -108,6 +108,7 @@ _SUBJECT = re.compile(
     r'|^(?P<conflict>Operation cannot be fulfilled on \S+ )"[^"]+"'
 )
 """How the API server begins: with the one object that it refuses. One that is "not found" tells more, and is kept."""
+_VERSION = re.compile(r"(?:^|&)resourceVersion=([^&]*)")
 _QUOTED = re.compile(r'"([^"]{1,253})"')
 _UNSET = msgspec.Raw()
 
@@ -153,14 +154,17 @@ def error_template(message: str) -> str:
 
 def list_class(uri: str) -> ListClass:
     """What a LIST asked for, from its query string: see model.ListClass."""
-    query = uri.partition("?")[2]
+    return _list_class(uri.partition("?")[2])
+
+
+@lru_cache(maxsize=4096)
+def _list_class(query: str) -> ListClass:
     if "continue=" in query:
         return ListClass.CONTINUE
-    _, asked, version = f"&{query}".partition("&resourceVersion=")
-    version = version.partition("&")[0]
-    if not asked or not version:
+    version = _VERSION.search(query)
+    if version is None:
         return ListClass.QUORUM
-    return ListClass.CACHE if version == "0" else ListClass.EXACT
+    return {"": ListClass.QUORUM, "0": ListClass.CACHE}.get(version.group(1), ListClass.EXACT)
 
 
 def pod_of(user: RawUser) -> str:
