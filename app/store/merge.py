@@ -59,13 +59,14 @@ def _progressed(rollout: Rollout) -> tuple[object, ...]:
 def merge_rollouts(known: Rollout, told: Rollout) -> Rollout:
     """The later telling, with the steps of both and what only one knows, under the start that ``known`` has."""
     newest = max(known, told, key=_progressed)
+    steps = {*known.progress, *told.progress}
     return replace(
         newest,
         started_at=known.started_at,
         change_id=min(filter(None, (known.change_id, told.change_id)), default=None),
         images=max(known.images, told.images),
         images_before=max(known.images_before, told.images_before),
-        progress=tuple(sorted({*known.progress, *told.progress}, key=lambda p: (p.at, p.updated, p.available))),
+        progress=tuple(sorted(steps, key=lambda p: (p.at, p.updated, p.available, p.desired))),
         uid=known.uid or told.uid,
         templates=max(known.templates, told.templates, key=lambda found: (len(found), found)),
     )

@@ -87,7 +87,7 @@ def some_rollout(draw: st.DrawFn) -> Rollout:
         draw(st.integers(1, 2)),
         outcome=draw(st.sampled_from(list(Outcome))),
         ended_at=None if ended is None else NOON + timedelta(seconds=ended),
-        progress=tuple(sorted(set(steps), key=lambda p: (p.at, p.updated, p.available))),
+        progress=tuple(sorted(set(steps), key=lambda p: (p.at, p.updated, p.available, p.desired))),
         change_id=draw(st.sampled_from([None, "c" * 28])),
         images=draw(st.sampled_from([(), ("app:1",), ("app:2",)])),
         images_before=draw(st.sampled_from([(), ("app:0",), ("app:1",)])),
