@@ -1,0 +1,139 @@
+"""HTTP to one API server: each call is made once, bodies stay raw bytes.
+
+Credentials, TLS and tokens that expire are kubernetes.aio's: a kubeconfig with exec plugins and OIDC, or a pod's own
+ServiceAccount. Its typed client, its Watch and its retries are not used (docs/decisions/0016).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Self
+
+import msgspec
+from aiohttp import ClientError, ClientResponse, ClientTimeout
+from kubernetes.aio.client import ApiClient, Configuration
+from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
+from yarl import URL
+
+from app.failures import Expected
+
+CONNECT_SECONDS = 10.0
+WHOLE_SECONDS = 60.0
+"""For an answer that is read at once."""
+LONGEST_LINE = 16 << 20
+"""A longer one cannot be an object of Kubernetes (etcd refuses 1.5 MiB)."""
+_UNENCODED = "!*'()"
+
+
+class CredentialsError(Expected):
+    """There is no way to an API server in the kubeconfig or the pod; the message says why."""
+
+
+class RefusedError(Exception):
+    """The API server answered, but not with what was asked: ``status`` is HTTP's, ``retry_after`` in seconds."""
+
+    def __init__(self, status: int, message: str, *, retry_after: float = 0.0) -> None:
+        super().__init__(f"{status} {message}")
+        self.status, self.message, self.retry_after = status, message, retry_after
+
+
+class UnreachableError(Exception):
+    """No answer, or one that stopped in its midst; the message says how."""
+
+
+class _Status(msgspec.Struct):
+    message: str = ""
+
+
+_status = msgspec.json.Decoder(_Status)
+
+
+class ApiServer:
+    """One API server and who we are there."""
+
+    def __init__(self, client: ApiClient) -> None:
+        self._client = client
+
+    @classmethod
+    async def of_kubeconfig(cls, path: str, context: str | None = None) -> Self:
+        """The cluster of a context, the current one where none is named. ``path`` may be several, as in KUBECONFIG.
+
+        Raises CredentialsError.
+        """
+        configuration = Configuration()
+        try:
+            await load_kube_config(  # type: ignore[no-untyped-call]
+                path, context=context, client_configuration=configuration, persist_config=False
+            )
+        except (ConfigException, OSError, AttributeError, TypeError) as error:  # the latter two of a file that is empty
+            raise CredentialsError(f"{path}: no usable kubeconfig: {error}") from None
+        return cls(ApiClient(configuration))
+
+    @classmethod
+    def of_pod(cls) -> Self:
+        """The cluster that this process runs in, as its ServiceAccount. Raises CredentialsError."""
+        configuration = Configuration()
+        try:
+            load_incluster_config(configuration)  # type: ignore[no-untyped-call]
+        except ConfigException as error:
+            raise CredentialsError(f"not in a pod of Kubernetes: {error}") from None
+        return cls(ApiClient(configuration))
+
+    async def close(self) -> None:
+        await self._client.close()  # type: ignore[no-untyped-call]
+
+    async def get(self, path: str, query: Mapping[str, str], *, accept: str = "application/json") -> bytes:
+        """The body of an answer. Raises RefusedError, UnreachableError."""
+        patience = ClientTimeout(total=WHOLE_SECONDS, sock_connect=CONNECT_SECONDS)
+        async with self._asked(path, query, accept=accept, patience=patience) as response:
+            return await response.read()
+
+    async def lines(self, path: str, query: Mapping[str, str], *, quiet: timedelta) -> AsyncGenerator[list[bytes]]:
+        """The lines of an answer as they come, several at a time, each whole; what is cut off is never given.
+
+        Raises RefusedError, UnreachableError: this also when nothing came for ``quiet``.
+        """
+        patience = ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=quiet.total_seconds())
+        rest = b""
+        async with self._asked(path, query, accept="application/json", patience=patience) as response:
+            async for chunk in response.content.iter_any():
+                *found, rest = (rest + chunk).split(b"\n")
+                if len(rest) > LONGEST_LINE:
+                    raise UnreachableError(f"a line of more than {LONGEST_LINE >> 20} MiB")
+                if whole := [line for line in found if line]:
+                    yield whole
+
+    @asynccontextmanager
+    async def _asked(
+        self, path: str, query: Mapping[str, str], *, accept: str, patience: ClientTimeout
+    ) -> AsyncIterator[ClientResponse]:
+        method, url, headers, _, _ = await self._client.param_serialize(
+            "GET",
+            path,
+            query_params=list(query.items()),
+            header_params={"Accept": accept},
+            auth_settings=["BearerToken"],
+        )
+        try:
+            answer = await self._client.call_api(method, url, headers, _request_timeout=patience)
+            response: ClientResponse = answer.response
+            async with response:
+                if response.status != 200:
+                    raise await _refused(response)
+                yield response
+        except TimeoutError:
+            raise UnreachableError(f"{URL(url).host} says nothing any more") from None
+        except (ClientError, OSError) as error:
+            raise UnreachableError(f"{type(error).__name__}: {error}") from None
+
+
+async def _refused(response: ClientResponse) -> RefusedError:
+    try:
+        said = _status.decode(await response.read()).message
+    except msgspec.MsgspecError:
+        said = ""
+    after = response.headers.get("Retry-After", "")
+    wait = float(after) if after.isdigit() else 0.0
+    return RefusedError(response.status, said or response.reason or "", retry_after=wait)

@@ -1,0 +1,316 @@
+"""Everything that happens to the objects of one kind, for ever: what there is, then what changes.
+
+Three generators, one around the other: one call (``_stream``, ``_pages``), what there is and one watch after it
+(``_once``), and on and on (``follow``). The first set comes out of the API server's watch cache as a stream where it
+can (WatchList, KEP-3157), else in pages of a LIST. A watch then goes on from the last resourceVersion, across calls
+and restarts, until the API server says that its history does not reach back so far (410).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from app.collect.apiserver import ApiServer, RefusedError, UnreachableError
+
+PAGE = "500"
+GONE = 410
+TOO_MANY = 429
+NOT_ALLOWED = frozenset({401, 403, 404, 405})
+"""What will not be better in a second: asked again once a minute."""
+UNSUPPORTED = frozenset({400, 422})
+"""The answers of an API server that does not know sendInitialEvents."""
+
+
+class Served(msgspec.Struct, frozen=True):
+    """A kind as an API server serves it."""
+
+    api_group: str
+    version: str
+    kind: str
+    plural: str
+
+    @property
+    def path(self) -> str:
+        """Of all its objects, in every namespace."""
+        root = f"/apis/{self.api_group}" if self.api_group else "/api"
+        return f"{root}/{self.version}/{self.plural}"
+
+
+class Saw(msgspec.Struct, frozen=True, gc=False, tag_field="said", tag=True):
+    """An object as it is now (``type`` ADDED, MODIFIED), or was last (DELETED).
+
+    ``first``: one of all that there are. After Blind or Lost that set begins anew.
+    """
+
+    at: datetime
+    type: str
+    object: msgspec.Raw
+    resource_version: str
+    first: bool = False
+
+
+class Synced(msgspec.Struct, frozen=True, gc=False, tag_field="said", tag=True):
+    """What there was at ``resource_version`` has been told since the beginning, or since Lost: what was not is gone."""
+
+    at: datetime
+    resource_version: str
+
+
+class Reached(msgspec.Struct, frozen=True, gc=False, tag_field="said", tag=True):
+    """Nothing was missed up to ``resource_version``."""
+
+    at: datetime
+    resource_version: str
+
+
+class Lost(msgspec.Struct, frozen=True, gc=False, tag_field="said", tag=True):
+    """What happened since the last word cannot be told one by one any more: what there is follows, all of it."""
+
+    at: datetime
+    why: str
+
+
+class Blind(msgspec.Struct, frozen=True, gc=False, tag_field="said", tag=True):
+    """Nothing is seen for now. With the next word of another kind this is over, and nothing was missed meanwhile."""
+
+    at: datetime
+    why: str
+
+
+class Unreadable(msgspec.Struct, frozen=True, gc=False, tag_field="said", tag=True):
+    """A line that is no event; the ones after it are read on."""
+
+    at: datetime
+    line: bytes
+    why: str
+
+
+Told = Saw | Synced | Reached | Lost | Blind | Unreadable
+
+
+async def _asleep(wait: timedelta) -> None:
+    await asyncio.sleep(wait.total_seconds())
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How patient a watch is. Backoff as client-go's reflector: 800 ms, doubled up to 30 s, and up to as much again.
+
+    It begins anew after a call that lasted ``steady``. ``quiet`` is more than the minute between two bookmarks: a watch
+    that says nothing for so long is dead. What is ``refused`` for good is asked for again that rarely.
+    ``spread`` is within which sets of all objects are asked for again, that an API server which came back does not get
+    all of these calls at once; ``apart`` lies between two of them of one kind.
+    """
+
+    quiet: timedelta = timedelta(seconds=70)
+    shortest: timedelta = timedelta(milliseconds=800)
+    longest: timedelta = timedelta(seconds=30)
+    steady: timedelta = timedelta(minutes=2)
+    refused: timedelta = timedelta(seconds=60)
+    spread: timedelta = timedelta(seconds=30)
+    apart: timedelta = timedelta(seconds=60)
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    sleep: Callable[[timedelta], Awaitable[None]] = _asleep
+    chance: Callable[[], float] = random.random
+
+    def pause(self, failures: int, error: Exception | None) -> timedelta:
+        """How long to wait after so many calls in a row that ended early, the last of them with ``error``."""
+        wait = min(self.shortest * float(1 << min(failures - 1, 16)), self.longest)
+        if isinstance(error, RefusedError):
+            wait = max(wait, timedelta(seconds=error.retry_after))
+            wait = max(wait, self.refused) if error.status in NOT_ALLOWED else wait
+        return wait * (1 + self.chance())
+
+    def patience(self) -> str:
+        """Seconds after which the API server ends a watch, not all of them at once (client-go: 5 to 10 minutes)."""
+        return str(int(240 * (1 + self.chance())))
+
+
+class _GoneError(Exception):
+    """The API server's history does not reach back to the version that was asked for."""
+
+
+class _Metadata(msgspec.Struct, gc=False):
+    resourceVersion: str = ""  # noqa: N815 - the wire's name
+    annotations: dict[str, str] | None = None
+
+
+class _Object(msgspec.Struct, gc=False):
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+    message: str = ""
+    code: int = 0
+
+
+class _Event(msgspec.Struct, gc=False):
+    type: str
+    object: msgspec.Raw
+
+
+class _ListMetadata(msgspec.Struct, gc=False):
+    resourceVersion: str = ""  # noqa: N815
+    more: str = msgspec.field(default="", name="continue")
+
+
+class _List(msgspec.Struct, gc=False):
+    metadata: _ListMetadata
+    items: list[msgspec.Raw]
+
+
+_event = msgspec.json.Decoder(_Event)
+_object = msgspec.json.Decoder(_Object)
+_list = msgspec.json.Decoder(_List)
+ALL_FIRST = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+ALL_TOLD = "k8s.io/initial-events-end"
+"""https://kubernetes.io/docs/reference/using-api/api-concepts/#streaming-lists"""
+NO_TIME = timedelta()
+
+
+@dataclass(slots=True)
+class _At:
+    """How far a kind is known: ``version`` "" where it is not, ``asked_all`` when it was last asked for from there.
+
+    ``pages`` where the API server knows no WatchList.
+    """
+
+    version: str
+    pages: bool = False
+    asked_all: datetime | None = None
+
+
+async def follow(
+    api: ApiServer, served: Served, *, since: str, lists: asyncio.Semaphore, pace: Pace | None = None
+) -> AsyncGenerator[Told]:
+    """What happens to a kind's objects from the resourceVersion ``since`` on; where that is "", all of them first.
+
+    ``lists`` lets only so many kinds ask for all of their objects at a time. Ends only when closed.
+    """
+    pace = pace or Pace()
+    place, failures = _At(since), 0
+    while True:
+        began, error = pace.clock(), None
+        try:
+            async with aclosing(_once(api, served, place, lists=lists, pace=pace)) as found:
+                async for told in found:
+                    yield told
+        except _GoneError as gone:
+            place.version = ""
+            now = pace.clock()
+            yield Lost(now, str(gone))
+            apart = pace.apart - (now - place.asked_all) if place.asked_all else NO_TIME
+            await pace.sleep(max(pace.spread * pace.chance(), apart))
+            continue
+        except (RefusedError, UnreachableError) as why:
+            error = why
+            yield Blind(pace.clock(), str(why))
+        failures = 0 if pace.clock() - began >= pace.steady else failures + 1
+        if failures or error:
+            await pace.sleep(pace.pause(max(1, failures), error))
+
+
+async def _once(
+    api: ApiServer, served: Served, place: _At, *, lists: asyncio.Semaphore, pace: Pace
+) -> AsyncGenerator[Told]:
+    """What there is, where that is not known, and one watch after it."""
+    async with AsyncExitStack() as turn:
+        if not place.version:
+            await turn.enter_async_context(lists)
+            place.asked_all = pace.clock()
+            if place.pages:
+                async with aclosing(_pages(api, served, place, pace=pace)) as listed:
+                    async for told in listed:
+                        yield told
+                await turn.aclose()
+        said = False
+        try:
+            async with aclosing(_stream(api, served, place.version, pace=pace)) as stream:
+                async for told in stream:
+                    said = said or not isinstance(told, Unreadable)
+                    if isinstance(told, Synced):
+                        await turn.aclose()
+                    place.version = _reached(told) or place.version
+                    yield told
+        except RefusedError as refused:
+            if place.version or refused.status not in UNSUPPORTED:
+                raise
+            place.pages = said = True
+        if not said:
+            raise UnreachableError("the watch ended before it said anything")
+
+
+def _reached(told: Told) -> str:
+    """The version up to which everything has been told with this; "" where it says nothing of that."""
+    if isinstance(told, Synced | Reached):
+        return told.resource_version
+    return told.resource_version if isinstance(told, Saw) and not told.first else ""
+
+
+async def _pages(api: ApiServer, served: Served, place: _At, *, pace: Pace) -> AsyncGenerator[Told]:
+    """Every object, in pages of one consistent LIST, then Synced; ``place`` is then there."""
+    query, more = {"limit": PAGE}, True
+    while more:
+        try:
+            page = _list.decode(await api.get(served.path, query))
+        except RefusedError as refused:
+            if refused.status == GONE:
+                raise _GoneError(f"the pages of a LIST expired: {refused.message}") from None
+            raise
+        except msgspec.MsgspecError as error:
+            raise UnreachableError(f"a LIST that cannot be read: {error}") from None
+        at = pace.clock()
+        for item in page.items:
+            yield _saw(item, at)
+        more, query = bool(page.metadata.more), {"limit": PAGE, "continue": page.metadata.more}
+    place.version = page.metadata.resourceVersion
+    yield Synced(at, place.version)
+
+
+async def _stream(api: ApiServer, served: Served, since: str, *, pace: Pace) -> AsyncGenerator[Told]:
+    """One watch, until the API server or the network ends it; where ``since`` is "", of all there is first."""
+    asked = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": pace.patience()}
+    asked |= {"resourceVersion": since} if since else ALL_FIRST
+    first = not since
+    try:
+        async with aclosing(api.lines(served.path, asked, quiet=pace.quiet)) as answer:
+            async for lines in answer:
+                at = pace.clock()
+                for line in lines:
+                    told = _told(line, at, first=first)
+                    first = first and not isinstance(told, Synced)
+                    yield told
+    except RefusedError as refused:
+        if refused.status == GONE:
+            raise _GoneError(f"the watch cannot go on: {refused.message}") from None
+        raise
+
+
+def _saw(item: msgspec.Raw, at: datetime) -> Saw | Unreadable:
+    """An item of a LIST."""
+    try:
+        return Saw(at, "ADDED", item, _object.decode(item).metadata.resourceVersion, first=True)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        return Unreadable(at, bytes(item), str(error))
+
+
+def _told(line: bytes, at: datetime, *, first: bool) -> Saw | Synced | Reached | Unreadable:
+    """Raises _GoneError and RefusedError for an ERROR that says so."""
+    try:
+        event = _event.decode(line)
+        peek = _object.decode(event.object)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        return Unreadable(at, line, str(error))
+    if event.type == "ERROR":
+        if peek.code == GONE:
+            raise _GoneError(f"the watch cannot go on: {peek.message}")
+        raise RefusedError(peek.code, peek.message)
+    version = peek.metadata.resourceVersion
+    if event.type == "BOOKMARK":
+        done = (peek.metadata.annotations or {}).get(ALL_TOLD) == "true"
+        return Synced(at, version) if done and first else Reached(at, version)
+    return Saw(at, event.type, event.object, version, first=first)
