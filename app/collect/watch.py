@@ -234,7 +234,7 @@ async def _once(
                     said = said or not isinstance(told, Unreadable)
                     if isinstance(told, Synced):
                         await turn.aclose()
-                    place.version = _reached(told) or place.version
+                    place.version = reached(told) or place.version
                     yield told
         except RefusedError as refused:
             if place.version or refused.status not in UNSUPPORTED:
@@ -244,7 +244,7 @@ async def _once(
             raise UnreachableError("the watch ended before it said anything")
 
 
-def _reached(told: Told) -> str:
+def reached(told: Told) -> str:
     """The version up to which everything has been told with this; "" where it says nothing of that."""
     if isinstance(told, Synced | Reached):
         return told.resource_version

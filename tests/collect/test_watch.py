@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from aiohttp import web
-from kubernetes.aio.client import ApiClient, Configuration
 
-from app.collect.apiserver import ApiServer
 from app.collect.watch import Blind, Lost, Pace, Reached, Saw, Served, Synced, Told, Unreadable, follow
+from tests.collect.scripted import SILENCE, Answer, Server, serving
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 PODS = Served("", "v1", "Pod", "pods")
-SILENCE = b"silence"
 
 
 def an_object(name: str, version: int, **metadata: object) -> dict[str, Any]:
@@ -39,57 +36,6 @@ def error(code: int, message: str = "because") -> bytes:
     return (
         json.dumps({"type": "ERROR", "object": {"kind": "Status", "code": code, "message": message}}).encode() + b"\n"
     )
-
-
-@dataclass
-class Answer:
-    """One answer: SILENCE keeps the connection open, saying nothing, until the client leaves."""
-
-    parts: Sequence[bytes] = ()
-    status: int = 200
-    headers: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass
-class Server:
-    """Answers by its script, in order; the queries that it got."""
-
-    api: ApiServer
-    asked: list[dict[str, str]]
-
-
-@asynccontextmanager
-async def serving(*script: Answer) -> AsyncIterator[Server]:
-    """At the end of the script it answers 500, that nothing hangs."""
-    left, asked = list(script), list[dict[str, str]]()
-    gone = asyncio.Event()
-
-    async def answer(request: web.Request) -> web.StreamResponse:
-        asked.append({"path": request.path, **request.query})
-        one = left.pop(0) if left else Answer(status=500)
-        response = web.StreamResponse(status=one.status, headers=one.headers)
-        await response.prepare(request)
-        for part in one.parts:
-            if part is SILENCE:
-                await gone.wait()
-            else:
-                await response.write(part)
-        return response
-
-    app = web.Application()
-    app.router.add_get("/{path:.*}", answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    assert isinstance(runner.addresses[0], tuple)
-    api = ApiServer(ApiClient(Configuration(host=f"http://127.0.0.1:{runner.addresses[0][1]}")))
-    try:
-        yield Server(api, asked)
-    finally:
-        gone.set()
-        await api.close()
-        await runner.cleanup()
 
 
 @dataclass

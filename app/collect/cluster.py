@@ -1,0 +1,92 @@
+"""All kinds of one cluster, each with a watch of its own, as its API server serves them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Never
+
+from app.collect.apiserver import ApiServer, RefusedError, UnreachableError
+from app.collect.discovery import Discovered, DiscoveryError, discover
+from app.collect.watch import Blind, Lost, Pace, Saw, Served, Told, follow, reached
+
+EVERY = timedelta(minutes=10)
+"""Between two looks at what is served; CustomResourceDefinitions and APIServices that change bring the next one on."""
+SOON = timedelta(seconds=2)
+"""After such a change: the API server needs a moment to serve what was defined, and several often come together."""
+DEFINE_KINDS = frozenset(
+    {("apiextensions.k8s.io", "CustomResourceDefinition"), ("apiregistration.k8s.io", "APIService")}
+)
+AT_ONCE = 2
+"""Kinds of which everything is asked for at the same time: each costs the API server memory (KEP-3157)."""
+
+Tell = Callable[[Served | None, Told], None]
+"""Takes what a watch tells of a kind, in order; with None what is told of all kinds. It must not wait for anything."""
+Name = tuple[str, str]
+"""A kind whatever its version: its group and plural."""
+
+
+def name_of(served: Served) -> Name:
+    return served.api_group, served.plural
+
+
+class Following:
+    """The watches of one cluster, beginning from ``since``: what was told last of each kind, by its resourceVersion."""
+
+    def __init__(self, api: ApiServer, tell: Tell, *, since: Mapping[Name, str], pace: Pace | None = None) -> None:
+        self._api, self._tell, self._pace = api, tell, pace or Pace()
+        self._reached = dict(since)
+        self._lists = asyncio.Semaphore(AT_ONCE)
+        self._watches: dict[Name, tuple[Served, asyncio.Task[None]]] = {}
+        self._look = asyncio.Event()
+
+    async def run(self) -> Never:
+        """Until cancelled. Raises what a bug raises."""
+        failures = 0
+        async with asyncio.TaskGroup() as group:
+            while True:
+                self._look.clear()
+                try:
+                    self._adopt(await discover(self._api), group)
+                except (RefusedError, UnreachableError, DiscoveryError) as error:
+                    failures += 1
+                    self._tell(None, Blind(self._pace.clock(), str(error)))
+                    await self._pace.sleep(self._pace.pause(failures, error))
+                    continue
+                failures = 0
+                await self._until_next_look()
+
+    async def _until_next_look(self) -> None:
+        waiting = [asyncio.ensure_future(self._look.wait()), asyncio.ensure_future(self._pace.sleep(EVERY))]
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in waiting:
+                one.cancel()
+        if self._look.is_set():
+            await self._pace.sleep(SOON)
+
+    def _adopt(self, found: Discovered, group: asyncio.TaskGroup) -> None:
+        """Watch what is served now, and what is not no longer. A kind that moved to another version goes on there."""
+        now = {name_of(served): served for served in found.kinds}
+        for name, (served, task) in list(self._watches.items()):
+            if now.get(name) != served and served.api_group not in found.stale:
+                task.cancel()
+                del self._watches[name]
+        for name, served in now.items():
+            if name not in self._watches:
+                self._watches[name] = served, group.create_task(self._watch(served), name=f"watch {served.path}")
+
+    async def _watch(self, served: Served) -> None:
+        name = name_of(served)
+        async for told in follow(
+            self._api, served, since=self._reached.get(name, ""), lists=self._lists, pace=self._pace
+        ):
+            if isinstance(told, Lost):
+                self._reached.pop(name, None)
+            elif version := reached(told):
+                self._reached[name] = version
+            self._tell(served, told)
+            if isinstance(told, Saw) and not told.first and (served.api_group, served.kind) in DEFINE_KINDS:
+                self._look.set()
