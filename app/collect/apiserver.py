@@ -32,19 +32,33 @@ class CredentialsError(Expected):
 
 
 class RefusedError(Exception):
-    """The API server answered, but not with what was asked: ``status`` is HTTP's, ``retry_after`` in seconds."""
+    """The API server answered, but not with what was asked: ``status`` is HTTP's, ``retry_after`` in seconds.
 
-    def __init__(self, status: int, message: str, *, retry_after: float = 0.0) -> None:
+    ``causes`` are the reasons of a Status' details.
+    """
+
+    def __init__(
+        self, status: int, message: str, *, retry_after: float = 0.0, causes: frozenset[str] = frozenset()
+    ) -> None:
         super().__init__(f"{status} {message}")
-        self.status, self.message, self.retry_after = status, message, retry_after
+        self.status, self.message, self.retry_after, self.causes = status, message, retry_after, causes
 
 
 class UnreachableError(Exception):
     """No answer, or one that stopped in its midst; the message says how."""
 
 
+class _Cause(msgspec.Struct):
+    reason: str = ""
+
+
+class _Details(msgspec.Struct):
+    causes: list[_Cause] = []
+
+
 class _Status(msgspec.Struct):
     message: str = ""
+    details: _Details | None = None
 
 
 _status = msgspec.json.Decoder(_Status)
@@ -131,9 +145,10 @@ class ApiServer:
 
 async def _refused(response: ClientResponse) -> RefusedError:
     try:
-        said = _status.decode(await response.read()).message
+        said = _status.decode(await response.read())
     except msgspec.MsgspecError:
-        said = ""
+        said = _Status()
     after = response.headers.get("Retry-After", "")
     wait = float(after) if after.isdigit() else 0.0
-    return RefusedError(response.status, said or response.reason or "", retry_after=wait)
+    causes = frozenset(cause.reason for cause in said.details.causes) if said.details else frozenset[str]()
+    return RefusedError(response.status, said.message or response.reason or "", retry_after=wait, causes=causes)

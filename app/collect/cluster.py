@@ -9,7 +9,8 @@ from typing import Never
 
 from app.collect.apiserver import ApiServer, RefusedError, UnreachableError
 from app.collect.discovery import Discovered, DiscoveryError, discover
-from app.collect.watch import Blind, Lost, Pace, Saw, Served, Told, follow, reached
+from app.collect.watch import Pace, follow
+from app.collect.words import Blind, Lost, Saw, Served, Told, reached
 
 EVERY = timedelta(minutes=10)
 """Between two looks at what is served; CustomResourceDefinitions and APIServices that change bring the next one on."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from app.collect.apiserver import ApiServer
-from app.collect.watch import Served
+from app.collect.words import Served
 from app.core.kinds import Policy, policy
 from app.failures import Expected
 

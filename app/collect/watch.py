@@ -1,7 +1,7 @@
 """Everything that happens to the objects of one kind, for ever: what there is, then what changes.
 
-Three generators, one around the other: one call (``_stream``, ``_pages``), what there is and one watch after it
-(``_once``), and on and on (``follow``). The first set comes out of the API server's watch cache as a stream where it
+Generators, one around the other: one call (``_stream``, ``_pages``), one watch (``_watch``), what there is and the
+watch after it (``_once``), and on and on (``follow``). The first set comes out of the API server's watch cache as a stream where it
 can (WatchList, KEP-3157), else in pages of a LIST. A watch then goes on from the last resourceVersion, across calls
 and restarts, until the API server says that its history does not reach back so far (410).
 """
@@ -18,81 +18,15 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from app.collect.apiserver import ApiServer, RefusedError, UnreachableError
+from app.collect.words import Blind, Lost, Reached, Saw, Served, Synced, Told, Unreadable, reached
 
 PAGE = "500"
 GONE = 410
-TOO_MANY = 429
 NOT_ALLOWED = frozenset({401, 403, 404, 405})
 """What will not be better in a second: asked again once a minute."""
+TOO_LARGE = "ResourceVersionTooLarge"
 UNSUPPORTED = frozenset({400, 422})
 """The answers of an API server that does not know sendInitialEvents."""
-
-
-class Served(msgspec.Struct, frozen=True):
-    """A kind as an API server serves it."""
-
-    api_group: str
-    version: str
-    kind: str
-    plural: str
-
-    @property
-    def path(self) -> str:
-        """Of all its objects, in every namespace."""
-        root = f"/apis/{self.api_group}" if self.api_group else "/api"
-        return f"{root}/{self.version}/{self.plural}"
-
-
-class Saw(msgspec.Struct, frozen=True, gc=False, tag_field="said", tag=True):
-    """An object as it is now (``type`` ADDED, MODIFIED), or was last (DELETED).
-
-    ``first``: one of all that there are. After Blind or Lost that set begins anew.
-    """
-
-    at: datetime
-    type: str
-    object: msgspec.Raw
-    resource_version: str
-    first: bool = False
-
-
-class Synced(msgspec.Struct, frozen=True, gc=False, tag_field="said", tag=True):
-    """What there was at ``resource_version`` has been told since the beginning, or since Lost: what was not is gone."""
-
-    at: datetime
-    resource_version: str
-
-
-class Reached(msgspec.Struct, frozen=True, gc=False, tag_field="said", tag=True):
-    """Nothing was missed up to ``resource_version``."""
-
-    at: datetime
-    resource_version: str
-
-
-class Lost(msgspec.Struct, frozen=True, gc=False, tag_field="said", tag=True):
-    """What happened since the last word cannot be told one by one any more: what there is follows, all of it."""
-
-    at: datetime
-    why: str
-
-
-class Blind(msgspec.Struct, frozen=True, gc=False, tag_field="said", tag=True):
-    """Nothing is seen for now. With the next word of another kind this is over, and nothing was missed meanwhile."""
-
-    at: datetime
-    why: str
-
-
-class Unreadable(msgspec.Struct, frozen=True, gc=False, tag_field="said", tag=True):
-    """A line that is no event; the ones after it are read on."""
-
-    at: datetime
-    line: bytes
-    why: str
-
-
-Told = Saw | Synced | Reached | Lost | Blind | Unreadable
 
 
 async def _asleep(wait: timedelta) -> None:
@@ -227,28 +161,49 @@ async def _once(
                     async for told in listed:
                         yield told
                 await turn.aclose()
-        said = False
-        try:
-            async with aclosing(_stream(api, served, place.version, pace=pace)) as stream:
-                async for told in stream:
-                    said = said or not isinstance(told, Unreadable)
-                    if isinstance(told, Synced):
-                        await turn.aclose()
-                    place.version = reached(told) or place.version
-                    yield told
-        except RefusedError as refused:
-            if place.version or refused.status not in UNSUPPORTED:
-                raise
-            place.pages = said = True
+        async with aclosing(_watch(api, served, place, pace=pace)) as watch:
+            async for told in watch:
+                if isinstance(told, Synced):
+                    await turn.aclose()  # what there is has been told: the next kind's turn
+                yield told
+
+
+async def _watch(api: ApiServer, served: Served, place: _At, *, pace: Pace) -> AsyncGenerator[Told]:
+    """One watch; ``place`` moves along. One that said nothing is a failure, if not worse."""
+    said = False
+    try:
+        async with aclosing(_stream(api, served, place.version, pace=pace)) as stream:
+            async for told in stream:
+                said = said or not isinstance(told, Unreadable)
+                place.version = reached(told) or place.version
+                yield told
+    except RefusedError as refused:
+        if place.version or refused.status not in UNSUPPORTED:
+            raise
+        place.pages = True
+    except UnreachableError:
         if not said:
+            await _check_reached(api, served, place.version)
+        raise
+    else:
+        if not said:
+            await _check_reached(api, served, place.version)
             raise UnreachableError("the watch ended before it said anything")
 
 
-def reached(told: Told) -> str:
-    """The version up to which everything has been told with this; "" where it says nothing of that."""
-    if isinstance(told, Synced | Reached):
-        return told.resource_version
-    return told.resource_version if isinstance(told, Saw) and not told.first else ""
+async def _check_reached(api: ApiServer, served: Served, version: str) -> None:
+    """Raises _GoneError where the API server has not reached a version that it told once: its etcd was restored.
+
+    A watch from there says nothing, not even what happens now, and ends as if nothing were wrong (Kubernetes 1.36).
+    """
+    if not version:
+        return
+    try:
+        await api.get(served.path, {"limit": "1", "resourceVersion": version, "resourceVersionMatch": "NotOlderThan"})
+    except RefusedError as refused:
+        if TOO_LARGE in refused.causes:
+            raise _GoneError(f"the API server went back in time: {refused.message}") from None
+        raise
 
 
 async def _pages(api: ApiServer, served: Served, place: _At, *, pace: Pace) -> AsyncGenerator[Told]:
@@ -293,7 +248,7 @@ async def _stream(api: ApiServer, served: Served, since: str, *, pace: Pace) -> 
 def _saw(item: msgspec.Raw, at: datetime) -> Saw | Unreadable:
     """An item of a LIST."""
     try:
-        return Saw(at, "ADDED", item, _object.decode(item).metadata.resourceVersion, first=True)
+        return Saw(at, "ADDED", bytes(item), _object.decode(item).metadata.resourceVersion, first=True)
     except (msgspec.MsgspecError, RecursionError) as error:
         return Unreadable(at, bytes(item), str(error))
 
@@ -313,4 +268,4 @@ def _told(line: bytes, at: datetime, *, first: bool) -> Saw | Synced | Reached |
     if event.type == "BOOKMARK":
         done = (peek.metadata.annotations or {}).get(ALL_TOLD) == "true"
         return Synced(at, version) if done and first else Reached(at, version)
-    return Saw(at, event.type, event.object, version, first=first)
+    return Saw(at, event.type, bytes(event.object), version, first=first)

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from app.collect.cluster import EVERY, Following
-from app.collect.watch import Blind, Pace, Served, Told
+from app.collect.watch import Pace
+from app.collect.words import Blind, Served, Told
 from tests.collect.scripted import SILENCE, Answer, Server, serving
 from tests.collect.test_discovery import ALL, a_group, a_version, groups
 from tests.collect.test_watch import bookmark, event, names

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.collect.discovery import DiscoveryError, discover
-from app.collect.watch import Served
+from app.collect.words import Served
 from tests.collect.scripted import Answer, serving
 
 Resource = tuple[str, str, Sequence[str]]

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from app.collect.watch import Blind, Lost, Pace, Reached, Saw, Served, Synced, Told, Unreadable, follow
+from app.collect.watch import Pace, follow
+from app.collect.words import Blind, Lost, Reached, Saw, Served, Synced, Told, Unreadable
 from tests.collect.scripted import SILENCE, Answer, Server, serving
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -73,9 +74,7 @@ def names(found: Sequence[Told]) -> list[str]:
     for one in found:
         match one:
             case Saw():
-                short.append(
-                    f"{one.type} {json.loads(bytes(one.object))['metadata']['name']}{' first' if one.first else ''}"
-                )
+                short.append(f"{one.type} {json.loads(one.object)['metadata']['name']}{' first' if one.first else ''}")
             case Synced() | Reached():
                 short.append(f"{type(one).__name__} {one.resource_version}")
             case _:
@@ -196,8 +195,22 @@ async def test_watches_that_end_at_once_make_no_storm() -> None:
 
 
 async def test_a_watch_that_says_nothing_at_all_is_a_failure() -> None:
-    async with serving(Answer(), Answer([bookmark(11), SILENCE])) as server:
+    async with serving(Answer(), Answer([b"{}"]), Answer([bookmark(11), SILENCE])) as server:
         assert names(await told(server, 2, since="10")) == ["Blind", "Reached 11"]
+
+
+@pytest.mark.parametrize("silent", [Answer(), Answer([SILENCE])])
+async def test_an_api_server_that_went_back_in_time_is_found_out(silent: Answer) -> None:
+    causes = {"causes": [{"reason": "ResourceVersionTooLarge"}]}
+    status = {"message": "Too large resource version: 70, current: 9", "details": causes}
+    refused = Answer([json.dumps(status).encode()], status=504)
+    pace = replace(Waits().pace(), quiet=timedelta(milliseconds=200))
+    async with serving(silent, refused, Answer([bookmark(9, all_told=True), SILENCE])) as server:
+        found = await told(server, 2, since="70", pace=pace)
+    assert names(found) == ["Lost", "Synced 9"]
+    assert isinstance(found[0], Lost)
+    assert found[0].why == "the API server went back in time: Too large resource version: 70, current: 9"
+    assert server.asked[1]["resourceVersionMatch"] == "NotOlderThan"
 
 
 async def test_a_silent_watch_is_cut_and_goes_on() -> None:

@@ -1,0 +1,81 @@
+"""What is told of one kind of one cluster, in order: what its objects are, and how sure that is."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+
+class Served(msgspec.Struct, frozen=True):
+    """A kind as an API server serves it."""
+
+    api_group: str
+    version: str
+    kind: str
+    plural: str
+
+    @property
+    def path(self) -> str:
+        """Of all its objects, in every namespace."""
+        root = f"/apis/{self.api_group}" if self.api_group else "/api"
+        return f"{root}/{self.version}/{self.plural}"
+
+
+class Saw(msgspec.Struct, frozen=True, gc=False, tag_field="said", tag=True):
+    """An object as it is now (``type`` ADDED, MODIFIED), or was last (DELETED).
+
+    ``first``: one of all that there are. After Blind or Lost that set begins anew.
+    """
+
+    at: datetime
+    type: str
+    object: bytes
+    resource_version: str
+    first: bool = False
+
+
+class Synced(msgspec.Struct, frozen=True, gc=False, tag_field="said", tag=True):
+    """What there was at ``resource_version`` has been told since the beginning, or since Lost: what was not is gone."""
+
+    at: datetime
+    resource_version: str
+
+
+class Reached(msgspec.Struct, frozen=True, gc=False, tag_field="said", tag=True):
+    """Nothing was missed up to ``resource_version``."""
+
+    at: datetime
+    resource_version: str
+
+
+class Lost(msgspec.Struct, frozen=True, gc=False, tag_field="said", tag=True):
+    """What happened since the last word cannot be told one by one any more: what there is follows, all of it."""
+
+    at: datetime
+    why: str
+
+
+class Blind(msgspec.Struct, frozen=True, gc=False, tag_field="said", tag=True):
+    """Nothing is seen for now. With the next word of another kind this is over, and nothing was missed meanwhile."""
+
+    at: datetime
+    why: str
+
+
+class Unreadable(msgspec.Struct, frozen=True, gc=False, tag_field="said", tag=True):
+    """A line that is no event; the ones after it are read on."""
+
+    at: datetime
+    line: bytes
+    why: str
+
+
+Told = Saw | Synced | Reached | Lost | Blind | Unreadable
+
+
+def reached(told: Told) -> str:
+    """The version up to which everything has been told with this; "" where it says nothing of that."""
+    if isinstance(told, Synced | Reached):
+        return told.resource_version
+    return told.resource_version if isinstance(told, Saw) and not told.first else ""
