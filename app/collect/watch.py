@@ -1,9 +1,9 @@
 """Everything that happens to the objects of one kind, for ever: what there is, then what changes.
 
 Generators, one around the other: one call (``_stream``, ``_pages``), one watch (``_watch``), what there is and the
-watch after it (``_once``), and on and on (``follow``). The first set comes out of the API server's watch cache as a stream where it
-can (WatchList, KEP-3157), else in pages of a LIST. A watch then goes on from the last resourceVersion, across calls
-and restarts, until the API server says that its history does not reach back so far (410).
+watch after it (``_once``), and on and on (``follow``). The first set comes out of the API server's watch cache as a
+stream where it can (WatchList, KEP-3157), else in pages of a LIST. A watch then goes on from the last resourceVersion,
+across calls and restarts, until the API server says that its history does not reach back so far (410).
 """
 
 from __future__ import annotations
