@@ -1,0 +1,45 @@
+"""What lies in a cluster's spool: what was told of it, as it came, in MessagePack."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+
+class AuditBody(msgspec.Struct, frozen=True, array_like=True, tag="audit", gc=False):
+    """The body of one request of the audit webhook, as the API server sent it; last in its record: see ``head_of``."""
+
+    received_at: datetime
+    body: bytes
+
+
+class AuditLost(msgspec.Struct, frozen=True, array_like=True, tag="audit lost", gc=False):
+    """A request of the audit webhook that could not be taken, and why: its events are missing."""
+
+    received_at: datetime
+    why: str
+
+
+Told = AuditBody | AuditLost
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[Told] = msgspec.msgpack.Decoder(Told)
+_BIN32 = b"\xc6"
+_EMPTY = b"\xc4\x00"
+"""MessagePack's byte strings: of a length in four bytes, and an empty one."""
+
+
+def encode(told: Told) -> bytes:
+    return _encoder.encode(told)
+
+
+def decode(payload: bytes) -> Told:
+    """Raises msgspec.MsgspecError."""
+    return _decoder.decode(payload)
+
+
+def head_of(received_at: datetime, size: int) -> bytes:
+    """What stands before a body of that size in the record of an AuditBody, always of the same length itself."""
+    empty = _encoder.encode(AuditBody(received_at, b""))
+    return empty.removesuffix(_EMPTY) + _BIN32 + size.to_bytes(4)
