@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
-from concurrent.futures import Future
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from msgspec.structs import replace
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -19,45 +18,29 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from app.collect.apart import pieces_apart
 from app.collect.documents import split
 from app.collect.dumps import dated, keep_objects
-from app.collect.entries import UNUSABLE, Reading
+from app.collect.entries import Reading
 from app.collect.files import Line
 from app.collect.garbage import garbage_rarely
 from app.collect.inputs import Input, InputKind
 from app.collect.intake import Intake, Piece, Tally
-from app.collect.learner import Learner
+from app.collect.learning import BATCH, BATCH_BYTES, Known, Learning
 from app.collect.logs import LINES, Job, Log, pieces
 from app.collect.pieces import blocks, document, series, symptoms
 from app.collect.resume import asked, read_on, reading
 from app.collect.shift import shift_times
 from app.collect.strict import told
-from app.core.model import Batch, ObjectState, Position, Resource, Symptom, SymptomSource
+from app.core.model import Batch, Position, Symptom, SymptomSource
 from app.core.redact import Redactor
-from app.core.sightings import Sighting
-from app.core.tracker import Tracker
-from app.store import changes, objects, rollouts
-from app.store import symptoms as hurts
+from app.store import rollouts
 from app.store.positions import read_positions
 from app.store.reach import AUDIT_LOG, DUMP, WATCH
-from app.store.record import Recorded, record
 from app.store.redaction import redaction_key
 
-Known = tuple[dict[Resource, ObjectState], Future[dict[Resource, ObjectState]] | None]
-"""What is known of some objects: what was learned and is not committed yet, and what the store is being asked for."""
-
-BATCH = 10_000
-"""Rows and states that make a transaction: large enough for COPY, small enough to lose little to a kill."""
-BATCH_BYTES = 16 << 20
-"""Bytes of objects that make one, however few rows they are: what is learned from large objects does not add up."""
 APART_BYTES = 4 << 20
 """Logs of that size, packed as they may be, are read by a process of their own, which takes a quarter second to start.
 So is standard input, whose size nobody knows."""
 NEVER = datetime.max.replace(tzinfo=UTC)
-OUT_OF_TURN = timedelta(seconds=10)
-"""How far the beginning of a log may reach back before the end of the one before it: writes are logged at their end."""
 SOURCES = {InputKind.AUDIT: AUDIT_LOG, InputKind.WATCH: WATCH, InputKind.DUMP: DUMP}
-LATELY = timedelta(minutes=3)
-"""What happened so shortly before may go on in the rest of a file: another's edits follow from it, or tell it again."""
-MOST_LATELY = 5_000
 MOST_PROBLEMS = 1_000
 """All stand in quarantine; this many are kept in memory to be told."""
 
@@ -114,12 +97,7 @@ class Import:
         self.engine, self.cluster, self.now, self.progress, self.until = engine, cluster, now, progress, until
         self.on_alerts, self.shift_seconds = on_alerts, shift_seconds
         self.report = Report()
-        self._found: dict[Resource, ObjectState] = {}
-        self._told: Sighting | None = None
-        self._began: datetime | None = None
         self._grown: tuple[str, ...] = ()
-        self._recording: Future[Recorded] | None = None
-        self._leaving: dict[Resource, ObjectState] = {}
         self._cancelled = False
 
     async def run(self, inputs: list[Input]) -> Report:
@@ -129,18 +107,22 @@ class Import:
             await conn.commit()
             known = await read_positions(conn, self.cluster, asked(inputs))
             last = await rollouts.read_last(conn, self.cluster)
-        self._key, redactor = key, Redactor(key)
-        tracker = Tracker(self.cluster, redactor, self._lookup)
-        tracker.recall(last)
-        self.intake = Intake(self.cluster, redactor, now=self.now)
-        self.learner = Learner(self.cluster, tracker, self.report.tally)
+        self._key = key
+        self.intake = Intake(self.cluster, Redactor(key), now=self.now)
         found = [reading(one, known) for one in inputs]
         todo = [read for read in found if not read.done]
         self.report.skipped += [read.input.path for read in found if read.done]
         self.report.read_on += filter(None, map(read_on, todo))
         self._grown = tuple(read.follows for read in todo if read.follows)
-        self._goes_on = any(read.offset for read in todo if read.input.kind in (InputKind.AUDIT, InputKind.WATCH))
-        self._loop = asyncio.get_running_loop()
+        self.learning = Learning(
+            self.engine,
+            self.intake,
+            tally=self.report.tally,
+            rollouts=last,
+            goes_on=any(read.offset for read in todo if read.input.kind in (InputKind.AUDIT, InputKind.WATCH)),
+            also=self._open_incidents,
+        )
+        self.learner = self.learning.learner
         try:
             with garbage_rarely():
                 await asyncio.to_thread(self._read, todo)
@@ -158,72 +140,13 @@ class Import:
                 self._alerts(read)
             elif read.input.kind is InputKind.DUMP and self.until is None:
                 self._dump(read)
-        self._recorded()
-
-    # -- what is known
-
-    def _lookup(self, resource: Resource, _uid: str) -> ObjectState | None:
-        """What is known of an object. What the store knows from later than this log is unknown yet to who reads it: the
-        log tells by itself what changed, and the store keeps the newer state and the better of two diffs."""
-        held = self._held(resource)
-        found = held or self._found.get(resource)
-        return None if found and not held and self._is_to_come(found) else found
-
-    def _is_to_come(self, state: ObjectState) -> bool:
-        told = self._told
-        if told is None or self._began is None or state.seen_at <= max(told.at, self._began + OUT_OF_TURN):
-            return False
-        versions = state.resource_version, told.resource_version
-        if state.uid == told.uid and all(version.isdigit() for version in versions):
-            return int(versions[0]) > int(versions[1])
-        return True
-
-    def _held(self, resource: Resource) -> ObjectState | None:
-        """What was learned of an object and is not committed yet."""
-        return self.learner.held_back(resource) or self._leaving.get(resource)
-
-    async def _load(self, missing: set[Resource]) -> dict[Resource, ObjectState]:
-        async with self.engine.connect() as conn:
-            return await objects.load_states(conn, self.cluster, missing)
-
-    async def _recall(self, at: datetime) -> None:
-        """What an earlier run learned shortly before the first sighting of this one, which waits for it."""
-        async with self.engine.connect() as conn:
-            lately = await changes.read_window(conn, self.cluster, at - LATELY, at, limit=MOST_LATELY)
-            self.learner.tracker.recall_lately(lately, await hurts.read_open(conn, self.cluster, at))
-
-    def _ask(self, sightings: list[Sighting]) -> Known:
-        """Begin to bring in what is known of these objects and lacks in the tracker, which keeps the others.
-
-        What is learned meanwhile counts first (_lookup), and is too little to make the tracker drop any of them.
-        """
-        missing = {s.resource for s in sightings if self.learner.tracker.lacks(s.resource)}
-        held = {resource: state for resource in missing if (state := self._held(resource)) is not None}
-        missing.difference_update(held)
-        return held, asyncio.run_coroutine_threadsafe(self._load(missing), self._loop) if missing else None
-
-    def _learn(self, sightings: list[Sighting], known: Known) -> None:
-        """Observe a chunk, with what ``_ask`` brought in for it."""
-        held, loading = known
-        self._found = held | loading.result() if loading else held
-        for sighting in sightings:
-            if self._began is None:
-                self._began = sighting.at
-                if self._goes_on:
-                    asyncio.run_coroutine_threadsafe(self._recall(sighting.at), self._loop).result()
-            self._told = sighting
-            try:
-                self.learner.observe(sighting)
-            except UNUSABLE as error:
-                told = f"{sighting.resource} of {sighting.at.isoformat()}: {type(error).__name__}, {error}"
-                self.intake.reject(sighting.source, Line(0, b"", 0), f"the object cannot be read: {told}")
-        self._found = {}
+        self.learning.recorded()
 
     # -- what is recorded
 
     def _record(self, batch: Batch) -> None:
-        """Hand a batch over to be recorded, after the one before it."""
-        self._recorded()
+        """Note what the report tells of a batch, and hand it over to be recorded, after the one before it."""
+        self.learning.recorded()
         room = MOST_PROBLEMS - len(self.report.problems)
         self.report.problems += [told(reject) for reject in batch.rejects[: max(0, room)]]
         for log, times in (
@@ -232,28 +155,17 @@ class Import:
             ("changes", [change.at for change in batch.changes]),
         ):
             self.report.oldest[log] = min(self.report.oldest.get(log, NEVER), min(times, default=NEVER))
-        self._leaving = {state.resource: state for state in batch.objects}
-        self._recording = asyncio.run_coroutine_threadsafe(self._commit(batch), self._loop)
+        self.learning.record(batch)
 
-    def _recorded(self) -> None:
-        """Wait until what was handed over is committed."""
-        if self._recording is not None:
-            self.report.tally.changes += self._recording.result().changes
-            self._recording = None
-
-    async def _commit(self, batch: Batch) -> Recorded:
+    async def _open_incidents(self, conn: AsyncConnection, batch: Batch) -> None:
         alerts = [symptom for symptom in batch.symptoms if symptom.source is SymptomSource.ALERT]
-        async with self.engine.begin() as conn:
-            recorded = await record(conn, batch)
-            if alerts and self.on_alerts:
-                await self.on_alerts(conn, self.cluster, alerts)
-            return recorded
+        if alerts and self.on_alerts:
+            await self.on_alerts(conn, self.cluster, alerts)
 
     def _taken(self, positions: tuple[Position, ...], *, extra: tuple[Symptom, ...] = ()) -> Batch:
         """Everything learned and refused since the last time."""
-        self.learner.add(self.intake.take({}))
         grown, self._grown = self._grown, ()
-        return replace(self.learner.take(positions, extra=extra), grown=grown, read_at=self.now)
+        return replace(self.learning.taken(positions, extra=extra), grown=grown)
 
     def _flush(self, reads: list[Reading]) -> None:
         batch = self._taken(tuple(r.position() for r in reads if r.moved and r.input.path != "-"))
@@ -263,12 +175,6 @@ class Import:
             read.moved = False
 
     # -- what is read
-
-    def _piece(self) -> None:
-        """Learn from what this process has read itself."""
-        piece = self.intake.take({})
-        self.learner.add(piece)
-        self._learn(piece.sightings, self._ask(piece.sightings))
 
     def _tell(self, read: Reading) -> None:
         self.progress(read.input.path, read.lines, read.stored_bytes())
@@ -285,7 +191,7 @@ class Import:
                 return
             self.learner.add(piece)
             self.learner.count(piece)
-            self._learn(piece.sightings, known)
+            self.learning.learn(piece.sightings, known)
             for order, place in piece.places.items():
                 read = reads[order]
                 read.offset, read.lines, read.done, read.moved = place.offset, place.lines, place.done, True
@@ -301,7 +207,7 @@ class Import:
         """Each piece with what is known of its objects, asked for while the piece before it is learned from."""
         before = None
         for piece in found:
-            following = piece, self._ask(piece.sightings)
+            following = piece, self.learning.ask(piece.sightings)
             if before:
                 yield before
             before = following
@@ -338,7 +244,7 @@ class Import:
         body = shift_times(body, seconds=self.shift_seconds)
         for number, _ in enumerate(keep_objects(self.intake, read, body, at=at), start=1):
             if number % LINES == 0:
-                self._piece()
-        self._piece()
+                self.learning.learn_read()
+        self.learning.learn_read()
         read.offset, read.lines, read.done, read.moved, read.at = len(body), 1, True, True, at
         self._flush([read])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from app.collect.importer import BATCH_BYTES, Import
+from app.collect.importer import Import
 from app.collect.inputs import find_inputs
+from app.collect.learning import BATCH_BYTES
 from app.collect.logs import LINES
 from app.core.model import Batch, DiffSource
 from tests.collect.test_importer import NOW, Lab, audited, lab, read, watched, write
