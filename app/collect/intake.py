@@ -124,7 +124,7 @@ class Intake:
     cluster: str
     redactor: Redactor
     now: datetime
-    """The import's start: an event's time must lie within EARLIEST before it and LATEST after."""
+    """When it was told; of files, the import's start. A time must lie within EARLIEST before it and LATEST after."""
     tally: Tally = field(default_factory=Tally)
     _latest: datetime | None = None
     _sightings: list[Sighting] = field(default_factory=list)
@@ -139,7 +139,11 @@ class Intake:
 
     def __post_init__(self) -> None:
         self._counting = Counting(self.redactor)
-        self._earliest, self._latest_allowed = self.now - EARLIEST, self.now + LATEST
+        self.move_to(self.now)
+
+    def move_to(self, now: datetime) -> None:
+        """What comes from here on was told at ``now``."""
+        self.now, self._earliest, self._latest_allowed = now, now - EARLIEST, now + LATEST
 
     def audit_event(self, event: audit.RawAuditEvent) -> None:
         """Count the call, once, and keep the objects it wrote."""
@@ -181,6 +185,10 @@ class Intake:
         if sighting.verb is None and log in self._blind:
             self._gaps.append(replace(self._blind.pop(log), to_at=at))
         self._keep([replace(sighting, rounded=True) if rounded else sighting])
+
+    def blind(self, from_at: datetime, to_at: datetime, why: str) -> None:
+        """Note that what happened in between was not told."""
+        self._gaps.append(Gap(self.cluster, "", from_at, to_at, why))
 
     def dump_item(self, raw: msgspec.Raw, at: datetime) -> None:
         """Keep one object of a dump, seen at ``at`` at the latest. Raises UNUSABLE."""

@@ -10,7 +10,7 @@ import errno
 import os
 import threading
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_hex
@@ -235,7 +235,7 @@ class Spool:
 
     # -- read
 
-    def read(self, position: int) -> Iterator[Frame]:
+    def read(self, position: int) -> Generator[Frame]:
         """The records from ``position`` on (from the oldest that is kept, at the least), as many as there are now.
 
         All that is read is on the disk first, so that who remembers a position finds it again after a power loss. What

@@ -294,6 +294,16 @@ import_positions = Table(
     Column("size", BigInteger, nullable=False, server_default="0"),  # of the file as it is stored; 0: nobody noted it
 )
 
+spool_positions = Table(
+    "spool_positions",
+    metadata,
+    Column("cluster_id", Integer, ForeignKey("clusters.id"), primary_key=True),
+    Column("spool", Text, primary_key=True),  # the random name of its folder: another folder begins anew
+    Column("position", BigInteger, nullable=False),
+    Column("recent", LargeBinary, nullable=False),  # digests of the last bodies, to know one that is sent again
+    Column("updated_at", at, nullable=False),
+)
+
 tokens = Table(
     "tokens",
     metadata,

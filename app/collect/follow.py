@@ -1,0 +1,228 @@
+"""A cluster's spool -> the store, for as long as there is a cluster: all that was told of it, counted once.
+
+What is learned commits together with how far the spool is recorded. After any failure the follower forgets what it had
+in memory and goes on from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from hashlib import blake2b
+from typing import TypeVar
+
+import structlog
+from msgspec.structs import replace
+from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from app.collect import event_list, told
+from app.collect.event_list import SOURCE, Told
+from app.collect.files import Line
+from app.collect.intake import Intake, Tally
+from app.collect.learning import BATCH, BATCH_BYTES, Learning
+from app.collect.logs import BYTES, LINES
+from app.collect.segments import Frame
+from app.collect.spool import Spool
+from app.core.model import Batch
+from app.core.redact import Redactor
+from app.store import rollouts, spools
+from app.store.reach import AUDIT_LOG
+from app.store.redaction import redaction_key
+
+HELD = timedelta(seconds=2)
+"""What was told waits so long for more before it is recorded."""
+IDLE = timedelta(seconds=15)
+"""So long a round waits for something to be told."""
+REMEMBERED = 512
+"""Bodies that are known again: at the ten requests a second that an API server sends at most, those of a minute. It
+sends one again after ten seconds and more (the backoff of kube-apiserver's audit webhook)."""
+DIGEST = 16
+"""Bytes that a body is known by."""
+LAST_WAIT = timedelta(seconds=30)
+"""How far back a lost request told: kube-apiserver's --audit-webhook-batch-max-wait, as it is by default."""
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+"""The clock before the first record, which says when it came."""
+AWAY = (OperationalError, InterfaceError, PoolTimeoutError, OSError)
+"""The database or the disk is away: that is no fault of what is being recorded."""
+
+log = structlog.get_logger()
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class _Following:
+    """What is in memory of a spool that is being followed. ``position`` is behind what was learned."""
+
+    learning: Learning
+    position: int
+    recent: dict[bytes, None]
+    latest: datetime | None = None
+    body_bytes: int = 0
+
+
+class Follower:
+    """Follows one spool: a ``round`` records one batch of it. Made on the event loop that runs the rounds."""
+
+    def __init__(
+        self, engine: AsyncEngine, cluster: str, spool: Spool, *, held: timedelta = HELD, idle: timedelta = IDLE
+    ) -> None:
+        self.engine, self.cluster, self.spool = engine, cluster, spool
+        self._held, self._idle = held.total_seconds(), idle.total_seconds()
+        self._following: _Following | None = None
+        self._told = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._one_by_one_until = 0
+        self._hopeless: set[int] = set()
+        spool.on_growth = self._wake
+
+    def _wake(self) -> None:
+        with suppress(RuntimeError):  # the loop is closed: who appends now is read when the program starts again
+            self._loop.call_soon_threadsafe(self._told.set)
+
+    async def round(self) -> None:
+        """Record what the spool holds, a batch of it; or wait for something, ``idle`` at the longest.
+
+        Raises the store's errors and OSError. What fails for another reason is told one by one from then on, until it
+        is one record that fails: that goes into quarantine, and the rest goes on.
+        """
+        one = self._following
+        try:
+            one = one or await self._begin()
+            self._following = one
+            await self._batch(one)
+        except AWAY:
+            self._following = None
+            raise
+        except Exception:
+            self._following = None
+            if one:
+                self._suspect(one)
+            raise
+        except BaseException:
+            self._following = None
+            raise
+
+    def _suspect(self, one: _Following) -> None:
+        if one.position <= self._one_by_one_until:
+            self._hopeless.add(one.position)
+        self._one_by_one_until = max(self._one_by_one_until, one.position)
+
+    async def _begin(self) -> _Following:
+        async with self.engine.connect() as conn:
+            key = await redaction_key(conn)
+            await conn.commit()
+            last = await rollouts.read_last(conn, self.cluster)
+            known = await spools.read(conn, self.cluster, self.spool.identity)
+        position, recent = (known.position, known.recent) if known else (0, b"")
+        if position > self.spool.end:
+            log.error("the spool is older than what is recorded of it: all of it is told again", cluster=self.cluster)
+            position = 0
+        learning = Learning(
+            self.engine,
+            Intake(self.cluster, Redactor(key), now=EPOCH),
+            tally=Tally(),
+            rollouts=last,
+            goes_on=True,
+            also=self._note_position,
+        )
+        digests = [recent[at : at + DIGEST] for at in range(0, len(recent), DIGEST)]
+        return _Following(learning, position, dict.fromkeys(digests))
+
+    async def _batch(self, one: _Following) -> None:
+        if not await self._learned(one):
+            await self._growth(self._idle)
+            if not await self._learned(one):
+                return
+        ends = self._loop.time() + self._held
+        while self._has_room(one) and (left := ends - self._loop.time()) > 0:
+            if not await self._learned(one):
+                await self._growth(left)
+        await _in_thread(lambda: self._record(one))
+
+    def _has_room(self, one: _Following) -> bool:
+        alone = one.position <= self._one_by_one_until
+        return not alone and one.learning.learner.pending < BATCH and one.body_bytes < BATCH_BYTES
+
+    async def _growth(self, seconds: float) -> None:
+        """Wait until something is appended after the last look, so long at the most."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._told.wait()
+
+    async def _learned(self, one: _Following) -> bool:
+        self._told.clear()
+        return await _in_thread(lambda: self._learn(one))
+
+    def _learn(self, one: _Following) -> bool:
+        """Learn from what lies behind the position, LINES or BYTES of it; whether there was anything."""
+        before, found, size = one.position, list[Told](), 0
+        with closing(self.spool.read(before)) as frames:
+            for frame in frames:
+                one.position = frame.after
+                found += self._read(one, frame)
+                size += len(frame.payload or b"")
+                if len(found) >= LINES or size >= BYTES or frame.after <= self._one_by_one_until:
+                    break
+        one.body_bytes += size
+        found.sort(key=_when)  # an API server sends several requests at once, and there may be several API servers
+        for event in found:
+            event_list.tell(one.learning.intake, event)
+        if found:
+            one.latest = max(one.latest or _when(found[-1]), _when(found[-1]))
+        one.learning.learner.count(one.learning.learn_read())
+        return one.position > before
+
+    def _read(self, one: _Following, frame: Frame) -> list[Told]:
+        intake = one.learning.intake
+        if frame.payload is None or frame.after in self._hopeless:
+            why = (
+                "the spool was damaged here" if frame.payload is None else "it could not be recorded; the log says why"
+            )
+            intake.reject(SOURCE, Line(0, b"", 0), f"{why}: its events are missing")
+            return []
+        record = told.decode(frame.payload)
+        intake.move_to(record.received_at)
+        if isinstance(record, told.AuditLost):
+            intake.blind(record.received_at - LAST_WAIT, record.received_at, record.why)
+            return []
+        digest = blake2b(record.body, digest_size=DIGEST).digest()
+        if digest in one.recent:
+            return []
+        one.recent[digest] = None
+        return event_list.events(intake, record.body, record.received_at)
+
+    def _record(self, one: _Following) -> None:
+        batch = one.learning.taken(())
+        read_to = ((AUDIT_LOG, one.latest),) if one.latest else ()
+        one.learning.record(replace(batch, read_to=read_to))
+        one.learning.recorded()
+        one.body_bytes = 0
+        self.spool.trim(one.position)
+
+    async def _note_position(self, conn: AsyncConnection, _batch: Batch) -> None:
+        one = self._following
+        if one is None:
+            raise RuntimeError("nothing is followed")
+        for digest in list(one.recent)[:-REMEMBERED]:
+            del one.recent[digest]
+        noted = spools.SpoolPosition(one.position, b"".join(one.recent))
+        await spools.write(conn, self.cluster, self.spool.identity, told=noted)
+
+
+def _when(one: Told) -> datetime:
+    return one.event.stageTimestamp
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    """Do it in a thread, and wait for its end also when cancelled: it uses what is closed next."""
+    running = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        raise
