@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from app.collect.apiserver import ApiServer, RefusedError, UnreachableError
-from app.collect.words import Blind, Lost, Reached, Saw, Served, Synced, Told, Unreadable, reached
+from app.collect.words import Begun, Blind, Lost, Reached, Saw, Served, Synced, Told, Unreadable, reached
 
 PAGE = "500"
 GONE = 410
@@ -156,6 +156,7 @@ async def _once(
         if not place.version:
             await turn.enter_async_context(lists)
             place.asked_all = pace.clock()
+            yield Begun(place.asked_all)
             if place.pages:
                 async with aclosing(_pages(api, served, place, pace=pace)) as listed:
                     async for told in listed:
@@ -209,6 +210,7 @@ async def _check_reached(api: ApiServer, served: Served, version: str) -> None:
 async def _pages(api: ApiServer, served: Served, place: _At, *, pace: Pace) -> AsyncGenerator[Told]:
     """Every object, in pages of one consistent LIST, then Synced; ``place`` is then there."""
     query, more = {"limit": PAGE}, True
+    head = b'{"kind":"%s","apiVersion":"%s",' % (served.kind.encode(), served.api_version.encode())
     while more:
         try:
             page = _list.decode(await api.get(served.path, query))
@@ -220,7 +222,7 @@ async def _pages(api: ApiServer, served: Served, place: _At, *, pace: Pace) -> A
             raise UnreachableError(f"a LIST that cannot be read: {error}") from None
         at = pace.clock()
         for item in page.items:
-            yield _saw(item, at)
+            yield _saw(item, at, head=head)
         more, query = bool(page.metadata.more), {"limit": PAGE, "continue": page.metadata.more}
     place.version = page.metadata.resourceVersion
     yield Synced(at, place.version)
@@ -245,10 +247,11 @@ async def _stream(api: ApiServer, served: Served, since: str, *, pace: Pace) -> 
         raise
 
 
-def _saw(item: msgspec.Raw, at: datetime) -> Saw | Unreadable:
-    """An item of a LIST."""
+def _saw(item: msgspec.Raw, at: datetime, *, head: bytes) -> Saw | Unreadable:
+    """An item of a LIST; those of the built-in kinds do not say theirs, the ``head`` does."""
     try:
-        return Saw(at, "ADDED", bytes(item), _object.decode(item).metadata.resourceVersion, first=True)
+        version = _object.decode(item).metadata.resourceVersion
+        return Saw(at, "ADDED", head + bytes(item)[1:], version, first=True)
     except (msgspec.MsgspecError, RecursionError) as error:
         return Unreadable(at, bytes(item), str(error))
 

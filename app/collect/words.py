@@ -16,16 +16,19 @@ class Served(msgspec.Struct, frozen=True):
     plural: str
 
     @property
+    def api_version(self) -> str:
+        return f"{self.api_group}/{self.version}" if self.api_group else self.version
+
+    @property
     def path(self) -> str:
         """Of all its objects, in every namespace."""
-        root = f"/apis/{self.api_group}" if self.api_group else "/api"
-        return f"{root}/{self.version}/{self.plural}"
+        return f"/{'apis' if self.api_group else 'api'}/{self.api_version}/{self.plural}"
 
 
 class Saw(msgspec.Struct, frozen=True, gc=False, tag_field="said", tag=True):
     """An object as it is now (``type`` ADDED, MODIFIED), or was last (DELETED).
 
-    ``first``: one of all that there are. After Blind or Lost that set begins anew.
+    ``first``: one of all that there are, since Begun.
     """
 
     at: datetime
@@ -35,8 +38,14 @@ class Saw(msgspec.Struct, frozen=True, gc=False, tag_field="said", tag=True):
     first: bool = False
 
 
+class Begun(msgspec.Struct, frozen=True, gc=False, tag_field="said", tag=True):
+    """All that there is comes from here on, up to Synced. What came of such a set before counts no more."""
+
+    at: datetime
+
+
 class Synced(msgspec.Struct, frozen=True, gc=False, tag_field="said", tag=True):
-    """What there was at ``resource_version`` has been told since the beginning, or since Lost: what was not is gone."""
+    """What there was at ``resource_version`` has been told since Begun: what was not is gone."""
 
     at: datetime
     resource_version: str
@@ -71,7 +80,7 @@ class Unreadable(msgspec.Struct, frozen=True, gc=False, tag_field="said", tag=Tr
     why: str
 
 
-Told = Saw | Synced | Reached | Lost | Blind | Unreadable
+Told = Begun | Saw | Synced | Reached | Lost | Blind | Unreadable
 
 
 def reached(told: Told) -> str:

@@ -16,7 +16,7 @@ import pytest
 from app.collect.apiserver import ApiServer, CredentialsError
 from app.collect.discovery import discover
 from app.collect.watch import Pace, follow
-from app.collect.words import Blind, Reached, Saw, Served, Told
+from app.collect.words import Begun, Blind, Reached, Saw, Served, Told
 from tests.cluster.control_plane import ControlPlane, running
 
 CONFIG_MAPS = Served("", "v1", "ConfigMap", "configmaps")
@@ -60,7 +60,7 @@ class Watched:
                 if metadata["namespace"] == self.namespace:
                     self.version = told.resource_version
                     return f"{told.type} {metadata['name']}{' first' if told.first else ''}"
-            elif not isinstance(told, Reached):
+            elif not isinstance(told, Reached | Begun):
                 return type(told).__name__
 
     async def until(self, word: str) -> list[str]:
@@ -158,6 +158,7 @@ async def test_who_may_not_is_told_so_in_the_api_servers_words(control_plane: Co
     async with api_of(control_plane, "bob") as api:
         watch = follow(api, CONFIG_MAPS, since="", lists=asyncio.Semaphore(2), pace=BRISK)
         async with aclosing(watch), asyncio.timeout(30):
+            assert isinstance(await anext(watch), Begun)
             told: Told = await anext(watch)
     assert isinstance(told, Blind)
     assert 'configmaps is forbidden: User "bob" cannot watch resource' in told.why

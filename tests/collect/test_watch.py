@@ -85,8 +85,8 @@ def names(found: Sequence[Told]) -> list[str]:
 async def test_what_there_is_comes_first_and_then_what_happens() -> None:
     first = [event("ADDED", "a", 3), event("ADDED", "b", 4), bookmark(9, all_told=True)]
     async with serving(Answer([*first, event("MODIFIED", "a", 10), bookmark(12), SILENCE])) as server:
-        found = await told(server, 5)
-    assert names(found) == ["ADDED a first", "ADDED b first", "Synced 9", "MODIFIED a", "Reached 12"]
+        found = await told(server, 6)
+    assert names(found) == ["Begun", "ADDED a first", "ADDED b first", "Synced 9", "MODIFIED a", "Reached 12"]
     assert server.asked[0]["path"] == "/api/v1/pods"
     assert server.asked[0]["sendInitialEvents"] == "true"
     assert "resourceVersion" not in server.asked[0]
@@ -113,8 +113,8 @@ async def test_a_watch_that_ends_goes_on_from_the_last_version_that_was_told() -
 async def test_a_history_that_is_gone_is_told_and_all_there_is_follows(answer: Answer) -> None:
     waits = Waits()
     async with serving(answer, Answer([event("ADDED", "a", 50), bookmark(60, all_told=True), SILENCE])) as server:
-        found = await told(server, 3, since="10", pace=waits.pace())
-    assert names(found) == ["Lost", "ADDED a first", "Synced 60"]
+        found = await told(server, 4, since="10", pace=waits.pace())
+    assert names(found) == ["Lost", "Begun", "ADDED a first", "Synced 60"]
     assert isinstance(found[0], Lost)
     assert "the watch cannot go on" in found[0].why
     assert waits.waited == [15.0]
@@ -125,13 +125,8 @@ async def test_all_there_is_is_not_asked_for_twice_within_a_minute() -> None:
     waits = Waits()
     again = Answer([bookmark(60, all_told=True), error(410)])
     async with serving(again, again, Answer([bookmark(70, all_told=True), SILENCE])) as server:
-        assert names(await told(server, 5, pace=waits.pace())) == [
-            "Synced 60",
-            "Lost",
-            "Synced 60",
-            "Lost",
-            "Synced 70",
-        ]
+        found = await told(server, 8, pace=waits.pace())
+    assert names(found) == ["Begun", "Synced 60", "Lost", "Begun", "Synced 60", "Lost", "Begun", "Synced 70"]
     assert waits.waited == [60.0, 60.0]
 
 
@@ -146,7 +141,8 @@ async def test_an_api_server_without_streaming_lists_is_listed_in_pages() -> Non
         page(40, "", an_object("b", 5)),
         Answer([event("DELETED", "a", 41), SILENCE]),
     ) as server:
-        assert names(await told(server, 4)) == ["ADDED a first", "ADDED b first", "Synced 40", "DELETED a"]
+        found = await told(server, 6)
+    assert names(found) == ["Begun", "Begun", "ADDED a first", "ADDED b first", "Synced 40", "DELETED a"]
     assert [asked.get("continue") for asked in server.asked] == [None, None, "next", None]
     assert server.asked[1]["limit"] == "500"
     assert server.asked[3]["resourceVersion"] == "40"
@@ -158,7 +154,8 @@ async def test_pages_that_expire_are_listed_anew() -> None:
     async with serving(
         Answer(status=422), Answer([listed.encode()]), Answer(status=410), Answer([whole.encode()])
     ) as server:
-        assert names(await told(server, 4)) == ["ADDED a first", "Lost", "ADDED b first", "Synced 50"]
+        found = await told(server, 7)
+    assert names(found) == ["Begun", "Begun", "ADDED a first", "Lost", "Begun", "ADDED b first", "Synced 50"]
 
 
 async def test_failures_are_told_and_waited_out_longer_and_longer() -> None:
@@ -206,8 +203,8 @@ async def test_an_api_server_that_went_back_in_time_is_found_out(silent: Answer)
     refused = Answer([json.dumps(status).encode()], status=504)
     pace = replace(Waits().pace(), quiet=timedelta(milliseconds=200))
     async with serving(silent, refused, Answer([bookmark(9, all_told=True), SILENCE])) as server:
-        found = await told(server, 2, since="70", pace=pace)
-    assert names(found) == ["Lost", "Synced 9"]
+        found = await told(server, 3, since="70", pace=pace)
+    assert names(found) == ["Lost", "Begun", "Synced 9"]
     assert isinstance(found[0], Lost)
     assert found[0].why == "the API server went back in time: Too large resource version: 70, current: 9"
     assert server.asked[1]["resourceVersionMatch"] == "NotOlderThan"
@@ -259,9 +256,9 @@ async def test_no_more_kinds_ask_for_everything_at_a_time_than_there_are_turns()
     lists = asyncio.Semaphore(1)
     async with serving(Answer([event("ADDED", "a", 1), SILENCE]), Answer([bookmark(9, all_told=True)])) as server:
         async with aclosing(follow(server.api, PODS, since="", lists=lists, pace=Waits().pace())) as one:
-            await anext(one)
+            assert names([await anext(one), await anext(one)]) == ["Begun", "ADDED a first"]
             assert lists.locked()
         assert not lists.locked()
         async with aclosing(follow(server.api, PODS, since="", lists=lists, pace=Waits().pace())) as other:
-            assert isinstance(await anext(other), Synced)
+            assert names([await anext(other), await anext(other)]) == ["Begun", "Synced 9"]
             assert not lists.locked()
