@@ -10,7 +10,8 @@ from typing import Never
 from app.collect.apiserver import ApiServer, RefusedError, UnreachableError
 from app.collect.discovery import Discovered, DiscoveryError, discover
 from app.collect.watch import Pace, follow
-from app.collect.words import Blind, Lost, Saw, Served, Told, reached
+from app.collect.words import Blind, Lost, Saw, Served, Word, reached
+from app.store.watches import Name
 
 EVERY = timedelta(minutes=10)
 """Between two looks at what is served; CustomResourceDefinitions and APIServices that change bring the next one on."""
@@ -22,14 +23,8 @@ DEFINE_KINDS = frozenset(
 AT_ONCE = 2
 """Kinds of which everything is asked for at the same time: each costs the API server memory (KEP-3157)."""
 
-Tell = Callable[[Served | None, Told], None]
+Tell = Callable[[Served | None, Word], None]
 """Takes what a watch tells of a kind, in order; with None what is told of all kinds. It must not wait for anything."""
-Name = tuple[str, str]
-"""A kind whatever its version: its group and plural."""
-
-
-def name_of(served: Served) -> Name:
-    return served.api_group, served.plural
 
 
 class Following:
@@ -58,6 +53,13 @@ class Following:
                 failures = 0
                 await self._until_next_look()
 
+    def again(self, served: Served) -> None:
+        """Begin a kind anew, with all of its objects."""
+        self._reached.pop(served.name, None)
+        if watched := self._watches.pop(served.name, None):
+            watched[1].cancel()
+            self._look.set()
+
     async def _until_next_look(self) -> None:
         waiting = [asyncio.ensure_future(self._look.wait()), asyncio.ensure_future(self._pace.sleep(EVERY))]
         try:
@@ -70,7 +72,7 @@ class Following:
 
     def _adopt(self, found: Discovered, group: asyncio.TaskGroup) -> None:
         """Watch what is served now, and what is not no longer. A kind that moved to another version goes on there."""
-        now = {name_of(served): served for served in found.kinds}
+        now = {served.name: served for served in found.kinds}
         for name, (served, task) in list(self._watches.items()):
             if now.get(name) != served and served.api_group not in found.stale:
                 task.cancel()
@@ -80,7 +82,7 @@ class Following:
                 self._watches[name] = served, group.create_task(self._watch(served), name=f"watch {served.path}")
 
     async def _watch(self, served: Served) -> None:
-        name = name_of(served)
+        name = served.name
         async for told in follow(
             self._api, served, since=self._reached.get(name, ""), lists=self._lists, pace=self._pace
         ):

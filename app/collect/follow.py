@@ -11,7 +11,9 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from hashlib import blake2b
+from operator import itemgetter
 from typing import TypeVar
 
 import structlog
@@ -28,10 +30,12 @@ from app.collect.learning import BATCH, BATCH_BYTES, Learning
 from app.collect.logs import BYTES, LINES
 from app.collect.segments import Frame
 from app.collect.spool import Spool
+from app.collect.watched import Watches
+from app.collect.words import Served, Synced
 from app.core.model import Batch
 from app.core.redact import Redactor
-from app.store import rollouts, spools
-from app.store.reach import AUDIT_LOG
+from app.store import rollouts, spools, watches
+from app.store.reach import AUDIT_LOG, WATCH
 from app.store.redaction import redaction_key
 
 HELD = timedelta(seconds=2)
@@ -52,6 +56,7 @@ AWAY = (OperationalError, InterfaceError, PoolTimeoutError, OSError)
 
 log = structlog.get_logger()
 T = TypeVar("T")
+_Telling = tuple[datetime, Callable[[], None]]
 
 
 @dataclass(slots=True)
@@ -59,9 +64,11 @@ class _Following:
     """What is in memory of a spool that is being followed. ``position`` is behind what was learned."""
 
     learning: Learning
+    watches: Watches
     position: int
     recent: dict[bytes, None]
     latest: datetime | None = None
+    heard: datetime | None = None
     body_bytes: int = 0
 
 
@@ -74,6 +81,8 @@ class Follower:
         self.engine, self.cluster, self.spool = engine, cluster, spool
         self._held, self._idle = held.total_seconds(), idle.total_seconds()
         self._following: _Following | None = None
+        self.on_unsynced: Callable[[Served], None] = lambda _served: None
+        """Called, in a thread, for a kind of which all objects are to be told again."""
         self._told = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._one_by_one_until = 0
@@ -118,6 +127,7 @@ class Follower:
             await conn.commit()
             last = await rollouts.read_last(conn, self.cluster)
             known = await spools.read(conn, self.cluster, self.spool.identity)
+            watched = await watches.read(conn, self.cluster)
         position, recent = (known.position, known.recent) if known else (0, b"")
         if position > self.spool.end:
             log.error("the spool is older than what is recorded of it: all of it is told again", cluster=self.cluster)
@@ -130,8 +140,14 @@ class Follower:
             goes_on=True,
             also=self._note_position,
         )
+        told_of = Watches(
+            learning.intake,
+            watched,
+            live=lambda served: learning.live(served.api_group, served.kind),
+            again=self.on_unsynced,
+        )
         digests = [recent[at : at + DIGEST] for at in range(0, len(recent), DIGEST)]
-        return _Following(learning, position, dict.fromkeys(digests))
+        return _Following(learning, told_of, position, dict.fromkeys(digests))
 
     async def _batch(self, one: _Following) -> None:
         if not await self._learned(one):
@@ -160,24 +176,27 @@ class Follower:
 
     def _learn(self, one: _Following) -> bool:
         """Learn from what lies behind the position, LINES or BYTES of it; whether there was anything."""
-        before, found, size = one.position, list[Told](), 0
+        before, found, size = one.position, list[_Telling](), 0
         with closing(self.spool.read(before)) as frames:
             for frame in frames:
+                telling = self._read(one, frame, after=bool(found))
+                if telling is None:
+                    break
                 one.position = frame.after
-                found += self._read(one, frame)
+                found += telling
                 size += len(frame.payload or b"")
                 if len(found) >= LINES or size >= BYTES or frame.after <= self._one_by_one_until:
                     break
         one.body_bytes += size
-        found.sort(key=_when)  # an API server sends several requests at once, and there may be several API servers
-        for event in found:
-            event_list.tell(one.learning.intake, event)
-        if found:
-            one.latest = max(one.latest or _when(found[-1]), _when(found[-1]))
+        found.sort(key=itemgetter(0))  # an API server sends several requests at once, and there may be several of them
+        for _, tell in found:
+            tell()
         one.learning.learner.count(one.learning.learn_read())
         return one.position > before
 
-    def _read(self, one: _Following, frame: Frame) -> list[Told]:
+    def _read(self, one: _Following, frame: Frame, *, after: bool) -> list[_Telling] | None:
+        """What a record tells, each with its time. None where what was read before is to be learned first: ``after``
+        says that there is something."""
         intake = one.learning.intake
         if frame.payload is None or frame.after in self._hopeless:
             why = (
@@ -186,6 +205,12 @@ class Follower:
             intake.reject(SOURCE, Line(0, b"", 0), f"{why}: its events are missing")
             return []
         record = told.decode(frame.payload)
+        if isinstance(record, told.Watched):
+            if isinstance(record.word, Synced) and after:
+                return None
+            # Words keep their order, though a clock may go back.
+            one.heard = max(one.heard or record.word.at, record.word.at)
+            return [(one.heard, partial(one.watches.tell, record.served, record.word))]
         intake.move_to(record.received_at)
         if isinstance(record, told.AuditLost):
             intake.blind(record.received_at - LAST_WAIT, record.received_at, record.why)
@@ -194,11 +219,16 @@ class Follower:
         if digest in one.recent:
             return []
         one.recent[digest] = None
-        return event_list.events(intake, record.body, record.received_at)
+        events = event_list.events(intake, record.body, record.received_at)
+        if events:
+            newest = max(map(_when, events))
+            one.latest = max(one.latest or newest, newest)
+        return [(_when(event), partial(event_list.tell, intake, event)) for event in events]
 
     def _record(self, one: _Following) -> None:
         batch = one.learning.taken(())
-        read_to = ((AUDIT_LOG, one.latest),) if one.latest else ()
+        reached = ((AUDIT_LOG, one.latest), (WATCH, one.watches.latest))
+        read_to = tuple((source, at) for source, at in reached if at)
         one.learning.record(replace(batch, read_to=read_to))
         one.learning.recorded()
         one.body_bytes = 0
@@ -212,6 +242,7 @@ class Follower:
             del one.recent[digest]
         noted = spools.SpoolPosition(one.position, b"".join(one.recent))
         await spools.write(conn, self.cluster, self.spool.identity, told=noted)
+        await watches.write(conn, self.cluster, one.watches.take())
 
 
 def _when(one: Told) -> datetime:

@@ -186,9 +186,13 @@ class Intake:
             self._gaps.append(replace(self._blind.pop(log), to_at=at))
         self._keep([replace(sighting, rounded=True) if rounded else sighting])
 
-    def blind(self, from_at: datetime, to_at: datetime, why: str) -> None:
-        """Note that what happened in between was not told."""
-        self._gaps.append(Gap(self.cluster, "", from_at, to_at, why))
+    def blind(self, from_at: datetime, to_at: datetime, why: str, *, kind: str = "") -> None:
+        """Note that what happened in between was not told: of one ``kind``, or of all."""
+        self._gaps.append(Gap(self.cluster, kind, from_at, to_at, self.redactor.text(why)))
+
+    def vanished(self, resource: Resource, uid: str, at: datetime) -> None:
+        """Keep that an object that was there is gone ``at`` the latest, though nobody saw it go."""
+        self._keep([Sighting(resource, at, "watch", Verb.DELETE, uid=uid)])
 
     def dump_item(self, raw: msgspec.Raw, at: datetime) -> None:
         """Keep one object of a dump, seen at ``at`` at the latest. Raises UNUSABLE."""

@@ -72,6 +72,14 @@ class Learner:
         """What was learned of an object since the last ``take``: newer than what the store has."""
         return self._states.get(resource)
 
+    def live(self, api_group: str, kind: str) -> list[tuple[Resource, str]]:
+        """The objects of a kind that were learned of since the last ``take`` and are there, each with its uid."""
+        return [
+            (resource, state.uid)
+            for resource, state in self._states.items()
+            if (resource.api_group, resource.kind) == (api_group, kind) and state.deleted_at is None
+        ]
+
     def observe(self, sighting: Sighting) -> None:
         """Learn from one sighting, in the order of what happened."""
         learned = self.tracker.observe(sighting)

@@ -6,6 +6,8 @@ from datetime import datetime
 
 import msgspec
 
+from app.collect.words import Served, Word
+
 
 class AuditBody(msgspec.Struct, frozen=True, array_like=True, tag="audit", gc=False):
     """The body of one request of the audit webhook, as the API server sent it; last in its record: see ``head_of``."""
@@ -21,7 +23,14 @@ class AuditLost(msgspec.Struct, frozen=True, array_like=True, tag="audit lost", 
     why: str
 
 
-Told = AuditBody | AuditLost
+class Watched(msgspec.Struct, frozen=True, array_like=True, tag="watched", gc=False):
+    """One word of the watch of one kind."""
+
+    served: Served
+    word: Word
+
+
+Told = AuditBody | AuditLost | Watched
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Told] = msgspec.msgpack.Decoder(Told)

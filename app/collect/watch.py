@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from app.collect.apiserver import ApiServer, RefusedError, UnreachableError
-from app.collect.words import Begun, Blind, Lost, Reached, Saw, Served, Synced, Told, Unreadable, reached
+from app.collect.words import Begun, Blind, Lost, Reached, Saw, Served, Synced, Unreadable, Word, reached
 
 PAGE = "500"
 GONE = 410
@@ -120,7 +120,7 @@ class _At:
 
 async def follow(
     api: ApiServer, served: Served, *, since: str, lists: asyncio.Semaphore, pace: Pace | None = None
-) -> AsyncGenerator[Told]:
+) -> AsyncGenerator[Word]:
     """What happens to a kind's objects from the resourceVersion ``since`` on; where that is "", all of them first.
 
     ``lists`` lets only so many kinds ask for all of their objects at a time. Ends only when closed.
@@ -150,7 +150,7 @@ async def follow(
 
 async def _once(
     api: ApiServer, served: Served, place: _At, *, lists: asyncio.Semaphore, pace: Pace
-) -> AsyncGenerator[Told]:
+) -> AsyncGenerator[Word]:
     """What there is, where that is not known, and one watch after it."""
     async with AsyncExitStack() as turn:
         if not place.version:
@@ -169,7 +169,7 @@ async def _once(
                 yield told
 
 
-async def _watch(api: ApiServer, served: Served, place: _At, *, pace: Pace) -> AsyncGenerator[Told]:
+async def _watch(api: ApiServer, served: Served, place: _At, *, pace: Pace) -> AsyncGenerator[Word]:
     """One watch; ``place`` moves along. One that said nothing is a failure, if not worse."""
     said = False
     try:
@@ -207,7 +207,7 @@ async def _check_reached(api: ApiServer, served: Served, version: str) -> None:
         raise
 
 
-async def _pages(api: ApiServer, served: Served, place: _At, *, pace: Pace) -> AsyncGenerator[Told]:
+async def _pages(api: ApiServer, served: Served, place: _At, *, pace: Pace) -> AsyncGenerator[Word]:
     """Every object, in pages of one consistent LIST, then Synced; ``place`` is then there."""
     query, more = {"limit": PAGE}, True
     head = b'{"kind":"%s","apiVersion":"%s",' % (served.kind.encode(), served.api_version.encode())
@@ -228,7 +228,7 @@ async def _pages(api: ApiServer, served: Served, place: _At, *, pace: Pace) -> A
     yield Synced(at, place.version)
 
 
-async def _stream(api: ApiServer, served: Served, since: str, *, pace: Pace) -> AsyncGenerator[Told]:
+async def _stream(api: ApiServer, served: Served, since: str, *, pace: Pace) -> AsyncGenerator[Word]:
     """One watch, until the API server or the network ends it; where ``since`` is "", of all there is first."""
     asked = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": pace.patience()}
     asked |= {"resourceVersion": since} if since else ALL_FIRST

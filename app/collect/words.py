@@ -16,6 +16,11 @@ class Served(msgspec.Struct, frozen=True):
     plural: str
 
     @property
+    def name(self) -> tuple[str, str]:
+        """The kind whatever its version: its group and its plural."""
+        return self.api_group, self.plural
+
+    @property
     def api_version(self) -> str:
         return f"{self.api_group}/{self.version}" if self.api_group else self.version
 
@@ -80,10 +85,10 @@ class Unreadable(msgspec.Struct, frozen=True, gc=False, tag_field="said", tag=Tr
     why: str
 
 
-Told = Begun | Saw | Synced | Reached | Lost | Blind | Unreadable
+Word = Begun | Saw | Synced | Reached | Lost | Blind | Unreadable
 
 
-def reached(told: Told) -> str:
+def reached(told: Word) -> str:
     """The version up to which everything has been told with this; "" where it says nothing of that."""
     if isinstance(told, Synced | Reached):
         return told.resource_version

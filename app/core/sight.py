@@ -29,12 +29,13 @@ class Sight:
     def saw(self, sighting: Sighting) -> None:
         """Take notice of a watch event, after what it teaches was learned.
 
-        Only updates and deletions say that a watch still tells everything: an ADDED may be the next of a LIST.
+        Only updates and deletions say that a watch still tells everything: an ADDED may be the next of a LIST, and what
+        has no body was found to be missing there.
         """
         if sighting.source == "watch":
             kind = sighting.resource.api_group, sighting.resource.kind
             self._began.setdefault(kind, sighting.at)
-            if sighting.verb in (Verb.UPDATE, Verb.DELETE):
+            if sighting.verb in (Verb.UPDATE, Verb.DELETE) and sighting.body is not None:
                 self._heard[kind, sighting.resource.namespace] = sighting.at
 
     def since(self, resource: Resource, entry: Entry) -> datetime | None:

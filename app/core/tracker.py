@@ -404,6 +404,8 @@ class Tracker:
         if kinds.policy(resource.api_group, resource.kind) is Policy.STATE:
             return learned
         change = made.whole(sighting, Verb.DELETE, old, body=body, uid=uid)
+        if sighting.source == "watch" and body is None:
+            change = unseen(change, self._sight.since(resource, entry))
         return structs.replace(learned, changes=self._telling.new(sighting, change, body, old))
 
     # -- handing on

@@ -221,6 +221,19 @@ async def load_cluster(
     return [_state(row) for row in await conn.execute(statement)]
 
 
+async def load_live(conn: AsyncConnection, cluster: str, api_group: str, kind: str) -> list[tuple[Resource, str]]:
+    """The objects of one kind that are not known to be gone, each with its uid; without their states."""
+    statement = (
+        select(words.c.word, objects.c.name, objects.c.uid)
+        .join(clusters, clusters.c.id == objects.c.cluster_id)
+        .join(kinds, kinds.c.id == objects.c.kind_id)
+        .outerjoin(words, words.c.id == objects.c.namespace_id)
+        .where(clusters.c.name == cluster, kinds.c.api_group == api_group, kinds.c.kind == kind)
+        .where(objects.c.deleted_at.is_(None))
+    )
+    return [(Resource(cluster, api_group, kind, row.word, row.name), row.uid) for row in await conn.execute(statement)]
+
+
 async def load_gone_pods(conn: AsyncConnection, cluster: str, *, since: datetime) -> list[ObjectState]:
     """The last states of the pods that went since then."""
     statement = _select().where(clusters.c.name == cluster, objects.c.deleted_at >= since)

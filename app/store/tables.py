@@ -304,6 +304,17 @@ spool_positions = Table(
     Column("updated_at", at, nullable=False),
 )
 
+watch_positions = Table(
+    "watch_positions",
+    metadata,
+    Column("cluster_id", Integer, ForeignKey("clusters.id"), primary_key=True),
+    Column("api_group", Text, primary_key=True),
+    Column("plural", Text, primary_key=True),
+    Column("resource_version", Text, nullable=False),  # "" where it is lost
+    Column("at", at, nullable=False),
+    Column("lost", Text, nullable=False),
+)
+
 tokens = Table(
     "tokens",
     metadata,

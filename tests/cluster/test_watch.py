@@ -16,7 +16,7 @@ import pytest
 from app.collect.apiserver import ApiServer, CredentialsError
 from app.collect.discovery import discover
 from app.collect.watch import Pace, follow
-from app.collect.words import Begun, Blind, Reached, Saw, Served, Told
+from app.collect.words import Begun, Blind, Reached, Saw, Served, Word
 from tests.cluster.control_plane import ControlPlane, running
 
 CONFIG_MAPS = Served("", "v1", "ConfigMap", "configmaps")
@@ -159,7 +159,7 @@ async def test_who_may_not_is_told_so_in_the_api_servers_words(control_plane: Co
         watch = follow(api, CONFIG_MAPS, since="", lists=asyncio.Semaphore(2), pace=BRISK)
         async with aclosing(watch), asyncio.timeout(30):
             assert isinstance(await anext(watch), Begun)
-            told: Told = await anext(watch)
+            told: Word = await anext(watch)
     assert isinstance(told, Blind)
     assert 'configmaps is forbidden: User "bob" cannot watch resource' in told.why
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from app.collect.watch import Pace, follow
-from app.collect.words import Blind, Lost, Reached, Saw, Served, Synced, Told, Unreadable
+from app.collect.words import Blind, Lost, Reached, Saw, Served, Synced, Unreadable, Word
 from tests.collect.scripted import SILENCE, Answer, Server, serving
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -56,9 +56,9 @@ class Waits:
         )
 
 
-async def told(server: Server, count: int, *, since: str = "", pace: Pace | None = None) -> list[Told]:
+async def told(server: Server, count: int, *, since: str = "", pace: Pace | None = None) -> list[Word]:
     """The first so many words of a watch."""
-    found: list[Told] = []
+    found: list[Word] = []
     lists = asyncio.Semaphore(2)
     async with aclosing(follow(server.api, PODS, since=since, lists=lists, pace=pace or Waits().pace())) as watch:
         async for one in watch:
@@ -68,7 +68,7 @@ async def told(server: Server, count: int, *, since: str = "", pace: Pace | None
     return found
 
 
-def names(found: Sequence[Told]) -> list[str]:
+def names(found: Sequence[Word]) -> list[str]:
     """The words in short: what was seen with its name, the others with their version or their type."""
     short = []
     for one in found:

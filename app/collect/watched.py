@@ -1,0 +1,111 @@
+"""What the watches of one cluster told -> sightings and gaps, in the order in which it came.
+
+What was there and is not in a set of all that there is has gone unseen. So it is said when the set ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+
+import msgspec
+
+from app.collect.entries import UNUSABLE
+from app.collect.files import Line
+from app.collect.intake import Intake, RawWatchEvent
+from app.collect.refusals import explain
+from app.collect.words import Begun, Blind, Lost, Reached, Saw, Served, Synced, Unreadable, Word, reached
+from app.core.model import Resource
+from app.store.watches import Name, WatchPosition
+
+Live = Callable[[Served], Iterable[tuple[Resource, str]]]
+"""The objects of a kind that are believed to be there, each with its uid."""
+SOURCE = "watch"
+"""What quarantine names as the source."""
+
+
+class _Peek(msgspec.Struct, gc=False):
+    uid: str = ""
+    name: str = ""
+    namespace: str = ""
+
+
+class _Object(msgspec.Struct, gc=False):
+    metadata: _Peek = msgspec.field(default_factory=_Peek)
+
+
+_object = msgspec.json.Decoder(_Object)
+
+
+class Watches:
+    """How far each kind is known, from ``positions`` on; ``changed`` are those that have moved since they were taken.
+
+    ``again`` is asked for all objects of a kind once more, where the beginning of a set of them was not heard: this
+    process has then forgotten half of it.
+    """
+
+    def __init__(
+        self, intake: Intake, positions: Mapping[Name, WatchPosition], *, live: Live, again: Callable[[Served], None]
+    ) -> None:
+        self._intake, self._live, self._again = intake, live, again
+        self._positions = dict(positions)
+        self._sets: dict[Name, set[tuple[str, str, str]]] = {}
+        self._unsynced = set[Name]()
+        self.changed: dict[Name, WatchPosition] = {}
+        self.latest: datetime | None = None
+
+    def tell(self, served: Served, word: Word) -> None:
+        """Take one word of the watch of a kind."""
+        self._intake.move_to(word.at)
+        match word:
+            case Begun():
+                self._sets[served.name] = set()
+                self._unsynced.discard(served.name)
+            case Saw():
+                self._see(served, word)
+            case Synced():
+                self._end_set(served, word)
+            case Lost():
+                since = self._positions.get(served.name)
+                if since and not since.lost:
+                    self._move(served, WatchPosition("", since.at, word.why))
+            case Unreadable():
+                self._intake.reject(SOURCE, Line(0, word.line, 0), f"{served.path}: {word.why}")
+            case Blind() | Reached():
+                pass
+        if (version := reached(word)) and served.name not in self._unsynced:
+            self._move(served, WatchPosition(version, word.at))
+            self.latest = max(self.latest, word.at) if self.latest else word.at
+
+    def take(self) -> dict[Name, WatchPosition]:
+        """The positions that changed since the last take."""
+        changed, self.changed = self.changed, {}
+        return changed
+
+    def _move(self, served: Served, position: WatchPosition) -> None:
+        self._positions[served.name] = self.changed[served.name] = position
+
+    def _see(self, served: Served, word: Saw) -> None:
+        found = self._sets.get(served.name)
+        try:
+            if found is not None and word.first:
+                meta = _object.decode(word.object).metadata
+                found.add((meta.namespace, meta.name, meta.uid))
+            self._intake.watch_event(RawWatchEvent(word.type, msgspec.Raw(word.object)), word.at, log=0)
+            self._intake.tally.used += 1
+        except UNUSABLE as error:
+            reason, column = explain(error, word.object, expected="object")
+            self._intake.reject(SOURCE, Line(0, word.object, 0), f"{served.path}: {reason}", column=column)
+
+    def _end_set(self, served: Served, word: Synced) -> None:
+        found = self._sets.pop(served.name, None)
+        if found is None:
+            self._unsynced.add(served.name)
+            self._again(served)
+            return
+        for resource, uid in self._live(served):
+            if (resource.namespace or "", resource.name, uid) not in found:
+                self._intake.vanished(resource, uid, word.at)
+        since = self._positions.get(served.name)
+        if since and since.lost:
+            self._intake.blind(since.at, word.at, since.lost, kind=served.kind)

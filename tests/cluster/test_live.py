@@ -1,0 +1,201 @@
+"""A real cluster into a real database: its watches, the spool, what is learned. Nothing lost, nothing twice."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import uuid4
+
+import httpx2
+import pytest
+
+from app.collect import told
+from app.collect.cluster import Following
+from app.collect.follow import Follower
+from app.collect.spool import Spool
+from app.collect.words import Served, Word
+from app.core.model import Change, Verb
+from app.store import changes, gaps, watches
+from app.store.database import Database
+from tests.cluster.control_plane import ControlPlane, running
+from tests.cluster.test_watch import BRISK, api_of
+
+MERGE = {"Content-Type": "application/merge-patch+json"}
+DAY = timedelta(days=1)
+
+
+class Live:
+    """One cluster that is being followed.
+
+    Writes up to the version ``after`` are not looked at: what is a few seconds old when a watch begins is told as just
+    created, and what is older is not.
+    """
+
+    def __init__(self, database: Database, name: str, *, after: int) -> None:
+        self.database, self.name, self.after = database, name, after
+
+    async def changes(self) -> list[Change]:
+        """Those of ConfigMaps in the namespace default, as they happened."""
+        now = datetime.now(UTC)
+        async with self.database.read.connect() as conn:
+            found = await changes.read_window(conn, self.name, now - DAY, now + DAY, limit=1000)
+        own = [one for one in found if (one.resource.kind, one.resource.namespace) == ("ConfigMap", "default")]
+        own = [one for one in own if not one.resource_version or int(one.resource_version) > self.after]
+        return sorted(own, key=lambda one: (one.at, one.resource_version.zfill(12)))
+
+    async def until(self, hoped: Callable[[list[Change]], bool]) -> list[Change]:
+        async with asyncio.timeout(60):
+            while not hoped(found := await self.changes()):
+                await asyncio.sleep(0.1)
+        return found
+
+    async def synced(self) -> None:
+        """Wait until ConfigMaps are watched."""
+        async with asyncio.timeout(60):
+            while True:
+                async with self.database.read.connect() as conn:
+                    found = (await watches.read(conn, self.name)).get(("", "configmaps"))
+                if found and found.resource_version:
+                    return
+                await asyncio.sleep(0.1)
+
+
+@asynccontextmanager
+async def followed(
+    plane: ControlPlane, database: Database, folder: Path, name: str, *, after: int
+) -> AsyncIterator[Live]:
+    """Follow a cluster for the length of the block, from where it was before."""
+    with Spool(folder, most_bytes=1 << 28) as spool:
+        async with database.read.connect() as conn:
+            positions = await watches.read(conn, name)
+        follower = Follower(database.write, name, spool, held=timedelta(milliseconds=100))
+
+        def tell(served: Served | None, word: Word) -> None:
+            if served:
+                spool.append(told.encode(told.Watched(served, word)), durable=False)
+
+        async def record() -> None:
+            while True:
+                await follower.round()
+
+        async with api_of(plane) as api:
+            since = {kind: one.resource_version for kind, one in positions.items()}
+            following = Following(api, tell, since=since, pace=BRISK)
+            loop = asyncio.get_running_loop()
+            follower.on_unsynced = lambda served: (loop.call_soon_threadsafe(following.again, served), None)[1]
+            tasks = [asyncio.create_task(following.run()), asyncio.create_task(record())]
+            try:
+                yield Live(database, name, after=after)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                ended = await asyncio.gather(*tasks, return_exceptions=True)
+                assert all(isinstance(one, asyncio.CancelledError) for one in ended), ended
+            while spool.size:
+                await follower.round()
+
+
+@pytest.fixture
+def name() -> str:
+    return f"live-{uuid4().hex[:8]}"
+
+
+def make(admin: httpx2.Client, one: str, **data: str) -> int:
+    """The version that it has."""
+    made = admin.post("/api/v1/namespaces/default/configmaps", json={"metadata": {"name": one}, "data": data})
+    assert made.is_success, made.text
+    return int(made.json()["metadata"]["resourceVersion"])
+
+
+def change(admin: httpx2.Client, one: str, **data: str) -> None:
+    path = f"/api/v1/namespaces/default/configmaps/{one}"
+    assert admin.patch(path, content=json.dumps({"data": data}), headers=MERGE).is_success
+
+
+def remove(admin: httpx2.Client, one: str) -> None:
+    assert admin.delete(f"/api/v1/namespaces/default/configmaps/{one}").is_success
+
+
+def told_of(found: list[Change]) -> list[tuple[str, str]]:
+    return [(one.verb.value, one.resource.name) for one in found]
+
+
+async def test_what_happens_is_recorded_and_a_restart_asks_for_no_list(
+    database: Database, tmp_path: Path, name: str
+) -> None:
+    with running() as plane, plane.client() as admin:
+        first = make(admin, "there", a="1")
+        async with followed(plane, database, tmp_path / "spool", name, after=first) as live:
+            await live.synced()
+            make(admin, "new", a="1")
+            change(admin, "new", a="2")
+            await live.until(lambda found: len(found) == 2)
+        change(admin, "new", a="3")
+        remove(admin, "there")
+        before = len(plane.audited())
+        async with followed(plane, database, tmp_path / "spool", name, after=first) as live:
+            found = await live.until(lambda found: len(found) == 4)
+            asked = Counter(
+                (one["verb"], "sendInitialEvents" in one["requestURI"])
+                for one in plane.audited()[before:]
+                if one["user"]["username"] == "admin" and one.get("objectRef", {}).get("resource") == "configmaps"
+            )
+    assert told_of(found) == [("create", "new"), ("update", "new"), ("update", "new"), ("delete", "there")]
+    assert [one.diffs[0].new for one in found[1:3]] == ["2", "3"]
+    assert set(asked) <= {("watch", False)}, asked
+
+
+async def test_what_happened_behind_a_compaction_is_found_with_its_gap(
+    database: Database, tmp_path: Path, name: str
+) -> None:
+    with running() as plane, plane.client() as admin:
+        first = max(make(admin, one, a="1") for one in ("kept", "changed", "removed", "remade"))
+        async with followed(plane, database, tmp_path / "spool", name, after=first) as live:
+            await live.synced()
+        change(admin, "changed", a="2")
+        change(admin, "changed", a="3")
+        remove(admin, "removed")
+        remove(admin, "remade")
+        make(admin, "remade", a="9")
+        make(admin, "made", a="1")
+        make(admin, "brief", a="1")
+        remove(admin, "brief")
+        plane.compact()
+        plane.apiserver.restart()
+        async with followed(plane, database, tmp_path / "spool", name, after=first) as live:
+            found = await live.until(lambda found: any(one.resource.name == "removed" for one in found))
+            async with database.read.connect() as conn:
+                now = datetime.now(UTC)
+                lost = [one for one in await gaps.read_window(conn, name, now - DAY, now) if one.kind == "ConfigMap"]
+    assert sorted(told_of(found)) == [
+        ("create", "made"),
+        ("create", "remade"),
+        ("delete", "remade"),
+        ("delete", "removed"),
+        ("update", "changed"),
+    ]
+    assert len(lost) == 1
+    assert "the watch cannot go on" in lost[0].why
+    assert all(lost[0].from_at <= one.at <= lost[0].to_at for one in found if one.verb is not Verb.CREATE), found
+    assert next(one for one in found if one.verb is Verb.UPDATE).diffs[0].new == "3"
+
+
+async def test_every_write_is_recorded_once_while_the_api_server_is_killed(
+    database: Database, tmp_path: Path, name: str
+) -> None:
+    rounds, writes = 3, 20
+    with running() as plane, plane.client() as admin:
+        async with followed(plane, database, tmp_path / "spool", name, after=0) as live:
+            await live.synced()
+            for turn in range(rounds):
+                for number in range(writes):
+                    make(admin, f"m-{turn}-{number}", a="1")
+                await asyncio.to_thread(plane.apiserver.restart, kill=True)
+            found = await live.until(lambda found: len(found) >= rounds * writes)
+    expected = [("create", f"m-{turn}-{number}") for turn in range(rounds) for number in range(writes)]
+    assert sorted(told_of(found)) == sorted(expected)

@@ -1,0 +1,169 @@
+"""The words of watches into a real database: changes, what went unseen, gaps, and how far each kind is watched."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from app.collect import told
+from app.collect.spool import Spool
+from app.collect.words import Begun, Lost, Reached, Saw, Served, Synced, Unreadable, Word
+from app.core.model import ActorSource, Verb
+from app.store import watches
+from tests.collect.test_follow import follower, send, spool
+from tests.collect.test_importer import T0, Lab, audited, deployment, lab
+
+__all__ = ["lab", "spool"]
+DEPLOYMENTS = Served("apps", "v1", "Deployment", "deployments")
+CONFIG_MAPS = Served("", "v1", "ConfigMap", "configmaps")
+
+
+def at(second: float) -> datetime:
+    return T0 + timedelta(seconds=second)
+
+
+def seen(second: float, body: dict[str, Any], *, kind: str = "MODIFIED", first: bool = False) -> Saw:
+    return Saw(at(second), kind, json.dumps(body).encode(), body["metadata"]["resourceVersion"], first=first)
+
+
+def listed(second: float, *bodies: dict[str, Any], version: int) -> list[Word]:
+    """What there is, from beginning to end."""
+    found = [seen(second, body, kind="ADDED", first=True) for body in bodies]
+    return [Begun(at(second)), *found, Synced(at(second), str(version))]
+
+
+def config_map(name: str, version: int, **data: str) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": "shop", "uid": f"uid-{name}", "resourceVersion": str(version)}
+    metadata["creationTimestamp"] = "2026-11-20T00:00:00Z"
+    return {"kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata, "data": data}
+
+
+def say(spool: Spool, served: Served, *words: Word) -> None:
+    for word in words:
+        spool.append(told.encode(told.Watched(served, word)), durable=False)
+
+
+async def drained(lab: Lab, spool: Spool) -> list[Served]:
+    """Record all that lies in the spool, as after a start of the program; the kinds that are asked for again."""
+    asked = list[Served]()
+    one = follower(lab, spool)
+    one.on_unsynced = asked.append
+    while spool.size:
+        await one.round()
+    return asked
+
+
+async def positions(lab: Lab) -> dict[tuple[str, str], watches.WatchPosition]:
+    async with lab.database.read.connect() as conn:
+        return await watches.read(conn, lab.cluster)
+
+
+async def summaries(lab: Lab) -> list[str]:
+    return [change.summary for change in await lab.stored()]
+
+
+async def test_what_a_watch_sees_are_changes_and_how_far_it_came_is_kept(lab: Lab, spool: Spool) -> None:
+    say(spool, DEPLOYMENTS, *listed(0, deployment(11, "web:1"), version=11), seen(10, deployment(12, "web:2")))
+    say(spool, DEPLOYMENTS, Reached(at(60), "20"))
+    await drained(lab, spool)
+    [change] = await lab.stored()
+    assert change.summary.startswith("image of web: 1 → 2")
+    assert change.actor.source is ActorSource.MANAGED_FIELDS
+    assert await positions(lab) == {("apps", "deployments"): watches.WatchPosition("20", at(60))}
+    assert [tuple(row) for row in await lab.rows("recorded", "source, to_at")] == [("watch", at(60))]
+
+
+async def test_the_audit_event_and_the_watch_event_of_a_write_are_one_change(lab: Lab, spool: Spool) -> None:
+    say(spool, DEPLOYMENTS, *listed(0, deployment(11, "web:1"), version=11), seen(10.1, deployment(12, "web:2")))
+    send(spool, [audited(10, 12, "web:2")])
+    await drained(lab, spool)
+    [change] = await lab.stored()
+    assert (change.actor.name, change.sources) == ("alice", frozenset({"audit", "watch"}))
+
+
+async def test_after_a_loss_what_changed_and_went_is_told_with_the_gap(lab: Lab, spool: Spool) -> None:
+    before = [config_map("changed", 5, a="1"), config_map("gone", 6), config_map("same", 7)]
+    say(spool, CONFIG_MAPS, *listed(0, *before, version=9), Reached(at(60), "12"))
+    await drained(lab, spool)
+    say(spool, CONFIG_MAPS, Lost(at(300), "the watch cannot go on: too old resource version"))
+    after = [config_map("changed", 15, a="2"), config_map("same", 7)]
+    say(spool, CONFIG_MAPS, *listed(310, *after, version=20))
+    await drained(lab, spool)
+    changed, gone = sorted(await lab.stored(), key=lambda one: one.resource.name)
+    assert (changed.verb, changed.resource.name, changed.diffs[0].new) == (Verb.UPDATE, "changed", "2")
+    assert (gone.verb, gone.resource.name, gone.at) == (Verb.DELETE, "gone", at(310))
+    assert "between" in changed.summary
+    assert "between" in gone.summary
+    [gap] = await lab.rows("gaps", "kind, from_at, to_at, why")
+    assert tuple(gap) == ("ConfigMap", at(60), at(310), "the watch cannot go on: too old resource version")
+    assert (await positions(lab))["", "configmaps"] == watches.WatchPosition("20", at(310))
+
+
+async def test_a_loss_is_remembered_until_all_is_known_again(lab: Lab, spool: Spool) -> None:
+    say(spool, CONFIG_MAPS, *listed(0, config_map("a", 5), version=9), Lost(at(300), "410"))
+    await drained(lab, spool)
+    assert (await positions(lab))["", "configmaps"] == watches.WatchPosition("", at(0), "410")
+    say(spool, CONFIG_MAPS, *listed(320, config_map("a", 5), version=20))
+    await drained(lab, spool)
+    [gap] = await lab.rows("gaps", "from_at, to_at")
+    assert tuple(gap) == (at(0), at(320))
+
+
+async def test_what_came_and_went_within_one_batch_is_told_too(lab: Lab, spool: Spool) -> None:
+    say(spool, CONFIG_MAPS, *listed(0, version=9), seen(5, config_map("brief", 10), kind="ADDED"))
+    say(spool, CONFIG_MAPS, Lost(at(60), "410"), *listed(70, version=20))
+    await drained(lab, spool)
+    [gone] = [change for change in await lab.stored() if change.verb is Verb.DELETE]
+    assert gone.resource.name == "brief"
+
+
+async def test_a_set_whose_beginning_is_forgotten_takes_nothing_away_and_is_asked_for_again(
+    lab: Lab, spool: Spool
+) -> None:
+    say(spool, CONFIG_MAPS, *listed(0, config_map("a", 5), config_map("b", 6), version=9), Lost(at(60), "410"))
+    begun, first, second, synced = listed(70, config_map("a", 5), config_map("b", 6), version=20)
+    say(spool, CONFIG_MAPS, begun, first)
+    await drained(lab, spool)
+    say(spool, CONFIG_MAPS, second, synced)
+    assert await drained(lab, spool) == [CONFIG_MAPS]
+    assert await lab.stored() == []
+    assert await lab.rows("gaps") == [(0,)]
+    assert (await positions(lab))["", "configmaps"].lost == "410"
+
+
+async def test_a_set_that_begins_anew_counts_from_there(lab: Lab, spool: Spool) -> None:
+    say(spool, CONFIG_MAPS, *listed(0, config_map("a", 5), config_map("b", 6), version=9))
+    begun, first, _, _ = listed(70, config_map("a", 5), config_map("b", 6), version=20)
+    say(spool, CONFIG_MAPS, begun, first, *listed(80, config_map("b", 6), version=21))
+    await drained(lab, spool)
+    assert [(one.verb, one.resource.name) for one in await lab.stored()] == [(Verb.DELETE, "a")]
+
+
+async def test_a_relist_that_finds_all_as_it_was_makes_no_change(lab: Lab, spool: Spool) -> None:
+    same = listed(0, config_map("a", 5, x="1"), version=9)
+    say(spool, CONFIG_MAPS, *same, *same)
+    await drained(lab, spool)
+    say(spool, CONFIG_MAPS, *listed(100, config_map("a", 5, x="1"), version=30))
+    await drained(lab, spool)
+    assert await lab.stored() == []
+    assert await lab.rows("gaps") == [(0,)]
+
+
+@pytest.mark.parametrize(
+    "poison",
+    [
+        Unreadable(T0, b"<html>", "not JSON"),
+        Saw(T0, "MODIFIED", b'{"kind":"ConfigMap","metadata":{"name":7}}', "8"),
+        Saw(T0, "MODIFIED", b'{"metadata":{"name":"x"}}', "8"),
+        Saw(T0, "MODIFIED", b"7", "8"),
+    ],
+)
+async def test_a_poison_object_is_kept_aside_and_the_next_is_recorded(lab: Lab, spool: Spool, poison: Word) -> None:
+    say(spool, CONFIG_MAPS, *listed(0, config_map("a", 5, x="1"), version=9), poison)
+    say(spool, CONFIG_MAPS, seen(10, config_map("a", 12, x="2")))
+    await drained(lab, spool)
+    assert len(await lab.stored()) == 1
+    assert await lab.rows("quarantine") == [(1,)]
