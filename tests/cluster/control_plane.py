@@ -8,18 +8,17 @@ from __future__ import annotations
 import base64
 import json
 import secrets
-import shutil
 import ssl
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx2
 
-from tests.cluster.programs import Port, Program, found, wait_until
+from tests.cluster.programs import Port, Program, found
 
 POLICY = Path(__file__).with_name("audit-policy.yaml")
 USERS = {
@@ -31,13 +30,15 @@ USERS = {
     "system:kube-scheduler": "",
 }
 """Who has a token, and the group. RBAC is on: the first may everything, the next three nothing until they are bound."""
+BARE = ("etcd", "kube-apiserver")
+CONTROLLERS = ("kube-controller-manager", "kube-scheduler")
 ANSWER_SECONDS = 30
 
 
 class ControlPlane:
     """One cluster in one folder. Each of its programs can be stopped, killed and frozen by itself (see Program).
 
-    ``audit_log`` is a file of JSON lines. An answer may be back a moment before its line is there: wait_until.
+    ``audit_log`` is a file of JSON lines. An answer may be back a moment before its line is there.
     """
 
     def __init__(self, folder: Path, *, policy: Path = POLICY, flags: Sequence[str] = ()) -> None:
@@ -205,18 +206,13 @@ class ControlPlane:
 @contextmanager
 def running(*, controllers: bool = False, policy: Path = POLICY, flags: Sequence[str] = ()) -> Iterator[ControlPlane]:
     """A control plane of one's own, to break; with or without its controllers. It ends with the block."""
-    for name in ("etcd", "kube-apiserver", *(("kube-controller-manager", "kube-scheduler") if controllers else ())):
-        found(name)
-    folder = Path(tempfile.mkdtemp(prefix="fs-cluster-"))
-    plane = ControlPlane(folder, policy=policy, flags=flags)
-    try:
+    for name in (*BARE, *CONTROLLERS) if controllers else BARE:
+        found(name)  # or the test is skipped before anything is made
+    with (
+        tempfile.TemporaryDirectory(prefix="fs-cluster-") as folder,
+        closing(ControlPlane(Path(folder), policy=policy, flags=flags)) as plane,
+    ):
         plane.start()
         if controllers:
             plane.start_controllers()
         yield plane
-    finally:
-        plane.close()
-        shutil.rmtree(folder)
-
-
-__all__ = ["USERS", "ControlPlane", "running", "wait_until"]

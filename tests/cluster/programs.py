@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx2
@@ -23,6 +24,8 @@ TAIL = 40
 """Lines of a log that a failure shows."""
 ENDS_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--") if sys.platform == "linux" else ()
 """util-linux: asks the kernel to end the program with the thread that started it, however that ends; keeps its pid."""
+STARTER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="starter")
+"""The thread that starts every program: it lives as long as this process, others may not."""
 
 
 def found(name: str) -> str:
@@ -72,10 +75,7 @@ class NotReadyError(Exception):
 
 
 class Program:
-    """The same command with the same files and port each time it starts.
-
-    To be started from the main thread: on Linux it is killed when the thread that started it ends.
-    """
+    """The same command with the same files and port each time it starts."""
 
     def __init__(self, command: Sequence[str], log: Path, *, health: str) -> None:
         """``health`` is the URL that answers 200 once the program is ready."""
@@ -100,9 +100,13 @@ class Program:
         """Starts it."""
         assert self.pid is None, f"{self.name} runs already"
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [*ENDS_WITH_US, *self.command], stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
-            )
+            self._process = STARTER.submit(
+                subprocess.Popen,
+                [*ENDS_WITH_US, *self.command],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            ).result()
 
     def wait_until_ready(self) -> None:
         """Raises NotReadyError."""
