@@ -50,9 +50,10 @@ class Live:
 
     async def until(self, hoped: Callable[[list[Change]], bool]) -> list[Change]:
         async with asyncio.timeout(60):
-            while not hoped(found := await self.changes()):
+            while True:
+                if hoped(found := await self.changes()):
+                    return found
                 await asyncio.sleep(0.1)
-        return found
 
     async def synced(self) -> None:
         """Wait until ConfigMaps are watched."""
