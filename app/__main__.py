@@ -183,22 +183,28 @@ def login(role: options.RoleOption, port: Annotated[int, typer.Option(help="Wher
 
 @token_cli.command(name="create")
 def token_create(
-    role: options.RoleOption,
+    bearer: options.BearerOption,
+    cluster: options.ClusterOfToken = None,
     note: Annotated[str, typer.Option(help="Who or what it is for.")] = "",
     expires_days: Annotated[int, typer.Option(help="How long it works.", min=1, max=3650)] = 365,
 ) -> None:
     """Make a token and print it, once: it is the last word of the output."""
     from datetime import timedelta
 
+    from app.core.roles import Role
     from app.main import now
     from app.store import tokens
     from app.store.tokens import Purpose
 
+    if (bearer is options.Bearer.AUDIT) != (cluster is not None):
+        raise typer.BadParameter("--role audit and --cluster NAME go together: such a token is of one cluster")
+    life = timedelta(days=expires_days)
+
     async def create(database: Database) -> str:
         async with database.write.begin() as conn:
-            return await tokens.create(
-                conn, role, purpose=Purpose.API, now=now(), note=note, life=timedelta(days=expires_days)
-            )
+            if cluster is not None:
+                return await tokens.create_for_cluster(conn, cluster, now=now(), note=note, life=life)
+            return await tokens.create(conn, Role(bearer), purpose=Purpose.API, now=now(), note=note, life=life)
 
     print(_run(create))
 
@@ -215,7 +221,8 @@ def token_list() -> None:
 
     for found in _run(read):
         used = f"{found.last_used_at:%Y-%m-%d %H:%M}" if found.last_used_at else "never"
-        print(f"{found.id:>6}  {found.role:<9}  until {found.expires_at:%Y-%m-%d}  used {used}  {found.note}")
+        who = found.role or f"audit of {found.cluster}"
+        print(f"{found.id:>6}  {who:<9}  until {found.expires_at:%Y-%m-%d}  used {used}  {found.note}")
 
 
 @token_cli.command(name="revoke")

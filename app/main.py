@@ -19,9 +19,13 @@ import structlog
 import uvicorn
 import uvloop
 from fastapi import FastAPI
+from sqlalchemy.exc import SQLAlchemyError
 
 from app import correlate, logs
 from app.collect import alerts
+from app.collect.follow import Follower
+from app.collect.segments import SpoolFullError, SpoolTakenError
+from app.collect.taking import BodyTooLargeError, Spools
 from app.core.redact import Redactor
 from app.core.roles import Role
 from app.failures import Expected
@@ -32,11 +36,16 @@ from app.store.migrate import migrate
 from app.store.redaction import redaction_key
 from app.store.tokens import Purpose
 from app.supervise import Pulses, Worker, end, keep
-from app.web.deps import Deps, TakeAlerts, Taken
+from app.web.cluster_tokens import ClusterTokens
+from app.web.deps import Deps, NoRoomError, TakeAlerts, Taken, TooLargeError
 from app.web.routes import Lifespan, create_app
 
 WATCH_SECONDS = 0.5
 BACKLOG = 128
+TOKENS_EVERY = timedelta(seconds=10)
+"""How long a revoked token of an API server may go on working."""
+FIRST_TOKENS = timedelta(seconds=5)
+"""So long the start waits for them, that who sends at once need not be told to wait."""
 
 log = structlog.get_logger()
 
@@ -144,10 +153,64 @@ def alert_taker(database: Database) -> TakeAlerts:
     return take
 
 
+class Audit:
+    """The audit webhook: what is sent goes to its cluster's spool, and from there, by a follower each, to the store."""
+
+    def __init__(self, settings: Settings, database: Database, pulses: Pulses) -> None:
+        self._database, self._pulses = database, pulses
+        self._spools = Spools(settings.data_dir / "spool", most_bytes=settings.spool_bytes)
+        self._followed: dict[str, asyncio.Task[None]] = {}
+        self.tokens = ClusterTokens(database.write, now)
+
+    async def take(self, cluster: str, chunks: AsyncIterator[bytes], declared: int) -> None:
+        """As deps.TakeAudit."""
+        try:
+            await self._follow(cluster)
+            await self._spools.take_audit(cluster, chunks, received_at=now(), declared=declared)
+        except BodyTooLargeError as error:
+            raise TooLargeError(str(error)) from None
+        except (SpoolFullError, SpoolTakenError) as error:
+            log.warning("audit events are refused", cluster=cluster, error=str(error))
+            raise NoRoomError(str(error)) from None
+        except OSError as error:
+            log.error("audit events cannot be spooled", cluster=cluster, error=str(error))  # noqa: TRY400 - it says all
+            raise NoRoomError("what is sent cannot be written to the disk; the log says more") from None
+
+    async def _follow(self, cluster: str) -> None:
+        if cluster not in self._followed:
+            spool = await self._spools.in_thread(lambda: self._spools.open(cluster))
+            if cluster not in self._followed:  # as another request may have seen to meanwhile
+                follower = Follower(self._database.write, cluster, spool)
+                worker = Worker(f"audit of {cluster}", follower.round, timedelta(0))
+                self._followed[cluster] = asyncio.create_task(keep(worker, None, pulses=self._pulses))
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Follows every spool that there is, and those that come, for the length of the block."""
+        try:
+            async with asyncio.timeout(FIRST_TOKENS.total_seconds()):
+                await self.tokens.refresh()
+        except (SQLAlchemyError, TimeoutError) as error:
+            log.warning("tokens of API servers cannot be read yet, trying on", error=type(error).__name__)
+        worker = Worker("tokens of API servers", self.tokens.refresh, TOKENS_EVERY)
+        refreshing = asyncio.create_task(keep(worker, None, pulses=self._pulses))
+        try:
+            for cluster in self._spools.known():
+                try:
+                    await self._follow(cluster)
+                except SpoolTakenError as error:
+                    log.warning("another process records this spool", cluster=cluster, error=str(error))
+            yield
+        finally:
+            await end([refreshing, *self._followed.values()])
+            self._spools.close()
+
+
 def build(settings: Settings, server: Postgres, *, url: str) -> FastAPI:
     """The application with its lifespan; ``url`` is where it is reached. Nothing runs yet."""
     database = open_database(server.dsn)
     pulses = Pulses(now)
+    audit = Audit(settings, database, pulses)
     deps = Deps(
         read=database.read,
         write=database.write,
@@ -155,11 +218,13 @@ def build(settings: Settings, server: Postgres, *, url: str) -> FastAPI:
         clock=now,
         not_ready=pulses.not_ready,
         take_alerts=alert_taker(database),
+        cluster_of=audit.tokens.cluster_of,
+        take_audit=audit.take,
     )
-    return create_app(deps, lifespan=_lifespan(settings, server, database, pulses=pulses))
+    return create_app(deps, lifespan=_lifespan(settings, server, database, pulses=pulses, audit=audit))
 
 
-def _lifespan(settings: Settings, server: Postgres, database: Database, *, pulses: Pulses) -> Lifespan:
+def _lifespan(settings: Settings, server: Postgres, database: Database, *, pulses: Pulses, audit: Audit) -> Lifespan:
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
@@ -168,6 +233,7 @@ def _lifespan(settings: Settings, server: Postgres, database: Database, *, pulse
             for worker in workers(settings, database):
                 jobs.append(asyncio.create_task(keep(worker, database.write, pulses=pulses)))  # noqa: PERF401 - reads as it runs
             stack.push_async_callback(end, jobs)
+            await stack.enter_async_context(audit.running())
             yield
 
     return lifespan

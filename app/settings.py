@@ -57,6 +57,8 @@ class Settings(BaseSettings):
     calls_retention_days: int = Field(30, ge=1, le=4000, description="a whole number of days, 1 to 4000")
     requests_retention_days: int = Field(14, ge=1, le=4000, description="a whole number of days, 1 to 4000")
 
+    spool_bytes: int = Field(2 << 30, ge=1_000_000, description="a whole number of bytes, at least 1000000")
+
     @field_validator("database_url")
     @classmethod
     def _postgres(cls, value: SecretStr | None) -> SecretStr | None:

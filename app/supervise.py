@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import blake2b
@@ -95,13 +95,16 @@ async def turn(engine: AsyncEngine, name: str) -> AsyncIterator[bool]:
                 await conn.execute(text("SELECT pg_advisory_unlock(:key)"), key)
 
 
-async def keep(worker: Worker, engine: AsyncEngine, *, pulses: Pulses) -> None:
-    """Runs ``worker`` until cancelled. When another process has its turn, that is a success too."""
+async def keep(worker: Worker, engine: AsyncEngine | None, *, pulses: Pulses) -> None:
+    """Runs ``worker`` until cancelled. When another process has its turn, that is a success too.
+
+    Without an engine there are no turns: each process does this work of its own.
+    """
     pulses.begun(worker)
     failures = 0
     while True:
         try:
-            async with turn(engine, worker.name) as ours:
+            async with turn(engine, worker.name) if engine else nullcontext(True) as ours:
                 if ours:
                     await worker.work()
         except Exception as error:  # a worker outlives every failure: that is what this loop is for

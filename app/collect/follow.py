@@ -14,7 +14,6 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from hashlib import blake2b
 from operator import itemgetter
-from typing import TypeVar
 
 import structlog
 from msgspec.structs import replace
@@ -30,6 +29,7 @@ from app.collect.learning import BATCH, BATCH_BYTES, Learning
 from app.collect.logs import BYTES, LINES
 from app.collect.segments import Frame
 from app.collect.spool import Spool
+from app.collect.threads import in_thread
 from app.collect.watched import Watches
 from app.collect.words import Served, Synced
 from app.core.model import Batch
@@ -55,7 +55,6 @@ AWAY = (OperationalError, InterfaceError, PoolTimeoutError, OSError)
 """The database or the disk is away: that is no fault of what is being recorded."""
 
 log = structlog.get_logger()
-T = TypeVar("T")
 _Telling = tuple[datetime, Callable[[], None]]
 
 
@@ -158,7 +157,7 @@ class Follower:
         while self._has_room(one) and (left := ends - self._loop.time()) > 0:
             if not await self._learned(one):
                 await self._growth(left)
-        await _in_thread(lambda: self._record(one))
+        await in_thread(lambda: self._record(one))
 
     def _has_room(self, one: _Following) -> bool:
         alone = one.position <= self._one_by_one_until
@@ -172,7 +171,7 @@ class Follower:
 
     async def _learned(self, one: _Following) -> bool:
         self._told.clear()
-        return await _in_thread(lambda: self._learn(one))
+        return await in_thread(lambda: self._learn(one))
 
     def _learn(self, one: _Following) -> bool:
         """Learn from what lies behind the position, LINES or BYTES of it; whether there was anything."""
@@ -247,13 +246,3 @@ class Follower:
 
 def _when(one: Told) -> datetime:
     return one.event.stageTimestamp
-
-
-async def _in_thread(work: Callable[[], T]) -> T:
-    """Do it in a thread, and wait for its end also when cancelled: it uses what is closed next."""
-    running = asyncio.ensure_future(asyncio.to_thread(work))
-    try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        await asyncio.wait([running])
-        raise

@@ -52,6 +52,22 @@ def _parsed(kind: Any, text: str, wanted: str) -> Any:
         raise typer.BadParameter(f"{text!r} is not {wanted}") from None
 
 
+class Bearer(StrEnum):
+    """Who a token is for: a person or program with a role, or the API server of one cluster."""
+
+    VIEWER = Role.VIEWER.value
+    RESPONDER = Role.RESPONDER.value
+    ADMIN = Role.ADMIN.value
+    AUDIT = "audit"
+
+
+BearerOption = Annotated[
+    Bearer, typer.Option("--role", help="What its bearer may do; audit: send what a cluster's API server audits.")
+]
+ClusterOfToken = Annotated[
+    str | None,
+    typer.Option("--cluster", parser=cluster_to_write, metavar="NAME", help="Whose API server it is for: with audit."),
+]
 RoleOption = Annotated[Role, typer.Option(help="What its bearer may do.")]
 ClusterToWrite = Annotated[
     str, typer.Option(parser=cluster_to_write, metavar="NAME", help="The cluster that it was recorded in.")

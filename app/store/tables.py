@@ -321,12 +321,13 @@ tokens = Table(
     Column("id", Integer, Identity(), primary_key=True),
     Column("digest", LargeBinary, nullable=False, unique=True),  # a request's credential, by sha256 of it
     Column("role", Text, nullable=False),
-    Column("purpose", Text, nullable=False),  # api, login (one use) or session
+    Column("purpose", Text, nullable=False),  # api, login (one use), session or audit
     Column("note", Text, nullable=False),
     Column("created_at", at, nullable=False),
     Column("expires_at", at, nullable=False),
     Column("revoked_at", at),
     Column("last_used_at", at),
+    Column("cluster", Text, nullable=False, server_default=""),  # whose API server has it, where the purpose is audit
 )
 
 installation = Table(  # one row a fact of this installation, e.g. the key of redaction's fingerprints

@@ -7,12 +7,13 @@ password hash would only make every request slow.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from hashlib import sha256
 
-from sqlalchemy import insert, select, text, update
+from sqlalchemy import insert, or_, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.roles import Role
@@ -22,36 +23,50 @@ PREFIX = "fs_"
 
 
 class Purpose(StrEnum):
-    """Where a token is good: a request's Authorization header, one login, or a browser's cookie."""
+    """Where a token is good: a request's Authorization header, one login, a browser's cookie; or for what one cluster's
+    API server sends, and for nothing else."""
 
     API = "api"
     LOGIN = "login"
     SESSION = "session"
+    AUDIT = "audit"
 
 
 LIFETIME = {
     Purpose.API: timedelta(days=365),
     Purpose.LOGIN: timedelta(minutes=15),
     Purpose.SESSION: timedelta(hours=12),
+    Purpose.AUDIT: timedelta(days=365),
 }
 """How long a token lives unless its maker says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What is known of a token; never the token."""
+    """What is known of a token; never the token. One of a ``cluster``'s API server has no role."""
 
     id: int
-    role: Role
+    role: Role | None
     purpose: Purpose
     note: str
     created_at: datetime
     expires_at: datetime
     revoked_at: datetime | None
     last_used_at: datetime | None
+    cluster: str = ""
 
 
-def _digest(token: str) -> bytes:
+@dataclass(frozen=True, slots=True)
+class ClusterToken:
+    """What the API server of a cluster may send with."""
+
+    id: int
+    cluster: str
+    expires_at: datetime
+
+
+def digest(token: str) -> bytes:
+    """What is stored of a token."""
     return sha256(token.encode("utf-8", "replace")).digest()
 
 
@@ -59,17 +74,23 @@ async def create(
     conn: AsyncConnection, role: Role, *, purpose: Purpose, now: datetime, note: str = "", life: timedelta | None = None
 ) -> str:
     """A new token, to be shown once: it cannot be read back."""
-    token = PREFIX + secrets.token_urlsafe(32)
-    await conn.execute(
-        insert(tables.tokens).values(
-            digest=_digest(token),
-            role=role.value,
-            purpose=purpose.value,
-            note=note,
-            created_at=now,
-            expires_at=now + (LIFETIME[purpose] if life is None else life),
-        )
+    life = LIFETIME[purpose] if life is None else life
+    return await _create(conn, now=now, role=role.value, purpose=purpose.value, note=note, expires_at=now + life)
+
+
+async def create_for_cluster(
+    conn: AsyncConnection, cluster: str, *, now: datetime, note: str = "", life: timedelta = LIFETIME[Purpose.AUDIT]
+) -> str:
+    """A new token for the API server of a cluster, to be shown once."""
+    purpose = Purpose.AUDIT.value
+    return await _create(
+        conn, now=now, role=purpose, purpose=purpose, cluster=cluster, note=note, expires_at=now + life
     )
+
+
+async def _create(conn: AsyncConnection, *, now: datetime, **values: object) -> str:
+    token = PREFIX + secrets.token_urlsafe(32)
+    await conn.execute(insert(tables.tokens).values(digest=digest(token), created_at=now, **values))
     return token
 
 
@@ -88,7 +109,7 @@ async def check(conn: AsyncConnection, token: str, *, purpose: Purpose, now: dat
             " AND (f.last_used_at IS NULL OR f.last_used_at < :now - interval '1 hour')"
             ") SELECT role FROM found"
         ),
-        {"digest": _digest(token), "purpose": purpose.value, "now": now},
+        {"digest": digest(token), "purpose": purpose.value, "now": now},
     )
     role = found.scalar()
     return None if role is None else Role(role)
@@ -99,7 +120,7 @@ async def use_login(conn: AsyncConnection, token: str, *, now: datetime) -> Role
     found = await conn.execute(
         update(tables.tokens)
         .where(
-            tables.tokens.c.digest == _digest(token),
+            tables.tokens.c.digest == digest(token),
             tables.tokens.c.purpose == Purpose.LOGIN.value,
             tables.tokens.c.revoked_at.is_(None),
             tables.tokens.c.expires_at > now,
@@ -113,7 +134,7 @@ async def use_login(conn: AsyncConnection, token: str, *, now: datetime) -> Role
 
 async def revoke(conn: AsyncConnection, token: str, *, now: datetime) -> bool:
     """Ends a token, as at logout. Whether there was one to end."""
-    return await _revoke(conn, now, digest=_digest(token))
+    return await _revoke(conn, now, digest=digest(token))
 
 
 async def revoke_by_id(conn: AsyncConnection, token_id: int, *, now: datetime) -> bool:
@@ -133,11 +154,36 @@ async def _revoke(conn: AsyncConnection, now: datetime, **which: object) -> bool
 
 
 async def read(conn: AsyncConnection, *, now: datetime) -> list[Token]:
-    """The API tokens that are good now, oldest first."""
+    """The tokens of people, programs and API servers that are good now, oldest first."""
     t = tables.tokens.c
     found = await conn.execute(
-        select(t.id, t.role, t.purpose, t.note, t.created_at, t.expires_at, t.revoked_at, t.last_used_at)
-        .where(t.purpose == Purpose.API.value, t.revoked_at.is_(None), t.expires_at > now)
+        select(t.id, t.role, t.purpose, t.note, t.created_at, t.expires_at, t.revoked_at, t.last_used_at, t.cluster)
+        .where(t.purpose.in_([Purpose.API.value, Purpose.AUDIT.value]), t.revoked_at.is_(None), t.expires_at > now)
         .order_by(t.id)
     )
-    return [Token(row.id, Role(row.role), Purpose(row.purpose), *row[3:]) for row in found]
+    return [
+        Token(row.id, None if row.purpose == Purpose.AUDIT else Role(row.role), Purpose(row.purpose), *row[3:])
+        for row in found
+    ]
+
+
+async def read_of_clusters(conn: AsyncConnection, *, now: datetime) -> dict[bytes, ClusterToken]:
+    """The tokens of API servers that are good now, by their digest."""
+    t = tables.tokens.c
+    found = await conn.execute(
+        select(t.digest, t.id, t.cluster, t.expires_at).where(
+            t.purpose == Purpose.AUDIT.value, t.revoked_at.is_(None), t.expires_at > now
+        )
+    )
+    return {row.digest: ClusterToken(row.id, row.cluster, row.expires_at) for row in found}
+
+
+async def note_used(conn: AsyncConnection, ids: Collection[int], *, now: datetime) -> None:
+    """Notes the use of tokens that were checked without the database, to the hour."""
+    t = tables.tokens.c
+    if ids:
+        await conn.execute(
+            update(tables.tokens)
+            .where(t.id.in_(ids), or_(t.last_used_at.is_(None), t.last_used_at < now - timedelta(hours=1)))
+            .values(last_used_at=now)
+        )

@@ -32,9 +32,19 @@ class Needs:
             raise Problem(403, f"this takes the role {self.role.value}; yours is {role.value}")
 
 
-def policy_of(dependencies: list[Callable[..., object]]) -> Role | None:
-    """The role among a route's dependencies that it demands; None when it declares none."""
-    return next((found.role for found in dependencies if isinstance(found, Needs)), None)
+@dataclass(frozen=True, slots=True)
+class NeedsCluster:
+    """A route's policy, as a dependency: the API server of the cluster that its path names, and nobody else."""
+
+    async def __call__(self, request: Request, cluster: str) -> None:
+        bearer: str = request.state.cluster
+        if bearer != cluster:
+            raise Problem(403, f"this token belongs to the API server of the cluster {bearer}, not of {cluster}")
+
+
+def policy_of(dependencies: list[Callable[..., object]]) -> Needs | NeedsCluster | None:
+    """What a route's dependencies demand of the asker; None when they declare nothing."""
+    return next((found for found in dependencies if isinstance(found, Needs | NeedsCluster)), None)
 
 
 @router.get("/login")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -18,11 +18,28 @@ class Taken:
     left_out: list[str]
 
 
+class NoRoomError(Exception):
+    """What is sent cannot be taken now; the message says why."""
+
+
+class TooLargeError(Exception):
+    """What is sent is too large ever to be taken; the message says how large it may be."""
+
+
 TakeAlerts = Callable[[str, bytes], Awaitable[Taken]]
+TakeAudit = Callable[[str, AsyncIterator[bytes], int], Awaitable[None]]
 
 
 async def _refuse_alerts(_cluster: str, _body: bytes) -> Taken:
     raise ValueError("this process takes no alerts")
+
+
+async def _refuse_audit(_cluster: str, _chunks: AsyncIterator[bytes], _declared: int) -> None:
+    raise NoRoomError("this process takes no audit events")
+
+
+def _no_cluster(_token: str) -> None:
+    """Nobody's token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +50,10 @@ class Deps:
     Secure. ``clock`` gives the time as aware UTC. ``not_ready`` lists, in words, why /readyz should fail; empty
     means ready. ``take_alerts`` is given a cluster and an Alertmanager payload; it raises ValueError, in words, for
     what is no such payload.
+
+    ``cluster_of`` answers the cluster whose API server has a token, without the database, or raises NoRoomError.
+    ``take_audit`` is given a cluster, the chunks of a body and how many bytes it says to have (0: it does not say); it
+    returns when the body is durable, and raises NoRoomError, before it reads, or TooLargeError.
     """
 
     read: AsyncEngine
@@ -41,6 +62,8 @@ class Deps:
     clock: Callable[[], datetime]
     not_ready: Callable[[], list[str]] = list
     take_alerts: TakeAlerts = _refuse_alerts
+    cluster_of: Callable[[str], str | None] = _no_cluster
+    take_audit: TakeAudit = _refuse_audit
 
 
 def deps_of(connection: HTTPConnection) -> Deps:

@@ -15,11 +15,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.store import tokens
 from app.web import headers, onward
-from app.web.deps import Deps
+from app.web.deps import Deps, NoRoomError
 from app.web.problems import Problem, answer, of_database
 
 OPEN = frozenset({"/healthz", "/readyz", "/login"})
 OPEN_UNDER = (headers.STATIC,)
+OF_CLUSTERS = "/intake/audit/"
+"""Under this path the API servers of clusters send, each with the token of its cluster."""
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 COOKIE = "foreshock_session"
 SECURE_COOKIE = "__Host-foreshock_session"
@@ -59,7 +61,10 @@ def is_foreign(method: str, sent: Headers) -> bool:
 
 
 class Guard:
-    """Checks the credential and the origin, then adds the headers. The role is left in ``scope["state"]``."""
+    """Checks the credential and the origin, then adds the headers.
+
+    The role, or the cluster whose API server it is, is left in ``scope["state"]``.
+    """
 
     def __init__(self, app: ASGIApp, *, deps: Deps) -> None:
         self._app = app
@@ -94,6 +99,17 @@ class Guard:
         if found is None:
             return Problem(401, "sign in with a login link, or send Authorization: Bearer TOKEN")
         token, purpose = found
+        if scope["path"].startswith(OF_CLUSTERS):
+            try:
+                cluster = self._deps.cluster_of(token)
+            except NoRoomError as error:
+                return Problem(503, str(error), retry_after=1)
+            if cluster is None:
+                return Problem(
+                    401, "this takes the token of a cluster: foreshock token create --role audit --cluster NAME"
+                )
+            scope.setdefault("state", {})["cluster"] = cluster
+            return None
         try:
             async with self._deps.read.connect() as conn:
                 role = await tokens.check(conn, token, purpose=purpose, now=self._deps.clock())

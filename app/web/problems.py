@@ -34,11 +34,15 @@ HEADINGS = {
 
 @dataclass(slots=True)
 class Problem(Exception):  # noqa: N818 - RFC 9457 calls it a problem
-    """A request that cannot be answered as asked. ``field`` names the parameter that is to blame."""
+    """A request that cannot be answered as asked. ``field`` names the parameter that is to blame.
+
+    ``retry_after`` is in seconds, of a 503.
+    """
 
     status: int
     detail: str
     field: str | None = None
+    retry_after: int = 5
 
 
 def described(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -91,7 +95,7 @@ def answer(problem: Problem, scope: Scope) -> Response:
     if problem.status == 401:
         response.headers["www-authenticate"] = "Bearer"
     if problem.status == 503:
-        response.headers["retry-after"] = "5"
+        response.headers["retry-after"] = str(problem.retry_after)
     return response
 
 

@@ -9,16 +9,16 @@ from fastapi.routing import iter_route_contexts
 from app.core.roles import Role
 from app.store.tokens import Purpose
 from app.web import guard, headers
-from app.web.auth import policy_of
+from app.web.auth import Needs, NeedsCluster, policy_of
 from app.web.routes import create_app
 from tests.web.conftest import Site, deps
 
 WITHOUT_A_ROLE = {"/healthz", "/readyz", "/login", "/logout", "/static"}
 
 
-def policies(app: FastAPI) -> dict[str, Role | None]:
-    """Every path and the role that its route demands; None where it declares none."""
-    found: dict[str, Role | None] = {}
+def policies(app: FastAPI) -> dict[str, Needs | NeedsCluster | None]:
+    """Every path and what its route demands; None where it declares nothing."""
+    found: dict[str, Needs | NeedsCluster | None] = {}
     for route in iter_route_contexts(app.routes):
         demands = [] if route.methods is None else [one.call for one in route.dependant.dependencies if one.call]
         assert route.path is not None
@@ -29,7 +29,8 @@ def policies(app: FastAPI) -> dict[str, Role | None]:
 async def test_every_route_declares_who_may_use_it(site: Site) -> None:
     found = policies(site.app)
     assert len(found) > 12
-    assert {path for path, role in found.items() if role is None} == WITHOUT_A_ROLE
+    assert {path for path, policy in found.items() if policy is None} == WITHOUT_A_ROLE
+    assert [path for path, policy in found.items() if isinstance(policy, NeedsCluster)] == ["/intake/audit/{cluster}"]
 
 
 async def test_a_stranger_gets_nothing_from_any_route(site: Site) -> None:

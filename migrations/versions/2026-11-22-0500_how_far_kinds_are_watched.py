@@ -2,8 +2,8 @@
 
 from alembic import op
 
-revision = "20261122_0430"
-down_revision = "20261122_0400"
+revision = "20261122_0500"
+down_revision = "20261122_0430"
 branch_labels = None
 depends_on = None
 

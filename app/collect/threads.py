@@ -1,0 +1,20 @@
+"""Work in a thread that is waited for also by who is cancelled: it uses what its caller closes next."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+async def in_thread(work: Callable[[], T], executor: Executor | None = None) -> T:
+    """Do it in a thread of the executor (the event loop's own where none is given)."""
+    running = asyncio.get_running_loop().run_in_executor(executor, work)
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        raise
