@@ -36,6 +36,7 @@ from app.store.migrate import migrate
 from app.store.redaction import redaction_key
 from app.store.tokens import Purpose
 from app.supervise import Pulses, Worker, end, keep
+from app.tls import Tls
 from app.web.cluster_tokens import ClusterTokens
 from app.web.deps import Deps, NoRoomError, TakeAlerts, Taken, TooLargeError
 from app.web.routes import Lifespan, create_app
@@ -267,12 +268,12 @@ def listen(host: str, port: int) -> socket.socket:
     return sock
 
 
-def url_of(settings: Settings, host: str, port: int) -> str:
+def url_of(settings: Settings, host: str, port: int, *, scheme: str = "http") -> str:
     """Where people reach us, without a slash at the end: FORESHOCK_PUBLIC_URL, or the address we listen on."""
     if settings.public_url is not None:
         return str(settings.public_url).rstrip("/")
     shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104 - only shown
-    return f"http://{shown}:{port}"
+    return f"{scheme}://{shown}:{port}"
 
 
 Prepare = Callable[[Database], Awaitable[str]]
@@ -283,22 +284,30 @@ async def nothing(_database: Database) -> str:
     return "/"
 
 
-def serve(settings: Settings, *, host: str, port: int, prepare: Prepare = nothing) -> None:
+def serve(settings: Settings, *, host: str, port: int, prepare: Prepare = nothing, tls: Tls | None = None) -> None:
     """Serves until SIGTERM or SIGINT, then ends cleanly: workers, pools and our own PostgreSQL, in that order.
 
     ``prepare`` is done before the first request and answers the path that the printed link opens. Raises
-    AddressError and what ``postgres`` raises.
+    AddressError, TlsError and what ``postgres`` raises.
     """
     logs.configure(settings.log_level)
+    if tls:
+        tls.check()
     signal.signal(signal.SIGTERM, _leave)
     with listen(host, port) as sock, postgres(settings) as server:
-        url = url_of(settings, host, sock.getsockname()[1])
+        url = url_of(settings, host, sock.getsockname()[1], scheme="https" if tls else "http")
         # Printed here, where what goes wrong ends the program in words. Who is quick waits in the socket's backlog.
         print(uvloop.run(_prepared(server, prepare, url=url)), flush=True)  # noqa: T201
         app = build(settings, server, url=url)
         # No access log: a login link has its token in the URL.
         config = uvicorn.Config(
-            app, log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=10
+            app,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=10,
+            ssl_certfile=tls.cert if tls else None,
+            ssl_keyfile=tls.key if tls else None,
         )
         uvicorn.Server(config).run(sockets=[sock])
 
