@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -72,6 +73,64 @@ def test_alertmanager_reports_to_us_with_the_secret_that_it_is_given() -> None:
     secret = hook["http_config"]["authorization"]["credentials_file"].removeprefix("/run/secrets/")
     assert secret in COMPOSE["services"]["alertmanager"]["secrets"]
     assert secret in COMPOSE["secrets"]
+
+
+AUDIT_POLICY = yaml.safe_load((ROOT / "deploy" / "audit-policy.yaml").read_text())
+
+
+def level_of(verb: str, group: str, resource: str) -> str:
+    """What the policy says of a request for a resource, as kube-apiserver reads it: the first rule that fits."""
+    for rule in AUDIT_POLICY["rules"]:
+        named = rule.get("resources")
+        if "nonResourceURLs" in rule or verb not in rule.get("verbs", [verb]):
+            continue
+        if named is None or any(
+            one["group"] in (group, "*") and resource in one.get("resources", [resource]) for one in named
+        ):
+            return str(rule["level"])
+    return "None"
+
+
+@pytest.mark.parametrize(
+    ("verb", "group", "resource", "level"),
+    [
+        ("patch", "apps", "deployments", "RequestResponse"),
+        ("update", "", "configmaps", "RequestResponse"),
+        ("patch", "", "pods/status", "RequestResponse"),
+        ("create", "example.org", "widgets", "RequestResponse"),
+        ("deletecollection", "", "pods", "RequestResponse"),
+        ("create", "", "secrets", "Metadata"),
+        ("list", "", "secrets", "Metadata"),
+        ("create", "", "serviceaccounts/token", "Metadata"),
+        ("create", "authentication.k8s.io", "tokenreviews", "Metadata"),
+        ("create", "", "pods/exec", "Metadata"),
+        ("patch", "", "nodes/status", "Metadata"),
+        ("get", "", "configmaps", "Metadata"),
+        ("list", "", "pods", "Metadata"),
+        ("watch", "apps", "deployments", "Metadata"),
+        ("update", "coordination.k8s.io", "leases", "None"),
+        ("create", "", "events", "None"),
+    ],
+)
+def test_the_audit_policy_tells_of_writes_whole_and_of_secrets_nothing(
+    verb: str, group: str, resource: str, level: str
+) -> None:
+    assert level_of(verb, group, resource) == level
+
+
+def test_the_audit_policy_omits_what_is_not_needed_and_keeps_the_start_of_watches() -> None:
+    assert AUDIT_POLICY["omitManagedFields"] is True
+    assert AUDIT_POLICY["omitStages"] == ["RequestReceived"]
+
+
+def test_the_api_server_sends_to_the_route_that_takes_it_over_https() -> None:
+    config = yaml.safe_load((ROOT / "deploy" / "audit-webhook.kubeconfig.yaml").read_text())
+    [cluster], [user], [context] = config["clusters"], config["users"], config["contexts"]
+    assert cluster["cluster"]["server"].startswith("https://")
+    assert urlsplit(cluster["cluster"]["server"]).path == "/intake/audit/shop"
+    assert (context["context"]["cluster"], context["context"]["user"]) == (cluster["name"], user["name"])
+    assert config["current-context"] == context["name"]
+    assert set(user["user"]) == {"tokenFile"}, "no secret stands in the file itself"
 
 
 @pytest.mark.parametrize(("lines", "code"), [(500, 0), (501, 1)])

@@ -34,7 +34,7 @@ async def audit(request: Request, cluster: str) -> Response:
         async with asyncio.timeout(WITHIN_SECONDS):
             await deps_of(request).take_audit(cluster, request.stream(), _declared(request))
     except TooLargeError as error:
-        raise Problem(413, f"{error}: set --audit-webhook-truncate-enabled or a smaller batch, see docs") from None
+        raise Problem(413, f"{error}: set --audit-webhook-truncate-enabled=true (docs/audit-webhook.md)") from None
     except NoRoomError as error:
         raise Problem(503, str(error), retry_after=RETRY_AFTER_SECONDS) from None
     except TimeoutError:
