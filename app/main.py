@@ -199,8 +199,8 @@ class Audit:
             for cluster in self._spools.known():
                 try:
                     await self._follow(cluster)
-                except SpoolTakenError as error:
-                    log.warning("another process records this spool", cluster=cluster, error=str(error))
+                except (SpoolTakenError, OSError) as error:
+                    log.warning("this spool is not read before its API server sends", cluster=cluster, error=str(error))
             yield
         finally:
             await end([refreshing, *self._followed.values()])

@@ -11,7 +11,9 @@ from pathlib import Path
 import httpx2
 import pytest
 from sqlalchemy.ext.asyncio import create_async_engine
+from typer.testing import CliRunner
 
+from app.__main__ import cli
 from app.collect import taking, told
 from app.collect.spool import Spool
 from app.core.roles import Role
@@ -231,6 +233,17 @@ async def test_a_body_that_ends_early_leaves_nothing(site: Site) -> None:
     site.audit._spools.close()
     assert site.bodies() == []
     assert not list(site.data_dir.rglob("*.incoming"))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--role", "audit"], ["--role", "viewer", "--cluster", "shop"], ["--role", "audit", "--cluster", "a/b"]],
+    ids=" ".join,
+)
+def test_a_token_of_an_api_server_is_made_for_one_cluster_and_no_other_is(options: list[str]) -> None:
+    made = CliRunner().invoke(cli, ["token", "create", *options])
+    assert made.exit_code == 2
+    assert "cluster" in made.output
 
 
 @pytest.mark.parametrize("name", ["shop", "..shop", "ä" * 100, "a b", "x" * 100, "%2e", "a\\b", "CON", "-rf"])
