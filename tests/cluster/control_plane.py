@@ -124,8 +124,8 @@ class ControlPlane:
     def compact(self) -> int:
         """Drops every revision but the newest from etcd; returns that one, which Kubernetes calls resourceVersion.
 
-        A watch from an older one is answered by the API server's own cache, if that reaches so far back: restart it
-        to have nothing but etcd asked.
+        A watch or list of an older one is answered by the API server's own cache, if that reaches so far back: restart
+        it and it has forgotten too.
         """
         newest = int(self._ask_etcd("range", {"key": base64.b64encode(b"\0").decode()})["header"]["revision"])
         self._ask_etcd("compaction", {"revision": str(newest), "physical": True})

@@ -144,12 +144,13 @@ def test_a_restart_keeps_the_state(own: ControlPlane, kill: bool) -> None:
 
 
 def test_compacted_revisions_are_gone(own: ControlPlane) -> None:
+    newest = own.compact()
+    own.apiserver.restart()  # what it had in its cache it would still tell
     with own.client() as admin:
-        exactly = {"resourceVersion": "1", "resourceVersionMatch": "Exact"}
-        newest = own.compact()
+        exactly = {"resourceVersion": str(newest - 1), "resourceVersionMatch": "Exact"}
         answer = admin.get("/api/v1/configmaps", params=exactly)
         assert int(admin.get("/api/v1/configmaps").json()["metadata"]["resourceVersion"]) >= newest
-    assert (answer.status_code, answer.json()["reason"]) == (410, "Expired")
+    assert (answer.status_code, answer.json().get("reason")) == (410, "Expired")
 
 
 def test_a_frozen_api_server_does_not_answer_and_goes_on(own: ControlPlane) -> None:
