@@ -25,7 +25,7 @@ from app import correlate, logs
 from app.collect import alerts
 from app.collect.follow import Follower
 from app.collect.segments import SpoolFullError, SpoolTakenError
-from app.collect.taking import BodyTooLargeError, Spools
+from app.collect.taking import BodyTooLargeError, KeyUnknownError, Spools
 from app.core.redact import Redactor
 from app.core.roles import Role
 from app.failures import Expected
@@ -33,7 +33,7 @@ from app.settings import Settings
 from app.store import embedded, partitions, retention, tokens
 from app.store.database import Database, open_database
 from app.store.migrate import migrate
-from app.store.redaction import redaction_key
+from app.store.redaction import redaction_key, spool_key
 from app.store.tokens import Purpose
 from app.supervise import Pulses, Worker, end, keep
 from app.tls import Tls
@@ -170,7 +170,7 @@ class Audit:
             await self._spools.take_audit(cluster, chunks, received_at=now(), declared=declared)
         except BodyTooLargeError as error:
             raise TooLargeError(str(error)) from None
-        except (SpoolFullError, SpoolTakenError) as error:
+        except (SpoolFullError, SpoolTakenError, KeyUnknownError) as error:
             log.warning("audit events are refused", cluster=cluster, error=str(error))
             raise NoRoomError(str(error)) from None
         except OSError as error:
@@ -185,22 +185,30 @@ class Audit:
                 worker = Worker(f"audit of {cluster}", follower.round, timedelta(0))
                 self._followed[cluster] = asyncio.create_task(keep(worker, None, pulses=self._pulses))
 
+    async def _refresh(self) -> None:
+        """What the database knows: the tokens; and, once, the key of the spools, which are followed from then on."""
+        await self.tokens.refresh()
+        if self._spools.key:
+            return
+        async with self._database.write.begin() as conn:
+            self._spools.key = await spool_key(conn)
+        for cluster in self._spools.known():
+            try:
+                await self._follow(cluster)
+            except (SpoolTakenError, OSError) as error:
+                log.warning("this spool is not read before its API server sends", cluster=cluster, error=str(error))
+
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Follows every spool that there is, and those that come, for the length of the block."""
         try:
             async with asyncio.timeout(FIRST_TOKENS.total_seconds()):
-                await self.tokens.refresh()
+                await self._refresh()
         except (SQLAlchemyError, TimeoutError) as error:
             log.warning("tokens of API servers cannot be read yet, trying on", error=type(error).__name__)
-        worker = Worker("tokens of API servers", self.tokens.refresh, TOKENS_EVERY)
+        worker = Worker("tokens of API servers", self._refresh, TOKENS_EVERY)
         refreshing = asyncio.create_task(keep(worker, None, pulses=self._pulses))
         try:
-            for cluster in self._spools.known():
-                try:
-                    await self._follow(cluster)
-                except (SpoolTakenError, OSError) as error:
-                    log.warning("this spool is not read before its API server sends", cluster=cluster, error=str(error))
             yield
         finally:
             await end([refreshing, *self._followed.values()])

@@ -31,6 +31,7 @@ HOST = "http://foreshock.test"
 NOW = datetime.now(UTC)
 BODY = json.dumps({"kind": "EventList", "apiVersion": "audit.k8s.io/v1", "items": []}).encode()
 MIB = 1 << 20
+KEY = b"k" * 32
 
 
 @dataclass(slots=True)
@@ -50,7 +51,7 @@ class Site:
 
     def bodies(self, cluster: str = "shop") -> list[told.Told]:
         """What the spool of a cluster holds, once the site is closed."""
-        with Spool(taking.folder_of(self.data_dir / "spool", cluster), most_bytes=1 << 30) as spool:
+        with Spool(taking.folder_of(self.data_dir / "spool", cluster), most_bytes=1 << 30, key=KEY) as spool:
             return [told.decode(frame.payload) for frame in spool.read(0) if frame.payload is not None]
 
 
@@ -68,6 +69,7 @@ async def site(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         """Nothing is read: these tests look at what lies in the spool."""
 
     monkeypatch.setattr(audit, "_follow", followed)
+    audit._spools.key = KEY
     deps = Deps(nowhere, nowhere, HOST, lambda: NOW, cluster_of=known.cluster_of, take_audit=audit.take)
     app = create_app(deps)
     yield Site(audit, known, tmp_path, token, httpx2.ASGITransport(app=app, raise_app_exceptions=False))
@@ -212,11 +214,32 @@ async def test_a_full_spool_answers_503_before_it_reads(site: Site) -> None:
 
 
 async def test_a_spool_that_another_process_has_is_told(site: Site) -> None:
-    with Spool(taking.folder_of(site.data_dir / "spool", "shop"), most_bytes=MIB):
+    with Spool(taking.folder_of(site.data_dir / "spool", "shop"), most_bytes=MIB, key=KEY):
         async with site.client() as client:
             answer = await client.post("/intake/audit/shop", content=BODY)
     assert answer.status_code == 503
     assert "another process has the spool" in answer.json()["detail"]
+
+
+async def test_before_the_database_was_reached_nothing_is_taken(site: Site) -> None:
+    site.audit._spools.key = b""
+    async with site.client() as client:
+        answer = await client.post("/intake/audit/shop", content=BODY)
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    assert "has not been reached yet" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("size", [0, 3 << 20])
+async def test_no_secret_lies_in_the_spool_as_it_came(site: Site, size: int) -> None:
+    secret = b"hunter2-" * 4
+    body = b'{"items":[{"requestObject":{"password":"%s","x":"%s"}}]}' % (secret, b"x" * size)
+    async with site.client() as client:
+        assert (await client.post("/intake/audit/shop", content=body)).status_code == 200
+    site.audit._spools.close()
+    files = [path for path in (site.data_dir / "spool").rglob("*") if path.is_file()]
+    assert any(path.stat().st_size > len(body) for path in files)
+    assert not [path for path in files if b"hunter2" in path.read_bytes()]
+    assert [one.body for one in site.bodies() if isinstance(one, told.AuditBody)] == [body]
 
 
 async def test_a_body_that_ends_early_leaves_nothing(site: Site) -> None:
@@ -249,6 +272,7 @@ def test_a_token_of_an_api_server_is_made_for_one_cluster_and_no_other_is(option
 @pytest.mark.parametrize("name", ["shop", "..shop", "ä" * 100, "a b", "x" * 100, "%2e", "a\\b", "CON", "-rf"])
 def test_every_name_of_a_cluster_has_a_folder_of_its_own(tmp_path: Path, name: str) -> None:
     spools = taking.Spools(tmp_path, most_bytes=MIB)
+    spools.key = KEY
     spools.open(name)
     spools.open("another")
     assert spools.known() == sorted([name, "another"])

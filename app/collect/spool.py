@@ -18,6 +18,7 @@ from typing import Self
 
 import structlog
 
+from app.collect.seal import NONCE, Sealing, opened, sealed
 from app.collect.segments import (
     HEADER,
     INCOMING,
@@ -49,11 +50,11 @@ class Spool:
     """One folder of segments, which this process alone has from now on. Raises SpoolTakenError, and OSError.
 
     ``most_bytes`` bounds what lies in it. What a kill or a power loss left of a frame is cut off. ``identity`` is a
-    random name of the folder: a position means nothing in another one.
+    random name of the folder: a position means nothing in another one. ``key``, of 32 bytes, seals what is in it.
     """
 
-    def __init__(self, folder: Path, *, most_bytes: int) -> None:
-        self.folder, self.most_bytes = folder, most_bytes
+    def __init__(self, folder: Path, *, most_bytes: int, key: bytes) -> None:
+        self.folder, self.most_bytes, self.key = folder, most_bytes, key
         self.on_growth: Callable[[], None] = lambda: None
         """Called after each append, in its thread."""
         self._segment_bytes = max(1, min(SEGMENT_BYTES, most_bytes // PARTS))
@@ -123,7 +124,7 @@ class Spool:
 
         Raises SpoolFullError, and OSError where the disk fails.
         """
-        frame = framed(payload)
+        frame = framed(sealed(self.key, payload))
         with self._lock:
             self._check_room(len(frame))
             with disk_full_in_words(self.folder):
@@ -254,7 +255,7 @@ class Spool:
                 continue
             for frame in frames(segment.path, start=segment.start, position=at, end=segment.end):
                 at = frame.after
-                yield frame
+                yield Frame(at, opened(self.key, frame.payload) if frame.payload is not None else None)
             if at < segment.end:
                 log.error("the spool is damaged", segment=str(segment.path), lost_bytes=segment.end - at, position=at)
                 yield Frame(segment.end, None)
@@ -273,18 +274,22 @@ class Incoming:
 
     def __init__(self, spool: Spool, path: Path) -> None:
         self._spool, self._path = spool, path
-        self._size = 0
+        self._size = 0  # of the file: a header, a nonce, what came
+        self._sealing = Sealing(spool.key)
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-
-    @property
-    def size(self) -> int:
-        """The bytes that came so far."""
-        return self._size
+        try:
+            self._put(bytes(HEADER.size) + self._sealing.nonce)
+        except BaseException:
+            self.discard()
+            raise
 
     def write(self, part: bytes) -> None:
         """Add a part. Raises SpoolFullError and OSError."""
+        self._put(self._sealing.add(part))
+
+    def _put(self, part: bytes) -> None:
         self._spool.reserve(len(part))
-        at = HEADER.size + self._size
+        at = self._size
         self._size += len(part)
         with disk_full_in_words(self._spool.folder):
             write_all(self._file, part, at)
@@ -296,17 +301,18 @@ class Incoming:
         """
         try:
             with disk_full_in_words(self._spool.folder):
-                write_all(self._file, head, HEADER.size)
-                write_all(self._file, HEADER.pack(self._size, self._crc()), 0)
+                write_all(self._file, self._sealing.first(head), HEADER.size + NONCE)
+                length = self._size - HEADER.size
+                write_all(self._file, HEADER.pack(length, self._crc(length)), 0)
                 os.fsync(self._file)
-                end = self._spool.adopt(self._path, HEADER.size + self._size)
+                end = self._spool.adopt(self._path, self._size)
         finally:
             self.discard()
         self._spool.on_growth()
         return end
 
-    def _crc(self) -> int:
-        crc, at = crc_of_length(self._size), HEADER.size
+    def _crc(self, length: int) -> int:
+        crc, at = crc_of_length(length), HEADER.size
         while part := os.pread(self._file, 1 << 20, at):
             crc, at = zlib.crc32(part, crc), at + len(part)
         return crc

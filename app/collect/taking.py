@@ -15,6 +15,7 @@ from app.collect import told
 from app.collect.segments import sync_folder
 from app.collect.spool import Incoming, Spool
 from app.collect.threads import in_thread
+from app.failures import Exit, Expected
 
 LIMIT = 64 << 20
 """Bytes of a body at most. kube-apiserver bounds its requests only where --audit-webhook-truncate-enabled is set."""
@@ -26,6 +27,12 @@ _CLUSTER = "cluster"
 """The file that says whose spool it is: the folder's name may not hold it."""
 
 T = TypeVar("T")
+
+
+class KeyUnknownError(Expected):
+    """Spools cannot be opened before the database has been reached once."""
+
+    code = Exit.NOT_NOW
 
 
 class BodyTooLargeError(ValueError):
@@ -42,8 +49,9 @@ class Spools:
     """The spools of this process, one a cluster, in a folder that they share."""
 
     def __init__(self, root: Path, *, most_bytes: int) -> None:
-        """``most_bytes`` bounds each of them."""
+        """``most_bytes`` bounds each of them. ``key`` seals what is in them: until it is known, none is opened."""
         self.root, self.most_bytes = root, most_bytes
+        self.key = b""
         self._threads = ThreadPoolExecutor(THREADS, "spool")
         self._lock = threading.Lock()
         self._open: dict[str, Spool] = {}
@@ -53,11 +61,13 @@ class Spools:
         return sorted(path.read_text() for path in self.root.glob(f"*/{_CLUSTER}"))
 
     def open(self, cluster: str) -> Spool:
-        """The spool of a cluster, made at its first use. Raises SpoolTakenError and OSError."""
+        """The spool of a cluster, made at its first use. Raises KeyUnknownError, SpoolTakenError and OSError."""
+        if not self.key:
+            raise KeyUnknownError("the database, which has the spool's key, has not been reached yet")
         with self._lock:
             if cluster not in self._open:
                 folder = folder_of(self.root, cluster)
-                spool = Spool(folder, most_bytes=self.most_bytes)
+                spool = Spool(folder, most_bytes=self.most_bytes, key=self.key)
                 (folder / _CLUSTER).write_text(cluster)
                 sync_folder(folder)
                 self._open[cluster] = spool
@@ -79,8 +89,8 @@ class Spools:
         """Put the body of a request into the cluster's spool; it is on the disk when this returns.
 
         ``declared`` is how many bytes it says to have, 0 where it does not say. Raises SpoolFullError before anything
-        is read of a body for which there is no room, BodyTooLargeError, SpoolTakenError and OSError. Of a body that is
-        too large the loss is noted: its events are a gap.
+        is read of a body for which there is no room, BodyTooLargeError, OSError and what ``open`` raises. Of a body
+        that is too large the loss is noted: its events are a gap.
         """
         spool = await self.in_thread(lambda: self.open(cluster))
         spool.check_room(min(declared, LIMIT))

@@ -71,7 +71,7 @@ async def followed(
     plane: ControlPlane, database: Database, folder: Path, name: str, *, after: int
 ) -> AsyncIterator[Live]:
     """Follow a cluster for the length of the block, from where it was before."""
-    with Spool(folder, most_bytes=1 << 28) as spool:
+    with Spool(folder, most_bytes=1 << 28, key=b"k" * 32) as spool:
         async with database.read.connect() as conn:
             positions = await watches.read(conn, name)
         follower = Follower(database.write, name, spool, held=timedelta(milliseconds=100))

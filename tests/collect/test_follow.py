@@ -20,13 +20,14 @@ from app.store.record import Recorded, record
 from tests.collect.test_importer import NOW, Lab, audited, lab, read, write
 
 __all__ = ["lab"]
+KEY = b"k" * 32
 EVENTS = [read(1), audited(10, 12, "web:2"), read(15), audited(20, 13, "web:3"), read(25)]
 COUNTED = {"calls": 5, "changes": 2, "requests": 2, "quarantine": 0}
 
 
 @pytest.fixture
 def spool(tmp_path: Path) -> Iterator[Spool]:
-    with Spool(tmp_path / "spool", most_bytes=1 << 26) as opened:
+    with Spool(tmp_path / "spool", most_bytes=1 << 26, key=KEY) as opened:
         yield opened
 
 
@@ -211,7 +212,7 @@ async def test_what_was_lost_is_a_gap(lab: Lab, spool: Spool) -> None:
 async def test_a_folder_from_a_backup_is_told_again_rather_than_passed_over(lab: Lab, spool: Spool) -> None:
     send(spool, EVENTS[:4])
     await follower(lab, spool).round()
-    with Spool(spool.folder.parent / "restored", most_bytes=1 << 26) as older:
+    with Spool(spool.folder.parent / "restored", most_bytes=1 << 26, key=KEY) as older:
         older.identity = spool.identity
         send(older, EVENTS[4:])
         assert older.end < spool.end

@@ -16,14 +16,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from app.collect.seal import NONCE
 from app.collect.segments import HEADER, SpoolFullError, SpoolTakenError
 from app.collect.spool import CLOSED, Spool
 
 ROOM = 1 << 20
+KEY = b"k" * 32
 
 
 def open_spool(folder: Path, most_bytes: int = ROOM) -> Spool:
-    return Spool(folder, most_bytes=most_bytes)
+    return Spool(folder, most_bytes=most_bytes, key=KEY)
 
 
 @pytest.fixture
@@ -74,15 +76,15 @@ def test_one_process_alone_has_the_folder(spool: Spool) -> None:
 def test_a_full_spool_says_so_and_takes_again_what_is_recorded(tmp_path: Path) -> None:
     with open_spool(tmp_path, 1000) as spool:
         for _ in range(9):
-            spool.append(b"x" * 92, durable=False)
+            spool.append(b"x" * 76, durable=False)
         with pytest.raises(SpoolFullError, match="holds 900 of 1,000 bytes"):
-            spool.append(b"x" * 92, durable=False)
+            spool.append(b"x" * 76, durable=False)
         assert spool.size <= 1000
         assert len(payloads(spool)) == 9
         half = [frame.after for frame in spool.read(0)][4]
         spool.trim(half)
         spool.append(b"y", durable=True)
-        assert payloads(spool, half) == [b"x" * 92] * 4 + [b"y"]
+        assert payloads(spool, half) == [b"x" * 76] * 4 + [b"y"]
         spool.trim(spool.end)
         assert spool.size == 0
         end = spool.end
@@ -189,7 +191,7 @@ def test_appenders_that_wait_together_share_a_sync(spool: Spool, monkeypatch: py
     monkeypatch.setattr(os, "fdatasync", slow)
     with ThreadPoolExecutor(20) as threads:
         done = [threads.submit(spool.append, b"record %d" % number, durable=True) for number in range(20)]
-        while spool.end < sum(HEADER.size + len(b"record %d" % number) for number in range(20)):
+        while spool.end < sum(HEADER.size + NONCE + len(b"record %d" % number) for number in range(20)):
             assert not any(one.done() for one in done)
         go.set()
     assert max(one.result() for one in done) == spool.end
