@@ -1,7 +1,7 @@
 """HTTP to one API server: each call is made once, bodies stay raw bytes.
 
 Credentials, TLS and tokens that expire are kubernetes.aio's: a kubeconfig with exec plugins and OIDC, or a pod's own
-ServiceAccount. Its typed client, its Watch and its retries are not used (docs/decisions/0016).
+ServiceAccount. Its typed client, its Watch and its retries are not used (docs/decisions/0017).
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ WHOLE_SECONDS = 60.0
 """For an answer that is read at once."""
 LONGEST_LINE = 16 << 20
 """A longer one cannot be an object of Kubernetes (etcd refuses 1.5 MiB)."""
-_UNENCODED = "!*'()"
 
 
 class CredentialsError(Expected):

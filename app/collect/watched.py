@@ -1,6 +1,7 @@
 """What the watches of one cluster told -> sightings and gaps, in the order in which it came.
 
-What was there and is not in a set of all that there is has gone unseen. So it is said when the set ends.
+What was there and is not in a set of all that there is has gone unseen. So it is said when the set ends, unless
+something of it could not be read.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import msgspec
 
 from app.collect.entries import UNUSABLE
 from app.collect.files import Line
-from app.collect.intake import Intake, RawWatchEvent
+from app.collect.intake import Intake, RawObject, RawWatchEvent
 from app.collect.refusals import explain
 from app.collect.words import Begun, Blind, Lost, Reached, Saw, Served, Synced, Unreadable, Word, reached
 from app.core.model import Resource
@@ -24,17 +25,7 @@ SOURCE = "watch"
 """What quarantine names as the source."""
 
 
-class _Peek(msgspec.Struct, gc=False):
-    uid: str = ""
-    name: str = ""
-    namespace: str = ""
-
-
-class _Object(msgspec.Struct, gc=False):
-    metadata: _Peek = msgspec.field(default_factory=_Peek)
-
-
-_object = msgspec.json.Decoder(_Object)
+_object = msgspec.json.Decoder(RawObject)
 
 
 class Watches:
@@ -51,6 +42,7 @@ class Watches:
         self._positions = dict(positions)
         self._sets: dict[Name, set[tuple[str, str, str]]] = {}
         self._unsynced = set[Name]()
+        self._partial = set[Name]()  # of whose set something could not be read: it may be any of the objects
         self.changed: dict[Name, WatchPosition] = {}
         self.latest: datetime | None = None
 
@@ -61,6 +53,7 @@ class Watches:
             case Begun():
                 self._sets[served.name] = set()
                 self._unsynced.discard(served.name)
+                self._partial.discard(served.name)
             case Saw():
                 self._see(served, word)
             case Synced():
@@ -70,6 +63,7 @@ class Watches:
                 if since and not since.lost:
                     self._move(served, WatchPosition("", since.at, word.why))
             case Unreadable():
+                self._partial.add(served.name)
                 self._intake.reject(SOURCE, Line(0, word.line, 0), f"{served.path}: {word.why}")
             case Blind() | Reached():
                 pass
@@ -94,6 +88,7 @@ class Watches:
             self._intake.watch_event(RawWatchEvent(word.type, msgspec.Raw(word.object)), word.at, log=0)
             self._intake.tally.used += 1
         except UNUSABLE as error:
+            self._partial.add(served.name)
             reason, column = explain(error, word.object, expected="object")
             self._intake.reject(SOURCE, Line(0, word.object, 0), f"{served.path}: {reason}", column=column)
 
@@ -103,7 +98,7 @@ class Watches:
             self._unsynced.add(served.name)
             self._again(served)
             return
-        for resource, uid in self._live(served):
+        for resource, uid in () if served.name in self._partial else self._live(served):
             if (resource.namespace or "", resource.name, uid) not in found:
                 self._intake.vanished(resource, uid, word.at)
         since = self._positions.get(served.name)

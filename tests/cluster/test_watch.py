@@ -134,7 +134,7 @@ async def test_a_version_still_to_come_is_a_history_that_was_lost(control_plane:
     """As after etcd was restored: a watch from there would say nothing for ever."""
     with control_plane.client() as admin:
         make(admin, namespace, "there")
-    brief = replace(BRISK, quiet=timedelta(seconds=1))
+    brief = replace(BRISK, quiet=timedelta(seconds=8))
     async with api_of(control_plane) as api, Watched(api, namespace, since="999999999", pace=brief) as watched:
         assert await watched.until("Synced") == ["Lost", "ADDED there first", "Synced"]
 

@@ -201,7 +201,7 @@ async def test_an_api_server_that_went_back_in_time_is_found_out(silent: Answer)
     causes = {"causes": [{"reason": "ResourceVersionTooLarge"}]}
     status = {"message": "Too large resource version: 70, current: 9", "details": causes}
     refused = Answer([json.dumps(status).encode()], status=504)
-    pace = replace(Waits().pace(), quiet=timedelta(milliseconds=200))
+    pace = replace(Waits().pace(), quiet=timedelta(seconds=2))
     async with serving(silent, refused, Answer([bookmark(9, all_told=True), SILENCE])) as server:
         found = await told(server, 3, since="70", pace=pace)
     assert names(found) == ["Lost", "Begun", "Synced 9"]
@@ -211,7 +211,7 @@ async def test_an_api_server_that_went_back_in_time_is_found_out(silent: Answer)
 
 
 async def test_a_silent_watch_is_cut_and_goes_on() -> None:
-    pace = replace(Waits().pace(), quiet=timedelta(milliseconds=200))
+    pace = replace(Waits().pace(), quiet=timedelta(seconds=2))
     async with serving(Answer([event("ADDED", "a", 11), SILENCE]), Answer([event("ADDED", "b", 12)])) as server:
         found = await told(server, 3, since="10", pace=pace)
     assert names(found) == ["ADDED a", "Blind", "ADDED b"]

@@ -134,6 +134,18 @@ async def test_a_set_whose_beginning_is_forgotten_takes_nothing_away_and_is_aske
     assert (await positions(lab))["", "configmaps"].lost == "410"
 
 
+@pytest.mark.parametrize("poison", [b'{"metadata":{"name":7}}', b"<html>"])
+async def test_what_cannot_be_read_in_a_set_is_not_taken_for_gone(lab: Lab, spool: Spool, poison: bytes) -> None:
+    say(spool, CONFIG_MAPS, *listed(0, config_map("a", 5), config_map("b", 6), version=9))
+    begun, first, synced = listed(70, config_map("a", 5), version=20)
+    is_object = poison.startswith(b"{")
+    word = Saw(at(70), "ADDED", poison, "6", first=True) if is_object else Unreadable(at(70), poison, "not JSON")
+    say(spool, CONFIG_MAPS, begun, first, word, synced)
+    await drained(lab, spool)
+    assert await lab.stored() == []
+    assert await lab.rows("quarantine") == [(1,)]
+
+
 async def test_a_set_that_begins_anew_counts_from_there(lab: Lab, spool: Spool) -> None:
     say(spool, CONFIG_MAPS, *listed(0, config_map("a", 5), config_map("b", 6), version=9))
     begun, first, _, _ = listed(70, config_map("a", 5), config_map("b", 6), version=20)
