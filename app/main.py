@@ -161,6 +161,8 @@ class Audit:
         self._database, self._pulses = database, pulses
         self._spools = Spools(settings.data_dir / "spool", most_bytes=settings.spool_bytes)
         self._followed: dict[str, asyncio.Task[None]] = {}
+        self._left = set[str]()
+        """Clusters of which it was said that their spool cannot be read."""
         self.tokens = ClusterTokens(database.write, now)
 
     async def take(self, cluster: str, chunks: AsyncIterator[bytes], declared: int) -> None:
@@ -186,17 +188,19 @@ class Audit:
                 self._followed[cluster] = asyncio.create_task(keep(worker, None, pulses=self._pulses))
 
     async def _refresh(self) -> None:
-        """What the database knows: the tokens; and, once, the key of the spools, which are followed from then on."""
+        """What the database knows: the tokens, and the key of the spools. Those that nobody follows yet are followed:
+        one that another process had, too, once that has ended."""
         await self.tokens.refresh()
-        if self._spools.key:
-            return
-        async with self._database.write.begin() as conn:
-            self._spools.key = await spool_key(conn)
+        if not self._spools.key:
+            async with self._database.write.begin() as conn:
+                self._spools.key = await spool_key(conn)
         for cluster in self._spools.known():
             try:
                 await self._follow(cluster)
             except (SpoolTakenError, OSError) as error:
-                log.warning("this spool is not read before its API server sends", cluster=cluster, error=str(error))
+                level = log.debug if cluster in self._left else log.warning
+                level("this spool cannot be read yet, trying on", cluster=cluster, error=str(error))
+                self._left.add(cluster)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
