@@ -115,6 +115,7 @@ async def measure(database: Database, *, title: str, now: datetime) -> tuple[lis
         "changes of a namespace": "/changes?cluster=demo&namespace=team-7",
         "changes of a kind": "/changes?cluster=demo&kind=Deployment",
         "changes with words": "/changes?text=v1.33",
+        "changes with words that match nothing": "/changes?text=v1.99.9",
         "REST changes": "/api/v1/changes?cluster=demo&limit=100",
         "what-changed": "/api/v1/what-changed?minus=30m",
     }

@@ -2,44 +2,68 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from datetime import datetime, timedelta
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Select, func, select, true
+from sqlalchemy import BigInteger, Select, bindparam, func, select, true
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model import Change
 from app.store.tables import changes
-from app.store.timeline import ChangeFilter, Cursor, asked, conditions, list_changes, owners, shape
+from app.store.timeline import ChangeFilter, Cursor, after, asked, conditions, list_changes, owners, shape
 
-SEARCHED_FIRST = (timedelta(days=1), timedelta(days=7))
-"""How far back words, an actor or a verb are looked for before all the rest is: mostly that fills a page."""
+AT_FIRST = 40_000
+"""Changes that a page looks at for words, an actor or a verb: so many take some 15 ms."""
+FURTHER = 400_000
+"""The same of a request that goes on searching, and of a program's, which wait for what is rare."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Changes, newest first. Behind ``next`` the search goes on; None when nothing older can fit."""
+
+    changes: list[Change]
+    next: Cursor | None
 
 
 async def find_changes(
-    conn: AsyncConnection, wanted: ChangeFilter, now: datetime, *, before: Cursor | None = None, limit: int = 100
-) -> list[Change]:
-    """What list_changes finds. One query, or up to three where no index leads to what is wanted.
+    conn: AsyncConnection, wanted: ChangeFilter, *, before: Cursor | None = None, limit: int, within: int
+) -> Found:
+    """The newest ``limit`` changes that fit. One query, or two where no index leads to them.
 
-    Then each of all clusters would be searched until it alone fills the page; so the newest days are searched by
-    themselves first, counted back from the cursor, else from the window's end, else from ``now``.
+    Then no more than about ``within`` of the newest changes are looked at, and ``next`` may stand behind a page that
+    is not full, or empty.
     """
-    scans = wanted.cluster is None and (wanted.text or wanted.actor or wanted.verb)
-    searched = SEARCHED_FIRST if scans else ()
-    end = before.at if before else wanted.to_at or now
-    found: list[Change] = []
-    for back in searched:
-        start = end - back
-        if wanted.from_at is not None and start <= wanted.from_at:
-            break
-        part = replace(wanted, from_at=start)
-        found += await list_changes(conn, part, before=before, limit=limit - len(found))
-        if len(found) == limit:
-            return found
-        wanted = replace(wanted, to_at=start)
-    return found + await list_changes(conn, wanted, before=before, limit=limit - len(found))
+    reached = None
+    if wanted.text or wanted.actor or wanted.verb:
+        indexed = _indexed(wanted)
+        values = asked(indexed) | {"within": within} | ({"before_at": before.at} if before else {})
+        reached = (await conn.execute(_edge(shape(indexed), paged=before is not None), values)).scalar()
+    part = wanted if reached is None else replace(wanted, from_at=reached)
+    found = await list_changes(conn, part, before=before, limit=limit)
+    if len(found) == limit:
+        return Found(found, after(found[-1]))
+    return Found(found, None if reached is None else Cursor(reached, 0))
+
+
+def _indexed(wanted: ChangeFilter) -> ChangeFilter:
+    """As much of a filter as one index answers alone: of namespace and kind, the kind where both are wanted."""
+    namespace = None if wanted.kind else wanted.namespace
+    return replace(wanted, namespace=namespace, text=None, actor=None, verb=None, derived="shown")
+
+
+@lru_cache(maxsize=256)
+def _edge(indexed: ChangeFilter, *, paged: bool) -> Select[Any]:
+    """How far back ``within`` changes reach, each cluster (and kind) having its share; NULL: to the beginning."""
+    of, own = owners(indexed)
+    where = [*own, *conditions(indexed)]
+    if paged:
+        where.append(changes.c.at <= bindparam("before_at", type_=changes.c.at.type))
+    share = select(bindparam("within", type_=BigInteger) // func.greatest(func.count(), 1)).select_from(of)
+    newest = select(changes.c.at).where(*where).order_by(changes.c.at.desc())
+    edge = newest.offset(share.scalar_subquery()).limit(1).lateral("edge")
+    return select(func.max(edge.c.at)).select_from(of.join(edge, true()))
 
 
 async def count_changes(conn: AsyncConnection, wanted: ChangeFilter, *, most: int) -> int:

@@ -11,7 +11,7 @@ from fastapi.responses import PlainTextResponse
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.findings import Incident
-from app.core.model import SLOT_SECONDS, Change, Resource
+from app.core.model import SLOT_SECONDS, Resource
 from app.core.report import COUNTED, LINES, what_changed
 from app.core.roles import Role
 from app.core.talkers import WEIGHTS, talkers
@@ -39,21 +39,20 @@ Nothing = Annotated[params.NoParameters, Query()]
 IncidentId = Annotated[str, Path(max_length=40, examples=[examples.INCIDENT.id])]
 
 
-def _change_cursor(found: list[Change], limit: int) -> str | None:
-    return params.encode(found[-1].at, f"{found[-1].key:x}") if len(found) == limit else None
-
-
 @router.get("/changes", summary="Changes, newest first")
 async def list_changes(request: Request, asked: Annotated[params.ChangesPage, Query()], conn: Conn) -> shapes.Changes:
-    """All parameters narrow; ``next`` continues behind the last one, also while new changes arrive."""
-    now = deps_of(request).clock()
-    wanted = asked.filter(now)
+    """All parameters narrow; ``next`` continues behind the last one, also while new changes arrive.
+
+    With ``text``, ``actor`` or ``verb`` a page looks at some hundred thousand changes at most, so it may hold fewer
+    than ``limit``, or none, and yet have a ``next``.
+    """
+    wanted = asked.filter(deps_of(request).clock())
     before = params.change_cursor(asked.after)
-    found = await search.find_changes(conn, wanted, now, before=before, limit=asked.limit)
+    found = await search.find_changes(conn, wanted, before=before, limit=asked.limit, within=search.FURTHER)
     seen = await surroundings.read_seen(conn, asked.cluster, from_at=asked.from_at, to_at=asked.to_at)
     return shapes.Changes(
-        items=[shapes.Change.of(change) for change in found],
-        next=_change_cursor(found, asked.limit),
+        items=[shapes.Change.of(change) for change in found.changes],
+        next=params.encode_cursor(found.next),
         **shapes.context(seen),
     )
 
@@ -103,7 +102,7 @@ async def read_object(
         state=found.state.state,
         deleted_at=found.state.deleted_at,
         items=[shapes.Change.of(change) for change in found.changes],
-        next=_change_cursor(list(found.changes), asked.limit),
+        next=params.next_of(found.changes, asked.limit),
         **shapes.context(seen),
     )
 
@@ -230,7 +229,7 @@ async def list_what_changed(
     if asked.format == "json":
         return shapes.Changes(
             items=[shapes.Change.of(change) for change in found],
-            next=_change_cursor(found, COUNTED),
+            next=params.next_of(found, COUNTED),
             **shapes.context(seen),
         )
     total = await search.count_changes(conn, wanted, most=COUNTED)

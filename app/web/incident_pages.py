@@ -10,7 +10,6 @@ from starlette.responses import HTMLResponse, Response
 
 from app.core.axis import Axis
 from app.core.findings import Incident, Ranking
-from app.core.model import Change
 from app.core.roles import Role
 from app.store import incidents, surroundings, timeline
 from app.store.timeline import ChangeFilter
@@ -75,11 +74,6 @@ class IncidentsNewsAsked(params.Asked):
 
     cluster: params.Text | None = None
     since: str = Field(pattern=live.LIST_VERSION)
-
-
-def next_of(found: list[Change], limit: int = PAGE) -> str | None:
-    """The cursor behind a full page, None at the end."""
-    return params.encode(found[-1].at, f"{found[-1].key:x}") if len(found) == limit else None
 
 
 def _ids(text: str) -> tuple[str, ...]:
@@ -197,7 +191,7 @@ async def _screen(
         axis=axis,
         around=around,
         rows=views.change_rows(rows, axis=axis, ranking=ranking),
-        next_cursor=next_of(rows, limit),
+        next_cursor=params.next_of(rows, limit),
         asked=asked.named(),
         follow=views.follow(incident, ranking, opened, now=now),
     )
@@ -217,7 +211,8 @@ async def read_incident_rows(
     return templates.page(
         "_rows.html",
         rows=views.change_rows(found, axis=axis, ranking=ranking),
-        next=next_of(found),
+        next=params.next_of(found, PAGE),
         asked=asked.named(),
+        searched_to=None,
         rows_path=f"/incidents/{incident.id}",
     )

@@ -16,7 +16,7 @@ from app.store import history, objects, search, series, surroundings, timeline
 from app.web import change_views, params, templates, views
 from app.web.auth import Needs
 from app.web.deps import deps_of
-from app.web.incident_pages import PAGE, next_of
+from app.web.incident_pages import PAGE
 from app.web.problems import Problem
 
 router = APIRouter(
@@ -50,22 +50,27 @@ def _named(asked: params.ChangesAsked) -> dict[str, Any]:
     return named
 
 
+def _onward(found: search.Found) -> dict[str, Any]:
+    """Where the rows go on; ``searched_to`` where that is an older time in which nothing was looked for yet."""
+    searched_to = found.next.at if found.next and len(found.changes) < PAGE else None
+    return {"next": params.encode_cursor(found.next), "searched_to": searched_to}
+
+
 @router.get("/changes")
 async def list_changes(request: Request, asked: Annotated[ChangesAsked, Query()]) -> HTMLResponse:
     """Changes with filters; the address says all of it."""
     now = deps_of(request).clock()
-    wanted = asked.filter(now)
+    wanted, before = asked.filter(now), params.change_cursor(asked.after)
     async with deps_of(request).read.connect() as conn:
-        found = await search.find_changes(conn, wanted, now, before=params.change_cursor(asked.after), limit=PAGE)
+        found = await search.find_changes(conn, wanted, before=before, limit=PAGE, within=search.AT_FIRST)
         seen = await surroundings.read_seen(conn, asked.cluster, from_at=asked.from_at, to_at=asked.to_at)
     return templates.page(
         "changes.html",
-        rows=_plain_rows(found),
-        next=next_of(found),
+        rows=_plain_rows(found.changes),
+        **_onward(found),
         asked=_named(asked),
         seen=seen,
         verbs=tuple(Verb),
-        searched_from=wanted.from_at if asked.scans else None,
         now=now,
     )
 
@@ -73,13 +78,11 @@ async def list_changes(request: Request, asked: Annotated[ChangesAsked, Query()]
 @router.get("/_/changes")
 async def list_change_rows(request: Request, asked: Annotated[ChangesAsked, Query()]) -> HTMLResponse:
     """The rows behind a cursor."""
-    now = deps_of(request).clock()
-    before = params.change_cursor(asked.after)
+    wanted, before = asked.filter(deps_of(request).clock()), params.change_cursor(asked.after)
     async with deps_of(request).read.connect() as conn:
-        found = await search.find_changes(conn, asked.filter(now), now, before=before, limit=PAGE)
-    return templates.page(
-        "_rows.html", rows=_plain_rows(found), next=next_of(found), asked=_named(asked), rows_path="/changes"
-    )
+        found = await search.find_changes(conn, wanted, before=before, limit=PAGE, within=search.FURTHER)
+    rows = _plain_rows(found.changes)
+    return templates.page("_rows.html", rows=rows, **_onward(found), asked=_named(asked), rows_path="/changes")
 
 
 @router.get("/changes/{change_id}")
@@ -127,7 +130,9 @@ async def read_object(
             raise Problem(404, "there is no object of this name")
         newer = await history.read_newer(conn, resource, cursor, most=MOST_UNDONE) if cursor else []
         seen = await surroundings.read_seen(conn, cluster, from_at=None, to_at=None)
-    shown = change_views.Shown(asked.after or _above(found.changes), next_of(list(found.changes)), asked.old, asked.new)
+    shown = change_views.Shown(
+        asked.after or _above(found.changes), params.next_of(list(found.changes), PAGE), asked.old, asked.new
+    )
     page = change_views.object_page(resource, found, newer, shown=shown, seen=seen)
     if page is None:
         raise Problem(404, "this version is not on this page of the object's history")

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 from fastapi import Request
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from app.core.model import Verb
+from app.core.model import Change, Verb
 from app.core.talkers import BY, USUAL
-from app.store.timeline import ChangeFilter, Cursor
+from app.store.timeline import ChangeFilter, Cursor, after
 from app.web.problems import Problem
 
 OLDEST = datetime(2000, 1, 1, tzinfo=UTC)
 NEWEST = datetime(2100, 1, 1, tzinfo=UTC)
 LONGEST = timedelta(days=400)
-SEARCHED = timedelta(days=30)
-"""How far back words, an actor or a verb are looked for when no beginning is given: further, it would take seconds."""
 
 
 def _iso_duration(value: object) -> object:
@@ -112,20 +110,14 @@ class ChangesAsked(Window):
     actor: Annotated[Text | None, BeforeValidator(_blank)] = Field(None, examples=["alice@example.com"])
     verb: Annotated[Verb | None, BeforeValidator(_blank)] = Field(None, json_schema_extra=_or_empty)
     text: Annotated[Text | None, BeforeValidator(_blank)] = Field(
-        None, description="looked for in the summary, which names the object; in 30 days unless ``from`` is given"
+        None, description="looked for in the summary, which names the object"
     )
     derived: str = Field("hidden", pattern="^(hidden|shown)$", description="controllers' edits made because of another")
-
-    @property
-    def scans(self) -> bool:
-        """Whether no index leads to what is asked for, so that a search without a beginning is given one."""
-        return self.from_at is None and bool(self.text or self.actor or self.verb)
 
     def filter(self, now: datetime) -> ChangeFilter:
         """The same, as the store asks. Raises Problem for an empty or overlong window."""
         self.check(now)
-        wanted = ChangeFilter(**self.model_dump(include=set(ChangeFilter.__dataclass_fields__)))
-        return replace(wanted, from_at=(self.to_at or now) - SEARCHED) if self.scans else wanted
+        return ChangeFilter(**self.model_dump(include=set(ChangeFilter.__dataclass_fields__)))
 
 
 class ChangesPage(ChangesAsked):
@@ -214,6 +206,16 @@ def decode(text: str) -> tuple[datetime, str]:
         raise Problem(400, "this cursor is not one of ours: start again without it", "after")
     time, _, key = text.partition(".")
     return OLDEST + timedelta(microseconds=int(time, 16)), key
+
+
+def next_of(found: Sequence[Change], limit: int) -> str | None:
+    """The cursor behind a full page, None at the end."""
+    return encode_cursor(after(found[-1])) if len(found) == limit else None
+
+
+def encode_cursor(cursor: Cursor | None) -> str | None:
+    """The inverse of change_cursor."""
+    return encode(cursor.at, f"{cursor.key:x}") if cursor else None
 
 
 def change_cursor(text: str | None) -> Cursor | None:

@@ -5,9 +5,13 @@ How quick it is: bench/browser.py.
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from playwright.async_api import expect
+from sqlalchemy import text
 
+from app.store.partitions import ensure
 from tests.e2e.conftest import Program, Visit, tell
 from tests.web import world
 
@@ -50,3 +54,19 @@ async def test_the_brush_follows_the_hand(visit: Visit) -> None:
         await page.keyboard.press("Escape")
         await page.mouse.up()
         assert widths == pytest.approx([60, 120, 180, 240, 300], abs=1.5)
+
+
+async def test_a_search_goes_on_by_itself_to_the_oldest_change(program: Program, visit: Visit) -> None:
+    older = """
+        INSERT INTO changes SELECT made.* FROM changes c, generate_series(1, 45000) g,
+          jsonb_populate_record(c, jsonb_build_object('at', c.at - g * interval '1 second', 'version_key', g,
+            'summary', CASE WHEN g = 45000 THEN 'a needle' ELSE 'hay' END)) made
+        WHERE c.at = (SELECT min(at) FROM changes)"""
+    async with program.database.write.begin() as conn:
+        first = (await conn.execute(text("SELECT min(at) FROM changes"))).scalar_one()
+        await ensure(conn, "changes", [first - timedelta(hours=hours) for hours in range(14)])
+        await conn.execute(text(older))
+    async with visit("/changes?text=needle&derived=shown") as page:
+        await expect(page.locator("tr.row")).to_have_count(1)
+        await expect(page.locator("tr.row")).to_contain_text("needle")
+        await expect(page.locator("tr.more")).to_have_count(0)

@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.core.model import Change, Verb
 from app.store import search, timeline
 from app.store.record import record
-from app.store.timeline import ChangeFilter
+from app.store.timeline import ChangeFilter, Cursor
 from tests.store.test_timeline import Counting, told
 from tests.web import world
 
@@ -32,6 +32,7 @@ async def spread(conn: AsyncConnection) -> list[Change]:
     return made
 
 
+@pytest.mark.parametrize("within", [2, 20, 1000])
 @pytest.mark.parametrize(
     "wanted",
     [
@@ -43,34 +44,47 @@ async def spread(conn: AsyncConnection) -> list[Change]:
         ChangeFilter(text="app-1", from_at=world.END - timedelta(days=2)),
     ],
 )
-async def test_a_search_day_by_day_finds_what_one_search_of_all_finds(
-    conn: AsyncConnection, wanted: ChangeFilter
+async def test_a_search_bit_by_bit_finds_what_one_search_of_all_finds(
+    conn: AsyncConnection, wanted: ChangeFilter, within: int
 ) -> None:
     await spread(conn)
     everything = told(await timeline.list_changes(conn, wanted, limit=1000))
     assert bool(everything) == (wanted.actor != "nobody")
-    for limit in (1, 5, 1000):
-        assert told(await search.find_changes(conn, wanted, world.END, limit=limit)) == everything[:limit]
     seen: list[str] = []
-    before = None
-    while page := await search.find_changes(conn, wanted, world.END, before=before, limit=7):
-        seen += told(page)
-        before = timeline.after(page[-1])
-    assert seen == everything
+    found = await search.find_changes(conn, wanted, limit=7, within=within)
+    while found.next:
+        seen += told(found.changes)
+        found = await search.find_changes(conn, wanted, before=found.next, limit=7, within=within)
+    assert seen + told(found.changes) == everything
 
 
-async def test_a_search_that_fills_a_page_early_looks_no_further(conn: AsyncConnection) -> None:
+async def test_a_search_looks_at_so_many_changes_and_says_how_far_they_reach(conn: AsyncConnection) -> None:
+    made = await spread(conn)
+    for wanted, reached in (
+        (ChangeFilter(actor="nobody"), made[20]),
+        (ChangeFilter("shop", actor="nobody"), made[40]),
+        (ChangeFilter(kind="deployment", namespace="payments", actor="nobody"), made[20]),
+        (ChangeFilter(kind="Secret", actor="nobody"), None),
+        (ChangeFilter("elsewhere", actor="nobody"), None),
+        (ChangeFilter(actor="nobody", from_at=made[9].at), None),
+    ):
+        found = await search.find_changes(conn, wanted, limit=7, within=20)
+        assert found.changes == []
+        assert found.next == (Cursor(reached.at, 0) if reached else None), wanted
+
+
+async def test_a_search_is_two_queries_and_one_where_an_index_leads(conn: AsyncConnection) -> None:
     await spread(conn)
-    for wanted, limit, queries in (
-        (ChangeFilter(text="app"), 4, 1),
-        (ChangeFilter(text="app"), 30, 2),
-        (ChangeFilter(text="app"), 1000, 3),
-        (ChangeFilter("shop", text="app"), 1000, 1),
-        (ChangeFilter(namespace="payments"), 1000, 1),
+    for wanted, queries in (
+        (ChangeFilter(text="app"), 2),
+        (ChangeFilter("shop", verb=Verb.UPDATE), 2),
+        (ChangeFilter("shop", kind="Deployment"), 1),
+        (ChangeFilter(namespace="payments"), 1),
     ):
         with Counting(conn) as counted:
-            await search.find_changes(conn, wanted, world.END, limit=limit)
-        assert counted.count == queries, (wanted, limit)
+            found = await search.find_changes(conn, wanted, limit=1000, within=20)
+        assert counted.count == queries, wanted
+        assert (found.next is None) == (queries == 1)
 
 
 async def test_changes_are_counted_no_further_than_asked(conn: AsyncConnection) -> None:

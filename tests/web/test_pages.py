@@ -6,6 +6,7 @@ import gzip
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from html import unescape
 from urllib.parse import urlencode
 
 import pytest
@@ -13,6 +14,7 @@ from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
 from app.core.model import Change
+from app.store import search
 from tests.web import world
 from tests.web.conftest import Site
 from tests.web.test_escapes import Markup
@@ -204,14 +206,19 @@ async def test_a_stranger_is_told_how_to_get_in(site: Site) -> None:
     assert 'href="/login"' in answer.text
 
 
-async def test_a_search_without_a_beginning_is_bounded_and_says_so(site: Site) -> None:
+async def test_a_search_looks_at_so_much_and_says_where_it_goes_on(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "AT_FIRST", 3)
+    monkeypatch.setattr(search, "FURTHER", 30)
     async with site.client() as client:
-        bounded = await client.get("/changes?text=checkout")
-        ranged = await client.get("/changes?text=checkout&from=2026-01-01T00:00:00Z")
-        plain = await client.get("/changes")
-    assert "name a time in From to look further back" in bounded.text
-    assert "name a time" not in ranged.text
-    assert "name a time" not in plain.text
+        whole = await client.get("/changes?derived=shown&cluster=shop")
+        page = (await client.get("/changes?text=nowhere&derived=shown&cluster=shop")).text
+        pages = 0
+        while more := re.search(r'data-hx-get="([^"]+)" data-hx-trigger="revealed"', page):
+            assert "searched back to" in page
+            page, pages = (await client.get(unescape(more[1]))).text, pages + 1
+    assert "searched back" not in whole.text
+    assert 2 <= pages <= 10
+    assert "nothing older matches" in page
 
 
 async def test_what_changed_reads_what_it_shows_and_counts_the_rest(site: Site) -> None:
