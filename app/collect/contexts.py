@@ -1,0 +1,91 @@
+"""Which clusters are followed, and the way to each: those of a file, else the one that kubectl would talk to, else the
+one that this process runs in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import yaml
+
+from app.collect.apiserver import ApiServer
+from app.core.clusters import cluster_name
+from app.failures import Expected
+
+POD_TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+"""Where Kubernetes puts the credentials of a pod's ServiceAccount."""
+IN_CLUSTER = "in-cluster"
+"""What the cluster that we run in is called where no file names it."""
+
+
+class ContextsError(Expected):
+    """The file of clusters, or a kubeconfig, cannot be used; the message says where and why."""
+
+
+class WantedCluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A cluster to follow: what it is called, and who we are there.
+
+    ``kubeconfig`` is a path, or several with colons; ``context`` "" its current one. Without a kubeconfig we run in the
+    cluster ourselves. ``add`` and ``exclude`` name kinds as kubectl does, ``secrets`` or ``workflows.argoproj.io``.
+    """
+
+    name: str
+    kubeconfig: str = ""
+    context: str = ""
+    add: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+
+    async def connect(self) -> ApiServer:
+        """Raises apiserver.CredentialsError."""
+        if not self.kubeconfig:
+            return ApiServer.of_pod()
+        return await ApiServer.of_kubeconfig(self.kubeconfig, self.context or None)
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    clusters: tuple[WantedCluster, ...]
+
+
+def read(path: Path) -> tuple[WantedCluster, ...]:
+    """The clusters of a file. Raises ContextsError."""
+    try:
+        found = msgspec.convert(yaml.safe_load(path.read_bytes()), _File).clusters
+        for one in found:
+            cluster_name(one.name)
+    except (OSError, ValueError, yaml.YAMLError) as error:  # msgspec's errors are ValueErrors
+        raise ContextsError(f"{path}: {error}") from None
+    names = [one.name for one in found]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ContextsError(f"{path}: two clusters are called {twice[0]}")
+    return found
+
+
+def usual(kubeconfigs: Sequence[Path], *, pod_token: Path = POD_TOKEN) -> tuple[WantedCluster, ...]:
+    """The cluster that kubectl would talk to, given the files of KUBECONFIG or its default; or the one that we run in.
+
+    None of them where there is neither. A cluster is called after its context. Raises ContextsError.
+    """
+    found = [path for path in kubeconfigs if path.is_file()]
+    if not found:
+        return (WantedCluster(IN_CLUSTER),) if pod_token.is_file() else ()
+    context = next((name for name in map(_current_context, found) if name), "")
+    if not context:
+        return ()
+    # EKS calls contexts arn:aws:eks:eu-central-1:123456789012:cluster/shop
+    name = context.rpartition("/")[2]
+    try:
+        return (WantedCluster(cluster_name(name), ":".join(map(str, found)), context),)
+    except ValueError as error:
+        raise ContextsError(f"{found[0]}: context {context!r}: {error}") from None
+
+
+def _current_context(path: Path) -> str:
+    """Of several kubeconfigs the first that names one counts, as in kubectl."""
+    try:
+        config = yaml.safe_load(path.read_bytes())
+    except (OSError, yaml.YAMLError) as error:
+        raise ContextsError(f"{path}: {error}") from None
+    context = config.get("current-context") if isinstance(config, dict) else None
+    return context if isinstance(context, str) else ""

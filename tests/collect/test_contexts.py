@@ -1,0 +1,78 @@
+"""Which clusters are followed is found as an operator expects, and what is wrong with a file is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from app.collect import contexts
+from app.collect.contexts import ContextsError, WantedCluster
+
+
+def kubeconfig(folder: Path, name: str, current: str) -> Path:
+    path = folder / name
+    path.write_text(f"apiVersion: v1\nkind: Config\ncurrent-context: {current}\n")
+    return path
+
+
+def test_a_file_names_any_number_of_clusters(tmp_path: Path) -> None:
+    path = tmp_path / "clusters.yaml"
+    path.write_text(
+        "clusters:\n"
+        "- name: shop\n  kubeconfig: /etc/shop\n  context: admin@shop\n  exclude: [events]\n"
+        "- name: here\n  add: [secrets]\n"
+    )
+    assert contexts.read(path) == (
+        WantedCluster("shop", "/etc/shop", "admin@shop", (), ("events",)),
+        WantedCluster("here", add=("secrets",)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("clusters: 3", "Expected `array`, got `int` - at `$.clusters`"),
+        ("clusters:\n- kubeconfig: /x", "missing required field `name` - at `$.clusters[0]`"),
+        ("clusters:\n- {name: a, kubeconfg: /x}", "unknown field `kubeconfg` - at `$.clusters[0]`"),
+        ("clusters:\n- {name: a}\n- {name: a}", "two clusters are called a"),
+        ("clusters:\n- {name: a/b}", "holds no /"),
+        ("clusters: [", "line 1, column 12"),
+        ("", "Expected `object`, got `null`"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "clusters.yaml"
+    path.write_text(text)
+    with pytest.raises(ContextsError) as error:
+        contexts.read(path)
+    assert str(path) in str(error.value)
+    assert said in str(error.value)
+
+
+def test_the_usual_cluster_is_kubectls_then_that_of_the_pod(tmp_path: Path) -> None:
+    none, token = tmp_path / "none", tmp_path / "token"
+    assert contexts.usual([none], pod_token=token) == ()
+    token.write_text("x")
+    assert contexts.usual([none], pod_token=token) == (WantedCluster("in-cluster"),)
+    first, second = kubeconfig(tmp_path, "first", '""'), kubeconfig(tmp_path, "second", "kind-shop")
+    assert contexts.usual([none, first, second], pod_token=token) == (
+        WantedCluster("kind-shop", f"{first}:{second}", "kind-shop"),
+    )
+    assert contexts.usual([first], pod_token=token) == ()
+
+
+def test_a_cluster_of_eks_is_called_by_the_last_part_of_its_context(tmp_path: Path) -> None:
+    context = "arn:aws:eks:eu-central-1:123456789012:cluster/shop"
+    path = kubeconfig(tmp_path, "config", context)
+    assert contexts.usual([path]) == (WantedCluster("shop", str(path), context),)
+
+
+def test_a_kubeconfig_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text("current-context: [")
+    with pytest.raises(ContextsError, match=f"{path}: "):
+        contexts.usual([path])
+    path.write_text("current-context: ..")
+    with pytest.raises(ContextsError, match="more than dots"):
+        contexts.usual([path])
