@@ -315,6 +315,17 @@ watch_positions = Table(
     Column("lost", Text, nullable=False),
 )
 
+collectors = Table(
+    "collectors",
+    metadata,
+    Column("cluster_id", Integer, ForeignKey("clusters.id"), primary_key=True),
+    Column("epoch", BigInteger, nullable=False),
+    Column("holder", Text, nullable=False),
+    Column("standing", Text, nullable=False),
+    Column("renewed_at", at, nullable=False),
+    Column("watching", JSONB, nullable=False),  # core.watching.Watching
+)
+
 tokens = Table(
     "tokens",
     metadata,
