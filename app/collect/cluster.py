@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 from typing import Never
 
@@ -52,6 +52,11 @@ class Following:
                     continue
                 failures = 0
                 await self._until_next_look()
+
+    @property
+    def kinds(self) -> Collection[Name]:
+        """Those that are watched."""
+        return self._watches.keys()
 
     def again(self, served: Served) -> None:
         """Begin a kind anew, with all of its objects."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from hashlib import blake2b
@@ -34,7 +34,8 @@ from app.collect.watched import Watches
 from app.collect.words import Served, Synced
 from app.core.model import Batch
 from app.core.redact import Redactor
-from app.store import rollouts, spools, watches
+from app.store import collectors, rollouts, spools, watches
+from app.store.collectors import FencedError
 from app.store.reach import AUDIT_LOG, WATCH
 from app.store.redaction import redaction_key
 
@@ -60,7 +61,11 @@ _Telling = tuple[datetime, Callable[[], None]]
 
 @dataclass(slots=True)
 class _Following:
-    """What is in memory of a spool that is being followed. ``position`` is behind what was learned."""
+    """What is in memory of a spool that is being followed. ``position`` is behind what was learned.
+
+    ``has_words``: something since the last commit was told by watches, under ``epoch``. Those that are ``over`` were
+    followed by another process's turn: what was heard under them is told to that process, too.
+    """
 
     learning: Learning
     watches: Watches
@@ -69,6 +74,9 @@ class _Following:
     latest: datetime | None = None
     heard: datetime | None = None
     body_bytes: int = 0
+    epoch: int | None = None
+    over: set[int] = field(default_factory=set)
+    has_words: bool = False
 
 
 class Follower:
@@ -106,6 +114,9 @@ class Follower:
         except AWAY:
             self._following = None
             raise
+        except FencedError as fenced:
+            self._following = None
+            log.warning("what watches told is left to another process", cluster=self.cluster, why=str(fenced))
         except Exception:
             self._following = None
             if one:
@@ -205,6 +216,9 @@ class Follower:
             return []
         record = told.decode(frame.payload)
         if isinstance(record, told.Watched):
+            if not self._is_current(one, record.epoch):
+                return []
+            one.has_words = True
             if isinstance(record.word, Synced) and after:
                 return None
             # Words keep their order, though a clock may go back.
@@ -224,6 +238,21 @@ class Follower:
             one.latest = max(one.latest or newest, newest)
         return [(_when(event), partial(event_list.tell, intake, event)) for event in events]
 
+    def _is_current(self, one: _Following, epoch: int) -> bool:
+        """Whether this process still is, or was the last to be, the one that follows the cluster under an epoch."""
+        if epoch != one.epoch and epoch not in one.over:
+            if asyncio.run_coroutine_threadsafe(self._epoch(), self._loop).result() == epoch:
+                if one.has_words:
+                    raise FencedError("another process followed it meanwhile")
+                one.epoch = epoch
+            else:
+                one.over.add(epoch)
+        return epoch == one.epoch
+
+    async def _epoch(self) -> int | None:
+        async with self.engine.connect() as conn:
+            return await collectors.epoch_of(conn, self.cluster, self.spool.identity)
+
     def _record(self, one: _Following) -> None:
         batch = one.learning.taken(())
         reached = ((AUDIT_LOG, one.latest), (WATCH, one.watches.latest))
@@ -240,6 +269,9 @@ class Follower:
         for digest in list(one.recent)[:-REMEMBERED]:
             del one.recent[digest]
         noted = spools.SpoolPosition(one.position, b"".join(one.recent))
+        if one.epoch is not None and one.has_words:
+            await collectors.check(conn, self.cluster, one.epoch)
+            one.has_words = False
         await spools.write(conn, self.cluster, self.spool.identity, told=noted)
         await watches.write(conn, self.cluster, one.watches.take())
 

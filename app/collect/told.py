@@ -24,10 +24,11 @@ class AuditLost(msgspec.Struct, frozen=True, array_like=True, tag="audit lost", 
 
 
 class Watched(msgspec.Struct, frozen=True, array_like=True, tag="watched", gc=False):
-    """One word of the watch of one kind."""
+    """One word of the watch of one kind, heard by who followed the cluster under ``epoch`` (store.collectors)."""
 
     served: Served
     word: Word
+    epoch: int
 
 
 Told = AuditBody | AuditLost | Watched

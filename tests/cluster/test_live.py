@@ -14,16 +14,15 @@ from uuid import uuid4
 import httpx2
 import pytest
 
-from app.collect import told
-from app.collect.cluster import Following
+from app.collect import live as live_cluster
+from app.collect.contexts import WantedCluster
 from app.collect.follow import Follower
 from app.collect.spool import Spool
-from app.collect.words import Served, Word
 from app.core.model import Change, Verb
 from app.store import changes, gaps, watches
 from app.store.database import Database
 from tests.cluster.control_plane import ControlPlane, running
-from tests.cluster.test_watch import BRISK, api_of
+from tests.cluster.test_watch import BRISK
 
 MERGE = {"Content-Type": "application/merge-patch+json"}
 DAY = timedelta(days=1)
@@ -72,33 +71,23 @@ async def followed(
 ) -> AsyncIterator[Live]:
     """Follow a cluster for the length of the block, from where it was before."""
     with Spool(folder, most_bytes=1 << 28, key=b"k" * 32) as spool:
-        async with database.read.connect() as conn:
-            positions = await watches.read(conn, name)
         follower = Follower(database.write, name, spool, held=timedelta(milliseconds=100))
-
-        def tell(served: Served | None, word: Word) -> None:
-            if served:
-                spool.append(told.encode(told.Watched(served, word)), durable=False)
+        live = live_cluster.Live(database.write, WantedCluster(name, str(plane.kubeconfig())), follower, pace=BRISK)
 
         async def record() -> None:
             while True:
                 await follower.round()
 
-        async with api_of(plane) as api:
-            since = {kind: one.resource_version for kind, one in positions.items()}
-            following = Following(api, tell, since=since, pace=BRISK)
-            loop = asyncio.get_running_loop()
-            follower.on_unsynced = lambda served: (loop.call_soon_threadsafe(following.again, served), None)[1]
-            tasks = [asyncio.create_task(following.run()), asyncio.create_task(record())]
-            try:
-                yield Live(database, name, after=after)
-            finally:
-                for task in tasks:
-                    task.cancel()
-                ended = await asyncio.gather(*tasks, return_exceptions=True)
-                assert all(isinstance(one, asyncio.CancelledError) for one in ended), ended
-            while spool.size:
-                await follower.round()
+        tasks = [asyncio.create_task(live.run()), asyncio.create_task(record())]
+        try:
+            yield Live(database, name, after=after)
+        finally:
+            for task in tasks:
+                task.cancel()
+            ended = await asyncio.gather(*tasks, return_exceptions=True)
+            assert all(isinstance(one, asyncio.CancelledError) for one in ended), ended
+        while spool.size:
+            await follower.round()
 
 
 @pytest.fixture

@@ -12,13 +12,14 @@ from app.collect import told
 from app.collect.spool import Spool
 from app.collect.words import Begun, Lost, Reached, Saw, Served, Synced, Unreadable, Word
 from app.core.model import ActorSource, Verb
-from app.store import watches
+from app.store import collectors, watches
 from tests.collect.test_follow import follower, send, spool
 from tests.collect.test_importer import T0, Lab, audited, deployment, lab
 
 __all__ = ["lab", "spool"]
 DEPLOYMENTS = Served("apps", "v1", "Deployment", "deployments")
 CONFIG_MAPS = Served("", "v1", "ConfigMap", "configmaps")
+EPOCH = 1
 
 
 def at(second: float) -> datetime:
@@ -43,12 +44,14 @@ def config_map(name: str, version: int, **data: str) -> dict[str, Any]:
 
 def say(spool: Spool, served: Served, *words: Word) -> None:
     for word in words:
-        spool.append(told.encode(told.Watched(served, word)), durable=False)
+        spool.append(told.encode(told.Watched(served, word, EPOCH)), durable=False)
 
 
 async def drained(lab: Lab, spool: Spool) -> list[Served]:
     """Record all that lies in the spool, as after a start of the program; the kinds that are asked for again."""
     asked = list[Served]()
+    async with lab.database.write.begin() as conn:
+        await collectors.take(conn, lab.cluster, spool.identity)
     one = follower(lab, spool)
     one.on_unsynced = asked.append
     while spool.size:

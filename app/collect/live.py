@@ -1,0 +1,238 @@
+"""One live cluster: whose turn it is to follow it, its watches, and their words on the disk for the follower to record.
+
+Nothing here waits for the database while it watches. Where the spool is full, or its disk, watching stops, and goes on
+from the last word that was kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from datetime import datetime, timedelta
+from typing import Never
+
+import msgspec
+import structlog
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from app.collect import told
+from app.collect.apiserver import ApiServer, CredentialsError, RefusedError, UnreachableError
+from app.collect.cluster import Following
+from app.collect.contexts import WantedCluster
+from app.collect.follow import AWAY, Follower
+from app.collect.segments import SpoolFullError
+from app.collect.spool import Spool
+from app.collect.threads import in_thread
+from app.collect.watch import Pace
+from app.collect.words import Begun, Blind, Lost, Served, Word, reached
+from app.core.watching import Unseen, Watching
+from app.store import collectors, spools, watches
+from app.store.collectors import Standing
+from app.store.spools import SpoolPosition
+from app.store.watches import Name, WatchPosition
+
+RENEW = timedelta(seconds=3)
+"""Between two renewals of the lease, and two looks whether the cluster is to be had."""
+PART = 0.9
+"""Watching begins again when no more than so much of a full spool is left."""
+ALL: Name = ("", "")
+"""Stands for every kind."""
+
+log = structlog.get_logger()
+
+
+class Live:
+    """Follows one cluster for as long as ``run`` runs, whenever it is this process's turn."""
+
+    def __init__(
+        self, engine: AsyncEngine, wanted: WantedCluster, follower: Follower, *, pace: Pace | None = None
+    ) -> None:
+        self._engine, self._wanted, self._follower = engine, wanted, follower
+        self._spool: Spool = follower.spool
+        self._pace = pace or Pace()
+        self._reached: dict[Name, str] = {}
+        self._unseen: dict[Name, Unseen] = {}
+        self._heard: dict[Name, datetime] = {}
+        self._server = ""
+        self._following: Following | None = None
+        self.standing = Standing.LEFT
+        """What is said of the cluster when ``run`` is cancelled."""
+        self._loop = asyncio.get_running_loop()
+        follower.on_unsynced = self._ask_again
+
+    async def run(self) -> Never:
+        """Until cancelled. Raises what a bug raises."""
+        while True:
+            epoch = await self._turn()
+            log.info("following a cluster", cluster=self._wanted.name, epoch=epoch)
+            try:
+                await self._while_ours(epoch)
+            finally:
+                await self._leave(epoch)
+            log.warning("another process follows the cluster now", cluster=self._wanted.name)
+
+    # -- whose turn it is
+
+    async def _turn(self) -> int:
+        """Wait for it; the epoch under which the cluster is followed."""
+        while True:
+            try:
+                async with self._engine.begin() as conn:
+                    epoch = await collectors.take(conn, self._wanted.name, self._spool.identity)
+            except AWAY as error:
+                log.debug("it is not known yet who follows the cluster", cluster=self._wanted.name, error=str(error))
+                epoch = None
+            if epoch is not None:
+                return epoch
+            await self._pace.sleep(RENEW)
+
+    async def _while_ours(self, epoch: int) -> None:
+        tasks = [asyncio.create_task(self._renew(epoch)), asyncio.create_task(self._follow(epoch))]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            ended = await asyncio.gather(*tasks, return_exceptions=True)
+        for end in ended:
+            if isinstance(end, Exception):
+                raise end
+
+    async def _renew(self, epoch: int) -> None:
+        """Until another process has the cluster. While the database is away, nobody can take it."""
+        while True:
+            try:
+                async with self._engine.begin() as conn:
+                    if not await collectors.renew(conn, self._wanted.name, epoch, self.watching()):
+                        return
+            except AWAY as error:
+                log.debug("the lease cannot be renewed for now", cluster=self._wanted.name, error=str(error))
+            await self._pace.sleep(RENEW)
+
+    async def _leave(self, epoch: int) -> None:
+        try:
+            async with self._engine.begin() as conn:
+                await collectors.leave(conn, self._wanted.name, epoch, standing=self.standing)
+        except AWAY as error:
+            log.debug("the lease is left to run out", cluster=self._wanted.name, error=str(error))
+
+    def watching(self) -> Watching:
+        """How well the cluster is followed right now."""
+        kinds = set(self._following.kinds) if self._following else set[Name]()
+        unseen = [one for name, one in self._unseen.items() if name == ALL or name in kinds or not kinds]
+        unseen.sort(key=lambda one: (one.since, one.kind))
+        return Watching(self._server, len(kinds), tuple(unseen), self._spool.size)
+
+    # -- what is seen
+
+    async def _follow(self, epoch: int) -> Never:
+        failures = 0
+        self._reached = await self._since(epoch)
+        while True:
+            try:
+                async with self._connected() as api:
+                    failures = 0
+                    await self._watch(api, epoch)
+            except* (CredentialsError, RefusedError, UnreachableError) as errors:
+                failures += 1
+                self._miss(ALL, "", self._pace.clock(), str(errors.exceptions[0]))
+                await self._pace.sleep(self._pace.pause(failures, None))
+            except* (SpoolFullError, OSError) as errors:
+                why = f"what is told cannot be kept: {errors.exceptions[0]}"
+                log.error("watching is stopped", cluster=self._wanted.name, why=why)  # noqa: TRY400 - it says all
+                self._miss(ALL, "", self._pace.clock(), why)
+                await self._room()
+
+    async def _since(self, epoch: int) -> dict[Name, str]:
+        """The version up to which each kind was told and kept: recorded, or still in the spool."""
+        recorded, known = await self._recorded()
+        found = {name: one.resource_version for name, one in recorded.items() if one.resource_version}
+        return await in_thread(lambda: self._overlaid(found, known.position if known else 0, epoch))
+
+    async def _recorded(self) -> tuple[dict[Name, WatchPosition], SpoolPosition | None]:
+        while True:
+            try:
+                async with self._engine.connect() as conn:
+                    recorded = await watches.read(conn, self._wanted.name)
+                    return recorded, await spools.read(conn, self._wanted.name, self._spool.identity)
+            except AWAY as error:
+                self._miss(ALL, "", self._pace.clock(), f"the database is away: {type(error).__name__}")
+                await self._pace.sleep(RENEW)
+
+    def _overlaid(self, found: dict[Name, str], position: int, epoch: int) -> dict[Name, str]:
+        with closing(self._spool.read(position)) as frames:
+            for frame in frames:
+                record = told.decode(frame.payload) if frame.payload is not None else None
+                if isinstance(record, told.Watched) and record.epoch == epoch:
+                    _move(found, record.served, record.word)
+        return found
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[ApiServer]:
+        """The API server, which has answered once."""
+        api = await self._wanted.connect()
+        try:
+            self._server = msgspec.json.decode(await api.get("/version", {}), type=_Version).gitVersion
+            yield api
+        finally:
+            await api.close()
+
+    async def _watch(self, api: ApiServer, epoch: int) -> Never:
+        def tell(served: Served | None, word: Word) -> None:
+            self._tell(served, word, epoch)
+
+        self._following = Following(api, tell, since=self._reached, pace=self._pace)
+        try:
+            await self._following.run()
+        finally:
+            self._following = None
+
+    def _tell(self, served: Served | None, word: Word, epoch: int) -> None:
+        """Keep a word. Raises SpoolFullError and OSError."""
+        if served is None:
+            self._miss(ALL, "", word.at, word.why if isinstance(word, Blind) else "")
+            return
+        self._spool.append(told.encode(told.Watched(served, word, epoch)), durable=False)
+        _move(self._reached, served, word)
+        self._unseen.pop(ALL, None)
+        if isinstance(word, Blind | Lost):
+            self._miss(served.name, served.kind, word.at, word.why)
+        elif reached(word):
+            self._unseen.pop(served.name, None)
+            self._heard[served.name] = word.at
+
+    def _miss(self, name: Name, kind: str, at: datetime, why: str) -> None:
+        since = self._unseen[name].since if name in self._unseen else self._heard.get(name, at)
+        self._unseen[name] = Unseen(kind, since, why)
+
+    def _ask_again(self, served: Served) -> None:
+        """As Follower.on_unsynced, in whatever thread."""
+
+        def ask() -> None:
+            if self._following is not None:
+                self._following.again(served)
+
+        self._loop.call_soon_threadsafe(ask)
+
+    async def _room(self) -> None:
+        """Wait until the spool takes a word again."""
+        while True:
+            await self._pace.sleep(RENEW)
+            try:
+                self._spool.check_room(int(self._spool.most_bytes * (1 - PART)))
+            except SpoolFullError:
+                continue
+            return
+
+
+class _Version(msgspec.Struct):
+    gitVersion: str = ""  # noqa: N815 - the wire's name
+
+
+def _move(found: dict[Name, str], served: Served, word: Word) -> None:
+    """How far a kind is told with one word more."""
+    if isinstance(word, Begun | Lost):
+        found.pop(served.name, None)
+    elif version := reached(word):
+        found[served.name] = version
