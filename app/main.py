@@ -19,13 +19,11 @@ import structlog
 import uvicorn
 import uvloop
 from fastapi import FastAPI
-from sqlalchemy.exc import SQLAlchemyError
 
 from app import correlate, logs
-from app.collect import alerts
-from app.collect.follow import Follower
-from app.collect.segments import SpoolFullError, SpoolTakenError
-from app.collect.taking import BodyTooLargeError, KeyUnknownError, Spools
+from app.clusters import Clusters
+from app.collect import alerts, contexts
+from app.collect.contexts import WantedCluster
 from app.core.redact import Redactor
 from app.core.roles import Role
 from app.failures import Expected
@@ -33,20 +31,15 @@ from app.settings import Settings
 from app.store import embedded, partitions, retention, tokens
 from app.store.database import Database, open_database
 from app.store.migrate import migrate
-from app.store.redaction import redaction_key, spool_key
+from app.store.redaction import redaction_key
 from app.store.tokens import Purpose
 from app.supervise import Pulses, Worker, end, keep
 from app.tls import Tls
-from app.web.cluster_tokens import ClusterTokens
-from app.web.deps import Deps, NoRoomError, TakeAlerts, Taken, TooLargeError
+from app.web.deps import Deps, TakeAlerts, Taken
 from app.web.routes import Lifespan, create_app
 
 WATCH_SECONDS = 0.5
 BACKLOG = 128
-TOKENS_EVERY = timedelta(seconds=10)
-"""How long a revoked token of an API server may go on working."""
-FIRST_TOKENS = timedelta(seconds=5)
-"""So long the start waits for them, that who sends at once need not be told to wait."""
 
 log = structlog.get_logger()
 
@@ -154,76 +147,26 @@ def alert_taker(database: Database) -> TakeAlerts:
     return take
 
 
-class Audit:
-    """The audit webhook: what is sent goes to its cluster's spool, and from there, by a follower each, to the store."""
-
-    def __init__(self, settings: Settings, database: Database, pulses: Pulses) -> None:
-        self._database, self._pulses = database, pulses
-        self._spools = Spools(settings.data_dir / "spool", most_bytes=settings.spool_bytes)
-        self._followed: dict[str, asyncio.Task[None]] = {}
-        self._left = set[str]()
-        """Clusters of which it was said that their spool cannot be read."""
-        self.tokens = ClusterTokens(database.write, now)
-
-    async def take(self, cluster: str, chunks: AsyncIterator[bytes], declared: int) -> None:
-        """As deps.TakeAudit."""
-        try:
-            await self._follow(cluster)
-            await self._spools.take_audit(cluster, chunks, received_at=now(), declared=declared)
-        except BodyTooLargeError as error:
-            raise TooLargeError(str(error)) from None
-        except (SpoolFullError, SpoolTakenError, KeyUnknownError) as error:
-            log.warning("audit events are refused", cluster=cluster, error=str(error))
-            raise NoRoomError(str(error)) from None
-        except OSError as error:
-            log.error("audit events cannot be spooled", cluster=cluster, error=str(error))  # noqa: TRY400 - it says all
-            raise NoRoomError("what is sent cannot be written to the disk; the log says more") from None
-
-    async def _follow(self, cluster: str) -> None:
-        if cluster not in self._followed:
-            spool = await self._spools.in_thread(lambda: self._spools.open(cluster))
-            if cluster not in self._followed:  # as another request may have seen to meanwhile
-                follower = Follower(self._database.write, cluster, spool)
-                worker = Worker(f"audit of {cluster}", follower.round, timedelta(0))
-                self._followed[cluster] = asyncio.create_task(keep(worker, None, pulses=self._pulses))
-
-    async def _refresh(self) -> None:
-        """What the database knows: the tokens, and the key of the spools. Those that nobody follows yet are followed:
-        one that another process had, too, once that has ended."""
-        await self.tokens.refresh()
-        if not self._spools.key:
-            async with self._database.write.begin() as conn:
-                self._spools.key = await spool_key(conn)
-        for cluster in self._spools.known():
-            try:
-                await self._follow(cluster)
-            except (SpoolTakenError, OSError) as error:
-                level = log.debug if cluster in self._left else log.warning
-                level("this spool cannot be read yet, trying on", cluster=cluster, error=str(error))
-                self._left.add(cluster)
-
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Follows every spool that there is, and those that come, for the length of the block."""
-        try:
-            async with asyncio.timeout(FIRST_TOKENS.total_seconds()):
-                await self._refresh()
-        except (SQLAlchemyError, TimeoutError) as error:
-            log.warning("tokens of API servers cannot be read yet, trying on", error=type(error).__name__)
-        worker = Worker("tokens of API servers", self._refresh, TOKENS_EVERY)
-        refreshing = asyncio.create_task(keep(worker, None, pulses=self._pulses))
-        try:
-            yield
-        finally:
-            await end([refreshing, *self._followed.values()])
-            self._spools.close()
+def wanted_clusters(settings: Settings) -> tuple[WantedCluster, ...]:
+    """Which clusters are to be followed: those of the file, else kubectl's, else our own. Raises ContextsError."""
+    path = settings.clusters_file or settings.data_dir / "clusters.yaml"
+    if settings.clusters_file or path.exists():
+        return contexts.read(path)
+    return contexts.usual(settings.kubeconfigs())
 
 
 def build(settings: Settings, server: Postgres, *, url: str) -> FastAPI:
     """The application with its lifespan; ``url`` is where it is reached. Nothing runs yet."""
     database = open_database(server.dsn)
     pulses = Pulses(now)
-    audit = Audit(settings, database, pulses)
+    clusters = Clusters(
+        database,
+        pulses,
+        wanted=lambda: wanted_clusters(settings),
+        folder=settings.data_dir / "spool",
+        spool_bytes=settings.spool_bytes,
+        clock=now,
+    )
     deps = Deps(
         read=database.read,
         write=database.write,
@@ -231,13 +174,15 @@ def build(settings: Settings, server: Postgres, *, url: str) -> FastAPI:
         clock=now,
         not_ready=pulses.not_ready,
         take_alerts=alert_taker(database),
-        cluster_of=audit.tokens.cluster_of,
-        take_audit=audit.take,
+        cluster_of=clusters.tokens.cluster_of,
+        take_audit=clusters.take,
     )
-    return create_app(deps, lifespan=_lifespan(settings, server, database, pulses=pulses, audit=audit))
+    return create_app(deps, lifespan=_lifespan(settings, server, database, pulses=pulses, clusters=clusters))
 
 
-def _lifespan(settings: Settings, server: Postgres, database: Database, *, pulses: Pulses, audit: Audit) -> Lifespan:
+def _lifespan(
+    settings: Settings, server: Postgres, database: Database, *, pulses: Pulses, clusters: Clusters
+) -> Lifespan:
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
@@ -246,7 +191,7 @@ def _lifespan(settings: Settings, server: Postgres, database: Database, *, pulse
             for worker in workers(settings, database):
                 jobs.append(asyncio.create_task(keep(worker, database.write, pulses=pulses)))  # noqa: PERF401 - reads as it runs
             stack.push_async_callback(end, jobs)
-            await stack.enter_async_context(audit.running())
+            await stack.enter_async_context(clusters.running())
             yield
 
     return lifespan
@@ -300,11 +245,12 @@ def serve(settings: Settings, *, host: str, port: int, prepare: Prepare = nothin
     """Serves until SIGTERM or SIGINT, then ends cleanly: workers, pools and our own PostgreSQL, in that order.
 
     ``prepare`` is done before the first request and answers the path that the printed link opens. Raises
-    AddressError, TlsError and what ``postgres`` raises.
+    AddressError, TlsError, ContextsError and what ``postgres`` raises.
     """
     logs.configure(settings.log_level)
     if tls:
         tls.check()
+    wanted_clusters(settings)  # what is wrong there ends the program in words; later it is only logged
     signal.signal(signal.SIGTERM, _leave)
     with listen(host, port) as sock, postgres(settings) as server:
         url = url_of(settings, host, sock.getsockname()[1], scheme="https" if tls else "http")

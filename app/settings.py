@@ -57,6 +57,8 @@ class Settings(BaseSettings):
     calls_retention_days: int = Field(30, ge=1, le=4000, description="a whole number of days, 1 to 4000")
     requests_retention_days: int = Field(14, ge=1, le=4000, description="a whole number of days, 1 to 4000")
 
+    clusters_file: Path | None = Field(None, description="an absolute path")
+    kubeconfig: str | None = Field(None, validation_alias="KUBECONFIG", description="paths with a colon between two")
     spool_bytes: int = Field(2 << 30, ge=1_000_000, description="a whole number of bytes, at least 1000000")
 
     @field_validator("database_url")
@@ -66,10 +68,10 @@ class Settings(BaseSettings):
             raise ValueError("not PostgreSQL")
         return value
 
-    @field_validator("data_dir")
+    @field_validator("data_dir", "clusters_file")
     @classmethod
-    def _absolute(cls, value: Path) -> Path:
-        if not value.is_absolute():
+    def _absolute(cls, value: Path | None) -> Path | None:
+        if value is not None and not value.is_absolute():
             raise ValueError("not an absolute path")
         return value
 
@@ -79,6 +81,11 @@ class Settings(BaseSettings):
         if value is not None and (value.path not in {None, "/"} or value.query or value.fragment or value.username):
             raise ValueError("more than a scheme and a host")
         return value
+
+    def kubeconfigs(self) -> list[Path]:
+        """The files that kubectl reads."""
+        named = [Path(part).expanduser() for part in (self.kubeconfig or "").split(":") if part]
+        return named or [Path.home() / ".kube" / "config"]
 
 
 def variable(name: str, field: FieldInfo) -> str:

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import blake2b
+from typing import Never
 
 import structlog
 from sqlalchemy import text
@@ -118,6 +119,19 @@ async def keep(worker: Worker, engine: AsyncEngine | None, *, pulses: Pulses) ->
             log.debug("worker succeeded", worker=worker.name, worked=ours)
             wait = worker.every
         await asyncio.sleep(wait.total_seconds())
+
+
+async def keep_running(name: str, run: Callable[[], Awaitable[Never]]) -> Never:
+    """Runs what goes on for ever, until cancelled; after a failure once more."""
+    failures = 0
+    while True:
+        try:
+            await run()
+        except Exception:  # as in keep
+            failures += 1
+            wait = pause(failures, random.random())  # noqa: S311 - spreads retries, guards nothing
+            log.exception("worker failed", worker=name, failures=failures, again_in=wait.total_seconds())
+            await asyncio.sleep(wait.total_seconds())
 
 
 async def end(tasks: Iterable[asyncio.Task[None]]) -> None:

@@ -21,6 +21,7 @@ from app.store.database import Database, open_database
 from app.store.migrate import migrate
 
 TEMPLATE = "foreshock_template"
+os.environ["KUBECONFIG"] = os.devnull  # no test follows the cluster of who runs it
 
 
 @pytest.fixture(scope="session")

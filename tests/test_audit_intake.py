@@ -14,11 +14,10 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from typer.testing import CliRunner
 
 from app.__main__ import cli
+from app.clusters import Clusters
 from app.collect import taking, told
 from app.collect.spool import Spool
 from app.core.roles import Role
-from app.main import Audit
-from app.settings import Settings
 from app.store import tokens
 from app.store.database import Database
 from app.store.tokens import Purpose
@@ -38,7 +37,7 @@ KEY = b"k" * 32
 class Site:
     """The site whose database is away since the tokens were read; nothing follows its spools."""
 
-    audit: Audit
+    audit: Clusters
     known: ClusterTokens
     data_dir: Path
     token: str
@@ -62,13 +61,19 @@ async def site(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     nowhere = create_async_engine("postgresql+psycopg://nobody@127.0.0.1:1/none")
     known = ClusterTokens(database.write, lambda: NOW)
     await known.refresh()
-    settings = Settings(data_dir=tmp_path, spool_bytes=100_000_000)
-    audit = Audit(settings, Database(read=nowhere, write=nowhere), Pulses(lambda: NOW))
+    audit = Clusters(
+        Database(read=nowhere, write=nowhere),
+        Pulses(lambda: NOW),
+        wanted=tuple,
+        folder=tmp_path / "spool",
+        spool_bytes=100_000_000,
+        clock=lambda: NOW,
+    )
 
     async def followed(_cluster: str) -> None:
         """Nothing is read: these tests look at what lies in the spool."""
 
-    monkeypatch.setattr(audit, "_follow", followed)
+    monkeypatch.setattr(audit, "_record", followed)
     audit._spools.key = KEY
     deps = Deps(nowhere, nowhere, HOST, lambda: NOW, cluster_of=known.cluster_of, take_audit=audit.take)
     app = create_app(deps)

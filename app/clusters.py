@@ -1,0 +1,170 @@
+"""The live clusters of this process: what their API servers send, what is watched of them, and who records it.
+
+Both go to one spool a cluster, and one follower brings that into the database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
+from app.collect.contexts import ContextsError, WantedCluster
+from app.collect.follow import Follower
+from app.collect.segments import SpoolFullError, SpoolTakenError
+from app.collect.taking import BodyTooLargeError, KeyUnknownError, Spools
+from app.store import collectors
+from app.store.collectors import Standing
+from app.store.database import Database
+from app.store.redaction import spool_key
+from app.supervise import Pulses, Worker, end, keep, keep_running
+from app.web.cluster_tokens import ClusterTokens
+from app.web.deps import NoRoomError, TooLargeError
+
+if TYPE_CHECKING:
+    from app.collect.live import Live
+
+LOOK_EVERY = timedelta(seconds=10)
+"""How long a revoked token of an API server may go on working, and a cluster that is to be followed may wait."""
+FIRST_LOOK = timedelta(seconds=5)
+"""So long the start waits for tokens, that who sends at once need not be told to wait."""
+
+log = structlog.get_logger()
+WantedClusters = Callable[[], tuple[WantedCluster, ...]]
+"""Reads which clusters are to be followed. Raises ContextsError."""
+
+
+class Clusters:
+    """Takes what is sent, follows what is wanted, and records both, for as long as ``running`` runs."""
+
+    def __init__(
+        self,
+        database: Database,
+        pulses: Pulses,
+        *,
+        wanted: WantedClusters,
+        folder: Path,
+        spool_bytes: int,
+        clock: Callable[[], datetime],
+    ) -> None:
+        """``folder`` is where the spools lie, each of ``spool_bytes`` at the most."""
+        self._database, self._pulses, self._wanted, self._clock = database, pulses, wanted, clock
+        self._spools = Spools(folder, most_bytes=spool_bytes)
+        self._recorded: dict[str, tuple[Follower, asyncio.Task[None]]] = {}
+        self._watched: dict[str, tuple[WantedCluster, Live, asyncio.Task[None]]] = {}
+        self._left = set[str]()
+        """Clusters of which it was said that their spool cannot be read."""
+        self._ended = set[str]()
+        """Clusters that are not followed, and of which that is noted."""
+        self._complaint = ""
+        self.tokens = ClusterTokens(database.write, clock)
+
+    async def take(self, cluster: str, chunks: AsyncIterator[bytes], declared: int) -> None:
+        """As deps.TakeAudit."""
+        try:
+            await self._record(cluster)
+            await self._spools.take_audit(cluster, chunks, received_at=self._clock(), declared=declared)
+        except BodyTooLargeError as error:
+            raise TooLargeError(str(error)) from None
+        except (SpoolFullError, SpoolTakenError, KeyUnknownError) as error:
+            log.warning("audit events are refused", cluster=cluster, error=str(error))
+            raise NoRoomError(str(error)) from None
+        except OSError as error:
+            log.error("audit events cannot be spooled", cluster=cluster, error=str(error))  # noqa: TRY400 - it says all
+            raise NoRoomError("what is sent cannot be written to the disk; the log says more") from None
+
+    async def _record(self, cluster: str) -> Follower:
+        """Who records the cluster's spool, from now on where nobody did."""
+        if cluster not in self._recorded:
+            spool = await self._spools.in_thread(lambda: self._spools.open(cluster))
+            if cluster not in self._recorded:  # as another request may have seen to meanwhile
+                follower = Follower(self._database.write, cluster, spool)
+                worker = Worker(f"recording {cluster}", follower.round, timedelta(0))
+                self._recorded[cluster] = follower, asyncio.create_task(keep(worker, None, pulses=self._pulses))
+        return self._recorded[cluster][0]
+
+    # -- what is to be done
+
+    async def _look(self) -> None:
+        """What the database knows: the tokens, and the key of the spools. Those that nobody records yet are recorded:
+        one that another process had, too, once that has ended. Then which clusters are to be followed."""
+        await self.tokens.refresh()
+        if not self._spools.key:
+            async with self._database.write.begin() as conn:
+                self._spools.key = await spool_key(conn)
+        for cluster in self._spools.known():
+            await self._record_if_free(cluster)
+        wanted = await self._read_wanted()
+        if wanted is not None:
+            await self._follow({one.name: one for one in wanted})
+
+    async def _record_if_free(self, cluster: str) -> Follower | None:
+        try:
+            return await self._record(cluster)
+        except (SpoolTakenError, OSError) as error:
+            level = log.debug if cluster in self._left else log.warning
+            level("this spool cannot be read yet, trying on", cluster=cluster, error=str(error))
+            self._left.add(cluster)
+            return None
+
+    async def _read_wanted(self) -> tuple[WantedCluster, ...] | None:
+        """None where that cannot be told for now: then everything stays as it is."""
+        try:
+            wanted, complaint = await asyncio.to_thread(self._wanted), ""
+        except ContextsError as error:
+            wanted, complaint = None, str(error)
+        if complaint and complaint != self._complaint:
+            log.error("the clusters to follow cannot be read, so nothing changes", error=complaint)
+        self._complaint = complaint
+        return wanted
+
+    async def _follow(self, wanted: Mapping[str, WantedCluster]) -> None:
+        """Begin to follow what is wanted and is not followed yet, or otherwise; end what is wanted no more."""
+        for name, (one, live, task) in list(self._watched.items()):
+            if wanted.get(name) != one:
+                live.standing = Standing.LEFT if name in wanted else Standing.ENDED
+                await end([task])
+                del self._watched[name]
+        for name, one in wanted.items():
+            self._ended.discard(name)
+            if name not in self._watched and (follower := await self._record_if_free(name)):
+                # An import of seconds, and of fifty megabytes, that who follows nothing is spared.
+                module = await asyncio.to_thread(import_module, "app.collect.live")
+                live = module.Live(self._database.write, one, follower)
+                self._watched[name] = one, live, asyncio.create_task(keep_running(f"following {name}", live.run))
+        for name in self._recorded.keys() - wanted.keys() - self._ended:
+            await self._end(name)
+
+    async def _end(self, cluster: str) -> None:
+        """Nobody follows a cluster any more that this installation followed when it last ran."""
+        holder = self._recorded[cluster][0].spool.identity
+        async with self._database.write.begin() as conn:
+            epoch = await collectors.epoch_of(conn, cluster, holder)
+            if epoch is not None:
+                await collectors.leave(conn, cluster, epoch, standing=Standing.ENDED)
+        self._ended.add(cluster)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Looks after every spool and cluster that there is, and those that come, for the length of the block."""
+        try:
+            async with asyncio.timeout(FIRST_LOOK.total_seconds()):
+                await self._look()
+        except (SQLAlchemyError, TimeoutError) as error:
+            log.warning("tokens of API servers cannot be read yet, trying on", error=type(error).__name__)
+        worker = Worker("clusters to follow", self._look, LOOK_EVERY)
+        looking = asyncio.create_task(keep(worker, None, pulses=self._pulses))
+        try:
+            yield
+        finally:
+            await end([looking])
+            await end(task for _, _, task in self._watched.values())
+            await end(task for _, task in self._recorded.values())
+            self._spools.close()
