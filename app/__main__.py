@@ -79,7 +79,9 @@ def serve(
     port: Annotated[int, typer.Option(help="The port; 0 takes a free one.", min=0, max=65535)] = 8000,
     tls_cert: Annotated[Path | None, typer.Option(help="A certificate, PEM: serve https with it.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its key, PEM, without a password.")] = None,
-    demo: Annotated[bool, typer.Option("--demo", help="First replay the recorded incident that comes along.")] = False,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="First replay a recorded incident, unless there is a cluster to follow.")
+    ] = False,
 ) -> None:
     """Serve the pages and the REST interface until stopped; prints where."""
     from app import main as root
@@ -89,7 +91,7 @@ def serve(
     if (tls_cert is None) != (tls_key is None):
         raise typer.BadParameter("--tls-cert and --tls-key go together")
     tls = Tls(tls_cert, tls_key) if tls_cert and tls_key else None
-    root.serve(load(), host=host, port=port, prepare=_replayed if demo else root.nothing, tls=tls)
+    root.serve(load(), host=host, port=port, demo=_replayed, demo_first=demo, tls=tls)
 
 
 @cli.command()

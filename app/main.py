@@ -44,6 +44,10 @@ BACKLOG = 128
 log = structlog.get_logger()
 
 
+Prepare = Callable[[Database], Awaitable[str]]
+"""Does something before the first request, or when asked to; answers the path of the page that shows it."""
+
+
 class AddressError(Expected):
     """The address cannot be listened on; the message says which and why."""
 
@@ -155,8 +159,11 @@ def wanted_clusters(settings: Settings) -> tuple[WantedCluster, ...]:
     return contexts.usual(settings.kubeconfigs())
 
 
-def build(settings: Settings, server: Postgres, *, url: str) -> FastAPI:
-    """The application with its lifespan; ``url`` is where it is reached. Nothing runs yet."""
+def build(settings: Settings, server: Postgres, *, url: str, demo: Prepare) -> FastAPI:
+    """The application with its lifespan; ``url`` is where it is reached, ``demo`` replays the recorded incident.
+
+    Nothing runs yet.
+    """
     database = open_database(server.dsn)
     pulses = Pulses(now)
     clusters = Clusters(
@@ -176,6 +183,7 @@ def build(settings: Settings, server: Postgres, *, url: str) -> FastAPI:
         take_alerts=alert_taker(database),
         cluster_of=clusters.tokens.cluster_of,
         take_audit=clusters.take,
+        replay_demo=lambda: demo(database),
     )
     return create_app(deps, lifespan=_lifespan(settings, server, database, pulses=pulses, clusters=clusters))
 
@@ -233,30 +241,25 @@ def url_of(settings: Settings, host: str, port: int, *, scheme: str = "http") ->
     return f"{scheme}://{shown}:{port}"
 
 
-Prepare = Callable[[Database], Awaitable[str]]
-
-
-async def nothing(_database: Database) -> str:
-    """Prepares nothing: the printed link opens the front page."""
-    return "/"
-
-
-def serve(settings: Settings, *, host: str, port: int, prepare: Prepare = nothing, tls: Tls | None = None) -> None:
+def serve(
+    settings: Settings, *, host: str, port: int, demo: Prepare, demo_first: bool = False, tls: Tls | None = None
+) -> None:
     """Serves until SIGTERM or SIGINT, then ends cleanly: workers, pools and our own PostgreSQL, in that order.
 
-    ``prepare`` is done before the first request and answers the path that the printed link opens. Raises
-    AddressError, TlsError, ContextsError and what ``postgres`` raises.
+    ``demo`` replays the recorded incident and answers its path: with ``demo_first`` before the first request, unless
+    there is a cluster to follow. Raises AddressError, TlsError, ContextsError and what ``postgres`` raises.
     """
     logs.configure(settings.log_level)
     if tls:
         tls.check()
-    wanted_clusters(settings)  # what is wrong there ends the program in words; later it is only logged
+    live = wanted_clusters(settings)  # what is wrong there ends the program in words; later it is only logged
+    prepare = demo if demo_first and not live else None
     signal.signal(signal.SIGTERM, _leave)
     with listen(host, port) as sock, postgres(settings) as server:
         url = url_of(settings, host, sock.getsockname()[1], scheme="https" if tls else "http")
         # Printed here, where what goes wrong ends the program in words. Who is quick waits in the socket's backlog.
         print(uvloop.run(_prepared(server, prepare, url=url)), flush=True)  # noqa: T201
-        app = build(settings, server, url=url)
+        app = build(settings, server, url=url, demo=demo)
         # No access log: a login link has its token in the URL.
         config = uvicorn.Config(
             app,
@@ -270,9 +273,10 @@ def serve(settings: Settings, *, host: str, port: int, prepare: Prepare = nothin
         uvicorn.Server(config).run(sockets=[sock])
 
 
-async def _prepared(server: Postgres, prepare: Prepare, *, url: str) -> str:
+async def _prepared(server: Postgres, prepare: Prepare | None, *, url: str) -> str:
     async with pools(server) as database:
-        return await _invitation(server, database, url=url, landing=await prepare(database))
+        landing = await prepare(database) if prepare else "/"
+        return await _invitation(server, database, url=url, landing=landing)
 
 
 def _leave(_number: int, _frame: FrameType | None) -> None:

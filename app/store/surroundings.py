@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from functools import cache, lru_cache
 from typing import Any
 
+import msgspec
 from sqlalchemy import (
     CTE,
     Column,
@@ -28,9 +29,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.lanes import Mark, Problem
 from app.core.model import Gap, Outcome, Progress, Resource, Rollout, change_id
+from app.core.watching import Followed
 from app.failures import Expected
+from app.store.collectors import Standing
 from app.store.reach import TELL_OF_CHANGES
-from app.store.tables import changes, clusters, gaps, kinds, objects, recorded, rollouts, symptoms, words
+from app.store.tables import changes, clusters, collectors, gaps, kinds, objects, recorded, rollouts, symptoms, words
 
 SPOTS = 160
 """Places of the axis that marks are aggregated to: five pixels of a full-width page, less than a mark is wide."""
@@ -67,7 +70,11 @@ class Seen:
 
     freshness: tuple[Freshness, ...]
     gaps: tuple[Gap, ...]
+    """Those of the record, and what is not seen right now: that may yet be told, and then is none."""
     kinds: tuple[str, ...]
+    unseen: tuple[Gap, ...] = ()
+    """What is not seen right now, whatever window was asked for."""
+    followed: tuple[Followed, ...] = ()
 
     @property
     def newest(self) -> datetime | None:
@@ -106,6 +113,16 @@ def _fresh(mine: CTE) -> Select[Any]:
     r = recorded.c
     told = select(func.json_object_agg(r.source, r.to_at)).where(r.cluster_id == mine.c.id).scalar_subquery()
     return select(mine.c.name, told.label("sources")).order_by(mine.c.name)
+
+
+def _followed(mine: CTE) -> Select[Any]:
+    c = collectors.c
+    return (
+        select(mine.c.name.label("cluster"), c.holder, c.renewed_at, c.watching, func.clock_timestamp().label("now"))
+        .join(mine, mine.c.id == c.cluster_id)
+        .where(c.standing != Standing.ENDED.value)
+        .order_by(mine.c.name)
+    )
 
 
 def _blind(mine: CTE, *, since: bool, until: bool) -> Select[Any]:
@@ -208,7 +225,8 @@ def _first(column: Column[Any]) -> ColumnElement[Any]:
 def _how_far(*, named: bool, since: bool, until: bool) -> Select[Any]:
     mine = _mine(named=named)
     known = select(kinds.c.kind).distinct().order_by(kinds.c.kind)
-    return _several(fresh=_fresh(mine), blind=_blind(mine, since=since, until=until), known=known)
+    blind = _blind(mine, since=since, until=until)
+    return _several(fresh=_fresh(mine), blind=blind, followed=_followed(mine), known=known)
 
 
 async def read_seen(
@@ -221,7 +239,7 @@ async def read_seen(
     values = {"cluster": cluster, "from_at": from_at, "to_at": to_at}
     query = _how_far(named=cluster is not None, since=from_at is not None, until=to_at is not None)
     row = (await conn.execute(query, {name: one for name, one in values.items() if one is not None})).one()
-    seen = _seen(row)
+    seen = _seen(row, from_at, to_at)
     if cluster is not None and not seen.freshness:
         known = (await conn.scalars(select(clusters.c.name).order_by(clusters.c.name).limit(MOST_NAMED))).all()
         names = f"known are {', '.join(known)}" if known else "nothing is recorded yet"
@@ -235,6 +253,7 @@ def _around() -> Select[Any]:
     return _several(
         fresh=_fresh(mine),
         blind=_blind(mine, since=True, until=True),
+        followed=_followed(mine),
         known=select(kinds.c.kind).limit(0),
         marks=_marks(),
         derived=select(func.count().label("number")).where(*_within(), changes.c.noise == true()),
@@ -249,7 +268,7 @@ async def read_surroundings(conn: AsyncConnection, cluster: str, *, from_at: dat
     values = {"cluster": cluster, "from_at": from_at, "to_at": to_at, "spot": spot}
     row = (await conn.execute(_around(), values)).one()
     return Surroundings(
-        seen=_seen(row),
+        seen=_seen(row, from_at, to_at),
         marks=tuple(_mark(found) for found in row.marks or ()),
         derived=row.derived[0]["number"],
         rollouts=tuple(_rollout(found) for found in row.rolling or ()),
@@ -285,14 +304,21 @@ def _sources(found: dict[str, str] | None) -> dict[str, datetime]:
     return dict(sorted(((name, _time(at)) for name, at in (found or {}).items()), key=lambda one: one[1], reverse=True))
 
 
-def _seen(row: Row[Any]) -> Seen:
+def _seen(row: Row[Any], from_at: datetime | None, to_at: datetime | None) -> Seen:
+    recorded = [
+        Gap(found["cluster"], found["kind"], _time(found["from_at"]), _time(found["to_at"]), found["why"])
+        for found in reversed(row.blind or ())
+    ]
+    told = row.followed or ()
+    followed = tuple(msgspec.convert(found, Followed) for found in told)
+    unseen = tuple(gap for one, found in zip(followed, told, strict=True) for gap in one.gaps(_time(found["now"])))
+    within = [gap for gap in unseen if (not from_at or gap.to_at > from_at) and (not to_at or gap.from_at < to_at)]
     return Seen(
         freshness=tuple(Freshness(found["name"], _sources(found["sources"])) for found in row.fresh or ()),
-        gaps=tuple(
-            Gap(found["cluster"], found["kind"], _time(found["from_at"]), _time(found["to_at"]), found["why"])
-            for found in reversed(row.blind or ())
-        ),
+        gaps=tuple(sorted([*recorded, *within], key=lambda gap: (gap.from_at, gap.cluster, gap.kind))),
         kinds=tuple(found["kind"] for found in row.known or ()),
+        unseen=unseen,
+        followed=followed,
     )
 
 

@@ -211,6 +211,15 @@ async def list_gaps(asked: Annotated[params.Window, Query()], conn: Conn, reques
     return shapes.Gaps(items=said["gaps"], **said)
 
 
+@router.get("/clusters", summary="Clusters, and how well each is followed")
+async def list_clusters(_: Nothing, conn: Conn) -> shapes.Clusters:
+    """Those that are followed live, and those that are only told of by imports, alerts or their audit log."""
+    seen = await surroundings.read_seen(conn, None, from_at=None, to_at=None)
+    return shapes.Clusters(
+        items=[shapes.Cluster.of(one.cluster, seen) for one in seen.freshness], **shapes.context(seen)
+    )
+
+
 @router.get(
     "/what-changed",
     summary="What changed before a moment, for curl",

@@ -27,11 +27,16 @@ class TooLargeError(Exception):
 
 
 TakeAlerts = Callable[[str, bytes], Awaitable[Taken]]
+ReplayDemo = Callable[[], Awaitable[str]]
 TakeAudit = Callable[[str, AsyncIterator[bytes], int], Awaitable[None]]
 
 
 async def _refuse_alerts(_cluster: str, _body: bytes) -> Taken:
     raise ValueError("this process takes no alerts")
+
+
+async def _no_demo() -> str:
+    raise ValueError("this process replays no demo")
 
 
 async def _refuse_audit(_cluster: str, _chunks: AsyncIterator[bytes], _declared: int) -> None:
@@ -54,6 +59,8 @@ class Deps:
     ``cluster_of`` answers the cluster whose API server has a token, without the database, or raises NoRoomError.
     ``take_audit`` is given a cluster, the chunks of a body and how many bytes it says to have (0: it does not say); it
     returns when the body is durable, and raises NoRoomError, before it reads, or TooLargeError.
+
+    ``replay_demo`` answers the path of the recorded incident that comes along.
     """
 
     read: AsyncEngine
@@ -64,6 +71,7 @@ class Deps:
     take_alerts: TakeAlerts = _refuse_alerts
     cluster_of: Callable[[str], str | None] = _no_cluster
     take_audit: TakeAudit = _refuse_audit
+    replay_demo: ReplayDemo = _no_demo
 
 
 def deps_of(connection: HTTPConnection) -> Deps:

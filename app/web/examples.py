@@ -138,6 +138,8 @@ _gap = shapes.Gap.model_validate(GAP)
 _fresh = shapes.Freshness(cluster="shop", at=END, sources={"audit log": END, "metrics": BEGUN.at})
 _around: dict[str, Any] = {"freshness": [_fresh], "gaps": [_gap]}
 
+_cluster = shapes.Cluster(name="shop", followed=True, server="v1.36.3", kinds=64, unseen=[], remarks=[])
+
 SHAPES: tuple[BaseModel, ...] = (
     *(_fresh, _gap, _call, _incident, _rollout, _changes[0], _suspects[0]),
     shapes.FirstSuspect.model_validate(_first),
@@ -162,6 +164,8 @@ SHAPES: tuple[BaseModel, ...] = (
         items=_suspects, none_of_these=0.06, ranked_at=END, candidates=2, not_measured=["etcd latency"], **_around
     ),
     shapes.Gaps(items=[_gap], **_around),
+    _cluster,
+    shapes.Clusters(items=[_cluster], **_around),
 )
 TAKEN = Taken(incidents=[INCIDENT.id], left_out=[])
 TABLE = what_changed(

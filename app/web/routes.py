@@ -13,7 +13,19 @@ from starlette.responses import JSONResponse
 from starlette.staticfiles import StaticFiles
 
 from app.core.roles import Role
-from app.web import api, audit_intake, auth, examples, health, incident_pages, intake, pages, problems, templates
+from app.web import (
+    api,
+    audit_intake,
+    auth,
+    cluster_pages,
+    examples,
+    health,
+    incident_pages,
+    intake,
+    pages,
+    problems,
+    templates,
+)
 from app.web.auth import Needs
 from app.web.deps import Deps
 from app.web.guard import Guard
@@ -49,6 +61,7 @@ def create_app(deps: Deps, *, lifespan: Lifespan | None = None) -> FastAPI:
         audit_intake.router,
         incident_pages.router,
         pages.router,
+        cluster_pages.router,
         _openapi(app),
     ):
         app.include_router(router)

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from app.core import findings, model
 from app.core.actors import short
 from app.core.talkers import BY, Talker
+from app.core.watching import Watching
 from app.store.incidents import FirstSuspect as Leading
 from app.store.surroundings import Seen
 
@@ -377,3 +378,34 @@ class Gaps(Answer):
     """What was not seen."""
 
     items: list[Gap]
+
+
+class Cluster(Shape):
+    """A cluster. Where it is ``followed``, ``server`` is its API server's version, ``kinds`` how many kinds are,
+    and ``unseen`` what is not seen of it right now."""
+
+    name: str
+    followed: bool
+    server: str
+    kinds: int
+    unseen: list[Gap]
+    remarks: list[str]
+
+    @classmethod
+    def of(cls, name: str, seen: Seen) -> Self:
+        found = next((one for one in seen.followed if one.cluster == name), None)
+        watching = found.watching if found else Watching()
+        return cls(
+            name=name,
+            followed=found is not None,
+            server=watching.server,
+            kinds=watching.kinds,
+            unseen=[Gap.model_validate(gap) for gap in seen.unseen if gap.cluster == name],
+            remarks=list(watching.remarks),
+        )
+
+
+class Clusters(Answer):
+    """Every cluster."""
+
+    items: list[Cluster]

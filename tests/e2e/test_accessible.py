@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 from axe_playwright_python.async_playwright import Axe
 
+from app.core.watching import Unseen, Watching
+from app.store import collectors
 from tests.e2e.conftest import DESKTOP, PHONE, Program, Visit, tell
 from tests.web import world
 
@@ -14,6 +18,7 @@ PAGES = (
     INCIDENT,
     f"{INCIDENT}?change={world.CULPRIT.id}",
     "/changes",
+    "/clusters",
     f"/changes/{world.CULPRIT.id}",
     "/objects/shop/apps/Deployment/payments/checkout-api",
     "/login",
@@ -23,6 +28,11 @@ PAGES = (
 @pytest.fixture(scope="module", autouse=True)
 async def _recorded(program: Program) -> None:
     await tell(program.database, world.batch())
+    async with program.database.write.begin() as conn:
+        epoch = await collectors.take(conn, "plant", "somebody")
+        assert epoch
+        silent = Unseen("Pod", datetime.now(UTC) - timedelta(minutes=5), "the API server says nothing any more")
+        await collectors.renew(conn, "plant", epoch, Watching("v1.36.3", 64, (silent,), 4096))
 
 
 @pytest.mark.parametrize("scheme", ["dark", "light"])
