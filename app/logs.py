@@ -40,5 +40,7 @@ def configure(level: str) -> None:
     )
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.getLogger("alembic").setLevel(logging.WARNING)
+    # What goes wrong with credentials is raised, too, and said with the cluster's name.
+    logging.getLogger("kubernetes").setLevel(logging.ERROR)
     # uvicorn tells what our own line tells better.
     logging.getLogger("uvicorn.error").setLevel(max(logging.WARNING, logging.getLevelName(level.upper())))

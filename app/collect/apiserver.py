@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Self
 
 import msgspec
@@ -47,6 +48,10 @@ class UnreachableError(Exception):
     """No answer, or one that stopped in its midst; the message says how."""
 
 
+class SilentError(UnreachableError):
+    """An answer was begun, and then nothing came for longer than was waited for."""
+
+
 class _Cause(msgspec.Struct):
     reason: str = ""
 
@@ -76,6 +81,7 @@ class ApiServer:
         Raises CredentialsError.
         """
         configuration = Configuration()
+        _check_there(path)
         try:
             await load_kube_config(  # type: ignore[no-untyped-call]
                 path, context=context, client_configuration=configuration, persist_config=False
@@ -106,12 +112,21 @@ class ApiServer:
     async def lines(self, path: str, query: Mapping[str, str], *, quiet: timedelta) -> AsyncGenerator[list[bytes]]:
         """The lines of an answer as they come, several at a time, each whole; what is cut off is never given.
 
-        Raises RefusedError, UnreachableError: this also when nothing came for ``quiet``.
+        First come none, when the answer is begun. Raises RefusedError, UnreachableError, and SilentError when nothing
+        came for ``quiet``.
         """
         patience = ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=quiet.total_seconds())
         rest = b""
         async with self._asked(path, query, accept="application/json", patience=patience) as response:
-            async for chunk in response.content.iter_any():
+            yield []
+            chunks = response.content.iter_any()
+            while True:
+                try:
+                    chunk = await anext(chunks, b"")
+                except TimeoutError:
+                    raise SilentError(f"nothing was said for {quiet.total_seconds():.0f} s") from None
+                if not chunk:
+                    return
                 *found, rest = (rest + chunk).split(b"\n")
                 if len(rest) > LONGEST_LINE:
                     raise UnreachableError(f"a line of more than {LONGEST_LINE >> 20} MiB")
@@ -140,6 +155,11 @@ class ApiServer:
             raise UnreachableError(f"{URL(url).host} says nothing any more") from None
         except (ClientError, OSError) as error:
             raise UnreachableError(f"{type(error).__name__}: {error}") from None
+
+
+def _check_there(kubeconfig: str) -> None:
+    if not any(Path(part).expanduser().is_file() for part in kubeconfig.split(":")):
+        raise CredentialsError(f"{kubeconfig}: there is no such kubeconfig")
 
 
 async def _refused(response: ClientResponse) -> RefusedError:

@@ -9,7 +9,7 @@ from typing import Never
 
 from app.collect.apiserver import ApiServer, RefusedError, UnreachableError
 from app.collect.discovery import Discovered, DiscoveryError, discover
-from app.collect.watch import Pace, follow
+from app.collect.watch import Horizon, Pace, follow
 from app.collect.words import Blind, Lost, Saw, Served, Word, reached
 from app.store.watches import Name
 
@@ -36,6 +36,7 @@ class Following:
         self._lists = asyncio.Semaphore(AT_ONCE)
         self._watches: dict[Name, tuple[Served, asyncio.Task[None]]] = {}
         self._look = asyncio.Event()
+        self._horizon = Horizon()
 
     async def run(self) -> Never:
         """Until cancelled. Raises what a bug raises."""
@@ -89,7 +90,12 @@ class Following:
     async def _watch(self, served: Served) -> None:
         name = served.name
         async for told in follow(
-            self._api, served, since=self._reached.get(name, ""), lists=self._lists, pace=self._pace
+            self._api,
+            served,
+            since=self._reached.get(name, ""),
+            lists=self._lists,
+            pace=self._pace,
+            horizon=self._horizon,
         ):
             if isinstance(told, Lost):
                 self._reached.pop(name, None)

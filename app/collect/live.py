@@ -25,7 +25,7 @@ from app.collect.segments import SpoolFullError
 from app.collect.spool import Spool
 from app.collect.threads import in_thread
 from app.collect.watch import Pace
-from app.collect.words import Begun, Blind, Lost, Served, Word, reached
+from app.collect.words import Begun, Blind, Lost, Resumed, Served, Word, reached
 from app.core.watching import Unseen, Watching
 from app.store import collectors, spools, watches
 from app.store.collectors import Standing
@@ -193,12 +193,13 @@ class Live:
         if served is None:
             self._miss(ALL, "", word.at, word.why if isinstance(word, Blind) else "")
             return
-        self._spool.append(told.encode(told.Watched(served, word, epoch)), durable=False)
+        if not isinstance(word, Blind | Resumed):
+            self._spool.append(told.encode(told.Watched(served, word, epoch)), durable=False)
         _move(self._reached, served, word)
         self._unseen.pop(ALL, None)
         if isinstance(word, Blind | Lost):
             self._miss(served.name, served.kind, word.at, word.why)
-        elif reached(word):
+        elif reached(word) or isinstance(word, Resumed):
             self._unseen.pop(served.name, None)
             self._heard[served.name] = word.at
 

@@ -17,8 +17,8 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from app.collect.apiserver import ApiServer, RefusedError, UnreachableError
-from app.collect.words import Begun, Blind, Lost, Reached, Saw, Served, Synced, Unreadable, Word, reached
+from app.collect.apiserver import ApiServer, RefusedError, SilentError, UnreachableError
+from app.collect.words import Begun, Blind, Lost, Reached, Resumed, Saw, Served, Synced, Unreadable, Word, reached
 
 PAGE = "500"
 GONE = 410
@@ -104,29 +104,48 @@ ALL_FIRST = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"
 ALL_TOLD = "k8s.io/initial-events-end"
 """https://kubernetes.io/docs/reference/using-api/api-concepts/#streaming-lists"""
 NO_TIME = timedelta()
+CHECK_EVERY = timedelta(minutes=10)
+"""Between two questions whether the API server still has reached what it told, of a kind that says nothing."""
+
+
+@dataclass(slots=True)
+class Horizon:
+    """The version that was last told of any kind of the cluster, since the API server was last lost; they share one
+    count as long as they share an etcd."""
+
+    version: str = ""
 
 
 @dataclass(slots=True)
 class _At:
     """How far a kind is known: ``version`` "" where it is not, ``asked_all`` when it was last asked for from there.
 
-    ``pages`` where the API server knows no WatchList.
+    ``pages`` where the API server knows no WatchList. ``checked`` is when the API server last said that it has reached
+    the version.
     """
 
     version: str
+    horizon: Horizon
     pages: bool = False
     asked_all: datetime | None = None
+    checked: datetime | None = None
 
 
 async def follow(
-    api: ApiServer, served: Served, *, since: str, lists: asyncio.Semaphore, pace: Pace | None = None
+    api: ApiServer,
+    served: Served,
+    *,
+    since: str,
+    lists: asyncio.Semaphore,
+    pace: Pace | None = None,
+    horizon: Horizon | None = None,
 ) -> AsyncGenerator[Word]:
     """What happens to a kind's objects from the resourceVersion ``since`` on; where that is "", all of them first.
 
     ``lists`` lets only so many kinds ask for all of their objects at a time. Ends only when closed.
     """
     pace = pace or Pace()
-    place, failures = _At(since), 0
+    place, failures = _At(since, horizon or Horizon()), 0
     while True:
         began, error = pace.clock(), None
         try:
@@ -140,8 +159,13 @@ async def follow(
             apart = pace.apart - (now - place.asked_all) if place.asked_all else NO_TIME
             await pace.sleep(max(pace.spread * pace.chance(), apart))
             continue
+        except SilentError:
+            # Dead, or of a kind that has no bookmarks, as Events and some aggregated APIs: a new watch tells which.
+            failures = 0
+            continue
         except (RefusedError, UnreachableError) as why:
             error = why
+            place.horizon.version = ""
             yield Blind(pace.clock(), str(why))
         failures = 0 if pace.clock() - began >= pace.steady else failures + 1
         if failures or error:
@@ -175,8 +199,9 @@ async def _watch(api: ApiServer, served: Served, place: _At, *, pace: Pace) -> A
     try:
         async with aclosing(_stream(api, served, place.version, pace=pace)) as stream:
             async for told in stream:
-                said = said or not isinstance(told, Unreadable)
-                place.version = reached(told) or place.version
+                said = said or not isinstance(told, Unreadable | Resumed)
+                if version := reached(told):
+                    place.version = place.horizon.version = version
                 yield told
     except RefusedError as refused:
         if place.version or refused.status not in UNSUPPORTED:
@@ -184,20 +209,28 @@ async def _watch(api: ApiServer, served: Served, place: _At, *, pace: Pace) -> A
         place.pages = True
     except UnreachableError:
         if not said:
-            await _check_reached(api, served, place.version)
+            await _check_reached(api, served, place, pace.clock())
         raise
     else:
         if not said:
-            await _check_reached(api, served, place.version)
+            await _check_reached(api, served, place, pace.clock())
             raise UnreachableError("the watch ended before it said anything")
 
 
-async def _check_reached(api: ApiServer, served: Served, version: str) -> None:
+async def _check_reached(api: ApiServer, served: Served, place: _At, now: datetime) -> None:
     """Raises _GoneError where the API server has not reached a version that it told once: its etcd was restored.
 
     A watch from there says nothing, not even what happens now, and ends as if nothing were wrong (Kubernetes 1.36).
+    It is not asked where another kind was told more lately, unless that was never the same count.
     """
+    version, horizon = place.version, place.horizon.version
     if not version:
+        return
+    passed = version.isdigit() and horizon.isdigit() and int(version) <= int(horizon)
+    if passed and place.checked is not None and now - place.checked < CHECK_EVERY:
+        return
+    if passed and place.checked is None:
+        place.checked = now
         return
     try:
         await api.get(served.path, {"limit": "1", "resourceVersion": version, "resourceVersionMatch": "NotOlderThan"})
@@ -205,6 +238,7 @@ async def _check_reached(api: ApiServer, served: Served, version: str) -> None:
         if TOO_LARGE in refused.causes:
             raise _GoneError(f"the API server went back in time: {refused.message}") from None
         raise
+    place.checked = now
 
 
 async def _pages(api: ApiServer, served: Served, place: _At, *, pace: Pace) -> AsyncGenerator[Word]:
@@ -237,6 +271,8 @@ async def _stream(api: ApiServer, served: Served, since: str, *, pace: Pace) -> 
         async with aclosing(api.lines(served.path, asked, quiet=pace.quiet)) as answer:
             async for lines in answer:
                 at = pace.clock()
+                if since and not lines:
+                    yield Resumed(at)
                 for line in lines:
                     told = _told(line, at, first=first)
                     first = first and not isinstance(told, Synced)

@@ -7,7 +7,7 @@ something of it could not be read.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -15,7 +15,7 @@ from app.collect.entries import UNUSABLE
 from app.collect.files import Line
 from app.collect.intake import Intake, RawObject, RawWatchEvent
 from app.collect.refusals import explain
-from app.collect.words import Begun, Blind, Lost, Reached, Saw, Served, Synced, Unreadable, Word, reached
+from app.collect.words import Begun, Blind, Lost, Reached, Resumed, Saw, Served, Synced, Unreadable, Word, reached
 from app.core.model import Resource
 from app.store.watches import Name, WatchPosition
 
@@ -24,6 +24,9 @@ Live = Callable[[Served], Iterable[tuple[Resource, str]]]
 SOURCE = "watch"
 """What quarantine names as the source."""
 
+EVENTS_KEPT = timedelta(minutes=30)
+"""Events live for an hour (kube-apiserver's --event-ttl, as it is by default) and count themselves: within half of it
+those that are there are all that there were. They have no watch cache: a quiet watch ends in 410 every few minutes."""
 
 _object = msgspec.json.Decoder(RawObject)
 
@@ -65,7 +68,7 @@ class Watches:
             case Unreadable():
                 self._partial.add(served.name)
                 self._intake.reject(SOURCE, Line(0, word.line, 0), f"{served.path}: {word.why}")
-            case Blind() | Reached():
+            case Blind() | Reached() | Resumed():
                 pass
         if (version := reached(word)) and served.name not in self._unsynced:
             self._move(served, WatchPosition(version, word.at))
@@ -102,5 +105,5 @@ class Watches:
             if (resource.namespace or "", resource.name, uid) not in found:
                 self._intake.vanished(resource, uid, word.at)
         since = self._positions.get(served.name)
-        if since and since.lost:
+        if since and since.lost and not (served.kind == "Event" and word.at - since.at < EVENTS_KEPT):
             self._intake.blind(since.at, word.at, since.lost, kind=served.kind)

@@ -77,6 +77,12 @@ class Blind(msgspec.Struct, frozen=True, gc=False, tag_field="said", tag=True):
     why: str
 
 
+class Resumed(msgspec.Struct, frozen=True, gc=False, tag_field="said", tag=True):
+    """The API server has taken up the watch from where it was: what happens from here on will be told."""
+
+    at: datetime
+
+
 class Unreadable(msgspec.Struct, frozen=True, gc=False, tag_field="said", tag=True):
     """A line that is no event; the ones after it are read on."""
 
@@ -85,7 +91,7 @@ class Unreadable(msgspec.Struct, frozen=True, gc=False, tag_field="said", tag=Tr
     why: str
 
 
-Word = Begun | Saw | Synced | Reached | Lost | Blind | Unreadable
+Word = Begun | Saw | Synced | Reached | Lost | Blind | Resumed | Unreadable
 
 
 def reached(told: Word) -> str:

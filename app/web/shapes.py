@@ -381,7 +381,7 @@ class Gaps(Answer):
 
 
 class Cluster(Shape):
-    """A cluster. Where it is ``followed``, ``server`` is its API server's version, ``kinds`` how many kinds are,
+    """A cluster. Where it is ``followed``, ``server`` is its API server's version, ``kinds`` how many are watched,
     and ``unseen`` what is not seen of it right now."""
 
     name: str

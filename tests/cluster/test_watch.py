@@ -16,7 +16,7 @@ import pytest
 from app.collect.apiserver import ApiServer, CredentialsError
 from app.collect.discovery import discover
 from app.collect.watch import Pace, follow
-from app.collect.words import Begun, Blind, Reached, Saw, Served, Word
+from app.collect.words import Begun, Blind, Reached, Resumed, Saw, Served, Word
 from tests.cluster.control_plane import ControlPlane, running
 
 CONFIG_MAPS = Served("", "v1", "ConfigMap", "configmaps")
@@ -60,7 +60,7 @@ class Watched:
                 if metadata["namespace"] == self.namespace:
                     self.version = told.resource_version
                     return f"{told.type} {metadata['name']}{' first' if told.first else ''}"
-            elif not isinstance(told, Reached | Begun):
+            elif not isinstance(told, Reached | Begun | Resumed):
                 return type(told).__name__
 
     async def until(self, word: str) -> list[str]:
@@ -168,5 +168,5 @@ async def test_a_kubeconfig_that_is_none_is_said_in_words(control_plane: Control
     broken = control_plane.folder / "broken.kubeconfig"
     broken.write_text("contexts: 7\n")
     for path in (str(broken), str(control_plane.folder / "missing")):
-        with pytest.raises(CredentialsError, match="no usable kubeconfig"):
+        with pytest.raises(CredentialsError, match=r"no (usable|such) kubeconfig"):
             await ApiServer.of_kubeconfig(path)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 from app.collect.cluster import EVERY, Following
 from app.collect.watch import Pace
-from app.collect.words import Begun, Blind, Served, Word
+from app.collect.words import Begun, Blind, Resumed, Served, Word
 from tests.collect.scripted import SILENCE, Answer, Server, serving
 from tests.collect.test_discovery import ALL, a_group, a_version, groups
 from tests.collect.test_watch import bookmark, event, names
@@ -33,7 +33,7 @@ class Heard:
     news: asyncio.Event = field(default_factory=asyncio.Event)
 
     def tell(self, served: Served | None, told: Word) -> None:
-        if not isinstance(told, Begun):
+        if not isinstance(told, Begun | Resumed):
             self.words.append((served.path if served else "", names([told])[0]))
         self.news.set()
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from app.collect.watch import Pace, follow
-from app.collect.words import Blind, Lost, Reached, Saw, Served, Synced, Unreadable, Word
+from app.collect.watch import Horizon, Pace, follow
+from app.collect.words import Blind, Lost, Reached, Resumed, Saw, Served, Synced, Unreadable, Word
 from tests.collect.scripted import SILENCE, Answer, Server, serving
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -56,13 +56,22 @@ class Waits:
         )
 
 
-async def told(server: Server, count: int, *, since: str = "", pace: Pace | None = None) -> list[Word]:
-    """The first so many words of a watch."""
+async def told(
+    server: Server,
+    count: int,
+    *,
+    since: str = "",
+    pace: Pace | None = None,
+    horizon: Horizon | None = None,
+    resumed: bool = False,
+) -> list[Word]:
+    """The first so many words of a watch; that it was resumed is passed over, unless that is asked for."""
     found: list[Word] = []
-    lists = asyncio.Semaphore(2)
-    async with aclosing(follow(server.api, PODS, since=since, lists=lists, pace=pace or Waits().pace())) as watch:
+    lists, pace = asyncio.Semaphore(2), pace or Waits().pace()
+    async with aclosing(follow(server.api, PODS, since=since, lists=lists, pace=pace, horizon=horizon)) as watch:
         async for one in watch:
-            found.append(one)
+            if resumed or not isinstance(one, Resumed):
+                found.append(one)
             if len(found) == count:
                 break
     return found
@@ -213,10 +222,27 @@ async def test_an_api_server_that_went_back_in_time_is_found_out(silent: Answer)
 async def test_a_silent_watch_is_cut_and_goes_on() -> None:
     pace = replace(Waits().pace(), quiet=timedelta(seconds=2))
     async with serving(Answer([event("ADDED", "a", 11), SILENCE]), Answer([event("ADDED", "b", 12)])) as server:
-        found = await told(server, 3, since="10", pace=pace)
-    assert names(found) == ["ADDED a", "Blind", "ADDED b"]
-    assert isinstance(found[1], Blind)
-    assert found[1].why == "127.0.0.1 says nothing any more"
+        found = await told(server, 4, since="10", pace=pace, resumed=True)
+    assert names(found) == ["Resumed", "ADDED a", "Resumed", "ADDED b"]
+    assert [one.get("resourceVersion") for one in server.asked[:2]] == ["10", "11"]
+
+
+async def test_a_kind_without_bookmarks_is_not_asked_about_while_others_are_told() -> None:
+    pace = replace(Waits().pace(), quiet=timedelta(seconds=0.5))
+    quiet = [Answer([SILENCE]), Answer([SILENCE]), Answer([event("ADDED", "b", 12)])]
+    async with serving(*quiet) as server:
+        found = await told(server, 4, since="10", pace=pace, horizon=Horizon("11"), resumed=True)
+    assert names(found) == ["Resumed", "Resumed", "Resumed", "ADDED b"]
+    assert all(one.get("watch") for one in server.asked[:3])
+
+
+async def test_after_the_api_server_was_lost_nothing_is_taken_for_reached() -> None:
+    horizon = Horizon("11")
+    pace = replace(Waits().pace(), quiet=timedelta(seconds=0.5))
+    async with serving(Answer(status=503), Answer([SILENCE]), Answer([b"{}"])) as server:
+        found = await told(server, 2, since="10", pace=pace, horizon=horizon, resumed=True)
+        assert names(found) == ["Blind", "Resumed"]
+        assert horizon.version == ""
 
 
 async def test_an_event_that_is_cut_off_is_never_told() -> None:

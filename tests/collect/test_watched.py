@@ -19,6 +19,7 @@ from tests.collect.test_importer import T0, Lab, audited, deployment, lab
 __all__ = ["lab", "spool"]
 DEPLOYMENTS = Served("apps", "v1", "Deployment", "deployments")
 CONFIG_MAPS = Served("", "v1", "ConfigMap", "configmaps")
+EVENTS = Served("", "v1", "Event", "events")
 EPOCH = 1
 
 
@@ -103,6 +104,14 @@ async def test_after_a_loss_what_changed_and_went_is_told_with_the_gap(lab: Lab,
     [gap] = await lab.rows("gaps", "kind, from_at, to_at, why")
     assert tuple(gap) == ("ConfigMap", at(60), at(310), "the watch cannot go on: too old resource version")
     assert (await positions(lab))["", "configmaps"] == watches.WatchPosition("20", at(310))
+
+
+@pytest.mark.parametrize(("minutes", "gaps"), [(29, 0), (31, 1)])
+async def test_events_that_are_still_there_were_not_missed(lab: Lab, spool: Spool, minutes: int, gaps: int) -> None:
+    end = 60 * minutes
+    say(spool, EVENTS, *listed(0, version=9), Lost(at(end), "410"), *listed(end, version=20))
+    await drained(lab, spool)
+    assert await lab.rows("gaps") == [(gaps,)]
 
 
 async def test_a_loss_is_remembered_until_all_is_known_again(lab: Lab, spool: Spool) -> None:

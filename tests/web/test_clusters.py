@@ -49,7 +49,7 @@ async def test_the_page_says_what_is_followed_and_what_is_not_seen(site: Site, l
         "4.1 kB",
     ):
         assert said in page, said
-    assert f"{live} is not wholly seen since" in changes
+    assert f"{live}: not all seen since" in changes
 
 
 async def test_rest_says_it_and_every_answer_has_it_among_its_gaps(site: Site, live: str) -> None:
@@ -88,7 +88,7 @@ async def test_a_cluster_that_is_followed_no_longer_is_only_told_of(site: Site, 
         found = {one["name"]: one for one in (await client.get("/api/v1/clusters")).json()["items"]}
         page = (await client.get("/changes")).text
     assert not found[live]["followed"]
-    assert "not wholly seen" not in page
+    assert "not all seen" not in page
 
 
 async def test_the_demo_is_one_click_away_for_who_may_write(site: Site) -> None:
