@@ -100,6 +100,11 @@ class ApiServer:
             raise CredentialsError(f"not in a pod of Kubernetes: {error}") from None
         return cls(ApiClient(configuration))
 
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return str(self._client.configuration.host)
+
     async def close(self) -> None:
         await self._client.close()  # type: ignore[no-untyped-call]
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 from typing import Never
 
+import structlog
+
 from app.collect.apiserver import ApiServer, RefusedError, UnreachableError
 from app.collect.discovery import Discovered, DiscoveryError, discover
 from app.collect.watch import Horizon, Pace, follow
@@ -23,15 +25,31 @@ DEFINE_KINDS = frozenset(
 AT_ONCE = 2
 """Kinds of which everything is asked for at the same time: each costs the API server memory (KEP-3157)."""
 
+log = structlog.get_logger()
+
 Tell = Callable[[Served | None, Word], None]
 """Takes what a watch tells of a kind, in order; with None what is told of all kinds. It must not wait for anything."""
 
 
 class Following:
-    """The watches of one cluster, beginning from ``since``: what was told last of each kind, by its resourceVersion."""
+    """The watches of one cluster, beginning from ``since``: what was told last of each kind, by its resourceVersion.
 
-    def __init__(self, api: ApiServer, tell: Tell, *, since: Mapping[Name, str], pace: Pace | None = None) -> None:
+    ``add`` and ``exclude`` as in discovery.discover.
+    """
+
+    def __init__(
+        self,
+        api: ApiServer,
+        tell: Tell,
+        *,
+        since: Mapping[Name, str],
+        pace: Pace | None = None,
+        add: Collection[str] = (),
+        exclude: Collection[str] = (),
+    ) -> None:
         self._api, self._tell, self._pace = api, tell, pace or Pace()
+        self._add, self._exclude = add, exclude
+        self._unserved: tuple[str, ...] = ()
         self._reached = dict(since)
         self._lists = asyncio.Semaphore(AT_ONCE)
         self._watches: dict[Name, tuple[Served, asyncio.Task[None]]] = {}
@@ -45,7 +63,7 @@ class Following:
             while True:
                 self._look.clear()
                 try:
-                    self._adopt(await discover(self._api), group)
+                    self._adopt(await discover(self._api, add=self._add, exclude=self._exclude), group)
                 except (RefusedError, UnreachableError, DiscoveryError) as error:
                     failures += 1
                     self._tell(None, Blind(self._pace.clock(), str(error)))
@@ -78,6 +96,10 @@ class Following:
 
     def _adopt(self, found: Discovered, group: asyncio.TaskGroup) -> None:
         """Watch what is served now, and what is not no longer. A kind that moved to another version goes on there."""
+        if found.unserved not in ((), self._unserved):
+            said = "kinds to be added or excluded are not among those that are served and can be watched"
+            log.warning(said, server=self._api.url, kinds=found.unserved)
+        self._unserved = found.unserved
         now = {served.name: served for served in found.kinds}
         for name, (served, task) in list(self._watches.items()):
             if now.get(name) != served and served.api_group not in found.stale:

@@ -7,7 +7,7 @@ in memory and goes on from there.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -32,6 +32,7 @@ from app.collect.spool import Spool
 from app.collect.threads import in_thread
 from app.collect.watched import Watches
 from app.collect.words import Served, Synced
+from app.core.kinds import Kinds
 from app.core.model import Batch
 from app.core.redact import Redactor
 from app.store import collectors, rollouts, spools, watches
@@ -69,6 +70,7 @@ class _Following:
 
     learning: Learning
     watches: Watches
+    kinds: Kinds
     position: int
     recent: dict[bytes, None]
     latest: datetime | None = None
@@ -80,13 +82,25 @@ class _Following:
 
 
 class Follower:
-    """Follows one spool: a ``round`` records one batch of it. Made on the event loop that runs the rounds."""
+    """Follows one spool: a ``round`` records one batch of it. Made on the event loop that runs the rounds.
+
+    ``add`` and ``exclude`` are the kinds that the cluster's operator wants otherwise, as in core.kinds.Kinds.
+    """
 
     def __init__(
-        self, engine: AsyncEngine, cluster: str, spool: Spool, *, held: timedelta = HELD, idle: timedelta = IDLE
+        self,
+        engine: AsyncEngine,
+        cluster: str,
+        spool: Spool,
+        *,
+        held: timedelta = HELD,
+        idle: timedelta = IDLE,
+        add: Collection[str] = (),
+        exclude: Collection[str] = (),
     ) -> None:
         self.engine, self.cluster, self.spool = engine, cluster, spool
         self._held, self._idle = held.total_seconds(), idle.total_seconds()
+        self._add, self._exclude = add, exclude
         self._following: _Following | None = None
         self.on_unsynced: Callable[[Served], None] = lambda _served: None
         """Called, in a thread, for a kind of which all objects are to be told again."""
@@ -142,6 +156,7 @@ class Follower:
         if position > self.spool.end:
             log.error("the spool is older than what is recorded of it: all of it is told again", cluster=self.cluster)
             position = 0
+        kinds = Kinds(add=self._add, exclude=self._exclude)
         learning = Learning(
             self.engine,
             Intake(self.cluster, Redactor(key), now=EPOCH),
@@ -149,6 +164,7 @@ class Follower:
             rollouts=last,
             goes_on=True,
             also=self._note_position,
+            kinds=kinds,
         )
         told_of = Watches(
             learning.intake,
@@ -157,7 +173,7 @@ class Follower:
             again=self.on_unsynced,
         )
         digests = [recent[at : at + DIGEST] for at in range(0, len(recent), DIGEST)]
-        return _Following(learning, told_of, position, dict.fromkeys(digests))
+        return _Following(learning, told_of, kinds, position, dict.fromkeys(digests))
 
     async def _batch(self, one: _Following) -> None:
         if not await self._learned(one):
@@ -221,9 +237,11 @@ class Follower:
             one.has_words = True
             if isinstance(record.word, Synced) and after:
                 return None
+            served = record.served
+            one.kinds.serves(served.api_group, served.kind, served.plural)
             # Words keep their order, though a clock may go back.
             one.heard = max(one.heard or record.word.at, record.word.at)
-            return [(one.heard, partial(one.watches.tell, record.served, record.word))]
+            return [(one.heard, partial(one.watches.tell, served, record.word))]
         intake.move_to(record.received_at)
         if isinstance(record, told.AuditLost):
             intake.blind(record.received_at - LAST_WAIT, record.received_at, record.why)

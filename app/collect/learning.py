@@ -19,6 +19,7 @@ from app.collect.entries import UNUSABLE
 from app.collect.files import Line
 from app.collect.intake import Intake, Piece, Tally
 from app.collect.learner import Learner
+from app.core.kinds import Kinds
 from app.core.model import Batch, ObjectState, Position, Resource, Rollout, Symptom
 from app.core.sightings import Sighting
 from app.core.tracker import Tracker
@@ -51,6 +52,7 @@ class Learning:
     """What is learned of one cluster from now on. Made on the event loop that its methods then use from a thread.
 
     ``goes_on`` says that something of what comes was told before: what was learned shortly before is recalled.
+    ``kinds`` are the cluster's, where its operator wants other ones than usual.
     """
 
     def __init__(
@@ -62,10 +64,11 @@ class Learning:
         rollouts: list[Rollout],
         goes_on: bool,
         also: Also = nothing_else,
+        kinds: Kinds | None = None,
     ) -> None:
         self.engine, self.cluster, self.intake, self._also = engine, intake.cluster, intake, also
         self.tally = tally
-        tracker = Tracker(intake.cluster, intake.redactor, self._lookup)
+        tracker = Tracker(intake.cluster, intake.redactor, self._lookup, own_kinds=kinds)
         tracker.recall(rollouts)
         self.learner = Learner(intake.cluster, tracker, tally)
         self._goes_on = goes_on

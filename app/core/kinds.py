@@ -7,7 +7,7 @@ custom ones are those of the projects' own CRDs.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -197,6 +197,11 @@ def policy(api_group: str, kind: str) -> Policy:
     return info(api_group, kind).policy
 
 
+def named(api_group: str, plural: str) -> str:
+    """A kind as `kubectl api-resources -o name` prints it: ``secrets``, ``workflows.argoproj.io``."""
+    return f"{plural}.{api_group}" if api_group else plural
+
+
 def lane(api_group: str, kind: str) -> Lane:
     """Where its changes are drawn."""
     return info(api_group, kind).lane
@@ -243,9 +248,15 @@ def plural_of(api_group: str, kind: str) -> str:
 
 
 class Kinds:
-    """The kinds of one cluster: the table, plus what its CRDs and its objects' bodies teach."""
+    """The kinds of one cluster: the table, plus what its CRDs and its objects' bodies teach.
 
-    def __init__(self) -> None:
+    ``add`` and ``exclude`` are what its operator wants otherwise, by the names that ``named`` gives. A kind in both is
+    excluded.
+    """
+
+    def __init__(self, *, add: Iterable[str] = (), exclude: Iterable[str] = ()) -> None:
+        self._add, self._exclude = frozenset(add), frozenset(exclude)
+        self._plurals: dict[tuple[str, str], str] = {}
         self._by_plural: dict[tuple[str, str], KindInfo] = {}
         self._by_kind: dict[tuple[str, str], KindInfo] = {}
         self._by_guess: dict[tuple[str, str], str] = {}
@@ -264,6 +275,20 @@ class Kinds:
         self._by_plural[group, plural] = learnt
         self._by_kind[group, kind] = learnt
         self._by_guess[group, kind_of(group, plural)] = kind
+
+    def serves(self, api_group: str, kind: str, plural: str) -> None:
+        """The API server said what the plural of a kind is."""
+        self._plurals[api_group, kind] = plural
+
+    def policy(self, api_group: str, kind: str) -> Policy:
+        """What a write to this kind becomes: an excluded one is not stored, an added one at least a change."""
+        usual = policy(api_group, kind)
+        if not self._add and not self._exclude:
+            return usual
+        name = named(api_group, self._plurals.get((api_group, kind)) or self.info(api_group, kind).plural)
+        if name in self._exclude:
+            return Policy.NEVER
+        return Policy.TIMELINE if usual is Policy.NEVER and name in self._add else usual
 
     def seen(self, api_group: str, kind: str) -> None:
         """A body named its kind: the capitals that a plural cannot tell."""

@@ -62,7 +62,9 @@ class Tracker:
         *,
         memory_bytes: int = 64 << 20,
         recent_changes: int = 20_000,
+        own_kinds: kinds.Kinds | None = None,
     ) -> None:
+        """``own_kinds`` are the cluster's, where they are others than those of the table."""
         self.cluster = cluster
         self._redactor = redactor
         self._parts = Parts(redactor)
@@ -72,7 +74,7 @@ class Tracker:
         self._derived = Derivation(self._memory, self._recent)
         self._telling = Telling(self._memory, self._recent, self._derived)
         self._life = Life(self._recent, self._derived.workload_of, redactor)
-        self._kinds = kinds.Kinds()
+        self._kinds = own_kinds or kinds.Kinds()
         self._sight = Sight()
         self._quiet: OrderedDict[Resource, Change] = OrderedDict()
 
@@ -92,7 +94,7 @@ class Tracker:
 
         To ask counts as a use: what is in memory is not forgotten before the next sightings, which are of it.
         """
-        followed = kinds.policy(resource.api_group, resource.kind) is not Policy.NEVER
+        followed = self._kinds.policy(resource.api_group, resource.kind) is not Policy.NEVER
         return followed and self._memory.get(resource) is None
 
     def observe(self, sighting: Sighting) -> Learned:
@@ -107,7 +109,7 @@ class Tracker:
         if not is_built_in:
             sighting = self._spelled(sighting)
             resource = sighting.resource
-        policy = kinds.policy(resource.api_group, resource.kind)
+        policy = self._kinds.policy(resource.api_group, resource.kind)
         if resource.kind == "Event" and sighting.body is not None and sighting.verb is not Verb.DELETE:
             return self._life.event(sighting)
         if policy is Policy.NEVER or sighting.subresource not in _OWN:

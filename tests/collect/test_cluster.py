@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+
+from structlog.testing import capture_logs
 
 from app.collect.cluster import EVERY, Following
 from app.collect.watch import Pace
@@ -50,10 +52,12 @@ async def _sleep(wait: timedelta) -> None:
 
 
 @asynccontextmanager
-async def following(server: Server, since: Mapping[tuple[str, str], str] | None = None) -> AsyncIterator[Heard]:
+async def following(
+    server: Server, since: Mapping[tuple[str, str], str] | None = None, *, add: Collection[str] = ()
+) -> AsyncIterator[Heard]:
     heard = Heard()
     pace = Pace(clock=lambda: NOON, sleep=_sleep, chance=lambda: 0.5)
-    task = asyncio.create_task(Following(server.api, heard.tell, since=since or {}, pace=pace).run())
+    task = asyncio.create_task(Following(server.api, heard.tell, since=since or {}, pace=pace, add=add).run())
     try:
         yield heard
     finally:
@@ -151,3 +155,21 @@ async def test_while_nothing_is_known_of_what_is_served_that_is_told() -> None:
     ):
         await heard.until(lambda: len(heard.words) == 2)
     assert heard.words == [("", Blind.__name__), ("/api/v1/pods", "ADDED a first")]
+
+
+async def test_a_kind_that_is_not_served_is_said_in_the_log_once() -> None:
+    changed = Answer([bookmark(9, all_told=True), event("MODIFIED", "tills.shop.example", 10), SILENCE])
+    pods = a_group("", a_version("v1", PODS))
+    async with serving(
+        paths={
+            "/api": [groups(), groups(pods)],
+            "/apis": [groups(CRDS, tills("v1"))] * 2,
+            CRDS_PATH: [changed],
+            "/apis/shop.example/v1/tills": [Answer([SILENCE])],
+            "/api/v1/pods": [Answer([event("ADDED", "a", 3), SILENCE])],
+        }
+    ) as server:
+        with capture_logs() as logged:
+            async with following(server, add=("secret",)) as heard:
+                await heard.until(lambda: ("/api/v1/pods", "ADDED a first") in heard.words)
+    assert [one["kinds"] for one in logged if one["log_level"] == "warning"] == [("secret",)]

@@ -72,6 +72,35 @@ async def test_a_group_whose_server_does_not_answer_is_told() -> None:
         assert (await discover(server.api)).stale == ("metrics.k8s.io",)
 
 
+SOME = a_version(
+    "v1", ("configmaps", "ConfigMap", ALL), ("secrets", "Secret", ALL), ("events", "Event", ALL), ("pods", "Pod", ALL)
+)
+SHOP = a_group("shop.example", a_version("v1", ("productreviews", "ProductReview", ALL), ("tills", "Till", ALL)))
+
+
+async def names(*, add: Sequence[str] = (), exclude: Sequence[str] = ()) -> tuple[set[str], tuple[str, ...]]:
+    """The plurals that are followed, and the names that are not served."""
+    stale = a_group("metrics.k8s.io", a_version("v1beta1", freshness="Stale"))
+    async with serving(groups(a_group("", SOME)), groups(SHOP, stale)) as server:
+        found = await discover(server.api, add=add, exclude=exclude)
+    return {one.plural for one in found.kinds}, found.unserved
+
+
+async def test_secrets_are_followed_only_where_they_are_added() -> None:
+    assert await names() == ({"configmaps", "events", "pods", "tills"}, ())
+    assert await names(add=["secrets"]) == ({"configmaps", "events", "pods", "secrets", "tills"}, ())
+
+
+async def test_what_an_operator_adds_is_followed_and_what_is_excluded_is_not() -> None:
+    found, _ = await names(add=["productreviews.shop.example", "secrets"], exclude=["events", "secrets", "configmaps"])
+    assert found == {"pods", "productreviews", "tills"}
+
+
+async def test_names_that_are_not_served_are_told_unless_their_server_does_not_answer() -> None:
+    _, unserved = await names(add=["tills", "pods", "pods.metrics.k8s.io"], exclude=["carts.shop.example"])
+    assert unserved == ("carts.shop.example", "tills")
+
+
 @pytest.mark.parametrize(
     ("body", "why"),
     [

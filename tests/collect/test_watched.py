@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from app.collect import told
+from app.collect.follow import Follower
 from app.collect.spool import Spool
 from app.collect.words import Begun, Lost, Reached, Saw, Served, Synced, Unreadable, Word
 from app.core.model import ActorSource, Verb
@@ -191,3 +192,16 @@ async def test_a_poison_object_is_kept_aside_and_the_next_is_recorded(lab: Lab, 
     await drained(lab, spool)
     assert len(await lab.stored()) == 1
     assert await lab.rows("quarantine") == [(1,)]
+
+
+async def test_a_kind_that_was_added_makes_changes_and_an_excluded_one_none(lab: Lab, spool: Spool) -> None:
+    stats = Served("shop.example", "v1", "StatMetrics", "statmetrics")
+    kind = {"kind": "StatMetrics", "apiVersion": "shop.example/v1"}
+    first, then = ({**config_map("daily", 10 + n, a=str(n)), **kind} for n in (1, 2))
+    say(spool, stats, *listed(0, first, version=11), seen(10, then))
+    say(spool, CONFIG_MAPS, *listed(0, config_map("flags", 11, a="1"), version=11), seen(10, config_map("flags", 13)))
+    chosen = {"add": ["statmetrics.shop.example"], "exclude": ["configmaps"]}
+    one = Follower(lab.database.write, lab.cluster, spool, held=timedelta(0), idle=timedelta(0), **chosen)
+    while spool.size:
+        await one.round()
+    assert [change.resource.name for change in await lab.stored()] == ["daily"]

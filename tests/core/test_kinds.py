@@ -83,3 +83,21 @@ def test_a_broken_crd_teaches_nothing(crd: Object) -> None:
     learnt = Kinds()
     learnt.learn(crd)
     assert learnt.kind_of("x", "widgets") == "Widget"
+
+
+def test_a_kind_that_is_added_makes_changes_and_one_that_is_excluded_none() -> None:
+    own = Kinds(add=["leases.coordination.k8s.io", "productreviews.shop.example", "pods"], exclude=["configmaps"])
+    assert own.policy("coordination.k8s.io", "Lease") is Policy.TIMELINE
+    assert own.policy("shop.example", "ProductReview") is Policy.TIMELINE
+    assert own.policy("other.example", "ProductReview") is Policy.NEVER
+    assert own.policy("", "Pod") is Policy.STATE
+    assert own.policy("", "ConfigMap") is Policy.NEVER
+    assert own.policy("apps", "Deployment") is Policy.TOLD
+    assert Kinds(add=["secrets"], exclude=["secrets"]).policy("", "Secret") is Policy.NEVER
+
+
+def test_an_added_kind_is_known_by_the_plural_that_the_api_server_has() -> None:
+    own = Kinds(add=["statmetrics.shop.example"])
+    assert own.policy("shop.example", "StatMetrics") is Policy.NEVER  # a plural that nobody would guess
+    own.serves("shop.example", "StatMetrics", "statmetrics")
+    assert own.policy("shop.example", "StatMetrics") is Policy.TIMELINE
