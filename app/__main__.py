@@ -180,6 +180,18 @@ def what_changed(
 
 
 @cli.command()
+def rbac(
+    add: options.Add = None,
+    exclude: options.Exclude = None,
+    namespace: Annotated[str, typer.Option(help="Where Foreshock's ServiceAccount lives.")] = "foreshock",
+) -> None:
+    """Print what a cluster must allow Foreshock, for `kubectl apply -f -`: to read the kinds that it follows."""
+    from app.collect.rbac import manifest
+
+    print(manifest(add=add or (), exclude=exclude or (), namespace=namespace), end="")
+
+
+@cli.command()
 def login(role: options.RoleOption, port: Annotated[int, typer.Option(help="Where `serve` listens.")] = 8000) -> None:
     """Print a link that logs one browser in, once, within 15 minutes."""
     from app import main as root

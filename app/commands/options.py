@@ -80,3 +80,8 @@ At = Annotated[datetime | None, typer.Option(parser=moment, help="Until when; no
 Namespace = Annotated[str | None, typer.Option(help="Only this namespace.")]
 Cluster = Annotated[str | None, typer.Option(help="Only this cluster.")]
 OutputOption = Annotated[Output, typer.Option(help="A table of 20 lines, or everything as JSON.")]
+Add = Annotated[
+    list[str] | None,
+    typer.Option(metavar="KIND", help="Also this kind, as kubectl names it: secrets, workflows.argoproj.io."),
+]
+Exclude = Annotated[list[str] | None, typer.Option(metavar="KIND", help="Not this kind.")]
