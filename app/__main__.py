@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -189,6 +190,53 @@ def rbac(
     from app.collect.rbac import manifest
 
     print(manifest(add=add or (), exclude=exclude or (), namespace=namespace), end="")
+
+
+@cli.command()
+def doctor(
+    kubeconfig: Annotated[
+        Path | None, typer.Option(help="Which kubeconfig; else those of KUBECONFIG, or ~/.kube/config.", exists=True)
+    ] = None,
+    context: Annotated[str, typer.Option(help="Which of its contexts; else the current one.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Look what would keep Foreshock from seeing a cluster, and say how to mend it. Changes nothing there."""
+    import uvloop
+
+    from app import main as root
+    from app.collect.contexts import usual
+    from app.commands import doctor as command
+    from app.settings import load
+
+    clusters = usual([kubeconfig] if kubeconfig else load().kubeconfigs(), context=context)
+    recorded = _recorded([one.name for one in clusters])
+    found = uvloop.run(command.examined(clusters, clock=root.now, recorded=recorded))
+    for line in [command.as_json(found)] if as_json else command.as_text(found):
+        print(line)
+    raise typer.Exit(command.exit_code(found))
+
+
+def _recorded(clusters: list[str]) -> dict[str, dict[str, datetime]] | None:
+    """Up to when each source tells of the clusters; None, and said on stderr, where there is no database to ask."""
+    from sqlalchemy.exc import OperationalError
+
+    from app.settings import load
+    from app.store import reach
+
+    async def read(database: Database) -> dict[str, dict[str, datetime]]:
+        async with database.read.connect() as conn:
+            return {cluster: await reach.read(conn, cluster) for cluster in clusters}
+
+    settings = load()
+    if settings.database_url is None and not settings.data_dir.exists():
+        return None  # nobody has used one yet: to look at a cluster is no reason to make it
+    try:
+        return _run(read)
+    except Expected as error:
+        _say(error, error.code)
+    except OperationalError as error:
+        _say(error.orig or error, Exit.NOT_NOW)
+    return None
 
 
 @cli.command()

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 
 class Exit(IntEnum):
-    """How a command ended; docs/configuration.md explains each. 65 to 75 are named by sysexits.h, 128 + n is what a
+    """How a command ended; docs/configuration.md explains each. 65 to 78 are named by sysexits.h, 128 + n is what a
     shell says of signal n (SIGINT, SIGPIPE)."""
 
     DONE = 0
@@ -16,6 +16,8 @@ class Exit(IntEnum):
     UNUSABLE = 65
     NOT_WRITTEN = 74
     NOT_NOW = 75
+    BLIND = 78
+    WARNED = 79
     INTERRUPTED = 130
     NOT_READ = 141
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
+from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import msgspec
-from aiohttp import ClientError, ClientResponse, ClientTimeout
+from aiohttp import ClientError, ClientResponse, ClientSSLError, ClientTimeout
 from kubernetes.aio.client import ApiClient, Configuration
 from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
 from yarl import URL
@@ -21,8 +22,10 @@ from yarl import URL
 from app.failures import Expected
 
 CONNECT_SECONDS = 10.0
-WHOLE_SECONDS = 60.0
+AT_ONCE = ClientTimeout(total=60.0, sock_connect=CONNECT_SECONDS)
 """For an answer that is read at once."""
+ANSWERED = frozenset({200, 201})
+"""The latter of what was POSTed."""
 LONGEST_LINE = 16 << 20
 """A longer one cannot be an object of Kubernetes (etcd refuses 1.5 MiB)."""
 
@@ -50,6 +53,10 @@ class UnreachableError(Exception):
 
 class SilentError(UnreachableError):
     """An answer was begun, and then nothing came for longer than was waited for."""
+
+
+class UntrustedError(UnreachableError):
+    """There is somebody, whose certificate is not the one that was to be expected."""
 
 
 class _Cause(msgspec.Struct):
@@ -110,8 +117,24 @@ class ApiServer:
 
     async def get(self, path: str, query: Mapping[str, str], *, accept: str = "application/json") -> bytes:
         """The body of an answer. Raises RefusedError, UnreachableError."""
-        patience = ClientTimeout(total=WHOLE_SECONDS, sock_connect=CONNECT_SECONDS)
-        async with self._asked(path, query, accept=accept, patience=patience) as response:
+        async with self._asked(path, query, accept=accept) as response:
+            return await response.read()
+
+    async def dated(self, path: str) -> tuple[bytes, datetime | None]:
+        """The body of an answer and its Date, in whole seconds, where it has one. Raises as ``get``."""
+        async with self._asked(path, {}) as response:
+            try:
+                date = parsedate_to_datetime(response.headers.get("Date", ""))
+            except ValueError:
+                date = None
+            return await response.read(), date if date and date.tzinfo else None
+
+    async def review(self, path: str, spec: Mapping[str, Any]) -> bytes:
+        """The answer to a question that is POSTed, of authentication.k8s.io or authorization.k8s.io: nothing is stored.
+
+        Raises as ``get``.
+        """
+        async with self._asked(path, {}, question={"spec": spec}) as response:
             return await response.read()
 
     async def lines(self, path: str, query: Mapping[str, str], *, quiet: timedelta) -> AsyncGenerator[list[bytes]]:
@@ -122,7 +145,7 @@ class ApiServer:
         """
         patience = ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=quiet.total_seconds())
         rest = b""
-        async with self._asked(path, query, accept="application/json", patience=patience) as response:
+        async with self._asked(path, query, patience=patience) as response:
             yield []
             chunks = response.content.iter_any()
             while True:
@@ -140,24 +163,33 @@ class ApiServer:
 
     @asynccontextmanager
     async def _asked(
-        self, path: str, query: Mapping[str, str], *, accept: str, patience: ClientTimeout
+        self,
+        path: str,
+        query: Mapping[str, str],
+        *,
+        accept: str = "application/json",
+        patience: ClientTimeout = AT_ONCE,
+        question: Mapping[str, Any] | None = None,
     ) -> AsyncIterator[ClientResponse]:
-        method, url, headers, _, _ = await self._client.param_serialize(
-            "GET",
+        method, url, headers, body, _ = await self._client.param_serialize(
+            "GET" if question is None else "POST",
             path,
             query_params=list(query.items()),
             header_params={"Accept": accept},
+            body=question,
             auth_settings=["BearerToken"],
         )
         try:
-            answer = await self._client.call_api(method, url, headers, _request_timeout=patience)
+            answer = await self._client.call_api(method, url, headers, body, _request_timeout=patience)
             response: ClientResponse = answer.response
             async with response:
-                if response.status != 200:
+                if response.status not in ANSWERED:
                     raise await _refused(response)
                 yield response
         except TimeoutError:
             raise UnreachableError(f"{URL(url).host} says nothing any more") from None
+        except ClientSSLError as error:
+            raise UntrustedError(f"{type(error).__name__}: {error}") from None
         except (ClientError, OSError) as error:
             raise UnreachableError(f"{type(error).__name__}: {error}") from None
 

@@ -7,8 +7,10 @@ from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 from typing import Never
 
+import msgspec
 import structlog
 
+from app.collect import permissions
 from app.collect.apiserver import ApiServer, RefusedError, UnreachableError
 from app.collect.discovery import Discovered, DiscoveryError, discover
 from app.collect.watch import Horizon, Pace, follow
@@ -50,6 +52,7 @@ class Following:
         self._api, self._tell, self._pace = api, tell, pace or Pace()
         self._add, self._exclude = add, exclude
         self._unserved: tuple[str, ...] = ()
+        self._is_excess_told = False
         self._reached = dict(since)
         self._lists = asyncio.Semaphore(AT_ONCE)
         self._watches: dict[Name, tuple[Served, asyncio.Task[None]]] = {}
@@ -70,6 +73,8 @@ class Following:
                     await self._pace.sleep(self._pace.pause(failures, error))
                     continue
                 failures = 0
+                if not self._is_excess_told:
+                    await self._tell_of_excess()
                 await self._until_next_look()
 
     @property
@@ -83,6 +88,17 @@ class Following:
         if watched := self._watches.pop(served.name, None):
             watched[1].cancel()
             self._look.set()
+
+    async def _tell_of_excess(self) -> None:
+        """Say in the log, once, what we may do there and need not."""
+        self._is_excess_told = True
+        try:
+            words = await permissions.excess(self._api, await permissions.allowed(self._api), add=self._add)
+        except (RefusedError, UnreachableError, msgspec.MsgspecError) as error:
+            log.info("whether more is allowed than is needed cannot be known", server=self._api.url, error=str(error))
+            return
+        if words:
+            log.warning(permissions.said_of_excess(words), server=self._api.url)
 
     async def _until_next_look(self) -> None:
         waiting = [asyncio.ensure_future(self._look.wait()), asyncio.ensure_future(self._pace.sleep(EVERY))]

@@ -62,15 +62,16 @@ def read(path: Path) -> tuple[WantedCluster, ...]:
     return found
 
 
-def usual(kubeconfigs: Sequence[Path], *, pod_token: Path = POD_TOKEN) -> tuple[WantedCluster, ...]:
+def usual(kubeconfigs: Sequence[Path], *, context: str = "", pod_token: Path = POD_TOKEN) -> tuple[WantedCluster, ...]:
     """The cluster that kubectl would talk to, given the files of KUBECONFIG or its default; or the one that we run in.
 
-    None of them where there is neither. A cluster is called after its context. Raises ContextsError.
+    None of them where there is neither. ``context`` is taken instead of the current one. A cluster is called after its
+    context. Raises ContextsError.
     """
     found = [path for path in kubeconfigs if path.is_file()]
     if not found:
         return (WantedCluster(IN_CLUSTER),) if pod_token.is_file() else ()
-    context = next((name for name in map(_current_context, found) if name), "")
+    context = context or next((name for name in map(_current_context, found) if name), "")
     if not context:
         return ()
     # EKS calls contexts arn:aws:eks:eu-central-1:123456789012:cluster/shop

@@ -103,7 +103,8 @@ spec:
   limited:
     nominalConcurrencyShares: 5
     borrowingLimitPercent: 0
-    lendablePercent: 100
+    # Not all of it, or the first request after a while would wait ten seconds for a place to be given back.
+    lendablePercent: 50
     limitResponse:
       type: Queue
       queuing:

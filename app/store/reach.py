@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
+from sqlalchemy import select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -59,3 +60,10 @@ async def write(conn: AsyncConnection, cluster_id: int, batch: Batch) -> None:
         ),
         rows,
     )
+
+
+async def read(conn: AsyncConnection, cluster: str) -> dict[str, datetime]:
+    """Up to when each source tells of a cluster; none of one that is not known."""
+    told, clusters = tables.recorded.c, tables.clusters.c
+    query = select(told.source, told.to_at).where(told.cluster_id == clusters.id, clusters.name == cluster)
+    return {row.source: row.to_at for row in await conn.execute(query)}

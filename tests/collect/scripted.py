@@ -53,7 +53,7 @@ async def serving(*script: Answer, paths: Mapping[str, Sequence[Answer]] | None 
         return response
 
     app = web.Application()
-    app.router.add_get("/{path:.*}", answer)
+    app.router.add_route("*", "/{path:.*}", answer)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)

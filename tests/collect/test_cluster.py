@@ -20,6 +20,7 @@ from tests.collect.test_watch import bookmark, event, names
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 PODS = ("pods", "Pod", ALL)
 CRDS = a_group("apiextensions.k8s.io", a_version("v1", ("customresourcedefinitions", "CustomResourceDefinition", ALL)))
+RULES = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
 CRDS_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
@@ -81,7 +82,7 @@ async def test_each_kind_that_is_served_has_a_watch_from_where_it_was() -> None:
     ):
         await heard.until(lambda: len(heard.words) == 2)
     assert sorted(heard.words) == [("/api/v1/pods", "ADDED a"), ("/api/v1/services", "Synced 9")]
-    asked = {one["path"]: one.get("resourceVersion") for one in server.asked}
+    asked = {one["path"]: one.get("resourceVersion") for one in server.asked if one["path"] != RULES}
     assert asked == {"/api": None, "/apis": None, "/api/v1/pods": "10", "/api/v1/services": None}
 
 
@@ -173,3 +174,23 @@ async def test_a_kind_that_is_not_served_is_said_in_the_log_once() -> None:
             async with following(server, add=("secret",)) as heard:
                 await heard.until(lambda: ("/api/v1/pods", "ADDED a first") in heard.words)
     assert [one["kinds"] for one in logged if one["log_level"] == "warning"] == [("secret",)]
+
+
+async def test_that_more_is_allowed_than_is_needed_is_said_in_the_log_once() -> None:
+    changed = Answer([bookmark(9, all_told=True), event("MODIFIED", "tills.shop.example", 10), SILENCE])
+    rule = b'{"verbs":["list","watch","delete"],"apiGroups":[""],"resources":["pods"]}'
+    rules = Answer([b'{"status":{"resourceRules":[%s],"incomplete":false}}' % rule], status=201)
+    async with serving(
+        paths={
+            "/api": [groups(), groups(a_group("", a_version("v1", PODS)))],
+            "/apis": [groups(CRDS)] * 2,
+            RULES: [rules] * 2,
+            CRDS_PATH: [changed],
+            "/api/v1/pods": [Answer([event("ADDED", "a", 3), SILENCE])],
+        }
+    ) as server:
+        with capture_logs() as logged:
+            async with following(server) as heard:
+                await heard.until(lambda: ("/api/v1/pods", "ADDED a first") in heard.words)
+    said = "more is allowed than is needed: delete pods"
+    assert [one["event"] for one in logged if one["log_level"] == "warning"] == [said]

@@ -11,6 +11,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model import Batch, MetricSeries, SymptomSource
+from app.store import reach
 from app.store.database import Database
 from app.store.migrate import config, connect, migrate
 from app.store.record import record
@@ -47,6 +48,8 @@ async def test_each_source_reaches_as_far_as_what_it_told(conn: AsyncConnection)
         "dump": minutes(-5),
     }
     assert next(iter(await sources(conn))) == "alerts", "the newest first"
+    assert await reach.read(conn, CLUSTER) == await sources(conn)
+    assert await reach.read(conn, "another") == {}
 
 
 async def test_a_cluster_in_which_nothing_changes_is_recorded_too(conn: AsyncConnection) -> None:
