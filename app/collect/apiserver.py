@@ -93,9 +93,13 @@ class ApiServer:
             await load_kube_config(  # type: ignore[no-untyped-call]
                 path, context=context, client_configuration=configuration, persist_config=False
             )
-        except (ConfigException, OSError, AttributeError, TypeError) as error:  # the latter two of a file that is empty
+            return cls(ApiClient(configuration))
+        except (ConfigException, OSError, ValueError) as error:  # OSErrors of ssl: what is there is no certificate
             raise CredentialsError(f"{path}: no usable kubeconfig: {error}") from None
-        return cls(ApiClient(configuration))
+        except (AttributeError, TypeError):
+            raise CredentialsError(
+                f"{path}: no usable kubeconfig: there is nothing in it, or not in its place"
+            ) from None
 
     @classmethod
     def of_pod(cls) -> Self:
@@ -103,9 +107,9 @@ class ApiServer:
         configuration = Configuration()
         try:
             load_incluster_config(configuration)  # type: ignore[no-untyped-call]
-        except ConfigException as error:
+            return cls(ApiClient(configuration))
+        except (ConfigException, OSError) as error:
             raise CredentialsError(f"not in a pod of Kubernetes: {error}") from None
-        return cls(ApiClient(configuration))
 
     @property
     def url(self) -> str:

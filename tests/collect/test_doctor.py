@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from base64 import b64encode
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
 from app.collect.auditing import look, managed_by
+from app.collect.contexts import WantedCluster
 from app.collect.diagnosis import Finding, Level, worst
-from app.collect.doctor import of_clock, of_version
+from app.collect.doctor import examine, of_clock, of_version
 from app.collect.permissions import Allowed, Rule, excess, may, missing, said_of_excess
 from app.collect.words import Served
 from app.store.reach import AUDIT_LOG, WATCH
@@ -179,3 +183,36 @@ def test_the_gravest_finding_counts() -> None:
     assert worst(findings) is Level.WARNING
     assert worst([*findings, Finding("c", Level.PROBLEM, "")]) is Level.PROBLEM
     assert worst([]) is Level.OK
+
+
+NONSENSE = b64encode(b"nonsense").decode()
+
+
+@pytest.mark.parametrize(
+    ("cluster", "user"),
+    [
+        ({"certificate-authority-data": NONSENSE}, {"token": "geheim"}),
+        ({"certificate-authority": "/no/such/file"}, {"token": "geheim"}),
+        ({}, {"client-certificate-data": NONSENSE, "client-key-data": NONSENSE}),
+        ({}, {"client-certificate-data": "%", "client-key-data": NONSENSE}),
+        ({}, {"tokenFile": "/no/such/file"}),
+        ({}, {"auth-provider": {"name": "gcp"}}),
+        (None, {"token": "geheim"}),
+    ],
+)
+async def test_a_kubeconfig_that_cannot_be_used_is_a_problem_and_no_crash(
+    tmp_path: Path, cluster: dict[str, str] | None, user: dict[str, str]
+) -> None:
+    server = None if cluster is None else {"server": "https://127.0.0.1:1", **cluster}
+    content = {
+        "clusters": [{"name": "one", "cluster": server}],
+        "users": [{"name": "me", "user": user}],
+        "contexts": [{"name": "here", "context": {"cluster": "one", "user": "me"}}],
+        "current-context": "here",
+    }
+    path = tmp_path / "kubeconfig"
+    path.write_text(json.dumps(content))
+    [one] = await examine(WantedCluster("shop", str(path)), clock=lambda: NOON)
+    assert (one.check, one.level) == ("connection", Level.PROBLEM)
+    assert "no usable kubeconfig" in one.said
+    assert "geheim" not in one.said + one.fix
