@@ -195,7 +195,7 @@ def rbac(
 @cli.command()
 def doctor(
     kubeconfig: Annotated[
-        Path | None, typer.Option(help="Which kubeconfig; else those of KUBECONFIG, or ~/.kube/config.", exists=True)
+        Path | None, typer.Option(help="Which kubeconfig; else what `serve` follows.", exists=True)
     ] = None,
     context: Annotated[str, typer.Option(help="Which of its contexts; else the current one.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -208,7 +208,11 @@ def doctor(
     from app.commands import doctor as command
     from app.settings import load
 
-    clusters = usual([kubeconfig] if kubeconfig else load().kubeconfigs(), context=context)
+    settings = load()
+    if kubeconfig or context:
+        clusters = usual([kubeconfig] if kubeconfig else settings.kubeconfigs(), context=context)
+    else:
+        clusters = root.wanted_clusters(settings)
     recorded = _recorded([one.name for one in clusters])
     found = uvloop.run(command.examined(clusters, clock=root.now, recorded=recorded))
     for line in [command.as_json(found)] if as_json else command.as_text(found):

@@ -6,7 +6,7 @@ Both go to one spool a cluster, and one follower brings that into the database.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from importlib import import_module
@@ -59,6 +59,8 @@ class Clusters:
         self._spools = Spools(folder, most_bytes=spool_bytes)
         self._recorded: dict[str, tuple[Follower, asyncio.Task[None]]] = {}
         self._watched: dict[str, tuple[WantedCluster, Live, asyncio.Task[None]]] = {}
+        self._kinds: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
+        """What is to be added to the kinds that are followed in each cluster, and excluded."""
         self._left = set[str]()
         """Clusters of which it was said that their spool cannot be read."""
         self._ended = set[str]()
@@ -85,7 +87,8 @@ class Clusters:
         if cluster not in self._recorded:
             spool = await self._spools.in_thread(lambda: self._spools.open(cluster))
             if cluster not in self._recorded:  # as another request may have seen to meanwhile
-                follower = Follower(self._database.write, cluster, spool)
+                add, exclude = self._kinds.get(cluster, ((), ()))
+                follower = Follower(self._database.write, cluster, spool, add=add, exclude=exclude)
                 worker = Worker(f"recording {cluster}", follower.round, timedelta(0))
                 self._recorded[cluster] = follower, asyncio.create_task(keep(worker, None, pulses=self._pulses))
         return self._recorded[cluster][0]
@@ -93,15 +96,16 @@ class Clusters:
     # -- what is to be done
 
     async def _look(self) -> None:
-        """What the database knows: the tokens, and the key of the spools. Those that nobody records yet are recorded:
-        one that another process had, too, once that has ended. Then which clusters are to be followed."""
+        """Which clusters are to be followed. What the database knows: the tokens, and the key of the spools. Those that
+        nobody records yet are recorded: one that another process had, too, once that has ended."""
+        wanted = await self._read_wanted()
+        self._want_kinds(wanted or ())
         await self.tokens.refresh()
         if not self._spools.key:
             async with self._database.write.begin() as conn:
                 self._spools.key = await spool_key(conn)
         for cluster in self._spools.known():
             await self._record_if_free(cluster)
-        wanted = await self._read_wanted()
         if wanted is not None:
             await self._follow({one.name: one for one in wanted})
 
@@ -113,6 +117,13 @@ class Clusters:
             level("this spool cannot be read yet, trying on", cluster=cluster, error=str(error))
             self._left.add(cluster)
             return None
+
+    def _want_kinds(self, wanted: Iterable[WantedCluster]) -> None:
+        """Before anything is recorded under them: what the audit webhook tells of added kinds counts, too."""
+        for one in wanted:
+            self._kinds[one.name] = one.add, one.exclude
+            if one.name in self._recorded:
+                self._recorded[one.name][0].want(add=one.add, exclude=one.exclude)
 
     async def _read_wanted(self) -> tuple[WantedCluster, ...] | None:
         """None where that cannot be told for now: then everything stays as it is."""

@@ -102,6 +102,7 @@ class Follower:
         self._held, self._idle = held.total_seconds(), idle.total_seconds()
         self._add, self._exclude = add, exclude
         self._following: _Following | None = None
+        self._wants_others = False
         self.on_unsynced: Callable[[Served], None] = lambda _served: None
         """Called, in a thread, for a kind of which all objects are to be told again."""
         self._told = asyncio.Event()
@@ -114,13 +115,19 @@ class Follower:
         with suppress(RuntimeError):  # the loop is closed: who appends now is read when the program starts again
             self._loop.call_soon_threadsafe(self._told.set)
 
+    def want(self, *, add: Collection[str], exclude: Collection[str]) -> None:
+        """These kinds otherwise than usual, from the next round on."""
+        self._wants_others = self._wants_others or (add, exclude) != (self._add, self._exclude)
+        self._add, self._exclude = add, exclude
+
     async def round(self) -> None:
         """Record what the spool holds, a batch of it; or wait for something, ``idle`` at the longest.
 
         Raises the store's errors and OSError. What fails for another reason is told one by one from then on, until it
         is one record that fails: that goes into quarantine, and the rest goes on.
         """
-        one = self._following
+        one = None if self._wants_others else self._following
+        self._wants_others = False
         try:
             one = one or await self._begin()
             self._following = one

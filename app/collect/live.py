@@ -182,7 +182,14 @@ class Live:
         def tell(served: Served | None, word: Word) -> None:
             self._tell(served, word, epoch)
 
-        self._following = Following(api, tell, since=self._reached, pace=self._pace)
+        self._following = Following(
+            api,
+            tell,
+            since=self._reached,
+            pace=self._pace,
+            add=self._wanted.add,
+            exclude=self._wanted.exclude,
+        )
         try:
             await self._following.run()
         finally:

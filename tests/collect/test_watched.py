@@ -49,12 +49,16 @@ def say(spool: Spool, served: Served, *words: Word) -> None:
         spool.append(told.encode(told.Watched(served, word, EPOCH)), durable=False)
 
 
-async def drained(lab: Lab, spool: Spool) -> list[Served]:
-    """Record all that lies in the spool, as after a start of the program; the kinds that are asked for again."""
+async def drained(lab: Lab, spool: Spool, one: Follower | None = None) -> list[Served]:
+    """Record all that lies in the spool, as after a start of the program; the kinds that are asked for again.
+
+    With ``one`` as the same program goes on.
+    """
     asked = list[Served]()
-    async with lab.database.write.begin() as conn:
-        await collectors.take(conn, lab.cluster, spool.identity)
-    one = follower(lab, spool)
+    if one is None:
+        async with lab.database.write.begin() as conn:
+            await collectors.take(conn, lab.cluster, spool.identity)
+    one = one or follower(lab, spool)
     one.on_unsynced = asked.append
     while spool.size:
         await one.round()
@@ -200,8 +204,25 @@ async def test_a_kind_that_was_added_makes_changes_and_an_excluded_one_none(lab:
     first, then = ({**config_map("daily", 10 + n, a=str(n)), **kind} for n in (1, 2))
     say(spool, stats, *listed(0, first, version=11), seen(10, then))
     say(spool, CONFIG_MAPS, *listed(0, config_map("flags", 11, a="1"), version=11), seen(10, config_map("flags", 13)))
-    chosen = {"add": ["statmetrics.shop.example"], "exclude": ["configmaps"]}
-    one = Follower(lab.database.write, lab.cluster, spool, held=timedelta(0), idle=timedelta(0), **chosen)
-    while spool.size:
-        await one.round()
+    async with lab.database.write.begin() as conn:
+        await collectors.take(conn, lab.cluster, spool.identity)
+    one = follower(lab, spool)
+    one.want(add=("statmetrics.shop.example",), exclude=("configmaps",))
+    await drained(lab, spool, one)
     assert [change.resource.name for change in await lab.stored()] == ["daily"]
+
+
+async def test_kinds_that_are_wanted_later_make_changes_from_then_on(lab: Lab, spool: Spool) -> None:
+    async with lab.database.write.begin() as conn:
+        await collectors.take(conn, lab.cluster, spool.identity)
+    one = follower(lab, spool)
+    say(spool, CONFIG_MAPS, *listed(0, config_map("flags", 11, a="1"), version=11))
+    say(spool, CONFIG_MAPS, seen(10, config_map("flags", 12, a="2")))
+    await drained(lab, spool, one)
+    one.want(add=(), exclude=("configmaps",))
+    say(spool, CONFIG_MAPS, seen(20, config_map("flags", 13, a="3")))
+    await drained(lab, spool, one)
+    one.want(add=(), exclude=())
+    say(spool, CONFIG_MAPS, seen(30, config_map("flags", 14, a="4")))
+    await drained(lab, spool, one)
+    assert sorted(str(change.diffs[0].new) for change in await lab.stored()) == ["2", "4"]
