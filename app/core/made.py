@@ -13,6 +13,11 @@ def key_of(resource: Resource, uid: str, version: str) -> int:
     return version_key(resource.cluster, uid, version)
 
 
+def creation_key(resource: Resource, uid: str) -> int:
+    """An object is created once, whoever tells of it."""
+    return key_of(resource, uid, "created")
+
+
 def deletion_key(sighting: Sighting, uid: str) -> int:
     """An object is deleted once. Where nobody says which object it was, each deletion is one of its own."""
     if uid:
@@ -28,9 +33,9 @@ def whole(sighting: Sighting, verb: Verb, state: Object | None, *, body: Body | 
     made = verb is Verb.CREATE
     old, new = (None, state) if made else (state, None)
     found = (FieldDiff((), "add" if made else "remove", old, new),) if state is not None else ()
+    creation = creation_key(resource, uid) if uid else key_of(resource, uid, version)
     return Change(
-        resource, sighting.at, verb, key_of(resource, uid, version) if made else deletion_key(sighting, uid),
-        sighting.actor, uid,
+        resource, sighting.at, verb, creation if made else deletion_key(sighting, uid), sighting.actor, uid,
         version, body.generation if body else None, found, DiffSource.STATES if found else DiffSource.NONE,
         changes.summary(resource, verb, found, old=old, new=new), frozenset({sighting.source}), None, sighting.audit_id,
     )  # fmt: skip

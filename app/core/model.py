@@ -139,7 +139,9 @@ class Change(Struct, frozen=True, gc=False):
     ``at`` is when the API server took the request (audit) or sent the event (watch): the first seen is kept. Of a write
     that only a LIST or a dump shows it is their time, and ``summary`` says since when it may have been.
     ``begun_by`` is the id of the change this one was derived from (a controller's edit), else None.
-    ``sources`` says who told us: a subset of {"audit", "watch", "state"}.
+    ``sources`` says who told us: a subset of {"audit", "watch", "state", "history"}.
+    ``since``: nobody knows when exactly; it was written after that, and not after ``at``. ``found_in`` names what a
+    cluster remembers it by ("ReplicaSet web-5d4f"), in whole seconds, where nobody told of the write itself.
     """
 
     resource: Resource
@@ -156,6 +158,8 @@ class Change(Struct, frozen=True, gc=False):
     sources: frozenset[str] = frozenset()
     begun_by: str | None = None
     audit_id: str = ""
+    since: datetime | None = None
+    found_in: str = ""
 
     @property
     def id(self) -> str:

@@ -13,6 +13,8 @@ LINES = 20
 COUNTED = 1000
 """How far the changes of a table are counted, and how many its JSON holds: at 03:00 an order of magnitude is enough."""
 WIDTH = 80
+VAGUE = "~"
+"""Behind a time that is only the last at which a change can have been made."""
 _ONE = {"NAMESPACE": 16, "CHANGE": 37, "WHO": 16}
 _SEVERAL = {"CLUSTER": 10, "NAMESPACE": 12, "CHANGE": 34, "WHO": 12}
 """Columns behind the time, and how wide they are: of one cluster, of several."""
@@ -44,14 +46,16 @@ def what_changed(
         blind[1] = f"and {len(gaps) - 1} more intervals were not seen in full"
     if not changes:
         return _text([*_nothing(head, from_at, newest), *blind])
-    room = LINES - 2 - len(blind)
+    vague = any(change.since for change in changes[: LINES - 2])
+    room = LINES - 2 - len(blind) - vague
     shown = changes[:room]
     counted = f"{total} change{'' if total == 1 else 's'}{' or more' if total >= COUNTED else ''}"
     if len(shown) < total:
         counted += f", the newest {len(shown)}"
     columns = _ONE if len({change.resource.cluster for change in shown}) == 1 else _SEVERAL
     title = " ".join([f"{'TIME':8}", *(f"{name:{width}}" for name, width in columns.items())])
-    return _text([head + counted, title, *(_line(change, columns) for change in shown), *blind])
+    notes = [f"{VAGUE} then at the latest: nobody saw when exactly"] if vague else []
+    return _text([head + counted, title, *(_line(change, columns) for change in shown), *notes, *blind])
 
 
 def _nothing(head: str, from_at: datetime, newest: datetime | None) -> list[str]:
@@ -71,7 +75,8 @@ def _line(change: Change, columns: Mapping[str, int]) -> str:
         "CHANGE": change.summary or f"{change.verb} {resource.kind} {resource.name}",
         "WHO": short(change.actor),
     }
-    return " ".join([f"{change.at:%H:%M:%S}", *(plain(cells[name], width) for name, width in columns.items())])
+    when = f"{change.at:%H:%M:%S}{VAGUE if change.since else ' '}"
+    return when + " ".join(plain(cells[name], width) for name, width in columns.items())
 
 
 def _text(lines: list[str]) -> str:

@@ -62,9 +62,10 @@ def note(entry: Entry, sighting: Sighting, body: Body, *, fields: bool) -> None:
 def unseen(change: Change, since: datetime | None) -> Change:
     """A change found by comparing what was last known with what is seen now: its line says between which times."""
     if since is None or since >= change.at:
-        when = f" (by {change.at:%H:%M:%S})"
+        when, since = f" (by {change.at:%H:%M:%S})", None
     elif since.date() == change.at.date():
         when = f" (between {since:%H:%M:%S} and {change.at:%H:%M:%S})"
     else:
         when = f" (between {since:%Y-%m-%d %H:%M:%S} and {change.at:%Y-%m-%d %H:%M:%S})"
-    return structs.replace(change, summary=changes.clip(change.summary, changes.LIMIT - len(when)) + when)
+    said = changes.clip(change.summary, changes.LIMIT - len(when)) + when
+    return structs.replace(change, summary=said, since=since)

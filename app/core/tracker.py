@@ -242,16 +242,14 @@ class Tracker:
 
     def _gone(self, sighting: Sighting, body: Body) -> Learned:
         """A late telling of an object that is known to be gone: only what has been told can be told better."""
-        known = self._recent.by_key(made.key_of(sighting.resource, body.uid, str(body.version)))
+        known = self._told_already(sighting, body.uid, str(body.version))
         return self._telling.again(known, sighting) if known and sighting.verb and not sighting.subresource else NOTHING
 
     def _late(self, sighting: Sighting, body: Body, entry: Entry) -> Learned:
         """A version that is not newer than what is known: a second telling, a write without effect, or a straggler."""
         if sighting.verb is None or sighting.subresource == "status":
             return NOTHING
-        known = self._recent.by_key(made.key_of(sighting.resource, body.uid, str(body.version))) or self._recent.near(
-            sighting, body
-        )
+        known = self._told_already(sighting, body.uid, str(body.version)) or self._recent.near(sighting, body)
         if known is not None:
             return self._telling.again(known, sighting)
         if sighting.verb is Verb.CREATE:
@@ -298,6 +296,12 @@ class Tracker:
         change = made.update(sighting, body, found, old=before, new=state)
         return Learned((*self._telling.new(sighting, change, body, state), corrected))
 
+    def _told_already(self, sighting: Sighting, uid: str, version: str) -> Change | None:
+        """The change that this sighting tells of again, by its key."""
+        if sighting.verb is Verb.CREATE and uid:
+            return self._recent.by_key(made.creation_key(sighting.resource, uid))
+        return self._recent.by_key(made.key_of(sighting.resource, uid, version)) if version else None
+
     # -- writes without a whole object
 
     def _told(self, sighting: Sighting) -> Learned:
@@ -305,12 +309,7 @@ class Tracker:
         resource, uid = sighting.resource, sighting.uid
         entry = self._known(resource, uid)
         uid = uid or (entry.uid if entry else "")
-        known = (
-            self._recent.by_key(made.key_of(sighting.resource, uid, sighting.resource_version))
-            if sighting.resource_version
-            else None
-        )
-        known = known or self._recent.near(sighting, None)
+        known = self._told_already(sighting, uid, sighting.resource_version) or self._recent.near(sighting, None)
         if known is not None:
             return self._telling.again(known, sighting)
         if sighting.verb is None:
@@ -325,6 +324,8 @@ class Tracker:
         key = made.key_of(
             sighting.resource, uid, sighting.resource_version or f"audit:{sighting.audit_id}:{sighting.at.isoformat()}"
         )
+        if sighting.verb is Verb.CREATE and uid:
+            key = made.creation_key(resource, uid)
         base = Change(
             resource, sighting.at, sighting.verb, key, sighting.actor, uid, sighting.resource_version,
             sources=frozenset({sighting.source}), audit_id=sighting.audit_id,

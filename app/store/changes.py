@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
+from math import ceil
 from typing import Any
 
 from sqlalchemy import BigInteger, Row, Select, and_, any_, literal, select
@@ -22,8 +23,8 @@ _VERBS, _ACTORS, _DIFFS = tuple(Verb), tuple(ActorSource), tuple(DiffSource)
 _VERB = {verb: n for n, verb in enumerate(_VERBS)}
 _ACTOR = {source: n for n, source in enumerate(_ACTORS)}
 _DIFF = {source: n for n, source in enumerate(_DIFFS)}
-_BIT = {"audit": 1, "watch": 2, "state": 4}
-_SOURCES = tuple(frozenset(source for source, bit in _BIT.items() if bits & bit) for bits in range(8))
+_BIT = {"audit": 1, "watch": 2, "state": 4, "history": 8}
+_SOURCES = tuple(frozenset(source for source, bit in _BIT.items() if bits & bit) for bits in range(16))
 _BITS = {sources: bits for bits, sources in enumerate(_SOURCES)}
 
 COLUMNS = {
@@ -46,6 +47,8 @@ COLUMNS = {
     "begun_by": "text",
     "impersonator": "text",
     "audit_id": "text",
+    "within_seconds": "int4",
+    "found_in": "text",
     "summary": "text",
     "diff": "bytea",  # jsonb as it is sent: codec.jsonb
 }
@@ -124,6 +127,8 @@ async def rows(conn: AsyncConnection, cluster_id: int, changes: list[Change]) ->
             c.begun_by or "",
             codec.clean(c.actor.impersonator or ""),
             codec.clean(c.audit_id),
+            ceil((c.at - c.since).total_seconds()) if c.since else 0,
+            codec.clean(c.found_in),
             codec.clean(c.summary),
             codec.jsonb(codec.diff_rows(c.diffs)),
         )
@@ -202,6 +207,8 @@ def _change(row: Row[Any]) -> Change:
         sources=_SOURCES[row.sources],
         begun_by=row.begun_by or None,
         audit_id=row.audit_id,
+        since=row.at - timedelta(seconds=row.within_seconds) if row.within_seconds else None,
+        found_in=row.found_in,
     )
 
 

@@ -22,6 +22,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    text,
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
@@ -101,7 +102,7 @@ changes = Table(
     Column("verb", SmallInteger, nullable=False),  # position in model.Verb
     Column("actor_source", SmallInteger, nullable=False),  # position in model.ActorSource
     Column("diff_source", SmallInteger, nullable=False),  # position in model.DiffSource
-    Column("sources", SmallInteger, nullable=False),  # bits: 1 audit, 2 watch, 4 state
+    Column("sources", SmallInteger, nullable=False),  # bits: 1 audit, 2 watch, 4 state, 8 history
     Column("generation", Integer),
     Column("noise", Boolean, nullable=False),  # derived edits and write-fight members: drawn as state, not as rows
     Column("resource_version", Text, nullable=False),
@@ -111,10 +112,13 @@ changes = Table(
     Column("audit_id", Text, nullable=False, server_default=""),
     Column("summary", Text, nullable=False),
     Column("diff", JSONB, nullable=False),
+    Column("within_seconds", Integer, nullable=False, server_default="0"),  # how long before ``at`` it may have been
+    Column("found_in", Text, nullable=False, server_default=""),
     Index(None, "cluster_id", "version_key"),  # record: do we have this write already?
     Index(None, "cluster_id", "namespace_id", "at"),  # changes of one namespace
     Index(None, "cluster_id", "kind_id", "at"),  # changes of one kind
     Index(None, "object_id", "at"),  # one object's history
+    Index(None, "cluster_id", "at", postgresql_where=text("sources >= 8")),  # record: was it rebuilt?
     postgresql_partition_by="RANGE (at)",
 )
 """Primary key order in the database is (cluster_id, at, version_key): the timeline's window query. Columns stand

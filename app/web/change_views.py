@@ -162,9 +162,10 @@ def markdown(change: Change, found: Sequence[Hunk], *, address: str) -> str:
     lines = [
         f"**{change.summary or change.resource}**",
         (
-            f"{change.verb} of {change.resource} in {change.resource.cluster} at {exact_time(change.at)}"
+            f"{change.verb} of {change.resource} in {change.resource.cluster} {_when(change)}"
             f" by {change.actor.name or 'nobody that we could see'} ({change.actor.source})"
         ),
+        *([f"not seen, but found in {change.found_in}"] if change.found_in else []),
         "",
         f"{fence}diff",
         *(line for hunk in found for line in _as_diff(hunk)),
@@ -172,6 +173,12 @@ def markdown(change: Change, found: Sequence[Hunk], *, address: str) -> str:
         address,
     ]
     return "\n".join(lines)
+
+
+def _when(change: Change) -> str:
+    if change.since is None:
+        return f"at {exact_time(change.at)}"
+    return f"between {exact_time(change.since)} and {exact_time(change.at)}"
 
 
 def _as_diff(hunk: Hunk) -> list[str]:

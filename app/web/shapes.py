@@ -60,6 +60,10 @@ class Change(Shape):
     diffs: list[Diff]
     sources: list[str]
     begun_by: str | None
+    since: datetime | None = Field(
+        description="when exactly is not known: it was written after this, and not after at; null: at is when"
+    )
+    found_in: str = Field(description="what the cluster remembers it by, where nobody told of the write itself")
 
     @classmethod
     def of(cls, change: model.Change) -> Self:
@@ -79,6 +83,8 @@ class Change(Shape):
             diffs=[Diff(path=d.path_text, op=d.op, old=d.old, new=d.new) for d in change.diffs],
             sources=sorted(change.sources),
             begun_by=change.begun_by,
+            since=change.since,
+            found_in=change.found_in,
         )
 
 
