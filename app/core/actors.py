@@ -34,7 +34,14 @@ _CONTROL_PLANE_USERS = frozenset(
     }
 )
 _CONTROL_PLANE_MANAGERS = frozenset(
-    {"kube-controller-manager", "kube-scheduler", "kubelet", "kube-apiserver", "cloud-controller-manager"}
+    {
+        "kube-controller-manager",
+        "kube-scheduler",
+        "kubelet",
+        "kube-apiserver",
+        "cloud-controller-manager",
+        "clusterrole-aggregation-controller",
+    }
 )
 # What kube-controller-manager's accounts may be called: a service account of an add-on also ends in "-controller".
 _CONTROLLER_NAMES = _words("""attachdetach-controller certificate-controller clusterrole-aggregation-controller
