@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from math import ceil
 from typing import Any
 
-from sqlalchemy import BigInteger, Row, Select, and_, any_, literal, select
+from sqlalchemy import BigInteger, Row, Select, and_, any_, func, literal, select
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.core.history import is_remembered, same_write
 from app.core.model import Actor, ActorSource, Change, DiffSource, Resource, Verb
+from app.core.past import SAME
 from app.store import codec, codes, objects, partitions, tables
 from app.store.copy import copy, driver_of
 from app.store.merge import merge_changes
@@ -86,6 +89,13 @@ async def write(
         if merged != known:
             better[key] = merged
     fresh = [change for key, change in batch.items() if key not in stored and key in wanted]
+    met = await _met(conn, cluster_id, fresh)
+    for change, known in met:
+        merged = merge_changes(better.get(known.key, known), change)
+        if merged != known:
+            better[known.key] = merged
+    again = {change.key for change, _ in met}
+    fresh = [change for change in fresh if change.key not in again]
     if fresh:
         await partitions.ensure(conn, "changes", (change.at for change in fresh))
         await copy(conn, "changes", COLUMNS, await rows(conn, cluster_id, fresh))
@@ -95,6 +105,50 @@ async def write(
         async with driver.cursor() as cursor:
             await cursor.executemany(_IMPROVE, improved)
     return len(fresh), len(better)
+
+
+async def _met(conn: AsyncConnection, cluster_id: int, fresh: list[Change]) -> list[tuple[Change, Change]]:
+    """Those of which another telling is stored under another key, with that: what is remembered has no version."""
+    updates = [change for change in fresh if change.verb is Verb.UPDATE]
+    told = [change for change in updates if not is_remembered(change)]
+    remembered = [change for change in updates if is_remembered(change)]
+    c = tables.changes.c
+    pairs: list[tuple[Change, Change]] = []
+    if told:
+        begin, end = _around(told)
+        earliest = c.at - func.make_interval(0, 0, 0, 0, 0, 0, c.within_seconds)
+        which = select(tables.changes).where(c.cluster_id == cluster_id, c.at >= begin, earliest <= end)
+        stored = await conn.execute(_select(which.where(c.sources >= _BIT["history"])))
+        left = {row.version_key: _change(row) for row in stored}
+        for change in told if left else ():
+            fits = [one for one in left.values() if _tells(one, change)]
+            if fits:
+                best = min(fits, key=lambda one: (one.diffs != change.diffs, abs(one.at - change.at)))
+                pairs.append((change, left.pop(best.key)))
+    if remembered:
+        begin, end = _around(remembered)
+        ids = await objects.identify(conn, cluster_id, [(one.resource, one.uid, one.at) for one in remembered])
+        which = select(tables.changes).where(c.object_id == any_(literal(ids, ARRAY(BigInteger))), c.at >= begin)
+        stored = await conn.execute(_select(which))
+        others = defaultdict[Resource, list[Change]](list)
+        for row in stored:
+            others[(known := _change(row)).resource].append(known)
+        for change in remembered:
+            known_as = (one for one in others[change.resource] if not is_remembered(one) and same_write(change, one))
+            if (first := next(known_as, None)) is not None:
+                pairs.append((change, first))
+    return pairs
+
+
+def _tells(remembered: Change, told: Change) -> bool:
+    if not is_remembered(remembered):  # another telling has met it already
+        return (remembered.uid, remembered.resource_version) == (told.uid, told.resource_version)
+    return same_write(remembered, told)
+
+
+def _around(found: list[Change]) -> tuple[datetime, datetime]:
+    """Between which times another telling of one of these may lie."""
+    return min(one.since or one.at for one in found) - SAME, max(one.at for one in found) + SAME
 
 
 async def rows(conn: AsyncConnection, cluster_id: int, changes: list[Change]) -> Iterator[tuple[object, ...]]:
