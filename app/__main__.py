@@ -244,6 +244,28 @@ def _recorded(clusters: list[str]) -> dict[str, dict[str, datetime]] | None:
 
 
 @cli.command()
+def history(
+    since: options.Since = options.A_DAY,
+    cluster: options.ClusterName = None,
+    kubeconfig: options.Kubeconfig = "",
+    context: options.Context = None,
+    output: options.OutputOption = options.Output.TABLE,
+) -> None:
+    """Record and print what a cluster itself remembers of its past. Only reads; installs nothing there."""
+    from app.commands import history as command
+    from app.main import now
+    from app.settings import load
+
+    files = [Path(path) for path in kubeconfig.split(":") if path] or load().kubeconfigs()
+    one = command.wanted(files, context, cluster)
+    to_at = now()
+    from_at = to_at - since
+    report = _run(lambda database: command.told(database.write, one, since=from_at, now=to_at))
+    print(command.printed(report, output, since=from_at, now=to_at).rstrip("\n"))
+    raise typer.Exit(command.exit_code(report))
+
+
+@cli.command()
 def login(role: options.RoleOption, port: Annotated[int, typer.Option(help="Where `serve` listens.")] = 8000) -> None:
     """Print a link that logs one browser in, once, within 15 minutes."""
     from app import main as root

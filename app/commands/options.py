@@ -76,6 +76,15 @@ Minus = Annotated[
     timedelta, typer.Option(parser=duration, help="How far back: 30s, 30m, 2h, 1d.", metavar="TIME", show_default="30m")
 ]
 USUAL = timedelta(minutes=30)
+Since = Annotated[
+    timedelta, typer.Option(parser=duration, help="How far back: 2h, 1d.", metavar="TIME", show_default="24h")
+]
+A_DAY = timedelta(days=1)
+Kubeconfig = Annotated[str, typer.Option(help="Paths of kubeconfigs, with colons between; else as kubectl finds them.")]
+Context = Annotated[str | None, typer.Option(help="A context of it; the current one when left out.")]
+ClusterName = Annotated[
+    str | None, typer.Option("--cluster", parser=cluster_to_write, metavar="NAME", help="What to call the cluster.")
+]
 At = Annotated[datetime | None, typer.Option(parser=moment, help="Until when; now when left out.", metavar="TIME")]
 Namespace = Annotated[str | None, typer.Option(help="Only this namespace.")]
 Cluster = Annotated[str | None, typer.Option(help="Only this cluster.")]

@@ -16,8 +16,9 @@ WIDTH = 80
 VAGUE = "~"
 """Behind a time that is only the last at which a change can have been made."""
 _ONE = {"NAMESPACE": 16, "CHANGE": 37, "WHO": 16}
+_REMEMBERED = {"NAMESPACE": 16, "CHANGE": 60, "WHO": 20, "FOUND IN": 40}
 _SEVERAL = {"CLUSTER": 10, "NAMESPACE": 12, "CHANGE": 34, "WHO": 12}
-"""Columns behind the time, and how wide they are: of one cluster, of several."""
+"""Columns behind the time, and how wide they are: of one cluster, of several; and of a cluster's memory."""
 
 
 def plain(text: str, width: int) -> str:
@@ -56,6 +57,22 @@ def what_changed(
     title = " ".join([f"{'TIME':8}", *(f"{name:{width}}" for name, width in columns.items())])
     notes = [f"{VAGUE} then at the latest: nobody saw when exactly"] if vague else []
     return _text([head + counted, title, *(_line(change, columns) for change in shown), *notes, *blind])
+
+
+def remembered(changes: Sequence[Change], *, cluster: str, from_at: datetime, to_at: datetime, new: int) -> str:
+    """What a cluster remembers of its past, the newest first, each with what it was found in; wider than WIDTH."""
+    counted = f"{len(changes)} change{'' if len(changes) == 1 else 's'}, {new} of them new here"
+    lines = [f"{from_at:%Y-%m-%d %H:%M:%S} to {to_at:%Y-%m-%d %H:%M:%S} UTC: {cluster} remembers {counted}"]
+    if changes:
+        lines.append(" ".join([f"{'TIME':20}", *(f"{name:{width}}" for name, width in _REMEMBERED.items())]))
+    for one in changes:
+        when = f"{one.at:%Y-%m-%d %H:%M:%S}{VAGUE if one.since else ' '}"
+        cells = (one.resource.namespace or "-", one.summary, short(one.actor), one.found_in)
+        texts = (plain(text, width) for text, width in zip(cells, _REMEMBERED.values(), strict=True))
+        lines.append(" ".join([when, *texts]).rstrip())
+    if any(one.since for one in changes):
+        lines.append(f"{VAGUE} then at the latest: nobody saw when exactly")
+    return "".join(line + "\n" for line in lines)
 
 
 def _nothing(head: str, from_at: datetime, newest: datetime | None) -> list[str]:

@@ -88,6 +88,15 @@ class Change(Shape):
         )
 
 
+class Remembered(Shape):
+    """What a cluster remembered of its past: `foreshock history --output json`."""
+
+    cluster: str
+    items: list[Change] = Field(description="newest first")
+    new: int = Field(description="how many of them were not recorded yet")
+    unread: list[str] = Field(description="what could not be read, and why")
+
+
 class Progress(Shape):
     """Replica counts at one moment."""
 
