@@ -19,6 +19,7 @@ from app.commands.output import whole
 from app.failures import Exit, Expected
 
 if TYPE_CHECKING:
+    from app.collect.contexts import WantedCluster
     from app.store.database import Database
     from app.store.tokens import Token
 
@@ -252,13 +253,19 @@ def history(
     output: options.OutputOption = options.Output.TABLE,
 ) -> None:
     """Record and print what a cluster itself remembers of its past. Only reads; installs nothing there."""
+    from app import main as root
+    from app.collect.contexts import usual
     from app.commands import history as command
-    from app.main import now
     from app.settings import load
 
-    files = [Path(path) for path in kubeconfig.split(":") if path] or load().kubeconfigs()
-    one = command.wanted(files, context, cluster)
-    to_at = now()
+    settings = load()
+    files = [Path(path).expanduser() for path in kubeconfig.split(":") if path]
+    if context:
+        found: tuple[WantedCluster, ...] = (command.of_context(files or settings.kubeconfigs(), context),)
+    else:
+        found = usual(files) if files else root.wanted_clusters(settings)
+    one = command.chosen(found, cluster)
+    to_at = root.now()
     from_at = to_at - since
     report = _run(lambda database: command.told(database.write, one, since=from_at, now=to_at))
     print(command.printed(report, output, since=from_at, now=to_at).rstrip("\n"))

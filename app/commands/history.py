@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from app.collect.contexts import ContextsError, WantedCluster, usual
+from app.collect.contexts import ContextsError, WantedCluster
 from app.collect.history import Report, rebuild
 from app.commands.options import Output, cluster_to_write
 from app.core.report import remembered
@@ -16,18 +16,20 @@ from app.failures import Exit
 from app.web import shapes
 
 
-def wanted(kubeconfigs: Sequence[Path], context: str | None, name: str | None) -> WantedCluster:
-    """The cluster of a context, else the one that kubectl would talk to, else the one that this process runs in.
+def of_context(kubeconfigs: Sequence[Path], context: str) -> WantedCluster:
+    """The cluster of a context, called after it."""
+    return WantedCluster(cluster_to_write(context.rpartition("/")[2]), ":".join(map(str, kubeconfigs)), context)
 
-    Raises ContextsError.
-    """
-    paths = ":".join(map(str, kubeconfigs))
-    if context:
-        return WantedCluster(name or cluster_to_write(context.rpartition("/")[2]), paths, context)
-    found = next(iter(usual(kubeconfigs)), None)
-    if found is None:
-        raise ContextsError(f"{paths}: no kubeconfig with a current context: see --kubeconfig and --context")
-    return WantedCluster(name or found.name, found.kubeconfig, found.context)
+
+def chosen(found: Sequence[WantedCluster], name: str | None) -> WantedCluster:
+    """The one that is called ``name``; the only one is called so from now on. Raises ContextsError."""
+    if not found:
+        raise ContextsError("no kubeconfig with a current context: see --kubeconfig and --context")
+    named = [one for one in found if one.name == name]
+    if named or len(found) == 1:
+        one = (named or found)[0]
+        return WantedCluster(name or one.name, one.kubeconfig, one.context, one.add, one.exclude)
+    raise ContextsError(f"there are several clusters: --cluster names one of {', '.join(one.name for one in found)}")
 
 
 async def told(engine: AsyncEngine, cluster: WantedCluster, *, since: datetime, now: datetime) -> Report:

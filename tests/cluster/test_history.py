@@ -186,17 +186,29 @@ def test_the_command_prints_what_a_cluster_remembers(control_plane: ControlPlane
     assert name in {one["resource"]["name"] for one in found["items"]}
 
 
+def test_of_several_clusters_one_is_to_be_named(dsn: str, tmp_path: Path) -> None:
+    file = tmp_path / "clusters.yaml"
+    file.write_text("clusters: [{name: north, kubeconfig: /nosuch}, {name: south, kubeconfig: /nosuch}]")
+    where = {"FORESHOCK_CLUSTERS_FILE": str(file), "DATABASE_URL": dsn}
+    done = foreshock("history", **where)
+    assert (done.returncode, "--cluster names one of north, south" in done.stderr) == (2, True)
+    done = foreshock("history", "--cluster", "south", **where)
+    assert (done.returncode, "/nosuch: no usable kubeconfig" in done.stderr) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         ((), "no kubeconfig with a current context"),
         (("--context", "nosuch"), "no usable kubeconfig"),
-        (("--kubeconfig", "/nosuch/config"), "/nosuch/config"),
+        (("--kubeconfig", "/nosuch/config"), "no kubeconfig with a current context"),
     ],
     ids=["no cluster", "no such context", "no such file"],
 )
 def test_without_a_cluster_it_says_what_to_do(dsn: str, tmp_path: Path, options: tuple[str, ...], said: str) -> None:
-    done = foreshock("history", *options, KUBECONFIG=str(tmp_path / "none"), DATABASE_URL=dsn)
+    done = foreshock(
+        "history", *options, KUBECONFIG=str(tmp_path / "none"), DATABASE_URL=dsn, FORESHOCK_CLUSTERS_FILE=""
+    )
     assert done.returncode == 2
     assert said in done.stderr
     assert "Traceback" not in done.stderr

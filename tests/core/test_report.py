@@ -7,9 +7,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from app.core.model import Actor, Change, Gap, Resource, Verb
-from app.core.report import COUNTED, LINES, WIDTH, plain, what_changed
+from app.core.report import COUNTED, LINES, WIDTH, plain, remembered, what_changed
 
 AT = datetime(2026, 11, 20, 14, 0, tzinfo=UTC)
 
@@ -125,3 +126,23 @@ def test_no_name_breaks_the_table_or_steers_the_terminal(changes: list[Change], 
 @pytest.mark.parametrize(("text", "expected"), [("a\x1b[2Jb", "a\ufffd[2Jb"), ("abcdefg", "abcde…"), ("", "      ")])
 def test_plain(text: str, expected: str) -> None:
     assert plain(text, 6) == expected
+
+
+def vague() -> Change:
+    return replace(a_change(), since=AT - timedelta(minutes=5), found_in="ReplicaSet web-1")
+
+
+def test_a_time_that_nobody_saw_is_marked() -> None:
+    lines = report([vague(), a_change()])
+    assert [line[8] for line in lines[2:4]] == ["~", " "]
+    assert lines[4:] == ["~ then at the latest: nobody saw when exactly"]
+    assert "~" not in "".join(report([a_change()]))
+
+
+def test_what_a_cluster_remembers_says_what_it_was_found_in() -> None:
+    table = remembered([vague()], cluster="shop", from_at=AT - timedelta(days=1), to_at=AT, new=1)
+    head, title, row, note = table.splitlines()
+    assert head.endswith("UTC: shop remembers 1 change, 1 of them new here")
+    assert row.startswith(f"{AT:%Y-%m-%d %H:%M:%S}~ ")
+    assert row.index("ReplicaSet web-1") == title.index("FOUND IN")
+    assert note.startswith("~ then at the latest")
