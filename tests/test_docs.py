@@ -28,6 +28,7 @@ from typer.core import TyperGroup
 from app.__main__ import cli
 from app.core import findings, model
 from app.core.candidates import Candidate
+from app.core.external import External
 from app.core.sightings import Sighting
 from app.core.signals import Signal
 from app.failures import Exit
@@ -41,7 +42,7 @@ ROOT = Path(__file__).parents[1]
 CONFIGURATION, API, GLOSSARY = (
     (ROOT / "docs" / name).read_text() for name in ("configuration.md", "api.md", "glossary.md")
 )
-ELSEWHERE = {"none of these", Candidate.__name__, Signal.__name__, Sighting.__name__}
+ELSEWHERE = {"none of these", Candidate.__name__, Signal.__name__, Sighting.__name__, External.__name__}
 """What the glossary explains beside the nouns of the model: an idea, and nouns that stand in files of their own."""
 
 

@@ -32,6 +32,12 @@ class Lane(StrEnum):
     ACCESS = "access"
     CUSTOM = "custom"
     CAPACITY = "capacity"
+    EXTERNAL = "external"
+
+
+EXTERNAL = "external:"
+"""Begins the API group of what Kubernetes does not know, with who told of it behind: external:terraform. No API group
+can hold a colon, and no kind of Kubernetes is written in small letters throughout, as these kinds are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +193,8 @@ def info(api_group: str, kind: str) -> KindInfo:
 
 @lru_cache(maxsize=4096)
 def _custom(api_group: str, kind: str) -> KindInfo:
+    if api_group.startswith(EXTERNAL):
+        return KindInfo(api_group, kind, plural_guess(kind), namespaced=True, policy=Policy.TOLD, lane=Lane.EXTERNAL)
     policy = Policy.NEVER if _NEVER_KIND.search(kind) else Policy.TIMELINE
     return KindInfo(api_group, kind, plural_guess(kind), namespaced=True, policy=policy, lane=Lane.CUSTOM)
 
@@ -200,6 +208,11 @@ def policy(api_group: str, kind: str) -> Policy:
 def named(api_group: str, plural: str) -> str:
     """A kind as `kubectl api-resources -o name` prints it: ``secrets``, ``workflows.argoproj.io``."""
     return f"{plural}.{api_group}" if api_group else plural
+
+
+def told_by(api_group: str) -> str:
+    """Who told of what Kubernetes does not know, as "terraform"; "" for an API group of Kubernetes."""
+    return api_group.removeprefix(EXTERNAL) if api_group.startswith(EXTERNAL) else ""
 
 
 def lane(api_group: str, kind: str) -> Lane:

@@ -76,6 +76,7 @@ LANES: dict[kinds.Lane, tuple[str, str]] = {
     kinds.Lane.ACCESS: ("Access & network", "diamond"),
     kinds.Lane.CUSTOM: ("Custom", "square"),
     kinds.Lane.CAPACITY: ("Capacity", "circle"),
+    kinds.Lane.EXTERNAL: ("External", "square"),
 }
 """Title and shape of the lanes of points, in their order."""
 
@@ -178,5 +179,5 @@ def _problems(axis: Axis, problems: Sequence[Problem]) -> Lane:
 
 
 def _label(mark: Mark, beside: int = 0) -> str:
-    more = mark.count - 1 + beside
-    return f"{mark.kind} {mark.name}" + (f" and {more} more" if more else "")
+    more, told_by = mark.count - 1 + beside, kinds.told_by(mark.api_group)
+    return f"{mark.kind} {mark.name}" + (f" in {told_by}" if told_by else "") + (f" and {more} more" if more else "")

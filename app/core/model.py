@@ -39,6 +39,7 @@ class ActorSource(StrEnum):
     AUDIT = "audit log"
     MANAGED_FIELDS = "managedFields"
     UNKNOWN = "unknown"
+    TOLD = "told"  # by who sent an external change: last, since places in this list are stored
 
 
 class DiffSource(StrEnum):
@@ -69,6 +70,7 @@ class Resource(Struct, frozen=True, order=True, gc=False, cache_hash=True):
 class Actor(Struct, frozen=True, gc=False):
     """Who wrote: an audit user name (``source`` audit log) or a field manager (``source`` managedFields).
 
+    Of an external change it is whom its sender names (``source`` told), and ``user_agent`` is the sender.
     ``pod`` is the caller's pod where its token says so; ``user_agent`` is the family without version numbers;
     ``impersonator`` is the real user behind an impersonated one.
     """
@@ -139,9 +141,11 @@ class Change(Struct, frozen=True, gc=False):
     ``at`` is when the API server took the request (audit) or sent the event (watch): the first seen is kept. Of a write
     that only a LIST or a dump shows it is their time, and ``summary`` says since when it may have been.
     ``begun_by`` is the id of the change this one was derived from (a controller's edit), else None.
-    ``sources`` says who told us: a subset of {"audit", "watch", "state", "history"}.
+    ``sources`` says who told us: a subset of {"audit", "watch", "state", "history", "external"}.
     ``since``: nobody knows when exactly; it was written after that, and not after ``at``. ``found_in`` names what a
     cluster remembers it by ("ReplicaSet web-5d4f"), in whole seconds, where nobody told of the write itself.
+    An external change (core/external.py) may say where more of it can be read, ``url``, and which workload of its
+    namespace it concerns, ``workload``; of any other both are "".
     """
 
     resource: Resource
@@ -160,6 +164,8 @@ class Change(Struct, frozen=True, gc=False):
     audit_id: str = ""
     since: datetime | None = None
     found_in: str = ""
+    url: str = ""
+    workload: str = ""
 
     @property
     def id(self) -> str:

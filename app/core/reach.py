@@ -16,6 +16,7 @@ from typing import Any
 
 from app.core import access, operators
 from app.core.entities import CLUSTER, NODES, POD_MAKING, READ, Add, Entity, of_resource, pods_in, workload
+from app.core.kinds import told_by
 from app.core.mechanism import is_cosmetic, refuser
 from app.core.meshes import is_policy
 from app.core.model import Change, Verb
@@ -266,6 +267,15 @@ RULES: dict[str, Rule] = {
 }
 
 
+def _external(change: Change, _states: list[State], top: Topology, add: Add) -> None:
+    """What Kubernetes does not know: the workload that it is said to concern, as its configuration would; the whole
+    cluster, faintly, where no place is said."""
+    if change.workload:
+        touched_workloads(top, [(change.resource.namespace or "", change.workload)], add, READ)
+    elif change.resource.namespace is None:
+        add(CLUSTER, 2)
+
+
 def reach(change: Change, top: Topology) -> Reach:
     """The entities that this change can touch, with hops: 0 is the thing itself."""
     resource = change.resource
@@ -284,6 +294,8 @@ def reach(change: Change, top: Topology) -> Reach:
     if resource.namespace:
         add(("ns", resource.namespace), 2)
     rule = operators.custom if is_policy(resource) else RULES.get(resource.kind, operators.custom)
+    if told_by(resource.api_group):
+        rule = _external
     rule(change, state, top, add)  # by its group first: Calico has NetworkPolicies too
     return found
 

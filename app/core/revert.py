@@ -43,6 +43,8 @@ def revert_recipe(change: Change, state: Object | None = None) -> Recipe:
 
     The warning names a GitOps controller or a package manager that owns the object and would write it again.
     """
+    if teller := kinds.told_by(change.resource.api_group):
+        return Recipe("", f"Kubernetes does not know it: undo it where it was made, in {teller}.")
     command, caution = _command(change, state)
     warnings = [caution, _follows(change), _owner(change, state)]
     return Recipe(command, " ".join(warning for warning in warnings if warning))

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from math import ceil
 from typing import Any
 
-from sqlalchemy import BigInteger, Row, Select, and_, any_, func, literal, select
+from sqlalchemy import BigInteger, Row, Select, and_, any_, func, literal, select, text
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -26,8 +26,10 @@ _VERBS, _ACTORS, _DIFFS = tuple(Verb), tuple(ActorSource), tuple(DiffSource)
 _VERB = {verb: n for n, verb in enumerate(_VERBS)}
 _ACTOR = {source: n for n, source in enumerate(_ACTORS)}
 _DIFF = {source: n for n, source in enumerate(_DIFFS)}
-_BIT = {"audit": 1, "watch": 2, "state": 4, "history": 8}
-_SOURCES = tuple(frozenset(source for source, bit in _BIT.items() if bits & bit) for bits in range(16))
+_BIT = {"audit": 1, "watch": 2, "state": 4, "history": 8, "external": 16}
+_REMEMBERED = "sources & 8 <> 0"
+"""As the partial index has it."""
+_SOURCES = tuple(frozenset(source for source, bit in _BIT.items() if bits & bit) for bits in range(32))
 _BITS = {sources: bits for bits, sources in enumerate(_SOURCES)}
 
 COLUMNS = {
@@ -54,6 +56,8 @@ COLUMNS = {
     "found_in": "text",
     "summary": "text",
     "diff": "bytea",  # jsonb as it is sent: codec.jsonb
+    "url": "text",
+    "workload": "text",
 }
 _IMPROVED = {name: f"%({name})s" for name in list(COLUMNS)[3:]} | {
     "noise": "noise OR %(noise)s",
@@ -118,7 +122,7 @@ async def _met(conn: AsyncConnection, cluster_id: int, fresh: list[Change]) -> l
         begin, end = _around(told)
         earliest = c.at - func.make_interval(0, 0, 0, 0, 0, 0, c.within_seconds)
         which = select(tables.changes).where(c.cluster_id == cluster_id, c.at >= begin, earliest <= end)
-        stored = await conn.execute(_select(which.where(c.sources >= _BIT["history"])))
+        stored = await conn.execute(_select(which.where(text(_REMEMBERED))))
         left = {row.version_key: _change(row) for row in stored}
         for change in told if left else ():
             fits = [one for one in left.values() if _tells(one, change)]
@@ -185,6 +189,8 @@ async def rows(conn: AsyncConnection, cluster_id: int, changes: list[Change]) ->
             codec.clean(c.found_in),
             codec.clean(c.summary),
             codec.jsonb(codec.diff_rows(c.diffs)),
+            codec.clean(c.url),
+            codec.clean(c.workload),
         )
         for c, object_id in zip(changes, ids, strict=True)
     )
@@ -263,6 +269,8 @@ def _change(row: Row[Any]) -> Change:
         audit_id=row.audit_id,
         since=row.at - timedelta(seconds=row.within_seconds) if row.within_seconds else None,
         found_in=row.found_in,
+        url=row.url,
+        workload=row.workload,
     )
 
 

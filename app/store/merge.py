@@ -45,6 +45,8 @@ def merge_changes(known: Change, told: Change) -> Change:
         sources=known.sources | told.sources,
         begun_by=min(filter(None, (known.begun_by, told.begun_by)), default=None),
         audit_id=max(known.audit_id, told.audit_id),
+        url=max(known.url, told.url),
+        workload=max(known.workload, told.workload),
     )
 
 

@@ -12,11 +12,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.core.model import Batch, SymptomSource
 from app.store import tables
 
-AUDIT_LOG, WATCH, DUMP, HISTORY, METRICS, ALERTS = "audit log", "watch", "dump", "history", "metrics", "alerts"
+AUDIT_LOG, WATCH, DUMP, HISTORY = "audit log", "watch", "dump", "history"
+METRICS, ALERTS, EXTERNAL = "metrics", "alerts", "external"
 TELL_OF_CHANGES = frozenset({AUDIT_LOG, WATCH})
 """Where one of these reaches and there is no change, there was none; the others would not have told. A dump neither: it
 holds some objects as they were at one time. What a cluster remembers of its past (history) is not all of it."""
-_SOURCES = {"audit": AUDIT_LOG, "watch": WATCH, "state": DUMP, "history": HISTORY}
+_SOURCES = {"audit": AUDIT_LOG, "watch": WATCH, "state": DUMP, "history": HISTORY, "external": EXTERNAL}
 
 
 def reach(batch: Batch) -> dict[str, datetime]:

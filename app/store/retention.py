@@ -29,6 +29,7 @@ _BESIDE = {
         "DELETE FROM incidents WHERE started_at < :before AND coalesce(resolved_at, started_at) < :before",
         "DELETE FROM quarantine WHERE at < :before",
         "DELETE FROM import_positions WHERE updated_at < :before",
+        "DELETE FROM idempotency_keys WHERE at < :before",
         "DELETE FROM tokens WHERE coalesce(revoked_at, expires_at) < :before",
     )
 }

@@ -48,7 +48,7 @@ recorded = Table(  # up to when each source tells of a cluster
     "recorded",
     metadata,
     Column("cluster_id", Integer, ForeignKey("clusters.id"), primary_key=True),
-    Column("source", Text, primary_key=True),  # store/reach.py: audit log, watch, dump, metrics, alerts
+    Column("source", Text, primary_key=True),  # store/reach.py: audit log, watch, dump, metrics, alerts, external
     Column("to_at", at, nullable=False),
 )
 
@@ -102,7 +102,7 @@ changes = Table(
     Column("verb", SmallInteger, nullable=False),  # position in model.Verb
     Column("actor_source", SmallInteger, nullable=False),  # position in model.ActorSource
     Column("diff_source", SmallInteger, nullable=False),  # position in model.DiffSource
-    Column("sources", SmallInteger, nullable=False),  # bits: 1 audit, 2 watch, 4 state, 8 history
+    Column("sources", SmallInteger, nullable=False),  # bits: 1 audit, 2 watch, 4 state, 8 history, 16 external
     Column("generation", Integer),
     Column("noise", Boolean, nullable=False),  # derived edits and write-fight members: drawn as state, not as rows
     Column("resource_version", Text, nullable=False),
@@ -114,11 +114,13 @@ changes = Table(
     Column("diff", JSONB, nullable=False),
     Column("within_seconds", Integer, nullable=False, server_default="0"),  # how long before ``at`` it may have been
     Column("found_in", Text, nullable=False, server_default=""),
+    Column("url", Text, nullable=False, server_default=""),  # both of external changes only
+    Column("workload", Text, nullable=False, server_default=""),
     Index(None, "cluster_id", "version_key"),  # record: do we have this write already?
     Index(None, "cluster_id", "namespace_id", "at"),  # changes of one namespace
     Index(None, "cluster_id", "kind_id", "at"),  # changes of one kind
     Index(None, "object_id", "at"),  # one object's history
-    Index(None, "cluster_id", "at", postgresql_where=text("sources >= 8")),  # record: was it rebuilt?
+    Index(None, "cluster_id", "at", postgresql_where=text("sources & 8 <> 0")),  # record: was it rebuilt?
     postgresql_partition_by="RANGE (at)",
 )
 """Primary key order in the database is (cluster_id, at, version_key): the timeline's window query. Columns stand
@@ -336,13 +338,23 @@ tokens = Table(
     Column("id", Integer, Identity(), primary_key=True),
     Column("digest", LargeBinary, nullable=False, unique=True),  # a request's credential, by sha256 of it
     Column("role", Text, nullable=False),
-    Column("purpose", Text, nullable=False),  # api, login (one use), session or audit
+    Column("purpose", Text, nullable=False),  # api, login (one use), session, audit or changes
     Column("note", Text, nullable=False),
     Column("created_at", at, nullable=False),
     Column("expires_at", at, nullable=False),
     Column("revoked_at", at),
     Column("last_used_at", at),
-    Column("cluster", Text, nullable=False, server_default=""),  # whose API server has it, where the purpose is audit
+    Column("cluster", Text, nullable=False, server_default=""),  # the only one it is for; "" with changes: any
+)
+
+idempotency_keys = Table(
+    "idempotency_keys",
+    metadata,
+    # a request that came already: sha256 of whose key, and the key
+    Column("digest", LargeBinary, primary_key=True),
+    Column("body", LargeBinary, nullable=False),  # sha256 of what it told, redacted
+    Column("change_ids", ARRAY(Text), nullable=False),
+    Column("at", at, nullable=False),
 )
 
 installation = Table(  # one row a fact of this installation, e.g. the key of redaction's fingerprints

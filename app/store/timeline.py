@@ -47,7 +47,7 @@ from app.store.tables import changes, clusters, kinds, objects, words
 VERBS = tuple(Verb)
 ACTOR_SOURCES = tuple(ActorSource)
 DIFF_SOURCES = tuple(DiffSource)
-SOURCE_BITS = {"audit": 1, "watch": 2, "state": 4, "history": 8}
+SOURCE_BITS = {"audit": 1, "watch": 2, "state": 4, "history": 8, "external": 16}
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
@@ -186,6 +186,8 @@ def change_of(row: Row[Any]) -> Change:
         audit_id=row.audit_id,
         since=row.at - timedelta(seconds=row.within_seconds) if row.within_seconds else None,
         found_in=row.found_in,
+        url=row.url,
+        workload=row.workload,
     )
 
 

@@ -13,7 +13,7 @@ def upgrade() -> None:
         ALTER TABLE changes ADD COLUMN within_seconds integer NOT NULL DEFAULT 0,
                             ADD COLUMN found_in text NOT NULL DEFAULT ''
     """)
-    op.execute("CREATE INDEX changes_cluster_id_at_idx ON changes (cluster_id, at) WHERE sources >= 8")
+    op.execute("CREATE INDEX changes_cluster_id_at_idx ON changes (cluster_id, at) WHERE sources & 8 <> 0")
 
 
 def downgrade() -> None:
