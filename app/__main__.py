@@ -297,14 +297,19 @@ def token_create(
     from app.store import tokens
     from app.store.tokens import Purpose
 
-    if (bearer is options.Bearer.AUDIT) != (cluster is not None):
-        raise typer.BadParameter("--role audit and --cluster NAME go together: such a token is of one cluster")
+    if bearer is options.Bearer.AUDIT and cluster is None:
+        raise typer.BadParameter("--role audit takes --cluster NAME: such a token is of one cluster")
+    purpose = Purpose(bearer) if bearer in (options.Bearer.AUDIT, options.Bearer.CHANGES) else Purpose.API
+    if purpose is Purpose.API and cluster is not None:
+        raise typer.BadParameter("--cluster goes with --role audit or --role changes: a role is of every cluster")
     life = timedelta(days=expires_days)
 
     async def create(database: Database) -> str:
         async with database.write.begin() as conn:
-            if cluster is not None:
-                return await tokens.create_for_cluster(conn, cluster, now=now(), note=note, life=life)
+            if purpose is not Purpose.API:
+                return await tokens.create_for_cluster(
+                    conn, cluster or "", purpose=purpose, now=now(), note=note, life=life
+                )
             return await tokens.create(conn, Role(bearer), purpose=Purpose.API, now=now(), note=note, life=life)
 
     print(_run(create))
@@ -322,7 +327,7 @@ def token_list() -> None:
 
     for found in _run(read):
         used = f"{found.last_used_at:%Y-%m-%d %H:%M}" if found.last_used_at else "never"
-        who = found.role or f"audit of {found.cluster}"
+        who = found.role or f"{found.purpose} of {found.cluster or 'every cluster'}"
         print(f"{found.id:>6}  {who:<9}  until {found.expires_at:%Y-%m-%d}  used {used}  {found.note}")
 
 

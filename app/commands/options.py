@@ -53,20 +53,27 @@ def _parsed(kind: Any, text: str, wanted: str) -> Any:
 
 
 class Bearer(StrEnum):
-    """Who a token is for: a person or program with a role, or the API server of one cluster."""
+    """Who a token is for: a person or program with a role, the API server of one cluster, or who tells of changes."""
 
     VIEWER = Role.VIEWER.value
     RESPONDER = Role.RESPONDER.value
     ADMIN = Role.ADMIN.value
     AUDIT = "audit"
+    CHANGES = "changes"
 
 
 BearerOption = Annotated[
-    Bearer, typer.Option("--role", help="What its bearer may do; audit: send what a cluster's API server audits.")
+    Bearer,
+    typer.Option(
+        "--role",
+        help="What its bearer may do; audit: send what an API server audits; changes: tell of external changes.",
+    ),
 ]
 ClusterOfToken = Annotated[
     str | None,
-    typer.Option("--cluster", parser=cluster_to_write, metavar="NAME", help="Whose API server it is for: with audit."),
+    typer.Option(
+        "--cluster", parser=cluster_to_write, metavar="NAME", help="The only cluster it is for: with audit or changes."
+    ),
 ]
 RoleOption = Annotated[Role, typer.Option(help="What its bearer may do.")]
 ClusterToWrite = Annotated[

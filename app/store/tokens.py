@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from hashlib import sha256
+from typing import Any
 
-from sqlalchemy import insert, or_, select, text, update
+from sqlalchemy import Row, insert, or_, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.roles import Role
@@ -23,13 +24,14 @@ PREFIX = "fs_"
 
 
 class Purpose(StrEnum):
-    """Where a token is good: a request's Authorization header, one login, a browser's cookie; or for what one cluster's
-    API server sends, and for nothing else."""
+    """Where a token is good: a request's Authorization header, one login, a browser's cookie; or, and for nothing else,
+    for what one cluster's API server sends, or for telling of external changes."""
 
     API = "api"
     LOGIN = "login"
     SESSION = "session"
     AUDIT = "audit"
+    CHANGES = "changes"
 
 
 LIFETIME = {
@@ -37,13 +39,15 @@ LIFETIME = {
     Purpose.LOGIN: timedelta(minutes=15),
     Purpose.SESSION: timedelta(hours=12),
     Purpose.AUDIT: timedelta(days=365),
+    Purpose.CHANGES: timedelta(days=365),
 }
 """How long a token lives unless its maker says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What is known of a token; never the token. One of a ``cluster``'s API server has no role."""
+    """What is known of a token; never the token. One of a ``cluster``'s API server has no role, nor has one that only
+    tells of external changes, of every cluster where ``cluster`` is ""."""
 
     id: int
     role: Role | None
@@ -79,12 +83,19 @@ async def create(
 
 
 async def create_for_cluster(
-    conn: AsyncConnection, cluster: str, *, now: datetime, note: str = "", life: timedelta = LIFETIME[Purpose.AUDIT]
+    conn: AsyncConnection,
+    cluster: str,
+    *,
+    purpose: Purpose = Purpose.AUDIT,
+    now: datetime,
+    note: str = "",
+    life: timedelta | None = None,
 ) -> str:
-    """A new token for the API server of a cluster, to be shown once."""
-    purpose = Purpose.AUDIT.value
+    """A new token, without a role, for the API server of a cluster, or to tell of its external changes ("": of those of
+    every cluster). To be shown once."""
+    expires_at = now + (LIFETIME[purpose] if life is None else life)
     return await _create(
-        conn, now=now, role=purpose, purpose=purpose, cluster=cluster, note=note, expires_at=now + life
+        conn, now=now, role=purpose.value, purpose=purpose.value, cluster=cluster, note=note, expires_at=expires_at
     )
 
 
@@ -99,20 +110,33 @@ async def check(conn: AsyncConnection, token: str, *, purpose: Purpose, now: dat
 
     One statement: a page may afford it. A login token is not checked but used up: see ``use_login``.
     """
+    found = await _check(conn, token, purpose=purpose, now=now)
+    return None if found is None else Role(found.role)
+
+
+async def check_for_changes(conn: AsyncConnection, token: str, *, now: datetime) -> str | None:
+    """The one cluster ("": any) of whose external changes this token may tell now, None where it may not.
+
+    Notes its use, to the hour.
+    """
+    found = await _check(conn, token, purpose=Purpose.CHANGES, now=now)
+    return None if found is None else str(found.cluster)
+
+
+async def _check(conn: AsyncConnection, token: str, *, purpose: Purpose, now: datetime) -> Row[Any] | None:
     found = await conn.execute(
         text(
             "WITH found AS ("
-            " SELECT id, role, last_used_at FROM tokens WHERE digest = :digest AND purpose = :purpose"
+            " SELECT id, role, cluster, last_used_at FROM tokens WHERE digest = :digest AND purpose = :purpose"
             " AND revoked_at IS NULL AND expires_at > :now"
             "), noted AS ("
             " UPDATE tokens t SET last_used_at = :now FROM found f WHERE t.id = f.id"
             " AND (f.last_used_at IS NULL OR f.last_used_at < :now - interval '1 hour')"
-            ") SELECT role FROM found"
+            ") SELECT role, cluster FROM found"
         ),
         {"digest": digest(token), "purpose": purpose.value, "now": now},
     )
-    role = found.scalar()
-    return None if role is None else Role(role)
+    return found.first()
 
 
 async def use_login(conn: AsyncConnection, token: str, *, now: datetime) -> Role | None:
@@ -155,14 +179,15 @@ async def _revoke(conn: AsyncConnection, now: datetime, **which: object) -> bool
 
 async def read(conn: AsyncConnection, *, now: datetime) -> list[Token]:
     """The tokens of people, programs and API servers that are good now, oldest first."""
+    listed = [Purpose.API.value, Purpose.AUDIT.value, Purpose.CHANGES.value]
     t = tables.tokens.c
     found = await conn.execute(
         select(t.id, t.role, t.purpose, t.note, t.created_at, t.expires_at, t.revoked_at, t.last_used_at, t.cluster)
-        .where(t.purpose.in_([Purpose.API.value, Purpose.AUDIT.value]), t.revoked_at.is_(None), t.expires_at > now)
+        .where(t.purpose.in_(listed), t.revoked_at.is_(None), t.expires_at > now)
         .order_by(t.id)
     )
     return [
-        Token(row.id, None if row.purpose == Purpose.AUDIT else Role(row.role), Purpose(row.purpose), *row[3:])
+        Token(row.id, Role(row.role) if row.purpose == Purpose.API else None, Purpose(row.purpose), *row[3:])
         for row in found
     ]
 

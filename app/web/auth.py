@@ -42,9 +42,21 @@ class NeedsCluster:
             raise Problem(403, f"this token belongs to the API server of the cluster {bearer}, not of {cluster}")
 
 
-def policy_of(dependencies: list[Callable[..., object]]) -> Needs | NeedsCluster | None:
+@dataclass(frozen=True, slots=True)
+class NeedsTeller:
+    """A route's policy, as a dependency: who has a token to tell of external changes, or the role responder."""
+
+    async def __call__(self, request: Request) -> None:
+        if not hasattr(request.state, "tells_of"):
+            await Needs(Role.RESPONDER)(request)
+
+
+Policy = Needs | NeedsCluster | NeedsTeller
+
+
+def policy_of(dependencies: list[Callable[..., object]]) -> Policy | None:
     """What a route's dependencies demand of the asker; None when they declare nothing."""
-    return next((found for found in dependencies if isinstance(found, Needs | NeedsCluster)), None)
+    return next((found for found in dependencies if isinstance(found, Policy)), None)
 
 
 @router.get("/login")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 from starlette.requests import HTTPConnection
@@ -49,7 +49,7 @@ def _no_cluster(_token: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Deps:
-    """``read`` answers pages, ``write`` is used at login only.
+    """``read`` answers pages, ``write`` is for logins and external changes; those may be ``changes_kept`` old at most.
 
     ``public_url`` is where people reach us (``https://foreshock.example``): it decides whether cookies are
     Secure. ``clock`` gives the time as aware UTC. ``not_ready`` lists, in words, why /readyz should fail; empty
@@ -72,6 +72,7 @@ class Deps:
     cluster_of: Callable[[str], str | None] = _no_cluster
     take_audit: TakeAudit = _refuse_audit
     replay_demo: ReplayDemo = _no_demo
+    changes_kept: timedelta = timedelta(days=90)
 
 
 def deps_of(connection: HTTPConnection) -> Deps:

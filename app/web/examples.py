@@ -9,11 +9,13 @@ from typing import Any
 from pydantic import BaseModel, RootModel
 
 from app.core import findings, model
+from app.core.external import change_of
 from app.core.report import what_changed
 from app.core.talkers import Side, Talker
 from app.store.incidents import FirstSuspect
 from app.web import shapes
 from app.web.deps import Taken
+from app.web.telling import ToldChange
 
 AT = datetime(2026, 11, 20, 14, 2, 27, 804000, tzinfo=UTC)
 ONSET, ALERT, END = (AT + timedelta(seconds=seconds) for seconds in (5, 47, 78))
@@ -60,6 +62,20 @@ HARMLESS = _change(
     actor=model.Actor("alice@shop.example", model.ActorSource.AUDIT, user_agent="kubectl"),
     diffs=(model.FieldDiff(("data", "timeout_ms"), "replace", "500", "600"),),
 )
+TELLING = {
+    "source": "launchdarkly",
+    "kind": "feature flag",
+    "name": "new-checkout",
+    "cluster": "shop",
+    "namespace": "payments",
+    "workload": "checkout-api",
+    "actor": "alice@shop.example",
+    "summary": "new-checkout is on for everybody",
+    "url": "https://app.launchdarkly.com/default/production/features/new-checkout",
+    "fields": [{"path": "rollout", "old": 0, "new": 100}],
+}
+"""What a sender tells; TOLD is what is made of it."""
+TOLD = change_of(ToldChange.model_validate(TELLING).noun(), "shop", request="deploy-1234", now=AT)
 ROLLOUT = model.Rollout(
     CHECKOUT,
     "0b7e2c5a-6d0e-4f64-9f0e-5a1f9d3c7b21",
@@ -145,6 +161,7 @@ SHAPES: tuple[BaseModel, ...] = (
     shapes.FirstSuspect.model_validate(_first),
     *(_changes[0].resource, _changes[0].diffs[0], _rollout.progress[1], _incident.alerts[0], _suspects[0].evidence[0]),
     shapes.Changes(items=_changes, next=None, **_around),
+    shapes.ToldChanges(items=[shapes.Change.of(TOLD)]),
     shapes.OneChange(change=_changes[0], began=[shapes.Change.of(BEGUN)], **_around),
     shapes.History(
         resource=_changes[0].resource,

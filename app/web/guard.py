@@ -22,6 +22,8 @@ OPEN = frozenset({"/healthz", "/readyz", "/login"})
 OPEN_UNDER = (headers.STATIC,)
 OF_CLUSTERS = "/intake/audit/"
 """Under this path the API servers of clusters send, each with the token of its cluster."""
+TELLING = frozenset({"/api/v1/changes", "/intake/flux"})
+"""What is sent here with POST tells of external changes: there are tokens that are good for that alone."""
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 COOKIE = "foreshock_session"
 SECURE_COOKIE = "__Host-foreshock_session"
@@ -63,7 +65,8 @@ def is_foreign(method: str, sent: Headers) -> bool:
 class Guard:
     """Checks the credential and the origin, then adds the headers.
 
-    The role, or the cluster whose API server it is, is left in ``scope["state"]``.
+    Left in ``scope["state"]`` is the ``role``; or the ``cluster`` whose API server it is; or the one that its external
+    changes are of, as ``tells_of`` ("": any).
     """
 
     def __init__(self, app: ASGIApp, *, deps: Deps) -> None:
@@ -110,12 +113,18 @@ class Guard:
                 )
             scope.setdefault("state", {})["cluster"] = cluster
             return None
+        state, now = scope.setdefault("state", {}), self._deps.clock()
+        tells = scope["method"] == "POST" and scope["path"] in TELLING and purpose is tokens.Purpose.API
         try:
             async with self._deps.read.connect() as conn:
-                role = await tokens.check(conn, token, purpose=purpose, now=self._deps.clock())
+                tells_of = await tokens.check_for_changes(conn, token, now=now) if tells else None
+                if tells_of is not None:
+                    state["tells_of"] = tells_of
+                    return None
+                role = await tokens.check(conn, token, purpose=purpose, now=now)
         except SQLAlchemyError as error:
             return of_database(error)
         if role is None:
-            return Problem(401, "this credential is unknown, expired or revoked")
-        scope.setdefault("state", {})["role"] = role
+            return Problem(401, "this credential is unknown, expired, revoked, or good for something else")
+        state["role"] = role
         return None

@@ -12,6 +12,7 @@ from app.core.roles import Role
 from app.web.auth import Needs
 from app.web.deps import Taken, deps_of
 from app.web.problems import Problem, described
+from app.web.requests import read_body
 
 LIMIT = 1 << 20
 router = APIRouter(
@@ -64,12 +65,8 @@ async def alertmanager(request: Request, cluster: ClusterToWrite) -> Taken:
     Harmless to send again. What could not be taken of it is said in ``left_out``. Alertmanager repeats after a 5xx and
     gives up after a 4xx.
     """
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > LIMIT:
-            raise Problem(413, "the body is larger than 1 MiB")
+    body = await read_body(request, most=LIMIT)
     try:
-        return await deps_of(request).take_alerts(cluster, bytes(body))
+        return await deps_of(request).take_alerts(cluster, body)
     except ValueError as error:
         raise Problem(400, str(error)) from None

@@ -47,17 +47,17 @@ def _positive(duration: timedelta) -> timedelta:
     return duration
 
 
-def _blank(value: object) -> object:
+def blank(value: object) -> object:
     """An empty field of a form asks for nothing."""
     return None if value == "" else value
 
 
-def _or_empty(schema: dict[str, Any]) -> None:
-    """Says of a parameter that goes through ``_blank`` that it may be empty."""
+def or_empty(schema: dict[str, Any]) -> None:
+    """Says of a parameter that goes through ``blank`` that it may be empty."""
     schema["anyOf"].append({"type": "string", "const": ""})
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     if "\x00" in text:
         raise ValueError("must not hold the character U+0000")
     return text
@@ -65,7 +65,7 @@ def _printable(text: str) -> str:
 
 Time = Annotated[AwareDatetime, BeforeValidator(_iso_time), AfterValidator(_thinkable)]
 Duration = Annotated[timedelta, BeforeValidator(_iso_duration), AfterValidator(_positive)]
-Text = Annotated[str, Field(max_length=253), AfterValidator(_printable)]
+Text = Annotated[str, Field(max_length=253), AfterValidator(printable)]
 Limit = Annotated[int, Field(ge=1, le=1000)]
 _CURSOR = r"^[0-9a-f]{1,13}\.([0-9a-f]{1,15}|[1-7][0-9a-f]{15})$"
 After = Annotated[
@@ -84,12 +84,12 @@ class Asked(BaseModel):
 class Window(Asked):
     """A cluster and a time; both may be left out."""
 
-    cluster: Annotated[Text | None, BeforeValidator(_blank)] = Field(None, description="a cluster's name; all clusters")
-    from_at: Annotated[Time | None, BeforeValidator(_blank)] = Field(
-        None, alias="from", description="ISO 8601 with a zone; included", json_schema_extra=_or_empty
+    cluster: Annotated[Text | None, BeforeValidator(blank)] = Field(None, description="a cluster's name; all clusters")
+    from_at: Annotated[Time | None, BeforeValidator(blank)] = Field(
+        None, alias="from", description="ISO 8601 with a zone; included", json_schema_extra=or_empty
     )
-    to_at: Annotated[Time | None, BeforeValidator(_blank)] = Field(
-        None, alias="to", description="not included", json_schema_extra=_or_empty
+    to_at: Annotated[Time | None, BeforeValidator(blank)] = Field(
+        None, alias="to", description="not included", json_schema_extra=or_empty
     )
 
     def check(self, now: datetime) -> None:
@@ -105,11 +105,11 @@ class Window(Asked):
 class ChangesAsked(Window):
     """Which changes: complete in the address, so that it can be shared."""
 
-    namespace: Annotated[Text | None, BeforeValidator(_blank)] = None
-    kind: Annotated[Text | None, BeforeValidator(_blank)] = Field(None, examples=["Deployment"])
-    actor: Annotated[Text | None, BeforeValidator(_blank)] = Field(None, examples=["alice@example.com"])
-    verb: Annotated[Verb | None, BeforeValidator(_blank)] = Field(None, json_schema_extra=_or_empty)
-    text: Annotated[Text | None, BeforeValidator(_blank)] = Field(
+    namespace: Annotated[Text | None, BeforeValidator(blank)] = None
+    kind: Annotated[Text | None, BeforeValidator(blank)] = Field(None, examples=["Deployment"])
+    actor: Annotated[Text | None, BeforeValidator(blank)] = Field(None, examples=["alice@example.com"])
+    verb: Annotated[Verb | None, BeforeValidator(blank)] = Field(None, json_schema_extra=or_empty)
+    text: Annotated[Text | None, BeforeValidator(blank)] = Field(
         None, description="looked for in the summary, which names the object"
     )
     derived: str = Field("hidden", pattern="^(hidden|shown)$", description="controllers' edits made because of another")
@@ -143,7 +143,7 @@ class HistoryPage(Asked):
 class IncidentsPage(Asked):
     """Incidents, newest first."""
 
-    cluster: Annotated[Text | None, BeforeValidator(_blank)] = None
+    cluster: Annotated[Text | None, BeforeValidator(blank)] = None
     status: str | None = Field(None, pattern="^(open|resolved|suspected)$")
     after: After = None
     limit: Limit = 100

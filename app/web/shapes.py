@@ -64,6 +64,8 @@ class Change(Shape):
         description="when exactly is not known: it was written after this, and not after at; null: at is when"
     )
     found_in: str = Field(description="what the cluster remembers it by, where nobody told of the write itself")
+    url: str = Field(description="where more of an external change can be read, else empty")
+    workload: str = Field(description="the workload of its namespace that an external change concerns, else empty")
 
     @classmethod
     def of(cls, change: model.Change) -> Self:
@@ -85,6 +87,8 @@ class Change(Shape):
             begun_by=change.begun_by,
             since=change.since,
             found_in=change.found_in,
+            url=change.url,
+            workload=change.workload,
         )
 
 
@@ -95,6 +99,12 @@ class Remembered(Shape):
     items: list[Change] = Field(description="newest first")
     new: int = Field(description="how many of them were not recorded yet")
     unread: list[str] = Field(description="what could not be read, and why")
+
+
+class ToldChanges(Shape):
+    """What was made of an external change: one change in each cluster that it touches."""
+
+    items: list[Change]
 
 
 class Progress(Shape):

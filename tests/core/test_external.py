@@ -24,13 +24,8 @@ REDACTOR = Redactor(b"a key of at least 16 bytes")
 
 
 def a_flag(**more: Any) -> External:
-    values: dict[str, Any] = {
-        "source": "launchdarkly",
-        "kind": "feature flag",
-        "name": "new-checkout",
-        "at": after(-30),
-    } | more
-    return External(**values)
+    values: dict[str, Any] = {"source": "launchdarkly", "kind": "feature flag", "name": "new-checkout"}
+    return External(**values | {"at": after(-30)} | more)
 
 
 def told(external: External, *, cluster: str = "lab", request: str = "1") -> Change:

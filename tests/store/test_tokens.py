@@ -61,6 +61,19 @@ async def test_tokens_are_listed_without_the_token_and_revoked_by_id(conn: Async
     assert await tokens.read(conn, now=LATER) == []
 
 
+@pytest.mark.parametrize("cluster", ["", "shop"])
+async def test_a_token_of_changes_tells_of_its_cluster_and_is_no_role(conn: AsyncConnection, cluster: str) -> None:
+    token = await tokens.create_for_cluster(conn, cluster, purpose=Purpose.CHANGES, now=NOW)
+    assert await tokens.check_for_changes(conn, token, now=LATER) == cluster
+    assert await tokens.check_for_changes(conn, token, now=NOW + tokens.LIFETIME[Purpose.CHANGES]) is None
+    assert await tokens.check(conn, token, purpose=Purpose.API, now=LATER) is None
+    assert await tokens.read_of_clusters(conn, now=LATER) == {}
+    [listed] = await tokens.read(conn, now=LATER)
+    assert (listed.role, listed.purpose, listed.cluster, listed.last_used_at) == (None, "changes", cluster, LATER)
+    await tokens.revoke_by_id(conn, listed.id, now=LATER)
+    assert await tokens.check_for_changes(conn, token, now=LATER) is None
+
+
 async def test_use_is_noted_to_the_hour(conn: AsyncConnection) -> None:
     token = await tokens.create(conn, Role.VIEWER, purpose=Purpose.API, now=NOW)
     for minutes in (1, 2, 62):

@@ -9,16 +9,16 @@ from fastapi.routing import iter_route_contexts
 from app.core.roles import Role
 from app.store.tokens import Purpose
 from app.web import guard, headers
-from app.web.auth import Needs, NeedsCluster, policy_of
+from app.web.auth import NeedsCluster, Policy, policy_of
 from app.web.routes import create_app
 from tests.web.conftest import Site, deps
 
 WITHOUT_A_ROLE = {"/healthz", "/readyz", "/login", "/logout", "/static"}
 
 
-def policies(app: FastAPI) -> dict[str, Needs | NeedsCluster | None]:
+def policies(app: FastAPI) -> dict[str, Policy | None]:
     """Every path and what its route demands; None where it declares nothing."""
-    found: dict[str, Needs | NeedsCluster | None] = {}
+    found: dict[str, Policy | None] = {}
     for route in iter_route_contexts(app.routes):
         demands = [] if route.methods is None else [one.call for one in route.dependant.dependencies if one.call]
         assert route.path is not None
