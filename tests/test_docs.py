@@ -147,7 +147,7 @@ def wrong_pages(app: FastAPI) -> list[str]:
     real = {
         f"{method} {path}"
         for route in iter_route_contexts(app.routes)
-        if (path := str(route.path).replace(":path}", "}")) not in described  # as the description writes it, too
+        if (path := str(route.path).replace(":rest}", "}")) not in described  # as the description writes it, too
         for method in (route.methods or {"GET"}) - {"HEAD"}
     }
     return sorted(real ^ told)

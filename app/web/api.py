@@ -79,7 +79,7 @@ async def read_change(
     )
 
 
-@router.get("/objects/{cluster}/{api_group}/{kind}/{namespace}/{name:path}", summary="One object's history")
+@router.get("/objects/{cluster}/{api_group}/{kind}/{namespace}/{name:rest}", summary="One object's history")
 async def read_object(
     cluster: str,
     api_group: Annotated[str, Path(description="core for the group without a name", examples=["apps"])],

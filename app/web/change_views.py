@@ -170,6 +170,7 @@ def markdown(change: Change, found: Sequence[Hunk], *, address: str) -> str:
         f"{fence}diff",
         *(line for hunk in found for line in _as_diff(hunk)),
         fence,
+        *([change.url] if change.url else []),
         address,
     ]
     return "\n".join(lines)

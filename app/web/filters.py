@@ -65,6 +65,11 @@ def lane_of(resource: Resource) -> str:
     return kinds.lane(resource.api_group, resource.kind).value
 
 
+def told_by(resource: Resource) -> str:
+    """Who told of what Kubernetes does not know; "" for an object of Kubernetes."""
+    return kinds.told_by(resource.api_group)
+
+
 def query(wanted: dict[str, Any], **changed: Any) -> str:
     """A query string: ``wanted`` with some of it changed; None and "" are left out."""
     merged = {name: item for name, item in (wanted | changed).items() if item not in (None, "")}
@@ -87,6 +92,7 @@ FILTERS: dict[str, Callable[..., object]] = {
     "query": query,
     "t_minus": t_minus,
     "told": told,
+    "told_by": told_by,
     "value": value,
     "values": values,
 }

@@ -110,7 +110,7 @@ async def read_change(request: Request, change_id: str, _: Annotated[params.NoPa
     return templates.page("change.html", page=page, now=deps.clock())
 
 
-@router.get("/objects/{cluster}/{api_group}/{kind}/{namespace}/{name:path}")
+@router.get("/objects/{cluster}/{api_group}/{kind}/{namespace}/{name:rest}")
 async def read_object(
     request: Request,
     cluster: str,

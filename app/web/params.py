@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from fastapi import Request
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from starlette.convertors import Convertor, register_url_convertor
 
 from app.core.model import Change, Verb
 from app.core.talkers import BY, USUAL
@@ -193,6 +194,21 @@ def once(request: Request) -> None:
     for name, times in Counter(name for name, _ in request.query_params.multi_items()).items():
         if times > 1:
             raise Problem(422, f"{name} is given {times} times", name)
+
+
+class _Rest(Convertor[str]):
+    """The rest of a path, whatever it is: names of external changes hold slashes. Starlette's ``path`` ends at a newline."""
+
+    regex = r"[\s\S]+"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("rest", _Rest())
 
 
 def encode(at: datetime, key: str) -> str:

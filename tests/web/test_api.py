@@ -312,6 +312,6 @@ async def test_what_changed_after_the_record_ends_says_so(site: Site) -> None:
 
 async def test_a_wrong_method_is_refused(site: Site) -> None:
     async with site.client() as client:
-        answer = await client.post("/api/v1/changes", headers={"Sec-Fetch-Site": "same-origin"})
+        answer = await client.post("/api/v1/gaps", headers={"Sec-Fetch-Site": "same-origin"})
     assert answer.status_code == 405
     assert answer.headers["allow"] == "GET, HEAD"
