@@ -184,6 +184,7 @@ def build(settings: Settings, server: Postgres, *, url: str, demo: Prepare) -> F
         cluster_of=clusters.tokens.cluster_of,
         take_audit=clusters.take,
         replay_demo=lambda: demo(database),
+        launchdarkly_secret=settings.launchdarkly_secret.get_secret_value() if settings.launchdarkly_secret else "",
         changes_kept=min(timedelta(days=settings.changes_retention_days), partitions.OLDEST),
     )
     return create_app(deps, lifespan=_lifespan(settings, server, database, pulses=pulses, clusters=clusters))

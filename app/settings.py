@@ -21,7 +21,7 @@ from app.failures import Expected
 PREFIX = "FORESHOCK_"
 LogLevel = Literal["debug", "info", "warning", "error"]
 _POSTGRES = ("postgresql://", "postgres://", "postgresql+psycopg://")
-_SECRET = {"DATABASE_URL"}  # their values are never repeated
+_SECRET = {"DATABASE_URL", "FORESHOCK_LAUNCHDARKLY_SECRET"}  # their values are never repeated
 
 
 class SettingsError(Expected):
@@ -60,6 +60,8 @@ class Settings(BaseSettings):
     clusters_file: Path | None = Field(None, description="an absolute path")
     kubeconfig: str | None = Field(None, validation_alias="KUBECONFIG", description="paths with a colon between two")
     spool_bytes: int = Field(2 << 30, ge=1_000_000, description="a whole number of bytes, at least 1000000")
+
+    launchdarkly_secret: SecretStr | None = Field(None, min_length=16, description="at least 16 characters")
 
     @field_validator("database_url")
     @classmethod

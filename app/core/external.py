@@ -97,8 +97,13 @@ def redacted(told: External, redactor: Redactor) -> External:
 
 def _redacted(found: FieldDiff, group: str, kind: str, *, redactor: Redactor) -> FieldDiff:
     old, new = (_value(value, found.path, group, kind=kind, redactor=redactor) for value in (found.old, found.new))
-    steps = tuple(redactor.text(step) if isinstance(step, str) else step for step in found.path)
-    return FieldDiff(steps, found.op, old, new)
+    return FieldDiff(tuple(_step(step, redactor) for step in found.path), found.op, old, new)
+
+
+def _step(step: Segment, redactor: Redactor) -> Segment:
+    if isinstance(step, tuple):
+        return tuple((name, redactor.text(value)) for name, value in step)
+    return redactor.text(step) if isinstance(step, str) else step
 
 
 def _value(value: Json, path: Path, group: str, *, kind: str, redactor: Redactor) -> Json:

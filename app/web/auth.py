@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
@@ -15,6 +16,7 @@ from app.store.tokens import Purpose
 from app.web import guard, headers, onward, templates
 from app.web.deps import deps_of
 from app.web.problems import Problem
+from app.web.requests import read_body
 
 ROLES = tuple(Role)
 router = APIRouter(include_in_schema=False)
@@ -51,7 +53,29 @@ class NeedsTeller:
             await Needs(Role.RESPONDER)(request)
 
 
-Policy = Needs | NeedsCluster | NeedsTeller
+@dataclass(frozen=True, slots=True)
+class NeedsSignature:
+    """A route's policy, as a dependency: a body that LaunchDarkly signed (X-LD-Signature), left as ``state.body``.
+
+    The header is the HMAC-SHA256 of the body, in hex: https://launchdarkly.com/docs/home/infrastructure/webhooks .
+    """
+
+    most: int
+
+    async def __call__(self, request: Request) -> None:
+        secret = deps_of(request).launchdarkly_secret
+        if not secret:
+            raise Problem(401, "nothing of LaunchDarkly is taken here: FORESHOCK_LAUNCHDARKLY_SECRET is not set")
+        sent = request.headers.get("x-ld-signature", "")
+        body = await read_body(request, most=self.most) if sent else b""
+        if not hmac.compare_digest(hmac.digest(secret.encode(), body, "sha256").hex().encode(), sent.encode()):
+            raise Problem(
+                401, "X-LD-Signature is not that of this body: is it signed with this FORESHOCK_LAUNCHDARKLY_SECRET?"
+            )
+        request.state.body = body
+
+
+Policy = Needs | NeedsCluster | NeedsTeller | NeedsSignature
 
 
 def policy_of(dependencies: list[Callable[..., object]]) -> Policy | None:

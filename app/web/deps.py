@@ -51,6 +51,8 @@ def _no_cluster(_token: str) -> None:
 class Deps:
     """``read`` answers pages, ``write`` is for logins and external changes; those may be ``changes_kept`` old at most.
 
+    ``launchdarkly_secret`` is what LaunchDarkly signs with, "" where nothing of it is taken.
+
     ``public_url`` is where people reach us (``https://foreshock.example``): it decides whether cookies are
     Secure. ``clock`` gives the time as aware UTC. ``not_ready`` lists, in words, why /readyz should fail; empty
     means ready. ``take_alerts`` is given a cluster and an Alertmanager payload; it raises ValueError, in words, for
@@ -73,6 +75,7 @@ class Deps:
     take_audit: TakeAudit = _refuse_audit
     replay_demo: ReplayDemo = _no_demo
     changes_kept: timedelta = timedelta(days=90)
+    launchdarkly_secret: str = ""
 
 
 def deps_of(connection: HTTPConnection) -> Deps:

@@ -98,7 +98,11 @@ async def take(request: Request, told: External, *, key: str | None) -> tuple[li
     if told.at is not None:
         check_time(told.at, now=now, kept=deps.changes_kept)
     # An owner and a source have keys of their own: two systems that number their runs do not meet.
-    whose = None if key is None else sha256("\0".join((bound, told.source, key.strip('"'))).encode()).digest()
+    whose = (
+        None
+        if key is None
+        else sha256("\0".join((bound, told.source, key.strip('"'))).encode("utf-8", "replace")).digest()
+    )
     async with deps.write.begin() as conn:
         clean = redacted(told, Redactor(await redaction_key(conn)))
         if whose is not None:

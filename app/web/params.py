@@ -197,7 +197,7 @@ def once(request: Request) -> None:
 
 
 class _Rest(Convertor[str]):
-    """The rest of a path, whatever it is: names of external changes hold slashes. Starlette's ``path`` ends at a newline."""
+    """The rest of a path, whatever it is: names of external changes hold slashes. (``path`` ends at a newline.)"""
 
     regex = r"[\s\S]+"
 

@@ -25,6 +25,7 @@ from app.web import (
     intake,
     pages,
     problems,
+    senders,
     templates,
 )
 from app.web.auth import Needs
@@ -61,6 +62,7 @@ def create_app(deps: Deps, *, lifespan: Lifespan | None = None) -> FastAPI:
         external.router,
         intake.router,
         audit_intake.router,
+        senders.router,
         incident_pages.router,
         pages.router,
         cluster_pages.router,

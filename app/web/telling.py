@@ -67,6 +67,28 @@ class _Told(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class Where(_Told):
+    """What an external change touches."""
+
+    cluster: _Optional[Annotated[str, Field(max_length=LONGEST), AfterValidator(cluster_name)]] = _optional(
+        "the cluster that it touches; every one, or the token's own"
+    )
+    namespace: _Optional[
+        _like(_LABEL, "must be the name of a namespace")  # type: ignore[valid-type]
+    ] = _optional("the namespace that it touches")
+    workload: _Optional[
+        _like(  # type: ignore[valid-type]
+            rf"(?=.{{1,253}}$){_LABEL}(?:\.{_LABEL})*", "must be the name of a workload, like checkout-api"
+        )
+    ] = _optional("the Deployment, StatefulSet, ... of that namespace that it touches")
+
+    @model_validator(mode="after")
+    def _is_somewhere(self) -> Self:
+        if self.workload is not None and self.namespace is None:
+            raise ValueError("a workload is found by its namespace: say that too")
+        return self
+
+
 class ToldField(_Told):
     """One field before and after; what was not there before has no ``old``, what is gone has no ``new``."""
 
@@ -81,7 +103,7 @@ class ToldField(_Told):
         return self
 
 
-class ToldChange(_Told):
+class ToldChange(Where):
     """A change that Kubernetes does not see."""
 
     source: _like(  # type: ignore[valid-type]
@@ -102,17 +124,6 @@ class ToldChange(_Told):
         AfterValidator(_line),
     ]
     verb: Verb = Field(Verb.UPDATE, description="what was done to it")
-    cluster: _Optional[Annotated[str, Field(max_length=LONGEST), AfterValidator(cluster_name)]] = _optional(
-        "the cluster that it touches; every one, or the token's own"
-    )
-    namespace: _Optional[
-        _like(_LABEL, "must be the name of a namespace")  # type: ignore[valid-type]
-    ] = _optional("the namespace that it touches")
-    workload: _Optional[
-        _like(  # type: ignore[valid-type]
-            rf"(?=.{{1,253}}$){_LABEL}(?:\.{_LABEL})*", "must be the name of a workload, like checkout-api"
-        )
-    ] = _optional("the Deployment, StatefulSet, ... of that namespace that it touches")
     at: _Optional[Annotated[params.Time, BeforeValidator(_written)]] = _optional("when, as ISO 8601 with a zone; now")
     actor: _Optional[Annotated[str, Field(max_length=253), AfterValidator(_line)]] = _optional("who did it; the source")
     summary: _Optional[Annotated[str, Field(max_length=1000)]] = _optional(
@@ -124,12 +135,6 @@ class ToldChange(_Told):
         )
     ] = _optional("where more of it can be read")
     fields: list[ToldField] = Field([], max_length=FIELDS, description="what of it changed")
-
-    @model_validator(mode="after")
-    def _is_somewhere(self) -> Self:
-        if self.workload is not None and self.namespace is None:
-            raise ValueError("a workload is found by its namespace: say that too")
-        return self
 
     def noun(self) -> external.External:
         """The same as core has it."""

@@ -9,7 +9,7 @@ from fastapi.routing import iter_route_contexts
 from app.core.roles import Role
 from app.store.tokens import Purpose
 from app.web import guard, headers
-from app.web.auth import NeedsCluster, Policy, policy_of
+from app.web.auth import NeedsCluster, NeedsSignature, Policy, policy_of
 from app.web.routes import create_app
 from tests.web.conftest import Site, deps
 
@@ -31,6 +31,7 @@ async def test_every_route_declares_who_may_use_it(site: Site) -> None:
     assert len(found) > 12
     assert {path for path, policy in found.items() if policy is None} == WITHOUT_A_ROLE
     assert [path for path, policy in found.items() if isinstance(policy, NeedsCluster)] == ["/intake/audit/{cluster}"]
+    assert {path for path, policy in found.items() if isinstance(policy, NeedsSignature)} == guard.SIGNED
 
 
 async def test_a_stranger_gets_nothing_from_any_route(site: Site) -> None:
