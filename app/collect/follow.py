@@ -178,6 +178,7 @@ class Follower:
             watched,
             live=lambda served: learning.live(served.api_group, served.kind),
             again=self.on_unsynced,
+            watched_since=learning.learner.tracker.watched_since,
         )
         digests = [recent[at : at + DIGEST] for at in range(0, len(recent), DIGEST)]
         return _Following(learning, told_of, kinds, position, dict.fromkeys(digests))

@@ -17,6 +17,7 @@ from app.collect.files import Line
 from app.collect.refusals import UnusableError
 from app.collect.repeats import Repeats
 from app.core import audit
+from app.core.lateness import When
 from app.core.model import CallKey, Gap, Reject, Resource, Verb
 from app.core.redact import Redactor
 from app.core.sightings import Sighting
@@ -49,6 +50,7 @@ class RawWatchEvent(msgspec.Struct, gc=False):
     at: datetime | None = None
 
 
+_VERBS = {"ADDED": Verb.CREATE, "MODIFIED": Verb.UPDATE, "DELETED": Verb.DELETE}
 _watch_event = msgspec.json.Decoder(RawWatchEvent)
 _object = msgspec.json.Decoder(RawObject)
 
@@ -166,6 +168,15 @@ class Intake:
         if audit.code_of(event) >= 400:
             self.tally.failed_writes += 1
 
+    def watched(self, event: RawWatchEvent, when: When, *, first: bool) -> None:
+        """Keep the object of one event of a live watch; ``first``: one of all that there are. Raises UNUSABLE."""
+        peek = _object.decode(event.object)
+        _check(peek)
+        seen = _seen(
+            self.cluster, bytes(event.object), peek, when.at, source="watch", verb=None if first else _VERBS[event.type]
+        )
+        self._keep([replace(seen, rounded=when.rounded, since=when.since)])
+
     def watch_event(self, event: RawWatchEvent, at: datetime, *, log: int, rounded: bool = False) -> None:
         """Keep the object of one event of the watch number ``log``; a BOOKMARK is nothing. Raises UNUSABLE.
 
@@ -260,7 +271,7 @@ def decode_watch(line: bytes) -> RawWatchEvent:
 
 
 def _sighting(cluster: str, event: RawWatchEvent, peek: RawObject, at: datetime) -> Sighting:
-    verb = {"ADDED": Verb.CREATE, "MODIFIED": Verb.UPDATE, "DELETED": Verb.DELETE}.get(event.type)
+    verb = _VERBS.get(event.type)
     created = peek.metadata.creationTimestamp
     if verb is Verb.CREATE and (created is None or at - created > JUST_CREATED):
         verb = None

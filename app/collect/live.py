@@ -200,7 +200,7 @@ class Live:
         if served is None:
             self._miss(ALL, "", word.at, word.why if isinstance(word, Blind) else "")
             return
-        if not isinstance(word, Blind | Resumed):
+        if not isinstance(word, Blind):
             self._spool.append(told.encode(told.Watched(served, word, epoch)), durable=False)
         _move(self._reached, served, word)
         self._unseen.pop(ALL, None)

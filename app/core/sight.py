@@ -26,6 +26,10 @@ class Sight:
         self._began: dict[_Kind, datetime] = {}
         self._heard: dict[tuple[_Kind, str | None], datetime] = {}
 
+    def watched_since(self, api_group: str, kind: str, at: datetime) -> None:
+        """A kind was watched before by another process, and all of it was known ``at``."""
+        self._began.setdefault((api_group, kind), at)
+
     def saw(self, sighting: Sighting) -> None:
         """Take notice of a watch event, after what it teaches was learned.
 
@@ -47,7 +51,13 @@ class Sight:
         """The creation of an object that a LIST shows first, where its kind was watched before it was created."""
         began = self._began.get((sighting.resource.api_group, sighting.resource.kind))
         made = body.created
-        if sighting.source != "watch" or sighting.verb is not None or not began or not made or made <= began:
+        if (
+            sighting.source != "watch"
+            or sighting.verb is not None
+            or not began
+            or not made
+            or made < began.replace(microsecond=0)
+        ):
             return None
         return structs.replace(sighting, verb=Verb.CREATE, at=min(made, sighting.at))
 

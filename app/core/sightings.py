@@ -17,7 +17,8 @@ class Sighting(Struct, frozen=True, gc=False):
     request body where no whole object was recorded; both None at audit level Metadata. ``subresource`` "status" and the
     like may refresh what is known but never make a change by themselves. ``truncated``: the API server left the bodies
     out because the event was too large (audit.k8s.io/truncated). ``rounded``: the clock that told the time gave whole
-    seconds, and what ``at`` has of a fraction only keeps an order.
+    seconds, and what ``at`` has of a fraction only keeps an order. ``since``: nobody knows when exactly it was written,
+    but after that and not after ``at``.
     """
 
     resource: Resource
@@ -33,6 +34,7 @@ class Sighting(Struct, frozen=True, gc=False):
     audit_id: str = ""
     truncated: bool = False
     rounded: bool = False
+    since: datetime | None = None
 
 
 class Learned(Struct, frozen=True):

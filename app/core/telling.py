@@ -12,6 +12,7 @@ from app.core.kinds import Policy
 from app.core.memory import Memory
 from app.core.model import ActorSource, Change, DiffSource, Object, Verb
 from app.core.recent import Recent
+from app.core.sight import unseen
 from app.core.sightings import Learned, Sighting
 
 _BETTER = {ActorSource.UNKNOWN: 0, ActorSource.MANAGED_FIELDS: 1, ActorSource.AUDIT: 2}
@@ -45,6 +46,8 @@ class Telling:
         begun_by = self._derived.begun_by(change)
         if begun_by is not None:
             change = replace(change, begun_by=begun_by)
+        if sighting.since is not None:
+            change = unseen(change, sighting.since)
         self._recent.add(change)
         return (change,)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from datetime import UTC
+from datetime import UTC, datetime
 
 from msgspec import structs
 
@@ -88,6 +88,10 @@ class Tracker:
         for change in lately:
             self._recent.add(change)
         self._life.recall_symptoms(hurts)
+
+    def watched_since(self, api_group: str, kind: str, at: datetime) -> None:
+        """A kind was watched before, and all of it was known ``at``: what is younger was created unseen."""
+        self._sight.watched_since(api_group, kind, at)
 
     def lacks(self, resource: Resource) -> bool:
         """Whether ``lookup`` will be asked for the resource: it is of a kind that is followed, and not in memory.

@@ -11,7 +11,7 @@ import pytest
 from app.collect import told
 from app.collect.follow import Follower
 from app.collect.spool import Spool
-from app.collect.words import Begun, Lost, Reached, Saw, Served, Synced, Unreadable, Word
+from app.collect.words import Begun, Lost, Reached, Resumed, Saw, Served, Synced, Unreadable, Word
 from app.core.model import ActorSource, Verb
 from app.store import collectors, watches
 from tests.collect.test_follow import follower, send, spool
@@ -109,6 +109,66 @@ async def test_after_a_loss_what_changed_and_went_is_told_with_the_gap(lab: Lab,
     [gap] = await lab.rows("gaps", "kind, from_at, to_at, why")
     assert tuple(gap) == ("ConfigMap", at(60), at(310), "the watch cannot go on: too old resource version")
     assert (await positions(lab))["", "configmaps"] == watches.WatchPosition("20", at(310))
+
+
+def stamped(body: dict[str, Any], *, wrote: float | None = None, created: float | None = None) -> dict[str, Any]:
+    """An object whose metadata says when it was created, and when it was last written, in whole seconds."""
+    if created is not None:
+        body["metadata"]["creationTimestamp"] = f"{at(created):%Y-%m-%dT%H:%M:%SZ}"
+    if wrote is not None:
+        fields: dict[str, Any] = {"f:data": {"f:a": {}}}
+        entry = {"manager": "kubectl", "operation": "Update", "time": f"{at(wrote):%Y-%m-%dT%H:%M:%SZ}"}
+        body["metadata"]["managedFields"] = [
+            {**entry, "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": fields}
+        ]
+    return body
+
+
+async def test_what_is_told_after_a_break_is_dated_by_its_own_times(lab: Lab, spool: Spool) -> None:
+    say(
+        spool,
+        CONFIG_MAPS,
+        *listed(0, config_map("a", 5, a="1"), config_map("gone", 6), version=9),
+        Reached(at(60), "10"),
+    )
+    await drained(lab, spool)
+    say(
+        spool,
+        CONFIG_MAPS,
+        Resumed(at(600)),
+        seen(600, stamped(config_map("a", 11, a="2"), wrote=200)),
+        seen(600, stamped(config_map("a", 12, a="3"), wrote=200)),
+        seen(601, stamped(config_map("made", 13, a="1"), created=300, wrote=300), kind="ADDED"),
+        seen(601, config_map("gone", 14), kind="DELETED"),
+        Reached(at(660), "20"),
+        seen(700, stamped(config_map("a", 21, a="4"), wrote=650)),
+    )
+    await drained(lab, spool)
+    found = sorted(await lab.stored(), key=lambda one: int(one.resource_version))
+    micro = timedelta(microseconds=1)
+    assert [(one.verb.value, one.resource.name, one.at, one.since) for one in found] == [
+        ("update", "a", at(200), None),
+        ("update", "a", at(200) + micro, None),
+        ("create", "made", at(300), None),
+        ("delete", "gone", at(601), at(300)),
+        ("update", "a", at(700), None),
+    ]
+    assert await lab.rows("gaps") == [(0,)]
+
+
+async def test_what_was_created_unseen_is_found_in_the_next_set_by_another_process(lab: Lab, spool: Spool) -> None:
+    say(spool, CONFIG_MAPS, *listed(0, stamped(config_map("old", 5), created=-9000), version=9))
+    await drained(lab, spool)
+    young, older = stamped(config_map("young", 15), created=120), stamped(config_map("older", 3), created=-60)
+    say(
+        spool,
+        CONFIG_MAPS,
+        Lost(at(300), "410"),
+        *listed(310, stamped(config_map("old", 5), created=-9000), young, older, version=20),
+    )
+    await drained(lab, spool)
+    [made] = await lab.stored()
+    assert (made.verb, made.resource.name, made.at) == (Verb.CREATE, "young", at(120))
 
 
 @pytest.mark.parametrize(("minutes", "gaps"), [(29, 0), (31, 1)])
