@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
 
@@ -80,6 +81,7 @@ class ApiServer:
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
+        client.user_agent = f"foreshock/{version('foreshock')}"
 
     @classmethod
     async def of_kubeconfig(cls, path: str, context: str | None = None) -> Self:

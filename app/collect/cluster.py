@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, KeysView, Mapping
 from datetime import timedelta
 from typing import Never
 
@@ -53,6 +53,7 @@ class Following:
         self._add, self._exclude = add, exclude
         self._unserved: tuple[str, ...] = ()
         self._is_excess_told = False
+        self._excess = ""
         self._reached = dict(since)
         self._lists = asyncio.Semaphore(AT_ONCE)
         self._watches: dict[Name, tuple[Served, asyncio.Task[None]]] = {}
@@ -78,9 +79,15 @@ class Following:
                 await self._until_next_look()
 
     @property
-    def kinds(self) -> Collection[Name]:
+    def kinds(self) -> KeysView[Name]:
         """Those that are watched."""
         return self._watches.keys()
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What an operator should know of how the cluster is followed."""
+        unserved = f"not served, so neither added nor excluded: {', '.join(self._unserved)}" if self._unserved else ""
+        return tuple(filter(None, (self._excess, unserved)))
 
     def again(self, served: Served) -> None:
         """Begin a kind anew, with all of its objects."""
@@ -98,7 +105,8 @@ class Following:
             log.info("whether more is allowed than is needed cannot be known", server=self._api.url, error=str(error))
             return
         if words:
-            log.warning(permissions.said_of_excess(words), server=self._api.url)
+            self._excess = permissions.said_of_excess(words)
+            log.warning(self._excess, server=self._api.url)
 
     async def _until_next_look(self) -> None:
         waiting = [asyncio.ensure_future(self._look.wait()), asyncio.ensure_future(self._pace.sleep(EVERY))]

@@ -16,11 +16,13 @@ import msgspec
 import structlog
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from app.collect import told
+from app.collect import history, told
 from app.collect.apiserver import ApiServer, CredentialsError, RefusedError, UnreachableError
 from app.collect.cluster import Following
 from app.collect.contexts import WantedCluster
+from app.collect.discovery import DiscoveryError
 from app.collect.follow import AWAY, Follower
+from app.collect.history import HistoryError, NotAllowedError
 from app.collect.segments import SpoolFullError
 from app.collect.spool import Spool
 from app.collect.threads import in_thread
@@ -36,6 +38,10 @@ RENEW = timedelta(seconds=3)
 """Between two renewals of the lease, and two looks whether the cluster is to be had."""
 PART = 0.9
 """Watching begins again when no more than so much of a full spool is left."""
+PAST = timedelta(days=1)
+"""How far back a cluster is asked what it remembers, when it is first followed."""
+FIRST_SETS = timedelta(minutes=2)
+"""So long that waits until every kind is watched, so that nothing which is written meanwhile goes unseen."""
 ALL: Name = ("", "")
 """Stands for every kind."""
 
@@ -55,6 +61,7 @@ class Live:
         self._unseen: dict[Name, Unseen] = {}
         self._heard: dict[Name, datetime] = {}
         self._server = ""
+        self._past_known = False
         self._following: Following | None = None
         self.standing = Standing.LEFT
         """What is said of the cluster when ``run`` is cancelled."""
@@ -122,7 +129,8 @@ class Live:
         kinds = set(self._following.kinds) if self._following else set[Name]()
         unseen = [one for name, one in self._unseen.items() if name == ALL or name in kinds or not kinds]
         unseen.sort(key=lambda one: (one.since, one.kind))
-        return Watching(self._server, len(kinds), tuple(unseen), self._spool.size)
+        remarks = self._following.remarks if self._following else ()
+        return Watching(self._server, len(kinds), tuple(unseen), self._spool.size, remarks)
 
     # -- what is seen
 
@@ -147,6 +155,7 @@ class Live:
     async def _since(self, epoch: int) -> dict[Name, str]:
         """The version up to which each kind was told and kept: recorded, or still in the spool."""
         recorded, known = await self._recorded()
+        self._heard |= {name: one.at for name, one in recorded.items()}
         found = {name: one.resource_version for name, one in recorded.items() if one.resource_version}
         return await in_thread(lambda: self._overlaid(found, known.position if known else 0, epoch))
 
@@ -154,6 +163,7 @@ class Live:
         while True:
             try:
                 async with self._engine.connect() as conn:
+                    self._past_known = await collectors.is_past_known(conn, self._wanted.name)
                     recorded = await watches.read(conn, self._wanted.name)
                     return recorded, await spools.read(conn, self._wanted.name, self._spool.identity)
             except AWAY as error:
@@ -190,10 +200,33 @@ class Live:
             add=self._wanted.add,
             exclude=self._wanted.exclude,
         )
+        past = [] if self._past_known else [asyncio.create_task(self._remember(api, self._following, epoch))]
         try:
             await self._following.run()
         finally:
             self._following = None
+            for task in past:
+                task.cancel()
+            await asyncio.gather(*past, return_exceptions=True)
+
+    async def _remember(self, api: ApiServer, following: Following, epoch: int) -> None:
+        """On first contact: what the cluster remembers of its past, once every kind is watched or may not be."""
+        name, now = self._wanted.name, self._pace.clock()
+        for _ in range(int(FIRST_SETS / RENEW)):
+            await self._pace.sleep(RENEW)
+            if following.kinds and following.kinds <= self._reached.keys() | self._unseen.keys():
+                break
+        try:
+            found = await history.rebuild(self._engine, api, name, since=now - PAST, now=now, pace=self._pace)
+            async with self._engine.begin() as conn:
+                await collectors.note_past(conn, name, epoch)
+        except (HistoryError, NotAllowedError, DiscoveryError, *AWAY) as error:
+            log.warning("what the cluster remembers is not known yet", cluster=name, error=str(error))
+        except Exception:  # it is extra: the watches go on
+            log.exception("what the cluster remembers cannot be read", cluster=name)
+        else:
+            self._past_known = True
+            log.info("what the cluster remembers is recorded", cluster=name, changes=found.new, unread=found.unread)
 
     def _tell(self, served: Served | None, word: Word, epoch: int) -> None:
         """Keep a word. Raises SpoolFullError and OSError."""

@@ -89,6 +89,17 @@ async def _change(conn: AsyncConnection, cluster: str, epoch: int, changed: dict
     return (await conn.execute(update(collectors).where(*mine).values(changed))).rowcount == 1
 
 
+async def is_past_known(conn: AsyncConnection, cluster: str) -> bool:
+    """Whether what the cluster remembered when it was first followed is recorded."""
+    number = await codes.find_cluster(conn, cluster)
+    return bool(await conn.scalar(select(collectors.c.past_known).where(collectors.c.cluster_id == number)))
+
+
+async def note_past(conn: AsyncConnection, cluster: str, epoch: int) -> None:
+    """What the cluster remembers of its past is recorded."""
+    await _change(conn, cluster, epoch, {"past_known": True})
+
+
 async def epoch_of(conn: AsyncConnection, cluster: str, holder: str) -> int | None:
     """The epoch under which ``holder`` follows, or was the last to follow, the cluster; None where that was another."""
     number = await codes.find_cluster(conn, cluster)

@@ -330,6 +330,7 @@ collectors = Table(
     Column("standing", Text, nullable=False),
     Column("renewed_at", at, nullable=False),
     Column("watching", JSONB, nullable=False),  # core.watching.Watching
+    Column("past_known", Boolean, nullable=False, server_default="false"),  # what it remembered at first was recorded
 )
 
 tokens = Table(

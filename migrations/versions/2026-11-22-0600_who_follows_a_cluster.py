@@ -17,6 +17,7 @@ def upgrade() -> None:
             standing text NOT NULL,
             renewed_at timestamptz NOT NULL,
             watching jsonb NOT NULL,
+            past_known boolean NOT NULL DEFAULT false,
             CONSTRAINT collectors_pkey PRIMARY KEY (cluster_id)
         )
     """)

@@ -38,19 +38,19 @@ class Live:
     def __init__(self, database: Database, name: str, *, after: int) -> None:
         self.database, self.name, self.after = database, name, after
 
-    async def changes(self) -> list[Change]:
-        """Those of ConfigMaps in the namespace default, as they happened."""
+    async def changes(self, kind: str = "ConfigMap") -> list[Change]:
+        """Those of a kind in the namespace default, as they happened."""
         now = datetime.now(UTC)
         async with self.database.read.connect() as conn:
             found = await changes.read_window(conn, self.name, now - DAY, now + DAY, limit=1000)
-        own = [one for one in found if (one.resource.kind, one.resource.namespace) == ("ConfigMap", "default")]
+        own = [one for one in found if (one.resource.kind, one.resource.namespace) == (kind, "default")]
         own = [one for one in own if not one.resource_version or int(one.resource_version) > self.after]
         return sorted(own, key=lambda one: (one.at, one.resource_version.zfill(12)))
 
-    async def until(self, hoped: Callable[[list[Change]], bool]) -> list[Change]:
+    async def until(self, hoped: Callable[[list[Change]], bool], *, kind: str = "ConfigMap") -> list[Change]:
         async with asyncio.timeout(60):
             while True:
-                if hoped(found := await self.changes()):
+                if hoped(found := await self.changes(kind)):
                     return found
                 await asyncio.sleep(0.1)
 
@@ -189,3 +189,40 @@ async def test_every_write_is_recorded_once_while_the_api_server_is_killed(
             found = await live.until(lambda found: len(found) >= rounds * writes)
     expected = [("create", f"m-{turn}-{number}") for turn in range(rounds) for number in range(writes)]
     assert sorted(told_of(found)) == sorted(expected)
+
+
+async def roll_out(admin: httpx2.Client, image: str) -> None:
+    """Make or change the Deployment web, and wait until it has a ReplicaSet of that image."""
+    labels = {"app": "web"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "app", "image": image}]}}
+    spec = {"selector": {"matchLabels": labels}, "template": template}
+    path = "/apis/apps/v1/namespaces/default/deployments"
+    made = admin.post(path, json={"metadata": {"name": "web"}, "spec": spec})
+    if made.status_code == 409:
+        made = admin.patch(f"{path}/web", content=json.dumps({"spec": spec}), headers=MERGE)
+    assert made.is_success, made.text
+    async with asyncio.timeout(60):
+        while True:
+            if image in admin.get("/apis/apps/v1/namespaces/default/replicasets").text:
+                return
+            await asyncio.sleep(0.2)
+
+
+async def test_on_first_contact_what_the_cluster_remembers_is_recorded_once(
+    database: Database, tmp_path: Path, name: str
+) -> None:
+    with running(controllers=True) as plane, plane.client() as admin:
+        for image in ("app:1", "app:2"):
+            await roll_out(admin, image)
+            await asyncio.sleep(3)  # what happens within two seconds is remembered as one
+        async with followed(plane, database, tmp_path / "spool", name, after=0) as live:
+            await live.until(lambda found: len(found) >= 2, kind="Deployment")
+        before = len(plane.audited())
+        async with followed(plane, database, tmp_path / "spool", name, after=0) as live:
+            await roll_out(admin, "app:3")
+            found = await live.until(lambda found: len(found) >= 3, kind="Deployment")
+        asked = [one for one in plane.audited()[before:] if one.get("userAgent", "").startswith("foreshock/")]
+    assert [one.verb for one in found] == [Verb.CREATE, Verb.UPDATE, Verb.UPDATE]
+    assert [(one.diffs[0].old, one.diffs[0].new) for one in found[1:]] == [("app:1", "app:2"), ("app:2", "app:3")]
+    assert asked
+    assert [one["requestURI"] for one in asked if one["verb"] == "list"] == []
