@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from uuid import UUID
 
 from app.core.model import (
     Actor,
@@ -107,7 +108,7 @@ class Company:
                     diff_source=DiffSource.STATES,
                     summary=f"image of {resource.name}: v1.41.0 → v1.42.0, by {actor.name.rsplit(':', 1)[1]}",
                     sources=frozenset({"audit"}),
-                    audit_id=f"{self.random.getrandbits(128):032x}",
+                    audit_id=str(UUID(int=self.random.getrandbits(128))),
                 )
             )
         return made

@@ -9,13 +9,14 @@ from typing import Any
 
 import psycopg
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 
 from app.failures import Exit
-from app.store import embedded, tables
+from app.store import codec, embedded, tables
 from app.store.database import DatabaseError, sqlalchemy_url
 from app.store.migrate import MIGRATION_LOCK, NewerDatabaseError, config, connect, head, migrate, ours
 from app.store.partitions import SPAN
@@ -177,3 +178,29 @@ def test_a_newer_database_is_refused_in_words_and_left_as_it_is(dsn: str) -> Non
 def test_another_kind_of_database_is_refused_in_words(dsn: str) -> None:
     with pytest.raises(DatabaseError, match="postgresql://"):
         sqlalchemy_url(dsn)
+
+
+def test_audit_ids_are_the_same_before_and_after_they_are_packed(server: embedded.Server) -> None:
+    ids = ["", "7f3b1c9e-3a1d-4b62-9c59-0f6a8d1e2b34", "anybody's", "0123456789abcdef"]
+    with psycopg.connect(server.dsn, autocommit=True) as conn:
+        conn.execute("CREATE DATABASE packed")
+    dsn = dsn_of(server, "packed")
+    with connect(dsn) as migrating, migrating.begin():
+        command.upgrade(config(migrating), "20261122_0640")
+        migrating.execute(
+            text("CREATE TABLE changes_all PARTITION OF changes FOR VALUES FROM (MINVALUE) TO (MAXVALUE)")
+        )
+        migrating.execute(
+            text(
+                "INSERT INTO changes (at, version_key, object_id, cluster_id, kind_id, namespace_id, actor_id,"
+                " agent_id, pod_id, verb, actor_source, diff_source, sources, noise,"
+                " resource_version, summary, diff, audit_id) SELECT now(), n, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, false, '1', '', '[]', id"
+                " FROM unnest(CAST(:ids AS text[])) WITH ORDINALITY AS told (id, n)"
+            ),
+            {"ids": ids},
+        )
+        for move, revision in ((command.upgrade, "head"), (command.downgrade, "20261122_0640")):
+            move(config(migrating), revision)
+            stored = migrating.scalars(text("SELECT audit_id FROM changes ORDER BY version_key")).all()
+            assert [codec.unpacked_id(one) if isinstance(one, bytes) else one for one in stored] == ids
+            assert all(isinstance(one, bytes if revision == "head" else str) for one in stored)

@@ -109,7 +109,7 @@ changes = Table(
     # "" and not NULL: a row without nulls has no null bitmap, eight bytes less
     Column("begun_by", Text, nullable=False, server_default=""),  # a change id
     Column("impersonator", Text, nullable=False, server_default=""),
-    Column("audit_id", Text, nullable=False, server_default=""),
+    Column("audit_id", LargeBinary, nullable=False, server_default=""),
     Column("summary", Text, nullable=False),
     Column("diff", JSONB, nullable=False),
     Column("within_seconds", Integer, nullable=False, server_default="0"),  # how long before ``at`` it may have been

@@ -183,7 +183,7 @@ def change_of(row: Row[Any]) -> Change:
         summary=row.summary,
         sources=frozenset(name for name, bit in SOURCE_BITS.items() if row.sources & bit),
         begun_by=row.begun_by or None,
-        audit_id=row.audit_id,
+        audit_id=codec.unpacked_id(row.audit_id),
         since=row.at - timedelta(seconds=row.within_seconds) if row.within_seconds else None,
         found_in=row.found_in,
         url=row.url,

@@ -50,3 +50,22 @@ def test_cleaned_text_is_what_postgresql_takes(text: str) -> None:
     assert "\x00" not in cleaned
     assert cleaned.encode().decode() == cleaned
     assert len(cleaned) == len(text)
+
+
+@pytest.mark.parametrize(
+    ("audit_id", "size"),
+    [
+        ("", 0),
+        ("7f3b1c9e-3a1d-4b62-9c59-0f6a8d1e2b34", 17),
+        ("7F3B1C9E-3A1D-4B62-9C59-0F6A8D1E2B34", 36),
+        ("anybody's", 9),
+        ("0123456789abcdef", 16),
+    ],
+)
+def test_an_audit_id_comes_back_as_it_was_sent(audit_id: str, size: int) -> None:
+    stored = codec.packed_id(audit_id)
+    assert (len(stored), codec.unpacked_id(stored)) == (size, audit_id)
+
+
+def test_what_postgres_does_not_take_is_replaced_in_an_audit_id() -> None:
+    assert codec.unpacked_id(codec.packed_id("\x00a\ud800")) == "\ufffda\ufffd"
