@@ -194,7 +194,8 @@ def test_audit_ids_are_the_same_before_and_after_they_are_packed(server: embedde
             text(
                 "INSERT INTO changes (at, version_key, object_id, cluster_id, kind_id, namespace_id, actor_id,"
                 " agent_id, pod_id, verb, actor_source, diff_source, sources, noise,"
-                " resource_version, summary, diff, audit_id) SELECT now(), n, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, false, '1', '', '[]', id"
+                " resource_version, summary, diff, audit_id)"
+                " SELECT now(), n, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, false, '1', '', '[]', id"
                 " FROM unnest(CAST(:ids AS text[])) WITH ORDINALITY AS told (id, n)"
             ),
             {"ids": ids},
