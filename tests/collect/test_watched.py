@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from datetime import datetime, timedelta
 from typing import Any
@@ -14,6 +15,7 @@ from app.collect.spool import Spool
 from app.collect.words import Begun, Lost, Reached, Resumed, Saw, Served, Synced, Unreadable, Word
 from app.core.model import ActorSource, Verb
 from app.store import collectors, watches
+from app.store.collectors import Standing
 from tests.collect.test_follow import follower, send, spool
 from tests.collect.test_importer import T0, Lab, audited, deployment, lab
 
@@ -286,3 +288,38 @@ async def test_kinds_that_are_wanted_later_make_changes_from_then_on(lab: Lab, s
     say(spool, CONFIG_MAPS, seen(30, config_map("flags", 14, a="4")))
     await drained(lab, spool, one)
     assert sorted(str(change.diffs[0].new) for change in await lab.stored()) == ["2", "4"]
+
+
+async def lose_turn(lab: Lab) -> None:
+    """Another process follows the cluster from now on."""
+    async with lab.database.write.begin() as conn:
+        await collectors.leave(conn, lab.cluster, EPOCH, standing=Standing.LEFT)
+        assert await collectors.take(conn, lab.cluster, "another") == EPOCH + 1
+
+
+async def test_what_was_heard_in_a_turn_that_is_over_is_left_to_the_next(lab: Lab, spool: Spool) -> None:
+    say(spool, CONFIG_MAPS, *listed(0, config_map("a", 5, a="1"), version=9))
+    await drained(lab, spool)
+    say(spool, CONFIG_MAPS, seen(10, config_map("a", 10, a="2")), Reached(at(60), "20"))
+    send(spool, [audited(10, 12, "web:2")])
+    await lose_turn(lab)
+    while spool.size:
+        await follower(lab, spool).round()
+    assert [change.resource.kind for change in await lab.stored()] == ["Deployment"]
+    assert await positions(lab) == {("", "configmaps"): watches.WatchPosition("9", at(0))}
+
+
+async def test_a_batch_that_outlasts_its_turn_is_not_recorded(lab: Lab, spool: Spool) -> None:
+    say(spool, CONFIG_MAPS, *listed(0, config_map("a", 5, a="1"), version=9))
+    await drained(lab, spool)
+    say(spool, CONFIG_MAPS, seen(10, config_map("a", 10, a="2")))
+    slow = Follower(lab.database.write, lab.cluster, spool, held=timedelta(seconds=3), idle=timedelta(0))
+    learning = asyncio.create_task(slow.round())
+    await asyncio.sleep(1)
+    await lose_turn(lab)
+    await learning
+    assert await lab.stored() == []
+    while spool.size:
+        await slow.round()
+    assert await lab.stored() == []
+    assert await positions(lab) == {("", "configmaps"): watches.WatchPosition("9", at(0))}
