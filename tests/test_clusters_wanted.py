@@ -1,0 +1,87 @@
+"""`foreshock serve` follows what its file, or kubectl's, names: at the start, and when the file changes meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from app.store import collectors
+from app.store.database import Database
+from app.store.incidents import list_incidents
+from tests.serving import program
+
+KUBECONFIG = """
+apiVersion: v1
+kind: Config
+current-context: {name}
+contexts: [{{name: {name}, context: {{cluster: c, user: u}}}}]
+clusters: [{{name: c, cluster: {{server: "http://127.0.0.1:1"}}}}]
+users: [{{name: u, user: {{token: secret-token}}}}]
+"""
+
+
+def kubeconfig(folder: Path, name: str) -> Path:
+    path = folder / f"{name}.kubeconfig"
+    path.write_text(KUBECONFIG.format(name=name))
+    return path
+
+
+def environment(dsn: str, data_dir: Path, **more: str) -> dict[str, str]:
+    return {**os.environ, "DATABASE_URL": dsn, "FORESHOCK_DATA_DIR": str(data_dir), **more}
+
+
+async def until_followed(database: Database, *names: str, of: str) -> None:
+    """Wait until these, and no others, are followed of the clusters whose names begin with ``of``."""
+    async with asyncio.timeout(60):
+        while True:
+            async with database.read.connect() as conn:
+                found = [one.cluster for one in await collectors.read(conn) if one.cluster.startswith(of)]
+            if found == sorted(names):
+                return
+            await asyncio.sleep(0.2)
+
+
+async def test_kubectls_cluster_is_followed_instead_of_the_demo(dsn: str, database: Database, tmp_path: Path) -> None:
+    path = kubeconfig(tmp_path, "kubectl-1")
+    with program(dsn, tmp_path, "--demo", "--port", "0", KUBECONFIG=str(path)):
+        await until_followed(database, "kubectl-1", of="kubectl")
+    async with database.read.connect() as conn:
+        assert await list_incidents(conn, limit=1) == []
+
+
+async def test_a_cluster_that_is_added_or_taken_out_needs_no_restart(
+    dsn: str, database: Database, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    wanted = data / "clusters.yaml"
+    entry = "- {{name: {name}, kubeconfig: {path}}}\n"
+    one, two = (entry.format(name=name, path=kubeconfig(tmp_path, name)) for name in ("file-1", "file-2"))
+    wanted.write_text(f"clusters:\n{one}")
+    with program(dsn, data, "--port", "0"):
+        await until_followed(database, "file-1", of="file")
+        wanted.write_text(f"clusters:\n{one}{two}")
+        await until_followed(database, "file-1", "file-2", of="file")
+        wanted.write_text("clusters: [")  # somebody is writing it: nothing changes
+        await asyncio.sleep(12)
+        await until_followed(database, "file-1", "file-2", of="file")
+        wanted.write_text(f"clusters:\n{two}")
+        await until_followed(database, "file-2", of="file")
+
+
+def test_a_file_that_cannot_be_used_is_said_before_anything_starts(dsn: str, tmp_path: Path) -> None:
+    (tmp_path / "clusters.yaml").write_text("clusters:\n- {name: a, kubeconfg: /x}\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "app", "serve", "--port", "0"],
+        env=environment(dsn, tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "unknown field `kubeconfg` - at `$.clusters[0]`" in done.stderr
+    assert done.stdout == ""
