@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -61,6 +62,8 @@ class Clusters:
         self._watched: dict[str, tuple[WantedCluster, Live, asyncio.Task[None]]] = {}
         self._kinds: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
         """What is to be added to the kinds that are followed in each cluster, and excluded."""
+        self._sent_by = set[str]()
+        """Clusters whose API servers send to this process."""
         self._left = set[str]()
         """Clusters of which it was said that their spool cannot be read."""
         self._ended = set[str]()
@@ -70,6 +73,7 @@ class Clusters:
 
     async def take(self, cluster: str, chunks: AsyncIterator[bytes], declared: int) -> None:
         """As deps.TakeAudit."""
+        self._sent_by.add(cluster)
         try:
             await self._record(cluster)
             await self._spools.take_audit(cluster, chunks, received_at=self._clock(), declared=declared)
@@ -148,7 +152,9 @@ class Clusters:
             if name not in self._watched and (follower := await self._record_if_free(name)):
                 # An import of seconds, and of fifty megabytes, that who follows nothing is spared.
                 module = await asyncio.to_thread(import_module, "app.collect.live")
-                live = module.Live(self._database.write, one, follower)
+                live = module.Live(
+                    self._database.write, one, follower, is_told=partial(self._sent_by.__contains__, name)
+                )
                 self._watched[name] = one, live, asyncio.create_task(keep_running(f"following {name}", live.run))
         for name in self._recorded.keys() - wanted.keys() - self._ended:
             await self._end(name)

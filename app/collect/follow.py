@@ -252,7 +252,7 @@ class Follower:
             return [(one.heard, partial(one.watches.tell, served, record.word))]
         intake.move_to(record.received_at)
         if isinstance(record, told.AuditLost):
-            intake.blind(record.received_at - LAST_WAIT, record.received_at, record.why)
+            intake.blind(record.since or record.received_at - LAST_WAIT, record.received_at, record.why)
             return []
         digest = blake2b(record.body, digest_size=DIGEST).digest()
         if digest in one.recent:

@@ -7,7 +7,7 @@ from the last word that was kept.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from datetime import datetime, timedelta
 from typing import Never
@@ -21,6 +21,7 @@ from app.collect.apiserver import ApiServer, CredentialsError, RefusedError, Unr
 from app.collect.cluster import Following
 from app.collect.contexts import WantedCluster
 from app.collect.discovery import DiscoveryError
+from app.collect.drops import Drops
 from app.collect.follow import AWAY, Follower
 from app.collect.history import HistoryError, NotAllowedError
 from app.collect.segments import SpoolFullError
@@ -52,14 +53,22 @@ class Live:
     """Follows one cluster for as long as ``run`` runs, whenever it is this process's turn."""
 
     def __init__(
-        self, engine: AsyncEngine, wanted: WantedCluster, follower: Follower, *, pace: Pace | None = None
+        self,
+        engine: AsyncEngine,
+        wanted: WantedCluster,
+        follower: Follower,
+        *,
+        pace: Pace | None = None,
+        is_told: Callable[[], bool] = lambda: False,
     ) -> None:
+        """``is_told`` says whether this process gets the cluster's audit webhook."""
         self._engine, self._wanted, self._follower = engine, wanted, follower
         self._spool: Spool = follower.spool
         self._pace = pace or Pace()
         self._reached: dict[Name, str] = {}
         self._unseen: dict[Name, Unseen] = {}
         self._heard: dict[Name, datetime] = {}
+        self._drops = Drops(wanted.connect, self._spool, pace=self._pace, is_told=is_told)
         self._server = ""
         self._past_known = False
         self._following: Following | None = None
@@ -95,7 +104,7 @@ class Live:
             await self._pace.sleep(RENEW)
 
     async def _while_ours(self, epoch: int) -> None:
-        tasks = [asyncio.create_task(self._renew(epoch)), asyncio.create_task(self._follow(epoch))]
+        tasks = [asyncio.create_task(one) for one in (self._renew(epoch), self._follow(epoch), self._drops.run())]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -129,7 +138,7 @@ class Live:
         kinds = set(self._following.kinds) if self._following else set[Name]()
         unseen = [one for name, one in self._unseen.items() if name == ALL or name in kinds or not kinds]
         unseen.sort(key=lambda one: (one.since, one.kind))
-        remarks = self._following.remarks if self._following else ()
+        remarks = (*(self._following.remarks if self._following else ()), *self._drops.remarks)
         return Watching(self._server, len(kinds), tuple(unseen), self._spool.size, remarks)
 
     # -- what is seen

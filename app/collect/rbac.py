@@ -47,6 +47,11 @@ _RULE = """\
 {resources}
     verbs: [get, list, watch]
 """
+_METRICS = """\
+  # Once a minute, how many audit events the API server could not send: they are a gap.
+  - nonResourceURLs: ["/metrics"]
+    verbs: [get]
+"""
 _BINDING = """\
 ---
 apiVersion: rbac.authorization.k8s.io/v1
@@ -158,6 +163,7 @@ def manifest(*, add: Collection[str] = (), exclude: Collection[str] = (), namesp
         _HEAD.format(made_by=" ".join(["foreshock rbac", *options]))
         + _ACCOUNT.format(namespace=namespace, secrets=secrets)
         + rules
+        + _METRICS
         + _BINDING.format(name="foreshock", namespace=namespace)
         + _CUSTOM
         + _BINDING.format(name="foreshock-custom-resources", namespace=namespace)

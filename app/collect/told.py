@@ -17,10 +17,12 @@ class AuditBody(msgspec.Struct, frozen=True, array_like=True, tag="audit", gc=Fa
 
 
 class AuditLost(msgspec.Struct, frozen=True, array_like=True, tag="audit lost", gc=False):
-    """A request of the audit webhook that could not be taken, and why: its events are missing."""
+    """Audit events that are missing, and why: those of a request that could not be taken ``received_at`` that time, or
+    ``since`` an earlier one."""
 
     received_at: datetime
     why: str
+    since: datetime | None = None
 
 
 class Watched(msgspec.Struct, frozen=True, array_like=True, tag="watched", gc=False):

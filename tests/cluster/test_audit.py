@@ -13,12 +13,18 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx2
+import pytest
 
+from app.collect.contexts import WantedCluster
+from app.collect.drops import REMARK, Count, Drops, read
+from app.collect.spool import Spool
+from app.collect.watch import Pace
 from app.core.model import ActorSource, Change, Verb
 from app.store import changes, gaps, watches
 from app.store.database import Database
 from tests.cluster import webhook
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.programs import wait_until
 from tests.serving import program
 from tests.test_audit_webhook import token_for
 from tests.test_tls import certificate
@@ -156,3 +162,33 @@ async def test_each_write_is_one_change_by_its_actor_though_serve_is_killed_and_
     assert {(one.actor.name, one.actor.source) for one in found} == {("alice", ActorSource.AUDIT)}
     assert Counter(one.verb for one in found if one.sources == {"audit", "watch"})[Verb.UPDATE] == 100
     assert not [one for one in blind if one.kind in ("", *KINDS)], blind
+
+
+def said_by(admin: httpx2.Client) -> Count:
+    return read(admin.get("/metrics").content, datetime.now(UTC))
+
+
+async def test_what_the_api_server_drops_is_read_from_its_metrics_and_who_may_not_is_told(
+    tmp_path: Path,
+) -> None:
+    """Nobody listens where it sends to: it gives up after five tries."""
+    cert, _ = certificate(tmp_path)
+    nowhere = "https://127.0.0.1:9"
+    brief = ("--audit-webhook-initial-backoff=10ms", "--audit-webhook-batch-max-wait=100ms")
+    with webhook.telling(tmp_path, nowhere, *brief, cluster=CLUSTER, token="none", cert=cert) as plane:
+        with plane.client() as admin:
+            wait_until(lambda: said_by(admin).dropped > 0, "the API server gives up")
+            found = said_by(admin)
+        with Spool(tmp_path / "spool", most_bytes=1 << 20, key=b"k" * 32) as spool:
+            looks = iter([None])
+
+            async def sleep(_wait: timedelta) -> None:
+                if next(looks, asyncio) is asyncio:
+                    raise asyncio.CancelledError
+
+            bob = WantedCluster(CLUSTER, str(plane.kubeconfig("bob")))
+            drops = Drops(bob.connect, spool, pace=Pace(sleep=sleep), is_told=lambda: True)
+            with pytest.raises(asyncio.CancelledError):
+                await drops.run()
+    assert drops.remarks == (REMARK,)
+    assert timedelta() < datetime.now(UTC) - datetime.fromtimestamp(found.started, UTC) < timedelta(minutes=5)

@@ -11,7 +11,9 @@ from app.collect.rbac import RbacError, manifest
 def allowed(text: str) -> set[tuple[str, str]]:
     """The group and plural of all that the ClusterRole names."""
     [role] = [one for one in yaml.safe_load_all(text) if one["kind"] == "ClusterRole" and one["rules"]]
-    return {(group, plural) for rule in role["rules"] for group in rule["apiGroups"] for plural in rule["resources"]}
+    return {
+        (group, plural) for rule in role["rules"] for group in rule.get("apiGroups", ()) for plural in rule["resources"]
+    }
 
 
 def test_the_kinds_that_are_followed_are_named_and_no_others() -> None:

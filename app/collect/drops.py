@@ -1,0 +1,130 @@
+"""What an API server drops of its audit events before it sends them: told by its own counter, and by nothing else.
+
+``apiserver_audit_error_total`` grows where the audit webhook's buffer is full, or nobody took a batch in five tries
+(https://kubernetes.io/docs/tasks/debug/debug-cluster/audit/). Each look that finds more is a gap since the last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Never
+
+import msgspec
+import structlog
+from prometheus_client.parser import text_string_to_metric_families
+
+from app.collect import told
+from app.collect.apiserver import ApiServer, CredentialsError, RefusedError, UnreachableError
+from app.collect.segments import SpoolFullError
+from app.collect.spool import Spool
+from app.collect.threads import in_thread
+from app.collect.watch import Pace
+
+EVERY = timedelta(minutes=1)
+ERRORS = "apiserver_audit_error_total"
+STARTED = "process_start_time_seconds"
+"""Which API server answered, where several share an address, and whether it was started since."""
+LOG_FILE = "log"
+"""The plugin that writes --audit-log-path: what it cannot write is no loss to who gets the webhook."""
+KEPT = "audit-drops.json"
+"""The file beside the spool with what was counted last: while nobody takes batches, most of them are dropped."""
+MOST_SERVERS = 16
+FORBIDDEN = frozenset({401, 403})
+REMARK = "may not read /metrics of the API server: audit events that it drops are not known of, and no gap"
+
+log = structlog.get_logger()
+
+
+class Count(msgspec.Struct, frozen=True):
+    """What one API server said last, and when: ``started`` names it, in seconds since 1970."""
+
+    started: float
+    dropped: int
+    at: datetime
+
+
+def read(metrics: bytes, at: datetime) -> Count:
+    """What the text of /metrics says. Raises ValueError."""
+    wanted = (ERRORS.encode(), STARTED.encode())
+    lines = [line for line in metrics.split(b"\n") if line.startswith(wanted)]  # of 30,000
+    text = b"\n".join(lines).decode() + "\n"
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    dropped = sum(one.value for one in samples if one.name == ERRORS and one.labels.get("plugin") != LOG_FILE)
+    return Count(next((one.value for one in samples if one.name == STARTED), 0.0), int(dropped), at)
+
+
+def lost(known: list[Count], now: Count) -> tuple[int, datetime]:
+    """How many events were dropped, and since when. ``known`` are earlier counts, one of each API server.
+
+    Of an API server that is not known, all were dropped since it was started, if that was after the last look; else
+    nobody knows when, and only what comes to them counts.
+    """
+    before = next((one for one in known if one.started == now.started), None)
+    if before is not None:
+        return max(0, now.dropped - before.dropped), before.at
+    last = max((one.at for one in known), default=now.at)
+    return (now.dropped if datetime.fromtimestamp(now.started, UTC) > last else 0), last
+
+
+class Drops:
+    """Looks once a minute, as long as ``run`` runs, where this process gets the cluster's audit webhook."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Awaitable[ApiServer]],
+        spool: Spool,
+        *,
+        pace: Pace,
+        is_told: Callable[[], bool],
+    ) -> None:
+        """``is_told`` says whether it does."""
+        self._connect, self._spool, self._pace, self._is_told = connect, spool, pace, is_told
+        self._file: Path = spool.folder / KEPT
+        self.remarks: tuple[str, ...] = ()
+
+    async def run(self) -> Never:
+        """Until cancelled. Raises what a bug raises."""
+        while True:
+            await self._pace.sleep(EVERY)
+            if self._is_told():
+                await self._look()
+
+    async def _look(self) -> None:
+        try:
+            api = await self._connect()
+            try:
+                metrics = await api.get("/metrics", {}, accept="text/plain")
+            finally:
+                await api.close()
+        except RefusedError as error:
+            self.remarks = (REMARK,) if error.status in FORBIDDEN else ()
+            return
+        except (CredentialsError, UnreachableError):
+            return  # what that means is said of the watches
+        self.remarks = ()
+        now = await asyncio.to_thread(read, metrics, self._pace.clock())
+        try:
+            await in_thread(lambda: self._note(now))
+        except (SpoolFullError, OSError) as error:
+            # Nothing is forgotten: the next look finds the same, and more.
+            log.warning("dropped audit events cannot be noted yet", why=str(error))
+
+    def _note(self, now: Count) -> None:
+        known = self._known()
+        count, since = lost(known, now)
+        if count:
+            why = f"audit log: the API server dropped {count:,} events before they were sent ({ERRORS})"
+            self._spool.append(told.encode(told.AuditLost(now.at, why, since)), durable=True)
+        others = [one for one in known if one.started != now.started]
+        new = self._file.with_suffix(".new")
+        new.write_bytes(msgspec.json.encode([*others, now][-MOST_SERVERS:]))
+        new.replace(self._file)
+
+    def _known(self) -> list[Count]:
+        try:
+            return msgspec.json.decode(self._file.read_bytes(), type=list[Count])
+        except (FileNotFoundError, msgspec.MsgspecError):  # after a power loss it may be empty
+            return []

@@ -1,0 +1,137 @@
+"""What an API server dropped of its audit events: each increase of its counter is a gap, once, since the last look."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from app.collect.apiserver import RefusedError, UnreachableError
+from app.collect.drops import REMARK, Count, Drops, lost, read
+from app.collect.spool import Spool
+from app.collect.watch import Pace
+from app.store import gaps
+from tests.collect.test_follow import follower, spool
+from tests.collect.test_importer import T0, Lab, lab
+
+__all__ = ["lab", "spool"]
+STARTED = (T0 - timedelta(days=1)).timestamp()
+
+
+def metrics(started: float = STARTED, **dropped: int) -> bytes:
+    lines = [
+        "# HELP apiserver_audit_error_total [ALPHA] Counter of audit events that failed to be audited properly.",
+        "# TYPE apiserver_audit_error_total counter",
+        *(f'apiserver_audit_error_total{{plugin="{plugin}"}} {count}' for plugin, count in dropped.items()),
+        "# TYPE apiserver_audit_event_total counter",
+        "apiserver_audit_event_total 100",
+        "# TYPE process_start_time_seconds gauge",
+        f"process_start_time_seconds {started!r}",
+        "this is no metric at all {",
+    ]
+    return "\n".join(lines).encode()
+
+
+def minute(number: float) -> datetime:
+    return T0 + timedelta(minutes=number)
+
+
+def test_what_is_dropped_on_the_way_to_the_webhook_counts_and_what_a_log_file_lost_does_not() -> None:
+    assert read(metrics(), T0) == Count(STARTED, 0, T0)
+    assert read(metrics(webhook=400, buffered=7, log=9), T0) == Count(STARTED, 407, T0)
+
+
+@pytest.mark.parametrize(
+    ("known", "now", "count", "since"),
+    [
+        ([], Count(10.0, 400, minute(5)), 0, minute(5)),
+        ([Count(10.0, 400, minute(1))], Count(10.0, 400, minute(2)), 0, minute(1)),
+        ([Count(10.0, 400, minute(1))], Count(10.0, 750, minute(2)), 350, minute(1)),
+        ([Count(10.0, 400, minute(1))], Count(minute(1.5).timestamp(), 0, minute(2)), 0, minute(1)),
+        ([Count(10.0, 400, minute(1))], Count(minute(1.5).timestamp(), 8, minute(2)), 8, minute(1)),
+        ([Count(10.0, 400, minute(1))], Count(20.0, 90, minute(2)), 0, minute(1)),
+        ([Count(20.0, 1, minute(0)), Count(10.0, 400, minute(1))], Count(20.0, 5, minute(2)), 4, minute(0)),
+    ],
+    ids=["first", "none", "some", "restarted", "restarted, then some", "another server", "each by itself"],
+)
+def test_an_increase_since_the_last_look_at_the_same_api_server_is_lost(
+    known: list[Count], now: Count, count: int, since: datetime
+) -> None:
+    assert lost(known, now) == (count, since)
+
+
+class Answers:
+    """An API server whose /metrics says one thing after the other, and the clock that a look moves on by a minute."""
+
+    def __init__(self, *said: bytes | Exception) -> None:
+        self._said = iter(said)
+        self.now = T0
+        self.asked = 0
+
+    async def connect(self) -> Any:
+        return self
+
+    async def close(self) -> None:
+        pass
+
+    async def get(self, path: str, _query: object, *, accept: str) -> bytes:
+        assert (path, accept) == ("/metrics", "text/plain")
+        self.asked += 1
+        found = next(self._said)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def pace(self, looks: int) -> Pace:
+        left = iter(range(looks))
+
+        async def sleep(wait: timedelta) -> None:
+            if next(left, None) is None:
+                raise asyncio.CancelledError
+            self.now += wait
+
+        return Pace(clock=lambda: self.now, sleep=sleep)
+
+
+async def looked(answers: Answers, spool: Spool, *, looks: int, is_told: bool = True) -> Drops:
+    drops = Drops(answers.connect, spool, pace=answers.pace(looks), is_told=lambda: is_told)
+    with pytest.raises(asyncio.CancelledError):
+        await drops.run()
+    return drops
+
+
+async def test_an_increase_is_a_gap_with_its_count_also_over_a_restart_of_ours(lab: Lab, spool: Spool) -> None:
+    answers = Answers(metrics(webhook=5), metrics(webhook=5), metrics(webhook=405), metrics(webhook=1_405))
+    await looked(answers, spool, looks=3)
+    answers.now += timedelta(minutes=10)
+    await looked(answers, spool, looks=1)
+    one = follower(lab, spool)
+    while spool.size:
+        await one.round()
+    async with lab.database.read.connect() as conn:
+        found = await gaps.read_window(conn, lab.cluster, T0, T0 + timedelta(hours=1))
+    assert [(one.from_at, one.to_at) for one in found] == [(minute(2), minute(3)), (minute(3), minute(14))]
+    assert ["dropped 400 events" in found[0].why, "dropped 1,000 events" in found[1].why] == [True, True]
+
+
+async def test_who_may_not_look_is_told_so_and_nothing_is_asked_where_no_webhook_comes(spool: Spool) -> None:
+    refused = Answers(UnreachableError("away"), RefusedError(403, "forbidden"))
+    assert (await looked(refused, spool, looks=2)).remarks == (REMARK,)
+    mended = Answers(RefusedError(403, "forbidden"), metrics())
+    assert (await looked(mended, spool, looks=2)).remarks == ()
+    nobody = Answers()
+    await looked(nobody, spool, looks=3, is_told=False)
+    assert nobody.asked == 0
+
+
+async def test_what_cannot_be_kept_is_told_by_a_later_look(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = Answers(metrics(), metrics(webhook=3), metrics(webhook=3))
+    await looked(answers, spool, looks=1)
+    with monkeypatch.context() as patched:
+        patched.setattr(spool, "most_bytes", 0)
+        await looked(answers, spool, looks=1)
+    assert not spool.size
+    await looked(answers, spool, looks=1)
+    assert spool.size
