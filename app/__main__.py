@@ -31,6 +31,8 @@ cli = typer.Typer(
 )
 token_cli = typer.Typer(help="Credentials for the REST interface.", no_args_is_help=True)
 cli.add_typer(token_cli, name="token")
+collect_cli = typer.Typer(help="Follow what `serve` does not.", no_args_is_help=True)
+cli.add_typer(collect_cli, name="collect")
 
 T = TypeVar("T")
 
@@ -127,6 +129,22 @@ def import_(
     for line in (*importing.summary(report, incidents), *importing.expired(report, ages, now=root.now())):
         print(line)
     raise typer.Exit(importing.exit_code(report))
+
+
+@collect_cli.command(name="audit-file")
+def collect_audit_file(
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="The file of kube-apiserver's --audit-log-path.")],
+    cluster: options.ClusterToWrite = "default",
+) -> None:
+    """Follow an audit log while it grows and is rotated, until stopped. Goes on where it ended."""
+    from app import logs
+    from app.commands import collecting
+    from app.main import now
+    from app.settings import load
+
+    file = collecting.file_to_follow(path)
+    logs.configure(load().log_level)
+    print(_run(lambda database: collecting.follow_audit_file(database.write, file, cluster, clock=now)))
 
 
 @cli.command()

@@ -189,7 +189,7 @@ def run(folder: Path, *, rate: int, seconds: float, away: float) -> list[Gate]:
         token = token_for(dsn, CLUSTER)
         tls = ("--tls-cert", str(cert), "--tls-key", str(key))
         with (
-            program(dsn, folder / "data", "--port", "0", *tls, FORESHOCK_LOG_LEVEL="critical") as (serve, address),
+            program(dsn, folder / "data", "--port", "0", *tls) as (serve, address),
             webhook.telling(folder, address, "--audit-log-path=", cluster=CLUSTER, token=token, cert=cert) as plane,
         ):
             before, memory = told_by(plane, address), rss_mb(plane.apiserver.pid or 0, "VmRSS")

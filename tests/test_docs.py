@@ -97,7 +97,7 @@ def wrong_commands(program: typer.Typer) -> list[str]:
     """Commands and options without a place in the table of commands; what stands there and is gone."""
     told = {}
     for cells in rows(CONFIGURATION):
-        if match := re.match(r"foreshock ([a-z]+(?:-[a-z]+)*(?: [a-z]+)?)", cells[0]):
+        if match := re.match(r"foreshock ([a-z]+(?:-[a-z]+)*(?: [a-z]+(?:-[a-z]+)*)?)", cells[0]):
             told[match[1]] = set(re.findall(r"--[a-z-]+", cells[1]))
     real = commands(program)
     return [
