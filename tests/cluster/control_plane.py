@@ -1,6 +1,6 @@
 """A real Kubernetes control plane on 127.0.0.1: etcd, kube-apiserver, and who asks gets controllers and a scheduler.
 
-No nodes: pods stay Pending until a test writes their status as a kubelet would.
+No nodes: pods stay Pending until a test writes their status as a kubelet would, or tests.cluster.nodes does.
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ USERS = {
     "alice": "",
     "bob": "",
     "foreshock": "",
+    "kubelets": "system:masters",
     "system:kube-controller-manager": "",
     "system:kube-scheduler": "",
 }
-"""Who has a token, and the group. RBAC is on: the first may everything, the next three nothing until they are bound."""
+"""Who has a token, and the group. RBAC is on: the masters may everything, alice, bob and foreshock
+nothing until they are bound."""
 BARE = ("etcd", "kube-apiserver")
 CONTROLLERS = ("kube-controller-manager", "kube-scheduler")
 ANSWER_SECONDS = 30
