@@ -111,9 +111,9 @@ def _rollouts(
             continue
         tone = "suspect" if chosen and rollout.change_id == chosen else _TONES.get(rollout.outcome, "plain")
         x = axis.x(rollout.started_at)
-        pieces.append(
-            (x, max(axis.x(until), x + 6), tone, rollout.change_id or "", f"{rollout.resource.name}: {rollout.outcome}")
-        )
+        far = f" {rollout.percent} %" if rollout.outcome in (Outcome.RUNNING, Outcome.FAILED) else ""
+        label = f"{rollout.resource.name}: {rollout.outcome}{far}"
+        pieces.append((x, max(axis.x(until), x + 6), tone, rollout.change_id or "", label))
     for mark in marks:
         if mark.change_id not in drawn and axis.holds(mark.at):
             x = axis.x(mark.at)

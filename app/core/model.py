@@ -227,6 +227,15 @@ class Rollout(Struct, frozen=True, gc=False):
     reason: str = ""
     templates: tuple[str, ...] = ()
 
+    @property
+    def percent(self) -> int:
+        """How much of it is through: pods that are of the new template, and as many available. 100 only when it is
+        complete: an old pod may still have to go."""
+        if self.outcome is Outcome.COMPLETE:
+            return 100
+        now = self.progress[-1] if self.progress else None
+        return min(99, 100 * min(now.updated, now.available) // now.desired) if now and now.desired > 0 else 0
+
 
 class ListClass(StrEnum):
     """What a LIST asked of the API server: the cache ("0"), a quorum read (none) or a version (exact)."""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Row, Select, select
-from sqlalchemy.dialects.postgresql import distinct_on, insert
+from sqlalchemy import Column, FromClause, Row, Select, Text, bindparam, func, select, true
+from sqlalchemy.dialects.postgresql import ARRAY, distinct_on, insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.model import Outcome, Progress, Resource, Rollout
+from app.core.model import Change, Outcome, Progress, Resource, Rollout, parse_change_id
+from app.core.recent import BEGAN_WITHIN
+from app.core.rollouts import KINDS
 from app.store import codec, codes, objects, partitions, tables
 from app.store.changes import SAME_WRITE
 from app.store.merge import merge_rollouts
@@ -79,11 +82,12 @@ async def _stored(
     return {(row.object_id, row.generation): _rollout(row) for row in await conn.execute(statement)}
 
 
-def _select() -> Select[Any]:
+def _select(rows: FromClause = _table) -> Select[Any]:
+    """``rows`` (columns of ``rollouts``) with their codes turned into names."""
     o, k, w = tables.objects, tables.kinds, tables.words
     return (
         select(
-            _table,
+            rows,
             tables.clusters.c.name.label("cluster"),
             k.c.api_group,
             k.c.kind,
@@ -91,8 +95,8 @@ def _select() -> Select[Any]:
             o.c.name.label("name"),
             o.c.uid.label("uid"),
         )
-        .join(tables.clusters, tables.clusters.c.id == _table.c.cluster_id)
-        .join(o, o.c.id == _table.c.object_id)
+        .join(tables.clusters, tables.clusters.c.id == rows.c.cluster_id)
+        .join(o, o.c.id == rows.c.object_id)
         .join(k, k.c.id == o.c.kind_id)
         .outerjoin(w, w.c.id == o.c.namespace_id)
     )
@@ -113,6 +117,47 @@ def _rollout(row: Row[Any]) -> Rollout:
         reason=row.reason,
         templates=tuple(row.templates),
     )
+
+
+@cache
+def _begun_by() -> Select[Any]:
+    """The rollout that each of some changes began. Each is looked for around its change alone: that walks the primary
+    key of one partition, where one question for all of them would read every rollout since the oldest."""
+    c, at = _table.c, _table.c.started_at.type
+    texts, times = ARRAY(Text), ARRAY(at)
+    asked = func.unnest(
+        bindparam("clusters", type_=texts), bindparam("ids", type_=texts), bindparam("ats", type_=times)
+    )
+    each = asked.table_valued(Column("cluster", Text), Column("id", Text), Column("at", at)).render_derived("each")
+    known = select(tables.clusters.c.id).where(tables.clusters.c.name == each.c.cluster)
+    own = known.correlate(each).scalar_subquery()
+    near = c.started_at.between(each.c.at - BEGAN_WITHIN, each.c.at + BEGAN_WITHIN)
+    found = select(_table).where(c.cluster_id == own, near, c.change_id == each.c.id).limit(1).lateral("found")
+    return _select(select(found).select_from(each.join(found, true())).subquery("begun"))
+
+
+async def begun_by(conn: AsyncConnection, changes: Iterable[Change]) -> dict[str, Rollout]:
+    """The rollouts that these changes began, by the change's id. One query; none where nothing of it rolls out."""
+    asked = [one for one in changes if one.resource.api_group == "apps" and one.resource.kind in KINDS]
+    if not asked:
+        return {}
+    values = {
+        "clusters": [one.resource.cluster for one in asked],
+        "ids": [one.id for one in asked],
+        "ats": [one.at for one in asked],
+    }
+    return {row.change_id: _rollout(row) for row in await conn.execute(_begun_by(), values)}
+
+
+async def read_begun(conn: AsyncConnection, public_id: str) -> Rollout | None:
+    """The rollout that a change began, by the change's public id; None where there is none. One query."""
+    try:
+        at, _ = parse_change_id(public_id)
+        near = _table.c.started_at.between(at - BEGAN_WITHIN, at + BEGAN_WITHIN)
+    except (ValueError, OverflowError):
+        return None
+    row = (await conn.execute(_select().where(near, _table.c.change_id == public_id).limit(1))).first()
+    return _rollout(row) if row else None
 
 
 async def read_last(conn: AsyncConnection, cluster: str) -> list[Rollout]:

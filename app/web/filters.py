@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -12,8 +12,10 @@ import orjson
 
 from app.core import kinds
 from app.core.changes import subject_of
-from app.core.model import Change, Json, Resource
+from app.core.model import Change, Json, Outcome, Resource, Rollout
 from app.core.phrases import duration, number, percent, short_actor, t_minus
+
+STUCK_AFTER = timedelta(hours=1)
 
 
 def clock_time(at: datetime) -> str:
@@ -70,6 +72,20 @@ def told_by(resource: Resource) -> str:
     return kinds.told_by(resource.api_group)
 
 
+def how_far(rollout: Rollout) -> str:
+    """``40 %`` of a rollout that runs, else what became of it: ``done``, ``failed at 40 %``, ``rolled back``."""
+    if rollout.outcome is Outcome.RUNNING:
+        return f"{rollout.percent} %"
+    if rollout.outcome is Outcome.FAILED:
+        return f"failed at {rollout.percent} %"
+    return "done" if rollout.outcome is Outcome.COMPLETE else rollout.outcome.value
+
+
+def is_moving(rollout: Rollout, now: datetime) -> bool:
+    """Whether an open page asks how far it is: one that runs for an hour waits for somebody."""
+    return rollout.outcome is Outcome.RUNNING and now - rollout.started_at < STUCK_AFTER
+
+
 def query(wanted: dict[str, Any], **changed: Any) -> str:
     """A query string: ``wanted`` with some of it changed; None and "" are left out."""
     merged = {name: item for name, item in (wanted | changed).items() if item not in (None, "")}
@@ -85,6 +101,8 @@ FILTERS: dict[str, Callable[..., object]] = {
     "day": day_time,
     "duration": duration,
     "exact": exact_time,
+    "how_far": how_far,
+    "is_moving": is_moving,
     "lane": lane_of,
     "number": number,
     "object_path": object_path,

@@ -190,7 +190,7 @@ async def _screen(
         ranking,
         axis=axis,
         around=around,
-        rows=views.change_rows(rows, axis=axis, ranking=ranking),
+        rows=views.change_rows(rows, axis=axis, ranking=ranking, rollouts=around.rollouts),
         next_cursor=params.next_of(rows, limit),
         asked=asked.named(),
         follow=views.follow(incident, ranking, opened, now=now),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -10,9 +10,9 @@ from pydantic import BeforeValidator, Field
 from starlette.responses import HTMLResponse
 
 from app.core.aftermath import SOON, users_of
-from app.core.model import Change, Resource, Verb
+from app.core.model import Change, Resource, Rollout, Verb
 from app.core.roles import Role
-from app.store import history, objects, search, series, surroundings, timeline
+from app.store import history, objects, rollouts, search, series, surroundings, timeline
 from app.web import change_views, params, templates, views
 from app.web.auth import Needs
 from app.web.deps import deps_of
@@ -40,8 +40,10 @@ class HistoryAsked(params.Asked):
     new: Annotated[str | None, BeforeValidator(lambda text: text or None)] = Field(None, max_length=28)
 
 
-def _plain_rows(found: list[Change]) -> tuple[views.ChangeRow, ...]:
-    return tuple(views.ChangeRow(change, t_minus=None, x=None, rank=0) for change in found)
+def _plain_rows(found: Sequence[Change], begun: Mapping[str, Rollout]) -> tuple[views.ChangeRow, ...]:
+    return tuple(
+        views.ChangeRow(change, t_minus=None, x=None, rank=0, rollout=begun.get(change.id)) for change in found
+    )
 
 
 def _named(asked: params.ChangesAsked) -> dict[str, Any]:
@@ -64,9 +66,10 @@ async def list_changes(request: Request, asked: Annotated[ChangesAsked, Query()]
     async with deps_of(request).read.connect() as conn:
         found = await search.find_changes(conn, wanted, before=before, limit=PAGE, within=search.AT_FIRST)
         seen = await surroundings.read_seen(conn, asked.cluster, from_at=asked.from_at, to_at=asked.to_at)
+        begun = await rollouts.begun_by(conn, found.changes)
     return templates.page(
         "changes.html",
-        rows=_plain_rows(found.changes),
+        rows=_plain_rows(found.changes, begun),
         **_onward(found),
         asked=_named(asked),
         seen=seen,
@@ -78,11 +81,24 @@ async def list_changes(request: Request, asked: Annotated[ChangesAsked, Query()]
 @router.get("/_/changes")
 async def list_change_rows(request: Request, asked: Annotated[ChangesAsked, Query()]) -> HTMLResponse:
     """The rows behind a cursor."""
-    wanted, before = asked.filter(deps_of(request).clock()), params.change_cursor(asked.after)
+    now = deps_of(request).clock()
+    wanted, before = asked.filter(now), params.change_cursor(asked.after)
     async with deps_of(request).read.connect() as conn:
         found = await search.find_changes(conn, wanted, before=before, limit=PAGE, within=search.FURTHER)
-    rows = _plain_rows(found.changes)
-    return templates.page("_rows.html", rows=rows, **_onward(found), asked=_named(asked), rows_path="/changes")
+        begun = await rollouts.begun_by(conn, found.changes)
+    rows = _plain_rows(found.changes, begun)
+    around = {"asked": _named(asked), "rows_path": "/changes", "now": now}
+    return templates.page("_rows.html", rows=rows, **_onward(found), **around)
+
+
+@router.get("/_/changes/{change_id}/rollout")
+async def read_rollout(request: Request, change_id: str, _: Annotated[params.NoParameters, Query()]) -> HTMLResponse:
+    """How far the rollout is that a change began: what an open page asks while it runs."""
+    async with deps_of(request).read.connect() as conn:
+        found = await rollouts.read_begun(conn, change_id)
+    if found is None:
+        raise Problem(404, "this change began no rollout")
+    return templates.page("_rollout.html", rollout=found, now=deps_of(request).clock())
 
 
 @router.get("/changes/{change_id}")

@@ -9,7 +9,7 @@ from typing import Any
 
 from app.core.axis import Axis
 from app.core.findings import Incident, Ranking, Suspect
-from app.core.model import Change, Gap
+from app.core.model import Change, Gap, Rollout
 from app.core.timeline import Picture, picture
 from app.store.surroundings import Seen, Surroundings
 from app.web import drawing, live
@@ -40,12 +40,15 @@ class Flag:
 
 @dataclass(frozen=True, slots=True)
 class ChangeRow:
-    """A change in a table. ``x`` is its place on the page's axis, None where there is none; ``rank`` 0: no suspect."""
+    """A change in a table. ``x`` is its place on the page's axis, None where there is none; ``rank`` 0: no suspect.
+
+    ``rollout`` is what it began, where that is told."""
 
     change: Change
     t_minus: timedelta | None
     x: float | None
     rank: int
+    rollout: Rollout | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,12 +200,21 @@ def incident_page(
     )
 
 
-def change_rows(changes: Sequence[Change], *, axis: Axis, ranking: Ranking | None) -> tuple[ChangeRow, ...]:
-    """The rows under the drawing, with their time to the onset and their rank."""
+def change_rows(
+    changes: Sequence[Change], *, axis: Axis, ranking: Ranking | None, rollouts: Sequence[Rollout] = ()
+) -> tuple[ChangeRow, ...]:
+    """The rows under the drawing, with their time to the onset, their rank, and what they began of ``rollouts``."""
+    begun = {rollout.change_id: rollout for rollout in rollouts}
     ranks = {suspect.change.id: suspect.rank for suspect in (ranking.suspects if ranking else ())}
     onset = ranking.onset.at if ranking else None
     return tuple(
-        ChangeRow(change, onset - change.at if onset else None, axis.x(change.at), ranks.get(change.id, 0))
+        ChangeRow(
+            change,
+            t_minus=onset - change.at if onset else None,
+            x=axis.x(change.at),
+            rank=ranks.get(change.id, 0),
+            rollout=begun.get(change.id),
+        )
         for change in changes
     )
 

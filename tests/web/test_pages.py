@@ -6,6 +6,7 @@ import gzip
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from html import unescape
 from urllib.parse import urlencode
 
@@ -15,6 +16,7 @@ from sqlalchemy.engine import Engine
 
 from app.core.model import Change
 from app.store import search
+from app.web.filters import is_moving
 from tests.web import world
 from tests.web.conftest import Site
 from tests.web.test_escapes import Markup
@@ -161,8 +163,23 @@ async def test_a_change_shows_its_diff_and_what_it_began(site: Site) -> None:
     source, found = await page(site, CHANGE)
     assert "<del>registry.example/checkout-api:v1.41.0</del>" in source
     assert "<ins>registry.example/checkout-api:v1.42.0</ins>" in source
-    assert "rollout running" in found.text
+    assert "rollout 40 %" in found.text
     assert "and 28 more" in found.text
+
+
+async def test_a_change_shows_how_far_its_rollout_is_and_asks_on_while_it_runs(site: Site) -> None:
+    asked = f"/_/changes/{world.CULPRIT.id}/rollout"
+    for path in ("/changes", INCIDENT, CHANGE, asked):
+        source, found = await page(site, path)
+        assert "rollout 40 %" in found.text, path
+        assert source.count(f'data-hx-get="{asked}"') == 1, path
+    (running,) = world.rollouts_of([world.CULPRIT])
+    moments = (world.END, running.started_at + timedelta(hours=2))
+    assert [is_moving(running, now) for now in moments] == [True, False]
+    source, found = await page(site, "/changes")
+    assert {"rollout done", "rollout failed at 0 %"} <= set(re.findall(r"rollout (?:done|failed at \d+ %)", found.text))
+    for unknown in ("f" * 28, "0" * 28, "none"):
+        await page(site, f"/_/changes/{unknown}/rollout", status=404)
 
 
 async def test_an_object_shows_its_versions_and_their_difference(site: Site) -> None:

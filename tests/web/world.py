@@ -21,6 +21,7 @@ from app.core.model import (
     Gap,
     ObjectState,
     Outcome,
+    Progress,
     Resource,
     Rollout,
     Symptom,
@@ -163,6 +164,7 @@ def rollouts_of(changes: list[Change]) -> list[Rollout]:
                 outcome=outcome,
                 ended_at=None if running else change.at + timedelta(seconds=4 + number % 9),
                 change_id=change.id,
+                progress=(Progress(change.at, 5, 2, 5),) if running else (),
                 images=("registry.example/app:v2",),
                 images_before=("registry.example/app:v1",),
             )
