@@ -40,8 +40,8 @@ from app.store.collectors import FencedError
 from app.store.reach import AUDIT_LOG, WATCH
 from app.store.redaction import redaction_key
 
-HELD = timedelta(seconds=2)
-"""What was told waits so long for more before it is recorded."""
+HELD = timedelta(seconds=0.5)
+"""What was told waits so long for more before it is recorded: a quarter of the two seconds within which it is shown."""
 IDLE = timedelta(seconds=15)
 """So long a round waits for something to be told."""
 REMEMBERED = 512

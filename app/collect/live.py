@@ -72,6 +72,9 @@ class Live:
         self._server = ""
         self._past_known = False
         self._following: Following | None = None
+        self._held: list[told.Watched] = []
+        self._broken: asyncio.Future[None] | None = None
+        """Fails when what was told cannot be kept."""
         self.standing = Standing.LEFT
         """What is said of the cluster when ``run`` is cancelled."""
         self._loop = asyncio.get_running_loop()
@@ -153,10 +156,10 @@ class Live:
                     await self._watch(api, epoch)
             except* (CredentialsError, RefusedError, UnreachableError) as errors:
                 failures += 1
-                self._miss(ALL, "", self._pace.clock(), str(errors.exceptions[0]))
+                self._miss(ALL, "", self._pace.clock(), str(_first(errors)))
                 await self._pace.sleep(self._pace.pause(failures, None))
             except* (SpoolFullError, OSError) as errors:
-                why = f"what is told cannot be kept: {errors.exceptions[0]}"
+                why = f"what is told cannot be kept: {_first(errors)}"
                 log.error("watching is stopped", cluster=self._wanted.name, why=why)  # noqa: TRY400 - it says all
                 self._miss(ALL, "", self._pace.clock(), why)
                 await self._room()
@@ -210,13 +213,18 @@ class Live:
             exclude=self._wanted.exclude,
         )
         past = [] if self._past_known else [asyncio.create_task(self._remember(api, self._following, epoch))]
+        self._held, self._broken = [], self._loop.create_future()
         try:
-            await self._following.run()
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._following.run())
+                group.create_task(_awaited(self._broken))
         finally:
-            self._following = None
+            self._following = self._broken = None
+            self._held = []  # what was not kept is told again
             for task in past:
                 task.cancel()
             await asyncio.gather(*past, return_exceptions=True)
+        raise AssertionError("a watch ends only by an error")
 
     async def _remember(self, api: ApiServer, following: Following, epoch: int) -> None:
         """On first contact: what the cluster remembers of its past, once every kind is watched or may not be."""
@@ -238,19 +246,37 @@ class Live:
             log.info("what the cluster remembers is recorded", cluster=name, changes=found.new, unread=found.unread)
 
     def _tell(self, served: Served | None, word: Word, epoch: int) -> None:
-        """Keep a word. Raises SpoolFullError and OSError."""
+        """Take a word, to be kept with the others that come in this turn of the event loop."""
         if served is None:
             self._miss(ALL, "", word.at, word.why if isinstance(word, Blind) else "")
             return
         if not isinstance(word, Blind):
-            self._spool.append(told.encode(told.Watched(served, word, epoch)), durable=False)
-        _move(self._reached, served, word)
+            self._hold(told.Watched(served, word, epoch))
         self._unseen.pop(ALL, None)
         if isinstance(word, Blind | Lost):
             self._miss(served.name, served.kind, word.at, word.why)
         elif reached(word) or isinstance(word, Resumed):
             self._unseen.pop(served.name, None)
             self._heard[served.name] = word.at
+
+    def _hold(self, one: told.Watched) -> None:
+        self._held.append(one)
+        if len(self._held) == 1:
+            self._loop.call_soon(self._keep)
+
+    def _keep(self) -> None:
+        """Write what was told in this turn, all of it or none: only then does a watch go on behind it. Once that failed
+        nothing more is kept, or what comes later would hide what was not."""
+        held, self._held = self._held, []
+        if not held or self._broken is None or self._broken.done():
+            return
+        try:
+            self._spool.append_all(map(told.encode, held))
+        except (SpoolFullError, OSError) as error:
+            self._broken.set_exception(error)
+            return
+        for one in held:
+            _move(self._reached, one.served, one.word)
 
     def _miss(self, name: Name, kind: str, at: datetime, why: str) -> None:
         since = self._unseen[name].since if name in self._unseen else self._heard.get(name, at)
@@ -274,6 +300,17 @@ class Live:
             except SpoolFullError:
                 continue
             return
+
+
+def _first(error: BaseException) -> BaseException:
+    """What one of the tasks failed with."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+async def _awaited(future: asyncio.Future[None]) -> None:
+    await future
 
 
 class _Version(msgspec.Struct):

@@ -10,7 +10,7 @@ import errno
 import os
 import threading
 import zlib
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_hex
@@ -124,29 +124,37 @@ class Spool:
 
         Raises SpoolFullError, and OSError where the disk fails.
         """
-        frame = framed(sealed(self.key, payload))
-        with self._lock:
-            self._check_room(len(frame))
-            with disk_full_in_words(self.folder):
-                self._write(frame)
-            end = self._written
+        end = self.append_all((payload,))
         if durable:
             self.sync(end)
+        return end
+
+    def append_all(self, payloads: Iterable[bytes]) -> int:
+        """Add records, all or none of them, in one write; the position after them. They may not be on the disk yet.
+
+        Raises as ``append``.
+        """
+        whole = b"".join([framed(sealed(self.key, payload)) for payload in payloads])
+        with self._lock:
+            self._check_room(len(whole))
+            with disk_full_in_words(self.folder):
+                self._write(whole)
+            end = self._written
         self.on_growth()
         return end
 
-    def _write(self, frame: bytes) -> None:
+    def _write(self, whole: bytes) -> None:
         self._check_disk()
         if self._file == CLOSED or self._written - self._segments[-1].start >= self._segment_bytes:
             self._new_segment()
         at = self._written - self._segments[-1].start
         try:
-            write_all(self._file, frame, at)
+            write_all(self._file, whole, at)
         except OSError:
             with self._fatal():
                 os.ftruncate(self._file, at)
             raise
-        self._written += len(frame)
+        self._written += len(whole)
         self._segments[-1].end = self._written
 
     def sync(self, position: int | None = None) -> None:

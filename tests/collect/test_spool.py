@@ -92,6 +92,18 @@ def test_a_full_spool_says_so_and_takes_again_what_is_recorded(tmp_path: Path) -
         assert spool.end == end, "an empty spool remembers where it is"
 
 
+def test_several_records_are_kept_in_one_write_all_or_none(tmp_path: Path) -> None:
+    with open_spool(tmp_path, 1000) as spool:
+        grown = list[int]()
+        spool.on_growth = lambda: grown.append(spool.end)
+        end = spool.append_all([b"a", b"b", b"c"])
+        assert grown == [end]
+        with pytest.raises(SpoolFullError):
+            spool.append_all([b"d", b"x" * 1000])
+        spool.append_all([])
+        assert payloads(spool) == [b"a", b"b", b"c"]
+
+
 def test_a_streamed_record_lies_between_those_before_and_after_it(spool: Spool) -> None:
     spool.append(b"before", durable=False)
     incoming = spool.incoming()

@@ -1,0 +1,72 @@
+"""One live cluster against an API server that answers by a script: a watch goes on behind what is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import timedelta
+from pathlib import Path
+from uuid import uuid4
+
+from app.collect import live, told
+from app.collect.contexts import WantedCluster
+from app.collect.follow import Follower
+from app.collect.spool import Spool
+from app.collect.watch import Pace
+from app.collect.words import Saw
+from app.store.database import Database
+from tests.collect.scripted import SILENCE, Answer, Server, serving
+from tests.collect.test_cluster import PODS
+from tests.collect.test_discovery import a_group, a_version, groups
+from tests.collect.test_watch import bookmark, event
+
+PATH = "/api/v1/pods"
+
+
+def kept(spool: Spool) -> list[str]:
+    """Versions of the objects in a spool."""
+    records = [told.decode(frame.payload) for frame in spool.read(0) if frame.payload is not None]
+    words = [record.word for record in records if isinstance(record, told.Watched)]
+    return [word.resource_version for word in words if isinstance(word, Saw)]
+
+
+def wanted(server: Server, folder: Path) -> WantedCluster:
+    user = {"clusters": [{"name": "c", "cluster": {"server": server.api.url}}], "users": [{"name": "u", "user": {}}]}
+    context = {"contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}], "current-context": "x"}
+    path = folder / "kubeconfig"
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "Config", **user, **context}))
+    return WantedCluster(f"live-{uuid4().hex[:8]}", str(path))
+
+
+async def _sleep(wait: timedelta) -> None:
+    await (asyncio.sleep(0.01) if wait < timedelta(minutes=5) else asyncio.Event().wait())
+
+
+async def until(spool: Spool, versions: list[str]) -> None:
+    async with asyncio.timeout(20):
+        while kept(spool) != versions:  # noqa: ASYNC110 - nobody tells what lies in a spool
+            await asyncio.sleep(0.01)
+
+
+async def test_behind_a_full_spool_a_watch_begins_where_it_was_kept(database: Database, tmp_path: Path) -> None:
+    script = {
+        "/version": [Answer([b'{"gitVersion":"v1.36.3"}'])] * 2,
+        "/api": [groups(a_group("", a_version("v1", PODS)))] * 2,
+        "/apis": [groups()] * 2,
+        PATH: [
+            Answer([bookmark(5, all_told=True)]),
+            Answer([event("MODIFIED", "a", 6) + event("MODIFIED", "b" * 4000, 7), SILENCE]),
+            Answer([event("MODIFIED", "a", 6) + event("MODIFIED", "b", 7), SILENCE]),
+        ],
+    }
+    async with serving(paths=script) as server:
+        with Spool(tmp_path / "spool", most_bytes=4000, key=b"k" * 32) as spool:
+            cluster = wanted(server, tmp_path)
+            follower = Follower(database.write, cluster.name, spool)
+            one = live.Live(database.write, cluster, follower, pace=Pace(sleep=_sleep, chance=lambda: 0.5))
+            running = asyncio.create_task(one.run())
+            await until(spool, ["6", "7"])
+            running.cancel()
+            await asyncio.wait([running])
+    asked = [one.get("resourceVersion") for one in server.asked if one["path"] == PATH]
+    assert asked == [None, "5", "5"]
