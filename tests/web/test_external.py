@@ -43,7 +43,7 @@ async def teller(site: Site, cluster: str = "") -> dict[str, str]:
 
 async def count(site: Site) -> int:
     async with site.database.read.connect() as conn:
-        found = await conn.scalar(text("SELECT count(*) FROM changes WHERE sources = 8"))
+        found = await conn.scalar(text("SELECT count(*) FROM changes WHERE sources = 16"))
     return int(found or 0)
 
 
@@ -217,6 +217,6 @@ async def test_no_secret_is_stored_answered_or_repeated_in_a_refusal(site: Site)
     assert (told.status_code, refused.status_code, page.status_code) == (201, 422, 200)
     assert secret not in told.text + refused.text + page.text
     async with site.database.read.connect() as conn:
-        rows = (await conn.execute(text("SELECT summary, url, diff::text FROM changes WHERE sources = 8"))).all()
+        rows = (await conn.execute(text("SELECT summary, url, diff::text FROM changes WHERE sources = 16"))).all()
     assert secret not in repr(rows)
     assert any("<redacted:" in row.diff for row in rows)
