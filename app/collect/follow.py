@@ -81,6 +81,10 @@ class _Following:
     has_words: bool = False
 
 
+class _OurTurnError(Exception):
+    """The cluster is this process's since the follower began: what others recorded until then is to be known first."""
+
+
 class Follower:
     """Follows one spool: a ``round`` records one batch of it. Made on the event loop that runs the rounds.
 
@@ -135,6 +139,8 @@ class Follower:
         except AWAY:
             self._following = None
             raise
+        except _OurTurnError:
+            self._following = None
         except FencedError as fenced:
             self._following = None
             log.warning("what watches told is left to another process", cluster=self.cluster, why=str(fenced))
@@ -155,6 +161,9 @@ class Follower:
     async def _begin(self) -> _Following:
         async with self.engine.connect() as conn:
             key = await redaction_key(conn)
+            await conn.commit()
+            # First: what is read after it holds everything that others recorded before our turn.
+            epoch = await collectors.epoch_of(conn, self.cluster, self.spool.identity)
             await conn.commit()
             last = await rollouts.read_last(conn, self.cluster)
             known = await spools.read(conn, self.cluster, self.spool.identity)
@@ -181,7 +190,7 @@ class Follower:
             watched_since=learning.learner.tracker.watched_since,
         )
         digests = [recent[at : at + DIGEST] for at in range(0, len(recent), DIGEST)]
-        return _Following(learning, told_of, kinds, position, dict.fromkeys(digests))
+        return _Following(learning, told_of, kinds, position, dict.fromkeys(digests), epoch=epoch)
 
     async def _batch(self, one: _Following) -> None:
         if not await self._learned(one):
@@ -225,6 +234,7 @@ class Follower:
         found.sort(key=itemgetter(0))  # an API server sends several requests at once, and there may be several of them
         for _, tell in found:
             tell()
+        one.watches.settle()
         one.learning.learner.count(one.learning.learn_read())
         return one.position > before
 
@@ -268,11 +278,8 @@ class Follower:
         """Whether this process still is, or was the last to be, the one that follows the cluster under an epoch."""
         if epoch != one.epoch and epoch not in one.over:
             if asyncio.run_coroutine_threadsafe(self._epoch(), self._loop).result() == epoch:
-                if one.has_words:
-                    raise FencedError("another process followed it meanwhile")
-                one.epoch = epoch
-            else:
-                one.over.add(epoch)
+                raise _OurTurnError
+            one.over.add(epoch)
         return epoch == one.epoch
 
     async def _epoch(self) -> int | None:

@@ -36,6 +36,7 @@ class Learner:
     _changes: list[Change] = field(default_factory=list)
     _improvements: list[Change] = field(default_factory=list)
     _states: dict[Resource, ObjectState] = field(default_factory=dict)
+    _ended: dict[tuple[Resource, str], ObjectState] = field(default_factory=dict)  # before another took the name
     _rollouts: dict[tuple[Resource, datetime], Rollout] = field(default_factory=dict)
     _symptoms: dict[tuple[str, datetime], Symptom] = field(default_factory=dict)
     _keys: list[CallKey] = field(default_factory=list)
@@ -48,7 +49,7 @@ class Learner:
     def pending(self) -> int:
         """How many rows ``take`` would give, gaps and rejects among them."""
         held: tuple[Sized, ...] = (
-            self._changes, self._improvements, self._states, self._rollouts, self._symptoms,
+            self._changes, self._improvements, self._states, self._ended, self._rollouts, self._symptoms,
             self._calls, self._requests, self._gaps, self._rejects,
         )  # fmt: skip
         return sum(map(len, held))
@@ -72,6 +73,11 @@ class Learner:
         """What was learned of an object since the last ``take``: newer than what the store has."""
         return self._states.get(resource)
 
+    def is_gone(self, resource: Resource, uid: str) -> bool:
+        """Whether an object's end was learned of since the last ``take``."""
+        state = self._states.get(resource)
+        return (resource, uid) in self._ended or bool(state and state.uid == uid and state.deleted_at)
+
     def live(self, api_group: str, kind: str) -> list[tuple[Resource, str]]:
         """The objects of a kind that were learned of since the last ``take`` and are there, each with its uid."""
         return [
@@ -91,7 +97,12 @@ class Learner:
         self._changes += learned.changes
         self._improvements += learned.improvements
         for state in learned.states:
+            before = self._states.get(state.resource)
+            if before and before.deleted_at and before.uid and before.uid != state.uid:
+                self._ended[before.resource, before.uid] = before
             self._states[state.resource] = state
+        for state in learned.ended:
+            self._ended[state.resource, state.uid] = state
         for rollout in learned.rollouts:
             self._rollouts[(rollout.resource, rollout.started_at)] = rollout
         for symptom in learned.symptoms:
@@ -103,7 +114,7 @@ class Learner:
             cluster=self.cluster,
             changes=tuple(self._changes),
             improvements=tuple(self._improvements),
-            objects=tuple(self._states.values()),
+            objects=(*self._ended.values(), *self._states.values()),
             rollouts=tuple(self._rollouts.values()),
             calls=tuple(self._calls),
             requests=tuple(self._requests),
@@ -114,6 +125,6 @@ class Learner:
         )
         for held in (self._changes, self._improvements, self._calls, self._requests, self._gaps, self._rejects):
             held.clear()
-        for table in (self._states, self._rollouts, self._symptoms):
+        for table in (self._states, self._ended, self._rollouts, self._symptoms):
             table.clear()
         return batch

@@ -148,8 +148,7 @@ class Learning:
     def live(self, api_group: str, kind: str) -> set[tuple[Resource, str]]:
         """The objects of a kind that are believed to be there, with their uids. Raises the store's errors."""
         stored = asyncio.run_coroutine_threadsafe(self._live(api_group, kind), self._loop).result()
-        held = ((one, self._held(one[0])) for one in stored)
-        gone = {one for one, state in held if state and state.uid == one[1] and state.deleted_at}
+        gone = {one for one in stored if self.learner.is_gone(*one)}
         return {*stored, *self.learner.live(api_group, kind)} - gone
 
     async def _live(self, api_group: str, kind: str) -> list[tuple[Resource, str]]:

@@ -6,7 +6,8 @@ something of it could not be read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 
 import msgspec
@@ -30,6 +31,8 @@ EVENTS_KEPT = timedelta(minutes=30)
 """Events live for an hour (kube-apiserver's --event-ttl, as it is by default) and count themselves: within half of it
 those that are there are all that there were. They have no watch cache: a quiet watch ends in 410 every few minutes."""
 
+TICK = timedelta(microseconds=1)
+"""What the store can tell apart: of two events of a kind, the later one is later by so much at least."""
 _object = msgspec.json.Decoder(RawObject)
 _times = msgspec.json.Decoder(RawTimed)
 
@@ -53,16 +56,20 @@ class Watches:
         """``watched_since`` is told of which kinds, by group and kind, all was known at some time before."""
         self._intake, self._live, self._again, self._watched_since = intake, live, again, watched_since
         self._positions = dict(positions)
-        self._sets: dict[Name, set[tuple[str, str, str]]] = {}
+        self._sets: dict[Name, dict[tuple[str, str, str], datetime | None]] = {}  # and when each was created
         self._unsynced = set[Name]()
         self._partial = set[Name]()  # of whose set something could not be read: it may be any of the objects
         self._late: dict[Name, datetime] = {}  # what was missed is being told: the last time up to which all was known
+        self._untimed: dict[Name, list[tuple[Served, Saw]]] = {}  # late, and it is not known yet what came after it
+        self._last: dict[Name, datetime] = {}  # of a kind's events: what is told later happened later
         self.changed: dict[Name, WatchPosition] = {}
         self.latest: datetime | None = None
 
     def tell(self, served: Served, word: Word) -> None:
         """Take one word of the watch of a kind."""
         self._intake.move_to(word.at)
+        if not isinstance(word, Saw | Blind | Unreadable):
+            self._settle(served.name)
         match word:
             case Begun():
                 self._begin_set(served)
@@ -83,7 +90,7 @@ class Watches:
             self._reach(served, word, version)
 
     def _begin_set(self, served: Served) -> None:
-        self._sets[served.name] = set()
+        self._sets[served.name] = {}
         self._unsynced.discard(served.name)
         self._partial.discard(served.name)
         self._late.pop(served.name, None)
@@ -106,6 +113,11 @@ class Watches:
             self._move(served, WatchPosition(version, word.at))
             self.latest = max(self.latest, word.at) if self.latest else word.at
 
+    def settle(self) -> None:
+        """Nothing more is known of what was told so far: it is to be learned now."""
+        for name in list(self._untimed):
+            self._settle(name)
+
     def take(self) -> dict[Name, WatchPosition]:
         """The positions that changed since the last take."""
         changed, self.changed = self.changed, {}
@@ -115,32 +127,57 @@ class Watches:
         self._positions[served.name] = self.changed[served.name] = position
 
     def _see(self, served: Served, word: Saw) -> None:
-        found = self._sets.get(served.name)
-        try:
+        with self._usable(served, word):
+            found = self._sets.get(served.name)
             if found is not None and word.first:
                 meta = _object.decode(word.object).metadata
-                found.add((meta.namespace, meta.name, meta.uid))
-            event = RawWatchEvent(word.type, msgspec.Raw(word.object))
-            self._intake.watched(event, self._when(served, word), first=word.first)
-            self._intake.tally.used += 1
+                found[meta.namespace, meta.name, meta.uid] = meta.creationTimestamp
+            known = self._late.get(served.name)
+            if known is None or word.first:
+                self._keep(word, When(word.at) if word.first else self._after(served.name, When(word.at)))
+                return
+            when = written(word.type, _times.decode(word.object).metadata, told=word.at, known=known)
+            if when.since is not None:
+                self._untimed.setdefault(served.name, []).append((served, word))
+                return
+            if when.rounded:
+                at = min(max(when.at, known + TICK * (1 + len(self._untimed.get(served.name, ())))), word.at)
+                when = replace(when, at=at)
+            self._settle(served.name, before=when.at)
+            if when.rounded:
+                self._late[served.name] = when.at
+            else:  # written just now: nothing that was missed is left
+                del self._late[served.name]
+            self._keep(word, self._after(served.name, when))
+
+    def _settle(self, name: Name, *, before: datetime | None = None) -> None:
+        """Tell of what was late, and untimed, that it was done ``before``, where that is known, or by when it came."""
+        untimed = self._untimed.pop(name, [])
+        for left, (served, word) in zip(range(len(untimed), 0, -1), untimed, strict=True):
+            at = min(word.at, before - left * TICK) if before else word.at
+            with self._usable(served, word):
+                self._keep(word, self._after(name, When(at, since=self._late.get(name))))
+
+    def _after(self, name: Name, when: When) -> When:
+        """When it was, but after all that was told of the kind before: events come in order, whatever clocks say."""
+        last = self._last.get(name)
+        at = self._last[name] = max(when.at, last + TICK) if last else when.at
+        return replace(when, at=at)
+
+    def _keep(self, word: Saw, when: When) -> None:
+        event = RawWatchEvent(word.type, msgspec.Raw(word.object))
+        self._intake.watched(event, when, first=word.first)
+        self._intake.tally.used += 1
+
+    @contextmanager
+    def _usable(self, served: Served, word: Saw) -> Iterator[None]:
+        """An object that cannot be used is kept apart."""
+        try:
+            yield
         except UNUSABLE as error:
             self._partial.add(served.name)
             reason, column = explain(error, word.object, expected="object")
             self._intake.reject(SOURCE, Line(0, word.object, 0), f"{served.path}: {reason}", column=column)
-
-    def _when(self, served: Served, word: Saw) -> When:
-        """When it was written; each event of a kind after the one before it, as they are told in order."""
-        known = self._late.get(served.name)
-        if known is None or word.first:
-            return When(word.at)
-        when = written(word.type, _times.decode(word.object).metadata, told=word.at, known=known)
-        if not when.rounded:
-            if when.since is None:  # written just now: nothing that was missed is left
-                del self._late[served.name]
-            return when
-        at = min(max(when.at, known + timedelta(microseconds=1)), word.at)
-        self._late[served.name] = at
-        return replace(when, at=at)
 
     def _end_set(self, served: Served, word: Synced) -> None:
         found = self._sets.pop(served.name, None)
@@ -148,9 +185,12 @@ class Watches:
             self._unsynced.add(served.name)
             self._again(served)
             return
+        again = {key[:2]: created for key, created in found.items()}
         for resource, uid in () if served.name in self._partial else self._live(served):
-            if (resource.namespace or "", resource.name, uid) not in found:
-                self._intake.vanished(resource, uid, word.at)
+            place = resource.namespace or "", resource.name
+            if (*place, uid) not in found:
+                successor = again.get(place)  # it took the name, which was free by then
+                self._intake.vanished(resource, uid, min(word.at, successor - TICK) if successor else word.at)
         since = self._positions.get(served.name)
         if since and since.lost and not (served.kind == "Event" and word.at - since.at < EVENTS_KEPT):
             self._intake.blind(since.at, word.at, since.lost, kind=served.kind)

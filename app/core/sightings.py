@@ -40,6 +40,7 @@ class Sighting(Struct, frozen=True, gc=False):
 class Learned(Struct, frozen=True):
     """What one sighting taught. ``states`` are to be upserted; ``no_op`` counts a write that changed nothing.
 
+    ``ended`` are objects that are gone, of whose names others have been told already.
     ``improvements`` may name the actor of changes that an earlier run stored: they never make a change of their own.
     """
 
@@ -49,6 +50,7 @@ class Learned(Struct, frozen=True):
     symptoms: tuple[Symptom, ...] = ()
     no_op: bool = False
     improvements: tuple[Change, ...] = ()
+    ended: tuple[ObjectState, ...] = ()
 
 
 NOTHING = Learned()

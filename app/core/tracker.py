@@ -406,6 +406,8 @@ class Tracker:
                 learned = structs.replace(self._life.ended(resource, sighting.at), states=(gone,))
             entry.version = max(entry.version, body.version if body else 0)
             self._memory.put(resource, entry)
+        elif entry.uid and uid and entry.uid != uid and not lingers:
+            learned = Learned(ended=(ObjectState(resource, uid, "", sighting.at, None, deleted_at=sighting.at),))
         if known is not None:
             return structs.replace(learned, changes=self._telling.again(known, sighting).changes)
         if kinds.policy(resource.api_group, resource.kind) is Policy.STATE:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from app.collect.follow import Follower
 from app.collect.spool import Spool
 from app.collect.words import Begun, Lost, Reached, Resumed, Saw, Served, Synced, Unreadable, Word
 from app.core.model import ActorSource, Verb
-from app.store import collectors, watches
+from app.store import collectors, objects, watches
 from app.store.collectors import Standing
 from tests.collect.test_follow import follower, send, spool
 from tests.collect.test_importer import T0, Lab, audited, deployment, lab
@@ -323,3 +324,77 @@ async def test_a_batch_that_outlasts_its_turn_is_not_recorded(lab: Lab, spool: S
         await slow.round()
     assert await lab.stored() == []
     assert await positions(lab) == {("", "configmaps"): watches.WatchPosition("9", at(0))}
+
+
+async def test_an_object_that_made_room_for_another_of_its_name_is_known_to_be_gone(lab: Lab, spool: Spool) -> None:
+    first, second = config_map("prices", 11, a="1"), config_map("prices", 14, a="2")
+    second["metadata"]["uid"] = "uid-again"
+    first_end = config_map("prices", 12, a="1")
+    words = [seen(3, first_end, kind="DELETED"), seen(4, second, kind="ADDED")]
+    say(spool, CONFIG_MAPS, *listed(0, first, version=11), *words)
+    await drained(lab, spool)
+    async with lab.database.read.connect() as conn:
+        assert [one.uid for one in await objects.load_cluster(conn, lab.cluster)] == ["uid-again"]
+    say(spool, CONFIG_MAPS, Lost(at(5), "compacted"), *listed(6, second, version=20))
+    await drained(lab, spool)
+    assert [one.verb for one in await lab.stored() if one.uid == "uid-prices"] == [Verb.DELETE], "not gone twice"
+
+
+async def test_an_object_that_another_one_replaced_unseen_is_gone_and_was_gone_before(lab: Lab, spool: Spool) -> None:
+    first, second = config_map("prices", 11, a="1"), config_map("prices", 14, a="2")
+    second["metadata"] |= {"uid": "uid-again", "creationTimestamp": f"{at(30):%Y-%m-%dT%H:%M:%SZ}"}
+    say(spool, CONFIG_MAPS, *listed(0, first, version=11), Lost(at(5), "compacted"), *listed(60, second, version=20))
+    await drained(lab, spool)
+    async with lab.database.read.connect() as conn:
+        assert [one.uid for one in await objects.load_cluster(conn, lab.cluster)] == ["uid-again"]
+    found = await lab.stored()
+    assert [(one.verb, one.uid) for one in found] == [(Verb.DELETE, "uid-prices"), (Verb.CREATE, "uid-again")]
+    assert found[0].at < found[1].at <= at(30)
+
+
+async def test_what_is_late_and_says_no_time_was_before_what_is_told_after_it(lab: Lab, spool: Spool) -> None:
+    first, second = config_map("prices", 11, a="1"), config_map("prices", 14, a="2")
+    second["metadata"] |= {"uid": "uid-again", "creationTimestamp": f"{at(30):%Y-%m-%dT%H:%M:%SZ}"}
+    end = config_map("prices", 12, a="1")
+    told_late: list[Word] = [
+        Resumed(at(60)),
+        seen(60, end, kind="DELETED"),
+        seen(60, second, kind="ADDED"),
+        Reached(at(61), "14"),
+    ]
+    say(spool, CONFIG_MAPS, *listed(0, first, version=11), *told_late)
+    await drained(lab, spool)
+    found = await lab.stored()
+    assert [(one.verb, one.uid) for one in found] == [(Verb.DELETE, "uid-prices"), (Verb.CREATE, "uid-again")]
+    assert at(29) < found[0].at < found[1].at < at(31)
+    assert found[0].since is not None
+
+
+async def test_what_comes_at_once_keeps_its_order(lab: Lab, spool: Spool) -> None:
+    first = config_map("prices", 11, a="0")
+    many = [seen(3, config_map("prices", 12 + turn, a=str(turn + 1))) for turn in range(20)]
+    say(spool, CONFIG_MAPS, *listed(0, first, version=11), *many)
+    await drained(lab, spool)
+    assert [one.diffs[0].new for one in await lab.stored()] == [str(turn + 1) for turn in range(20)]
+
+
+async def test_who_takes_over_goes_on_from_what_the_other_one_recorded(lab: Lab, spool: Spool, tmp_path: Path) -> None:
+    first = config_map("prices", 11, a="1")
+    waits = follower(lab, spool)
+    with Spool(tmp_path / "another", most_bytes=1 << 20, key=b"k" * 32) as another:
+        say(another, CONFIG_MAPS, *listed(0, first, version=11))
+        await drained(lab, another)
+        await waits.round()  # it has looked what is known
+        say(another, CONFIG_MAPS, seen(30.5, config_map("prices", 12, a="2")))
+        await drained(lab, another)
+        async with lab.database.write.begin() as conn:
+            await collectors.leave(conn, lab.cluster, EPOCH, standing=Standing.LEFT)
+            epoch = await collectors.take(conn, lab.cluster, spool.identity)
+    assert epoch == EPOCH + 1
+    late = config_map("prices", 13, a="3")
+    late["metadata"]["managedFields"] = [{"manager": "m", "time": f"{at(30):%Y-%m-%dT%H:%M:%SZ}"}]
+    for word in (Resumed(at(60)), seen(60, late), Reached(at(61), "13")):
+        spool.append(told.encode(told.Watched(CONFIG_MAPS, word, epoch)), durable=False)
+    while spool.size:
+        await waits.round()
+    assert [one.diffs[0].new for one in await lab.stored()] == ["2", "3"], "in the order in which it was done"
