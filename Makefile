@@ -5,7 +5,7 @@ UV := 0.13.8
 BIN := .venv/bin
 STAMP := .venv/set-up
 
-.PHONY: help setup run test bench
+.PHONY: help setup run test bench faults
 
 help: ## what there is to make
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -35,3 +35,6 @@ test: setup ## everything that checks the project
 
 bench: setup ## ours against the limit, and what a row weighs
 	$(BIN)/python -m bench
+
+faults: setup ## break the program, its network, disks and servers while a real cluster is written to: an hour and more
+	KUBEBUILDER_ASSETS=$$(tests/cluster/build.sh) && export KUBEBUILDER_ASSETS && $(BIN)/python -m tests.faults $(FAULTS)

@@ -1,0 +1,84 @@
+"""Faults of programs: Foreshock, the API server, etcd and PostgreSQL end, are killed or stand still."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+
+from tests.cluster.programs import Program, wait_until
+from tests.faults.stand import Stand
+from tests.faults.trial import Found
+
+TAKEOVER_SECONDS = 20
+"""What is promised: another process follows the cluster so soon."""
+
+
+def kills_of_foreshock(stand: Stand, found: Found, *, times: int) -> None:
+    """kill -9 at random moments: while it starts, takes up its watches, spools, commits, trims."""
+    draw = random.Random(50)
+    for _ in range(times):
+        time.sleep(draw.uniform(0.2, 6.0))
+        stand.program.kill()
+        stand.program.start()
+    found.notes.append(f"{times} times")
+
+
+def kills_of_server(program: Program, found: Found, *, times: int) -> None:
+    """The API server or etcd, ended by turns as an operator does it and by kill -9."""
+    for turn in range(times):
+        program.restart(kill=turn % 2 == 0)
+        time.sleep(2)
+    found.notes.append(f"{times} times")
+
+
+def stall_of_server(program: Program, *, seconds: float) -> None:
+    """SIGSTOP: connections stay open, and nothing comes."""
+    program.pause()
+    time.sleep(seconds)
+    program.resume()
+
+
+def end_of_postgres(stand: Stand, *, seconds: float, kill: bool) -> None:
+    """PostgreSQL is down for a while: stopped, or killed with all of its memory."""
+    if kill:
+        pid = stand.postmaster
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not stand.postgres.alive, "the keeper has ended")
+    else:
+        stand.postgres.stop()
+    time.sleep(seconds)
+    stand.start_postgres()
+
+
+def stall_of_postgres(stand: Stand, *, seconds: float) -> None:
+    """SIGSTOP of every process of PostgreSQL: its connections stay open, and nothing comes."""
+    backends = [int(row[0]) for row in stand.ask("SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()")]
+    pids = [stand.postmaster, *backends]
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(seconds)
+    for pid in pids:
+        os.kill(pid, signal.SIGCONT)
+
+
+def stall_of_leader(stand: Stand, found: Found, *, seconds: float) -> None:
+    """Of two processes the one that follows the cluster stands still for so long, and wakes up in the other's turn."""
+    first = stand.holder()
+    second = stand.another()
+    second.start()
+    assert second.address
+    waits = "the second process has its own spool and waits for its turn"
+    wait_until(lambda: any((second.folder / "spool").glob("*/id")), waits, seconds=30)
+    stand.program.send(signal.SIGSTOP)
+    began = time.monotonic()
+    wait_until(lambda: stand.holder() != first, "another process follows the cluster", seconds=60)
+    took = time.monotonic() - began
+    time.sleep(max(0.0, seconds - took))
+    stand.program.send(signal.SIGCONT)
+    time.sleep(6)  # in which it learns that its turn is over
+    found.promise(f"taken over after {took:.1f} s", holds=took <= TAKEOVER_SECONDS)
+    found.promise("the one that was stalled runs on", holds=stand.program.runs)
+    second.stop()
+    wait_until(lambda: stand.holder() == first, "the first one follows the cluster again", seconds=60)
