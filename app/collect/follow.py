@@ -15,6 +15,7 @@ from functools import partial
 from hashlib import blake2b
 from operator import itemgetter
 
+import psycopg
 import structlog
 from msgspec.structs import replace
 from sqlalchemy.exc import InterfaceError, OperationalError
@@ -53,8 +54,18 @@ LAST_WAIT = timedelta(seconds=30)
 """How far back a lost request told: kube-apiserver's --audit-webhook-batch-max-wait, as it is by default."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 """The clock before the first record, which says when it came."""
-AWAY = (OperationalError, InterfaceError, PoolTimeoutError, OSError)
+AWAY = (
+    OperationalError,
+    InterfaceError,
+    PoolTimeoutError,
+    psycopg.OperationalError,  # COPY and some reads go to the driver itself
+    psycopg.InterfaceError,
+    OSError,
+)
 """The database or the disk is away: that is no fault of what is being recorded."""
+TOO_MUCH = "54"
+"""The class of SQLSTATE that says that something is larger than PostgreSQL takes, though psycopg counts it among
+operational errors: https://www.postgresql.org/docs/current/errcodes-appendix.html"""
 
 log = structlog.get_logger()
 _Telling = tuple[datetime, Callable[[], None]]
@@ -136,17 +147,14 @@ class Follower:
             one = one or await self._begin()
             self._following = one
             await self._batch(one)
-        except AWAY:
-            self._following = None
-            raise
         except _OurTurnError:
             self._following = None
         except FencedError as fenced:
             self._following = None
             log.warning("what watches told is left to another process", cluster=self.cluster, why=str(fenced))
-        except Exception:
+        except Exception as error:
             self._following = None
-            if one:
+            if one and not _is_away(error):
                 self._suspect(one)
             raise
         except BaseException:
@@ -307,6 +315,12 @@ class Follower:
             one.has_words = False
         await spools.write(conn, self.cluster, self.spool.identity, told=noted)
         await watches.write(conn, self.cluster, one.watches.take())
+
+
+def _is_away(error: Exception) -> bool:
+    """Whether an error is none of what is being recorded."""
+    state = getattr(getattr(error, "orig", error), "sqlstate", None) or ""
+    return isinstance(error, AWAY) and not state.startswith(TOO_MUCH)
 
 
 def _when(one: Told) -> datetime:

@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from sqlalchemy.exc import DataError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -117,6 +118,26 @@ async def test_a_database_that_goes_away_within_a_batch_loses_and_doubles_nothin
                 await one.round()
     assert (await counted(lab))["calls"] == 0
     await one.round()
+    assert await counted(lab) == COUNTED
+
+
+async def test_an_error_of_the_driver_itself_is_no_fault_of_what_is_recorded(
+    lab: Lab, spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(spool, EVENTS)
+    one = follower(lab, spool)
+
+    async def full(conn: AsyncConnection, batch: Batch) -> Recorded:
+        await record(conn, batch)
+        raise psycopg.errors.DiskFull("could not extend file")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(learning, "record", full)
+        for _ in range(4):
+            with pytest.raises(psycopg.errors.DiskFull):
+                await one.round()
+    while spool.size:
+        await one.round()
     assert await counted(lab) == COUNTED
 
 
