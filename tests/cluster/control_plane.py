@@ -50,6 +50,7 @@ class ControlPlane:
         self.ca = folder / "apiserver.crt"  # kube-apiserver makes it; the authority's own certificate is in it too
         self._ports = {name: Port() for name in ("etcd", "peer", "apiserver", "controllers", "scheduler")}
         self.url = f"https://127.0.0.1:{self._ports['apiserver']}"
+        self._compacted = 0
         self._tokens = {user: secrets.token_hex(16) for user in USERS}
         self._write_credentials()
         self.etcd = self._make_etcd()
@@ -130,7 +131,9 @@ class ControlPlane:
         it and it has forgotten too.
         """
         newest = int(self._ask_etcd("range", {"key": base64.b64encode(b"\0").decode()})["header"]["revision"])
-        self._ask_etcd("compaction", {"revision": str(newest), "physical": True})
+        if newest != self._compacted:
+            self._ask_etcd("compaction", {"revision": str(newest), "physical": True})
+        self._compacted = newest
         return newest
 
     def _ask_etcd(self, what: str, body: dict[str, Any]) -> dict[str, Any]:

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
-
-import httpx2
 
 from tests.cluster.programs import wait_until
 from tests.faults.proxy import Mode
-from tests.faults.stand import CLUSTER, Mark, Stand
+from tests.faults.stand import CLUSTER, Stand
 from tests.faults.trial import Found
 
 PER_KIND = 0.25
 """Requests a second of each kind that an API server gets at most while it fails: what is promised."""
 MEASURED_SECONDS = 60
 """Over so long at least: the first tries follow each other more quickly."""
-GONE = 410
-MANY = 1_600
-"""More than two pages of a LIST."""
-FAT = "x" * 20_000
 
 
 def black_hole(stand: Stand, *, seconds: float) -> None:
@@ -48,51 +41,22 @@ def failing(stand: Stand, found: Found, *, mode: Mode, seconds: float) -> None:
 
 
 def gone_at_start(stand: Stand, found: Found) -> None:
-    """410 as the answer to a watch: history was compacted and the API server started anew meanwhile."""
-    mark = stand.mark()
+    """410 from a watch cache that does not reach back: history was compacted, the API server started anew meanwhile."""
     stand.program.stop()
     time.sleep(3)  # in which is written
     stand.plane.compact()
     stand.plane.apiserver.restart()
     stand.program.start()
     _wait_for_gap(stand, found)
-    found.notes.append(f"{_answered_gone(stand, mark)} answers of 410")
 
 
 def gone_amid(stand: Stand, found: Found) -> None:
-    """410 as an event of a watch that was begun: so says an API server without a watch cache (--watch-cache=false)."""
+    """410 from etcd itself, as an API server without a watch cache passes it on (--watch-cache=false)."""
     stand.program.stop()
     time.sleep(3)
     stand.plane.compact()
     stand.program.start()
     _wait_for_gap(stand, found)
-
-
-def gone_pages(stand: Stand, found: Found) -> None:
-    """410 as the answer to a later page of a LIST: history is compacted again and again while there are pages."""
-    mark = stand.mark()
-    _fill(stand, "many")
-    stand.program.stop()
-    time.sleep(1)
-    stand.plane.compact()
-    stand.program.start()
-    deadline = time.monotonic() + 150
-    while not (expired := _answered_gone(stand, mark)) and time.monotonic() < deadline:
-        stand.plane.compact()
-    found.promise(f"{expired} pages expired", holds=expired > 0)
-    _wait_for_gap(stand, found)
-
-
-def _fill(stand: Stand, namespace: str) -> None:
-    """Many ConfigMaps: a LIST of them has several pages."""
-    with stand.plane.client() as admin, ThreadPoolExecutor(4) as pool:
-        admin.post("/api/v1/namespaces", json={"metadata": {"name": namespace}})
-
-        def make(number: int) -> httpx2.Response:
-            body = {"metadata": {"name": f"many-{number}"}, "data": {"value": FAT}}
-            return admin.post(f"/api/v1/namespaces/{namespace}/configmaps", json=body)
-
-        assert all(made.is_success for made in pool.map(make, range(MANY)))
 
 
 def _wait_for_gap(stand: Stand, found: Found) -> None:
@@ -106,8 +70,3 @@ def _wait_for_gap(stand: Stand, found: Found) -> None:
     before = time.monotonic()
     wait_until(closed, "what nobody saw is a gap", seconds=240)
     found.notes.append(f"gaps told after {time.monotonic() - before:.0f} s")
-
-
-def _answered_gone(stand: Stand, mark: Mark) -> int:
-    """How many of the program's requests were answered 410 since then."""
-    return sum(call.code == GONE for call in stand.asked(mark))

@@ -68,7 +68,6 @@ def faults(*, quick: bool) -> list[Fault]:
         Fault("leader stalled", partial(ends.stall_of_leader, seconds=20 if quick else 60)),
         Fault("gone at start", network.gone_at_start, no_sets=False),
         Fault("gone amid", network.gone_amid, UNCACHED, no_sets=False),
-        Fault("gone pages", network.gone_pages, UNCACHED, patience=240, no_sets=False),
         Fault(
             "spool full", lambda s, _: disks.spool_bound(s, seconds=30 if quick else 120), LITTLE_SPOOL, no_sets=False
         ),
