@@ -197,10 +197,11 @@ async def _once(
 
 async def _watch(api: ApiServer, served: Served, place: _At, *, pace: Pace) -> AsyncGenerator[Word]:
     """One watch; ``place`` moves along. One that said nothing is a failure, if not worse."""
-    said = False
+    taken_up = said = False
     try:
         async with aclosing(_stream(api, served, place.version, pace=pace)) as stream:
             async for told in stream:
+                taken_up = taken_up or isinstance(told, Resumed)
                 said = said or not isinstance(told, Unreadable | Resumed)
                 if version := reached(told):
                     place.version = place.horizon.version = version
@@ -210,7 +211,7 @@ async def _watch(api: ApiServer, served: Served, place: _At, *, pace: Pace) -> A
             raise
         place.pages = True
     except UnreachableError:
-        if not said:
+        if taken_up and not said:  # who is not reached is not asked more
             await _check_reached(api, served, place, pace.clock())
         raise
     else:

@@ -11,7 +11,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from kubernetes.aio.client import ApiClient, Configuration
 
+from app.collect.apiserver import ApiServer
 from app.collect.watch import Horizon, Pace, follow
 from app.collect.words import Blind, Lost, Reached, Resumed, Saw, Served, Synced, Unreadable, Word
 from tests.collect.scripted import SILENCE, Answer, Server, serving
@@ -234,6 +236,24 @@ async def test_a_kind_without_bookmarks_is_not_asked_about_while_others_are_told
         found = await told(server, 4, since="10", pace=pace, horizon=Horizon("11"), resumed=True)
     assert names(found) == ["Resumed", "Resumed", "Resumed", "ADDED b"]
     assert all(one.get("watch") for one in server.asked[:3])
+
+
+async def test_who_is_not_reached_is_asked_once_a_turn() -> None:
+    connections = list[asyncio.StreamWriter]()
+
+    async def reset(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(writer)
+        writer.transport.abort()
+
+    async with serving() as script, await asyncio.start_server(reset, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        api = ApiServer(ApiClient(Configuration(host=f"http://127.0.0.1:{port}")))
+        try:
+            found = await told(replace(script, api=api), 4, since="10")
+        finally:
+            await api.close()
+    assert names(found) == ["Blind"] * 4
+    assert len(connections) == 4
 
 
 async def test_after_the_api_server_was_lost_nothing_is_taken_for_reached() -> None:
