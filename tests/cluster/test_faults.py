@@ -12,11 +12,11 @@ from tests.faults.trial import Found, tried
 
 def one_after_the_other(stand: Stand, found: Found) -> None:
     """Everything that takes seconds."""
+    objects.poison(stand, found)  # first: a watch that failed often waits for half a minute and more
     ends.kills_of_foreshock(stand, found, times=3)
     ends.end_of_postgres(stand, seconds=3, kill=True)
     network.black_hole(stand, seconds=3)
     network.failing(stand, found, mode=Mode.RESETS, seconds=6)
-    objects.poison(stand, found)
 
 
 def test_whatever_breaks_every_write_is_recorded_once_and_in_order_without_a_list() -> None:

@@ -193,14 +193,14 @@ def test_of_several_clusters_one_is_to_be_named(dsn: str, tmp_path: Path) -> Non
     done = foreshock("history", **where)
     assert (done.returncode, "--cluster names one of north, south" in done.stderr) == (2, True)
     done = foreshock("history", "--cluster", "south", **where)
-    assert (done.returncode, "/nosuch: no usable kubeconfig" in done.stderr) == (2, True)
+    assert (done.returncode, "/nosuch: there is no such kubeconfig" in done.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         ((), "no kubeconfig with a current context"),
-        (("--context", "nosuch"), "no usable kubeconfig"),
+        (("--context", "nosuch"), "there is no such kubeconfig"),
         (("--kubeconfig", "/nosuch/config"), "no kubeconfig with a current context"),
     ],
     ids=["no cluster", "no such context", "no such file"],
