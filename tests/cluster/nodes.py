@@ -1,7 +1,7 @@
 """Nodes for a control plane: what kubelets tell the API server, without containers.
 
-Not kwok: its module pins other versions of Kubernetes than the control plane's, and what has to be told here (an image
-that crashes, one that cannot be pulled, so many ready pods and no more until a test says so) is less than its stages.
+Not kwok, which would be one more module to build: what has to be told here is little (an image that crashes, one that
+cannot be pulled, so many ready pods and no more until a test says so).
 """
 
 from __future__ import annotations
