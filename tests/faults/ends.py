@@ -22,6 +22,7 @@ def kills_of_foreshock(stand: Stand, found: Found, *, times: int) -> None:
         time.sleep(draw.uniform(0.2, 6.0))
         stand.program.kill()
         stand.program.start()
+    stand.program.wait_until_started()
     found.notes.append(f"{times} times")
 
 

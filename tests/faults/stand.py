@@ -83,6 +83,10 @@ class Foreshock:
         wait_until(says, f"it says where it is, in {self.log}", seconds=60)
         return found[0]
 
+    def wait_until_started(self) -> None:
+        """Until it can do without PostgreSQL: before that it ends where there is none."""
+        assert self.address
+
     @property
     def peak_memory(self) -> int:
         """Bytes that it had in memory at the most."""
