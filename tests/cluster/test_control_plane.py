@@ -126,7 +126,9 @@ def test_a_deployment_makes_pods_that_wait_for_a_node(own: ControlPlane) -> None
         [replica_set] = admin.get(f"{apps}/replicasets").json()["items"]
     assert replica_set["metadata"]["ownerReferences"][0]["name"] == "web"
     by = {
-        e["user"].get("username") for e in own.audited() if e["verb"] == "create" and e["objectRef"]["resource"] == "pods"
+        e["user"].get("username")
+        for e in own.audited()
+        if e["verb"] == "create" and e["objectRef"]["resource"] == "pods"
     }
     assert by == {f"{CONTROLLER}replicaset-controller"}
 
