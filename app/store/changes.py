@@ -8,29 +8,27 @@ from datetime import datetime, timedelta
 from math import ceil
 from typing import Any
 
-from sqlalchemy import BigInteger, Row, Select, and_, any_, func, literal, select, text
+from sqlalchemy import BigInteger, Select, and_, any_, func, literal, select, text
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.history import is_remembered, same_write
-from app.core.model import Actor, ActorSource, Change, DiffSource, Resource, Verb
+from app.core.model import Change, Resource, Verb
 from app.core.past import SAME
 from app.store import codec, codes, objects, partitions, tables
+from app.store.change_rows import ACTOR_SOURCES, DIFF_SOURCES, SOURCES, VERBS, change_of, named
 from app.store.copy import copy, driver_of
 from app.store.merge import merge_changes
 
 SAME_WRITE = timedelta(days=7)
 """How far apart two tellings of one write may lie: a collector that was down finds it later in a LIST."""
 
-_VERBS, _ACTORS, _DIFFS = tuple(Verb), tuple(ActorSource), tuple(DiffSource)
-_VERB = {verb: n for n, verb in enumerate(_VERBS)}
-_ACTOR = {source: n for n, source in enumerate(_ACTORS)}
-_DIFF = {source: n for n, source in enumerate(_DIFFS)}
-_BIT = {"audit": 1, "watch": 2, "state": 4, "history": 8, "external": 16}
+_VERB = {verb: n for n, verb in enumerate(VERBS)}
+_ACTOR = {source: n for n, source in enumerate(ACTOR_SOURCES)}
+_DIFF = {source: n for n, source in enumerate(DIFF_SOURCES)}
 _REMEMBERED = "sources & 8 <> 0"
 """As the partial index has it."""
-_SOURCES = tuple(frozenset(source for source, bit in _BIT.items() if bits & bit) for bits in range(32))
-_BITS = {sources: bits for bits, sources in enumerate(_SOURCES)}
+_BITS = {sources: bits for bits, sources in enumerate(SOURCES)}
 
 COLUMNS = {
     "at": "timestamptz",
@@ -123,7 +121,7 @@ async def _met(conn: AsyncConnection, cluster_id: int, fresh: list[Change]) -> l
         earliest = c.at - func.make_interval(0, 0, 0, 0, 0, 0, c.within_seconds)
         which = select(tables.changes).where(c.cluster_id == cluster_id, c.at >= begin, earliest <= end)
         stored = await conn.execute(_select(which.where(text(_REMEMBERED))))
-        left = {row.version_key: _change(row) for row in stored}
+        left = {row.version_key: change_of(row) for row in stored}
         for change in told if left else ():
             fits = [one for one in left.values() if _tells(one, change)]
             if fits:
@@ -136,7 +134,7 @@ async def _met(conn: AsyncConnection, cluster_id: int, fresh: list[Change]) -> l
         stored = await conn.execute(_select(which))
         others = defaultdict[Resource, list[Change]](list)
         for row in stored:
-            others[(known := _change(row)).resource].append(known)
+            others[(known := change_of(row)).resource].append(known)
         for change in remembered:
             known_as = (one for one in others[change.resource] if not is_remembered(one) and same_write(change, one))
             if (first := next(known_as, None)) is not None:
@@ -219,59 +217,13 @@ async def _stored(conn: AsyncConnection, cluster_id: int, batch: dict[int, Chang
             c.at.between(min(seen), max(seen)),
         )
     )
-    return {row.version_key: _change(row) for row in await conn.execute(statement)}
+    return {row.version_key: change_of(row) for row in await conn.execute(statement)}
 
 
 def _select(which: Select[Any]) -> Select[Any]:
-    """Rows of changes with the strings that their codes stand for; ``which`` is cut to size before the joins."""
+    """Oldest first; ``which`` is cut to size before the joins."""
     w = which.subquery("w")
-    o, k, cluster = tables.objects, tables.kinds, tables.clusters
-    namespace, actor, agent, pod = (tables.words.alias(name) for name in ("namespace", "actor", "agent", "pod"))
-    return (
-        select(
-            w,
-            cluster.c.name.label("cluster"),
-            k.c.api_group,
-            k.c.kind,
-            o.c.name.label("name"),
-            o.c.uid.label("uid"),
-            namespace.c.word.label("namespace"),
-            actor.c.word.label("actor"),
-            agent.c.word.label("agent"),
-            pod.c.word.label("pod"),
-        )
-        .join(cluster, cluster.c.id == w.c.cluster_id)
-        .join(k, k.c.id == w.c.kind_id)
-        .join(o, o.c.id == w.c.object_id)
-        .outerjoin(namespace, namespace.c.id == w.c.namespace_id)
-        .outerjoin(actor, actor.c.id == w.c.actor_id)
-        .outerjoin(agent, agent.c.id == w.c.agent_id)
-        .outerjoin(pod, pod.c.id == w.c.pod_id)
-        .order_by(w.c.at, w.c.version_key)
-    )
-
-
-def _change(row: Row[Any]) -> Change:
-    return Change(
-        Resource(row.cluster, row.api_group, row.kind, row.namespace, row.name),
-        row.at,
-        _VERBS[row.verb],
-        row.version_key,
-        actor=Actor(row.actor or "", _ACTORS[row.actor_source], row.agent or "", row.pod, row.impersonator or None),
-        uid=row.uid,
-        resource_version=row.resource_version,
-        generation=row.generation,
-        diffs=codec.diffs_of(row.diff),
-        diff_source=_DIFFS[row.diff_source],
-        summary=row.summary,
-        sources=_SOURCES[row.sources],
-        begun_by=row.begun_by or None,
-        audit_id=codec.unpacked_id(row.audit_id),
-        since=row.at - timedelta(seconds=row.within_seconds) if row.within_seconds else None,
-        found_in=row.found_in,
-        url=row.url,
-        workload=row.workload,
-    )
+    return named(w).order_by(w.c.at, w.c.version_key)
 
 
 async def read_window(
@@ -282,4 +234,4 @@ async def read_window(
     number = await codes.find_cluster(conn, cluster)
     which = select(tables.changes).where(and_(c.cluster_id == number, c.at.between(start, end)))
     rows = await conn.execute(_select(which.order_by(c.at.desc(), c.version_key.desc()).limit(limit)))
-    return [_change(row) for row in rows]
+    return [change_of(row) for row in rows]

@@ -11,9 +11,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.core.model import Change, ObjectState, Resource
 from app.core.versions import Write
 from app.store import codec
+from app.store.change_rows import DIFF_SOURCES, VERBS, change_of, newest_first
 from app.store.objects import load_states
 from app.store.tables import changes, clusters, kinds, objects
-from app.store.timeline import DIFF_SOURCES, VERBS, Cursor, change_of, named, newest_of, word_id
+from app.store.timeline import Cursor, newest_of, word_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ async def read_history(
     where: list[ColumnElement[bool]] = [changes.c.object_id.in_(_lives(resource))]
     if before is not None:
         where.append(tuple_(changes.c.at, changes.c.version_key) < tuple_(before.at, before.key))
-    found = await conn.execute(named(newest_of(where, limit=limit).subquery("page")))
+    found = await conn.execute(newest_first(newest_of(where, limit=limit).subquery("page")))
     return History(state, tuple(change_of(row) for row in found))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
@@ -10,8 +11,20 @@ from sqlalchemy import BigInteger, Select, bindparam, func, select, true
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model import Change
+from app.store.change_rows import change_of
 from app.store.tables import changes
-from app.store.timeline import ChangeFilter, Cursor, after, asked, conditions, list_changes, owners, shape
+from app.store.timeline import (
+    LONG_AGO,
+    ChangeFilter,
+    Cursor,
+    after,
+    asked,
+    conditions,
+    list_changes,
+    listed,
+    owners,
+    shape,
+)
 
 AT_FIRST = 40_000
 """Changes that a page looks at for words, an actor or a verb: so many take some 15 ms."""
@@ -30,21 +43,34 @@ class Found:
 async def find_changes(
     conn: AsyncConnection, wanted: ChangeFilter, *, before: Cursor | None = None, limit: int, within: int
 ) -> Found:
-    """The newest ``limit`` changes that fit. One query, or two where no index leads to them.
+    """The newest ``limit`` changes that fit. One query.
 
-    Then no more than about ``within`` of the newest changes are looked at, and ``next`` may stand behind a page that
-    is not full, or empty.
+    Where no index leads to them no more than about ``within`` of the newest changes are looked at, and ``next`` may
+    stand behind a page that is not full, or empty.
     """
-    reached = None
-    if wanted.text or wanted.actor or wanted.verb:
-        indexed = _indexed(wanted)
-        values = asked(indexed) | {"within": within} | ({"before_at": before.at} if before else {})
-        reached = (await conn.execute(_edge(shape(indexed), paged=before is not None), values)).scalar()
-    part = wanted if reached is None else replace(wanted, from_at=reached)
-    found = await list_changes(conn, part, before=before, limit=limit)
+    if not (wanted.text or wanted.actor or wanted.verb):
+        found = await list_changes(conn, wanted, before=before, limit=limit)
+        return Found(found, after(found[-1]) if len(found) == limit else None)
+    values = asked(wanted) | {"within": within}
+    if before is not None:
+        values |= {"before_at": before.at, "before_key": before.key}
+    query = _searched(shape(wanted), limit=limit, paged=before is not None)
+    rows = (await conn.execute(query, values)).all()
+    found = [change_of(row) for row in rows if row.version_key is not None]
     if len(found) == limit:
         return Found(found, after(found[-1]))
-    return Found(found, None if reached is None else Cursor(reached, 0))
+    reached: datetime | None = rows[0].reached
+    return Found(found, Cursor(reached, 0) if reached else None)
+
+
+@lru_cache(maxsize=256)
+def _searched(wanted: ChangeFilter, *, limit: int, paged: bool) -> Select[Any]:
+    """How far back is looked, and beside it what was found; one row of that alone where there is nothing."""
+    edge = _edge(_indexed(wanted), paged=paged).cte("edge")
+    newer = changes.c.at >= func.coalesce(select(edge.c.reached).scalar_subquery(), LONG_AGO)
+    rows = listed(wanted, limit=limit, paged=paged, also=[newer]).subquery("rows")
+    beside = select(edge.c.reached, rows).select_from(edge.outerjoin(rows, true()))
+    return beside.order_by(rows.c.at.desc(), rows.c.version_key.desc())
 
 
 def _indexed(wanted: ChangeFilter) -> ChangeFilter:
@@ -53,7 +79,6 @@ def _indexed(wanted: ChangeFilter) -> ChangeFilter:
     return replace(wanted, namespace=namespace, text=None, actor=None, verb=None, derived="shown")
 
 
-@lru_cache(maxsize=256)
 def _edge(indexed: ChangeFilter, *, paged: bool) -> Select[Any]:
     """How far back ``within`` changes reach, each cluster (and kind) having its share; NULL: to the beginning."""
     of, own = owners(indexed)
@@ -63,7 +88,7 @@ def _edge(indexed: ChangeFilter, *, paged: bool) -> Select[Any]:
     share = select(bindparam("within", type_=BigInteger) // func.greatest(func.count(), 1)).select_from(of)
     newest = select(changes.c.at).where(*where).order_by(changes.c.at.desc())
     edge = newest.offset(share.scalar_subquery()).limit(1).lateral("edge")
-    return select(func.max(edge.c.at)).select_from(of.join(edge, true()))
+    return select(func.max(edge.c.at).label("reached")).select_from(of.join(edge, true()))
 
 
 async def count_changes(conn: AsyncConnection, wanted: ChangeFilter, *, most: int) -> int:

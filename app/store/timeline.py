@@ -17,7 +17,6 @@ from sqlalchemy import (
     BindParameter,
     ColumnElement,
     FromClause,
-    Row,
     Select,
     Subquery,
     Text,
@@ -33,21 +32,13 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model import (
-    Actor,
-    ActorSource,
     Change,
-    DiffSource,
-    Resource,
     Verb,
     parse_change_id,
 )
-from app.store import codec
-from app.store.tables import changes, clusters, kinds, objects, words
+from app.store.change_rows import VERBS, change_of, newest_first
+from app.store.tables import changes, clusters, kinds, words
 
-VERBS = tuple(Verb)
-ACTOR_SOURCES = tuple(ActorSource)
-DIFF_SOURCES = tuple(DiffSource)
-SOURCE_BITS = {"audit": 1, "watch": 2, "state": 4, "history": 8, "external": 16}
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
@@ -138,59 +129,6 @@ def conditions(wanted: ChangeFilter) -> list[ColumnElement[bool]]:
     return found
 
 
-def named(page: FromClause) -> Select[Any]:
-    """The rows of ``page`` (columns of ``changes``) with their codes turned into names."""
-    namespace, actor, agent, pod = (words.alias(name) for name in ("namespace", "actor", "agent", "pod"))
-    return (
-        select(
-            page,
-            clusters.c.name.label("cluster"),
-            kinds.c.api_group,
-            kinds.c.kind,
-            objects.c.name,
-            objects.c.uid,
-            namespace.c.word.label("namespace"),
-            actor.c.word.label("actor"),
-            agent.c.word.label("agent"),
-            pod.c.word.label("pod"),
-        )
-        .join(objects, objects.c.id == page.c.object_id)
-        .join(kinds, kinds.c.id == page.c.kind_id)
-        .join(clusters, clusters.c.id == page.c.cluster_id)
-        .outerjoin(namespace, namespace.c.id == page.c.namespace_id)
-        .outerjoin(actor, actor.c.id == page.c.actor_id)
-        .outerjoin(agent, agent.c.id == page.c.agent_id)
-        .outerjoin(pod, pod.c.id == page.c.pod_id)
-        .order_by(page.c.at.desc(), page.c.version_key.desc())
-    )
-
-
-def change_of(row: Row[Any]) -> Change:
-    """A row of ``named`` as a change."""
-    return Change(
-        resource=Resource(row.cluster, row.api_group, row.kind, row.namespace, row.name),
-        at=row.at,
-        verb=VERBS[row.verb],
-        key=row.version_key,
-        actor=Actor(
-            row.actor or "", ACTOR_SOURCES[row.actor_source], row.agent or "", row.pod or None, row.impersonator or None
-        ),
-        uid=row.uid,
-        resource_version=row.resource_version,
-        generation=row.generation,
-        diffs=codec.diffs_of(row.diff),
-        diff_source=DIFF_SOURCES[row.diff_source],
-        summary=row.summary,
-        sources=frozenset(name for name, bit in SOURCE_BITS.items() if row.sources & bit),
-        begun_by=row.begun_by or None,
-        audit_id=codec.unpacked_id(row.audit_id),
-        since=row.at - timedelta(seconds=row.within_seconds) if row.within_seconds else None,
-        found_in=row.found_in,
-        url=row.url,
-        workload=row.workload,
-    )
-
-
 def newest_of(where: Iterable[ColumnElement[bool]], *, limit: int) -> Select[Any]:
     """The newest rows of ``changes`` that fit."""
     return select(changes).where(*where).order_by(changes.c.at.desc(), changes.c.version_key.desc()).limit(limit)
@@ -228,12 +166,16 @@ def owners(wanted: ChangeFilter) -> tuple[Subquery, list[ColumnElement[bool]]]:
 
 @lru_cache(maxsize=256)
 def _listed(wanted: ChangeFilter, *, limit: int, paged: bool) -> Select[Any]:
+    return listed(wanted, limit=limit, paged=paged)
+
+
+def listed(wanted: ChangeFilter, *, limit: int, paged: bool, also: Iterable[ColumnElement[bool]] = ()) -> Select[Any]:
     """The changes of a shape; behind the row of ``before_at`` and ``before_key`` where it is a later page."""
-    where = conditions(wanted)
+    where = [*conditions(wanted), *also]
     if paged:
         before = tuple_(bindparam("before_at", type_=changes.c.at.type), bindparam("before_key", type_=BigInteger))
         where.append(tuple_(changes.c.at, changes.c.version_key) < before)
-    return named(_page(where, limit=limit, wanted=wanted))
+    return newest_first(_page(where, limit=limit, wanted=wanted))
 
 
 async def list_changes(
@@ -252,7 +194,7 @@ def _one() -> Select[Any]:
     """The change at ``start``, to the millisecond, with ``key``."""
     start = bindparam("start", type_=changes.c.at.type)
     within = (changes.c.at >= start, changes.c.at < start + timedelta(milliseconds=1))
-    return named(_page([*within, changes.c.version_key == bindparam("key")], limit=1))
+    return newest_first(_page([*within, changes.c.version_key == bindparam("key")], limit=1))
 
 
 async def read_change(conn: AsyncConnection, public_id: str) -> Change | None:
@@ -267,7 +209,7 @@ def _begun() -> Select[Any]:
     """Changes of ``cluster`` in the ten minutes from ``start`` that ``root``, a change id, began."""
     start = bindparam("start", type_=changes.c.at.type)
     within = (changes.c.at >= start, changes.c.at < start + timedelta(minutes=10))
-    return named(_page([*within, changes.c.begun_by == bindparam("root")], limit=50, wanted=ChangeFilter("*")))
+    return newest_first(_page([*within, changes.c.begun_by == bindparam("root")], limit=50, wanted=ChangeFilter("*")))
 
 
 async def list_begun_by(conn: AsyncConnection, change: Change) -> list[Change]:
