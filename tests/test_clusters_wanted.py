@@ -8,9 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from app.store import collectors
 from app.store.database import Database
 from app.store.incidents import list_incidents
+from app.store.surroundings import read_seen
 from tests.serving import program
 
 KUBECONFIG = """
@@ -38,7 +38,8 @@ async def until_followed(database: Database, *names: str, of: str) -> None:
     async with asyncio.timeout(60):
         while True:
             async with database.read.connect() as conn:
-                found = [one.cluster for one in await collectors.read(conn) if one.cluster.startswith(of)]
+                seen = await read_seen(conn, None, from_at=None, to_at=None)
+            found = [one.cluster for one in seen.followed if one.cluster.startswith(of)]
             if found == sorted(names):
                 return
             await asyncio.sleep(0.2)

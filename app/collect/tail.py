@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -82,11 +83,9 @@ class Tail:
         log.warning("another process follows this file: waiting for its end", file=str(self._path))
 
     async def _pause(self) -> None:
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(EVERY.total_seconds()):
                 await self._stopped.wait()
-        except TimeoutError:
-            pass
 
     async def _follow(self) -> None:
         one = await self._begin()

@@ -229,12 +229,10 @@ async def _check_reached(api: ApiServer, served: Served, place: _At, now: dateti
     version, horizon = place.version, place.horizon.version
     if not version:
         return
-    passed = version.isdigit() and horizon.isdigit() and int(version) <= int(horizon)
-    if passed and place.checked is not None and now - place.checked < CHECK_EVERY:
-        return
-    if passed and place.checked is None:
-        place.checked = now
-        return
+    if version.isdigit() and horizon.isdigit() and int(version) <= int(horizon):
+        place.checked = place.checked or now
+        if now - place.checked < CHECK_EVERY:
+            return
     try:
         await api.get(served.path, {"limit": "1", "resourceVersion": version, "resourceVersionMatch": "NotOlderThan"})
     except RefusedError as refused:

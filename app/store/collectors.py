@@ -13,10 +13,10 @@ import msgspec
 from sqlalchemy import func, or_, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.watching import Followed, Watching
+from app.core.watching import Watching
 from app.store import codes
 from app.store.record import WRITER_LOCK
-from app.store.tables import clusters, collectors
+from app.store.tables import collectors
 
 LEASE = timedelta(seconds=12)
 """So long a process has a cluster after it last renewed; then another may take it. By the database's clock alone."""
@@ -115,14 +115,3 @@ async def check(conn: AsyncConnection, cluster: str, epoch: int) -> None:
     held = select(collectors.c.epoch).where(*mine).with_for_update(read=True)
     if (await conn.execute(held)).scalar_one_or_none() is None:
         raise FencedError(f"another process follows {cluster} since")
-
-
-async def read(conn: AsyncConnection) -> list[Followed]:
-    """Every cluster that is, or should be, followed."""
-    wanted = collectors.c.standing != Standing.ENDED.value
-    names = collectors.join(clusters, clusters.c.id == collectors.c.cluster_id)
-    query = select(collectors, clusters.c.name.label("cluster")).select_from(names).where(wanted)
-    return [
-        Followed(row.cluster, row.holder, row.renewed_at, msgspec.convert(row.watching, Watching))
-        for row in await conn.execute(query.order_by(clusters.c.name))
-    ]

@@ -15,6 +15,7 @@ from app.store import codes, collectors
 from app.store.collectors import FencedError, Standing
 from app.store.database import Database
 from app.store.record import WRITER_LOCK
+from app.store.surroundings import read_seen
 
 
 @pytest.fixture
@@ -83,10 +84,10 @@ async def test_how_well_a_cluster_is_followed_is_read_until_it_is_ended(database
     assert epoch
     async with database.write.begin() as conn:
         await collectors.renew(conn, name, epoch, watching)
-        (found,) = [one for one in await collectors.read(conn) if one.cluster == name]
+        (found,) = (await read_seen(conn, name, from_at=None, to_at=None)).followed
         assert (found.holder, found.watching) == ("a", watching)
         await collectors.leave(conn, name, epoch, standing=Standing.ENDED)
-        assert name not in [one.cluster for one in await collectors.read(conn)]
+        assert (await read_seen(conn, name, from_at=None, to_at=None)).followed == ()
 
 
 async def test_a_write_that_was_stopped_does_not_keep_the_next_from_its_turn(
