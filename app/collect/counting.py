@@ -33,15 +33,15 @@ class KeyedCount(msgspec.Struct, array_like=True, gc=False):
 class Counting:
     """Counts calls until ``take``."""
 
-    __slots__ = ("_cells", "_keys", "_numbers", "_redactor", "_slot", "_slot_from", "_slot_to", "_told")
+    __slots__ = ("_cells", "_in_slot", "_keys", "_numbers", "_redactor", "_slot_from", "_slot_to", "_told")
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
-        self._cells: dict[tuple[int, int], list[int]] = {}
+        self._cells: dict[int, dict[int, list[int]]] = {}  # by slot, then by the key's number
+        self._in_slot: dict[int, list[int]] = {}
         self._keys: dict[CallKey, int] = {}
         self._numbers: dict[tuple[object, ...], int] = {}
         self._told = 0
-        self._slot = 0
         self._slot_from = self._slot_to = NEVER
 
     def add(self, event: audit.RawAuditEvent) -> tuple[int, int]:
@@ -49,12 +49,13 @@ class Counting:
         key, received = self._number(event), event.requestReceivedTimestamp
         latency = audit.latency_us(event) if event.verb != "watch" else 0
         if not self._slot_from <= received < self._slot_to:  # a log is nearly in order: mostly it is
-            self._slot = audit.slot_of(received)
-            self._slot_from = datetime.fromtimestamp(self._slot, UTC)
+            slot = audit.slot_of(received)
+            self._slot_from = datetime.fromtimestamp(slot, UTC)
             self._slot_to = self._slot_from + SLOT
-        cell = self._cells.get((key, self._slot))
+            self._in_slot = self._cells.setdefault(slot, {})
+        cell = self._in_slot.get(key)
         if cell is None:
-            self._cells[key, self._slot] = [1, latency]
+            self._in_slot[key] = [1, latency]
         else:
             cell[0] += 1
             cell[1] += latency
@@ -92,8 +93,13 @@ class Counting:
         What had their numbers before is forgotten.
         """
         first, keys = self._told, list(islice(self._keys, self._told, None))
-        counts = [KeyedCount(key, slot, count, us) for (key, slot), (count, us) in self._cells.items()]
+        counts = [
+            KeyedCount(key, slot, count, us)
+            for slot, cells in self._cells.items()
+            for key, (count, us) in cells.items()
+        ]
         self._cells.clear()
+        self._slot_from = self._slot_to = NEVER
         if len(self._keys) >= HELD:
             self._keys.clear()
             self._numbers.clear()

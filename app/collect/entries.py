@@ -103,8 +103,11 @@ def decoded(read: Reading, intake: Intake, order: int, *, shift_seconds: int = 0
                     if entry.watch is not None:
                         _in_turn(entry, entry.watch)
                     # A log is nearly in order; a step back must not hold the merge up.
-                    entry.at = max(entry.at, last)
-                    last, before = entry.at, entry.line
+                    if entry.at < last:
+                        entry.at = last
+                    else:
+                        last = entry.at
+                    before = entry.line
                     yield entry
         except DamagedError as error:
             broken = Line(before.number + before.further + 1, b"", before.end, whole=False)
@@ -151,7 +154,7 @@ def _event(read: Reading, intake: Intake, order: int, *, line: Line, shift_secon
     elif read.input.kind is InputKind.AUDIT:
         event = audit.decode(shift_times(line.data, seconds=shift_seconds))
         at = event.stageTimestamp
-        problem = intake.check_time(event.requestReceivedTimestamp) or intake.check_time(at)
+        problem = intake.check_times(event)
     else:
         watch = decode_watch(shift_times(line.data, seconds=shift_seconds))
         at = watch.at

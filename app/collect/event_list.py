@@ -47,8 +47,7 @@ def events(intake: Intake, body: bytes, at: datetime) -> list[Told]:
         line = Line(number, item, 0)
         try:
             event = audit.decode(item)
-            problem, column = intake.check_time(event.requestReceivedTimestamp), 1
-            problem = problem or intake.check_time(event.stageTimestamp)
+            problem, column = intake.check_times(event), 1
         except UNUSABLE as error:
             problem, column = explain(error, item, expected=EXPECTED)
         if problem:

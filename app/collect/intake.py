@@ -229,6 +229,13 @@ class Intake:
         self._rejects.append(Reject(source, line.number + before.count(b"\n"), column, said, excerpt, again))
         self.tally.rejects += 1
 
+    def check_times(self, event: audit.RawAuditEvent) -> str:
+        """Why an audit event's times cannot be stored, or an empty string: asked of every line of a log."""
+        received, told = event.requestReceivedTimestamp, event.stageTimestamp
+        if received.tzinfo and told.tzinfo and self._earliest <= received <= told <= self._latest_allowed:
+            return ""
+        return self.check_time(received) or self.check_time(told)
+
     def check_time(self, at: datetime) -> str:
         """Why a time cannot be stored, or an empty string."""
         if at.tzinfo is None:

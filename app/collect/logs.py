@@ -47,7 +47,7 @@ def pieces(job: Job) -> Iterator[Piece]:
     streams = [decoded(read, intake, order, shift_seconds=job.shift_seconds) for order, read in enumerate(reads)]
     last: dict[int, Entry] = {}
     cut: list[Entry] = []
-    stopped, size = False, 0
+    stopped, told, size = False, 0, 0
     for entry in merged(streams):
         if job.until and entry.at > job.until:
             stopped = True
@@ -57,11 +57,13 @@ def pieces(job: Job) -> Iterator[Piece]:
             continue
         _tell(intake, entry)
         last[entry.order] = entry
-        intake.tally.lines += 1
+        told += 1
         size += len(entry.line.data)
-        if intake.tally.lines == LINES or size >= BYTES:
+        if told == LINES or size >= BYTES:
+            intake.tally.lines += told
             yield intake.take(_moved(reads, last))
-            size = 0
+            told = size = 0
+    intake.tally.lines += told
     _moved(reads, last)
     if not stopped:
         for entry in cut:
@@ -86,12 +88,12 @@ def _moved(reads: list[Reading], last: dict[int, Entry]) -> dict[int, Place]:
 
 def _tell(intake: Intake, entry: Entry) -> None:
     try:
-        if entry.refused is not None:
-            problem, column = entry.refused
-            intake.reject(entry.read.input.path, entry.line, problem, column=column, again=not entry.line.whole)
-        elif entry.audit is not None:
+        if entry.audit is not None:
             intake.audit_event(entry.audit)
             intake.tally.used += 1
+        elif entry.refused is not None:
+            problem, column = entry.refused
+            intake.reject(entry.read.input.path, entry.line, problem, column=column, again=not entry.line.whole)
         elif entry.watch is not None:
             intake.watch_event(entry.watch, entry.watch.at or entry.at, log=entry.order, rounded=entry.rounded)
             intake.tally.used += 1

@@ -172,7 +172,7 @@ class _Session:
             if line.too_long:
                 raise ValueError("longer than 16 MiB, as no event is")
             event = audit.decode(line.data)
-            problem = intake.check_time(event.requestReceivedTimestamp) or intake.check_time(event.stageTimestamp)
+            problem = intake.check_times(event)
             if problem:
                 intake.reject(str(self._path), line, problem)
                 return
