@@ -74,6 +74,20 @@ def pause(failures: int, chance: float) -> timedelta:
     return longest * (0.5 + chance / 2)
 
 
+def _wait_after(failures: int, error: Exception, *, worker: str) -> timedelta:
+    """How long to wait, which is logged; of failures in a row only the first says where it was."""
+    wait = pause(failures, random.random())  # noqa: S311 - spreads retries, guards nothing
+    log.error(
+        "worker failed",
+        worker=worker,
+        failures=failures,
+        error=type(error).__name__,
+        again_in=wait.total_seconds(),
+        exc_info=error if failures == 1 else None,
+    )
+    return wait
+
+
 def lock_key(name: str) -> int:
     """The advisory lock of a worker: a signed 64-bit number that all our processes agree on."""
     return int.from_bytes(blake2b(f"worker {name}".encode(), digest_size=8).digest(), "big", signed=True)
@@ -111,8 +125,7 @@ async def keep(worker: Worker, engine: AsyncEngine | None, *, pulses: Pulses) ->
         except Exception as error:  # a worker outlives every failure: that is what this loop is for
             failures += 1
             pulses.failed(worker, error)
-            wait = pause(failures, random.random())  # noqa: S311 - spreads retries, guards nothing
-            log.exception("worker failed", worker=worker.name, failures=failures, again_in=wait.total_seconds())
+            wait = _wait_after(failures, error, worker=worker.name)
         else:
             failures = 0
             pulses.succeeded(worker)
@@ -127,11 +140,9 @@ async def keep_running(name: str, run: Callable[[], Awaitable[Never]]) -> Never:
     while True:
         try:
             await run()
-        except Exception:  # as in keep
+        except Exception as error:  # as in keep
             failures += 1
-            wait = pause(failures, random.random())  # noqa: S311 - spreads retries, guards nothing
-            log.exception("worker failed", worker=name, failures=failures, again_in=wait.total_seconds())
-            await asyncio.sleep(wait.total_seconds())
+            await asyncio.sleep(_wait_after(failures, error, worker=name).total_seconds())
 
 
 async def end(tasks: Iterable[asyncio.Task[None]]) -> None:

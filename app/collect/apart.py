@@ -1,6 +1,6 @@
 """Logs as pieces, read by a process beside this one: while a piece is learned from, the next is decoded.
 
-Pieces come as MessagePack over a pair of sockets, each behind its length; a thread receives the next one while one is
+Pieces come as MessagePack over a pair of sockets, each behind its length; a thread receives the next ones while one is
 learned from. When this process dies, the other ends at its next piece: nobody takes it. Why a process:
 docs/decisions/0010.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -48,6 +49,8 @@ class _End(msgspec.Struct, tag=True):
 _job = msgspec.msgpack.Decoder(Job)
 _message = msgspec.msgpack.Decoder(_Said | _Unreadable | _End)
 _encoder = msgspec.msgpack.Encoder()
+AHEAD = 3
+"""Pieces that are received before they are asked for: the other process reads on while a batch is recorded."""
 _LENGTH = 8
 """Bytes of a message's length before it, the most significant first."""
 
@@ -73,11 +76,11 @@ def _received(
 ) -> Iterator[Piece]:
     try:
         _send(ours, job)
-        following = receiver.submit(_receive, ours)
-        while not isinstance(message := _message.decode(following.result()), _End):
+        following = deque(receiver.submit(_receive, ours) for _ in range(AHEAD))
+        while not isinstance(message := _message.decode(following.popleft().result()), _End):
             if isinstance(message, _Unreadable):
                 raise (ReplacedError if message.replaced else UnreadableError)(message.why)
-            following = receiver.submit(_receive, ours)
+            following.append(receiver.submit(_receive, ours))
             yield message.piece
     except (EOFError, ConnectionError):
         raise ReadingError(f"the process that reads the logs ended with {process.wait()}: import again") from None

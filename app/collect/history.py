@@ -1,12 +1,13 @@
 """The past that a cluster itself remembers -> the store: each kind is listed once, in pages, one after the other.
 
-Nothing is written to the cluster and no Secret is read. What may not be read is said, and the rest is read all the
-same. It may be done again at any time, also beside watches: what is known is not told again.
+Nothing is written to the cluster, and no Secret is read unless its operator adds them. What may not be read is said,
+and the rest is read all the same. It may be done again at any time, also beside watches: what is known is not told
+again.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -28,6 +29,7 @@ from app.collect.watch import GONE, PAGE, Pace
 from app.collect.words import Served
 from app.core.body import read_body
 from app.core.history import Past, made_in
+from app.core.kinds import Kinds
 from app.core.model import Batch, Change, Resource
 from app.core.redact import Redactor
 from app.core.templates import KEPT_IN
@@ -38,8 +40,6 @@ from app.store.redaction import redaction_key
 
 REVISIONS = Served("apps", "v1", "ControllerRevision", "controllerrevisions")
 """Nobody follows them, but earlier templates of StatefulSets and DaemonSets are in them."""
-NOT_READ = frozenset({("", "Secret")})
-"""A list of Secrets is all that they hold, though only their names would be needed."""
 TRIES = 5
 """How often a page is asked for; in between as long as Pace and the API server say."""
 LATER = frozenset({429, 500, 502, 503, 504})
@@ -74,16 +74,25 @@ class Report:
 
 
 async def rebuild(
-    engine: AsyncEngine, api: ApiServer, cluster: str, *, since: datetime, now: datetime, pace: Pace | None = None
+    engine: AsyncEngine,
+    api: ApiServer,
+    cluster: str,
+    *,
+    since: datetime,
+    now: datetime,
+    pace: Pace | None = None,
+    add: Collection[str] = (),
+    exclude: Collection[str] = (),
 ) -> Report:
     """Record what a cluster remembers of the time from ``since`` to ``now``, and how its objects are.
 
+    ``add`` and ``exclude`` name the kinds that its operator wants otherwise than usual (core.kinds.named).
     Best done when its kinds are watched already: what is written in between is then seen by the watches. Raises
     HistoryError, NotAllowedError, discovery.DiscoveryError, the store's errors.
     """
     pace = pace or Pace()
     try:
-        served = await _patiently(lambda: discover(api), pace)
+        served = await _patiently(lambda: discover(api, add=add, exclude=exclude), pace)
     except (RefusedError, UnreachableError) as error:
         is_allowed = not isinstance(error, RefusedError) or error.status in LATER
         said = f"{cluster}: the API server does not say what it serves: {error}"
@@ -92,9 +101,12 @@ async def rebuild(
         key = await redaction_key(conn)
         await conn.commit()
         last = await rollouts.read_last(conn, cluster)
-    redactor = Redactor(key)
-    learning = Learning(engine, Intake(cluster, redactor, now=now), tally=Tally(), rollouts=last, goes_on=True)
-    reading = _Reading(learning, Past(redactor))
+    redactor, kinds = Redactor(key), Kinds(add=add, exclude=exclude)
+    for kind in served.kinds:
+        kinds.serves(kind.api_group, kind.kind, kind.plural)
+    intake = Intake(cluster, redactor, now=now)
+    learning = Learning(engine, intake, tally=Tally(), rollouts=last, goes_on=True, kinds=kinds)
+    reading = _Reading(learning, Past(redactor, kinds))
     for kind in _in_order(served):
         await _read(api, kind, reading, pace=pace)
     await in_thread(reading.record)
@@ -156,7 +168,7 @@ class _Reading:
 
 def _in_order(found: Discovered) -> list[Served]:
     """Those first that keep earlier templates: what they say is asked for when their workloads are read."""
-    wanted = [kind for kind in {*found.kinds, REVISIONS} if (kind.api_group, kind.kind) not in NOT_READ]
+    wanted = {*found.kinds, REVISIONS}
     return sorted(wanted, key=lambda kind: ((kind.api_group, kind.kind) not in KEPT_IN, kind.api_group, kind.plural))
 
 

@@ -234,7 +234,16 @@ class Live:
             if following.kinds and following.kinds <= self._reached.keys() | self._unseen.keys():
                 break
         try:
-            found = await history.rebuild(self._engine, api, name, since=now - PAST, now=now, pace=self._pace)
+            found = await history.rebuild(
+                self._engine,
+                api,
+                name,
+                since=now - PAST,
+                now=now,
+                pace=self._pace,
+                add=self._wanted.add,
+                exclude=self._wanted.exclude,
+            )
             async with self._engine.begin() as conn:
                 await collectors.note_past(conn, name, epoch)
         except (HistoryError, NotAllowedError, DiscoveryError, *AWAY) as error:

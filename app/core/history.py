@@ -8,10 +8,9 @@ from datetime import datetime, timedelta
 import msgspec
 from msgspec import Struct
 
-from app.core import kinds
 from app.core.body import Body
 from app.core.deliveries import deliveries
-from app.core.kinds import Policy
+from app.core.kinds import Kinds, Policy
 from app.core.model import Change, DiffSource, Object, Resource, Verb
 from app.core.parts import Parts
 from app.core.past import HISTORY, SAME, Remembering, creation, deletion, last_writes
@@ -37,8 +36,8 @@ _deleted = msgspec.json.Decoder(_Meta)
 class Past:
     """The past of one cluster. Revisions are to be kept before the workloads that they are of are asked for."""
 
-    def __init__(self, redactor: Redactor) -> None:
-        self._redactor = redactor
+    def __init__(self, redactor: Redactor, kinds: Kinds) -> None:
+        self._redactor, self._kinds = redactor, kinds
         self._parts = Parts(redactor)
         self._revisions: dict[str, list[Revision]] = {}
 
@@ -51,7 +50,7 @@ class Past:
     def of(self, resource: Resource, raw: bytes, body: Body) -> list[Change]:
         """What one object tells of its past, in no order. Raises msgspec.MsgspecError and ValueError."""
         name = resource.api_group, resource.kind
-        if name in KEPT_IN or kinds.policy(*name) not in (Policy.TOLD, Policy.TIMELINE):
+        if name in KEPT_IN or self._kinds.policy(*name) not in (Policy.TOLD, Policy.TIMELINE):
             return []
         if resource.kind == "Job" and body.owner(resource) is not None:
             return []  # a run of a CronJob

@@ -77,6 +77,29 @@ async def test_pages_are_read_to_the_end_and_secrets_not_at_all(database: Databa
     assert {one["path"] for one in server.asked} == {"/api", "/apis", "/apis/apps/v1/controllerrevisions", MAPS}
 
 
+async def test_what_its_operator_adds_is_read_and_what_is_excluded_is_not(database: Database) -> None:
+    leases = a_group("coordination.k8s.io", a_version("v1", ("leases", "Lease", ALL)))
+    answers = {
+        "/api": [CORE],
+        "/apis": [groups(leases)],
+        "/apis/coordination.k8s.io/v1/leases": [page({"metadata": a_map("leader")["metadata"]})],
+    }
+    name, pace = f"c-{uuid4().hex[:8]}", Slept().pace
+    async with serving(NOTHING, paths=answers) as server:
+        report = await rebuild(
+            database.write,
+            server.api,
+            name,
+            since=NOW - DAY,
+            now=NOW,
+            pace=pace,
+            add=["leases.coordination.k8s.io"],
+            exclude=["configmaps"],
+        )
+    assert [one.resource.kind for one in report.found] == ["Lease"]
+    assert MAPS not in {one["path"] for one in server.asked}
+
+
 async def test_a_busy_api_server_is_given_the_time_that_it_asks_for(database: Database) -> None:
     busy = refusal(429, "too many requests", Retry_After="7")
     paths = {"/api": [CORE], "/apis": [groups()], MAPS: [busy, busy, page(a_map("a"))]}

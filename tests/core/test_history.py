@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from app.core.body import Body, read_body
 from app.core.history import Past, is_remembered, made_in, same_write
+from app.core.kinds import Kinds
 from app.core.model import ActorSource, Change, DiffSource, FieldDiff, Resource, Verb
 from app.core.redact import Redactor
 from tests.core.objects import KEY, a_deployment, an_object, at, managed
@@ -44,7 +45,7 @@ def keep(past: Past, obj: Any) -> None:
 
 
 def a_past() -> Past:
-    return Past(Redactor(KEY))
+    return Past(Redactor(KEY), Kinds())
 
 
 def a_web(image: str, *, made: float = 0, writers: tuple[Any, ...] = (), **meta: Any) -> Any:
