@@ -10,7 +10,7 @@ from pathlib import Path
 
 from app.store.database import Database
 from app.store.incidents import list_incidents
-from app.store.surroundings import read_seen
+from app.store.seen import read_seen
 from tests.serving import program
 
 KUBECONFIG = """

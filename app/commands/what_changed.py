@@ -6,7 +6,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.commands.options import Output
 from app.core.report import COUNTED, LINES, what_changed
-from app.store import search, surroundings, timeline
+from app.store import search, timeline
+from app.store.seen import read_seen
 from app.web import shapes
 
 
@@ -16,7 +17,7 @@ async def told(engine: AsyncEngine, wanted: timeline.ChangeFilter, output: Outpu
     if from_at is None or to_at is None:
         raise ValueError("what changed needs a window with two ends")
     async with engine.connect() as conn:
-        seen = await surroundings.read_seen(conn, wanted.cluster, from_at=from_at, to_at=to_at)
+        seen = await read_seen(conn, wanted.cluster, from_at=from_at, to_at=to_at)
         if output is Output.JSON:
             found = await timeline.list_changes(conn, wanted, limit=COUNTED)
             items = [shapes.Change.of(change) for change in found]

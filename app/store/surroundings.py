@@ -1,26 +1,21 @@
-"""What surrounds the changes of a window: rollouts, problems, blind spots, how far the record reaches."""
+"""What surrounds the changes of a window: rollouts, problems, marks, and how far the record reaches."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, lru_cache
 from typing import Any
 
-import msgspec
 from sqlalchemy import (
     CTE,
     Column,
     ColumnElement,
     Double,
-    Row,
     Select,
-    Text,
     bindparam,
     false,
     func,
-    literal_column,
     select,
     true,
 )
@@ -28,59 +23,12 @@ from sqlalchemy.dialects.postgresql import ARRAY, aggregate_order_by
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.lanes import Mark, Problem
-from app.core.model import Gap, Outcome, Progress, Resource, Rollout, change_id
-from app.core.watching import Followed
-from app.failures import Expected
-from app.store.collectors import Standing
-from app.store.reach import TELL_OF_CHANGES
-from app.store.tables import changes, clusters, collectors, gaps, kinds, objects, recorded, rollouts, symptoms, words
+from app.core.model import Outcome, Progress, Resource, Rollout, change_id
+from app.store.seen import CLUSTER, FROM_AT, TO_AT, Seen, blind, followed, fresh, mine_of, seen_of, several, time_of
+from app.store.tables import changes, clusters, kinds, objects, rollouts, symptoms, words
 
 SPOTS = 160
 """Places of the axis that marks are aggregated to: five pixels of a full-width page, less than a mark is wide."""
-
-MOST_NAMED = 20
-"""Clusters that are named to who asked for another."""
-
-CLUSTER = bindparam("cluster", type_=Text)
-FROM_AT = bindparam("from_at", type_=changes.c.at.type)
-TO_AT = bindparam("to_at", type_=changes.c.at.type)
-"""What every statement here asks for, so that it is built once: building one costs more than running it."""
-
-
-class UnknownClusterError(Expected):
-    """Nothing is recorded of a cluster of this name; the message names those that are known."""
-
-
-@dataclass(frozen=True, slots=True)
-class Freshness:
-    """Up to when a cluster is recorded: the newest time that anything tells of (None before the first), and that of
-    each source (store/reach.py), the newest first."""
-
-    cluster: str
-    sources: Mapping[str, datetime]
-
-    @property
-    def at(self) -> datetime | None:
-        return max(self.sources.values(), default=None)
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """How far the record reaches, and where it has holes: said with every answer."""
-
-    freshness: tuple[Freshness, ...]
-    gaps: tuple[Gap, ...]
-    """Those of the record, and what is not seen right now: that may yet be told, and then is none."""
-    kinds: tuple[str, ...]
-    unseen: tuple[Gap, ...] = ()
-    """What is not seen right now, whatever window was asked for."""
-    followed: tuple[Followed, ...] = ()
-
-    @property
-    def newest(self) -> datetime | None:
-        """Up to when a change of any of these clusters would have been seen."""
-        told = (at for one in self.freshness for source, at in one.sources.items() if source in TELL_OF_CHANGES)
-        return max(told, default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,49 +40,6 @@ class Surroundings:
     derived: int
     rollouts: tuple[Rollout, ...]
     problems: tuple[Problem, ...]
-
-
-def _several(**queries: Select[Any]) -> Select[Any]:
-    """Whole results as JSON, one a column: several queries in one round trip."""
-    columns = []
-    for label, query in queries.items():
-        rows = query.subquery(f"of_{label}")
-        found = select(func.json_agg(func.row_to_json(literal_column(f"of_{label}")))).select_from(rows)
-        columns.append(found.scalar_subquery().label(label))
-    return select(*columns)
-
-
-def _mine(*, named: bool) -> CTE:
-    query = select(clusters.c.id, clusters.c.name)
-    return (query.where(clusters.c.name == CLUSTER) if named else query).cte("mine")
-
-
-def _fresh(mine: CTE) -> Select[Any]:
-    r = recorded.c
-    told = select(func.json_object_agg(r.source, r.to_at)).where(r.cluster_id == mine.c.id).scalar_subquery()
-    return select(mine.c.name, told.label("sources")).order_by(mine.c.name)
-
-
-def _followed(mine: CTE) -> Select[Any]:
-    c = collectors.c
-    return (
-        select(mine.c.name.label("cluster"), c.holder, c.renewed_at, c.watching, func.clock_timestamp().label("now"))
-        .join(mine, mine.c.id == c.cluster_id)
-        .where(c.standing != Standing.ENDED.value)
-        .order_by(mine.c.name)
-    )
-
-
-def _blind(mine: CTE, *, since: bool, until: bool) -> Select[Any]:
-    query = (
-        select(mine.c.name.label("cluster"), gaps.c.kind, gaps.c.from_at, gaps.c.to_at, gaps.c.why)
-        .join(mine, mine.c.id == gaps.c.cluster_id)
-        .order_by(gaps.c.from_at.desc())
-        .limit(100)
-    )
-    if since:
-        query = query.where(gaps.c.to_at > FROM_AT)
-    return query.where(gaps.c.from_at < TO_AT) if until else query
 
 
 def _hurting(mine: CTE) -> Select[Any]:
@@ -222,38 +127,12 @@ def _first(column: Column[Any]) -> ColumnElement[Any]:
 
 
 @cache
-def _how_far(*, named: bool, since: bool, until: bool) -> Select[Any]:
-    mine = _mine(named=named)
-    known = select(kinds.c.kind).distinct().order_by(kinds.c.kind)
-    blind = _blind(mine, since=since, until=until)
-    return _several(fresh=_fresh(mine), blind=blind, followed=_followed(mine), known=known)
-
-
-async def read_seen(
-    conn: AsyncConnection, cluster: str | None, *, from_at: datetime | None, to_at: datetime | None
-) -> Seen:
-    """Freshness, gaps that touch [from_at, to_at) (None leaves a side open), known kinds. One query.
-
-    Raises UnknownClusterError.
-    """
-    values = {"cluster": cluster, "from_at": from_at, "to_at": to_at}
-    query = _how_far(named=cluster is not None, since=from_at is not None, until=to_at is not None)
-    row = (await conn.execute(query, {name: one for name, one in values.items() if one is not None})).one()
-    seen = _seen(row, from_at, to_at)
-    if cluster is not None and not seen.freshness:
-        known = (await conn.scalars(select(clusters.c.name).order_by(clusters.c.name).limit(MOST_NAMED))).all()
-        names = f"known are {', '.join(known)}" if known else "nothing is recorded yet"
-        raise UnknownClusterError(f"there is no cluster {cluster!r}: {names}")
-    return seen
-
-
-@cache
 def _around() -> Select[Any]:
-    mine = _mine(named=True)
-    return _several(
-        fresh=_fresh(mine),
-        blind=_blind(mine, since=True, until=True),
-        followed=_followed(mine),
+    mine = mine_of(named=True)
+    return several(
+        fresh=fresh(mine),
+        blind=blind(mine, since=True, until=True),
+        followed=followed(mine),
         known=select(kinds.c.kind).limit(0),
         marks=_marks(),
         derived=select(func.count().label("number")).where(*_within(), changes.c.noise == true()),
@@ -268,7 +147,7 @@ async def read_surroundings(conn: AsyncConnection, cluster: str, *, from_at: dat
     values = {"cluster": cluster, "from_at": from_at, "to_at": to_at, "spot": spot}
     row = (await conn.execute(_around(), values)).one()
     return Surroundings(
-        seen=_seen(row, from_at, to_at),
+        seen=seen_of(row, from_at, to_at),
         marks=tuple(_mark(found) for found in row.marks or ()),
         derived=row.derived[0]["number"],
         rollouts=tuple(_rollout(found) for found in row.rolling or ()),
@@ -287,43 +166,15 @@ async def list_rollouts(
 
 @lru_cache(maxsize=64)
 def _rolled(*, named: bool, limit: int) -> Select[Any]:
-    return _several(rolling=_rolling(_mine(named=named)).limit(limit))
-
-
-def _time(text: str) -> datetime:
-    """A time as JSON has it: in UTC, as every session is (database.py)."""
-    return datetime.fromisoformat(text)
+    return several(rolling=_rolling(mine_of(named=named)).limit(limit))
 
 
 def _maybe(text: str | None) -> datetime | None:
-    return None if text is None else _time(text)
-
-
-def _sources(found: dict[str, str] | None) -> dict[str, datetime]:
-    """The newest first."""
-    return dict(sorted(((name, _time(at)) for name, at in (found or {}).items()), key=lambda one: one[1], reverse=True))
-
-
-def _seen(row: Row[Any], from_at: datetime | None, to_at: datetime | None) -> Seen:
-    recorded = [
-        Gap(found["cluster"], found["kind"], _time(found["from_at"]), _time(found["to_at"]), found["why"])
-        for found in reversed(row.blind or ())
-    ]
-    told = row.followed or ()
-    followed = tuple(msgspec.convert(found, Followed) for found in told)
-    unseen = tuple(gap for one, found in zip(followed, told, strict=True) for gap in one.gaps(_time(found["now"])))
-    within = [gap for gap in unseen if (not from_at or gap.to_at > from_at) and (not to_at or gap.from_at < to_at)]
-    return Seen(
-        freshness=tuple(Freshness(found["name"], _sources(found["sources"])) for found in row.fresh or ()),
-        gaps=tuple(sorted([*recorded, *within], key=lambda gap: (gap.from_at, gap.cluster, gap.kind))),
-        kinds=tuple(found["kind"] for found in row.known or ()),
-        unseen=unseen,
-        followed=followed,
-    )
+    return None if text is None else time_of(text)
 
 
 def _mark(found: dict[str, Any]) -> Mark:
-    at = _time(found["at"])
+    at = time_of(found["at"])
     return Mark(
         api_group=found["api_group"],
         kind=found["kind"],
@@ -340,7 +191,7 @@ def _rollout(found: dict[str, Any]) -> Rollout:
         resource=Resource(*where),
         uid=found["uid"],
         generation=found["generation"],
-        started_at=_time(found["started_at"]),
+        started_at=time_of(found["started_at"]),
         outcome=Outcome(found["outcome"]),
         ended_at=_maybe(found["ended_at"]),
         change_id=found["change_id"],
@@ -358,7 +209,7 @@ def _problem(found: dict[str, Any]) -> Problem:
         kind=kind,
         namespace=namespace,
         name=name,
-        first_at=_time(found["first_at"]),
-        last_at=_time(found["last_at"]),
+        first_at=time_of(found["first_at"]),
+        last_at=time_of(found["last_at"]),
         count=found["number"],
     )

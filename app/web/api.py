@@ -16,6 +16,7 @@ from app.core.report import COUNTED, LINES, what_changed
 from app.core.roles import Role
 from app.core.talkers import WEIGHTS, talkers
 from app.store import calls, history, incidents, search, surroundings, timeline
+from app.store.seen import read_seen
 from app.web import examples, params, problems, shapes
 from app.web.auth import Needs
 from app.web.deps import deps_of
@@ -49,7 +50,7 @@ async def list_changes(request: Request, asked: Annotated[params.ChangesPage, Qu
     wanted = asked.filter(deps_of(request).clock())
     before = params.change_cursor(asked.after)
     found = await search.find_changes(conn, wanted, before=before, limit=asked.limit, within=search.FURTHER)
-    seen = await surroundings.read_seen(conn, asked.cluster, from_at=asked.from_at, to_at=asked.to_at)
+    seen = await read_seen(conn, asked.cluster, from_at=asked.from_at, to_at=asked.to_at)
     return shapes.Changes(
         items=[shapes.Change.of(change) for change in found.changes],
         next=params.encode_cursor(found.next),
@@ -69,7 +70,7 @@ async def read_change(
     if change is None:
         raise Problem(404, "there is no change of this id", "change_id")
     began = await timeline.list_begun_by(conn, change)
-    seen = await surroundings.read_seen(
+    seen = await read_seen(
         conn, change.resource.cluster, from_at=change.at - timedelta(hours=1), to_at=change.at + timedelta(hours=1)
     )
     return shapes.OneChange(
@@ -96,7 +97,7 @@ async def read_object(
     found = await history.read_history(conn, resource, before=params.change_cursor(asked.after), limit=asked.limit)
     if found is None:
         raise Problem(404, "there is no object of this name")
-    seen = await surroundings.read_seen(conn, cluster, from_at=None, to_at=None)
+    seen = await read_seen(conn, cluster, from_at=None, to_at=None)
     return shapes.History(
         resource=shapes.Resource.model_validate(resource),
         state=found.state.state,
@@ -116,7 +117,7 @@ async def list_rollouts(
     from_at = asked.from_at or to_at - ROLLOUTS_BY_DEFAULT
     asked.model_copy(update={"from_at": from_at}).check(to_at)
     found = await surroundings.list_rollouts(conn, asked.cluster, from_at=from_at, to_at=to_at, limit=asked.limit)
-    seen = await surroundings.read_seen(conn, asked.cluster, from_at=from_at, to_at=to_at)
+    seen = await read_seen(conn, asked.cluster, from_at=from_at, to_at=to_at)
     return shapes.Rollouts(items=[shapes.Rollout.of(rollout) for rollout in found], **shapes.context(seen))
 
 
@@ -139,7 +140,7 @@ async def list_calls(asked: Annotated[params.CallsAsked, Query()], conn: Conn, r
         by=asked.by.split(","),
         weight=WEIGHTS[asked.order],
     )
-    seen = await surroundings.read_seen(conn, asked.cluster, from_at=before_from, to_at=to_at)
+    seen = await read_seen(conn, asked.cluster, from_at=before_from, to_at=to_at)
     return shapes.Calls(
         items=[shapes.Call.of(talker) for talker in found],
         now_from=now_from,
@@ -158,7 +159,7 @@ async def list_incidents(asked: Annotated[params.IncidentsPage, Query()], conn: 
     )
     first = await incidents.first_suspects(conn, [incident.id for incident in found])
     earliest = min((incident.started_at for incident in found), default=None)
-    seen = await surroundings.read_seen(conn, asked.cluster, from_at=earliest, to_at=None)
+    seen = await read_seen(conn, asked.cluster, from_at=earliest, to_at=None)
     return shapes.Incidents(
         items=[shapes.Incident.of(incident, first.get(incident.id)) for incident in found],
         next=params.encode(found[-1].started_at, found[-1].id) if len(found) == asked.limit else None,
@@ -196,9 +197,7 @@ async def list_suspects(incident_id: IncidentId, _: Nothing, conn: Conn) -> shap
 
 async def _around(conn: AsyncConnection, incident: Incident) -> dict[str, Any]:
     end = incident.resolved_at or incident.started_at + timedelta(hours=1)
-    seen = await surroundings.read_seen(
-        conn, incident.cluster, from_at=incident.started_at - timedelta(hours=1), to_at=end
-    )
+    seen = await read_seen(conn, incident.cluster, from_at=incident.started_at - timedelta(hours=1), to_at=end)
     return shapes.context(seen)
 
 
@@ -206,7 +205,7 @@ async def _around(conn: AsyncConnection, incident: Incident) -> dict[str, Any]:
 async def list_gaps(asked: Annotated[params.Window, Query()], conn: Conn, request: Request) -> shapes.Gaps:
     """Gaps that touch [from, to), the newest hundred, oldest first."""
     asked.check(deps_of(request).clock())
-    seen = await surroundings.read_seen(conn, asked.cluster, from_at=asked.from_at, to_at=asked.to_at)
+    seen = await read_seen(conn, asked.cluster, from_at=asked.from_at, to_at=asked.to_at)
     said = shapes.context(seen)
     return shapes.Gaps(items=said["gaps"], **said)
 
@@ -214,7 +213,7 @@ async def list_gaps(asked: Annotated[params.Window, Query()], conn: Conn, reques
 @router.get("/clusters", summary="Clusters, and how well each is followed")
 async def list_clusters(_: Nothing, conn: Conn) -> shapes.Clusters:
     """Those that are followed live, and those that are only told of by imports, alerts or their audit log."""
-    seen = await surroundings.read_seen(conn, None, from_at=None, to_at=None)
+    seen = await read_seen(conn, None, from_at=None, to_at=None)
     return shapes.Clusters(
         items=[shapes.Cluster.of(one.cluster, seen) for one in seen.freshness], **shapes.context(seen)
     )
@@ -234,7 +233,7 @@ async def list_what_changed(
     from_at = to_at - asked.minus
     wanted = timeline.ChangeFilter(cluster=asked.cluster, namespace=asked.namespace, from_at=from_at, to_at=to_at)
     found = await timeline.list_changes(conn, wanted, limit=COUNTED if asked.format == "json" else LINES)
-    seen = await surroundings.read_seen(conn, asked.cluster, from_at=from_at, to_at=to_at)
+    seen = await read_seen(conn, asked.cluster, from_at=from_at, to_at=to_at)
     if asked.format == "json":
         return shapes.Changes(
             items=[shapes.Change.of(change) for change in found],

@@ -18,7 +18,8 @@ from app.core.revert import Recipe, revert_recipe
 from app.core.timeline import line
 from app.core.versions import Version, Write, versions
 from app.store.history import History
-from app.store.surroundings import Seen, Surroundings
+from app.store.seen import Seen
+from app.store.surroundings import Surroundings
 from app.web import drawing
 from app.web.filters import exact_time
 from app.web.hunks import Hunk, hunks

@@ -12,8 +12,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from app.core.model import Gap
 from app.core.roles import Role
 from app.core.watching import Followed
-from app.store import surroundings
-from app.store.surroundings import Freshness, Seen
+from app.store.seen import Freshness, Seen, read_seen
 from app.web import templates
 from app.web.auth import Needs
 from app.web.deps import deps_of
@@ -66,7 +65,7 @@ async def list_clusters(request: Request) -> HTMLResponse:
     """Every cluster, with the gaps of a week."""
     now: datetime = deps_of(request).clock()
     async with deps_of(request).read.connect() as conn:
-        seen = await surroundings.read_seen(conn, None, from_at=now - GAPS_OF, to_at=None)
+        seen = await read_seen(conn, None, from_at=now - GAPS_OF, to_at=None)
     return templates.page("clusters.html", cards=cards(seen), most_gaps=MOST_GAPS, seen=seen, now=now)
 
 

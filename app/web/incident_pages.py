@@ -12,6 +12,7 @@ from app.core.axis import Axis
 from app.core.findings import Incident, Ranking
 from app.core.roles import Role
 from app.store import incidents, surroundings, timeline
+from app.store.seen import read_seen
 from app.store.timeline import ChangeFilter
 from app.web import live, params, templates, views
 from app.web.auth import Needs
@@ -108,7 +109,7 @@ async def _listed(template: str, request: Request, found: list[Incident], *, ask
     deps = deps_of(request)
     async with deps.read.connect() as conn:
         suspects = await incidents.first_suspects(conn, [incident.id for incident in found])
-        seen = await surroundings.read_seen(conn, asked.cluster, from_at=None, to_at=None)
+        seen = await read_seen(conn, asked.cluster, from_at=None, to_at=None)
     now = deps.clock()
     return templates.page(
         template,

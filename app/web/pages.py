@@ -13,6 +13,7 @@ from app.core.aftermath import SOON, users_of
 from app.core.model import Change, Resource, Rollout, Verb
 from app.core.roles import Role
 from app.store import history, objects, rollouts, search, series, surroundings, timeline
+from app.store.seen import read_seen
 from app.web import change_views, params, templates, views
 from app.web.auth import Needs
 from app.web.deps import deps_of
@@ -65,7 +66,7 @@ async def list_changes(request: Request, asked: Annotated[ChangesAsked, Query()]
     wanted, before = asked.filter(now), params.change_cursor(asked.after)
     async with deps_of(request).read.connect() as conn:
         found = await search.find_changes(conn, wanted, before=before, limit=PAGE, within=search.AT_FIRST)
-        seen = await surroundings.read_seen(conn, asked.cluster, from_at=asked.from_at, to_at=asked.to_at)
+        seen = await read_seen(conn, asked.cluster, from_at=asked.from_at, to_at=asked.to_at)
         begun = await rollouts.begun_by(conn, found.changes)
     return templates.page(
         "changes.html",
@@ -145,7 +146,7 @@ async def read_object(
         if found is None:
             raise Problem(404, "there is no object of this name")
         newer = await history.read_newer(conn, resource, cursor, most=MOST_UNDONE) if cursor else []
-        seen = await surroundings.read_seen(conn, cluster, from_at=None, to_at=None)
+        seen = await read_seen(conn, cluster, from_at=None, to_at=None)
     shown = change_views.Shown(
         asked.after or _above(found.changes), params.next_of(list(found.changes), PAGE), asked.old, asked.new
     )

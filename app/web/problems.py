@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
-from app.store.surroundings import UnknownClusterError
+from app.store.seen import UnknownClusterError
 from app.web import headers, templates
 from app.web.deps import deps_of
 

@@ -12,7 +12,7 @@ from app.core.actors import short
 from app.core.talkers import BY, Talker
 from app.core.watching import Watching
 from app.store.incidents import FirstSuspect as Leading
-from app.store.surroundings import Seen
+from app.store.seen import Seen
 
 CALLED = tuple(part for parts in BY.values() for part in parts)
 

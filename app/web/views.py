@@ -11,7 +11,8 @@ from app.core.axis import Axis
 from app.core.findings import Incident, Ranking, Suspect
 from app.core.model import Change, Gap, Rollout
 from app.core.timeline import Picture, picture
-from app.store.surroundings import Seen, Surroundings
+from app.store.seen import Seen
+from app.store.surroundings import Surroundings
 from app.web import drawing, live
 from app.web.cards import SuspectCard, none_leads, onset_text, suspect_card
 

@@ -6,7 +6,7 @@ import json
 from datetime import timedelta
 from pathlib import Path
 
-from app.store.surroundings import read_seen
+from app.store.seen import read_seen
 from tests.collect.test_importer import AUDIT, NOW, T0, WATCH, Lab, lab, read, stamp, watched, write
 
 __all__ = ["lab"]

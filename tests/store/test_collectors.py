@@ -15,7 +15,7 @@ from app.store import codes, collectors
 from app.store.collectors import FencedError, Standing
 from app.store.database import Database
 from app.store.record import WRITER_LOCK
-from app.store.surroundings import read_seen
+from app.store.seen import read_seen
 
 
 @pytest.fixture

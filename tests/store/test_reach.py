@@ -15,7 +15,7 @@ from app.store import reach
 from app.store.database import Database
 from app.store.migrate import config, connect, migrate
 from app.store.record import record
-from app.store.surroundings import Freshness, Seen, read_seen
+from app.store.seen import Freshness, Seen, read_seen
 from tests.store.factories import CLUSTER, NOON, a_change, a_count, a_request, a_symptom
 
 

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.core.model import Actor, ActorSource, Change, Outcome, Resource, Verb
 from app.store import history, incidents, surroundings, timeline
 from app.store.record import record
+from app.store.seen import read_seen
 from app.store.timeline import ChangeFilter
 from tests.web import world
 
@@ -168,11 +169,9 @@ async def test_marks_are_as_many_as_the_axis_has_places(conn: AsyncConnection) -
 
 async def test_a_gap_that_ends_where_the_window_begins_is_not_its_gap(filled: AsyncConnection) -> None:
     gap = world.gap()
-    after = await surroundings.read_seen(filled, world.CLUSTER, from_at=gap.to_at, to_at=None)
-    until = await surroundings.read_seen(filled, world.CLUSTER, from_at=None, to_at=gap.from_at)
-    inside = await surroundings.read_seen(
-        filled, world.CLUSTER, from_at=gap.from_at, to_at=gap.from_at + timedelta(seconds=1)
-    )
+    after = await read_seen(filled, world.CLUSTER, from_at=gap.to_at, to_at=None)
+    until = await read_seen(filled, world.CLUSTER, from_at=None, to_at=gap.from_at)
+    inside = await read_seen(filled, world.CLUSTER, from_at=gap.from_at, to_at=gap.from_at + timedelta(seconds=1))
     assert (after.gaps, until.gaps, inside.gaps) == ((), (), (gap,))
 
 

@@ -11,7 +11,7 @@ import typer
 from app.commands import options, what_changed
 from app.commands.options import Output
 from app.failures import Exit
-from app.store.surroundings import UnknownClusterError
+from app.store.seen import UnknownClusterError
 from app.store.timeline import ChangeFilter
 from tests.web import world
 from tests.web.conftest import Site

@@ -9,7 +9,8 @@ from msgspec import structs
 
 from app.core.aftermath import Measured
 from app.core.model import Object, ObjectState
-from app.store.surroundings import Seen, Surroundings
+from app.store.seen import Seen
+from app.store.surroundings import Surroundings
 from app.web.cards import distance, turn
 from app.web.change_views import change_page
 from tests.web import world

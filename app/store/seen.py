@@ -1,0 +1,167 @@
+"""How far the record reaches, and where it has holes: said with every answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from typing import Any
+
+import msgspec
+from sqlalchemy import CTE, Row, Select, Text, bindparam, func, literal_column, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.core.model import Gap
+from app.core.watching import Followed
+from app.failures import Expected
+from app.store.collectors import Standing
+from app.store.reach import TELL_OF_CHANGES
+from app.store.tables import changes, clusters, collectors, gaps, kinds, recorded
+
+MOST_NAMED = 20
+"""Clusters that are named to who asked for another."""
+
+CLUSTER = bindparam("cluster", type_=Text)
+FROM_AT = bindparam("from_at", type_=changes.c.at.type)
+TO_AT = bindparam("to_at", type_=changes.c.at.type)
+"""What every statement here asks for, so that it is built once: building one costs more than running it."""
+
+
+class UnknownClusterError(Expected):
+    """Nothing is recorded of a cluster of this name; the message names those that are known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Freshness:
+    """Up to when a cluster is recorded: the newest time that anything tells of (None before the first), and that of
+    each source (store/reach.py), the newest first."""
+
+    cluster: str
+    sources: Mapping[str, datetime]
+
+    @property
+    def at(self) -> datetime | None:
+        return max(self.sources.values(), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """How far the record reaches, and where it has holes: said with every answer."""
+
+    freshness: tuple[Freshness, ...]
+    gaps: tuple[Gap, ...]
+    """Those of the record, and what is not seen right now: that may yet be told, and then is none."""
+    kinds: tuple[str, ...]
+    unseen: tuple[Gap, ...] = ()
+    """What is not seen right now, whatever window was asked for."""
+    followed: tuple[Followed, ...] = ()
+
+    @property
+    def newest(self) -> datetime | None:
+        """Up to when a change of any of these clusters would have been seen."""
+        told = (at for one in self.freshness for source, at in one.sources.items() if source in TELL_OF_CHANGES)
+        return max(told, default=None)
+
+
+def several(**queries: Select[Any]) -> Select[Any]:
+    """Whole results as JSON, one a column: several queries in one round trip."""
+    columns = []
+    for label, query in queries.items():
+        rows = query.subquery(f"of_{label}")
+        found = select(func.json_agg(func.row_to_json(literal_column(f"of_{label}")))).select_from(rows)
+        columns.append(found.scalar_subquery().label(label))
+    return select(*columns)
+
+
+def mine_of(*, named: bool) -> CTE:
+    """The cluster that is asked for, or all."""
+    query = select(clusters.c.id, clusters.c.name)
+    return (query.where(clusters.c.name == CLUSTER) if named else query).cte("mine")
+
+
+def fresh(mine: CTE) -> Select[Any]:
+    """Up to when each source tells of each cluster."""
+    r = recorded.c
+    told = select(func.json_object_agg(r.source, r.to_at)).where(r.cluster_id == mine.c.id).scalar_subquery()
+    return select(mine.c.name, told.label("sources")).order_by(mine.c.name)
+
+
+def followed(mine: CTE) -> Select[Any]:
+    """How well each cluster is followed, as the one who follows it said last; those that were given up left out."""
+    c = collectors.c
+    return (
+        select(mine.c.name.label("cluster"), c.holder, c.renewed_at, c.watching, func.clock_timestamp().label("now"))
+        .join(mine, mine.c.id == c.cluster_id)
+        .where(c.standing != Standing.ENDED.value)
+        .order_by(mine.c.name)
+    )
+
+
+def blind(mine: CTE, *, since: bool, until: bool) -> Select[Any]:
+    """The latest gaps; those that touch the window, where it has these ends."""
+    query = (
+        select(mine.c.name.label("cluster"), gaps.c.kind, gaps.c.from_at, gaps.c.to_at, gaps.c.why)
+        .join(mine, mine.c.id == gaps.c.cluster_id)
+        .order_by(gaps.c.from_at.desc())
+        .limit(100)
+    )
+    if since:
+        query = query.where(gaps.c.to_at > FROM_AT)
+    return query.where(gaps.c.from_at < TO_AT) if until else query
+
+
+@cache
+def _how_far(*, named: bool, since: bool, until: bool) -> Select[Any]:
+    mine = mine_of(named=named)
+    known = select(kinds.c.kind).distinct().order_by(kinds.c.kind)
+    return several(fresh=fresh(mine), blind=blind(mine, since=since, until=until), followed=followed(mine), known=known)
+
+
+async def read_seen(
+    conn: AsyncConnection, cluster: str | None, *, from_at: datetime | None, to_at: datetime | None
+) -> Seen:
+    """Freshness, gaps that touch [from_at, to_at) (None leaves a side open), known kinds. One query.
+
+    Raises UnknownClusterError.
+    """
+    values = {"cluster": cluster, "from_at": from_at, "to_at": to_at}
+    query = _how_far(named=cluster is not None, since=from_at is not None, until=to_at is not None)
+    row = (await conn.execute(query, {name: one for name, one in values.items() if one is not None})).one()
+    seen = seen_of(row, from_at, to_at)
+    if cluster is not None and not seen.freshness:
+        known = (await conn.scalars(select(clusters.c.name).order_by(clusters.c.name).limit(MOST_NAMED))).all()
+        names = f"known are {', '.join(known)}" if known else "nothing is recorded yet"
+        raise UnknownClusterError(f"there is no cluster {cluster!r}: {names}")
+    return seen
+
+
+def time_of(text: str) -> datetime:
+    """A time as JSON has it: in UTC, as every session is (database.py)."""
+    return datetime.fromisoformat(text)
+
+
+def _sources(found: dict[str, str] | None) -> dict[str, datetime]:
+    """The newest first."""
+    return dict(
+        sorted(((name, time_of(at)) for name, at in (found or {}).items()), key=lambda one: one[1], reverse=True)
+    )
+
+
+def seen_of(row: Row[Any], from_at: datetime | None, to_at: datetime | None) -> Seen:
+    """What the columns fresh, blind, followed and known of a row say."""
+    recorded = [
+        Gap(found["cluster"], found["kind"], time_of(found["from_at"]), time_of(found["to_at"]), found["why"])
+        for found in reversed(row.blind or ())
+    ]
+    told = row.followed or ()
+    followed = tuple(msgspec.convert(found, Followed) for found in told)
+    unseen = tuple(gap for one, found in zip(followed, told, strict=True) for gap in one.gaps(time_of(found["now"])))
+    within = [gap for gap in unseen if (not from_at or gap.to_at > from_at) and (not to_at or gap.from_at < to_at)]
+    return Seen(
+        freshness=tuple(Freshness(found["name"], _sources(found["sources"])) for found in row.fresh or ()),
+        gaps=tuple(sorted([*recorded, *within], key=lambda gap: (gap.from_at, gap.cluster, gap.kind))),
+        kinds=tuple(found["kind"] for found in row.known or ()),
+        unseen=unseen,
+        followed=followed,
+    )
