@@ -21,6 +21,7 @@ import uvloop
 from fastapi import FastAPI
 
 from app import correlate, logs
+from app.allocation import give_back
 from app.clusters import Clusters
 from app.collect import alerts, contexts
 from app.collect.contexts import WantedCluster
@@ -252,6 +253,7 @@ def serve(
     there is a cluster to follow. Raises AddressError, TlsError, ContextsError and what ``postgres`` raises.
     """
     logs.configure(settings.log_level)
+    give_back()
     if tls:
         tls.check()
     live = wanted_clusters(settings)  # what is wrong there ends the program in words; later it is only logged
