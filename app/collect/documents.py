@@ -1,7 +1,8 @@
 """The JSON documents in lines that are no event each: printed over several lines, several on one, in a list.
 
 What surrounds events is passed over (an array; a List; the EventList that a webhook gets: kubernetes.io/docs/tasks/
-debug/debug-cluster/audit), and nothing of it is remembered: behind any event an import can go on.
+debug/debug-cluster/audit; what clouds export entries in, collect/exports.py), and nothing of it is remembered: behind
+any event an import can go on.
 """
 
 from __future__ import annotations
@@ -15,8 +16,13 @@ import msgspec
 
 from app.collect.files import BOM, MAX_LINE, Line
 
-_BESIDE = rb'"(?:kind|apiVersion|metadata)"\s*:\s*(?:"[^"]*"|\{[^{}]*\})'
-_LIST = re.compile(rb'\{\s*(?:%s\s*,\s*)*"items"\s*:\s*\[' % _BESIDE)
+_BESIDE = (
+    rb'"(?:kind|apiVersion|metadata|nextToken|NextToken|next(?:Forward|Backward)Token|searchedLogStreams|messageType|owner'
+    rb'|logGroup|logStream|subscriptionFilters|policyLevel)"\s*:\s*(?:"[^"]*"|\{[^{}]*\}|\[[^][]*\]|null)'
+)
+_NAME = rb'"(?:items|events|logEvents|records)"'
+_LIST = re.compile(rb"\{\s*(?:%s\s*,\s*)*%s\s*:\s*\[" % (_BESIDE, _NAME))
+_NAMED = re.compile(_NAME)
 _END_OF_LIST = re.compile(rb"\]\s*(?:,\s*%s\s*)*\}" % _BESIDE)
 _LAST_ITEM = re.compile(rb'[\s,\[}]*(\])\s*,\s*(?:"|\Z)')
 _BETWEEN = re.compile(rb"[\s,\[\]}]*")
@@ -92,7 +98,7 @@ class Documents:
             more.append(last)
             before = len(text) + 1
             text += b"\n" + last.data
-            if b'"items"' in last.data and (surrounds := _LIST.match(text)):
+            if _NAMED.search(last.data) and (surrounds := _LIST.match(text)):
                 return None, last, surrounds.end() - before
             depth = _depth(last.data, depth)
             if depth == 0 and (size := _size(bytes(text), 0)):

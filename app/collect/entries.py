@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import msgspec
+from msgspec.structs import replace
 
 from app.collect.documents import Documents
+from app.collect.exports import EVENT_IN, Export, Parted
 from app.collect.files import DamagedError, Line, Stream, lines, open_stream
 from app.collect.inputs import Input, InputKind
 from app.collect.intake import Intake, Place, RawWatchEvent, decode_watch
-from app.collect.refusals import explain
+from app.collect.refusals import UnusableError, explain
 from app.collect.shift import shift_times
 from app.core import audit
 from app.core.model import Position
@@ -89,16 +91,19 @@ def merged(streams: list[Iterator[Entry]]) -> Iterator[Entry]:
 def decoded(read: Reading, intake: Intake, order: int, *, shift_seconds: int = 0) -> Iterator[Entry]:
     """The events of one file in its order. What is refused has the time of the event before it."""
     last, before = BEFORE_ALL, Line(read.lines, b"", read.offset)
+    event_in = _exported if read.input.export else _event
     with open_stream(read.input.path, read.input.start, size=read.input.size, inode=read.input.inode) as stream:
         read.stream = stream
-        found = Documents(lines(stream, skip_to=read.offset, first_line=read.lines + 1))
+        text = Parted(stream) if read.input.export is Export.CLOUDWATCH_EVENT else stream
+        found = Documents(lines(text, skip_to=read.offset, first_line=read.lines + 1))
         try:
             for line in found:
                 entries: Iterable[Entry]
                 try:
-                    entries = (_event(read, intake, order, line=line, shift_seconds=shift_seconds),)
+                    entries = (event_in(read, intake, order, line=line, shift_seconds=shift_seconds),)
                 except UNUSABLE:
-                    entries = _events(read, intake, order, pieces=found.within(line), shift_seconds=shift_seconds)
+                    pieces = found.within(line)
+                    entries = _events(event_in, read, intake, order, pieces=pieces, shift_seconds=shift_seconds)
                 for entry in entries:
                     if entry.watch is not None:
                         _in_turn(entry, entry.watch)
@@ -117,12 +122,12 @@ def decoded(read: Reading, intake: Intake, order: int, *, shift_seconds: int = 0
 
 
 def _events(
-    read: Reading, intake: Intake, order: int, *, pieces: Iterable[Line], shift_seconds: int
+    event_in: EventIn, read: Reading, intake: Intake, order: int, *, pieces: Iterable[Line], shift_seconds: int
 ) -> Iterator[Entry]:
     """The events in what is no event by itself; what is none is refused."""
     for piece in pieces:
         try:
-            yield _event(read, intake, order, line=piece, shift_seconds=shift_seconds)
+            yield event_in(read, intake, order, line=piece, shift_seconds=shift_seconds)
         except UNUSABLE as error:
             data = shift_times(piece.data, seconds=shift_seconds)
             problem, column = explain(error, data, expected=EXPECTED[read.input.kind])
@@ -162,6 +167,24 @@ def _event(read: Reading, intake: Intake, order: int, *, line: Line, shift_secon
     if problem or at is None:
         return Entry(BEFORE_ALL, order, read, line, refused=(problem, 1))
     return Entry(at, order, read, line, event, watch)
+
+
+EventIn = Callable[..., Entry]
+"""_event, or _exported."""
+
+
+def _exported(read: Reading, intake: Intake, order: int, *, line: Line, shift_seconds: int) -> Entry:
+    """As _event, of an entry of an export. Raises UNUSABLE."""
+    if line.too_long or read.input.export is None:
+        return _event(read, intake, order, line=line, shift_seconds=shift_seconds)
+    event = EVENT_IN[read.input.export](line.data)
+    try:
+        found = _event(read, intake, order, line=replace(line, data=event), shift_seconds=shift_seconds)
+    except UNUSABLE as error:
+        reason, _ = explain(error, event, expected=EXPECTED[InputKind.AUDIT])
+        raise UnusableError(f"{reason} (in {read.input.export})") from None
+    found.line = line
+    return found
 
 
 def unreadable_object(entry: Entry, error: Exception) -> tuple[str, int]:

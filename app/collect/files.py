@@ -24,6 +24,7 @@ __all__ = [
     "Identity",
     "Inode",
     "Line",
+    "Readable",
     "ReplacedError",
     "Stream",
     "UnreadableError",
@@ -52,10 +53,15 @@ class ReplacedError(UnreadableError):
     code = Exit.NOT_NOW
 
 
-class Stream(Protocol):
-    """Bytes to read and close: what of a file object is used here. ``tell`` counts the file's bytes, packed or not."""
+class Readable(Protocol):
+    """Bytes to read: at least one and at most ``size``, none at the end."""
 
     def read(self, size: int, /) -> bytes: ...
+
+
+class Stream(Readable, Protocol):
+    """Bytes to read and close: what of a file object is used here. ``tell`` counts the file's bytes, packed or not."""
+
     def tell(self) -> int: ...
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -203,7 +209,7 @@ def written_at(path: str, now: datetime) -> datetime:
     return datetime.fromtimestamp(Path(path).stat().st_mtime, UTC)
 
 
-def _skip(stream: Stream, size: int) -> tuple[int, int]:
+def _skip(stream: Readable, size: int) -> tuple[int, int]:
     """Read past ``size`` bytes, or to the end; how many they were, and how many of them behind the last newline."""
     passed = line = 0
     while passed < size and (chunk := stream.read(min(CHUNK, size - passed))):
@@ -212,7 +218,7 @@ def _skip(stream: Stream, size: int) -> tuple[int, int]:
     return passed, passed - line
 
 
-def lines(stream: Stream, *, skip_to: int = 0, first_line: int = 1) -> Iterator[Line]:
+def lines(stream: Readable, *, skip_to: int = 0, first_line: int = 1) -> Iterator[Line]:
     """The lines of a stream from byte ``skip_to`` on, which lies in line ``first_line``, mostly at its start.
 
     Empty lines are passed over. Raises DamagedError where compressed data is broken: whole lines before it were given.
@@ -224,7 +230,7 @@ def lines(stream: Stream, *, skip_to: int = 0, first_line: int = 1) -> Iterator[
     yield from found
 
 
-def _split(stream: Stream, position: int, number: int) -> Iterator[Line]:
+def _split(stream: Readable, position: int, number: int) -> Iterator[Line]:
     rest = b""
     at_start = position == 0
     dropping = False

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from uuid import uuid4
 
+from app.collect.exports import Export
 from app.collect.files import (
     CHUNK,
     START,
@@ -36,7 +37,8 @@ class Input:
     """A file, or standard input: its ``start`` was read to tell the kind, and its hash is that of no other run.
 
     Of a file its first ``size`` bytes are read: those of which ``file_hash`` is, in the file of that ``inode``. It
-    ``grew_from`` another that was imported, by its hash, or from none (files.Identity).
+    ``grew_from`` another that was imported, by its hash, or from none (files.Identity). ``export`` is the form of an
+    audit log's entries where they are no audit events.
     """
 
     path: str
@@ -46,6 +48,7 @@ class Input:
     size: int | None = None
     grew_from: str = ""
     inode: Inode | None = None
+    export: Export | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,17 +112,24 @@ def _input(path: str, known: Mapping[int, Collection[str]]) -> Input:
     if path == "-":
         start = read_start()
         with unpacked(BufferedReader(BytesIO(start))) as stream:
-            return Input("-", kind_of(_head(stream)), f"stdin {uuid4()}", start)
+            kind, export = _told(kind_of(_head(stream)))
+            return Input("-", kind, f"stdin {uuid4()}", start, export=export)
     with open_stream(path) as stream:
         head = _head(stream)
     try:
-        kind = kind_of(head)
+        told = kind_of(head)
     except UnknownKindError as error:
         if not error.cut:
             raise
-        kind = kind_of(read_document(path))
-    found = identity(path, known)
-    return Input(path, kind, found.file_hash, size=found.size, grew_from=found.grew_from, inode=found.inode)
+        told = kind_of(read_document(path))
+    found, (kind, export) = identity(path, known), _told(told)
+    return Input(
+        path, kind, found.file_hash, size=found.size, grew_from=found.grew_from, inode=found.inode, export=export
+    )
+
+
+def _told(found: InputKind | Export) -> tuple[InputKind, Export | None]:
+    return (InputKind.AUDIT, found) if isinstance(found, Export) else (found, None)
 
 
 def _head(stream: Stream) -> bytes:

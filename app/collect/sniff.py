@@ -10,7 +10,9 @@ from io import BytesIO
 from itertools import islice
 from typing import Any
 
+from app.collect.cloud_logging import SERVICE
 from app.collect.documents import Documents
+from app.collect.exports import LINE, Export
 from app.collect.files import BOM, lines
 
 
@@ -44,13 +46,23 @@ FIRST_DOCUMENTS = 20
 FIRST_LINES = 5
 _METRIC = re.compile(rb"# (?:TYPE|HELP|UNIT|EOF)\b|[a-zA-Z_:][a-zA-Z0-9_:]*(?:\{[^}]*\})? +[-+0-9.eInfaN]+(?:\s|$)")
 _SPACE = re.compile(r"\s*")
+_INSIGHTS = re.compile(rb"(?:\"?@?\w+\"?,)*\"?@(?:timestamp|message|logStream)\b")
 _json = json.JSONDecoder()
 _TIMELESS = 'is a watch whose events have no time: each needs its "at", as docs/import.md shows under "Watch events"'
+_LOSSY = (
+    "is a result of CloudWatch Logs Insights, which leaves events out and cuts long ones: get the events themselves,"
+    " with aws logs filter-log-events or an export to S3, as docs/import.md shows"
+)
+_NOT_AUDIT = (
+    "is an export of {}, but of no audit log that is known in its first entries: docs/import.md says which to export"
+)
 
 
-def kind_of(head: bytes) -> InputKind:
-    """What the file is that begins with these bytes. Raises UnknownKindError."""
+def kind_of(head: bytes) -> InputKind | Export:
+    """What the file is that begins with these bytes: of an exported audit log, how. Raises UnknownKindError."""
     text = head.removeprefix(BOM).lstrip()
+    if any(LINE.match(line) for line in text.split(b"\n", FIRST_LINES)[:FIRST_LINES]):
+        return _kind_of_lines(text)
     told: UnknownKindError | None = None
     cut = False
     for document in _documents(text):
@@ -65,6 +77,8 @@ def kind_of(head: bytes) -> InputKind:
             return kind
     if told:
         raise told
+    if _INSIGHTS.match(text):
+        raise UnknownKindError(_LOSSY)
     if any(_METRIC.match(line) for line in text.split(b"\n", FIRST_LINES)[:FIRST_LINES]):
         return InputKind.METRICS
     if text.startswith((b"{", b"[")):
@@ -85,14 +99,51 @@ def _documents(text: bytes) -> Iterator[str]:
             yield piece.data.decode("utf-8", "replace")
 
 
-def _kind(top: dict[str, Any]) -> InputKind | None:
+def _kind_of_lines(text: bytes) -> Export:
+    """What a file is in whose lines a time stands before each message. Raises UnknownKindError."""
+    found = (LINE.match(line) for line in text.split(b"\n", FIRST_DOCUMENTS)[:FIRST_DOCUMENTS])
+    if any(_is_audit(_top(one.string[one.end() :].decode("utf-8", "replace"))) for one in found if one):
+        return Export.CLOUDWATCH_LINE
+    raise UnknownKindError(_NOT_AUDIT.format("CloudWatch Logs"))
+
+
+def _is_audit(top: dict[str, Any]) -> bool:
+    version = top.get("apiVersion")
+    return "stage" in top or (isinstance(version, str) and version.startswith("audit.k8s.io/"))
+
+
+def _kind_of_export(top: dict[str, Any]) -> Export | None:
+    """What an entry of these fields was exported from, or the first in a list. Raises UnknownKindError on one of no
+    audit log, or of one that cannot be told from it.
+    """
+    if ("results" in top and "statistics" in top) or "@message" in top:
+        raise UnknownKindError(_LOSSY)
+    if listed := next((name for name in ("events", "logEvents", "records") if name in top), None):
+        return _kind_of_export(_first(top[listed]))
+    if isinstance(name := top.get("logName"), str) and "protoPayload" in top:
+        service = _fields(top["protoPayload"]).get("serviceName", SERVICE)
+        if "/logs/cloudaudit.googleapis.com%2F" in name and service == SERVICE:
+            return Export.CLOUD_LOGGING
+        raise UnknownKindError(_NOT_AUDIT.format("Google Cloud Logging"))
+    if isinstance(message := top.get("message"), str) and "timestamp" in top:
+        if _is_audit(_top(message)) or (isinstance(message, _Cut) and "audit.k8s.io/" in message):
+            return Export.CLOUDWATCH_EVENT
+        raise UnknownKindError(_NOT_AUDIT.format("CloudWatch Logs"))
+    if "category" in top and "properties" in top and "resourceId" in top:
+        if str(top["category"]).startswith("kube-audit"):
+            return Export.AZURE_RECORD
+        raise UnknownKindError(_NOT_AUDIT.format("Azure Monitor"))
+    return None
+
+
+def _kind(top: dict[str, Any]) -> InputKind | Export | None:
     """What a document of these fields is. Raises UnknownKindError on one that lacks something."""
-    version, kind = top.get("apiVersion"), top.get("kind")
-    is_audit = isinstance(version, str) and version.startswith("audit.k8s.io/")
-    if kind == "Table":
+    if top.get("kind") == "Table":
         raise UnknownKindError("is a Table, which leaves the objects out: ask kubectl for them with -o json")
-    if "stage" in top or is_audit:
+    if _is_audit(top):
         return InputKind.AUDIT
+    if export := _kind_of_export(top):
+        return export
     if "object" in top and "type" in top:
         if "at" not in top and not isinstance(top["object"], _Cut):
             raise UnknownKindError(_TIMELESS)
@@ -109,7 +160,12 @@ def _kind(top: dict[str, Any]) -> InputKind | None:
 
 def _is_list(value: object) -> bool:
     """Whether this is a List, as far as it can be read."""
-    return "items" in (_top(value) if isinstance(value, _Cut) else value if isinstance(value, dict) else ())
+    return "items" in _fields(value)
+
+
+def _fields(value: object) -> dict[str, Any]:
+    """The fields of what should be an object, as far as they can be read."""
+    return _top(value) if isinstance(value, _Cut) else value if isinstance(value, dict) else {}
 
 
 def _first(items: object) -> dict[str, Any]:

@@ -152,8 +152,8 @@ def error_template(message: str) -> str:
 
 
 def list_class(uri: str) -> ListClass:
-    """What a LIST asked for, from its query string: see model.ListClass."""
-    return _list_class(uri.partition("?")[2])
+    """What a LIST asked for, from its query string: see model.ListClass. NOT_A_LIST where the URI was not told."""
+    return ListClass.NOT_A_LIST if not uri else _list_class(uri.partition("?")[2])
 
 
 @lru_cache(maxsize=4096)
