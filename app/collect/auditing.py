@@ -27,12 +27,13 @@ UNSEEN = (
 )
 MANAGED = {
     "EKS": "EKS sets the API server's flags itself and has no webhook. Switch the control plane's audit logs on (aws"
-    " eks update-cluster-config --logging), export them from CloudWatch Logs as JSON lines and import these: foreshock"
-    " import FILE",
-    "GKE": "GKE sets the API server's flags itself and has no webhook. Its audit log goes to Cloud Logging, in a form"
-    " of its own that is not read yet",
+    " eks update-cluster-config --logging) and import what CloudWatch Logs exports of them, as it comes: foreshock"
+    " import FILE; docs/import.md has the commands",
+    "GKE": "GKE sets the API server's flags itself and has no webhook. Import what Cloud Logging has of its audit log"
+    " (gcloud logging read --format=json), which lacks latencies and, unless Data Access logs are on, reads: foreshock"
+    " import FILE; docs/import.md has the commands",
     "AKS": "AKS sets the API server's flags itself and has no webhook. Send kube-audit to a storage account with a"
-    " diagnostic setting, take the events (properties.log) out as JSON lines and import these: foreshock import FILE",
+    " diagnostic setting and import its blobs, as they are: foreshock import FILE; docs/import.md has the commands",
 }
 
 

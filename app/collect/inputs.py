@@ -22,7 +22,7 @@ from app.collect.files import (
     read_start,
     unpacked,
 )
-from app.collect.sniff import InputKind, UnknownKindError, kind_of
+from app.collect.sniff import InputKind, UnknownKindError, check_order, kind_of
 
 __all__ = ["LABEL", "Input", "InputKind", "Survey", "find_inputs", "read_document", "survey"]
 
@@ -30,6 +30,8 @@ LABEL = "label.json"
 """The answer of a recording: an evaluation reads it, an import never does."""
 NOT_INPUT = frozenset({LABEL, "README.md", "LICENSE"})
 WHOLE_DOCUMENT_LIMIT = 256 << 20
+SEVERAL = 4 << 20
+"""Bytes that hold several entries of Cloud Logging, which splits large ones (https://cloud.google.com/logging/quotas)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,10 @@ def _input(path: str, known: Mapping[int, Collection[str]]) -> Input:
     if path == "-":
         start = read_start()
         with unpacked(BufferedReader(BytesIO(start))) as stream:
-            kind, export = _told(kind_of(_head(stream)))
+            head = _head(stream)
+            kind, export = _told(kind_of(head))
+            if export is Export.CLOUD_LOGGING:
+                check_order(head)
             return Input("-", kind, f"stdin {uuid4()}", start, export=export)
     with open_stream(path) as stream:
         head = _head(stream)
@@ -122,6 +127,9 @@ def _input(path: str, known: Mapping[int, Collection[str]]) -> Input:
         if not error.cut:
             raise
         told = kind_of(read_document(path))
+    if told is Export.CLOUD_LOGGING:
+        with open_stream(path) as stream:
+            check_order(_head(stream, SEVERAL))
     found, (kind, export) = identity(path, known), _told(told)
     return Input(
         path, kind, found.file_hash, size=found.size, grew_from=found.grew_from, inode=found.inode, export=export
@@ -132,11 +140,11 @@ def _told(found: InputKind | Export) -> tuple[InputKind, Export | None]:
     return (InputKind.AUDIT, found) if isinstance(found, Export) else (found, None)
 
 
-def _head(stream: Stream) -> bytes:
+def _head(stream: Stream, size: int = START) -> bytes:
     """The first bytes of a file, or as many as can be decompressed. Raises DamagedError where there is none."""
     head = b""
     try:
-        while len(head) < START and (more := stream.read(START - len(head))):
+        while len(head) < size and (more := stream.read(size - len(head))):
             head += more
     except DamagedError:
         if not head:

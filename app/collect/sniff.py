@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from enum import StrEnum
 from io import BytesIO
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
 
 from app.collect.cloud_logging import SERVICE
@@ -86,6 +86,22 @@ def kind_of(head: bytes) -> InputKind | Export:
             "is JSON, but neither an audit log, watch events, an Alertmanager payload nor a dump of objects", cut=cut
         )
     raise UnknownKindError("is neither JSON lines nor OpenMetrics text")
+
+
+def check_order(head: bytes) -> None:
+    """Raises UnknownKindError on what ``gcloud logging read`` printed newest first, as it does by default: of each
+    object the last state would be learned first, and none of its changes.
+    """
+    text = head.removeprefix(BOM).lstrip()
+    if not text.startswith(b"["):
+        return  # a sink's lines come as they come
+    told = (_top(document).get("timestamp") for document in _documents(text))
+    times = [at[: len("2026-11-21T11:00:00")] for at in told if isinstance(at, str) and not isinstance(at, _Cut)]
+    if times and times[0] > times[-1] and all(a >= b for a, b in pairwise(times)):
+        raise UnknownKindError(
+            "tells the newest entry first, so no change could be told from it: read it with gcloud's --order=asc, or"
+            " turn it around with jq reverse"
+        )
 
 
 def _documents(text: bytes) -> Iterator[str]:

@@ -89,7 +89,7 @@ def test_audit_events_that_came_lately_are_enough() -> None:
         ({"--v": "2"}, "", None, "no --audit-policy-file and no --audit-webhook-config-file"),
         (None, "", {}, "flags cannot be read"),
         (None, "EKS", {}, "CloudWatch"),
-        (None, "GKE", None, "Cloud Logging"),
+        (None, "GKE", None, "gcloud logging read"),
         (None, "AKS", None, "kube-audit"),
     ],
 )

@@ -210,6 +210,16 @@ def test_an_export_is_told_by_its_content_though_it_begins_with_a_large_entry(tm
 # -- GKE
 
 
+def test_what_gcloud_tells_newest_first_is_refused(tmp_path: Path) -> None:
+    entries = [logged(one) for one in EVENTS]
+    large = [one | {"labels": {"x": "y" * 100_000}} for one in entries]
+    for newest in (entries[::-1], large[::-1]):
+        with pytest.raises(UnreadableError, match="--order=asc"):
+            find_inputs([str(put(tmp_path, json.dumps(newest, indent=2).encode()))])
+    for fine in (entries, entries[:1], [entries[1], entries[0], entries[2]], large):
+        assert find_inputs([str(put(tmp_path, json.dumps(fine, indent=2).encode()))])[0].export is Export.CLOUD_LOGGING
+
+
 def seen(sighting: Sighting) -> Sighting:
     """Its objects without the spaces in them."""
     body, patch = (compact(json.loads(one or b"null")).encode() for one in (sighting.body, sighting.patch))
