@@ -6,9 +6,16 @@ import gzip
 import json
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
+from app.collect.inputs import InputKind, find_inputs
+from app.collect.intake import Piece
+from app.collect.logs import Job, Log, pieces
+from tests.collect.test_importer import NOW
+
 Event = dict[str, Any]
+KEY = b"k" * 32
 
 
 def compact(value: object) -> str:
@@ -134,3 +141,15 @@ def logged(event: Event, **more: Any) -> Event:
         "resource": {"labels": {"cluster_name": "shop", "location": "europe-west1"}, "type": "k8s_cluster"},
         "timestamp": event["requestReceivedTimestamp"],
     }
+
+
+def put(folder: Path, body: bytes) -> Path:
+    path = folder / "export"
+    path.write_bytes(body)
+    return path
+
+
+def told(path: Path) -> list[Piece]:
+    [one] = find_inputs([str(path)])
+    assert one.kind is InputKind.AUDIT
+    return list(pieces(Job("c", KEY, NOW, [Log(one, 0, 0)])))
