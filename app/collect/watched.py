@@ -1,7 +1,7 @@
 """What the watches of one cluster told -> sightings and gaps, in the order in which it came.
 
 What was there and is not in a set of all that there is has gone unseen. So it is said when the set ends, unless
-something of it could not be read.
+something of it could not be read so far that it is known which object it is.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from app.collect.entries import UNUSABLE
 from app.collect.files import Line
 from app.collect.intake import Intake, RawObject, RawWatchEvent
 from app.collect.refusals import explain
+from app.collect.unreadable import Place, place_of
 from app.collect.words import Begun, Blind, Lost, Reached, Resumed, Saw, Served, Synced, Unreadable, Word, reached
 from app.core.lateness import RawTimed, When, written
 from app.core.model import Resource
@@ -56,9 +57,9 @@ class Watches:
         """``watched_since`` is told of which kinds, by group and kind, all was known at some time before."""
         self._intake, self._live, self._again, self._watched_since = intake, live, again, watched_since
         self._positions = dict(positions)
-        self._sets: dict[Name, dict[tuple[str, str, str], datetime | None]] = {}  # and when each was created
+        self._sets: dict[Name, dict[Place, datetime | None]] = {}  # and when each was created
         self._unsynced = set[Name]()
-        self._partial = set[Name]()  # of whose set something could not be read: it may be any of the objects
+        self._partial = set[Name]()  # of whose set something may be any of the objects
         self._late: dict[Name, datetime] = {}  # what was missed is being told: the last time up to which all was known
         self._untimed: dict[Name, list[tuple[Served, Saw]]] = {}  # late, and it is not known yet what came after it
         self._last: dict[Name, datetime] = {}  # of a kind's events: what is told later happened later
@@ -82,7 +83,7 @@ class Watches:
             case Resumed():
                 self._resume(served)
             case Unreadable():
-                self._partial.add(served.name)
+                self._note_unusable(served, word.line)
                 self._intake.reject(SOURCE, Line(0, word.line, 0), f"{served.path}: {word.why}")
             case Blind() | Reached():
                 pass
@@ -175,9 +176,19 @@ class Watches:
         try:
             yield
         except UNUSABLE as error:
-            self._partial.add(served.name)
+            self._note_unusable(served, word.object)
             reason, column = explain(error, word.object, expected="object")
             self._intake.reject(SOURCE, Line(0, word.object, 0), f"{served.path}: {reason}", column=column)
+
+    def _note_unusable(self, served: Served, line: bytes) -> None:
+        """An object that nothing is learned of is there all the same."""
+        found = self._sets.get(served.name)
+        if found is None:
+            return
+        if place := place_of(line):
+            found.setdefault(place, None)
+        else:
+            self._partial.add(served.name)
 
     def _end_set(self, served: Served, word: Synced) -> None:
         found = self._sets.pop(served.name, None)

@@ -47,6 +47,24 @@ def config_map(name: str, version: int, **data: str) -> dict[str, Any]:
     return {"kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata, "data": data}
 
 
+def a_deep_object(name: str) -> bytes:
+    """As an API server tells of one that is 5,000 maps deep: so are its managedFields, which stand before its name."""
+    owners = b'"ownerReferences":[{"kind":"Widget","name":"w","uid":"uid-w"}]'
+    managed = b'[{"fieldsV1":{"f:data":%s}}]' % (b'{"f:a":' * 5000 + b"{}" + b"}" * 5000)
+    named = b'"name":"%s","namespace":"shop",%s,"resourceVersion":"8","uid":"uid-%s"' % (
+        name.encode(),
+        owners,
+        name.encode(),
+    )
+    noted = b'"annotations":{"name":"not me","note":"\\"}{\\\\"}'
+    return b'{"apiVersion":"v1","kind":"ConfigMap","metadata":{%s,"managedFields":%s,%s},"data":%s}' % (
+        noted,
+        managed,
+        named,
+        b'{"a":' * 5000 + b"1" + b"}" * 5000,
+    )
+
+
 def say(spool: Spool, served: Served, *words: Word) -> None:
     for word in words:
         spool.append(told.encode(told.Watched(served, word, EPOCH)), durable=False)
@@ -223,6 +241,20 @@ async def test_what_cannot_be_read_in_a_set_is_not_taken_for_gone(lab: Lab, spoo
     say(spool, CONFIG_MAPS, begun, first, word, synced)
     await drained(lab, spool)
     assert await lab.stored() == []
+    assert await lab.rows("quarantine") == [(1,)]
+
+
+@pytest.mark.parametrize("is_event", [True, False])
+async def test_beside_an_object_that_is_too_deep_to_be_read_the_others_are_found_gone(
+    lab: Lab, spool: Spool, *, is_event: bool
+) -> None:
+    say(spool, CONFIG_MAPS, *listed(0, config_map("a", 5), config_map("b", 6), config_map("c", 7), version=9))
+    begun, first, synced = listed(70, config_map("a", 5), version=20)
+    now_deep = a_deep_object("b")
+    line = b'{"type":"ADDED","object":%s}' % now_deep if is_event else now_deep
+    say(spool, CONFIG_MAPS, begun, first, Unreadable(at(70), line, "too deep"), synced)
+    await drained(lab, spool)
+    assert [(one.verb, one.resource.name) for one in await lab.stored()] == [(Verb.DELETE, "c")]
     assert await lab.rows("quarantine") == [(1,)]
 
 
