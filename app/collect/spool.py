@@ -18,7 +18,7 @@ from typing import Self
 
 import structlog
 
-from app.collect.seal import NONCE, Sealing, opened, sealed
+from app.collect.seal import NONCE, Opening, Sealing, sealed
 from app.collect.segments import (
     HEADER,
     INCOMING,
@@ -134,7 +134,7 @@ class Spool:
 
         Raises as ``append``.
         """
-        whole = b"".join([framed(sealed(self.key, payload)) for payload in payloads])
+        whole = b"".join(map(framed, sealed(self.key, list(payloads))))
         with self._lock:
             self._check_room(len(whole))
             with disk_full_in_words(self.folder):
@@ -257,13 +257,14 @@ class Spool:
                 for one in self._segments
                 if one.end > position and one.start < self._synced
             ]
+        opening = Opening(self.key)
         for segment in found:
             at = max(position, segment.start)
             if at >= segment.end:
                 continue
             for frame in frames(segment.path, start=segment.start, position=at, end=segment.end):
                 at = frame.after
-                yield Frame(at, opened(self.key, frame.payload) if frame.payload is not None else None)
+                yield Frame(at, opening.opened(frame.payload) if frame.payload is not None else None)
             if at < segment.end:
                 log.error("the spool is damaged", segment=str(segment.path), lost_bytes=segment.end - at, position=at)
                 yield Frame(segment.end, None)

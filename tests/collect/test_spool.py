@@ -16,7 +16,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from app.collect.seal import NONCE
+from app.collect.seal import NONCE, Opening, Sealing, sealed
 from app.collect.segments import HEADER, SpoolFullError, SpoolTakenError
 from app.collect.spool import CLOSED, Spool
 
@@ -56,6 +56,32 @@ def test_what_is_appended_is_read_in_order_and_goes_on_from_any_position(spool: 
     for number, end in enumerate(ends):
         assert payloads(spool, end) == [b"record %d" % later for later in range(number + 1, 5)]
     assert spool.end == ends[-1] == spool.size
+
+
+def test_what_is_appended_at_once_is_read_from_each_record_of_it(spool: Spool) -> None:
+    """One keystream seals all of them: each is opened by itself, too, and no two share a block of it."""
+    several = [b"", b"a" * 15, b"b" * 16, b"c" * 17, b"d" * 4096, b"e"]
+    spool.append_all(several)
+    ends = [0, *(frame.after for frame in spool.read(0))]
+    for number, position in enumerate(ends):
+        assert payloads(spool, position) == several[number:]
+
+
+@pytest.mark.parametrize("before", [0, 1, 2])
+def test_a_counter_that_begins_again_seals_as_any_other(before: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.collect.seal.token_bytes", lambda size: ((1 << 8 * size) - 1 - before).to_bytes(size))
+    several = [b"a" * 20, b"b" * 5, b"c" * 40]
+    records = sealed(KEY, several)
+    together = Opening(KEY)
+    assert [together.opened(record) for record in records] == several
+    assert [Opening(KEY).opened(record) for record in reversed(records)] == several[::-1]
+    assert len({record[:NONCE] for record in records}) == len(records)
+
+
+def test_sealed_at_once_or_as_it_comes_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.collect.seal.token_bytes", bytes)
+    sealing = Sealing(KEY)
+    assert sealed(KEY, [b"some words"]) == [sealing.nonce + sealing.add(b"some ") + sealing.add(b"words")]
 
 
 def test_a_reopened_spool_goes_on_where_it_was(tmp_path: Path) -> None:
