@@ -20,6 +20,7 @@ from kubernetes.client import ApiClient
 from kubernetes.watch import Watch
 
 from app.collect import told
+from app.collect.desired import KindDesired
 from app.collect.intake import Intake, Tally
 from app.collect.learner import Learner
 from app.collect.spool import Spool
@@ -47,8 +48,9 @@ TYPED = {DEPLOYMENTS: "V1Deployment", PODS: "V1Pod"}
 class Pipeline:
     """Reads lines, keeps them in a spool, and learns from what is there."""
 
-    def __init__(self, spool: Spool) -> None:
+    def __init__(self, spool: Spool, served: Served) -> None:
         self.spool, self.position = spool, 0
+        self.desired = KindDesired(served)
         self.stages: list[tuple[float, ...]] = []
         redactor = Redactor(b"k" * 32)
         tally = Tally()
@@ -61,7 +63,7 @@ class Pipeline:
 
     def run(self, served: Served, lines: list[bytes]) -> None:
         moments = [time.thread_time()]
-        words = [read_event(line, NOW, first=False) for line in lines]
+        words = [read_event(line, NOW, first=False, desired=self.desired) for line in lines]
         moments.append(time.thread_time())
         for first in range(0, len(words), CHUNK):
             part = words[first : first + CHUNK]
@@ -87,12 +89,12 @@ class Pipeline:
 
 
 @contextmanager
-def pipeline() -> Iterator[Pipeline]:
+def pipeline(served: Served) -> Iterator[Pipeline]:
     with (
         tempfile.TemporaryDirectory(prefix="fb") as folder,
         Spool(Path(folder), most_bytes=1 << 30, key=b"k" * 32) as one,
     ):
-        yield Pipeline(one)
+        yield Pipeline(one, served)
 
 
 def _decoded(lines: list[bytes]) -> float:
@@ -139,7 +141,7 @@ def throughput() -> list[Gate]:
     ):
         what = f"{'changes' if releases else 'statuses'} of {served.plural}"
         ratios, faster, took = list[float](), list[float](), list[float]()
-        with pipeline() as ours:
+        with pipeline(served) as ours:
             ours.run(served, [objects.line("ADDED", MADE[served](n, n + 1)) for n in range(OBJECTS)])
             ours.forget()
             for turn in range(1, ROUNDS + 1):

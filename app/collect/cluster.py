@@ -12,9 +12,10 @@ import structlog
 
 from app.collect import permissions
 from app.collect.apiserver import ApiServer, RefusedError, UnreachableError
+from app.collect.desired import Desired
 from app.collect.discovery import Discovered, DiscoveryError, discover
 from app.collect.watch import Horizon, Pace, follow
-from app.collect.words import Blind, Lost, Saw, Served, Word, reached
+from app.collect.words import Blind, Lost, Moved, Saw, Served, Word, reached
 from app.store.watches import Name
 
 EVERY = timedelta(minutes=10)
@@ -36,7 +37,7 @@ Tell = Callable[[Served | None, Word], None]
 class Following:
     """The watches of one cluster, beginning from ``since``: what was told last of each kind, by its resourceVersion.
 
-    ``add`` and ``exclude`` as in discovery.discover.
+    ``add`` and ``exclude`` as in discovery.discover, ``desired`` as in watch.follow.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Following:
         pace: Pace | None = None,
         add: Collection[str] = (),
         exclude: Collection[str] = (),
+        desired: Desired | None = None,
     ) -> None:
         self._api, self._tell, self._pace = api, tell, pace or Pace()
         self._add, self._exclude = add, exclude
@@ -59,6 +61,7 @@ class Following:
         self._watches: dict[Name, tuple[Served, asyncio.Task[None]]] = {}
         self._look = asyncio.Event()
         self._horizon = Horizon()
+        self._desired = desired or Desired()
 
     async def run(self) -> Never:
         """Until cancelled. Raises what a bug raises."""
@@ -142,11 +145,13 @@ class Following:
             lists=self._lists,
             pace=self._pace,
             horizon=self._horizon,
+            desired=self._desired,
         ):
             if isinstance(told, Lost):
                 self._reached.pop(name, None)
             elif version := reached(told):
                 self._reached[name] = version
             self._tell(served, told)
-            if isinstance(told, Saw) and not told.first and (served.api_group, served.kind) in DEFINE_KINDS:
+            happened = isinstance(told, Moved) or (isinstance(told, Saw) and not told.first)
+            if happened and (served.api_group, served.kind) in DEFINE_KINDS:
                 self._look.set()

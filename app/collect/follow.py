@@ -120,6 +120,9 @@ class Follower:
         self._wants_others = False
         self.on_unsynced: Callable[[Served], None] = lambda _served: None
         """Called, in a thread, for a kind of which all objects are to be told again."""
+        self.on_unknown: Callable[[Collection[str] | None], None] = lambda _uids: None
+        """Called, in a thread or on the loop, with the uids of objects that are to be told as a whole when something
+        happens to them; with None for all of them."""
         self._told = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._one_by_one_until = 0
@@ -197,6 +200,7 @@ class Follower:
             again=self.on_unsynced,
             watched_since=learning.learner.tracker.watched_since,
         )
+        self.on_unknown(None)
         digests = [recent[at : at + DIGEST] for at in range(0, len(recent), DIGEST)]
         return _Following(learning, told_of, kinds, position, dict.fromkeys(digests), epoch=epoch)
 
@@ -244,6 +248,8 @@ class Follower:
             tell()
         one.watches.settle()
         one.learning.learner.count(one.learning.learn_read())
+        if wanted := one.learning.wanted():
+            self.on_unknown(wanted)
         return one.position > before
 
     def _read(self, one: _Following, frame: Frame, *, after: bool) -> list[_Telling] | None:
@@ -255,6 +261,7 @@ class Follower:
                 "the spool was damaged here" if frame.payload is None else "it could not be recorded; the log says why"
             )
             intake.reject(SOURCE, Line(0, b"", 0), f"{why}: its events are missing")
+            self.on_unknown(None)
             return []
         record = told.decode(frame.payload)
         if isinstance(record, told.Watched):

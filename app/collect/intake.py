@@ -17,6 +17,7 @@ from app.collect.files import Line
 from app.collect.refusals import UnusableError
 from app.collect.repeats import Repeats
 from app.core import audit
+from app.core.body import AsBefore
 from app.core.lateness import When
 from app.core.model import CallKey, Gap, Reject, Resource, Verb
 from app.core.redact import Redactor
@@ -176,6 +177,24 @@ class Intake:
             self.cluster, bytes(event.object), peek, when.at, source="watch", verb=None if first else _VERBS[event.type]
         )
         self._keep([replace(seen, rounded=when.rounded, since=when.since)])
+
+    def moved(self, api_group: str, kind: str, namespace: str, *, name: str, now: AsBefore, when: When) -> None:
+        """Keep the new version of an object whose desired state is as a live watch told it before."""
+        self._keep(
+            [
+                Sighting(
+                    resource=Resource(self.cluster, api_group, kind, namespace or None, name),
+                    at=when.at,
+                    source="watch",
+                    verb=Verb.UPDATE,
+                    uid=now.uid,
+                    resource_version=str(now.version),
+                    rounded=when.rounded,
+                    since=when.since,
+                    as_before=now,
+                )
+            ]
+        )
 
     def watch_event(self, event: RawWatchEvent, at: datetime, *, log: int, rounded: bool = False) -> None:
         """Keep the object of one event of the watch number ``log``; a BOOKMARK is nothing. Raises UNUSABLE.

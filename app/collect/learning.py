@@ -138,6 +138,12 @@ class Learning:
                 self.intake.reject(sighting.source, Line(0, b"", 0), f"the object cannot be read: {told}")
         self._found = {}
 
+    def wanted(self) -> frozenset[str]:
+        """The uids of objects that a watch is to tell as a whole, since the last time."""
+        found = frozenset(self.learner.tracker.wanted)
+        self.learner.tracker.wanted.clear()
+        return found
+
     def learn_read(self) -> Piece:
         """Learn from what the intake was given in this process; the piece that it made."""
         piece = self.intake.take({})

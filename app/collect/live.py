@@ -7,7 +7,7 @@ from the last word that was kept.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager, closing
 from datetime import datetime, timedelta
 from typing import Never
@@ -20,6 +20,7 @@ from app.collect import history, told
 from app.collect.apiserver import ApiServer, CredentialsError, RefusedError, UnreachableError
 from app.collect.cluster import Following
 from app.collect.contexts import WantedCluster
+from app.collect.desired import Desired
 from app.collect.discovery import DiscoveryError
 from app.collect.drops import Drops
 from app.collect.follow import AWAY, Follower
@@ -72,6 +73,7 @@ class Live:
         self._server = ""
         self._past_known = False
         self._following: Following | None = None
+        self._desired = Desired()
         self._held: list[told.Watched] = []
         self._broken: asyncio.Future[None] | None = None
         """Fails when what was told cannot be kept."""
@@ -79,6 +81,7 @@ class Live:
         """What is said of the cluster when ``run`` is cancelled."""
         self._loop = asyncio.get_running_loop()
         follower.on_unsynced = self._ask_again
+        follower.on_unknown = self._tell_whole
 
     async def run(self) -> Never:
         """Until cancelled. Raises what a bug raises."""
@@ -204,6 +207,7 @@ class Live:
         def tell(served: Served | None, word: Word) -> None:
             self._tell(served, word, epoch)
 
+        self._desired = Desired()  # what was told before may not have been kept
         self._following = Following(
             api,
             tell,
@@ -211,6 +215,7 @@ class Live:
             pace=self._pace,
             add=self._wanted.add,
             exclude=self._wanted.exclude,
+            desired=self._desired,
         )
         past = [] if self._past_known else [asyncio.create_task(self._remember(api, self._following, epoch))]
         self._held, self._broken = [], self._loop.create_future()
@@ -299,6 +304,10 @@ class Live:
                 self._following.again(served)
 
         self._loop.call_soon_threadsafe(ask)
+
+    def _tell_whole(self, uids: Collection[str] | None) -> None:
+        """As Follower.on_unknown, in whatever thread."""
+        self._loop.call_soon_threadsafe(lambda: self._desired.forget(uids))
 
     async def _room(self) -> None:
         """Wait until the spool takes a word again."""

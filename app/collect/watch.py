@@ -18,7 +18,22 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from app.collect.apiserver import ApiServer, RefusedError, SilentError, UnreachableError
-from app.collect.words import Begun, Blind, Lost, Reached, Resumed, Saw, Served, Synced, Unreadable, Word, reached
+from app.collect.desired import Desired, KindDesired
+from app.collect.words import (
+    Begun,
+    Blind,
+    Lost,
+    Moved,
+    Reached,
+    Resumed,
+    Saw,
+    Served,
+    Synced,
+    Unreadable,
+    Word,
+    reached,
+)
+from app.core.body import read_whole
 
 PAGE = "500"
 GONE = 410
@@ -128,6 +143,7 @@ class _At:
 
     version: str
     horizon: Horizon
+    desired: KindDesired
     pages: bool = False
     asked_all: datetime | None = None
     checked: datetime | None = None
@@ -141,13 +157,15 @@ async def follow(
     lists: asyncio.Semaphore,
     pace: Pace | None = None,
     horizon: Horizon | None = None,
+    desired: Desired | None = None,
 ) -> AsyncGenerator[Word]:
     """What happens to a kind's objects from the resourceVersion ``since`` on; where that is "", all of them first.
 
-    ``lists`` lets only so many kinds ask for all of their objects at a time. Ends only when closed.
+    ``lists`` lets only so many kinds ask for all of their objects at a time. ``desired`` remembers what was told, so it
+    must all have been kept. Ends only when closed.
     """
     pace = pace or Pace()
-    place, failures = _At(since, horizon or Horizon()), 0
+    place, failures = _At(since, horizon or Horizon(), (desired or Desired()).of(served)), 0
     while True:
         began, error = pace.clock(), None
         try:
@@ -182,6 +200,7 @@ async def _once(
         if not place.version:
             await turn.enter_async_context(lists)
             place.asked_all = pace.clock()
+            place.desired.begin()
             yield Begun(place.asked_all)
             if place.pages:
                 async with aclosing(_pages(api, served, place, pace=pace)) as listed:
@@ -199,7 +218,7 @@ async def _watch(api: ApiServer, served: Served, place: _At, *, pace: Pace) -> A
     """One watch; ``place`` moves along. One that said nothing is a failure, if not worse."""
     taken_up = said = False
     try:
-        async with aclosing(_stream(api, served, place.version, pace=pace)) as stream:
+        async with aclosing(_stream(api, served, place.version, pace=pace, desired=place.desired)) as stream:
             async for told in stream:
                 taken_up = taken_up or isinstance(told, Resumed)
                 said = said or not isinstance(told, Unreadable | Resumed)
@@ -263,7 +282,9 @@ async def _pages(api: ApiServer, served: Served, place: _At, *, pace: Pace) -> A
     yield Synced(at, place.version)
 
 
-async def _stream(api: ApiServer, served: Served, since: str, *, pace: Pace) -> AsyncGenerator[Word]:
+async def _stream(
+    api: ApiServer, served: Served, since: str, *, pace: Pace, desired: KindDesired
+) -> AsyncGenerator[Word]:
     """One watch, until the API server or the network ends it; where ``since`` is "", of all there is first."""
     asked = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": pace.patience()}
     asked |= {"resourceVersion": since} if since else ALL_FIRST
@@ -273,9 +294,10 @@ async def _stream(api: ApiServer, served: Served, since: str, *, pace: Pace) -> 
             async for lines in answer:
                 at = pace.clock()
                 if since and not lines:
+                    desired.resumed()
                     yield Resumed(at)
                 for line in lines:
-                    told = read_event(line, at, first=first)
+                    told = read_event(line, at, first=first, desired=desired)
                     first = first and not isinstance(told, Synced)
                     yield told
     except RefusedError as refused:
@@ -293,12 +315,29 @@ def _saw(item: msgspec.Raw, at: datetime, *, head: bytes) -> Saw | Unreadable:
         return Unreadable(at, bytes(item), str(error))
 
 
-def read_event(line: bytes, at: datetime, *, first: bool) -> Saw | Synced | Reached | Unreadable:
-    """What one line says. Raises _GoneError and RefusedError for an ERROR that says so."""
-    kind, begin = next(((kind, len(head)) for kind, head in _HEADS if line.startswith(head)), ("", 0))
+def _head(line: bytes) -> tuple[str, int]:
+    """The type of an event that begins as most do, and where its object begins."""
+    for kind, head in _HEADS:
+        if line.startswith(head):
+            return kind, len(head)
+    return "", 0
+
+
+def read_event(
+    line: bytes, at: datetime, *, first: bool, desired: KindDesired
+) -> Saw | Moved | Synced | Reached | Unreadable:
+    """What one line says; ``desired`` remembers it. Raises _GoneError and RefusedError for an ERROR that says so."""
+    kind, begin = _head(line)
     try:
         if kind and line.endswith(b"}"):
             told = line[begin:-1]
+            if desired.is_kept and (whole := read_whole(told)) is not None:
+                meta = whole.metadata
+                if kind == "DELETED":
+                    desired.forget((meta.uid,))
+                elif desired.is_told(whole) and kind == "MODIFIED" and not first:
+                    return Moved(at, meta.namespace, meta.name, whole.as_before())
+                return Saw(at, kind, told, meta.resourceVersion, first=first)
         else:
             event = _event.decode(line)
             kind, told = event.type, bytes(event.object)
@@ -311,6 +350,7 @@ def read_event(line: bytes, at: datetime, *, first: bool) -> Saw | Synced | Reac
         raise RefusedError(peek.code, peek.message)
     version = peek.metadata.resourceVersion
     if kind == "BOOKMARK":
+        desired.reached()
         done = (peek.metadata.annotations or {}).get(ALL_TOLD) == "true"
         return Synced(at, version) if done and first else Reached(at, version)
     return Saw(at, kind, told, version, first=first)

@@ -18,7 +18,20 @@ from app.collect.files import Line
 from app.collect.intake import Intake, RawObject, RawWatchEvent
 from app.collect.refusals import explain
 from app.collect.unreadable import Place, place_of
-from app.collect.words import Begun, Blind, Lost, Reached, Resumed, Saw, Served, Synced, Unreadable, Word, reached
+from app.collect.words import (
+    Begun,
+    Blind,
+    Lost,
+    Moved,
+    Reached,
+    Resumed,
+    Saw,
+    Served,
+    Synced,
+    Unreadable,
+    Word,
+    reached,
+)
 from app.core.lateness import RawTimed, When, written
 from app.core.model import Resource
 from app.store.watches import Name, WatchPosition
@@ -72,19 +85,19 @@ class Watches:
         if not isinstance(word, Saw | Blind | Unreadable):
             self._settle(served.name)
         match word:
-            case Begun():
-                self._begin_set(served)
+            case Moved():
+                self._see_moved(served, word)
             case Saw():
                 self._see(served, word)
             case Synced():
                 self._end_set(served, word)
-            case Lost():
-                self._lose(served, word)
             case Resumed():
                 self._resume(served)
             case Unreadable():
                 self._note_unusable(served, word.line)
                 self._intake.reject(SOURCE, Line(0, word.line, 0), f"{served.path}: {word.why}")
+            case Begun() | Lost():
+                self._begin_set(served) if isinstance(word, Begun) else self._lose(served, word)
             case Blind() | Reached():
                 pass
         if version := reached(word):
@@ -150,6 +163,11 @@ class Watches:
             else:  # written just now: nothing that was missed is left
                 del self._late[served.name]
             self._keep(word, self._after(served.name, when))
+
+    def _see_moved(self, served: Served, word: Moved) -> None:
+        when = self._after(served.name, When(word.at, since=self._late.get(served.name)))
+        self._intake.moved(served.api_group, served.kind, word.namespace, name=word.name, now=word.object, when=when)
+        self._intake.tally.used += 1
 
     def _settle(self, name: Name, *, before: datetime | None = None) -> None:
         """Tell of what was late, and untimed, that it was done ``before``, where that is known, or by when it came."""

@@ -6,6 +6,8 @@ from datetime import datetime
 
 import msgspec
 
+from app.core.body import AsBefore
+
 
 class Served(msgspec.Struct, frozen=True):
     """A kind as an API server serves it."""
@@ -41,6 +43,19 @@ class Saw(msgspec.Struct, frozen=True, gc=False, tag_field="said", tag=True):
     object: bytes
     resource_version: str
     first: bool = False
+
+
+class Moved(msgspec.Struct, frozen=True, gc=False, tag_field="said", tag=True):
+    """An object as it is now (MODIFIED), of which only what is in ``object`` is not as a Saw of the same watch said."""
+
+    at: datetime
+    namespace: str
+    name: str
+    object: AsBefore
+
+    @property
+    def resource_version(self) -> str:
+        return str(self.object.version)
 
 
 class Begun(msgspec.Struct, frozen=True, gc=False, tag_field="said", tag=True):
@@ -91,11 +106,11 @@ class Unreadable(msgspec.Struct, frozen=True, gc=False, tag_field="said", tag=Tr
     why: str
 
 
-Word = Begun | Saw | Synced | Reached | Lost | Blind | Resumed | Unreadable
+Word = Begun | Saw | Moved | Synced | Reached | Lost | Blind | Resumed | Unreadable
 
 
 def reached(told: Word) -> str:
     """The version up to which everything has been told with this; "" where it says nothing of that."""
-    if isinstance(told, Synced | Reached):
+    if isinstance(told, Synced | Reached | Moved):
         return told.resource_version
     return told.resource_version if isinstance(told, Saw) and not told.first else ""

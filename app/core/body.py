@@ -42,6 +42,37 @@ class RawNode(msgspec.Struct, gc=False):
     nodeInfo: msgspec.Raw = _NO_RAW  # noqa: N815
 
 
+class RawWhole(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """An object that has no more than most have: read at one look."""
+
+    metadata: RawMeta
+    kind: msgspec.Raw = _NO_RAW
+    apiVersion: msgspec.Raw = _NO_RAW  # noqa: N815
+    spec: msgspec.Raw = _NO_RAW
+    status: msgspec.Raw = _NO_RAW
+
+    def desired(self) -> int:
+        """A hash of all that can be desired state, byte for byte."""
+        meta = self.metadata
+        going = b"" if meta.deletionTimestamp is None else _GOING
+        info = _node.decode(self.status).nodeInfo if self.kind == _NODE and self.status else b""
+        parts = meta.labels, meta.annotations, meta.ownerReferences, meta.finalizers, going, self.spec, info
+        return hash(_BETWEEN.join(parts))
+
+    def as_before(self) -> AsBefore:
+        """What is new of it where its desired state is as before."""
+        meta = self.metadata
+        return AsBefore(
+            meta.uid,
+            int(meta.resourceVersion),
+            meta.generation,
+            meta.creationTimestamp,
+            meta.deletionTimestamp is not None,
+            bytes(self.status),
+        )
+
+
+_whole = msgspec.json.Decoder(RawWhole)
 _top = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _meta = msgspec.json.Decoder(RawMeta)
 _owners = msgspec.json.Decoder(list[RawOwner])
@@ -49,9 +80,25 @@ _node = msgspec.json.Decoder(RawNode)
 _NODE = msgspec.Raw(b'"Node"')
 _BETWEEN = b"\0"
 """Never in JSON as it is sent."""
+_GOING = b"deleting"
 _SKIPPED = frozenset({"metadata", "status", "kind", "apiVersion"})
 Part = tuple[str, str | None, bytes]
 """A piece of an object's raw JSON: its key, the key within that (None: the whole of it), its bytes."""
+
+
+class AsBefore(msgspec.Struct, frozen=True, gc=False):
+    """A newer version of an object whose desired state is as it was told before: what is read of it beside that."""
+
+    uid: str
+    version: int
+    generation: int | None
+    created: datetime | None
+    deleting: bool
+    raw: bytes
+
+    def status(self) -> bytes:
+        """As Body.status."""
+        return self.raw
 
 
 class Body:
@@ -65,7 +112,7 @@ class Body:
         self._meta = meta
         self.uid = meta.uid
         self.version = int(meta.resourceVersion) if meta.resourceVersion.isdigit() else 0
-        going = b"" if meta.deletionTimestamp is None else b"deleting"
+        going = b"" if meta.deletionTimestamp is None else _GOING
         parts: list[bytes | msgspec.Raw] = [meta.labels, meta.annotations, meta.ownerReferences, meta.finalizers, going]
         for key, raw in top.items():
             if key not in _SKIPPED:
@@ -164,8 +211,27 @@ class Body:
         return obj
 
 
+Shown = Body | AsBefore
+
+
 def read_body(raw: bytes) -> Body | None:
     """Read an object. None for what is no object with metadata: it then counts as not recorded."""
+    whole = read_whole(raw)
+    if whole is None:
+        return _read_other(raw)
+    given = (("kind", whole.kind), ("apiVersion", whole.apiVersion), ("spec", whole.spec), ("status", whole.status))
+    return Body({key: value for key, value in given if value}, whole.metadata, size=len(raw))
+
+
+def read_whole(raw: bytes) -> RawWhole | None:
+    """Read an object that has no more than most have. None for any other."""
+    try:
+        return _whole.decode(raw)
+    except (msgspec.MsgspecError, ValueError):
+        return None
+
+
+def _read_other(raw: bytes) -> Body | None:
     try:
         top = _top.decode(raw)
         meta = top.get("metadata")

@@ -7,8 +7,8 @@ from datetime import datetime
 
 from msgspec import structs
 
-from app.core.body import Body
-from app.core.model import Resource, Rollout, Symptom, Verb
+from app.core.body import Shown
+from app.core.model import Json, Resource, Rollout, Symptom, Verb
 from app.core.recent import Recent
 from app.core.redact import Redactor
 from app.core.references import is_custom
@@ -41,8 +41,11 @@ class Life:
             symptoms=self._symptoms.event(sighting.resource.cluster, body, at=sighting.at, told=_told(sighting))
         )
 
-    def moved(self, sighting: Sighting, body: Body, learned: Learned) -> Learned:
-        """``learned`` with what this newer version of an object tells of its life."""
+    def moved(
+        self, sighting: Sighting, body: Shown, learned: Learned, *, spec_known: Callable[[], Json] = lambda: None
+    ) -> Learned:
+        """``learned`` with what this newer version of an object tells of its life; ``spec_known`` is asked
+        where the version does not say its spec."""
         resource = sighting.resource
         if resource.kind in ROLLED_OUT and resource.api_group == "apps":
             rolled = self._rollouts.observe(
@@ -51,6 +54,7 @@ class Life:
                 at=sighting.at,
                 created=sighting.verb is Verb.CREATE,
                 begun_by=lambda: self._recent.began_rollout(resource, sighting.at),
+                spec_known=spec_known,
             )
             return structs.replace(learned, rollouts=rolled) if rolled else learned
         if resource.kind == "Pod" and resource.api_group == "":

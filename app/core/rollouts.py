@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache, partial
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
-from app.core.body import Body
+from app.core.body import AsBefore, Body, Shown
 from app.core.model import Json, Outcome, Progress, Resource, Rollout
 from app.core.raw_workload import RawCondition, RawSpec, RawStatus, RawTemplate
 from app.core.redact import decode
@@ -28,6 +29,7 @@ WAITS = "waits for deletions of its pods: its update strategy is OnDelete"
 _DEADLINE = "ProgressDeadlineExceeded"
 
 
+_NO_TEMPLATE = msgspec.Raw()
 _spec = msgspec.json.Decoder(RawSpec)
 _status = msgspec.json.Decoder(RawStatus)
 _template = msgspec.json.Decoder(RawTemplate)
@@ -37,14 +39,25 @@ _template = msgspec.json.Decoder(RawTemplate)
 class _Workload:
     """What is known of one workload: its template now, those before it, and the rollout under way or last ended.
 
-    ``held_back``: how many pods the partition kept when it was last seen, None before that.
+    ``spec`` is without the template. ``held_back``: how many pods the partition kept when it was last seen, None before
+    that.
     """
 
     template: str
     images: tuple[str, ...]
+    spec: RawSpec
     earlier: list[str] = field(default_factory=list)
     last: Rollout | None = None
     held_back: int | None = None
+
+
+class _Said(NamedTuple):
+    """What one version of a workload says: ``spec`` is without the template, whose fingerprint is ``template``."""
+
+    spec: RawSpec
+    status: RawStatus
+    template: str
+    images: tuple[str, ...]
 
 
 class Rollouts:
@@ -66,28 +79,33 @@ class Rollouts:
         self._recalled = {rollout.resource: rollout for rollout in last}
 
     def observe(
-        self, resource: Resource, body: Body, *, at: datetime, created: bool, begun_by: Callable[[], str | None]
+        self,
+        resource: Resource,
+        body: Shown,
+        *,
+        at: datetime,
+        created: bool,
+        begun_by: Callable[[], str | None],
+        spec_known: Callable[[], Json] = lambda: None,
     ) -> tuple[Rollout, ...]:
         """Rollouts that began, moved or ended with this version: each an upsert keyed (resource, started_at).
 
         ``created``: the object was made by this write. ``begun_by`` finds the id of the change that touched the
-        template last; it is asked only where a rollout begins.
+        template last; it is asked only where a rollout begins. ``spec_known`` is the spec without secrets:
+        it is asked only where neither the body nor what was observed here tells of it.
         """
-        try:
-            spec = _spec.decode(body.spec() or b"{}")
-            status = _status.decode(body.status() or b"{}")
-            template = self._digest(bytes(spec.template))
-            known = self._workloads.get(resource)
-            images = known.images if known and known.template == template else _images(bytes(spec.template))
-        except (msgspec.MsgspecError, ValueError, RecursionError):
+        said = self._as_before(resource, body, spec_known) if isinstance(body, AsBefore) else self._said(resource, body)
+        if said is None:
             return ()
+        known = self._workloads.get(resource)
+        spec, status, template, images = said.spec, said.status, said.template, said.images
         progress = _progress(resource.kind, spec, status, at=at)
         generation = body.generation or 0
         found: list[Rollout] = []
         begin = partial(_begin, resource, body, at=at, images=images)
-        known = known or self._known(resource, body, template, images=images)
+        known = known or self._known(resource, body, template, images=images, spec=spec)
         if known is None:
-            known = self._remember(resource, _Workload(template, images))
+            known = self._remember(resource, _Workload(template, images, spec))
             change_id = begun_by()
             if created or change_id or _under_way(resource.kind, spec, status):
                 known.last = begin(known, change_id=change_id, before=())
@@ -102,8 +120,8 @@ class Rollouts:
         elif _is_let_go(known, spec) and _under_way(resource.kind, spec, status):
             before = known.last.images_before if known.last else ()
             known.last = begin(known, change_id=begun_by(), before=before)
-        known.held_back = spec.held_back
-        if known.last is None or known.last.outcome not in (Outcome.RUNNING, Outcome.FAILED):
+        known.spec, known.held_back = spec, spec.held_back
+        if known.last is None or _is_settled(known.last):
             return tuple(found)
         rest = max(0, status.replicas - status.updatedReplicas) if resource.kind == "Deployment" else -spec.held_back
         moved = _told_to_wait(_move(known.last, progress, status, generation=generation, rest=rest), spec, progress)
@@ -112,6 +130,42 @@ class Rollouts:
         known.last = moved
         return tuple(found)
 
+    def _said(self, resource: Resource, body: Body) -> _Said | None:
+        """What a whole object says; None where it cannot be read."""
+        try:
+            spec = _spec.decode(body.spec() or b"{}")
+            status = _status.decode(body.status() or b"{}")
+            raw = bytes(spec.template)
+            template = self._digest(raw)
+            known = self._workloads.get(resource)
+            images = known.images if known and known.template == template else _images(raw)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            return None
+        return _Said(replace(spec, template=_NO_TEMPLATE), status, template, images)
+
+    def _as_before(self, resource: Resource, body: AsBefore, spec_known: Callable[[], Json]) -> _Said | None:
+        """What a status says; None where it cannot be read, or what it belongs to is not known or settled."""
+        known = self._workloads.get(resource) or self._taken_up(resource, body, spec_known)
+        if known is None or (_is_settled(known.last) and not _is_let_go(known, known.spec)):
+            return None
+        try:
+            status = _status.decode(body.status() or b"{}")
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            return None
+        return _Said(known.spec, status, known.template, known.images)
+
+    def _taken_up(self, resource: Resource, body: AsBefore, spec_known: Callable[[], Json]) -> _Workload | None:
+        """A workload as an earlier run left it; None where that saw no rollout of it, or does not say which."""
+        last = self._recalled.get(resource)
+        if last is None or not last.templates:
+            return None
+        held = spec_known()
+        try:
+            known = msgspec.convert({**held, "template": _NO_TEMPLATE} if isinstance(held, dict) else {}, RawSpec)
+        except msgspec.ValidationError:
+            return None
+        return self._known(resource, body, last.templates[0], images=last.images, spec=known)
+
     def forget(self, resource: Resource, at: datetime) -> tuple[Rollout, ...]:
         """The workload was deleted: what was under way will not be completed."""
         known = self._workloads.pop(resource, None)
@@ -119,13 +173,15 @@ class Rollouts:
             return ()
         return (replace(known.last, outcome=Outcome.SUPERSEDED, ended_at=at, reason=f"{resource.kind} deleted"),)
 
-    def _known(self, resource: Resource, body: Body, template: str, *, images: tuple[str, ...]) -> _Workload | None:
+    def _known(
+        self, resource: Resource, body: Shown, template: str, *, images: tuple[str, ...], spec: RawSpec
+    ) -> _Workload | None:
         """A workload as an earlier run left it; None where that knew none, or a later version of it."""
         last = self._recalled.pop(resource, None)
         if last is None or last.uid != body.uid or (body.generation or 0) < last.generation:
             return None
         templates = last.templates or (template if images == last.images else "",)  # a row older than its column
-        return self._remember(resource, _Workload(templates[0], last.images, [*templates[:0:-1]], last))
+        return self._remember(resource, _Workload(templates[0], last.images, spec, [*templates[:0:-1]], last))
 
     def _remember(self, resource: Resource, workload: _Workload) -> _Workload:
         self._workloads[resource] = workload
@@ -136,7 +192,7 @@ class Rollouts:
 
 def _begin(
     resource: Resource,
-    body: Body,
+    body: Shown,
     known: _Workload,
     *,
     at: datetime,
@@ -155,6 +211,11 @@ def _begin(
         images_before=before,
         templates=(known.template, *reversed(known.earlier)),
     )
+
+
+def _is_settled(last: Rollout | None) -> bool:
+    """Whether a rollout has ended for good: a failed one may yet go on."""
+    return last is not None and last.outcome not in (Outcome.RUNNING, Outcome.FAILED)
 
 
 def _end_last(known: _Workload, template: str, *, at: datetime) -> list[Rollout]:

@@ -39,7 +39,8 @@ class Sight:
         if sighting.source == "watch":
             kind = sighting.resource.api_group, sighting.resource.kind
             self._began.setdefault(kind, sighting.at)
-            if sighting.verb in (Verb.UPDATE, Verb.DELETE) and sighting.body is not None:
+            has_object = sighting.body is not None or sighting.as_before is not None
+            if has_object and sighting.verb in (Verb.UPDATE, Verb.DELETE):
                 self._heard[kind, sighting.resource.namespace] = sighting.at
 
     def since(self, resource: Resource, entry: Entry) -> datetime | None:

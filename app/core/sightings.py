@@ -6,6 +6,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
+from app.core.body import AsBefore
 from app.core.model import NOBODY, Actor, Change, ObjectState, Resource, Rollout, Symptom, Verb
 
 
@@ -18,7 +19,8 @@ class Sighting(Struct, frozen=True, gc=False):
     like may refresh what is known but never make a change by themselves. ``truncated``: the API server left the bodies
     out because the event was too large (audit.k8s.io/truncated). ``rounded``: the clock that told the time gave whole
     seconds, and what ``at`` has of a fraction only keeps an order. ``since``: nobody knows when exactly it was written,
-    but after that and not after ``at``.
+    but after that and not after ``at``. ``as_before`` stands in place of the body where the desired state is as an
+    earlier sighting of the same watch showed it.
     """
 
     resource: Resource
@@ -35,6 +37,7 @@ class Sighting(Struct, frozen=True, gc=False):
     truncated: bool = False
     rounded: bool = False
     since: datetime | None = None
+    as_before: AsBefore | None = None
 
 
 class Learned(Struct, frozen=True):

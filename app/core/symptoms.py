@@ -16,7 +16,7 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from app.core.body import Body
+from app.core.body import Shown
 from app.core.conditions import failing
 from app.core.model import Resource, Symptom, SymptomSource
 from app.core.pod_states import ENDINGS, PENDING_AFTER, UNREADY_AFTER, Found, awaited, condition_of, endings, pod_states
@@ -80,7 +80,7 @@ class Symptoms:
                 seen.open[symptom.reason] = symptom
                 _bounded(self._seen, symptom.resource, seen, self._limit)
 
-    def await_node(self, resource: Resource, body: Body) -> None:
+    def await_node(self, resource: Resource, body: Shown) -> None:
         """Keep an eye on a pod that a watch shows: its binding would be seen (an audit log need not tell of it)."""
         if body.created and resource not in self._seen:
             _bounded(self._unscheduled, resource, body.created, self._limit)
@@ -169,7 +169,9 @@ class Symptoms:
             ),
         )
 
-    def pod(self, resource: Resource, body: Body, *, at: datetime, told: datetime | None = None) -> tuple[Symptom, ...]:
+    def pod(
+        self, resource: Resource, body: Shown, *, at: datetime, told: datetime | None = None
+    ) -> tuple[Symptom, ...]:
         """What a pod's status says: states that began, and those that ended since the last sighting."""
         try:
             status = _pod.decode(body.status() or b"{}")
@@ -199,7 +201,7 @@ class Symptoms:
         return tuple(found)
 
     def node(
-        self, resource: Resource, body: Body, *, at: datetime, told: datetime | None = None
+        self, resource: Resource, body: Shown, *, at: datetime, told: datetime | None = None
     ) -> tuple[Symptom, ...]:
         """What a node's conditions say."""
         try:
@@ -220,7 +222,7 @@ class Symptoms:
         return tuple(self._changed(SymptomSource.NODE, resource, seen, lasting, at=at, told=told))
 
     def custom(
-        self, resource: Resource, body: Body, *, at: datetime, told: datetime | None = None
+        self, resource: Resource, body: Shown, *, at: datetime, told: datetime | None = None
     ) -> tuple[Symptom, ...]:
         """What the conditions of a custom resource say."""
         lasting = {} if body.deleting else failing(body.status() or b"{}", at)

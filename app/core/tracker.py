@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from msgspec import structs
 
 from app.core import changes, kinds, made
-from app.core.body import Body, read_body
+from app.core.body import AsBefore, Body, read_body
 from app.core.derived import Derivation
 from app.core.diff import diff, undo, unordered
 from app.core.kinds import Policy
@@ -77,6 +77,8 @@ class Tracker:
         self._kinds = own_kinds or kinds.Kinds()
         self._sight = Sight()
         self._quiet: OrderedDict[Resource, Change] = OrderedDict()
+        self.wanted = set[str]()
+        """The uids of objects that are to be told as a whole; who sees to it forgets them."""
 
     def recall(self, last: Iterable[Rollout]) -> None:
         """The last rollout of each workload, as an earlier run left it: one under way goes on."""
@@ -118,6 +120,8 @@ class Tracker:
             return self._life.event(sighting)
         if policy is Policy.NEVER or sighting.subresource not in _OWN:
             return NOTHING
+        if sighting.as_before is not None:
+            return self._moved(sighting, sighting.as_before)
         body = read_body(sighting.body) if sighting.body is not None and sighting.subresource != "scale" else None
         if sighting.verb is Verb.DELETE:
             return self._deleted(sighting, body)
@@ -167,6 +171,24 @@ class Tracker:
         if sighting.subresource == "status" and kinds.policy(resource.api_group, resource.kind) is not Policy.STATE:
             return self._refreshed(sighting, body, entry)
         return self._compared(sighting, body, entry)
+
+    def _moved(self, sighting: Sighting, now: AsBefore) -> Learned:
+        """A watch tells that an object's desired state is as it told before. Where that is not for sure what is known
+        of it, all of it is wanted with the next version."""
+        entry = self._known(sighting.resource, now.uid)
+        if entry is None or entry.uid != now.uid or not entry.is_known or entry.guessed:
+            self.wanted.add(now.uid)
+        if entry is None or entry.uid != now.uid or entry.deleted:
+            return NOTHING
+        entry.watched_from = entry.watched_from or now.version
+        entry.watched_to = max(entry.watched_to, now.version)
+        if now.version <= entry.version:
+            return NOTHING
+        entry.version = now.version
+        entry.seen = max(entry.seen or sighting.at, sighting.at)
+        return self._life.moved(
+            sighting, now, NOTHING, spec_known=lambda: (self._memory.state(entry) or {}).get("spec")
+        )
 
     def _refreshed(self, sighting: Sighting, body: Body, entry: Entry) -> Learned:
         """A status write whose object is not as known: somebody's write has not been told yet, or never will be.

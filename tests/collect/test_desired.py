@@ -1,0 +1,144 @@
+"""What a watch tells of an object whose desired state it told before: its status, and never less than is needed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+
+from app.collect import desired as remembered
+from app.collect.desired import Desired, KindDesired
+from app.collect.watch import follow, read_event
+from app.collect.words import Lost, Moved, Saw, Served, Word
+from tests.collect.scripted import SILENCE, Answer, serving
+from tests.collect.test_watch import NOON, PODS, Waits, bookmark, error
+
+NODES = Served("", "v1", "Node", "nodes")
+WIDGETS = Served("example.com", "v1", "Widget", "widgets")
+
+
+def an_object(served: Served, version: int, *, status: Any = None, spec: Any = None, **metadata: Any) -> dict[str, Any]:
+    whole = {"name": "a", "namespace": "shop", "uid": "u", "resourceVersion": str(version), **metadata}
+    return {
+        "kind": served.kind,
+        "apiVersion": served.api_version,
+        "metadata": whole,
+        "spec": spec or {"containers": []},
+        "status": status or {"beat": version},
+    }
+
+
+def line(kind: str, one: dict[str, Any]) -> bytes:
+    return json.dumps({"type": kind, "object": one}, separators=(",", ":")).encode()
+
+
+def pod(version: int, kind: str = "MODIFIED", **rest: Any) -> bytes:
+    return line(kind, an_object(PODS, version, **rest)) + b"\n"
+
+
+def read(kept: KindDesired, *lines: bytes) -> list[Word]:
+    return [read_event(one.rstrip(), NOON, first=False, desired=kept) for one in lines]
+
+
+def names(words: list[Word]) -> list[str]:
+    return [type(word).__name__ for word in words]
+
+
+def test_a_status_is_told_without_the_desired_state_that_was_told() -> None:
+    created = "2026-11-20T00:00:00Z"
+    managed = [{"manager": "kubelet", "time": created}]
+    words = read(
+        KindDesired(PODS), *(pod(v, generation=3, creationTimestamp=created, managedFields=managed) for v in (5, 6))
+    )
+    assert names(words) == ["Saw", "Moved"]
+    moved = words[1]
+    assert isinstance(moved, Moved)
+    assert (moved.namespace, moved.name, moved.resource_version) == ("shop", "a", "6")
+    now = moved.object
+    assert (now.uid, now.version, now.generation, now.deleting) == ("u", 6, 3, False)
+    assert json.loads(now.status()) == {"beat": 6}
+    assert now.created
+    assert now.created.isoformat() == "2026-11-20T00:00:00+00:00"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"spec": {"containers": [1]}},
+        {"labels": {"a": "b"}},
+        {"annotations": {"a": "b"}},
+        {"ownerReferences": []},
+        {"finalizers": ["x"]},
+        {"deletionTimestamp": "2026-11-22T12:00:00Z"},
+    ],
+)
+def test_any_desired_state_that_differs_is_told_and_so_is_the_way_back(change: dict[str, Any]) -> None:
+    words = read(KindDesired(PODS), pod(5), pod(6, **change), pod(7, **change), pod(8), pod(9))
+    assert names(words) == ["Saw", "Saw", "Moved", "Saw", "Moved"]
+
+
+def test_what_stands_beside_spec_and_status_is_told() -> None:
+    odd = an_object(PODS, 6) | {"more": 1}
+    assert names(read(KindDesired(PODS), pod(5), line("MODIFIED", odd))) == ["Saw", "Saw"]
+
+
+def test_a_nodes_version_is_desired_state() -> None:
+    versions = ["v1", "v1", "v2", "v2"]
+    info = [{"nodeInfo": {"kubeletVersion": one}, "beat": n} for n, one in enumerate(versions)]
+    lines = [line("MODIFIED", an_object(NODES, n + 1, status=one)) for n, one in enumerate(info)]
+    assert names(read(KindDesired(NODES), *lines)) == ["Saw", "Moved", "Saw", "Moved"]
+
+
+def test_custom_resources_and_what_names_nothing_are_told_whole() -> None:
+    widgets = [line("MODIFIED", an_object(WIDGETS, n)) for n in (5, 6)]
+    assert names(read(KindDesired(WIDGETS), *widgets)) == ["Saw", "Saw"]
+    nobody = [pod(n, uid="") for n in (5, 6)]
+    assert names(read(KindDesired(PODS), *nobody)) == ["Saw", "Saw"]
+    others = [line("MODIFIED", an_object(NODES, n)) for n in (5, 6)]
+    assert names(read(KindDesired(PODS), *others)) == ["Saw", "Saw"], "not of the kind that is watched"
+
+
+def test_what_is_gone_or_is_to_be_told_again_is_told_whole() -> None:
+    desired = Desired()
+    kept = desired.of(PODS)
+    assert names(read(kept, pod(5, "ADDED"), pod(6, "DELETED"), pod(7))) == ["Saw", "Saw", "Saw"]
+    desired.forget({"another"})
+    assert names(read(kept, pod(8))) == ["Moved"]
+    desired.forget({"u"})
+    assert names(read(kept, pod(9), pod(10))) == ["Saw", "Moved"]
+    desired.forget()
+    assert names(read(kept, pod(11))) == ["Saw"]
+    assert names(read(desired.of(PODS), pod(12))) == ["Saw"], "a watch that begins remembers nothing"
+
+
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remembered, "LIMIT", 2)
+    kept = KindDesired(PODS)
+    read(kept, *(pod(5, uid=uid) for uid in "abc"))
+    assert names(read(kept, pod(6, uid="a"), pod(6, uid="c"), pod(7, uid="a"))) == ["Saw", "Moved", "Moved"]
+
+
+async def test_after_a_break_objects_are_told_whole_until_nothing_is_late() -> None:
+    """Only their managedFields say when it happened that is told late."""
+    script = [
+        Answer([pod(5), bookmark(5, all_told=True), pod(6)]),
+        Answer([pod(7) + pod(8) + bookmark(9) + pod(10)]),
+        Answer([error(410)]),
+        Answer([pod(11), bookmark(12, all_told=True), pod(13), SILENCE]),
+    ]
+    found: list[str] = []
+    async with serving(*script) as server:
+        watch = follow(server.api, PODS, since="", lists=asyncio.Semaphore(1), pace=Waits().pace())
+        async with aclosing(watch) as words, asyncio.timeout(20):
+            async for word in words:
+                if isinstance(word, Saw | Moved):
+                    found.append(f"{type(word).__name__} {word.resource_version}")
+                elif isinstance(word, Lost):
+                    found.append("Lost")
+                if found[-1:] == ["Moved 13"]:
+                    break
+    before = ["Saw 5", "Moved 6", "Saw 7", "Saw 8", "Moved 10"]
+    assert found == [*before, "Lost", "Saw 11", "Moved 13"]
