@@ -67,7 +67,7 @@ class Pipeline:
         moments.append(time.thread_time())
         for first in range(0, len(words), CHUNK):
             part = words[first : first + CHUNK]
-            self.spool.append_all(told.encode(told.Watched(served, word, 1)) for word in part)
+            self.spool.append_all(map(told.encode, told.joined([told.Watched(served, word, 1) for word in part])))
         moments.append(time.thread_time())
         for frame in self.spool.read(self.position):
             assert frame.payload is not None

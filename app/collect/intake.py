@@ -178,22 +178,21 @@ class Intake:
         )
         self._keep([replace(seen, rounded=when.rounded, since=when.since)])
 
-    def moved(self, api_group: str, kind: str, namespace: str, *, name: str, now: AsBefore, when: When) -> None:
-        """Keep the new version of an object whose desired state is as a live watch told it before."""
-        self._keep(
-            [
-                Sighting(
-                    resource=Resource(self.cluster, api_group, kind, namespace or None, name),
-                    at=when.at,
-                    source="watch",
-                    verb=Verb.UPDATE,
-                    uid=now.uid,
-                    resource_version=str(now.version),
-                    rounded=when.rounded,
-                    since=when.since,
-                    as_before=now,
-                )
-            ]
+    def moved(self, api_group: str, kind: str, now: AsBefore, *, at: datetime, since: datetime | None) -> None:
+        """Keep the new version of an object whose desired state is as a live watch told it before; ``since`` as in
+        Sighting."""
+        self._latest = max(self._latest, at) if self._latest else at
+        self._sightings.append(
+            Sighting(
+                Resource(self.cluster, api_group, kind, now.namespace or None, now.name),
+                at,
+                "watch",
+                Verb.UPDATE,
+                uid=now.uid,
+                resource_version=str(now.version),
+                since=since,
+                as_before=now,
+            )
         )
 
     def watch_event(self, event: RawWatchEvent, at: datetime, *, log: int, rounded: bool = False) -> None:

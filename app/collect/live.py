@@ -281,7 +281,7 @@ class Live:
     def _keep(self) -> None:
         """Write what was told in this turn, all of it or none: only then does a watch go on behind it. Once that failed
         nothing more is kept, or what comes later would hide what was not."""
-        held, self._held = self._held, []
+        held, self._held = told.joined(self._held), []
         if not held or self._broken is None or self._broken.done():
             return
         try:

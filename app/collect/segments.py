@@ -31,6 +31,9 @@ _NAME = re.compile(r"\d{20}\.log")
 
 log = structlog.get_logger()
 
+READ = 1 << 16
+"""Bytes that are asked of the disk at once."""
+
 HEADER = struct.Struct(">II")
 """Of a frame: the bytes of its payload, and the crc32 of that number and of them: zeros are no frame."""
 
@@ -83,7 +86,7 @@ def write_all(file: int, data: bytes, at: int) -> None:
 
 def frames(path: Path, *, start: int, position: int, end: int) -> Iterator[Frame]:
     """The frames of the segment that begins at ``start``, from ``position`` to ``end``, up to one that is not."""
-    with path.open("rb") as file:
+    with path.open("rb", buffering=READ) as file:
         file.seek(position - start)
         while position + HEADER.size <= end:
             length, crc = HEADER.unpack(file.read(HEADER.size))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
+from itertools import groupby
 
 import msgspec
 
-from app.collect.words import Served, Word
+from app.collect.words import Moved, Served, Word
 
 
 class AuditBody(msgspec.Struct, frozen=True, array_like=True, tag="audit", gc=False):
@@ -31,6 +33,23 @@ class Watched(msgspec.Struct, frozen=True, array_like=True, tag="watched", gc=Fa
     served: Served
     word: Word
     epoch: int
+
+
+def joined(words: Iterable[Watched]) -> list[Watched]:
+    """The same words in fewer records: what was told at once of objects whose desired state is as before is one."""
+    found: list[Watched] = []
+    for (_, served, epoch, at), together in groupby(words, _together):
+        if at is None:
+            found += together
+            continue
+        objects = [one for watched in together if isinstance(watched.word, Moved) for one in watched.word.objects]
+        found.append(Watched(served, Moved(at, objects), epoch))
+    return found
+
+
+def _together(one: Watched) -> tuple[type[Word], Served, int, datetime | None]:
+    word = one.word
+    return type(word), one.served, one.epoch, word.at if isinstance(word, Moved) else None
 
 
 Told = AuditBody | AuditLost | Watched

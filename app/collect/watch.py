@@ -336,7 +336,7 @@ def read_event(
                 if kind == "DELETED":
                     desired.forget((meta.uid,))
                 elif desired.is_told(whole) and kind == "MODIFIED" and not first:
-                    return Moved(at, meta.namespace, meta.name, whole.as_before())
+                    return Moved(at, (whole.as_before(),))
                 return Saw(at, kind, told, meta.resourceVersion, first=first)
         else:
             event = _event.decode(line)

@@ -165,9 +165,14 @@ class Watches:
             self._keep(word, self._after(served.name, when))
 
     def _see_moved(self, served: Served, word: Moved) -> None:
-        when = self._after(served.name, When(word.at, since=self._late.get(served.name)))
-        self._intake.moved(served.api_group, served.kind, word.namespace, name=word.name, now=word.object, when=when)
-        self._intake.tally.used += 1
+        name, since = served.name, self._late.get(served.name)
+        last = self._last.get(name)
+        at = max(word.at, last + TICK) if last else word.at
+        for one in word.objects:
+            self._intake.moved(served.api_group, served.kind, one, at=at, since=since)
+            at += TICK
+        self._last[name] = at - TICK
+        self._intake.tally.used += len(word.objects)
 
     def _settle(self, name: Name, *, before: datetime | None = None) -> None:
         """Tell of what was late, and untimed, that it was done ``before``, where that is known, or by when it came."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
@@ -46,16 +47,14 @@ class Saw(msgspec.Struct, frozen=True, gc=False, tag_field="said", tag=True):
 
 
 class Moved(msgspec.Struct, frozen=True, gc=False, tag_field="said", tag=True):
-    """An object as it is now (MODIFIED), of which only what is in ``object`` is not as a Saw of the same watch said."""
+    """Objects as they are now (MODIFIED), of which only what is here is not as a Saw of the same watch said."""
 
     at: datetime
-    namespace: str
-    name: str
-    object: AsBefore
+    objects: Sequence[AsBefore]
 
     @property
     def resource_version(self) -> str:
-        return str(self.object.version)
+        return str(self.objects[-1].version)
 
 
 class Begun(msgspec.Struct, frozen=True, gc=False, tag_field="said", tag=True):

@@ -63,6 +63,8 @@ class RawWhole(msgspec.Struct, gc=False, forbid_unknown_fields=True):
         """What is new of it where its desired state is as before."""
         meta = self.metadata
         return AsBefore(
+            meta.namespace,
+            meta.name,
             meta.uid,
             int(meta.resourceVersion),
             meta.generation,
@@ -86,9 +88,11 @@ Part = tuple[str, str | None, bytes]
 """A piece of an object's raw JSON: its key, the key within that (None: the whole of it), its bytes."""
 
 
-class AsBefore(msgspec.Struct, frozen=True, gc=False):
+class AsBefore(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A newer version of an object whose desired state is as it was told before: what is read of it beside that."""
 
+    namespace: str
+    name: str
     uid: str
     version: int
     generation: int | None

@@ -36,7 +36,10 @@ Found = dict[str, tuple[datetime, str]]
 
 def condition_of(conditions: list[RawCondition] | None, kind: str) -> RawCondition | None:
     """The condition of one type, None where it is not told."""
-    return next((condition for condition in conditions or () if condition.type == kind), None)
+    for condition in conditions or ():
+        if condition.type == kind:
+            return condition
+    return None
 
 
 def pod_states(status: RawPodStatus, at: datetime, *, created: datetime | None) -> Found:

@@ -250,7 +250,9 @@ class Symptoms:
         at: datetime,
         told: datetime | None,
     ) -> list[Symptom]:
-        found = []
+        found: list[Symptom] = []
+        if not seen.open and not lasting:
+            return found
         for reason in [reason for reason in seen.open if reason not in lasting]:
             symptom = seen.open.pop(reason)
             found.append(replace(symptom, ended_at=max(at, symptom.at)))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from functools import partial
 
 from msgspec import structs
 
@@ -105,7 +106,7 @@ class Tracker:
 
     def observe(self, sighting: Sighting) -> Learned:
         """What this sighting teaches. Never raises on what a body holds: an unreadable body counts as not recorded."""
-        learned = self._learn(sighting)
+        learned = self._moved(sighting, now) if (now := sighting.as_before) else self._learn(sighting)
         self._sight.saw(sighting)
         return self._life.overdue(learned, sighting.at)
 
@@ -120,8 +121,6 @@ class Tracker:
             return self._life.event(sighting)
         if policy is Policy.NEVER or sighting.subresource not in _OWN:
             return NOTHING
-        if sighting.as_before is not None:
-            return self._moved(sighting, sighting.as_before)
         body = read_body(sighting.body) if sighting.body is not None and sighting.subresource != "scale" else None
         if sighting.verb is Verb.DELETE:
             return self._deleted(sighting, body)
@@ -175,20 +174,26 @@ class Tracker:
     def _moved(self, sighting: Sighting, now: AsBefore) -> Learned:
         """A watch tells that an object's desired state is as it told before. Where that is not for sure what is known
         of it, all of it is wanted with the next version."""
-        entry = self._known(sighting.resource, now.uid)
+        resource = sighting.resource
+        if self._kinds.policy(resource.api_group, resource.kind) is Policy.NEVER:
+            return NOTHING
+        entry = self._memory.peek(resource) or self._known(resource, now.uid)
         if entry is None or entry.uid != now.uid or not entry.is_known or entry.guessed:
             self.wanted.add(now.uid)
         if entry is None or entry.uid != now.uid or entry.deleted:
             return NOTHING
-        entry.watched_from = entry.watched_from or now.version
-        entry.watched_to = max(entry.watched_to, now.version)
-        if now.version <= entry.version:
+        version, at = now.version, sighting.at
+        entry.watched_from = entry.watched_from or version
+        entry.watched_to = max(entry.watched_to, version)
+        if version <= entry.version:
             return NOTHING
-        entry.version = now.version
-        entry.seen = max(entry.seen or sighting.at, sighting.at)
-        return self._life.moved(
-            sighting, now, NOTHING, spec_known=lambda: (self._memory.state(entry) or {}).get("spec")
-        )
+        entry.version = version
+        if entry.seen is None or at > entry.seen:
+            entry.seen = at
+        return self._life.moved(sighting, now, NOTHING, spec_known=partial(self._spec, entry))
+
+    def _spec(self, entry: Entry) -> Json:
+        return (self._memory.state(entry) or {}).get("spec")
 
     def _refreshed(self, sighting: Sighting, body: Body, entry: Entry) -> Learned:
         """A status write whose object is not as known: somebody's write has not been told yet, or never will be.

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import aclosing
+from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from app.collect import desired as remembered
+from app.collect import told
 from app.collect.desired import Desired, KindDesired
 from app.collect.watch import follow, read_event
-from app.collect.words import Lost, Moved, Saw, Served, Word
+from app.collect.words import Lost, Moved, Saw, Served, Word, reached
 from tests.collect.scripted import SILENCE, Answer, serving
 from tests.collect.test_watch import NOON, PODS, Waits, bookmark, error
 
@@ -56,8 +59,9 @@ def test_a_status_is_told_without_the_desired_state_that_was_told() -> None:
     assert names(words) == ["Saw", "Moved"]
     moved = words[1]
     assert isinstance(moved, Moved)
-    assert (moved.namespace, moved.name, moved.resource_version) == ("shop", "a", "6")
-    now = moved.object
+    assert moved.resource_version == "6"
+    [now] = moved.objects
+    assert (now.namespace, now.name) == ("shop", "a")
     assert (now.uid, now.version, now.generation, now.deleting) == ("u", 6, 3, False)
     assert json.loads(now.status()) == {"beat": 6}
     assert now.created
@@ -142,3 +146,23 @@ async def test_after_a_break_objects_are_told_whole_until_nothing_is_late() -> N
                     break
     before = ["Saw 5", "Moved 6", "Saw 7", "Saw 8", "Moved 10"]
     assert found == [*before, "Lost", "Saw 11", "Moved 13"]
+
+
+def test_what_is_told_at_once_is_one_record_and_keeps_its_order() -> None:
+    pods, nodes = KindDesired(PODS), KindDesired(NODES)
+    read(pods, *(pod(1, uid=uid) for uid in "abc"))
+    read(nodes, line("MODIFIED", an_object(NODES, 1)))
+    several = read(pods, pod(2, uid="a"), pod(3, uid="b"), pod(4, uid="new"), pod(5, uid="c"), pod(6, uid="a"))
+    other = read(nodes, line("MODIFIED", an_object(NODES, 7)))
+    held = [told.Watched(PODS, one, 1) for one in several] + [told.Watched(NODES, one, 1) for one in other]
+    records = [told.decode(told.encode(one)) for one in told.joined(held)]
+    found = [
+        (one.served, [now.version for now in one.word.objects] if isinstance(one.word, Moved) else reached(one.word))
+        for one in records
+        if isinstance(one, told.Watched)
+    ]
+    assert found == [(PODS, [2, 3]), (PODS, "4"), (PODS, [5, 6]), (NODES, [7])]
+    assert [reached(one.word) for one in records if isinstance(one, told.Watched)] == ["3", "4", "6", "7"]
+    later = told.Watched(PODS, msgspec.structs.replace(several[0], at=NOON + timedelta(seconds=1)), 1)
+    assert len(told.joined([held[0], held[1], later])) == 2, "each keeps its time"
+    assert len(told.joined([held[0], msgspec.structs.replace(held[1], epoch=2)])) == 2

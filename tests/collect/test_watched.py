@@ -444,7 +444,7 @@ def rolled(version: int, image: str, *, updated: int, generation: int) -> dict[s
 def moved(second: float, body: dict[str, Any]) -> Moved:
     whole = read_whole(json.dumps(body).encode())
     assert whole is not None
-    return Moved(at(second), whole.metadata.namespace, whole.metadata.name, whole.as_before())
+    return Moved(at(second), (whole.as_before(),))
 
 
 @pytest.mark.parametrize("anew", [False, True], ids=["in one go", "with another memory"])
