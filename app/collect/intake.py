@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from sys import intern
 
 import msgspec
 from msgspec.structs import replace
@@ -307,7 +308,9 @@ def _seen(cluster: str, body: bytes, peek: RawObject, at: datetime, *, source: s
     group, _, version = peek.apiVersion.rpartition("/")
     meta = peek.metadata
     return Sighting(
-        resource=Resource(cluster, group if version else "", peek.kind, meta.namespace or None, meta.name),
+        resource=Resource(
+            cluster, intern(group if version else ""), intern(peek.kind), intern(meta.namespace) or None, meta.name
+        ),
         at=at.astimezone(UTC),
         source=source,
         verb=verb,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from sys import intern
 
 import msgspec
 import orjson
@@ -171,7 +172,7 @@ class Body:
         if chosen is None:
             return None
         group = chosen.apiVersion.rpartition("/")[0]
-        return Resource(resource.cluster, group, chosen.kind, resource.namespace, chosen.name)
+        return Resource(resource.cluster, intern(group), intern(chosen.kind), resource.namespace, chosen.name)
 
     def name(self) -> dict[str, str]:
         """The metadata that says which object it is."""

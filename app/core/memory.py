@@ -6,10 +6,8 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass
 from datetime import datetime
 
-import orjson
-import zstandard
-
 from app.core.model import Object, Resource
+from app.core.packed import Packing
 
 _ENTRY_BYTES = 700
 """What an entry costs beside its compressed state: the object, its strings, its place in the index (measured)."""
@@ -67,8 +65,7 @@ class Memory:
         self._entries: OrderedDict[Resource, Entry] = OrderedDict()
         self._bytes = 0
         self._fresh: deque[Entry] = deque()
-        self._pack = zstandard.ZstdCompressor(level=3, write_checksum=False, write_content_size=True)
-        self._unpack = zstandard.ZstdDecompressor()
+        self.packing = Packing()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -107,7 +104,7 @@ class Memory:
         if state is None:
             return
         if size > _FRESH_BYTES:
-            entry.blob = self.pack(state)
+            entry.blob = self.packing.pack(state)
             entry.weight = len(entry.blob)
             return
         entry.fresh, entry.weight = state, size // _PACKED
@@ -115,20 +112,15 @@ class Memory:
             self._fresh.append(entry)
             if len(self._fresh) > _FRESH:
                 old = self._fresh.popleft()
-                old.blob = self.pack(old.fresh) if old.fresh is not None else old.blob
+                old.blob = self.packing.pack(old.fresh) if old.fresh is not None else old.blob
                 old.fresh = None
 
     def forget(self, entry: Entry) -> None:
         """The object is gone: only that it was is kept."""
         entry.fresh, entry.blob, entry.weight = None, None, 0
 
-    def pack(self, state: Object) -> bytes:
-        # Copied: the compressor's own buffer is allocated for the worst case and fragments the heap.
-        return bytes(memoryview(self._pack.compress(orjson.dumps(state))))
-
     def state(self, entry: Entry) -> Object | None:
         """The state, not to be altered. None where only the existence is known."""
         if entry.blob is None:
             return entry.fresh
-        state: Object = orjson.loads(self._unpack.decompress(entry.blob))
-        return state
+        return self.packing.unpack(entry.blob)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from app.core.body import Body
-from app.core.model import Change, Resource, Verb
+from app.core.model import Change, FieldDiff, Object, Resource, Verb
+from app.core.packed import Packing
 from app.core.sightings import Sighting
 
 SAME_WRITE = timedelta(seconds=2)
@@ -19,21 +23,38 @@ BEGAN_WITHIN = timedelta(seconds=10)
 """How far a change and the first sight of the rollout that it began may lie apart."""
 
 
+_FRESH = 256
+"""Changes of late whose states of whole objects are kept as they are."""
+
+
+class _Packed(NamedTuple):
+    """A creation or a deletion, and the state of its object, packed: as Python's objects it takes ten times as much.
+
+    ``change`` says that there is a state, and not which.
+    """
+
+    change: Change
+    state: bytes
+
+
 class Recent:
     """A bounded number of changes, found by key or by object."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, packing: Packing) -> None:
         self._limit = limit
-        self._changes: OrderedDict[int, Change] = OrderedDict()
+        self._packing = packing
+        self._changes: OrderedDict[int, Change | _Packed] = OrderedDict()
+        self._fresh: deque[int] = deque()
         self._aliases: dict[int, int] = {}
         self._by_object: defaultdict[Resource, list[int]] = defaultdict(list)
         self._unversioned: OrderedDict[Resource, None] = OrderedDict()
 
     def by_key(self, key: int) -> Change | None:
-        return self._changes.get(self._aliases.get(key, key))
+        found = self._changes.get(self._aliases.get(key, key))
+        return self._unpacked(found) if isinstance(found, _Packed) else found
 
     def add(self, change: Change) -> None:
-        self._changes[change.key] = change
+        self.update(change)
         self._by_object[change.resource].append(change.key)
         if not change.resource_version:
             self._unversioned[change.resource] = None
@@ -41,14 +62,31 @@ class Recent:
                 self._unversioned.popitem(last=False)
         while len(self._changes) > self._limit:
             key, gone = self._changes.popitem(last=False)
-            keys = self._by_object[gone.resource]
+            resource = _brief(gone).resource
+            keys = self._by_object[resource]
             keys.remove(key)
             if not keys:
-                del self._by_object[gone.resource]
+                del self._by_object[resource]
 
     def update(self, change: Change) -> None:
         """Put a better telling in the place of the first."""
         self._changes[change.key] = change
+        if _state(change) is not None:
+            self._fresh.append(change.key)
+            if len(self._fresh) > _FRESH:
+                self._pack(self._fresh.popleft())
+
+    def _pack(self, key: int) -> None:
+        change = self._changes.get(key)
+        state = _state(change) if isinstance(change, Change) else None
+        if isinstance(change, Change) and state is not None:
+            whole = FieldDiff((), change.diffs[0].op)
+            self._changes[key] = _Packed(replace(change, diffs=(whole,)), self._packing.pack(state))
+
+    def _unpacked(self, packed: _Packed) -> Change:
+        change, state = packed.change, self._packing.unpack(packed.state)
+        op = change.diffs[0].op
+        return replace(change, diffs=(FieldDiff((), op, None, state) if op == "add" else FieldDiff((), op, state),))
 
     def alias(self, key: int, change: Change) -> None:
         """Another key under which the same write may be told again."""
@@ -58,8 +96,8 @@ class Recent:
             self._aliases[key] = change.key
 
     def of(self, resource: Resource) -> Iterator[Change]:
-        """The object's recent changes, the last told first."""
-        return (self._changes[key] for key in reversed(self._by_object.get(resource, ())))
+        """The object's recent changes, the last told first; the states of whole objects may be left out."""
+        return (_brief(self._changes[key]) for key in reversed(self._by_object.get(resource, ())))
 
     def near(self, sighting: Sighting, body: Body | None) -> Change | None:
         """The change that this sighting tells of again, where a version cannot say so.
@@ -79,7 +117,7 @@ class Recent:
             apart = abs(change.at - sighting.at)
             if apart <= SAME_WRITE and (best is None or apart < abs(best.at - sighting.at)):
                 best = change
-        return best
+        return best and self.by_key(best.key)
 
     def created(self, resource: Resource, uid: str) -> bool:
         """Whether this life of the object was told to begin."""
@@ -98,3 +136,16 @@ class Recent:
     def objects(self, kind: str) -> list[Resource]:
         """The objects of a kind with recent changes."""
         return [resource for resource in self._by_object if resource.kind == kind]
+
+
+def _brief(found: Change | _Packed) -> Change:
+    return found.change if isinstance(found, _Packed) else found
+
+
+def _state(change: Change) -> Object | None:
+    """The state of the object that was created or deleted, where that is the diff and nothing else."""
+    if change.verb is Verb.UPDATE or len(change.diffs) != 1 or change.diffs[0].path:
+        return None
+    found = change.diffs[0]
+    state, nothing = (found.new, found.old) if found.op == "add" else (found.old, found.new)
+    return state if isinstance(state, dict) and nothing is None and found.op in ("add", "remove") else None

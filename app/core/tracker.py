@@ -71,7 +71,7 @@ class Tracker:
         self._parts = Parts(redactor)
         self._lookup = lookup
         self._memory = Memory(memory_bytes)
-        self._recent = Recent(recent_changes)
+        self._recent = Recent(recent_changes, self._memory.packing)
         self._derived = Derivation(self._memory, self._recent)
         self._telling = Telling(self._memory, self._recent, self._derived)
         self._life = Life(self._recent, self._derived.workload_of, redactor)
