@@ -11,7 +11,7 @@ from datetime import datetime
 from msgspec import structs
 
 from app.core import changes
-from app.core.body import Body
+from app.core.body import AsBefore, Body
 from app.core.memory import Entry
 from app.core.model import Change, Resource, Verb
 from app.core.sightings import Sighting
@@ -68,6 +68,17 @@ def note(entry: Entry, sighting: Sighting, body: Body, *, fields: bool) -> None:
     entry.seen = max(entry.seen or sighting.at, sighting.at)
     if fields and sighting.source != "audit":  # an audit event says itself who wrote
         entry.wrote = body.last_written() or entry.wrote
+
+
+def moved_on(entry: Entry, now: AsBefore, at: datetime) -> bool:
+    """Keep that a watch saw the object, as it is known, at this version; whether that is a newer one."""
+    entry.watched_from = entry.watched_from or now.version
+    entry.watched_to = max(entry.watched_to, now.version)
+    if now.version <= entry.version:
+        return False
+    entry.version = now.version
+    entry.seen = max(entry.seen or at, at)
+    return True
 
 
 def unseen(change: Change, since: datetime | None) -> Change:

@@ -38,7 +38,7 @@ from app.core.parts import Parts
 from app.core.patches import applied, patch_diffs, with_removals
 from app.core.recent import Recent
 from app.core.redact import Redactor, decode
-from app.core.sight import Sight, note, unseen
+from app.core.sight import Sight, moved_on, note, unseen
 from app.core.sightings import NOTHING, Learned, Sighting
 from app.core.telling import Telling
 
@@ -182,14 +182,8 @@ class Tracker:
             self.wanted.add(now.uid)
         if entry is None or entry.uid != now.uid or entry.deleted:
             return NOTHING
-        version, at = now.version, sighting.at
-        entry.watched_from = entry.watched_from or version
-        entry.watched_to = max(entry.watched_to, version)
-        if version <= entry.version:
+        if not moved_on(entry, now, sighting.at):
             return NOTHING
-        entry.version = version
-        if entry.seen is None or at > entry.seen:
-            entry.seen = at
         return self._life.moved(sighting, now, NOTHING, spec_known=partial(self._spec, entry))
 
     def _spec(self, entry: Entry) -> Json:
