@@ -25,12 +25,13 @@ USERS = {
     "admin": "system:masters",
     "alice": "",
     "bob": "",
+    "carol": "",
     "foreshock": "",
     "kubelets": "system:masters",
     "system:kube-controller-manager": "",
     "system:kube-scheduler": "",
 }
-"""Who has a token, and the group. RBAC is on: the masters may everything, alice, bob and foreshock
+"""Who has a token, and the group. RBAC is on: the masters may everything, alice, bob, carol and foreshock
 nothing until they are bound."""
 BARE = ("etcd", "kube-apiserver")
 CONTROLLERS = ("kube-controller-manager", "kube-scheduler")

@@ -148,7 +148,7 @@ async def test_what_may_not_be_read_is_said_and_the_rest_is_read(
     binding = {
         "metadata": {"name": name},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
-        "subjects": [{"kind": "User", "name": "alice", "apiGroup": "rbac.authorization.k8s.io"}],
+        "subjects": [{"kind": "User", "name": "carol", "apiGroup": "rbac.authorization.k8s.io"}],
     }
     with control_plane.client() as admin:
         rbac = "/apis/rbac.authorization.k8s.io/v1"
@@ -156,11 +156,11 @@ async def test_what_may_not_be_read_is_said_and_the_rest_is_read(
         assert admin.post(f"{rbac}/clusterrolebindings", json=binding).is_success
         made = {"metadata": {"name": name}, "data": {"password": SECRET}}
         assert admin.post("/api/v1/namespaces/default/configmaps", json=made).is_success
-    report = await remembered(control_plane, database, name, user="alice")
+    report = await remembered(control_plane, database, name, user="carol")
     assert name in {one.resource.name for one in report.found}
     assert {one.resource.kind for one in report.found} == {"ConfigMap"}
     assert any(line.startswith("/apis/apps/v1/replicasets: 403 ") for line in report.unread), report.unread
-    asked = [one for one in control_plane.audited() if one["user"].get("username") == "alice"]
+    asked = [one for one in control_plane.audited() if one["user"].get("username") == "carol"]
     assert {one["verb"] for one in asked} <= {"get", "list"}
     assert not [one for one in asked if one.get("objectRef", {}).get("resource") == "secrets"]
     assert SECRET not in repr(await stored(database, name))
