@@ -84,22 +84,22 @@ class Watches:
         self._intake.move_to(word.at)
         if not isinstance(word, Saw | Blind | Unreadable):
             self._settle(served.name)
-        match word:
-            case Moved():
-                self._see_moved(served, word)
+        match word:  # Blind and Reached say no more than how far the kind is known
+            case Begun():
+                self._begin_set(served)
             case Saw():
                 self._see(served, word)
+            case Moved():
+                self._see_moved(served, word)
             case Synced():
                 self._end_set(served, word)
+            case Lost():
+                self._lose(served, word)
             case Resumed():
                 self._resume(served)
             case Unreadable():
                 self._note_unusable(served, word.line)
                 self._intake.reject(SOURCE, Line(0, word.line, 0), f"{served.path}: {word.why}")
-            case Begun() | Lost():
-                self._begin_set(served) if isinstance(word, Begun) else self._lose(served, word)
-            case Blind() | Reached():
-                pass
         if version := reached(word):
             self._reach(served, word, version)
 
