@@ -23,8 +23,7 @@ from app.store.database import Database
 from bench.gates import Gate
 from bench.raw import RawEvents
 
-LINES = 2_000_000
-"""1.4 GB, as an API server of a middling cluster writes in a day. Of a log of seconds, the start would be measured."""
+LINES = 1_000_000
 CALLERS = 160
 COPIES = 12
 """Of the demo's log, which alone is read in a second: what it takes to start would be measured too."""

@@ -32,7 +32,7 @@ from app.collect.words import (
     Word,
     reached,
 )
-from app.core.lateness import RawTimed, When, written
+from app.core.lateness import TICK, RawTimed, When, created_after, written
 from app.core.model import Resource
 from app.store.watches import Name, WatchPosition
 
@@ -45,8 +45,6 @@ EVENTS_KEPT = timedelta(minutes=30)
 """Events live for an hour (kube-apiserver's --event-ttl, as it is by default) and count themselves: within half of it
 those that are there are all that there were. They have no watch cache: a quiet watch ends in 410 every few minutes."""
 
-TICK = timedelta(microseconds=1)
-"""What the store can tell apart: of two events of a kind, the later one is later by so much at least."""
 _object = msgspec.json.Decoder(RawObject)
 _times = msgspec.json.Decoder(RawTimed)
 
@@ -220,11 +218,13 @@ class Watches:
             self._again(served)
             return
         again = {key[:2]: created for key, created in found.items()}
+        since = self._positions.get(served.name)
         for resource, uid in () if served.name in self._partial else self._live(served):
             place = resource.namespace or "", resource.name
             if (*place, uid) not in found:
-                successor = again.get(place)  # it took the name, which was free by then
-                self._intake.vanished(resource, uid, min(word.at, successor - TICK) if successor else word.at)
-        since = self._positions.get(served.name)
+                gone_at = word.at
+                if successor := again.get(place):  # it took the name, which was free by then
+                    gone_at = min(gone_at, (created_after(since.at, successor) if since else successor) - TICK)
+                self._intake.vanished(resource, uid, gone_at)
         if since and since.lost and not (served.kind == "Event" and word.at - since.at < EVENTS_KEPT):
             self._intake.blind(since.at, word.at, since.lost, kind=served.kind)

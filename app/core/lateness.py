@@ -15,6 +15,16 @@ ON_TIME = timedelta(seconds=2)
 are cut to seconds."""
 
 
+TICK = timedelta(microseconds=1)
+"""What the store can tell apart."""
+
+
+def created_after(known: datetime, told: datetime) -> datetime:
+    """When an object was created that was not there ``known``, and ``told`` as its creationTimestamp: in whole seconds,
+    which may have been cut to before that."""
+    return known + TICK if told == known.replace(microsecond=0) else told
+
+
 class RawManager(msgspec.Struct, gc=False):
     time: datetime | None = None
     subresource: str = ""

@@ -12,6 +12,7 @@ from msgspec import structs
 
 from app.core import changes
 from app.core.body import AsBefore, Body
+from app.core.lateness import created_after
 from app.core.memory import Entry
 from app.core.model import Change, Resource, Verb
 from app.core.sightings import Sighting
@@ -24,11 +25,13 @@ class Sight:
 
     def __init__(self) -> None:
         self._began: dict[_Kind, datetime] = {}
+        self._known: dict[_Kind, datetime] = {}
         self._heard: dict[tuple[_Kind, str | None], datetime] = {}
 
     def watched_since(self, api_group: str, kind: str, at: datetime) -> None:
-        """A kind was watched before by another process, and all of it was known ``at``."""
+        """A kind was watched before, and all of it was known ``at``; that may be said again, of a later time."""
         self._began.setdefault((api_group, kind), at)
+        self._known[api_group, kind] = at
 
     def saw(self, sighting: Sighting) -> None:
         """Take notice of a watch event, after what it teaches was learned.
@@ -50,8 +53,8 @@ class Sight:
 
     def created(self, sighting: Sighting, body: Body) -> Sighting | None:
         """The creation of an object that a LIST shows first, where its kind was watched before it was created."""
-        began = self._began.get((sighting.resource.api_group, sighting.resource.kind))
-        made = body.created
+        kind = sighting.resource.api_group, sighting.resource.kind
+        began, known, made = self._began.get(kind), self._known.get(kind), body.created
         if (
             sighting.source != "watch"
             or sighting.verb is not None
@@ -60,7 +63,8 @@ class Sight:
             or made < began.replace(microsecond=0)
         ):
             return None
-        return structs.replace(sighting, verb=Verb.CREATE, at=min(made, sighting.at))
+        at = min(created_after(known, made) if known else made, sighting.at)
+        return structs.replace(sighting, verb=Verb.CREATE, at=at)
 
 
 def note(entry: Entry, sighting: Sighting, body: Body, *, fields: bool) -> None:

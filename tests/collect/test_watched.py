@@ -260,6 +260,17 @@ async def test_beside_an_object_that_is_too_deep_to_be_read_the_others_are_found
     assert await lab.rows("quarantine") == [(1,)]
 
 
+async def test_what_took_a_name_within_a_second_of_the_break_came_after_it(lab: Lab, spool: Spool) -> None:
+    say(spool, CONFIG_MAPS, *listed(0.9, config_map("a", 5), version=9), Lost(at(1), "410"))
+    remade = config_map("a", 15)
+    remade["metadata"] |= {"uid": "uid-other", "creationTimestamp": f"{T0:%Y-%m-%dT%H:%M:%SZ}"}
+    say(spool, CONFIG_MAPS, *listed(70, remade, version=20))
+    await drained(lab, spool)
+    found = await lab.stored()
+    assert [one.verb for one in found] == [Verb.DELETE, Verb.CREATE]
+    assert [one.at for one in found] == [at(0.9), at(0.9) + timedelta(microseconds=1)]
+
+
 async def test_a_set_that_begins_anew_counts_from_there(lab: Lab, spool: Spool) -> None:
     say(spool, CONFIG_MAPS, *listed(0, config_map("a", 5), config_map("b", 6), version=9))
     begun, first, _, _ = listed(70, config_map("a", 5), config_map("b", 6), version=20)

@@ -59,7 +59,7 @@ def poison(stand: Stand, found: Found) -> None:
     def is_recorded() -> bool:
         return _created(stand, namespace) + _quarantined(stand) - before >= taken
 
-    wait_until(is_recorded, f"{taken} hard objects are recorded or kept apart", seconds=120)
+    wait_until(is_recorded, f"{taken} hard objects are recorded or kept apart", seconds=60)
     apart = _quarantined(stand) - before
     found.notes.append(f"of {taken + len(refused)} the API server stored {taken}, {apart} of them kept apart")
     if refused:
