@@ -6,7 +6,7 @@ something of it could not be read so far that it is known which object it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 
@@ -69,6 +69,7 @@ class Watches:
         self._intake, self._live, self._again, self._watched_since = intake, live, again, watched_since
         self._positions = dict(positions)
         self._sets: dict[Name, dict[Place, datetime | None]] = {}  # and when each was created
+        self._broken_off: dict[Name, dict[Place, datetime | None]] = {}  # of sets that did not end, since one that did
         self._unsynced = set[Name]()
         self._partial = set[Name]()  # of whose set something may be any of the objects
         self._late: dict[Name, datetime] = {}  # what was missed is being told: the last time up to which all was known
@@ -102,6 +103,8 @@ class Watches:
             self._reach(served, word, version)
 
     def _begin_set(self, served: Served) -> None:
+        if broken_off := self._sets.get(served.name):
+            self._broken_off.setdefault(served.name, {}).update(broken_off)
         self._sets[served.name] = {}
         self._unsynced.discard(served.name)
         self._partial.discard(served.name)
@@ -217,14 +220,35 @@ class Watches:
             self._unsynced.add(served.name)
             self._again(served)
             return
-        again = {key[:2]: created for key, created in found.items()}
-        since = self._positions.get(served.name)
-        for resource, uid in () if served.name in self._partial else self._live(served):
-            place = resource.namespace or "", resource.name
-            if (*place, uid) not in found:
-                gone_at = word.at
-                if successor := again.get(place):  # it took the name, which was free by then
-                    gone_at = min(gone_at, (created_after(since.at, successor) if since else successor) - TICK)
-                self._intake.vanished(resource, uid, gone_at)
+        since, told = self._positions.get(served.name), self._broken_off.pop(served.name, {}) | found
+        gone = [
+            (resource, (resource.namespace or "", resource.name, uid))
+            for resource, uid in (() if served.name in self._partial else self._live(served))
+            if (resource.namespace or "", resource.name, uid) not in found
+        ]
+        holders = _holders({place[:2] for _, place in gone}, told)
+        for resource, place in gone:
+            gone_at = word.at
+            if successor := _created_next(holders[place[:2]], place):  # it took the name, which was free by then
+                gone_at = min(gone_at, (created_after(since.at, successor) if since else successor) - TICK)
+            self._intake.vanished(resource, place[2], gone_at)
         if since and since.lost and not (served.kind == "Event" and word.at - since.at < EVENTS_KEPT):
             self._intake.blind(since.at, word.at, since.lost, kind=served.kind)
+
+
+def _holders(
+    names: Collection[tuple[str, str]], told: Mapping[Place, datetime | None]
+) -> dict[tuple[str, str], dict[Place, datetime | None]]:
+    """Who had each of these names, of those that sets told of: one after the other, and when each was created."""
+    found: dict[tuple[str, str], dict[Place, datetime | None]] = {name: {} for name in names}
+    for place, created in told.items():
+        if place[:2] in found:
+            found[place[:2]][place] = created
+    return found
+
+
+def _created_next(holders: Mapping[Place, datetime | None], place: Place) -> datetime | None:
+    """When the next one was created that had the name of the object at a place, which may be before all of them."""
+    places = list(holders)
+    later = places[places.index(place) + 1 :] if place in holders else places
+    return next((created for one in later if (created := holders[one])), None)
