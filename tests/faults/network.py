@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from datetime import datetime
 
 from tests.cluster.programs import wait_until
 from tests.faults.proxy import Mode
@@ -42,31 +43,32 @@ def failing(stand: Stand, found: Found, *, mode: Mode, seconds: float) -> None:
 
 def gone_at_start(stand: Stand, found: Found) -> None:
     """410 from a watch cache that does not reach back: history was compacted, the API server started anew meanwhile."""
+    began = stand.now()
     stand.program.stop()
     time.sleep(3)  # in which is written
     stand.plane.compact()
     stand.plane.apiserver.restart()
     stand.program.start()
-    _wait_for_gap(stand, found)
+    wait_for_gap(stand, found, began=began)
 
 
 def gone_amid(stand: Stand, found: Found) -> None:
     """410 from etcd itself, as an API server without a watch cache passes it on (--watch-cache=false)."""
+    began = stand.now()
     stand.program.stop()
     time.sleep(3)
     stand.plane.compact()
     stand.program.start()
-    _wait_for_gap(stand, found)
+    wait_for_gap(stand, found, began=began)
 
 
-def _wait_for_gap(stand: Stand, found: Found) -> None:
-    """Until the end of what nobody saw is known, of each of the oracle's kinds."""
+def wait_for_gap(stand: Stand, found: Found, *, began: datetime) -> None:
+    """Until the end of what nobody saw is known, of each of the oracle's kinds, that ended after ``began``."""
 
     def closed() -> bool:
         query = "SELECT DISTINCT kind FROM gaps JOIN clusters c ON c.id = cluster_id WHERE c.name = %s AND to_at > %s"
         return {row[0] for row in stand.ask(query, CLUSTER, began)} >= {"ConfigMap", "Deployment", "Widget"}
 
-    began = stand.ask("SELECT now()")[0][0]
     before = time.monotonic()
     wait_until(closed, "what nobody saw is a gap", seconds=240)
     found.notes.append(f"gaps told after {time.monotonic() - before:.0f} s")

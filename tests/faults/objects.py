@@ -31,11 +31,11 @@ def large(stand: Stand, found: Found) -> None:
     """Many ConfigMaps of a megabyte each, and one change to each of them."""
     draw, namespace = random.Random(1), "large"
     with stand.plane.client() as admin:
-        _namespace(admin, namespace)
+        make_namespace(admin, namespace)
         path = PATHS["ConfigMap"].format(namespace)
         for number in range(LARGE):
             text = "".join(draw.choices(string.ascii_letters + " \n", k=LARGE_BYTES))
-            _sent(admin, path, {"metadata": {"name": f"large-{number}"}, "data": {"value": text}})
+            sent(admin, path, {"metadata": {"name": f"large-{number}"}, "data": {"value": text}})
     wait_until(lambda: _created(stand, namespace) == LARGE, "all large objects are recorded", seconds=RECORDED_SECONDS)
     peak = stand.program.peak_memory
     found.promise(f"at most {peak >> 20} MiB of memory", holds=peak < MOST_MEMORY)
@@ -46,7 +46,7 @@ def poison(stand: Stand, found: Found) -> None:
     namespace, taken, refused = "poison", 0, list[str]()
     before = _quarantined(stand)
     with stand.plane.client() as admin:
-        _namespace(admin, namespace)
+        make_namespace(admin, namespace)
         for number, (what, kind, body) in enumerate(_bodies()):
             text = body.replace(b"@NAME@", f"poison-{number}".encode())
             answer = admin.post(
@@ -75,11 +75,13 @@ def _quarantined(stand: Stand) -> int:
     return int(stand.ask(_REFUSED, CLUSTER)[0][0])
 
 
-def _namespace(admin: httpx2.Client, name: str) -> None:
-    _sent(admin, "/api/v1/namespaces", {"metadata": {"name": name}})
+def make_namespace(admin: httpx2.Client, name: str) -> None:
+    """Make it; it must not be there."""
+    sent(admin, "/api/v1/namespaces", {"metadata": {"name": name}})
 
 
-def _sent(admin: httpx2.Client, path: str, body: dict[str, Any]) -> None:
+def sent(admin: httpx2.Client, path: str, body: dict[str, Any]) -> None:
+    """Create an object at the path of its kind; it must be taken."""
     answer = admin.post(path, json=body)
     assert answer.is_success, answer.text[:500]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from tests.faults import disks, ends, idle, network, objects
+from tests.faults import disks, ends, idle, network, objects, pages
 from tests.faults.proxy import Mode
 from tests.faults.trial import Recipe
 
@@ -33,6 +33,8 @@ class Fault:
 PLAIN = Place()
 UNCACHED = Place(flags=("--watch-cache=false",))
 """An API server that reads and watches etcd itself: so old versions are gone as soon as they are compacted."""
+PAGED = Place(flags=(*UNCACHED.flags, "--feature-gates=WatchList=false"))
+"""An API server that knows no streaming lists, as those before Kubernetes 1.32: its pages come out of etcd."""
 LITTLE_SPOOL = Place(environment=(("FORESHOCK_SPOOL_BYTES", "1000000"),))
 SPOOL_DISK = Place(mounts=(("data", "40m"),))
 POSTGRES_DISK = Place(mounts=(("pg", "700m"),))
@@ -68,6 +70,7 @@ def faults(*, quick: bool) -> list[Fault]:
         Fault("leader stalled", partial(ends.stall_of_leader, seconds=20 if quick else 60)),
         Fault("gone at start", network.gone_at_start, no_sets=False),
         Fault("gone amid", network.gone_amid, UNCACHED, no_sets=False),
+        Fault("continue token expired", partial(pages.expired, behind=(1,) if quick else (1, 2)), PAGED, no_sets=False),
         Fault(
             "spool full", lambda s, _: disks.spool_bound(s, seconds=30 if quick else 120), LITTLE_SPOOL, no_sets=False
         ),

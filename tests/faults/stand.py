@@ -30,6 +30,8 @@ from tests.faults.proxy import Proxy
 POLICY = Path(__file__).with_name("audit-policy.yaml")
 CLUSTER = "tried"
 USER = "foreshock"
+NAMESPACES = "tried-"
+"""How those begin in which the oracle writes."""
 KINDS = {("", "configmaps"), ("apps", "deployments"), ("faults.example", "widgets")}
 _FOLLOWED = """
 SELECT count(*) FILTER (WHERE resource_version <> ''), (watching->>'kinds')::int
@@ -155,12 +157,17 @@ class Stand:
     def namespace(self) -> str:
         """The name of one that is not there yet."""
         self._namespaces += 1
-        return f"tried-{self._namespaces}"
+        return f"{NAMESPACES}{self._namespaces}"
 
     def ask(self, query: str, *values: Any) -> list[Any]:
         """Rows of the database. Raises psycopg.Error."""
         with psycopg.connect(self.dsn) as conn:
             return conn.execute(query.encode(), values).fetchall()
+
+    def now(self) -> datetime:
+        """By the clock of the database."""
+        found: datetime = self.ask("SELECT now()")[0][0]
+        return found
 
     def holder(self) -> str:
         """The identity of the spool of who follows the cluster, or followed it last."""
@@ -207,11 +214,13 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request to the API server and its answer: ``is_set`` where it asks for all objects of a kind."""
+    """A request to the API server and its answer: ``is_set`` where it asks for all objects of a kind, ``is_page`` where
+    it goes on with that."""
 
     verb: str
     resource: str
     is_set: bool
+    is_page: bool
     code: int
 
 
@@ -221,7 +230,8 @@ def _call(event: dict[str, Any]) -> Call:
     is_set = is_set or (event["verb"] == "list" and query.get("limit") != ["1"] and "continue" not in query)
     ref = event.get("objectRef", {})
     resource = f"{ref['resource']}.{ref['apiGroup']}" if ref.get("apiGroup") else ref.get("resource", "")
-    return Call(event["verb"], resource or urlsplit(event["requestURI"]).path, is_set, event["responseStatus"]["code"])
+    path, code = urlsplit(event["requestURI"]).path, event["responseStatus"]["code"]
+    return Call(event["verb"], resource or path, is_set, "continue" in query, code)
 
 
 def sets(calls: Iterable[Call]) -> int:
