@@ -117,6 +117,27 @@ def test_what_cannot_be_read_from_standard_input_is_said(dsn: str, stdin: str, s
     assert counted(dsn, "import_positions", "refused") == 0
 
 
+@pytest.mark.parametrize("agent", ["kubectl", "k" * 20_000], ids=["small events", "large ones"])
+def test_a_log_that_tells_the_newest_first_is_refused_until_it_is_turned_around(
+    dsn: str, tmp_path: Path, agent: str
+) -> None:
+    cluster = f"newest {len(agent)}"
+    lines = [json.dumps(audited(version) | {"userAgent": agent}) + "\n" for version in range(1, 31)]
+    newest = "".join(reversed(lines)).encode()
+    log, archive = tmp_path / "audit.log", tmp_path / "audit.log.gz"
+    log.write_bytes(newest)
+    archive.write_bytes(gzip.compress(newest))
+    for path, stdin in ((log, b""), (archive, b""), ("-", newest), ("-", gzip.compress(newest))):
+        done = ended(dsn, path, cluster=cluster, stdin=stdin)
+        assert done.returncode == Exit.WRONG_USE
+        assert f"{path}: tells the newest event first" in done.stderr
+        assert "tac" in done.stderr
+    assert [counted(dsn, table, cluster) for table in ("changes", "quarantine", "import_positions")] == [0, 0, 0]
+    turned = subprocess.run(["tac", log], capture_output=True, check=True).stdout
+    assert ended(dsn, "-", cluster=cluster, stdin=turned).returncode == Exit.DONE
+    assert counted(dsn, "changes", cluster) == 30
+
+
 def test_a_watch_without_times_is_refused_once_and_no_other_file_with_it(dsn: str, tmp_path: Path) -> None:
     (tmp_path / "watch.json").write_text(TIMELESS)
     (tmp_path / "audit.jsonl").write_text(AUDIT)

@@ -105,11 +105,12 @@ class _StandardInput(RawIOBase):
         return size
 
 
-def read_start() -> bytes:
-    """The first START bytes of standard input, or all there are: what is read here open_stream must be given."""
+def read_start(start: bytes = b"", *, size: int = START) -> bytes:
+    """The first ``size`` bytes of standard input, of which ``start`` was read, or all there are: what is read here
+    open_stream must be given.
+    """
     with FileIO(STDIN_FILENO, closefd=False) as opened:
-        start = b""
-        while len(start) < START and (more := opened.read(START - len(start))):
+        while len(start) < size and (more := opened.read(size - len(start))):
             start += more
     return start
 

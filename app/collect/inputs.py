@@ -22,6 +22,7 @@ from app.collect.files import (
     read_start,
     unpacked,
 )
+from app.collect.newest_first import first_events, is_evident, is_undecided, newest_first
 from app.collect.sniff import InputKind, UnknownKindError, check_order, kind_of
 
 __all__ = ["LABEL", "Input", "InputKind", "Survey", "find_inputs", "read_document", "survey"]
@@ -112,13 +113,7 @@ def _files(paths: list[str]) -> Iterator[tuple[str, bool]]:
 
 def _input(path: str, known: Mapping[int, Collection[str]]) -> Input:
     if path == "-":
-        start = read_start()
-        with unpacked(BufferedReader(BytesIO(start))) as stream:
-            head = _head(stream)
-            kind, export = _told(kind_of(head))
-            if export is Export.CLOUD_LOGGING:
-                check_order(head)
-            return Input("-", kind, f"stdin {uuid4()}", start, export=export)
+        return _standard_input()
     with open_stream(path) as stream:
         head = _head(stream)
     try:
@@ -131,9 +126,41 @@ def _input(path: str, known: Mapping[int, Collection[str]]) -> Input:
         with open_stream(path) as stream:
             check_order(_head(stream, SEVERAL))
     found, (kind, export) = identity(path, known), _told(told)
-    return Input(
+    one = Input(
         path, kind, found.file_hash, size=found.size, grew_from=found.grew_from, inode=found.inode, export=export
     )
+    if kind is InputKind.AUDIT and export is not Export.CLOUD_LOGGING and not found.grew_from:
+        _check_not_newest_first(one, head)
+    return one
+
+
+def _standard_input() -> Input:
+    start = read_start()
+    head = _head_of(start)
+    kind, export = _told(kind_of(head))
+    if export is Export.CLOUD_LOGGING:
+        check_order(head)
+    elif kind is InputKind.AUDIT and is_undecided(found := first_events(head, export)):
+        start = read_start(start, size=SEVERAL)
+        if is_evident(found := first_events(_head_of(start, SEVERAL), export)):
+            raise newest_first("-", found)
+    return Input("-", kind, f"stdin {uuid4()}", start, export=export)
+
+
+def _check_not_newest_first(one: Input, head: bytes) -> None:
+    """Raises UnknownKindError on a log that begins with its newest event, as far as its first SEVERAL bytes tell."""
+    if not is_undecided(first_events(head, one.export)):
+        return
+    with open_stream(one.path, size=one.size, inode=one.inode) as stream:
+        found = first_events(_head(stream, SEVERAL), one.export)
+    if is_evident(found):
+        raise newest_first(one.path, found)
+
+
+def _head_of(start: bytes, size: int = START) -> bytes:
+    """The first bytes of what begins with ``start``, which may be compressed."""
+    with unpacked(BufferedReader(BytesIO(start))) as stream:
+        return _head(stream, size)
 
 
 def _told(found: InputKind | Export) -> tuple[InputKind, Export | None]:
