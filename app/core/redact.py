@@ -28,8 +28,14 @@ _NEVER_STORED = frozenset({"serviceaccounts/token", "tokenreviews", "tokenreques
 _BIG = 1 << 63
 _HELM_STORAGE = "sh.helm.release.v1."
 _BAD = {0: "\ufffd", **dict.fromkeys(range(0xD800, 0xE000), "\ufffd")}
+_SPECIAL = frozenset({"value", "caBundle", LAST_APPLIED})
+"""Keys whose value is not judged by them."""
+_SMALL = 1000
+"""Numbers from here on may be secret: smaller ones count something."""
 _BENIGN_LIMIT = 50_000
 _READABLE = 1 << 16
+_sorted = json.JSONEncoder(sort_keys=True, default=str, check_circular=False).encode
+"""A faster encoder writes other bytes, and fingerprints that are recorded would not be known again."""
 EXCERPT = 400
 """Characters of a bad line that are kept."""
 
@@ -72,7 +78,7 @@ class Redactor:
                 return value
             data = value.encode("utf-8", "replace")
         else:
-            data = json.dumps(value, sort_keys=True, default=str).encode("utf-8", "replace")
+            data = _sorted(value).encode("utf-8", "replace")
         return f"<redacted:{hmac.digest(self._key, data, 'sha256').hex()[:8]}>"
 
     def object(self, api_group: str, kind: str, obj: Object) -> Object:
@@ -102,7 +108,7 @@ class Redactor:
         if text in self._benign:
             return text
         found = clean(text)
-        if len(found) >= 6 and rules.TRIGGER.search(found):
+        if len(found) >= 6 and rules.may_hide(found):
             for _ in range(4):
                 before, found = found, self._once(found)
                 if found == before:
@@ -310,19 +316,17 @@ class Redactor:
             if by_key is _never:
                 return self.text(value)
             return self.fingerprint(value) if closed and not rules.is_plain_leaf(key) else self._leaf(value, key, depth)
+        if isinstance(value, dict):
+            return TOO_DEEP if depth >= MAX_DEPTH else self._dict(value, depth, closed=closed, by_key=by_key)
+        if isinstance(value, list):
+            return TOO_DEEP if depth >= MAX_DEPTH else self._list(value, key, depth, closed=closed, by_key=by_key)
         if value is None or value is True or value is False:
             return value
-        if isinstance(value, int | float):
-            return self._number(value, key, depth, closed=closed)
-        if depth >= MAX_DEPTH:
-            return TOO_DEEP
-        if isinstance(value, list):
-            return self._list(value, key, depth, closed=closed, by_key=by_key)
-        return self._dict(value, depth, closed=closed, by_key=by_key)
+        return self._number(value, key, depth, closed=closed)
 
     def _number(self, value: float, key: str, depth: int, *, closed: bool) -> Json:
         """Numbers under secretive keys are secret too, but for small ones, which count something."""
-        small = -1000 < value < 1000
+        small = -_SMALL < value < _SMALL
         if (closed and not rules.is_plain_leaf(key)) or (rules.opens_secret(key) and not small):
             return self.fingerprint(value)
         storable = -_BIG <= value < _BIG if isinstance(value, int) else math.isfinite(value)
@@ -335,20 +339,22 @@ class Redactor:
         named = value.get("name", value.get("key"))
         plain = not closed and by_key is not _never
         for raw_key, inner in value.items():
-            if plain and type(inner) is str and (raw_key, inner) in self._kept:
+            kind = type(inner)
+            if plain and (
+                (kind is str and (raw_key, inner) in self._kept and raw_key not in _SPECIAL)
+                or (kind is int and -_SMALL < inner < _SMALL and raw_key.isalnum())  # type: ignore[operator]
+            ):
                 out[raw_key] = inner
                 continue
             key = raw_key if raw_key.isascii() and "\0" not in raw_key else clean(raw_key)
-            if isinstance(inner, dict | list):
+            if kind is dict or kind is list:
                 out[key] = self._walk(inner, key, depth + 1, closed=closed or by_key(key), by_key=by_key)
-            elif key == "value" and isinstance(inner, str | int | float) and not isinstance(inner, bool):
+            elif key == "value" and isinstance(inner, str | int | float) and kind is not bool:
                 out[key] = self._value(inner, named, depth + 1, closed=closed)
-            elif key in ("caBundle", LAST_APPLIED) and isinstance(inner, str) and inner:
+            elif key in _SPECIAL and isinstance(inner, str) and inner:
                 out[key] = self.fingerprint(inner)
             elif plain and isinstance(inner, str):
-                out[key] = found = self._leaf(inner, key, depth + 1)
-                if found == inner and len(inner) <= 512:
-                    self._keep(key, inner)
+                out[key] = self._leaf(inner, key, depth + 1)
             else:
                 out[key] = self._walk(inner, key, depth + 1, closed=closed, by_key=by_key)
         return out
@@ -360,11 +366,6 @@ class Redactor:
                 return self._leaf(value, named, depth)
             return self._number(value, named, depth, closed=closed)
         return self._walk(value, "value", depth, closed=closed)
-
-    def _keep(self, key: str, value: str) -> None:
-        if len(self._kept) >= _BENIGN_LIMIT:
-            self._kept.clear()
-        self._kept.add((key, value))
 
     def _list(
         self, value: list[Json], key: str, depth: int, *, closed: bool, by_key: Callable[[str], bool]
@@ -387,13 +388,21 @@ class Redactor:
         return out
 
     def _leaf(self, value: str, key: str, depth: int) -> str:
+        if (key, value) in self._kept:
+            return value
         if key and rules.is_digest(key, value):
             return value
         if key and rules.is_secretive(key, value):
             return self.fingerprint(value)
         if value[:1] in ("{", "[") and value[-1:] in ("}", "]") and len(value) > 2:
-            return self._embedded(value, key, depth)
-        return self.text(value)
+            found = self._embedded(value, key, depth)
+        else:
+            found = self.text(value)
+        if found == value and len(value) <= 512:
+            if len(self._kept) >= _BENIGN_LIMIT:
+                self._kept.clear()
+            self._kept.add((key, value))
+        return found
 
     def _embedded(self, text: str, key: str, depth: int) -> str:
         """JSON inside a string: redacted as JSON. The text is kept as it was where nothing in it is secret."""

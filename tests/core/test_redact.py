@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from app.core.model import Object
 from app.core.redact import LAST_APPLIED, TOO_DEEP, Redactor
-from app.core.redact_rules import TAG
+from app.core.redact_rules import TAG, TRIGGER, may_hide
 
 KEY = b"a key that only the tests know.."
 redactor = Redactor(KEY)
@@ -401,3 +402,21 @@ def test_redacting_twice_is_redacting_once(obj: Any, kind: str) -> None:
 def test_redacting_a_text_twice_is_redacting_it_once(text: str) -> None:
     once = redactor.text(text)
     assert redactor.text(once) == once
+
+
+@settings(max_examples=1000, deadline=None)
+@given(st.from_regex(TRIGGER), st.sampled_from([str, str.upper, str.lower]))
+def test_one_look_misses_nothing_that_may_be_secret(text: str, spelled: Callable[[str], str]) -> None:
+    assert may_hide(spelled(text)) == bool(TRIGGER.search(spelled(text)))
+
+
+def test_what_was_harmless_under_one_name_is_secret_under_another() -> None:
+    shown: list[Any] = [
+        {"name": "value", "value": "hunter-2-hunter"},
+        {"name": "caBundle", "value": "hunter-2-hunter"},
+        {"value": "hunter-2-hunter"},
+    ]
+    assert redactor.object("apps", "Deployment", {"spec": {"env": shown}}) == {"spec": {"env": shown}}
+    kept: list[Any] = [{"name": "PASSWORD", "value": "hunter-2-hunter"}, {"caBundle": "hunter-2-hunter"}]
+    found = redactor.object("apps", "Deployment", {"spec": {"env": kept, "credentials": shown[2]}})
+    assert "hunter" not in str(found)
