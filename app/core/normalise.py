@@ -52,18 +52,14 @@ _TYPED = frozenset(
 ) | {""}
 """API groups whose fields have types that we know. What a custom resource holds is whatever its author says: the text
 "3.10" is a version there, an empty list may differ from none. So is a schema in a CustomResourceDefinition."""
-_QUANTITIES = frozenset(
-    {
-        *(("resources", "requests"), ("resources", "limits")),  # of containers and volume claims
-        *(("spec", "overhead"), ("overhead", "podFixed")),  # of pods, of RuntimeClasses
-        *(("spec", "hard"), ("spec", "capacity")),  # of ResourceQuotas, of PersistentVolumes
-        *(("limits", "min"), ("limits", "max"), ("limits", "default"), ("limits", "defaultRequest")),  # of LimitRanges
-    }
-)
-"""Maps of quantities, by the field they stand in and their own."""
-_LONE_QUANTITIES = frozenset(
-    {("emptyDir", "sizeLimit"), ("resourceFieldRef", "divisor"), ("target", "averageValue"), ("target", "value")}
-)
+_QUANTITIES = {
+    "resources": ("requests", "limits"),  # of containers and volume claims
+    "spec": ("overhead", "hard", "capacity"),  # of pods, ResourceQuotas and PersistentVolumes
+    "overhead": ("podFixed",),  # of RuntimeClasses
+    "limits": ("min", "max", "default", "defaultRequest"),  # of LimitRanges
+}
+"""Maps of quantities, by the field they stand in."""
+_LONE_QUANTITIES = {"emptyDir": ("sizeLimit",), "resourceFieldRef": ("divisor",), "target": ("averageValue", "value")}
 _QUANTITY = re.compile(r"(?P<number>[+-]?(?:\d+\.?\d*|\.\d+))(?P<suffix>[numkMGTPE]|[KMGTPE]i|[eE][+-]?\d{1,2})?\Z")
 _SCALE = {
     "": Decimal(1),
@@ -148,19 +144,24 @@ def _value(value: Json) -> Json:
 def _typed(value: Json, key: str) -> Json:
     """A value under ``key``: an empty list is as good as none, and quantities are spelled alike."""
     if isinstance(value, dict):
+        maps, lone = _QUANTITIES.get(key, ()), _LONE_QUANTITIES.get(key, ())
         out: Object = {}
         for k, v in value.items():
-            if isinstance(v, str | int | float):
-                out[k] = canonical_quantity(v) if (key, k) in _LONE_QUANTITIES else v
-            elif k == "metadata" and isinstance(v, dict):
-                out[k] = _metadata(v)
-            elif isinstance(v, dict) and (key, k) in _QUANTITIES:
-                out[k] = {name: canonical_quantity(amount) for name, amount in v.items()}
-            elif v is not None and v != []:
-                out[k] = _typed(v, k)
+            if isinstance(v, dict):
+                if k == "metadata":
+                    out[k] = _metadata(v)
+                elif k in maps:
+                    out[k] = {name: canonical_quantity(amount) for name, amount in v.items()}
+                else:
+                    out[k] = _typed(v, k)
+            elif isinstance(v, list):
+                if v:
+                    out[k] = _typed(v, k)
+            elif v is not None:
+                out[k] = canonical_quantity(v) if k in lone else v
         return out
     if isinstance(value, list):
-        return [_typed(item, key) if isinstance(item, dict | list) else item for item in value]
+        return [_typed(item, key) for item in value]
     return value
 
 
