@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from sys import intern
 
@@ -53,12 +53,8 @@ class RawWhole(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     status: msgspec.Raw = _NO_RAW
 
     def desired(self) -> int:
-        """A hash of all that can be desired state, byte for byte."""
-        meta = self.metadata
-        going = b"" if meta.deletionTimestamp is None else _GOING
-        info = _node.decode(self.status).nodeInfo if self.kind == _NODE and self.status else b""
-        parts = meta.labels, meta.annotations, meta.ownerReferences, meta.finalizers, going, self.spec, info
-        return hash(_BETWEEN.join(parts))
+        """As Body.hash; the two are not to be compared."""
+        return _hash(self.metadata, (self.spec,), node=self.status if self.kind == _NODE else _NO_RAW)
 
     def as_before(self) -> AsBefore:
         """What is new of it where its desired state is as before."""
@@ -89,6 +85,14 @@ Part = tuple[str, str | None, bytes]
 """A piece of an object's raw JSON: its key, the key within that (None: the whole of it), its bytes."""
 
 
+def _hash(meta: RawMeta, rest: Iterable[bytes | msgspec.Raw], *, node: msgspec.Raw) -> int:
+    """A hash of all that can be desired state, byte for byte: of metadata, the ``rest``, and a ``node``'s status."""
+    going = b"" if meta.deletionTimestamp is None else _GOING
+    info = _node.decode(node).nodeInfo if node else b""
+    parts = meta.labels, meta.annotations, meta.ownerReferences, meta.finalizers, going, *rest, info
+    return hash(_BETWEEN.join(parts))
+
+
 class AsBefore(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A newer version of an object whose desired state is as it was told before: what is read of it beside that."""
 
@@ -109,7 +113,7 @@ class AsBefore(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Body:
     """One object as received, of ``size`` bytes. ``hash`` covers all that can be desired state, byte for byte."""
 
-    __slots__ = ("_meta", "_top", "hash", "size", "uid", "version")
+    __slots__ = ("_managed", "_meta", "_top", "hash", "size", "uid", "version")
 
     def __init__(self, top: dict[str, msgspec.Raw], meta: RawMeta, *, size: int) -> None:
         self.size = size
@@ -117,14 +121,9 @@ class Body:
         self._meta = meta
         self.uid = meta.uid
         self.version = int(meta.resourceVersion) if meta.resourceVersion.isdigit() else 0
-        going = b"" if meta.deletionTimestamp is None else _GOING
-        parts: list[bytes | msgspec.Raw] = [meta.labels, meta.annotations, meta.ownerReferences, meta.finalizers, going]
-        for key, raw in top.items():
-            if key not in _SKIPPED:
-                parts += (key.encode(), raw)
-        if top.get("kind") == _NODE and "status" in top:
-            parts.append(_node.decode(top["status"]).nodeInfo)
-        self.hash = hash(_BETWEEN.join(parts))
+        rest = [part for key, raw in top.items() if key not in _SKIPPED for part in (key.encode(), raw)]
+        self.hash = _hash(meta, rest, node=top.get("status", _NO_RAW) if top.get("kind") == _NODE else _NO_RAW)
+        self._managed: list[Json] | None = None
 
     @property
     def generation(self) -> int | None:
@@ -150,9 +149,11 @@ class Body:
         return bytes(self._top.get("spec", b""))
 
     def managed_fields(self) -> list[Json]:
-        raw = bytes(self._meta.managedFields)
-        found = orjson.loads(raw) if raw else None
-        return found if isinstance(found, list) else []
+        if self._managed is None:
+            raw = bytes(self._meta.managedFields)
+            found = orjson.loads(raw) if raw else None
+            self._managed = found if isinstance(found, list) else []
+        return self._managed
 
     def untouched_at(self, at: datetime) -> bool:
         """Whether managedFields say that nobody wrote the desired state at that time (they keep whole seconds)."""
