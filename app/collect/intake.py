@@ -174,10 +174,8 @@ class Intake:
         """Keep the object of one event of a live watch; ``first``: one of all that there are. Raises UNUSABLE."""
         peek = _object.decode(event.object)
         _check(peek)
-        seen = _seen(
-            self.cluster, bytes(event.object), peek, when.at, source="watch", verb=None if first else _VERBS[event.type]
-        )
-        self._keep([replace(seen, rounded=when.rounded, since=when.since)])
+        verb = None if first else _VERBS[event.type]
+        self._keep([_seen(self.cluster, bytes(event.object), peek, when, source="watch", verb=verb)])
 
     def moved(self, api_group: str, kind: str, now: AsBefore, *, at: datetime, since: datetime | None) -> None:
         """Keep the new version of an object whose desired state is as a live watch told it before; ``since`` as in
@@ -211,10 +209,10 @@ class Intake:
             self._gaps.append(replace(blind, to_at=at))
             return
         _check(peek)
-        sighting = _sighting(self.cluster, event, peek, at)
+        sighting = _sighting(self.cluster, event, peek, When(at, rounded=rounded))
         if sighting.verb is None and log in self._blind:
             self._gaps.append(replace(self._blind.pop(log), to_at=at))
-        self._keep([replace(sighting, rounded=True) if rounded else sighting])
+        self._keep([sighting])
 
     def blind(self, from_at: datetime, to_at: datetime, why: str, *, kind: str = "") -> None:
         """Note that what happened in between was not told: of one ``kind``, or of all."""
@@ -229,7 +227,7 @@ class Intake:
         self.tally.objects += 1
         peek = _object.decode(raw)
         _check(peek)
-        self._keep([_seen(self.cluster, bytes(raw), peek, at, source="state", verb=None)])
+        self._keep([_seen(self.cluster, bytes(raw), peek, When(at), source="state", verb=None)])
         self.tally.used += 1
 
     def _keep(self, sightings: list[Sighting]) -> None:
@@ -296,25 +294,27 @@ def decode_watch(line: bytes) -> RawWatchEvent:
     return _watch_event.decode(line)
 
 
-def _sighting(cluster: str, event: RawWatchEvent, peek: RawObject, at: datetime) -> Sighting:
+def _sighting(cluster: str, event: RawWatchEvent, peek: RawObject, when: When) -> Sighting:
     verb = _VERBS.get(event.type)
     created = peek.metadata.creationTimestamp
-    if verb is Verb.CREATE and (created is None or at - created > JUST_CREATED):
+    if verb is Verb.CREATE and (created is None or when.at - created > JUST_CREATED):
         verb = None
-    return _seen(cluster, bytes(event.object), peek, at, source="watch", verb=verb)
+    return _seen(cluster, bytes(event.object), peek, when, source="watch", verb=verb)
 
 
-def _seen(cluster: str, body: bytes, peek: RawObject, at: datetime, *, source: str, verb: Verb | None) -> Sighting:
+def _seen(cluster: str, body: bytes, peek: RawObject, when: When, *, source: str, verb: Verb | None) -> Sighting:
     group, _, version = peek.apiVersion.rpartition("/")
     meta = peek.metadata
     return Sighting(
         resource=Resource(
             cluster, intern(group if version else ""), intern(peek.kind), intern(meta.namespace) or None, meta.name
         ),
-        at=at.astimezone(UTC),
+        at=when.at.astimezone(UTC),
         source=source,
         verb=verb,
         body=body,
         uid=meta.uid,
         resource_version=meta.resourceVersion,
+        rounded=when.rounded,
+        since=when.since,
     )
