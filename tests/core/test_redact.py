@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hmac
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import orjson
@@ -420,3 +422,20 @@ def test_what_was_harmless_under_one_name_is_secret_under_another() -> None:
     kept: list[Any] = [{"name": "PASSWORD", "value": "hunter-2-hunter"}, {"caBundle": "hunter-2-hunter"}]
     found = redactor.object("apps", "Deployment", {"spec": {"env": kept, "credentials": shown[2]}})
     assert "hunter" not in str(found)
+
+
+_any_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from(["\x7f", "\0"]),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=1000, deadline=None)
+@given(_any_json.filter(lambda value: not isinstance(value, str)))
+@example({"b": [1, {}, []], "a": {"c": -0.0, "d": 1e16, "e": 2**70}})
+@example({"a": "\ud800"})
+@example({"at": datetime(2026, 11, 22, tzinfo=UTC)})
+def test_fingerprints_are_those_that_were_recorded(value: Any) -> None:
+    recorded = json.dumps(value, sort_keys=True, default=str).encode("utf-8", "replace")
+    assert redactor.fingerprint(value) == f"<redacted:{hmac.digest(KEY, recorded, 'sha256').hex()[:8]}>"
