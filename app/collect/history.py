@@ -22,7 +22,7 @@ from app.collect.discovery import Discovered, discover
 from app.collect.entries import UNUSABLE
 from app.collect.files import Line
 from app.collect.intake import Intake, Tally
-from app.collect.learning import BATCH, Learning
+from app.collect.learning import BATCH, BATCH_BYTES, Learning
 from app.collect.refusals import explain
 from app.collect.threads import in_thread
 from app.collect.watch import GONE, PAGE, Pace
@@ -106,7 +106,7 @@ async def rebuild(
         kinds.serves(kind.api_group, kind.kind, kind.plural)
     intake = Intake(cluster, redactor, now=now)
     learning = Learning(engine, intake, tally=Tally(), rollouts=last, goes_on=True, kinds=kinds)
-    reading = _Reading(learning, Past(redactor, kinds))
+    reading = _Reading(learning, Past(redactor, kinds), since, now)
     for kind in _in_order(served):
         await _read(api, kind, reading, pace=pace)
     await in_thread(reading.record)
@@ -122,13 +122,16 @@ async def rebuild(
 
 @dataclass(slots=True)
 class _Reading:
-    """What was read so far. Its methods run in a thread."""
+    """What was read so far: of a large cluster little is held at a time. Its methods run in a thread."""
 
     learning: Learning
     past: Past
+    since: datetime
+    until: datetime
     changes: dict[int, Change] = field(default_factory=dict)
     unread: list[str] = field(default_factory=list)
     objects: int = 0
+    held_bytes: int = 0
 
     def take(self, served: Served, items: list[msgspec.Raw], at: datetime) -> None:
         """Learn from the objects of one page, read ``at``."""
@@ -141,17 +144,19 @@ class _Reading:
                 self._remember(served, raw)
                 intake.dump_item(msgspec.Raw(raw), at)
                 self.objects += 1
+                self.held_bytes += len(raw)
             except UNUSABLE as error:
                 reason, column = explain(error, raw, expected="object")
                 intake.reject(SOURCE, Line(0, raw, 0), f"{served.path}: {reason}", column=column)
         self.learning.learn_read()
-        if self.learning.learner.pending >= BATCH:
+        if self.learning.learner.pending >= BATCH or self.held_bytes >= BATCH_BYTES:
             self.record()
 
     def record(self) -> None:
         """Wait until what was learned of the objects is recorded."""
         self.learning.record(self.learning.taken(()))
         self.learning.recorded()
+        self.held_bytes = 0
 
     def _remember(self, served: Served, raw: bytes) -> None:
         body = read_body(raw)
@@ -162,7 +167,8 @@ class _Reading:
         resource = Resource(cluster, served.api_group, served.kind, name.get("namespace"), name["name"])
         if (served.api_group, served.kind) in KEPT_IN:
             self.past.keep(raw, body)
-        for change in self.past.of(resource, raw, body):
+        # A creation holds all of an object, and most objects are older than what is asked for.
+        for change in made_in(self.past.of(resource, raw, body), self.since, self.until):
             self.changes[change.key] = change
 
 

@@ -178,7 +178,7 @@ class Learning:
         """Wait until what was handed over is committed. Raises the store's errors."""
         if self._recording is not None:
             self.tally.changes += self._recording.result().changes
-            self._recording = None
+            self._recording, self._leaving = None, {}
 
     async def _commit(self, batch: Batch) -> Recorded:
         async with self.engine.begin() as conn:

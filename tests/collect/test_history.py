@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
+from app.collect import history
 from app.collect.apiserver import ApiServer
 from app.collect.history import HistoryError, NotAllowedError, Report, rebuild
 from app.collect.watch import Pace
@@ -98,6 +100,25 @@ async def test_what_its_operator_adds_is_read_and_what_is_excluded_is_not(databa
         )
     assert [one.resource.kind for one in report.found] == ["Lease"]
     assert MAPS not in {one["path"] for one in server.asked}
+
+
+async def test_of_a_large_cluster_little_is_held_at_a_time(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "BATCH_BYTES", 500_000)
+    old = [a_map(f"old-{number}", before=2 * DAY) for number in range(120)]
+    for one in old:
+        one["data"] = {"text": f"{one['metadata']['name']} says: " + "as before, and again; " * 2_000}
+    pages = [page(*old[at : at + 10], more="" if at == 110 else "next") for at in range(0, 120, 10)]
+    size = sum(len(part) for one in pages for part in one.parts)
+    paths = {"/api": [CORE], "/apis": [groups()], MAPS: pages}
+    async with serving(NOTHING, paths=paths) as server:
+        tracemalloc.start()
+        try:
+            report = await read(database, server.api)
+            _, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert (report.objects, report.new) == (120, 0)
+    assert most < size  # as Python's objects, all of them take more than twice that
 
 
 async def test_a_busy_api_server_is_given_the_time_that_it_asks_for(database: Database) -> None:
