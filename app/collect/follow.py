@@ -117,6 +117,8 @@ class Follower:
         self._held, self._idle = held.total_seconds(), idle.total_seconds()
         self._add, self._exclude = add, exclude
         self._following: _Following | None = None
+        self.recorded = 0
+        """The position in the spool up to which everything is recorded."""
         self._wants_others = False
         self.on_unsynced: Callable[[Served], None] = lambda _served: None
         """Called, in a thread, for a kind of which all objects are to be told again."""
@@ -183,6 +185,7 @@ class Follower:
         if position > self.spool.end:
             log.error("the spool is older than what is recorded of it: all of it is told again", cluster=self.cluster)
             position = 0
+        self.recorded = position
         kinds = Kinds(add=self._add, exclude=self._exclude)
         learning = Learning(
             self.engine,
@@ -307,6 +310,7 @@ class Follower:
         read_to = tuple((source, at) for source, at in reached if at)
         one.learning.record(replace(batch, read_to=read_to))
         one.learning.recorded()
+        self.recorded = one.position
         one.body_bytes = 0
         self.spool.trim(one.position)
 

@@ -43,7 +43,8 @@ PART = 0.9
 PAST = timedelta(days=1)
 """How far back a cluster is asked what it remembers, when it is first followed."""
 FIRST_SETS = timedelta(minutes=2)
-"""So long that waits until every kind is watched, so that nothing which is written meanwhile goes unseen."""
+"""So long that waits until every kind is watched, so that nothing which is written meanwhile goes unseen, and until all
+that there was is recorded."""
 ALL: Name = ("", "")
 """Stands for every kind."""
 
@@ -232,11 +233,15 @@ class Live:
         raise AssertionError("a watch ends only by an error")
 
     async def _remember(self, api: ApiServer, following: Following, epoch: int) -> None:
-        """On first contact: what the cluster remembers of its past, once every kind is watched or may not be."""
+        """On first contact: what the cluster remembers of its past, once every kind is watched or may not be, and what
+        there is was recorded: what both take of memory does not add up, and is given back by itself."""
         name, now = self._wanted.name, self._pace.clock()
+        first_sets = None
         for _ in range(int(FIRST_SETS / RENEW)):
             await self._pace.sleep(RENEW)
             if following.kinds and following.kinds <= self._reached.keys() | self._unseen.keys():
+                first_sets = first_sets or self._spool.end
+            if first_sets is not None and self._follower.recorded >= first_sets:
                 break
         try:
             found = await history.rebuild(
