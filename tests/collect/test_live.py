@@ -8,6 +8,8 @@ from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
 
+import pytest
+
 from app.collect import live, told
 from app.collect.contexts import WantedCluster
 from app.collect.follow import Follower
@@ -70,3 +72,45 @@ async def test_behind_a_full_spool_a_watch_begins_where_it_was_kept(database: Da
             await asyncio.wait([running])
     asked = [one.get("resourceVersion") for one in server.asked if one["path"] == PATH and "watch" in one]
     assert asked == [None, "5", "5"]
+
+
+async def test_what_a_cluster_remembers_is_asked_for_when_what_there_is_was_recorded(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "FIRST_SETS", timedelta(days=1))
+    looks = 0
+
+    async def sleep(wait: timedelta) -> None:
+        nonlocal looks
+        looks += wait == live.RENEW
+        await _sleep(wait)
+
+    script = {
+        "/version": [Answer([b'{"gitVersion":"v1.36.3"}'])],
+        "/api": [groups(a_group("", a_version("v1", PODS)))] * 2,
+        "/apis": [groups()] * 2,
+        PATH: [
+            Answer([event("ADDED", "a", 4) + bookmark(5, all_told=True), SILENCE]),
+            Answer([b'{"metadata":{},"items":[]}']),
+        ],
+    }
+
+    def listed() -> bool:
+        return any(one["path"] == PATH and "watch" not in one for one in server.asked)
+
+    async with serving(Answer([b'{"metadata":{},"items":[]}']), paths=script) as server:
+        with Spool(tmp_path / "spool", most_bytes=1 << 20, key=b"k" * 32) as spool:
+            cluster = wanted(server, tmp_path)
+            follower = Follower(database.write, cluster.name, spool, idle=timedelta(milliseconds=10))
+            one = live.Live(database.write, cluster, follower, pace=Pace(sleep=sleep, chance=lambda: 0.5))
+            running = asyncio.create_task(one.run())
+            await until(spool, ["4"])
+            async with asyncio.timeout(20):
+                enough = looks + 20
+                while looks < enough:  # noqa: ASYNC110 - as above
+                    await asyncio.sleep(0.01)
+                assert not listed()
+                while not listed():
+                    await follower.round()
+            running.cancel()
+            await asyncio.wait([running])
