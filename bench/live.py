@@ -1,6 +1,6 @@
 """`foreshock serve` beside a scripted API server: memory of each watched object, and how soon a change is on the page.
 
-`python -m bench.live`, three minutes: with bench.pipeline, which takes seconds, all of what live clusters cost.
+`python -m bench.live`, eight minutes: with bench.pipeline, which takes seconds, all of what live clusters cost.
 """
 
 from __future__ import annotations
@@ -15,16 +15,18 @@ import tempfile
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx2
 import psycopg
-from aiohttp import web
 
 from app.store import embedded
 from app.store.migrate import migrate
-from bench import objects, pipeline
+from app.store.scratch import create_database
+from bench import pipeline
+from bench.apiserver import KINDS, ApiServer
 from bench.gates import Gate
 from tests.serving import program
 
@@ -35,83 +37,19 @@ SECONDS = 60
 MARKED = 25
 """One change in so many is looked for: made in a namespace of its own, so that asking costs little."""
 MARK = "marked"
-KINDS = {
-    "/apis/apps/v1/deployments": ("Deployment", objects.deployment),
-    "/api/v1/pods": ("Pod", objects.pod),
-    "/api/v1/configmaps": ("ConfigMap", objects.config_map),
-}
 WITHIN = 240.0
+REST = 10.0
+"""Seconds after which what was in flight is freed."""
 
 
-class ApiServer:
-    """Three kinds: all that there is as a stream, then what ``say`` is told."""
+@dataclass(frozen=True)
+class Served:
+    """A process of ``serve`` that follows a scripted API server."""
 
-    def __init__(self) -> None:
-        self._lines: dict[str, asyncio.Queue[bytes]] = {path: asyncio.Queue() for path in KINDS}
-        self.version = 0
-
-    def say(self, path: str, kind: str, number: int, *, release: int = 1) -> str:
-        """One event of an object; its name."""
-        self.version += 1
-        one = KINDS[path][1](number, self.version, release=release)
-        if number >= MANY:  # one that is looked for
-            one["metadata"] |= {"namespace": MARK, "creationTimestamp": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"}
-        self._lines[path].put_nowait(objects.line(kind, one) + b"\n")
-        return str(one["metadata"]["name"])
-
-    def all_said(self, path: str) -> None:
-        self._bookmark(path, {"annotations": {"k8s.io/initial-events-end": "true"}})
-
-    async def remind(self) -> None:
-        """Bookmarks, as an API server sends them once a minute: a watch that says nothing is taken for dead."""
-        while True:
-            await asyncio.sleep(30)
-            for path in KINDS:
-                self._bookmark(path, {})
-
-    def _bookmark(self, path: str, metadata: dict[str, object]) -> None:
-        one = {"kind": KINDS[path][0], "metadata": {"resourceVersion": str(self.version), **metadata}}
-        self._lines[path].put_nowait(objects.line("BOOKMARK", one) + b"\n")
-
-    async def answer(self, request: web.Request) -> web.StreamResponse:
-        path = request.path
-        if path == "/version":
-            return web.json_response({"gitVersion": "v1.36.3"})
-        if path in ("/api", "/apis"):
-            return web.json_response(_discovery(path))
-        if path not in self._lines:
-            return web.json_response({"message": "not here"}, status=404)
-        response = web.StreamResponse()
-        await response.prepare(request)
-        lines = self._lines[path]
-        while True:
-            await response.write(await lines.get())
-
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[str]:
-        app = web.Application()
-        app.router.add_route("*", "/{path:.*}", self.answer)
-        runner = web.AppRunner(app, shutdown_timeout=0.1)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        reminding = asyncio.create_task(self.remind())
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-        reminding.cancel()
-        await runner.cleanup()
-
-
-def _discovery(path: str) -> dict[str, object]:
-    groups: dict[str, list[dict[str, object]]] = {}
-    for served, (kind, _) in KINDS.items():
-        if served.startswith(path + "/"):
-            *_, group, _version, plural = ["", *served.removeprefix(path).strip("/").split("/")][-3:]
-            one: dict[str, object] = {"resource": plural, "verbs": ["list", "watch"], "responseKind": {"kind": kind}}
-            groups.setdefault(group, []).append(one)
-    items = [
-        {"metadata": {"name": group}, "versions": [{"version": "v1", "resources": resources}]}
-        for group, resources in groups.items()
-    ]
-    return {"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "items": items}
+    api: ApiServer
+    dsn: str
+    pid: int
+    address: str
 
 
 def _kubeconfig(folder: Path, address: str) -> Path:
@@ -123,6 +61,7 @@ def _kubeconfig(folder: Path, address: str) -> Path:
         "users": [{"name": "bench", "user": {"token": "bench"}}],
         "contexts": [{"name": "bench", "context": {"cluster": "bench", "user": "bench"}}],
     }
+    folder.mkdir()
     path = folder / "kubeconfig"
     path.write_text(json.dumps(content))
     return path
@@ -134,63 +73,108 @@ def _token(dsn: str) -> str:
     return made.stdout.split()[-1]
 
 
-async def _recorded(dsn: str, count: int) -> None:
-    """Wait until so many objects are in the database."""
+@asynccontextmanager
+async def _serving(api: ApiServer, dsn: str, folder: Path) -> AsyncIterator[Served]:
+    """The program at a cluster, once all of its objects, and what it remembers, are recorded."""
+    there = api.count
+    async with api.running() as address:
+        environment = {"KUBECONFIG": str(_kubeconfig(folder, address)), "FORESHOCK_CLUSTERS_FILE": ""}
+        starting = program(dsn, folder, "--port", "0", **environment)
+        process, own = await asyncio.to_thread(starting.__enter__)
+        try:
+            await _until(dsn, "SELECT count(*) FROM objects", there)
+            await _until(dsn, "SELECT count(*) FROM collectors WHERE past_known", 1)
+            await asyncio.sleep(REST)
+            yield Served(api, dsn, process.pid, own)
+        finally:
+            await asyncio.to_thread(starting.__exit__, None, None, None)
+
+
+async def _until(dsn: str, query: str, count: int) -> None:
+    """Wait until the database counts so many."""
     ends = time.monotonic() + WITHIN
     async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as conn:
         while True:
-            row = await (await conn.execute("SELECT count(*) FROM objects")).fetchone()
+            row = await (await conn.execute(query)).fetchone()
             if row and row[0] >= count:
                 return
             if time.monotonic() > ends:
-                raise TimeoutError(f"{row} of {count} objects are recorded")
+                raise TimeoutError(f"{query}: {row}, not {count:,}")
             await asyncio.sleep(0.5)
 
 
-def _rss(pid: int) -> int:
-    """Bytes of a process that are in memory (proc_pid_statm(5))."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+def _memory(pid: int) -> tuple[int, int]:
+    """Bytes of a process that are in memory, and that were at most (proc_pid_status(5))."""
+    lines = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    now, most = (int(lines[name].split()[0]) << 10 for name in ("VmRSS", "VmHWM"))
+    return now, most
 
 
-async def memory(server: ApiServer, dsn: str, pid: int) -> list[Gate]:
-    """The slope of the process' memory, and where it ends."""
-    said, sizes = 0, list[int]()
-    for count in (FEW, MANY):
-        while said < count:
-            for path in KINDS:
-                server.say(path, "ADDED", said // len(KINDS))
-                said += 1
-            if said % 300 == 0:
-                await asyncio.sleep(0)
-        if count == FEW:
-            for path in KINDS:
-                server.all_said(path)
-        await _recorded(dsn, count)
-        await asyncio.sleep(5)  # what was in flight is freed
-        sizes.append(_rss(pid))
-    print(f"      memory: {sizes[0] >> 20} MB at {FEW:,} objects, {sizes[1] >> 20} MB at {MANY:,}")
+def _fill(api: ApiServer, begin: int, end: int) -> None:
+    """Objects of each kind in turn."""
+    paths = list(KINDS)
+    for number in range(begin, end):
+        api.say(paths[number % len(paths)], "ADDED", number // len(paths))
+
+
+def _slope(few: int, many: int) -> float:
+    return (many - few) / (MANY - FEW)
+
+
+async def watched(dsns: tuple[str, str], folder: Path) -> list[Gate]:
+    """The memory of who follows a cluster of so many objects, and what each of them costs."""
+    sizes, most = list[int](), 0
+    for count, dsn in zip((FEW, MANY), dsns, strict=True):
+        api = ApiServer()
+        _fill(api, 0, count)
+        async with _serving(api, dsn, folder / f"of-{count}") as served:
+            size, most = _memory(served.pid)
+            sizes.append(size)
+        print(f"      memory: {size >> 20} MB at a cluster of {count:,} objects, {most >> 20} MB at most")
     return [
-        Gate("memory of a watched object", (sizes[1] - sizes[0]) / (MANY - FEW), "B", at_most=1500),
-        Gate("memory of all of it", sizes[1] / (1 << 20), "MB", at_most=512),
+        Gate("memory of a watched object", _slope(*sizes), "B", at_most=1500),
+        Gate(f"memory at {MANY:,} objects, at most", most / (1 << 20), "MB", at_most=512),
     ]
 
 
-async def latency(server: ApiServer, address: str, token: str) -> list[Gate]:
+async def created(served: Served) -> None:
+    """What each object costs that is created before its eyes: it is a change, too, and remembered for a while."""
+    before, _ = _memory(served.pid)
+    began = time.monotonic()
+    for begin in range(FEW, MANY, RATE):
+        _fill(served.api, begin, begin + RATE)
+        await asyncio.sleep(0)
+    await _until(served.dsn, "SELECT count(*) FROM objects", MANY)
+    took = time.monotonic() - began
+    await asyncio.sleep(REST)
+    after, most = _memory(served.pid)
+    print(
+        f"      while {MANY - FEW:,} are created in {took:.0f} s: {_slope(before, after):,.0f} B each,"
+        f" {after >> 20} MB, {most >> 20} MB at most"
+    )
+
+
+async def latency(served: Served) -> list[Gate]:
     """From the event's first byte to GET /api/v1/changes."""
     sent: dict[str, float] = {}
     seen: dict[str, float] = {}
     path, total = next(iter(KINDS)), RATE * SECONDS
+    token = await asyncio.to_thread(_token, served.dsn)
     done = asyncio.Event()
 
     async def look() -> None:
         headers = {"Authorization": f"Bearer {token}"}
-        async with httpx2.AsyncClient(base_url=address, headers=headers, timeout=30, trust_env=False) as client:
+        async with httpx2.AsyncClient(base_url=served.address, headers=headers, timeout=30, trust_env=False) as client:
             ends = time.monotonic() + WITHIN
             while not done.is_set() or len(seen) < len(sent):
-                answer = await client.get("/api/v1/changes", params={"namespace": MARK, "limit": 100})
-                now = time.monotonic()
-                for one in answer.raise_for_status().json()["items"]:
-                    seen.setdefault(one["resource"]["name"], now)
+                after: str | None = ""
+                while after is not None:  # all that is new, however much came together
+                    asked = {"namespace": MARK, "limit": "100"} | ({"after": after} if after else {})
+                    answer = (await client.get("/api/v1/changes", params=asked)).raise_for_status().json()
+                    now, names = time.monotonic(), [one["resource"]["name"] for one in answer["items"]]
+                    after = answer["next"] if seen.keys().isdisjoint(names) else None
+                    for name in names:
+                        seen.setdefault(name, now)
                 if now > ends:
                     raise TimeoutError(f"{len(seen)} of {len(sent)} changes are seen")
                 await asyncio.sleep(0.05)
@@ -202,30 +186,28 @@ async def latency(server: ApiServer, address: str, token: str) -> list[Gate]:
         if late > 0:
             await asyncio.sleep(late)
         if number % MARKED == 0:
-            sent[server.say(path, "ADDED", MANY + number)] = time.monotonic()
+            sent[served.api.say(path, "ADDED", MANY + number, namespace=MARK)] = time.monotonic()
         else:
-            server.say(path, "MODIFIED", number % 15_000, release=2 + number // 15_000)
+            served.api.say(path, "MODIFIED", number % 15_000, release=2 + number // 15_000)
+    rate = total / (time.monotonic() - began)
     done.set()
     await looking
     waits = sorted(seen[one] - at for one, at in sent.items())
     p50, p99 = statistics.median(waits), waits[int(len(waits) * 0.99)]
     print(
-        f"      event to page at {RATE} events/s for {SECONDS} s, {len(waits)} seen: p50 {p50:.2f} s, p99 {p99:.2f} s"
+        f"      event to page at {rate:.0f} events/s for {SECONDS} s, {len(waits)} seen: p50 {p50:.2f} s,"
+        f" p99 {p99:.2f} s, the longest {waits[-1]:.2f} s, load {os.getloadavg()[0]:.1f}"
     )
     return [Gate(f"event to page at {RATE}/s, p99", p99, "s", at_most=2.0)]
 
 
-async def run(dsn: str, folder: Path) -> list[Gate]:
-    server = ApiServer()
-    async with server.running() as address:
-        environment = {"KUBECONFIG": str(_kubeconfig(folder, address)), "FORESHOCK_CLUSTERS_FILE": ""}
-        starting = program(dsn, folder / "serve", "--port", "0", **environment)
-        process, own = await asyncio.to_thread(starting.__enter__)
-        try:
-            gates = await memory(server, dsn, process.pid)
-            return [*gates, *await latency(server, own, await asyncio.to_thread(_token, dsn))]
-        finally:
-            await asyncio.to_thread(starting.__exit__, None, None, None)
+async def run(dsns: tuple[str, str, str], folder: Path) -> list[Gate]:
+    gates = await watched(dsns[:2], folder)
+    api = ApiServer()
+    _fill(api, 0, FEW)
+    async with _serving(api, dsns[2], folder / "created") as served:
+        await created(served)
+        return [*gates, *await latency(served)]
 
 
 def main() -> int:
@@ -235,15 +217,21 @@ def main() -> int:
         folder.chmod(0o711)  # the database server's account must pass
         database = embedded.start(folder)
         try:
-            migrate(database.dsn)
-            (folder / "serve").mkdir()
-            gates += asyncio.run(run(database.dsn, folder))
+            few, many, more = (_database(database.dsn, which) for which in ("bench_few", "bench_many", "bench_more"))
+            gates += asyncio.run(run((few, many, more), folder))
         finally:
             database.stop()
     print(f"      {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, load {os.getloadavg()[0]:.1f}")
     for gate in gates:
         print(gate)
     return 0 if all(gate.holds for gate in gates) else 1
+
+
+def _database(dsn: str, name: str) -> str:
+    create_database(dsn, name)
+    made = dsn.replace(f"/{embedded.DATABASE}?", f"/{name}?")
+    migrate(made)
+    return made
 
 
 if __name__ == "__main__":
