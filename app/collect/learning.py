@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from datetime import datetime, timedelta
+from weakref import WeakMethod
 
 from msgspec.structs import replace
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -68,7 +69,14 @@ class Learning:
     ) -> None:
         self.engine, self.cluster, self.intake, self._also = engine, intake.cluster, intake, also
         self.tally = tally
-        tracker = Tracker(intake.cluster, intake.redactor, self._lookup, own_kinds=kinds)
+        # Held weakly: what was learned is large, and goes with who learned it, before cycles of garbage are looked for.
+        lookup = WeakMethod(self._lookup)
+
+        def look(resource: Resource, uid: str) -> ObjectState | None:
+            found = lookup()
+            return found(resource, uid) if found else None
+
+        tracker = Tracker(intake.cluster, intake.redactor, look, own_kinds=kinds)
         tracker.recall(rollouts)
         self.learner = Learner(intake.cluster, tracker, tally)
         self._goes_on = goes_on

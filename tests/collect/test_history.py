@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import tracemalloc
+import weakref
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
+import msgspec
 import pytest
 
 from app.collect import history
 from app.collect.apiserver import ApiServer
 from app.collect.history import HistoryError, NotAllowedError, Report, rebuild
+from app.collect.intake import Intake, Tally
+from app.collect.learning import Learning
+from app.collect.threads import in_thread
 from app.collect.watch import Pace
 from app.core.model import SymptomSource
+from app.core.redact import Redactor
 from app.store import symptoms
 from app.store.database import Database
 from tests.collect.scripted import Answer, serving
@@ -190,3 +197,19 @@ async def test_where_nothing_can_be_asked_it_is_said_why(
     async with serving(*[answer] * 5) as server:
         with pytest.raises(error, match=r"does not say what it serves: (401|503)"):
             await read(database, server.api)
+
+
+async def test_what_was_learned_goes_with_who_learned_it(database: Database) -> None:
+    learning = Learning(
+        database.write, Intake("c", Redactor(b"k" * 32), now=NOW), tally=Tally(), rollouts=[], goes_on=False
+    )
+    learning.intake.dump_item(msgspec.Raw(json.dumps({"kind": "ConfigMap", **a_map("a")}).encode()), NOW)
+    await in_thread(learning.learn_read)
+    assert learning.learner.pending == 1
+    tracker = weakref.ref(learning.learner.tracker)
+    gc.disable()
+    try:
+        del learning
+        assert tracker() is None
+    finally:
+        gc.enable()
