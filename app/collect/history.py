@@ -44,6 +44,8 @@ TRIES = 5
 """How often a page is asked for; in between as long as Pace and the API server say."""
 LATER = frozenset({429, 500, 502, 503, 504})
 """Answers of an API server that may have another one soon."""
+MEMORY_BYTES = 8 << 20
+"""Of what is kept of objects: each is read once. Ten thousand of them, to find the owners of those that come after."""
 T = TypeVar("T")
 SOURCE = "history"
 """What quarantine names as the source."""
@@ -105,7 +107,9 @@ async def rebuild(
     for kind in served.kinds:
         kinds.serves(kind.api_group, kind.kind, kind.plural)
     intake = Intake(cluster, redactor, now=now)
-    learning = Learning(engine, intake, tally=Tally(), rollouts=last, goes_on=True, kinds=kinds)
+    learning = Learning(
+        engine, intake, tally=Tally(), rollouts=last, goes_on=True, kinds=kinds, memory_bytes=MEMORY_BYTES
+    )
     reading = _Reading(learning, Past(redactor, kinds), since, now)
     for kind in _in_order(served):
         await _read(api, kind, reading, pace=pace)

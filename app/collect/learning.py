@@ -53,7 +53,8 @@ class Learning:
     """What is learned of one cluster from now on. Made on the event loop that its methods then use from a thread.
 
     ``goes_on`` says that something of what comes was told before: what was learned shortly before is recalled.
-    ``kinds`` are the cluster's, where its operator wants other ones than usual.
+    ``kinds`` are the cluster's, where its operator wants other ones than usual. ``memory_bytes`` is what is kept of the
+    objects that were learned of.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Learning:
         goes_on: bool,
         also: Also = nothing_else,
         kinds: Kinds | None = None,
+        memory_bytes: int = 64 << 20,
     ) -> None:
         self.engine, self.cluster, self.intake, self._also = engine, intake.cluster, intake, also
         self.tally = tally
@@ -76,7 +78,7 @@ class Learning:
             found = lookup()
             return found(resource, uid) if found else None
 
-        tracker = Tracker(intake.cluster, intake.redactor, look, own_kinds=kinds)
+        tracker = Tracker(intake.cluster, intake.redactor, look, own_kinds=kinds, memory_bytes=memory_bytes)
         tracker.recall(rollouts)
         self.learner = Learner(intake.cluster, tracker, tally)
         self._goes_on = goes_on
