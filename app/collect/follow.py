@@ -127,6 +127,7 @@ class Follower:
         happens to them; with None for all of them."""
         self._told = asyncio.Event()
         self._loop = asyncio.get_running_loop()
+        self._closed = self._loop.time()
         self._one_by_one_until = 0
         self._hopeless: set[int] = set()
         spool.on_growth = self._wake
@@ -208,14 +209,17 @@ class Follower:
         return _Following(learning, told_of, kinds, position, dict.fromkeys(digests), epoch=epoch)
 
     async def _batch(self, one: _Following) -> None:
+        since = self._closed  # what is there already may have waited from then on, while the batch before was recorded
         if not await self._learned(one):
             await self._growth(self._idle)
+            since = self._loop.time()
             if not await self._learned(one):
                 return
-        ends = self._loop.time() + self._held
+        ends = since + self._held
         while self._has_room(one) and (left := ends - self._loop.time()) > 0:
             if not await self._learned(one):
                 await self._growth(left)
+        self._closed = self._loop.time()
         await in_thread(lambda: self._record(one))
 
     def _has_room(self, one: _Following) -> bool:
