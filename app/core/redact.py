@@ -336,7 +336,6 @@ class Redactor:
 
     def _dict(self, value: Object, depth: int, *, closed: bool, by_key: Callable[[str], bool]) -> Object:
         out: Object = {}
-        named = value.get("name", value.get("key"))
         plain = not closed and by_key is not _never
         for raw_key, inner in value.items():
             kind = type(inner)
@@ -350,7 +349,7 @@ class Redactor:
             if kind is dict or kind is list:
                 out[key] = self._walk(inner, key, depth + 1, closed=closed or by_key(key), by_key=by_key)
             elif key == "value" and isinstance(inner, str | int | float) and kind is not bool:
-                out[key] = self._value(inner, named, depth + 1, closed=closed)
+                out[key] = self._walk(inner, _named(value), depth + 1, closed=closed)
             elif key in _SPECIAL and isinstance(inner, str) and inner:
                 out[key] = self.fingerprint(inner)
             elif plain and isinstance(inner, str):
@@ -358,14 +357,6 @@ class Redactor:
             else:
                 out[key] = self._walk(inner, key, depth + 1, closed=closed, by_key=by_key)
         return out
-
-    def _value(self, value: str | float, named: Json, depth: int, *, closed: bool) -> Json:
-        """The ``value`` beside a ``name`` or ``key``, which says what it is."""
-        if isinstance(named, str):
-            if isinstance(value, str):
-                return self._leaf(value, named, depth)
-            return self._number(value, named, depth, closed=closed)
-        return self._walk(value, "value", depth, closed=closed)
 
     def _list(
         self, value: list[Json], key: str, depth: int, *, closed: bool, by_key: Callable[[str], bool]
@@ -453,6 +444,11 @@ class Redactor:
 
 def _never(_key: str) -> bool:
     return False
+
+
+def _named(value: Object) -> str:
+    """What says what the ``value`` in an object is: the ``name`` or ``key`` beside it."""
+    return next((one for one in (value.get("name"), value.get("key")) if one and isinstance(one, str)), "value")
 
 
 def _dump(value: Json) -> str:

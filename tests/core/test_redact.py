@@ -424,6 +424,22 @@ def test_what_was_harmless_under_one_name_is_secret_under_another() -> None:
     assert "hunter" not in str(found)
 
 
+@pytest.mark.parametrize(
+    "shown",
+    [
+        {"name": None, "key": "password", "value": "hunter-2-hunter"},
+        {"name": 7, "key": "password", "value": "hunter-2-hunter"},
+        {"name": "", "key": "password", "value": "hunter-2-hunter"},
+        {"credentials": [{"name": "first", "value": "hunter-2-hunter"}]},
+        {"credentials": [{"key": "first", "value": 123_456_789}]},
+    ],
+)
+def test_a_value_is_secret_by_the_name_beside_it_or_by_what_it_is_in(shown: Any) -> None:
+    found = redactor.object("apps", "Deployment", {"spec": shown})
+    assert "hunter" not in str(found)
+    assert "123456789" not in str(found)
+
+
 _any_json = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from(["\x7f", "\0"]),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=4),
