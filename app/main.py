@@ -21,7 +21,7 @@ import uvloop
 from fastapi import FastAPI
 
 from app import correlate, logs
-from app.allocation import give_back
+from app.allocation import give_back, keep_trimmed
 from app.clusters import Clusters
 from app.collect import alerts, contexts
 from app.collect.contexts import WantedCluster
@@ -198,7 +198,7 @@ def _lifespan(
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(database.close)
-            jobs = [asyncio.create_task(server.keep())]
+            jobs = [asyncio.create_task(server.keep()), asyncio.create_task(keep_trimmed())]
             for worker in workers(settings, database):
                 jobs.append(asyncio.create_task(keep(worker, database.write, pulses=pulses)))  # noqa: PERF401 - reads as it runs
             stack.push_async_callback(end, jobs)

@@ -22,6 +22,7 @@ from pathlib import Path
 import httpx2
 import psycopg
 
+from app.allocation import TRIMMED_EVERY
 from app.store import embedded
 from app.store.migrate import migrate
 from app.store.scratch import create_database
@@ -40,8 +41,8 @@ MARK = "marked"
 LOOK = 0.2
 """Seconds between two looks at the page, which are work, too: 25 ms of the process each."""
 WITHIN = 240.0
-REST = 10.0
-"""Seconds after which what was in flight is freed."""
+REST = TRIMMED_EVERY + 10.0
+"""Seconds after which what was in flight is freed, and went back to the system."""
 
 
 @dataclass(frozen=True)

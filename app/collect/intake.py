@@ -143,11 +143,16 @@ class Intake:
 
     def __post_init__(self) -> None:
         self._counting = Counting(self.redactor)
-        self.move_to(self.now)
+        self._bound()
 
     def move_to(self, now: datetime) -> None:
-        """What comes from here on was told at ``now``."""
-        self.now, self._earliest, self._latest_allowed = now, now - EARLIEST, now + LATEST
+        """What comes from here on was told at ``now``: one moment, which is held once."""
+        if now != self.now:
+            self.now = now
+            self._bound()
+
+    def _bound(self) -> None:
+        self._earliest, self._latest_allowed = self.now - EARLIEST, self.now + LATEST
 
     def audit_event(self, event: audit.RawAuditEvent) -> None:
         """Count the call, once, and keep the objects it wrote."""

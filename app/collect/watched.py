@@ -149,7 +149,8 @@ class Watches:
                 found[meta.namespace, meta.name, meta.uid] = meta.creationTimestamp
             known = self._late.get(served.name)
             if known is None or word.first:
-                self._keep(word, When(word.at) if word.first else self._after(served.name, When(word.at)))
+                when = When(self._intake.now)
+                self._keep(word, when if word.first else self._after(served.name, when))
                 return
             when = written(word.type, _times.decode(word.object).metadata, told=word.at, known=known)
             if when.since is not None:

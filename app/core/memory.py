@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
-from dataclasses import dataclass
+from collections import deque
 from datetime import datetime
+from itertools import islice
+
+import msgspec
 
 from app.core.model import Object, Resource
 from app.core.packed import Packing
@@ -13,21 +15,23 @@ _ENTRY_BYTES = 700
 """What an entry costs beside its compressed state: the object, its strings, its place in the index (measured)."""
 _PACKED = 4
 """How many bytes of JSON make one byte packed, at the least (measured; most objects pack better)."""
+_AT_ONCE = 256
+"""One in so many entries is forgotten at a time."""
 _FRESH = 256
 """States of late that are kept as they are: an object that is written often is not packed and unpacked each time."""
 _FRESH_BYTES = 16 << 10
 """The largest object that is kept so, in bytes of its JSON; 256 of them are 30 MB of Python's objects at worst."""
 
 
-@dataclass(slots=True)
-class Entry:
+class Entry(msgspec.Struct, eq=False, gc=False):
     """One object as last known. ``version`` is its resourceVersion as a number (0: unknown).
 
     ``raw`` is a hash of the raw desired state (0: none): equal bytes need no comparison. The state is ``fresh``, or
     packed in ``blob``; neither while only the existence is known. ``recalled``: it came from the store, so writes of
     it may be told that are stored already. ``changed`` is the version that last changed the desired state,
     ``before`` the one before it; a watch saw every version from ``watched_from`` to ``watched_to``; ``doubted`` is
-    when a status write first showed another state. ``weight`` is about the bytes of the state, ``size`` of it all.
+    when a status write first showed another state. ``weight`` is about the bytes of a fresh state, ``size`` of it
+    all while it is counted.
     """
 
     uid: str
@@ -62,7 +66,9 @@ class Memory:
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit = limit_bytes
-        self._entries: OrderedDict[Resource, Entry] = OrderedDict()
+        self._entries: dict[
+            Resource, Entry
+        ] = {}  # least recently used first; an OrderedDict takes 80 bytes more of each
         self._bytes = 0
         self._fresh: deque[Entry] = deque()
         self.packing = Packing()
@@ -76,9 +82,9 @@ class Memory:
         return self._bytes
 
     def get(self, resource: Resource) -> Entry | None:
-        entry = self._entries.get(resource)
+        entry = self._entries.pop(resource, None)
         if entry is not None:
-            self._entries.move_to_end(resource)
+            self._entries[resource] = entry
         return entry
 
     def peek(self, resource: Resource) -> Entry | None:
@@ -86,16 +92,15 @@ class Memory:
         return self._entries.get(resource)
 
     def put(self, resource: Resource, entry: Entry) -> None:
-        before = self._entries.get(resource)
+        before = self._entries.pop(resource, None)
         if before is not None:
             self._bytes -= before.size
-        entry.size = _ENTRY_BYTES + entry.weight
+            before.size = 0
+        entry.size = _ENTRY_BYTES + (entry.weight if entry.blob is None else len(entry.blob))
         self._entries[resource] = entry
-        self._entries.move_to_end(resource)
         self._bytes += entry.size
         while self._bytes > self._limit and len(self._entries) > 1:
-            _, gone = self._entries.popitem(last=False)
-            self._bytes -= gone.size
+            self._forget_oldest()
 
     def store(self, entry: Entry, state: Object | None, *, size: int) -> None:
         """Put a state into an entry; ``size`` is about that of its JSON. Call put afterwards, so that it is counted."""
@@ -105,15 +110,28 @@ class Memory:
             return
         if size > _FRESH_BYTES:
             entry.blob = self.packing.pack(state)
-            entry.weight = len(entry.blob)
             return
         entry.fresh, entry.weight = state, size // _PACKED
         if not was_fresh:
             self._fresh.append(entry)
             if len(self._fresh) > _FRESH:
-                old = self._fresh.popleft()
-                old.blob = self.packing.pack(old.fresh) if old.fresh is not None else old.blob
-                old.fresh = None
+                self._pack(self._fresh.popleft())
+
+    def _forget_oldest(self) -> None:
+        """A few at a time: a dict passes over the places of all that left its beginning to find the first."""
+        for resource in list(islice(self._entries, max(1, len(self._entries) // _AT_ONCE))):
+            gone = self._entries.pop(resource)
+            self._bytes -= gone.size
+            gone.size = 0
+
+    def _pack(self, entry: Entry) -> None:
+        if entry.fresh is None:
+            return
+        entry.blob = self.packing.pack(entry.fresh)
+        if entry.size:
+            entry.size += len(entry.blob) - entry.weight
+            self._bytes += len(entry.blob) - entry.weight
+        entry.fresh, entry.weight = None, 0
 
     def forget(self, entry: Entry) -> None:
         """The object is gone: only that it was is kept."""

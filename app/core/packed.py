@@ -1,11 +1,24 @@
-"""An object's state in few bytes, for as long as the program runs."""
+"""States of objects in few bytes, for as long as the program runs: each packed by what differs from one like it."""
 
 from __future__ import annotations
 
+from collections import Counter
+
 import orjson
-import zstandard
+from zstandard import DICT_TYPE_RAWCONTENT, ZstdCompressionDict, ZstdCompressor, ZstdDecompressor
 
 from app.core.model import Object
+
+ALIKE = 16
+"""So many states of a shape, and the next is what those after it are packed against: what is rare is not worth it."""
+MODELS = 64
+"""At the most; each costs 100 KB (measured)."""
+_LARGEST = 16 << 10
+"""Bytes of JSON of the largest state that becomes a model."""
+_SHAPES = 1_000
+"""So many are counted at a time."""
+_LEVEL = 3
+"""zstd's default."""
 
 _COMMON = b"""{"binaryData":{},"rules":[{"apiGroups":[""],"resources":["pods","services","configmaps"],"verbs":[\
 "create","delete","get","list","patch","update","watch"]}],\
@@ -40,22 +53,57 @@ _COMMON = b"""{"binaryData":{},"rules":[{"apiGroups":[""],"resources":["pods","s
 "node.kubernetes.io/not-ready","operator":"Exists","effect":"NoExecute","tolerationSeconds":300},{"key":\
 "node.kubernetes.io/unreachable","operator":"Exists","effect":"NoExecute","tolerationSeconds":300}]}}},"data":{}}"""
 """What objects have in common, as the API server fills a Deployment and its pods: Kubernetes' own fields and defaults.
-A state is packed by what differs from it. Nothing of anybody's cluster is in it."""
+The first model, for what has none of its own. Nothing of anybody's cluster is in it."""
+
+_Shape = tuple[str, ...]
+
+
+class _Codec:
+    """zstd against a model: what is packed is what differs from it."""
+
+    def __init__(self, model: bytes) -> None:
+        known = ZstdCompressionDict(model, dict_type=DICT_TYPE_RAWCONTENT)
+        known.precompute_compress(level=_LEVEL)
+        self.pack = ZstdCompressor(dict_data=known, write_checksum=False, write_content_size=True).compress
+        self.unpack = ZstdDecompressor(dict_data=known).decompress
 
 
 class Packing:
-    """Packs and unpacks states. Not thread-safe; what is packed is good for this version of the program alone."""
+    """Packs states, and unpacks what it packed itself. Not thread-safe.
+
+    The first byte of what is packed says which model it needs; 0 is what all objects have in common.
+    """
 
     def __init__(self) -> None:
-        common = zstandard.ZstdCompressionDict(_COMMON, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
-        common.precompute_compress(level=3)
-        self._compressor = zstandard.ZstdCompressor(dict_data=common, write_checksum=False, write_content_size=True)
-        self._decompressor = zstandard.ZstdDecompressor(dict_data=common)
+        self._codecs = [_Codec(_COMMON)]
+        self._models: dict[_Shape, int] = {}
+        self._counts = Counter[_Shape]()
 
     def pack(self, state: Object) -> bytes:
-        # Copied: the compressor's own buffer is allocated for the worst case and fragments the heap.
-        return bytes(memoryview(self._compressor.compress(orjson.dumps(state))))
+        raw = orjson.dumps(state)
+        model = self._model(_shape(state), raw)
+        # Joined, so copied: the compressor's own buffer is allocated for the worst case and fragments the heap.
+        return b"".join((model.to_bytes(), self._codecs[model].pack(raw)))
 
     def unpack(self, blob: bytes) -> Object:
-        state: Object = orjson.loads(self._decompressor.decompress(blob))
+        state: Object = orjson.loads(self._codecs[blob[0]].unpack(memoryview(blob)[1:]))
         return state
+
+    def _model(self, shape: _Shape, raw: bytes) -> int:
+        """Which model a state of that shape is packed against; it may become one."""
+        known = self._models.get(shape, 0)
+        if known or len(self._codecs) > MODELS or len(raw) > _LARGEST:
+            return known
+        self._counts[shape] += 1
+        if self._counts[shape] > ALIKE:
+            self._models[shape] = known = len(self._codecs)
+            self._codecs.append(_Codec(raw))
+        elif len(self._counts) > _SHAPES:
+            self._counts.clear()
+        return known
+
+
+def _shape(state: Object) -> _Shape:
+    """The names of an object's parts, and of those of its spec: of one kind, mostly."""
+    spec = state.get("spec")
+    return (*state, *spec) if isinstance(spec, dict) else (*state,)

@@ -32,7 +32,7 @@ _SPECIAL = frozenset({"value", "caBundle", LAST_APPLIED})
 """Keys whose value is not judged by them."""
 _SMALL = 1000
 """Numbers from here on may be secret: smaller ones count something."""
-_BENIGN_LIMIT = 50_000
+_BENIGN_LIMIT = 10_000
 _READABLE = 1 << 16
 _sorted = json.JSONEncoder(sort_keys=True, default=str, check_circular=False).encode
 """As json.dumps, a quarter faster. Another encoder writes other bytes: fingerprints that are recorded would be lost."""

@@ -52,6 +52,18 @@ def test_it_is_bounded_and_the_latest_stay() -> None:
     assert memory.get(resource(MANY - 1)) is not None
 
 
+def test_what_is_packed_counts_as_what_it_takes_then() -> None:
+    memory = Memory(64 << 20)
+    entries = [put(memory, number, size=8_000) for number in range(MANY)]
+    assert memory.size == sum(entry.size for entry in entries)
+    packed = [entry for entry in entries if entry.blob is not None]
+    assert len(packed) > MANY / 2
+    assert len({entry.size - len(entry.blob or b"") for entry in packed}) == 1
+    assert packed[0].size < entries[-1].size
+    memory.put(resource(0), Entry("another life"))
+    assert memory.size == sum(entry.size for entry in entries) + memory.peek(resource(0)).size  # type: ignore[union-attr]
+
+
 def test_what_is_gone_has_no_state_and_may_come_back() -> None:
     memory = Memory(64 << 20)
     entry = put(memory, 1)
