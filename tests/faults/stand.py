@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
@@ -234,9 +235,9 @@ def _call(event: dict[str, Any]) -> Call:
     return Call(event["verb"], resource or path, is_set, "continue" in query, code)
 
 
-def sets(calls: Iterable[Call]) -> int:
-    """How many asked for all objects of a kind."""
-    return sum(call.is_set for call in calls)
+def sets(calls: Iterable[Call]) -> Counter[str]:
+    """Of which kinds all objects were asked for, and how often."""
+    return Counter(call.resource for call in calls if call.is_set)
 
 
 def _allow(plane: ControlPlane) -> None:
