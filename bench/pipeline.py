@@ -140,7 +140,7 @@ def throughput() -> list[Gate]:
         (DEPLOYMENTS, True, 0.55),
     ):
         what = f"{'changes' if releases else 'statuses'} of {served.plural}"
-        ratios, faster, took = list[float](), list[float](), list[float]()
+        ratios, faster, took, limits = list[float](), list[float](), list[float](), list[float]()
         with pipeline(served) as ours:
             ours.run(served, [objects.line("ADDED", MADE[served](n, n + 1)) for n in range(OBJECTS)])
             ours.forget()
@@ -151,11 +151,13 @@ def throughput() -> list[Gate]:
                 ratios.append(limit / own)
                 faster.append(typed / FEW / (own / OBJECTS))
                 took.append(own / OBJECTS * 1e6)
+                limits.append(limit / OBJECTS * 1e6)
         reading, keeping, learning = (statistics.median(stage) * 1e6 for stage in zip(*ours.stages, strict=True))
         print(
             f"      {what}, {len(lines[0]):,} B each: {statistics.median(took):.0f} µs an event"
             f" (to read it {reading:.1f}, to keep it {keeping:.1f}, to learn from it {learning:.1f}),"
-            f" {statistics.median(ratios):.2f} of orjson.loads ({min(ratios):.2f} to {max(ratios):.2f}),"
+            f" {statistics.median(ratios):.2f} of orjson.loads ({min(ratios):.2f} to {max(ratios):.2f};"
+            f" {statistics.median(limits) / (reading + keeping):.2f} until it is kept),"
             f" {statistics.median(faster):.0f} x the official Watch"
         )
         gates.append(Gate(f"{what}, beside orjson.loads", statistics.median(ratios), "", at_least=least))
