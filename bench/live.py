@@ -140,7 +140,7 @@ async def watched(dsns: tuple[str, str], folder: Path) -> list[Gate]:
     ]
 
 
-async def created(served: Served) -> None:
+async def created(served: Served) -> list[Gate]:
     """What each object costs that is created before its eyes: it is a change, too, and remembered for a while."""
     before, _ = _memory(served.pid)
     began = time.monotonic()
@@ -155,6 +155,10 @@ async def created(served: Served) -> None:
         f"      while {MANY - FEW:,} are created in {took:.0f} s: {_slope(before, after):,.0f} B each,"
         f" {after >> 20} MB, {most >> 20} MB at most"
     )
+    return [
+        Gate("memory of an object that is created", _slope(before, after), "B", at_most=1500),
+        Gate(f"memory once {MANY:,} objects are there, at most", most / (1 << 20), "MB", at_most=512),
+    ]
 
 
 async def latency(served: Served) -> list[Gate]:
@@ -213,8 +217,7 @@ async def run(dsns: tuple[str, str, str], folder: Path) -> list[Gate]:
     api = ApiServer()
     _fill(api, 0, FEW)
     async with _serving(api, dsns[2], folder / "created") as served:
-        await created(served)
-        return [*gates, *await latency(served)]
+        return [*gates, *await created(served), *await latency(served)]
 
 
 def main() -> int:

@@ -48,8 +48,7 @@ def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 before = resident()
 blocks = [bytearray(8 << 10) for _ in range(10_000)]
-kept = [blocks[place] for place in range(0, len(blocks), 100)]
-blocks[-1:] = [kept.append(blocks[-1])]
+kept = [*blocks[::100], blocks[-1]]
 del blocks
 free = resident() - before
 trim()

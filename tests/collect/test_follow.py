@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from datetime import timedelta
@@ -99,6 +100,29 @@ async def test_a_request_that_is_sent_again_is_counted_once_also_after_a_start(l
     await one.round()
     send(spool, EVENTS)
     await follower(lab, spool).round()
+    assert await counted(lab) == COUNTED
+
+
+async def test_what_came_while_a_batch_was_recorded_is_not_held_once_more(
+    lab: Lab, spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, waits = timedelta(milliseconds=20), list[float]()
+
+    async def slow(conn: AsyncConnection, batch: Batch) -> Recorded:
+        await asyncio.sleep(2 * held.total_seconds())
+        return await record(conn, batch)
+
+    async def growth(seconds: float) -> None:
+        waits.append(seconds)
+
+    one = Follower(lab.database.write, lab.cluster, spool, held=held, idle=timedelta(0))
+    monkeypatch.setattr(learning, "record", slow)
+    send(spool, EVENTS[:1])
+    await one.round()
+    send(spool, EVENTS)
+    monkeypatch.setattr(one, "_growth", growth)
+    await one.round()
+    assert waits == []
     assert await counted(lab) == COUNTED
 
 

@@ -31,8 +31,7 @@ class Mode(Enum):
 
 class Proxy:
     """Carries connections to a port of 127.0.0.1. ``asked`` counts connections since the mode was last changed, and
-    ``paths`` are those that were answered 500. ``pages`` is how many were made to
-    wait."""
+    ``paths`` are those that were answered 500. ``pages`` is how many were made to wait."""
 
     def __init__(self, target: int, *, certificate: Path, key: Path) -> None:
         """With the server's own ``certificate`` and ``key`` it can answer in its place."""

@@ -20,9 +20,6 @@ BEFORE_SECONDS = AFTER_SECONDS = 3.0
 SETTLE_SECONDS = 4.0
 """After everything has come, for what should not come: more than a batch is held (app/collect/follow.HELD)."""
 ASK_SECONDS = 0.5
-FORGOTTEN = {"events"}
-"""Of Events the API server sends no bookmarks: where the last one is older than etcd's last compaction (each five
-minutes) a watch cannot go on behind it. They are kept for an hour, so that nothing is lost."""
 FEW = 4
 """Kinds that are named."""
 
@@ -89,7 +86,7 @@ def tried(stand: Stand, fault: str, recipe: Recipe, *, patience: float, no_sets:
     asked = sets(stand.asked(mark))
     few = f" ({', '.join(asked)})" if 0 < len(asked) <= FEW else ""
     what = f"{asked.total()} kinds asked for from the beginning{few}"
-    found.promise(what, holds=not (no_sets and asked.keys() - FORGOTTEN))
+    found.promise(what, holds=not (no_sets and asked))
     blind = checker.blind_seconds(stored.gaps, since=began)
     return Result(
         fault,
