@@ -38,8 +38,8 @@ SECONDS = 60
 MARKED = 25
 """One change in so many is looked for: made in a namespace of its own, so that asking costs little."""
 MARK = "marked"
-LOOK = 0.2
-"""Seconds between two looks at the page, which are work, too: 25 ms of the process each."""
+LOOK = 0.05
+"""Seconds between two looks at the page."""
 WITHIN = 240.0
 REST = TRIMMED_EVERY + 10.0
 """Seconds after which what was in flight is freed, and went back to the system."""
