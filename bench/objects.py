@@ -87,21 +87,21 @@ def _pod_spec(number: int, release: int) -> dict[str, Any]:
     }
 
 
-def _conditions(number: int, *kinds: str) -> list[dict[str, Any]]:
+def _conditions(number: int, *kinds: str, reason: str = "Fine") -> list[dict[str, Any]]:
     second = f"2026-11-01T08:00:{number % 60:02}Z"
-    return [{"type": one, "status": "True", "reason": "Fine", "lastTransitionTime": second} for one in kinds]
+    return [{"type": one, "status": "True", "reason": reason, "lastTransitionTime": second} for one in kinds]
 
 
-def deployment(number: int, version: int, *, release: int = 1, beat: int = 0) -> dict[str, Any]:
-    """``release`` is part of its image, ``beat`` of its status alone."""
+def deployment(number: int, version: int, *, release: int = 1, beat: int = 0, amid: bool = False) -> dict[str, Any]:
+    """``release`` is part of its image, ``beat`` of its status alone; ``amid``: its rollout does not end."""
     spec = {
         "replicas": 3,
         "selector": {"matchLabels": {"app": f"app-{number}"}},
         "template": {"metadata": {"labels": {"app": f"app-{number}"}}, "spec": _pod_spec(number, release)},
         "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}},
     }
-    counts = {"replicas": 3, "readyReplicas": 3, "updatedReplicas": 3, "availableReplicas": 3 - beat % 2}
-    conditions = _conditions(beat, "Available", "Progressing")
+    counts = {"replicas": 3, "readyReplicas": 3, "updatedReplicas": 3 - amid, "availableReplicas": 3 - beat % 2}
+    conditions = _conditions(beat, "Available", "Progressing", reason="ReplicaSetUpdated" if amid else "Fine")
     return {
         "kind": "Deployment",
         "apiVersion": "apps/v1",

@@ -1,4 +1,4 @@
-"""Which desired state watches have told of each object, so that a status alone need not tell it again.
+"""What watches have told of each object, so that a status need not tell it again: the desired state, and that it rests.
 
 What is remembered here must have been kept: it lasts as long as one connection, which ends when something could not be.
 It says nothing of what was learned since; who finds that something of it is not known asks for the whole again.
@@ -7,30 +7,42 @@ It says nothing of what was learned since; who finds that something of it is not
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import Enum
 
 import msgspec
 
 from app.collect.words import Served
 from app.core.body import RawWhole
 from app.core.kinds import BUILT_IN
+from app.core.rest import rests, rests_for_good
 
 LIMIT = 100_000
 """Objects of a kind that are remembered, of about 130 bytes each; what comes then begins to fill it anew."""
+
+
+class News(Enum):
+    """How much of an object is new to who was told of it before."""
+
+    ALL = "all of it, or one cannot tell"
+    STATUS = "no more than its status"
+    NONE = "nothing that teaches anything: it rests as it did"
 
 
 class KindDesired:
     """The desired states of one kind's objects, as its watch told them last."""
 
     def __init__(self, served: Served) -> None:
+        self._name, self._rest_for_good = served.kind, rests_for_good(served.kind)
         self._kind, self._api_version = msgspec.Raw(f'"{served.kind}"'), msgspec.Raw(f'"{served.api_version}"')
         self.is_kept = (served.api_group, served.kind) in BUILT_IN and served.kind != "Event"
         """Not custom resources: who wrote them last is read of every version. Events have no desired state."""
-        self._hashes: dict[int, int] = {}
+        self._told: dict[int, int] = {}
+        """By the hash of the uid: that of the desired state, and in the last bit whether it was told at rest."""
         self._is_late = False
 
     def begin(self) -> None:
         """All objects will be told."""
-        self._hashes.clear()
+        self._told.clear()
         self._is_late = False
 
     def resumed(self) -> None:
@@ -41,27 +53,37 @@ class KindDesired:
         """All that was late has been told."""
         self._is_late = False
 
-    def is_told(self, whole: RawWhole) -> bool:
-        """Whether the desired state of an object is the one that was told last: from now on it is."""
+    def news(self, whole: RawWhole) -> News:
+        """What is new of an object that is told now."""
         meta = whole.metadata
         is_ours = whole.kind == self._kind and whole.apiVersion == self._api_version
         if not (is_ours and meta.uid and meta.name and meta.resourceVersion.isdigit()):
-            return False
-        key, desired = hash(meta.uid), whole.desired()
-        if self._hashes.get(key) == desired:
-            return not self._is_late
-        if len(self._hashes) >= LIMIT:
-            self._hashes.clear()
-        self._hashes[key] = desired
-        return False
+            self.forget((meta.uid,))
+            return News.ALL
+        key, desired = hash(meta.uid), whole.desired() & ~1
+        told = self._told.get(key)
+        if told is None or told & ~1 != desired:
+            if len(self._told) >= LIMIT:
+                self._told.clear()
+            self._told[key] = desired
+            return News.ALL
+        rested = bool(told & 1)
+        if not (rested and self._rest_for_good):
+            rest = rests(self._name, whole)
+            if rest != rested:
+                self._told[key] = desired | rest
+            rested = rested and rest
+        if self._is_late:
+            return News.ALL
+        return News.NONE if rested else News.STATUS
 
     def forget(self, uids: Iterable[str] | None = None) -> None:
         """Tell these objects as a whole when they are told next; or all of them."""
         if uids is None:
-            self._hashes.clear()
+            self._told.clear()
             return
         for uid in uids:
-            self._hashes.pop(hash(uid), None)
+            self._told.pop(hash(uid), None)
 
 
 class Desired:

@@ -255,6 +255,8 @@ class Follower:
             tell()
         one.watches.settle()
         one.learning.learner.count(one.learning.learn_read())
+        if one.watches.latest:
+            one.learning.learner.pass_time(one.watches.latest)
         if wanted := one.learning.wanted():
             self.on_unknown(wanted)
         return one.position > before

@@ -21,7 +21,7 @@ from app.core.model import (
     Rollout,
     Symptom,
 )
-from app.core.sightings import NOTHING, Sighting
+from app.core.sightings import NOTHING, Learned, Sighting
 from app.core.tracker import Tracker
 
 
@@ -88,8 +88,15 @@ class Learner:
 
     def observe(self, sighting: Sighting) -> None:
         """Learn from one sighting, in the order of what happened."""
-        learned = self.tracker.observe(sighting)
-        self.latest = max(self.latest, sighting.at) if self.latest else sighting.at
+        self._keep(self.tracker.observe(sighting), sighting.at)
+
+    def pass_time(self, at: datetime) -> None:
+        """Learn from nothing having happened since what was observed last."""
+        if self.latest is None or at > self.latest:
+            self._keep(self.tracker.pass_time(at), at)
+
+    def _keep(self, learned: Learned, at: datetime) -> None:
+        self.latest = max(self.latest, at) if self.latest else at
         if learned is NOTHING:
             return
         if learned.no_op:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from app.collect.apiserver import ApiServer, RefusedError, SilentError, UnreachableError
-from app.collect.desired import Desired, KindDesired
+from app.collect.desired import Desired, KindDesired, News
 from app.collect.words import (
     Begun,
     Blind,
@@ -87,6 +87,7 @@ class _GoneError(Exception):
 
 
 class _Metadata(msgspec.Struct, gc=False):
+    uid: str = ""
     resourceVersion: str = ""  # noqa: N815 - the wire's name
     annotations: dict[str, str] | None = None
 
@@ -296,8 +297,7 @@ async def _stream(
                 if since and not lines:
                     desired.resumed()
                     yield Resumed(at)
-                for line in lines:
-                    told = read_event(line, at, first=first, desired=desired)
+                for told in read_events(lines, at, first=first, desired=desired):
                     first = first and not isinstance(told, Synced)
                     yield told
     except RefusedError as refused:
@@ -323,6 +323,26 @@ def _head(line: bytes) -> tuple[str, int]:
     return "", 0
 
 
+def read_events(
+    lines: Iterable[bytes], at: datetime, *, first: bool, desired: KindDesired
+) -> Iterator[Saw | Moved | Synced | Reached | Unreadable]:
+    """What lines say that came together; of what is only reached the last, where nothing else comes between. As
+    read_event."""
+    only_reached: Reached | None = None
+    for line in lines:
+        told = read_event(line, at, first=first, desired=desired)
+        if isinstance(told, Reached):
+            only_reached = told
+            continue
+        if only_reached:
+            yield only_reached
+            only_reached = None
+        first = first and not isinstance(told, Synced)
+        yield told
+    if only_reached:
+        yield only_reached
+
+
 def read_event(
     line: bytes, at: datetime, *, first: bool, desired: KindDesired
 ) -> Saw | Moved | Synced | Reached | Unreadable:
@@ -335,8 +355,8 @@ def read_event(
                 meta = whole.metadata
                 if kind == "DELETED":
                     desired.forget((meta.uid,))
-                elif desired.is_told(whole) and kind == "MODIFIED" and not first:
-                    return Moved(at, (whole.as_before(),))
+                elif (news := desired.news(whole)) is not News.ALL and kind == "MODIFIED" and not first:
+                    return Moved(at, (whole.as_before(),)) if news is News.STATUS else Reached(at, meta.resourceVersion)
                 return Saw(at, kind, told, meta.resourceVersion, first=first)
         else:
             event = _event.decode(line)
@@ -353,4 +373,5 @@ def read_event(
         desired.reached()
         done = (peek.metadata.annotations or {}).get(ALL_TOLD) == "true"
         return Synced(at, version) if done and first else Reached(at, version)
+    desired.forget((peek.metadata.uid,))
     return Saw(at, kind, told, version, first=first)

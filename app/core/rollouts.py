@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import lru_cache, partial
 from typing import NamedTuple
 
@@ -26,6 +26,7 @@ MAX_PROGRESS = 20
 _TEMPLATES = 10
 """How many earlier templates of a workload are remembered, to know a rollback when it comes."""
 WAITS = "waits for deletions of its pods: its update strategy is OnDelete"
+_NO_TIME = datetime.min.replace(tzinfo=UTC)
 _DEADLINE = "ProgressDeadlineExceeded"
 
 
@@ -123,7 +124,7 @@ class Rollouts:
         known.spec, known.held_back = spec, spec.held_back
         if known.last is None or _is_settled(known.last):
             return tuple(found)
-        rest = max(0, status.replicas - status.updatedReplicas) if resource.kind == "Deployment" else -spec.held_back
+        rest = _rest(resource.kind, spec, status)
         moved = _told_to_wait(_move(known.last, progress, status, generation=generation, rest=rest), spec, progress)
         if moved is not known.last or not known.last.progress:
             found.append(moved)
@@ -213,6 +214,18 @@ def _begin(
     )
 
 
+def has_rolled_out(kind: str, spec: bytes, status: bytes, *, generation: int) -> bool:
+    """Whether a status says that all of the pods that are to have the template have it and are available: no later
+    status of the same spec tells of a rollout. False where it cannot be read."""
+    try:
+        wanted, told = _spec.decode(spec or b"{}"), _status.decode(status or b"{}")
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return False
+    observed = told.observedGeneration >= generation > 0
+    now = _progress(kind, wanted, told, at=_NO_TIME)
+    return observed and _is_complete(now, rest=_rest(kind, wanted, told))
+
+
 def _is_settled(last: Rollout | None) -> bool:
     """Whether a rollout has ended for good: a failed one may yet go on."""
     return last is not None and last.outcome not in (Outcome.RUNNING, Outcome.FAILED)
@@ -236,18 +249,24 @@ def _progress(kind: str, spec: RawSpec, status: RawStatus, *, at: datetime) -> P
     return Progress(at, spec.replicas, status.updatedReplicas, status.availableReplicas)
 
 
-def _move(rollout: Rollout, now: Progress, status: RawStatus, *, generation: int, rest: int) -> Rollout:
-    """The rollout with what this status says; the same object where it says nothing new.
+def _rest(kind: str, spec: RawSpec, status: RawStatus) -> int:
+    """Old pods that still have to go (a Deployment's), or less than 0: so many may stay (a partition's)."""
+    return max(0, status.replicas - status.updatedReplicas) if kind == "Deployment" else -spec.held_back
 
-    ``rest``: old pods that still have to go (a Deployment's), or less than 0: so many may stay (a partition's).
-    """
+
+def _is_complete(now: Progress, *, rest: int) -> bool:
+    return now.updated >= now.desired + min(rest, 0) and now.available >= now.desired and rest <= 0
+
+
+def _move(rollout: Rollout, now: Progress, status: RawStatus, *, generation: int, rest: int) -> Rollout:
+    """The rollout with what this status says; the same object where it says nothing new. ``rest`` as of _rest."""
     observed = status.observedGeneration >= generation > 0
     # Until the controller has seen the template, the status tells of the pods of the one before it.
     if observed and not _same(rollout.progress, now):
         rollout = replace(rollout, progress=_thinned((*rollout.progress, now)))
     if not observed:
         return rollout
-    if now.updated >= now.desired + min(rest, 0) and now.available >= now.desired and rest <= 0:
+    if _is_complete(now, rest=rest):
         return replace(rollout, outcome=Outcome.COMPLETE, ended_at=now.at, reason="")
     condition = next((found for found in status.conditions or () if found.type == "Progressing"), RawCondition())
     since = condition.lastTransitionTime or condition.lastUpdateTime or now.at

@@ -48,8 +48,9 @@ class Sight:
 
     def since(self, resource: Resource, entry: Entry) -> datetime | None:
         """When the object was last known to be as it is known. None where nobody noted it."""
-        heard = self._heard.get(((resource.api_group, resource.kind), resource.namespace))
-        return max(filter(None, (entry.seen, heard)), default=None)
+        kind = resource.api_group, resource.kind
+        heard = self._heard.get((kind, resource.namespace))
+        return max(filter(None, (entry.seen, heard, self._known.get(kind))), default=None)
 
     def created(self, sighting: Sighting, body: Body) -> Sighting | None:
         """The creation of an object that a LIST shows first, where its kind was watched before it was created."""

@@ -110,6 +110,10 @@ class Tracker:
         self._sight.saw(sighting)
         return self._life.overdue(learned, sighting.at)
 
+    def pass_time(self, at: datetime) -> Learned:
+        """What only the passing of time shows, where nothing has been seen up to then."""
+        return self._life.overdue(NOTHING, at)
+
     def _learn(self, sighting: Sighting) -> Learned:
         resource = sighting.resource
         is_built_in = (resource.api_group, resource.kind) in kinds.BUILT_IN

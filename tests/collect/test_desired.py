@@ -14,7 +14,7 @@ import pytest
 from app.collect import desired as remembered
 from app.collect import told
 from app.collect.desired import Desired, KindDesired
-from app.collect.watch import follow, read_event
+from app.collect.watch import follow, read_event, read_events
 from app.collect.words import Lost, Moved, Saw, Served, Word, reached
 from tests.collect.scripted import SILENCE, Answer, serving
 from tests.collect.test_watch import NOON, PODS, Waits, bookmark, error
@@ -125,6 +125,51 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert names(read(kept, pod(6, uid="a"), pod(6, uid="c"), pod(7, uid="a"))) == ["Saw", "Moved", "Moved"]
 
 
+WELL = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+UNREADY = {"phase": "Running", "conditions": [{"type": "Ready", "status": "False"}]}
+
+
+def test_a_pod_that_stays_well_is_told_of_no_more_until_it_is_not() -> None:
+    kept = KindDesired(PODS)
+    words = read(kept, *(pod(5 + n, status={**WELL, "podIP": str(n)}) for n in range(4)))
+    assert names(words) == ["Saw", "Moved", "Reached", "Reached"]
+    assert [reached(word) for word in words] == ["5", "6", "7", "8"], "how far the watch is goes on"
+    words = read(kept, pod(9, status=UNREADY), pod(10, status=UNREADY), *(pod(n, status=WELL) for n in (11, 12)))
+    assert names(words) == ["Moved", "Moved", "Moved", "Reached"]
+    words = read(kept, pod(13, status=WELL, labels={"a": "b"}), *(pod(n, status=WELL) for n in (14, 15, 16)))
+    assert names(words) == ["Saw", "Saw", "Moved", "Reached"]
+
+
+def test_who_is_to_be_told_again_is_told_of_what_rests() -> None:
+    kept = KindDesired(PODS)
+    read(kept, *(pod(n, status=WELL) for n in (5, 6, 7)))
+    kept.forget({"u"})
+    assert names(read(kept, *(pod(n, status=WELL) for n in (8, 9, 10)))) == ["Saw", "Moved", "Reached"]
+
+
+def test_what_is_told_late_counts_as_told() -> None:
+    kept = KindDesired(PODS)
+    read(kept, *(pod(n, status=WELL) for n in (5, 6, 7)))
+    kept.resumed()
+    assert names(read(kept, pod(8, status=WELL), pod(9, status=UNREADY))) == ["Saw", "Saw"]
+    kept.reached()
+    assert names(read(kept, pod(10, status=WELL), pod(11, status=WELL))) == ["Moved", "Reached"]
+
+
+def test_after_an_object_that_has_more_than_most_all_of_it_is_told() -> None:
+    kept = KindDesired(PODS)
+    odd = line("MODIFIED", an_object(PODS, 7) | {"more": 1})
+    assert names(read(kept, pod(5), pod(6), odd, pod(8), pod(9))) == ["Saw", "Moved", "Saw", "Saw", "Moved"]
+    unnamed = pod(10, name="")
+    assert names(read(kept, unnamed, pod(11))) == ["Saw", "Saw"]
+
+
+def test_an_objects_status_that_nobody_reads_is_told_once() -> None:
+    claims = Served("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
+    lines = [line("MODIFIED", an_object(claims, n)) for n in (5, 6, 7)]
+    assert names(read(KindDesired(claims), *lines)) == ["Saw", "Moved", "Reached"]
+
+
 async def test_after_a_break_objects_are_told_whole_until_nothing_is_late() -> None:
     """Only their managedFields say when it happened that is told late."""
     script = [
@@ -166,3 +211,15 @@ def test_what_is_told_at_once_is_one_record_and_keeps_its_order() -> None:
     later = told.Watched(PODS, msgspec.structs.replace(several[0], at=NOON + timedelta(seconds=1)), 1)
     assert len(told.joined([held[0], held[1], later])) == 2, "each keeps its time"
     assert len(told.joined([held[0], msgspec.structs.replace(held[1], epoch=2)])) == 2
+
+
+def test_of_what_is_only_reached_at_once_the_last_is_told() -> None:
+    kept = KindDesired(PODS)
+    lines = [
+        *(pod(n, status=WELL) for n in (5, 6, 7, 8)), pod(9, status=UNREADY), *(pod(n, status=WELL) for n in (10, 11)),
+        bookmark(12),
+    ]  # fmt: skip
+    words = read_events([one.rstrip() for one in lines], NOON, first=False, desired=kept)
+    assert [(type(one).__name__, reached(one)) for one in words] == [
+        ("Saw", "5"), ("Moved", "6"), ("Reached", "8"), ("Moved", "9"), ("Moved", "10"), ("Reached", "12"),
+    ]  # fmt: skip

@@ -129,6 +129,7 @@ async def test_after_a_loss_what_changed_and_went_is_told_with_the_gap(lab: Lab,
     assert (gone.verb, gone.resource.name, gone.at) == (Verb.DELETE, "gone", at(310))
     assert "between" in changed.summary
     assert "between" in gone.summary
+    assert {changed.since, gone.since} == {at(60)}, "until then all was known, whoever had said something last"
     [gap] = await lab.rows("gaps", "kind, from_at, to_at, why")
     assert tuple(gap) == ("ConfigMap", at(60), at(310), "the watch cannot go on: too old resource version")
     assert (await positions(lab))["", "configmaps"] == watches.WatchPosition("20", at(310))
