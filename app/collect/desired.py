@@ -12,12 +12,12 @@ from enum import Enum
 import msgspec
 
 from app.collect.words import Served
-from app.core.body import RawWhole
+from app.core.body import RawWhole, small_hash
 from app.core.kinds import BUILT_IN
 from app.core.rest import rests, rests_for_good
 
 LIMIT = 100_000
-"""Objects of a kind that are remembered, of about 130 bytes each; what comes then begins to fill it anew."""
+"""Objects of a kind that are remembered, of about 100 bytes each; what comes then begins to fill it anew."""
 
 
 class News(Enum):
@@ -60,7 +60,7 @@ class KindDesired:
         if not (is_ours and meta.uid and meta.name and meta.resourceVersion.isdigit()):
             self.forget((meta.uid,))
             return News.ALL
-        key, desired = hash(meta.uid), whole.desired() & ~1
+        key, desired = small_hash(meta.uid), whole.desired() & ~1
         told = self._told.get(key)
         if told is None or told & ~1 != desired:
             if len(self._told) >= LIMIT:
@@ -83,7 +83,7 @@ class KindDesired:
             self._told.clear()
             return
         for uid in uids:
-            self._told.pop(hash(uid), None)
+            self._told.pop(small_hash(uid), None)
 
 
 class Desired:

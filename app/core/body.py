@@ -77,6 +77,8 @@ _meta = msgspec.json.Decoder(RawMeta)
 _owners = msgspec.json.Decoder(list[RawOwner])
 _node = msgspec.json.Decoder(RawNode)
 _NODE = msgspec.Raw(b'"Node"')
+_BITS = (1 << 60) - 1
+"""Of a hash: as many as Python holds in 32 bytes, where one more takes 48."""
 _BETWEEN = b"\0"
 """Never in JSON as it is sent."""
 _GOING = b"deleting"
@@ -85,12 +87,17 @@ Part = tuple[str, str | None, bytes]
 """A piece of an object's raw JSON: its key, the key within that (None: the whole of it), its bytes."""
 
 
+def small_hash(told: str | bytes) -> int:
+    """A hash that takes little room: many are held."""
+    return hash(told) & _BITS
+
+
 def _hash(meta: RawMeta, rest: Iterable[bytes | msgspec.Raw], *, node: msgspec.Raw) -> int:
     """A hash of all that can be desired state, byte for byte: of metadata, the ``rest``, and a ``node``'s status."""
     going = b"" if meta.deletionTimestamp is None else _GOING
     info = _node.decode(node).nodeInfo if node else b""
     parts = meta.labels, meta.annotations, meta.ownerReferences, meta.finalizers, going, *rest, info
-    return hash(_BETWEEN.join(parts))
+    return small_hash(_BETWEEN.join(parts))
 
 
 class AsBefore(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -6,9 +6,8 @@ desired replicas agree. Field facts: https://kubernetes.io/docs/concepts/workloa
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from typing import NamedTuple
@@ -17,6 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from app.core.body import AsBefore, Body, Shown
+from app.core.bounded import put
 from app.core.model import Json, Outcome, Progress, Resource, Rollout
 from app.core.raw_workload import RawCondition, RawSpec, RawStatus, RawTemplate
 from app.core.redact import decode
@@ -47,7 +47,7 @@ class _Workload:
     template: str
     images: tuple[str, ...]
     spec: RawSpec
-    earlier: list[str] = field(default_factory=list)
+    earlier: tuple[str, ...] = ()
     last: Rollout | None = None
     held_back: int | None = None
 
@@ -72,7 +72,7 @@ class Rollouts:
         # Whatever spaces and order of keys it is written with: API servers write the order of the types, kubectl that
         # of the alphabet. Most versions of a workload have the template of the one before.
         self._digest = lru_cache(maxsize=1024)(lambda raw: fingerprint(decode(raw or b"null")))
-        self._workloads: OrderedDict[Resource, _Workload] = OrderedDict()
+        self._workloads: dict[Resource, _Workload] = {}
         self._recalled: dict[Resource, Rollout] = {}
 
     def recall(self, last: Iterable[Rollout]) -> None:
@@ -113,7 +113,7 @@ class Rollouts:
         elif known.template != template:
             found += _end_last(known, template, at=at)
             before = known.images
-            known.earlier = [*known.earlier, known.template][-_TEMPLATES:]
+            known.earlier = (*known.earlier, known.template)[-_TEMPLATES:]
             known.template, known.images = template, images
             known.last = begin(known, change_id=begun_by(), before=before)
             if template in known.earlier:
@@ -182,12 +182,10 @@ class Rollouts:
         if last is None or last.uid != body.uid or (body.generation or 0) < last.generation:
             return None
         templates = last.templates or (template if images == last.images else "",)  # a row older than its column
-        return self._remember(resource, _Workload(templates[0], last.images, spec, [*templates[:0:-1]], last))
+        return self._remember(resource, _Workload(templates[0], last.images, spec, templates[:0:-1], last))
 
     def _remember(self, resource: Resource, workload: _Workload) -> _Workload:
-        self._workloads[resource] = workload
-        if len(self._workloads) > self._limit:
-            self._workloads.popitem(last=False)
+        put(self._workloads, resource, workload, limit=self._limit)
         return workload
 
 

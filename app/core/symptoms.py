@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
-from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from app.core.body import Shown
+from app.core.bounded import put
 from app.core.conditions import failing
 from app.core.model import Resource, Symptom, SymptomSource
 from app.core.pod_states import ENDINGS, PENDING_AFTER, UNREADY_AFTER, Found, awaited, condition_of, endings, pod_states
@@ -34,9 +34,6 @@ _PRESSURES = frozenset({"MemoryPressure", "DiskPressure", "PIDPressure", "Networ
 _event = msgspec.json.Decoder(RawEvent)
 _pod = msgspec.json.Decoder(RawPodStatus)
 _node = msgspec.json.Decoder(RawNodeStatus)
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 
 @dataclass(slots=True)
@@ -63,10 +60,10 @@ class Symptoms:
         self._workload_of = workload_of
         self._text = text
         self._limit = limit
-        self._seen: OrderedDict[Resource, _Seen] = OrderedDict()
-        self._counts: OrderedDict[tuple[str, int], tuple[datetime, datetime | None, int]] = OrderedDict()
-        self._events: OrderedDict[str, int] = OrderedDict()
-        self._unscheduled: OrderedDict[Resource, datetime] = OrderedDict()
+        self._seen: dict[Resource, _Seen | None] = {}  # None: it has been ready, and nothing hurts
+        self._counts: dict[tuple[str, int], tuple[datetime, datetime | None, int]] = {}
+        self._events: dict[str, int] = {}
+        self._unscheduled: OrderedDict[Resource, datetime] = OrderedDict()  # the first of these are looked for often
         self._late: dict[str, OrderedDict[Resource, datetime]] = {reason: OrderedDict() for reason in _LATE}
 
     def recall(self, lately: Iterable[Symptom]) -> None:
@@ -74,16 +71,16 @@ class Symptoms:
         for symptom in lately:
             if symptom.source is SymptomSource.EVENT:
                 minute = symptom.fingerprint, int(symptom.at.timestamp()) // 60
-                _bounded(self._counts, minute, (symptom.at, symptom.told_at, symptom.count), self._limit)
+                put(self._counts, minute, (symptom.at, symptom.told_at, symptom.count), limit=self._limit)
             elif symptom.resource and symptom.ended_at is None and symptom.reason not in ENDINGS:
                 seen = self._seen.get(symptom.resource) or _Seen()
                 seen.open[symptom.reason] = symptom
-                _bounded(self._seen, symptom.resource, seen, self._limit)
+                put(self._seen, symptom.resource, seen, limit=self._limit)
 
     def await_node(self, resource: Resource, body: Shown) -> None:
         """Keep an eye on a pod that a watch shows: its binding would be seen (an audit log need not tell of it)."""
         if body.created and resource not in self._seen:
-            _bounded(self._unscheduled, resource, body.created, self._limit)
+            put(self._unscheduled, resource, body.created, limit=self._limit)
 
     def await_status(self, resource: Resource) -> None:
         """Keep an eye on a pod whose next status would be told too, as a watch or a log with status writes does."""
@@ -92,7 +89,7 @@ class Symptoms:
             reason, since, _ = seen.waits
             if self._late[reason].get(resource) != since:  # the place in the line is that of the time
                 self._late[reason].pop(resource, None)
-                _bounded(self._late[reason], resource, since, self._limit)
+                put(self._late[reason], resource, since, limit=self._limit)
 
     def overdue(self, at: datetime) -> tuple[Symptom, ...]:
         """Pods that nobody has put on a node until now, that run nowhere or are not ready: nothing is written to them,
@@ -144,7 +141,7 @@ class Symptoms:
         before = self._events.get(uid, 0)
         if total <= before:
             return ()
-        _bounded(self._events, uid, total, self._limit)
+        put(self._events, uid, total, limit=self._limit)
         group, _, version = about.apiVersion.rpartition("/")
         resource = Resource(cluster, group if version else "", about.kind, about.namespace or None, about.name)
         when = _event_time(event) or at
@@ -153,7 +150,7 @@ class Symptoms:
         first, told, counted = self._counts.get(minute, (when, told, 0))
         # A first sight of an old event says how often in all, not how often in this minute.
         counted += total - before if before else 1
-        _bounded(self._counts, minute, (first, told, counted), self._limit)
+        put(self._counts, minute, (first, told, counted), limit=self._limit)
         return (
             Symptom(
                 SymptomSource.EVENT,
@@ -177,10 +174,7 @@ class Symptoms:
             status = _pod.decode(body.status() or b"{}")
         except (msgspec.MsgspecError, ValueError):
             return ()
-        seen = self._seen.get(resource)
-        if seen is None:
-            seen = _Seen()
-            _bounded(self._seen, resource, seen, self._limit)
+        seen = self._seen_of(resource)
         ready = condition_of(status.conditions, "Ready")
         lasting = {} if body.deleting else pod_states(status, at, created=body.created)
         if status.conditions or status.phase != "Pending" or body.deleting:
@@ -196,6 +190,7 @@ class Symptoms:
                 seen.waits = waits
         seen.ready = seen.ready or bool(ready and ready.status == "True")
         found = self._changed(SymptomSource.POD, resource, seen, lasting, at=at, told=told)
+        self._keep(resource, seen)
         for reason, since, message in endings(status):
             found.append(self._symptom(SymptomSource.POD, resource, reason, since=since, message=message, told=told))
         return tuple(found)
@@ -208,10 +203,7 @@ class Symptoms:
             conditions = _node.decode(body.status() or b"{}").conditions or []
         except (msgspec.MsgspecError, ValueError):
             return ()
-        seen = self._seen.get(resource)
-        if seen is None:
-            seen = _Seen()
-            _bounded(self._seen, resource, seen, self._limit)
+        seen = self._seen_of(resource)
         lasting: Found = {}
         for condition in conditions:
             since = condition.lastTransitionTime or at
@@ -219,26 +211,35 @@ class Symptoms:
                 lasting["NodeNotReady"] = (since, condition.message)
             elif condition.type in _PRESSURES and condition.status == "True":
                 lasting[condition.type] = (since, condition.message)
-        return tuple(self._changed(SymptomSource.NODE, resource, seen, lasting, at=at, told=told))
+        found = self._changed(SymptomSource.NODE, resource, seen, lasting, at=at, told=told)
+        self._keep(resource, seen)
+        return tuple(found)
 
     def custom(
         self, resource: Resource, body: Shown, *, at: datetime, told: datetime | None = None
     ) -> tuple[Symptom, ...]:
         """What the conditions of a custom resource say."""
         lasting = {} if body.deleting else failing(body.status() or b"{}", at)
-        seen = self._seen.get(resource)
-        if seen is None:
-            if not lasting:
-                return ()
-            seen = _Seen()
-            _bounded(self._seen, resource, seen, self._limit)
-        return tuple(self._changed(SymptomSource.CONDITION, resource, seen, lasting, at=at, told=told))
+        if not lasting and resource not in self._seen:
+            return ()
+        seen = self._seen_of(resource)
+        found = self._changed(SymptomSource.CONDITION, resource, seen, lasting, at=at, told=told)
+        self._keep(resource, seen)
+        return tuple(found)
 
     def forget(self, resource: Resource, at: datetime) -> tuple[Symptom, ...]:
         """The pod or node is gone: what hurt has ended."""
         self._unscheduled.pop(resource, None)
         seen = self._seen.pop(resource, None)
         return tuple(replace(symptom, ended_at=max(at, symptom.at)) for symptom in seen.open.values()) if seen else ()
+
+    def _seen_of(self, resource: Resource) -> _Seen:
+        """What hurt when the object was last seen, to be altered and kept."""
+        return self._seen.get(resource) or _Seen(ready=resource in self._seen)
+
+    def _keep(self, resource: Resource, seen: _Seen) -> None:
+        is_well = seen.ready and not seen.open and seen.waits is None
+        put(self._seen, resource, None if is_well else seen, limit=self._limit)
 
     def _changed(
         self,
@@ -283,12 +284,6 @@ class Symptoms:
             "warning",
             told_at=told,
         )
-
-
-def _bounded(held: OrderedDict[K, V], key: K, value: V, limit: int) -> None:
-    held[key] = value
-    if len(held) > limit:
-        held.popitem(last=False)
 
 
 def _fingerprint(source: SymptomSource, resource: Resource, reason: str) -> str:

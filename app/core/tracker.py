@@ -136,7 +136,8 @@ class Tracker:
         known = self._memory.peek(resource)
         moved = known is not None and known.version == body.version > before and known.uid == body.uid
         if known is not None and known.version == body.version and known.uid == body.uid:
-            note(known, sighting, body, fields=moved and (learned is not NOTHING or not is_built_in))
+            is_written = policy is not Policy.STATE and (learned is not NOTHING or not is_built_in)
+            note(known, sighting, body, fields=moved and is_written)
         return self._life.moved(sighting, body, learned) if moved else learned
 
     def _spelled(self, sighting: Sighting) -> Sighting:

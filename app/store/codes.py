@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.store import codec
 
 LIMIT = 300_000  # entries; about 60 MB. Beyond it the cache starts again: ids are one query away
-_LEARNED = "foreshock_codes"
+_CODES = "foreshock_codes"
 
 Key = tuple[Hashable, ...]
 
@@ -32,14 +32,23 @@ class Codes:
 
     known: dict[Key, int]
     learned: dict[Key, int]
+    noted: dict[Key, int]
 
     def get(self, key: Key) -> int | None:
         found = self.known.get(key)
-        return found if found is not None else self.learned.get(key)
+        if found is None:
+            found = self.learned.get(key)
+        if found is None and (found := self.noted.pop(key, None)) is not None:
+            self.learned[key] = found
+        return found
 
     def learn(self, key: Key, value: int) -> None:
         """Remembers an id for this transaction, and for good once it commits."""
         self.learned[key] = value
+
+    def note(self, key: Key, value: int) -> None:
+        """Remembers an id for this transaction alone, unless it is asked for."""
+        self.noted[key] = value
 
     def forget(self, matches: Callable[[Key], bool]) -> None:
         """Drops what retention has removed."""
@@ -50,22 +59,22 @@ class Codes:
 def codes_of(conn: AsyncConnection) -> Codes:
     """The ids that ``conn``'s transaction may rely on."""
     known = _known.setdefault(conn.engine.sync_engine.pool, {})
-    return Codes(known, conn.info.setdefault(_LEARNED, {}))
+    codes: Codes = conn.info.setdefault(_CODES, Codes(known, {}, {}))
+    return codes
 
 
 @event.listens_for(Engine, "commit")
 def _committed(conn: Connection) -> None:
-    learned = conn.info.pop(_LEARNED, None)
-    if learned:
-        known = _known.setdefault(conn.engine.pool, {})
-        if len(known) + len(learned) > LIMIT:
-            known.clear()
-        known.update(learned)
+    codes: Codes | None = conn.info.pop(_CODES, None)
+    if codes and codes.learned:
+        if len(codes.known) + len(codes.learned) > LIMIT:
+            codes.known.clear()
+        codes.known.update(codes.learned)
 
 
 def _undone(conn: Connection, *_: object) -> None:
     # A connection that broke took what it had learned along, and asking it for that is an error of its own.
-    if conn.invalidated or conn.info.pop(_LEARNED, None) is not None:
+    if conn.invalidated or conn.info.pop(_CODES, None) is not None:
         _known.setdefault(conn.engine.pool, {}).clear()
 
 

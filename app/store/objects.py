@@ -109,7 +109,9 @@ async def upsert(conn: AsyncConnection, cluster_id: int, states: Iterable[Object
         key = (state.resource, state.uid)
         newest[key] = _newest(newest[key], state) if key in newest else state
     if newest:
-        await _store(conn, cluster_id, newest)
+        cache = codes.codes_of(conn)
+        for key, object_id in (await _store(conn, cluster_id, newest)).items():
+            cache.note(("object", cluster_id, *key), object_id)  # most objects never change: they are many
     return len(newest)
 
 
@@ -125,6 +127,8 @@ async def identify(
         if known is None
     }
     made = await _store(conn, cluster_id, missing) if missing else {}
+    for key, object_id in made.items():
+        cache.learn(("object", cluster_id, *key), object_id)
     return [
         made[(resource, uid)] if known is None else known
         for (resource, uid, _), known in zip(mentioned, ids, strict=True)
@@ -159,12 +163,7 @@ async def _store(
         ),
     )
     await conn.execute(text(_UPSERT))
-    cache = codes.codes_of(conn)
-    ids = {}
-    for number, object_id in (await conn.execute(text(_IDS))).all():
-        ids[keys[number]] = object_id
-        cache.learn(("object", cluster_id, *keys[number]), object_id)
-    return ids
+    return {keys[number]: object_id for number, object_id in (await conn.execute(text(_IDS))).all()}
 
 
 def _select() -> Select[Any]:
