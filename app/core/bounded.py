@@ -16,5 +16,10 @@ def put(held: dict[K, V], key: K, value: V, *, limit: int) -> None:
     """Put a value in; those that were put in first go where there are too many."""
     held[key] = value
     if len(held) > limit:
-        for first in list(islice(held, 1 + limit // _AT_ONCE)):
+        for first, _ in first_of(held, limit):
             del held[first]
+
+
+def first_of(held: dict[K, V], limit: int) -> list[tuple[K, V]]:
+    """Those that are to go where there are more than ``limit``."""
+    return list(islice(held.items(), 1 + limit // _AT_ONCE))

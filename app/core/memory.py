@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from datetime import datetime
-from itertools import islice
 
 import msgspec
 
+from app.core.bounded import first_of
 from app.core.model import Object, Resource
 from app.core.packed import Packing
 
@@ -15,8 +15,6 @@ _ENTRY_BYTES = 700
 """What an entry costs beside its compressed state: the object, its strings, its place in the index (measured)."""
 _PACKED = 4
 """How many bytes of JSON make one byte packed, at the least (measured; most objects pack better)."""
-_AT_ONCE = 256
-"""One in so many entries is forgotten at a time."""
 _FRESH = 256
 """States of late that are kept as they are: an object that is written often is not packed and unpacked each time."""
 _FRESH_BYTES = 16 << 10
@@ -66,9 +64,7 @@ class Memory:
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit = limit_bytes
-        self._entries: dict[
-            Resource, Entry
-        ] = {}  # least recently used first; an OrderedDict takes 80 bytes more of each
+        self._entries: dict[Resource, Entry] = {}  # least recently used first
         self._bytes = 0
         self._fresh: deque[Entry] = deque()
         self.packing = Packing()
@@ -118,9 +114,8 @@ class Memory:
                 self._pack(self._fresh.popleft())
 
     def _forget_oldest(self) -> None:
-        """A few at a time: a dict passes over the places of all that left its beginning to find the first."""
-        for resource in list(islice(self._entries, max(1, len(self._entries) // _AT_ONCE))):
-            gone = self._entries.pop(resource)
+        for resource, gone in first_of(self._entries, len(self._entries)):
+            del self._entries[resource]
             self._bytes -= gone.size
             gone.size = 0
 

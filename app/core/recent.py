@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict, deque
+from collections import deque
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -10,6 +10,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from app.core.body import Body
+from app.core.bounded import first_of, put
 from app.core.model import Change, FieldDiff, Object, Resource, Verb
 from app.core.packed import Packing
 from app.core.sightings import Sighting
@@ -43,11 +44,11 @@ class Recent:
     def __init__(self, limit: int, packing: Packing) -> None:
         self._limit = limit
         self._packing = packing
-        self._changes: OrderedDict[int, Change | _Packed] = OrderedDict()
+        self._changes: dict[int, Change | _Packed] = {}
         self._fresh: deque[int] = deque()
         self._aliases: dict[int, int] = {}
-        self._by_object: defaultdict[Resource, list[int]] = defaultdict(list)
-        self._unversioned: OrderedDict[Resource, None] = OrderedDict()
+        self._by_object: dict[Resource, list[int]] = {}
+        self._unversioned: dict[Resource, None] = {}
 
     def by_key(self, key: int) -> Change | None:
         found = self._changes.get(self._aliases.get(key, key))
@@ -55,18 +56,22 @@ class Recent:
 
     def add(self, change: Change) -> None:
         self.update(change)
-        self._by_object[change.resource].append(change.key)
+        if (keys := self._by_object.get(change.resource)) is None:
+            self._by_object[change.resource] = [change.key]  # of most objects there is one
+        else:
+            keys.append(change.key)
         if not change.resource_version:
-            self._unversioned[change.resource] = None
-            if len(self._unversioned) > self._limit:
-                self._unversioned.popitem(last=False)
-        while len(self._changes) > self._limit:
-            key, gone = self._changes.popitem(last=False)
-            resource = _brief(gone).resource
-            keys = self._by_object[resource]
-            keys.remove(key)
-            if not keys:
-                del self._by_object[resource]
+            put(self._unversioned, change.resource, None, limit=self._limit)
+        if len(self._changes) > self._limit:
+            for key, gone in first_of(self._changes, self._limit):
+                self._forget(key, _brief(gone).resource)
+
+    def _forget(self, key: int, resource: Resource) -> None:
+        del self._changes[key]
+        keys = self._by_object[resource]
+        keys.remove(key)
+        if not keys:
+            del self._by_object[resource]
 
     def update(self, change: Change) -> None:
         """Put a better telling in the place of the first."""

@@ -7,7 +7,6 @@ writes cheap; only when it differs are two states decoded, redacted, normalised 
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from functools import partial
@@ -16,6 +15,7 @@ from msgspec import structs
 
 from app.core import changes, kinds, made
 from app.core.body import AsBefore, Body, read_body
+from app.core.bounded import put
 from app.core.derived import Derivation
 from app.core.diff import diff, undo, unordered
 from app.core.kinds import Policy
@@ -77,7 +77,7 @@ class Tracker:
         self._life = Life(self._recent, self._derived.workload_of, redactor)
         self._kinds = own_kinds or kinds.Kinds()
         self._sight = Sight()
-        self._quiet: OrderedDict[Resource, Change] = OrderedDict()
+        self._quiet: dict[Resource, Change] = {}
         self.wanted = set[str]()
         """The uids of objects that are to be told as a whole; who sees to it forgets them."""
 
@@ -213,9 +213,7 @@ class Tracker:
         """Remember a write that moved the version but changed nothing: a straggler may show that it changed something
         back (A → B → A, told as A, A, B)."""
         if sighting.source == "audit" and sighting.subresource == "" and sighting.verb is Verb.UPDATE:
-            self._quiet[sighting.resource] = made.update(sighting, body, (), old=None, new=None)
-            if len(self._quiet) > _QUIET_LIMIT:
-                self._quiet.popitem(last=False)
+            put(self._quiet, sighting.resource, made.update(sighting, body, (), old=None, new=None), limit=_QUIET_LIMIT)
 
     def _unchanged(self, sighting: Sighting) -> Learned:
         return Learned(no_op=True) if sighting.source == "audit" and sighting.subresource == "" else NOTHING

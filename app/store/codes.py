@@ -38,16 +38,14 @@ class Codes:
         found = self.known.get(key)
         if found is None:
             found = self.learned.get(key)
-        if found is None and (found := self.noted.pop(key, None)) is not None:
-            self.learned[key] = found
-        return found
+        return found if found is not None else self.noted.get(key)
 
     def learn(self, key: Key, value: int) -> None:
         """Remembers an id for this transaction, and for good once it commits."""
         self.learned[key] = value
 
     def note(self, key: Key, value: int) -> None:
-        """Remembers an id for this transaction alone, unless it is asked for."""
+        """Remembers an id for this transaction alone."""
         self.noted[key] = value
 
     def forget(self, matches: Callable[[Key], bool]) -> None:

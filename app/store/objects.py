@@ -111,7 +111,8 @@ async def upsert(conn: AsyncConnection, cluster_id: int, states: Iterable[Object
     if newest:
         cache = codes.codes_of(conn)
         for key, object_id in (await _store(conn, cluster_id, newest)).items():
-            cache.note(("object", cluster_id, *key), object_id)  # most objects never change: they are many
+            # Who tells of a change of the object tells its state again, mostly; and objects are many.
+            cache.note(("object", cluster_id, *key), object_id)
     return len(newest)
 
 

@@ -48,17 +48,13 @@ async def test_a_connection_that_broke_says_so_and_leaves_no_id_behind(database:
         assert await cluster(conn, "prod") > 0
 
 
-async def test_an_id_that_is_only_noted_is_remembered_where_it_is_asked_for(database: Database) -> None:
-    asked, other = ("object", 1), ("object", 2)
-    async with database.write.begin() as conn:
-        for number, key in enumerate((asked, other), 7):
-            codes_of(conn).note(key, number)
-        assert codes_of(conn).get(asked) == 7
-    async with database.write.begin() as conn:
-        assert (codes_of(conn).get(asked), codes_of(conn).get(other)) == (7, None)
-    async with database.write.connect() as conn:
-        await conn.begin()
-        codes_of(conn).note(other, 9)
-        await conn.rollback()
-        await conn.begin()
-        assert codes_of(conn).get(other) is None
+async def test_an_id_that_is_noted_lasts_as_long_as_its_transaction(database: Database) -> None:
+    noted = ("object", 1)
+    for ends in ("commit", "rollback"):
+        async with database.write.connect() as conn:
+            await conn.begin()
+            codes_of(conn).note(noted, 7)
+            assert codes_of(conn).get(noted) == 7
+            await getattr(conn, ends)()
+            await conn.begin()
+            assert codes_of(conn).get(noted) is None
