@@ -22,6 +22,8 @@ EVERY = timedelta(minutes=10)
 """Between two looks at what is served; CustomResourceDefinitions and APIServices that change bring the next one on."""
 SOON = timedelta(seconds=2)
 """After such a change: the API server needs a moment to serve what was defined, and several often come together."""
+LOST = "what happened lately cannot be told one by one: all objects of the kind are asked for"
+"""What the log says where an API server cannot go on from where a watch was."""
 DEFINE_KINDS = frozenset(
     {("apiextensions.k8s.io", "CustomResourceDefinition"), ("apiregistration.k8s.io", "APIService")}
 )
@@ -148,6 +150,7 @@ class Following:
             desired=self._desired,
         ):
             if isinstance(told, Lost):
+                log.info(LOST, kind=served.path, server=self._api.url, why=told.why)
                 self._reached.pop(name, None)
             elif version := reached(told):
                 self._reached[name] = version

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import orjson
 from msgspec.structs import replace
 
 from app.core.body import Body
@@ -26,25 +27,32 @@ BEGAN_WITHIN = timedelta(seconds=10)
 
 _FRESH = 256
 """Changes of late whose states of whole objects are kept as they are."""
+_LARGE = 1 << 10
+"""Values of more bytes are counted: those of less are as many as there may be changes."""
+_FRESH_BYTES = 16 << 10
+"""The largest values that are kept as they are, in bytes of their JSON; Python's objects take ten times as much."""
 
 
 class _Packed(NamedTuple):
-    """A creation or a deletion, and the state of its object, packed: as Python's objects it takes ten times as much.
+    """A change, and packed what its diffs have as values. ``change`` has the diffs without them.
 
-    ``change`` says that there is a state, and not which.
+    ``is_state``: it is a creation or a deletion, and what is packed the state of its object.
     """
 
     change: Change
-    state: bytes
+    values: bytes
+    is_state: bool
 
 
 class Recent:
-    """A bounded number of changes, found by key or by object."""
+    """The changes told last, found by key or by object: so many, and of so many bytes, at most."""
 
-    def __init__(self, limit: int, packing: Packing) -> None:
-        self._limit = limit
+    def __init__(self, limit: int, packing: Packing, *, limit_bytes: int = 32 << 20) -> None:
+        self._limit, self._limit_bytes = limit, limit_bytes
         self._packing = packing
         self._changes: dict[int, Change | _Packed] = {}
+        self._large: dict[int, int] = {}  # bytes of the values that are not small
+        self._bytes = 0
         self._fresh: deque[int] = deque()
         self._aliases: dict[int, int] = {}
         self._by_object: dict[Resource, list[int]] = {}
@@ -62,12 +70,13 @@ class Recent:
             keys.append(change.key)
         if not change.resource_version:
             put(self._unversioned, change.resource, None, limit=self._limit)
-        if len(self._changes) > self._limit:
-            for key, gone in first_of(self._changes, self._limit):
+        while len(self._changes) > self._limit or (self._bytes > self._limit_bytes and len(self._changes) > 1):
+            for key, gone in first_of(self._changes, min(self._limit, len(self._changes) - 1)):
                 self._forget(key, _brief(gone).resource)
 
     def _forget(self, key: int, resource: Resource) -> None:
         del self._changes[key]
+        self._count(key, 0)
         keys = self._by_object[resource]
         keys.remove(key)
         if not keys:
@@ -75,23 +84,37 @@ class Recent:
 
     def update(self, change: Change) -> None:
         """Put a better telling in the place of the first."""
+        size = len(orjson.dumps([(found.old, found.new) for found in change.diffs]))
+        if size > _FRESH_BYTES:
+            self._pack(change)
+            return
         self._changes[change.key] = change
+        self._count(change.key, size)
         if _state(change) is not None:
             self._fresh.append(change.key)
-            if len(self._fresh) > _FRESH:
-                self._pack(self._fresh.popleft())
+            if len(self._fresh) > _FRESH and isinstance(oldest := self._changes.get(self._fresh.popleft()), Change):
+                self._pack(oldest)
 
-    def _pack(self, key: int) -> None:
-        change = self._changes.get(key)
-        state = _state(change) if isinstance(change, Change) else None
-        if isinstance(change, Change) and state is not None:
-            whole = FieldDiff((), change.diffs[0].op)
-            self._changes[key] = _Packed(replace(change, diffs=(whole,)), self._packing.pack(state))
+    def _count(self, key: int, size: int) -> None:
+        self._bytes -= self._large.pop(key, 0)
+        if size > _LARGE:
+            self._large[key] = size
+            self._bytes += size
+
+    def _pack(self, change: Change) -> None:
+        state, bare = _state(change), tuple(FieldDiff(found.path, found.op) for found in change.diffs)
+        values = self._packing.pack(state if state is not None else _values(change))
+        self._changes[change.key] = _Packed(replace(change, diffs=bare), values, is_state=state is not None)
+        self._count(change.key, len(values))
 
     def _unpacked(self, packed: _Packed) -> Change:
-        change, state = packed.change, self._packing.unpack(packed.state)
-        op = change.diffs[0].op
-        return replace(change, diffs=(FieldDiff((), op, None, state) if op == "add" else FieldDiff((), op, state),))
+        change, held = packed.change, self._packing.unpack(packed.values)
+        if packed.is_state:
+            op = change.diffs[0].op
+            return replace(change, diffs=(FieldDiff((), op, None, held) if op == "add" else FieldDiff((), op, held),))
+        values: Any = held["values"]
+        diffs = [replace(found, old=old, new=new) for found, (old, new) in zip(change.diffs, values, strict=True)]
+        return replace(change, diffs=tuple(diffs))
 
     def alias(self, key: int, change: Change) -> None:
         """Another key under which the same write may be told again."""
@@ -101,7 +124,7 @@ class Recent:
             self._aliases[key] = change.key
 
     def of(self, resource: Resource) -> Iterator[Change]:
-        """The object's recent changes, the last told first; the states of whole objects may be left out."""
+        """The object's recent changes, the last told first; the values of their diffs may be left out."""
         return (_brief(self._changes[key]) for key in reversed(self._by_object.get(resource, ())))
 
     def near(self, sighting: Sighting, body: Body | None) -> Change | None:
@@ -154,3 +177,7 @@ def _state(change: Change) -> Object | None:
     found = change.diffs[0]
     state, nothing = (found.new, found.old) if found.op == "add" else (found.old, found.new)
     return state if isinstance(state, dict) and nothing is None and found.op in ("add", "remove") else None
+
+
+def _values(change: Change) -> Object:
+    return {"values": [[found.old, found.new] for found in change.diffs]}

@@ -10,12 +10,12 @@ from datetime import UTC, datetime, timedelta
 
 from structlog.testing import capture_logs
 
-from app.collect.cluster import EVERY, Following
+from app.collect.cluster import EVERY, LOST, Following
 from app.collect.watch import Pace
 from app.collect.words import Begun, Blind, Resumed, Served, Word
 from tests.collect.scripted import SILENCE, Answer, Server, serving
 from tests.collect.test_discovery import ALL, a_group, a_version, groups
-from tests.collect.test_watch import bookmark, event, names
+from tests.collect.test_watch import bookmark, error, event, names
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 PODS = ("pods", "Pod", ALL)
@@ -84,6 +84,21 @@ async def test_each_kind_that_is_served_has_a_watch_from_where_it_was() -> None:
     assert sorted(heard.words) == [("/api/v1/pods", "ADDED a"), ("/api/v1/services", "Synced 9")]
     asked = {one["path"]: one.get("resourceVersion") for one in server.asked if one["path"] != RULES}
     assert asked == {"/api": None, "/apis": None, "/api/v1/pods": "10", "/api/v1/services": None}
+
+
+async def test_the_log_says_which_kind_has_to_be_asked_for_again_and_why() -> None:
+    async with serving(
+        paths={
+            "/api": [groups(a_group("", a_version("v1", PODS)))],
+            "/apis": [groups()],
+            "/api/v1/pods": [Answer([error(410, "too old")]), Answer([bookmark(20, all_told=True), SILENCE])],
+        }
+    ) as server:
+        with capture_logs() as logged:
+            async with following(server, {("", "pods"): "10"}) as heard:
+                await heard.until(lambda: ("/api/v1/pods", "Synced 20") in heard.words)
+    [(kind, why)] = [(one["kind"], one["why"]) for one in logged if one["event"] == LOST]
+    assert (kind, why) == ("/api/v1/pods", "the watch cannot go on: too old")
 
 
 async def test_a_new_kind_is_watched_when_its_definition_comes() -> None:

@@ -58,6 +58,45 @@ def test_a_change_of_long_ago_is_found_whole(verb: Verb, monkeypatch: pytest.Mon
     assert [recent.by_key(key) for key in range(2, 6)] == [better, *told[3:]]
 
 
+def large(key: int, *, size: int) -> Change:
+    """An update of two fields, one of them large."""
+    path = ("spec", "containers", (("name", "a"),), "image")
+    found = (FieldDiff(path, "replace", "old", key), FieldDiff(("data", "a.json"), "add", None, f"{key % 10}" * size))
+    resource = Resource("c", "", "ConfigMap", "n", f"name-{key}")
+    return Change(resource, NOON, Verb.UPDATE, key, diffs=found, diff_source=DiffSource.STATES)
+
+
+def test_large_values_are_packed_and_found_whole() -> None:
+    recent = Recent(9, Packing())
+    told = [large(key, size=20_000) for key in (1, 2)]
+    for change in told:
+        recent.add(change)
+    assert [recent.by_key(key) for key in (1, 2)] == told
+    [brief] = recent.of(told[0].resource)
+    assert brief.diffs == tuple(FieldDiff(found.path, found.op) for found in told[0].diffs)
+    better = msgspec.structs.replace(told[0], audit_id="a")
+    recent.update(better)
+    assert recent.by_key(1) == better
+
+
+def test_what_is_kept_is_bounded_in_bytes() -> None:
+    recent = Recent(1000, Packing(), limit_bytes=50_000)
+    told = [large(key, size=4_000) for key in range(1, 41)]
+    for change in told:
+        recent.add(change)
+    kept = [change for change in told if recent.by_key(change.key)]
+    assert kept == told[-12:], "the last ones, of 4 kB each"
+    assert all(not list(recent.of(change.resource)) for change in told[:-12])
+    for change in kept:
+        recent.update(change)
+    recent.add(large(99, size=200_000))
+    assert recent.by_key(99), "the last one is kept, whatever its size"
+    small = [large(key, size=1) for key in range(200, 400)]
+    for change in small:
+        recent.add(change)
+    assert all(recent.by_key(change.key) for change in small), "small ones are bounded by their number"
+
+
 def test_an_update_is_kept_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_FRESH", 0)
     recent = Recent(9, Packing())

@@ -21,6 +21,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import psycopg
 
+from app.collect.cluster import LOST
 from app.store import embedded
 from app.store.migrate import migrate
 from tests.cluster.control_plane import ControlPlane, running
@@ -45,6 +46,11 @@ READ_ALL = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "wa
 FOLLOWED_SECONDS = 120
 REMEMBERED = "what the cluster remembers is recorded"
 """What the program says, once for each cluster, when it has read what there is for what it says of the past."""
+
+
+UNMARKED = {"/api/v1/events": "events"}
+"""Kinds whose watches have no bookmarks, by their paths: of a quiet one the version that was told last is forgotten as
+soon as etcd is compacted, and nobody could go on from there."""
 
 
 class Foreshock:
@@ -89,6 +95,11 @@ class Foreshock:
     def wait_until_started(self) -> None:
         """Until it can do without PostgreSQL: before that it ends where there is none."""
         assert self.address
+
+    def lost(self, since: datetime) -> Counter[str]:
+        """The paths of kinds that the API server could not go on with since then, and how often."""
+        said = [json.loads(line) for line in self.log.read_text().splitlines() if LOST in line]
+        return Counter(one["kind"] for one in said if datetime.fromisoformat(one["timestamp"]) >= since)
 
     @property
     def peak_memory(self) -> int:
@@ -185,6 +196,11 @@ class Stand:
         wait_until(followed, f"the cluster is followed, see {self.program.log}", seconds=FOLLOWED_SECONDS)
         remembers = "what the cluster remembers is read"
         wait_until(lambda: REMEMBERED in self.program.log.read_text(), remembers, seconds=FOLLOWED_SECONDS)
+
+    def forgotten(self, mark: Mark) -> Counter[str]:
+        """Which kinds without bookmarks had to be asked for from their beginning since then, and how often."""
+        said = sum((program.lost(mark.at) for program in (self.program, *self._others)), Counter[str]())
+        return Counter({name: said[path] for path, name in UNMARKED.items() if said[path]})
 
     # -- what it asked the API server for
 

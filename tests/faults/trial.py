@@ -60,7 +60,8 @@ Recipe = Callable[[Stand, Found], None]
 def tried(stand: Stand, fault: str, recipe: Recipe, *, patience: float, no_sets: bool, pause: float = 0.15) -> Result:
     """Try a fault; ``patience`` is how many seconds it may take after it until all is recorded.
 
-    ``no_sets``: after this one nothing may be asked for from its beginning. ``pause`` as in oracle.Writer.run.
+    ``no_sets``: after this one nothing may be asked for from its beginning, where the API server could go on.
+    ``pause`` as in oracle.Writer.run.
     """
     namespace, found, began = stand.namespace(), Found(), datetime.now(UTC)
     mark = stand.mark()
@@ -86,7 +87,10 @@ def tried(stand: Stand, fault: str, recipe: Recipe, *, patience: float, no_sets:
     asked = sets(stand.asked(mark))
     few = f" ({', '.join(asked)})" if 0 < len(asked) <= FEW else ""
     what = f"{asked.total()} kinds asked for from the beginning{few}"
-    found.promise(what, holds=not (no_sets and asked))
+    forgotten = stand.forgotten(mark)
+    if no_sets and forgotten:
+        what += f"; the API server could not go on with {', '.join(forgotten)}, which have no bookmarks"
+    found.promise(what, holds=not (no_sets and asked - forgotten))
     blind = checker.blind_seconds(stored.gaps, since=began)
     return Result(
         fault,
