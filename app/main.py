@@ -25,6 +25,7 @@ from app.allocation import give_back, keep_trimmed
 from app.clusters import Clusters
 from app.collect import alerts, contexts
 from app.collect.contexts import WantedCluster
+from app.collect.garbage import garbage_rarely
 from app.core.redact import Redactor
 from app.core.roles import Role
 from app.failures import Expected
@@ -274,7 +275,8 @@ def serve(
             ssl_certfile=tls.cert if tls else None,
             ssl_keyfile=tls.key if tls else None,
         )
-        uvicorn.Server(config).run(sockets=[sock])
+        with garbage_rarely():
+            uvicorn.Server(config).run(sockets=[sock])
 
 
 async def _prepared(server: Postgres, prepare: Prepare | None, *, url: str) -> str:

@@ -22,6 +22,7 @@ from kubernetes.watch import Watch
 
 from app.collect import told
 from app.collect.desired import KindDesired
+from app.collect.garbage import garbage_rarely
 from app.collect.intake import Intake, Tally
 from app.collect.learner import Learner
 from app.collect.spool import Spool
@@ -140,7 +141,7 @@ def throughput() -> list[Gate]:
     gates = []
     for what, served, made, least in CASES:
         ratios, faster, took, limits = list[float](), list[float](), list[float](), list[float]()
-        with pipeline(served) as ours:
+        with pipeline(served) as ours, garbage_rarely():
             ours.run(served, _lines("ADDED", made(0), 0))
             ours.forget()
             for turn in range(1, ROUNDS + 1):

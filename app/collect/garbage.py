@@ -1,4 +1,4 @@
-"""What an import makes lives for a batch and holds no cycles.
+"""What is read from clusters and logs lives for a batch and holds no cycles.
 
 To look for them every 700 objects, as Python does, is a tenth of the work.
 """
