@@ -41,7 +41,8 @@ ANSWER_SECONDS = 30
 class ControlPlane:
     """One cluster in one folder. Each of its programs can be stopped, killed and frozen by itself (see Program).
 
-    ``audit_log`` is a file of JSON lines. An answer may be back a moment before its line is there.
+    ``audit_log`` is a file of JSON lines. An answer may be back a moment before its line is there. ``other_apiserver``
+    is a second one over the same etcd, with a log of its own, which is not started.
     """
 
     def __init__(self, folder: Path, *, policy: Path = POLICY, flags: Sequence[str] = ()) -> None:
@@ -49,13 +50,15 @@ class ControlPlane:
         self.folder = folder
         self.audit_log = folder / "audit.log"
         self.ca = folder / "apiserver.crt"  # kube-apiserver makes it; the authority's own certificate is in it too
-        self._ports = {name: Port() for name in ("etcd", "peer", "apiserver", "controllers", "scheduler")}
+        self._ports = {name: Port() for name in ("etcd", "peer", "apiserver", "other", "controllers", "scheduler")}
         self.url = f"https://127.0.0.1:{self._ports['apiserver']}"
         self._compacted = 0
         self._tokens = {user: secrets.token_hex(16) for user in USERS}
         self._write_credentials()
         self.etcd = self._make_etcd()
-        self.apiserver = self._make_apiserver(policy, flags)
+        self.apiserver = self._make_apiserver("apiserver", self.audit_log, policy, flags)
+        self.other_audit_log = folder / "other-audit.log"
+        self.other_apiserver = self._make_apiserver("other", self.other_audit_log, policy, flags)
         self.controller_manager: Program | None = None
         self.scheduler: Program | None = None
 
@@ -63,6 +66,11 @@ class ControlPlane:
         """Starts the store and the server. Raises NotReadyError."""
         self.etcd.start()
         self.apiserver.start()
+
+    @property
+    def api_ports(self) -> tuple[int, int]:
+        """Where the API server listens, and the other one."""
+        return self._ports["apiserver"].number, self._ports["other"].number
 
     def start_controllers(self) -> None:
         """Starts kube-controller-manager and kube-scheduler beside them; no leader is elected. Raises NotReadyError."""
@@ -82,7 +90,9 @@ class ControlPlane:
 
     def stop(self, *, kill: bool = False) -> None:
         """Ends every program, those that use another first."""
-        for program in (self.scheduler, self.controller_manager, self.apiserver, self.etcd):
+        for program in (
+            self.scheduler, self.controller_manager, self.other_apiserver, self.apiserver, self.etcd,
+        ):  # fmt: skip
             if program is not None:
                 program.stop(kill=kill)
 
@@ -170,7 +180,7 @@ class ControlPlane:
         ]
         return Program(command, self.folder / "etcd.log", health=f"{clients}/health")
 
-    def _make_apiserver(self, policy: Path, flags: Sequence[str]) -> Program:
+    def _make_apiserver(self, name: str, audit_log: Path, policy: Path, flags: Sequence[str]) -> Program:
         key = self.folder / "service-accounts.key"
         command = [
             found("kube-apiserver"),
@@ -178,7 +188,7 @@ class ControlPlane:
             "--bind-address=127.0.0.1",
             "--advertise-address=127.0.0.1",
             "--endpoint-reconciler-type=none",  # 127.0.0.1 may not be an endpoint of the service "kubernetes"
-            f"--secure-port={self._ports['apiserver']}",
+            f"--secure-port={self._ports[name]}",
             "--permit-port-sharing",
             f"--cert-dir={self.folder}",
             f"--token-auth-file={self.folder / 'tokens.csv'}",
@@ -188,12 +198,13 @@ class ControlPlane:
             f"--service-account-key-file={key}",
             f"--service-account-signing-key-file={key}",
             f"--audit-policy-file={policy}",
-            f"--audit-log-path={self.audit_log}",
+            f"--audit-log-path={audit_log}",
             "--audit-log-maxsize=0",
             "--shutdown-watch-termination-grace-period=1s",  # else the end waits a minute for open watches
             *flags,
         ]
-        return Program(command, self.folder / "kube-apiserver.log", health=f"{self.url}/readyz")
+        health = f"https://127.0.0.1:{self._ports[name]}/readyz"
+        return Program(command, self.folder / f"kube-{name}.log", health=health)
 
     def _make_client(self, name: str, port: Port, *flags: str) -> Program:
         """A program that works on what the API server has, under the user that RBAC knows it by."""

@@ -43,6 +43,23 @@ def kills_of_server(program: Program, found: Found, *, times: int) -> None:
     found.notes.append(f"{times} times")
 
 
+def two_servers(stand: Stand, found: Found, *, times: int, settled: float) -> None:
+    """A load balancer goes over to another API server, which has a watch cache of its own; and back, after that was
+    killed. ``settled`` is how many seconds it runs before: what was told before it began is not in its cache."""
+    first, second = stand.plane.api_ports
+    other = stand.plane.other_apiserver
+    for _ in range(times):
+        other.start()
+        time.sleep(settled)
+        stand.proxy.aim(second)
+        time.sleep(5)
+        other.stop(kill=True)
+        time.sleep(1)  # in which nobody answers
+        stand.proxy.aim(first)
+        time.sleep(5)
+    found.notes.append(f"{times} times over and back")
+
+
 def stall_of_server(program: Program, *, seconds: float) -> None:
     """SIGSTOP: connections stay open, and nothing comes."""
     program.pause()

@@ -52,6 +52,11 @@ def faults(*, quick: bool) -> list[Fault]:
         Fault("large objects", objects.large),
         Fault("foreshock killed", partial(ends.kills_of_foreshock, times=4 if quick else 50)),
         Fault("apiserver ended", lambda s, f: ends.kills_of_server(s.plane.apiserver, f, times=4), no_sets=False),
+        Fault(
+            "another API server",
+            partial(ends.two_servers, times=1 if quick else 2, settled=5 if quick else 130),
+            no_sets=not quick,
+        ),
         Fault("etcd ended", lambda s, f: ends.kills_of_server(s.plane.etcd, f, times=4), no_sets=False),
         Fault(
             "apiserver stalled",

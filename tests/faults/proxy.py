@@ -52,6 +52,10 @@ class Proxy:
         """Everything is treated so from now on."""
         self._do(self._turn(mode))
 
+    def aim(self, target: int) -> None:
+        """Carry connections to another port from now on, as a load balancer does; those that are open are reset."""
+        self._do(self._aim(target))
+
     def let_pages_go(self) -> None:
         """Those that wait now; the next ones wait again."""
         self._do(self._release())
@@ -89,6 +93,10 @@ class Proxy:
         self._carries.set()
         if mode is not Mode.CARRIES:
             self._reset()
+
+    async def _aim(self, target: int) -> None:
+        self._target = target
+        self._reset()
 
     def _reset(self) -> None:
         for writer in list(self._open):

@@ -210,9 +210,8 @@ class Stand:
 
     def asked(self, mark: Mark) -> list[Call]:
         """What the program has asked the API server for since then; without what has not been answered at all."""
-        with self.plane.audit_log.open("rb") as log:
-            log.seek(mark.offset)
-            lines = [line for line in log if line.endswith(b"\n") and f'"{USER}"'.encode() in line]
+        logs = {self.plane.audit_log: mark.offset, self.plane.other_audit_log: 0}
+        lines = [line for path, offset in logs.items() for line in _lines_of(path, offset)]
         found: dict[str, Call] = {}
         for event in map(json.loads, lines):
             began = datetime.fromisoformat(event["requestReceivedTimestamp"])  # a watch is told of again when it ends
@@ -239,6 +238,15 @@ class Call:
     is_set: bool
     is_page: bool
     code: int
+
+
+def _lines_of(log: Path, offset: int) -> list[bytes]:
+    """The whole lines of an audit log that tell of the program's calls; none of a log that is not there yet."""
+    if not log.exists():
+        return []
+    with log.open("rb") as file:
+        file.seek(offset)
+        return [line for line in file if line.endswith(b"\n") and f'"{USER}"'.encode() in line]
 
 
 def _call(event: dict[str, Any]) -> Call:
