@@ -106,10 +106,10 @@ class ControlPlane:
         """The bearer token of one of USERS."""
         return self._tokens[user]
 
-    def client(self, user: str = "admin") -> httpx2.Client:
-        """HTTP to the API server as one of USERS; the caller closes it."""
+    def client(self, user: str = "admin", *, other: bool = False) -> httpx2.Client:
+        """HTTP to the API server, or to the ``other`` one, as one of USERS; the caller closes it."""
         return httpx2.Client(
-            base_url=self.url,
+            base_url=f"https://127.0.0.1:{self.api_ports[other]}",
             headers={"Authorization": f"Bearer {self.token(user)}"},
             verify=ssl.create_default_context(cafile=self.ca),
             timeout=ANSWER_SECONDS,

@@ -7,6 +7,7 @@ import random
 import signal
 import time
 
+from tests.cluster.oracle import GROUP
 from tests.cluster.programs import Program, wait_until
 from tests.faults.stand import Stand
 from tests.faults.trial import Found
@@ -45,11 +46,14 @@ def kills_of_server(program: Program, found: Found, *, times: int) -> None:
 
 def two_servers(stand: Stand, found: Found, *, times: int, settled: float) -> None:
     """A load balancer goes over to another API server, which has a watch cache of its own; and back, after that was
-    killed. ``settled`` is how many seconds it runs before: what was told before it began is not in its cache."""
+    killed. ``settled`` is how many seconds it runs before: what was told before it began is not in its cache. That of a
+    custom resource begins when somebody asks for it."""
     first, second = stand.plane.api_ports
     other = stand.plane.other_apiserver
     for _ in range(times):
         other.start()
+        with stand.plane.client(other=True) as admin:
+            wait_until(lambda: admin.get(f"/apis/{GROUP}/v1/widgets").is_success, "Widgets are served there")
         time.sleep(settled)
         stand.proxy.aim(second)
         time.sleep(5)
