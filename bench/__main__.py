@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from bench import store
 from bench.browser import browser
 from bench.gates import Gate
 from bench.imports import imports
+from bench.memory import memory
 from bench.pages import pages
 
 PAIRS = 15
@@ -41,6 +43,7 @@ async def run(dsns: list[str], folder: Path, *, sizes: list[int]) -> list[Gate]:
         gates += [gate] if size >= GATED else []
     gates += await store.storage(engines[2])
     gates += await imports(opened[3], dsns[3], folder)
+    gates += await asyncio.to_thread(memory, dsns[3])
     gates += await pages(opened[4], sizes)
     gates += await browser(opened[5], dsns[5])
     for database in opened:
