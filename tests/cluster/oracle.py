@@ -143,7 +143,8 @@ class Writer:
                 self._delete(kind, name)
             case _:
                 self._delete(kind, name)
-                self._create(kind, name)
+                if (kind, name) not in self._there:  # else it is still there, and would seem to be created again
+                    self._create(kind, name)
 
     def _next(self) -> int:
         self._count += 1
