@@ -1,8 +1,8 @@
 """Memory that is free goes back to the system: what a large object took for a moment is not kept for good.
 
 glibc keeps large blocks that were freed in pools, one for each thread and more, and takes the next ones from there.
-With 200 objects of a megabyte each `serve` had 540 to 614 MiB at most, and 430 to 440 with this, all else being as it was then. Of small
-blocks it gives back by itself only what lies at the end of the heap.
+With 200 objects of a megabyte each `serve` had 540 to 614 MiB at most, and 430 to 440 with this, all else being as it
+was then. Of small blocks it gives back by itself only what lies at the end of the heap.
 """
 
 from __future__ import annotations
