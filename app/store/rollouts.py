@@ -7,7 +7,21 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Column, FromClause, Row, Select, Text, bindparam, func, select, true
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    FromClause,
+    Integer,
+    Row,
+    Select,
+    Text,
+    bindparam,
+    func,
+    or_,
+    select,
+    true,
+    tuple_,
+)
 from sqlalchemy.dialects.postgresql import ARRAY, distinct_on, insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -30,7 +44,7 @@ async def write(conn: AsyncConnection, cluster_id: int, told: Iterable[Rollout])
     if not batch:
         return 0
     ids = await objects.identify(conn, cluster_id, [(r.resource, r.uid, r.started_at) for r in batch])
-    stored = await _stored(conn, cluster_id, batch, set(ids))
+    stored = await _stored(conn, cluster_id, batch, ids)
     merged: dict[tuple[int, int], Rollout] = dict(stored)
     for object_id, rollout in zip(ids, batch, strict=True):
         key = (object_id, rollout.generation)
@@ -70,14 +84,27 @@ def _row(cluster_id: int, object_id: int, rollout: Rollout) -> dict[str, Any]:
 
 
 async def _stored(
-    conn: AsyncConnection, cluster_id: int, batch: list[Rollout], object_ids: set[int]
+    conn: AsyncConnection, cluster_id: int, batch: list[Rollout], ids: list[int]
 ) -> dict[tuple[int, int], Rollout]:
+    """What is stored of these generations, and what began when these begin; not the others of their objects, of which
+    a fight over a template makes many."""
     starts = [rollout.started_at for rollout in batch]
-    c = _table.c
+    c, at = _table.c, _table.c.started_at.type
+    told = func.unnest(
+        bindparam("ids", ids, type_=ARRAY(BigInteger)),
+        bindparam("generations", [rollout.generation for rollout in batch], type_=ARRAY(Integer)),
+        bindparam("starts", starts, type_=ARRAY(at)),
+    )
+    own = told.table_valued(Column("id", BigInteger), Column("generation", Integer), Column("at", at)).render_derived(
+        "own"
+    )
     statement = _select().where(
         c.cluster_id == cluster_id,
         c.started_at.between(min(starts) - SAME_WRITE, max(starts) + SAME_WRITE),
-        c.object_id.in_(object_ids),
+        or_(
+            tuple_(c.object_id, c.generation).in_(select(own.c.id, own.c.generation)),
+            tuple_(c.object_id, c.started_at).in_(select(own.c.id, own.c.at)),
+        ),
     )
     return {(row.object_id, row.generation): _rollout(row) for row in await conn.execute(statement)}
 

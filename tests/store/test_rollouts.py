@@ -1,0 +1,56 @@
+"""Rollouts as they are stored: one row for each that began, whoever tells of it when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import pytest
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.core.model import Batch, Outcome
+from app.store import rollouts
+from app.store.record import record
+from tests.store.factories import CLUSTER, NOON, a_rollout
+
+HOUR = timedelta(hours=1)
+
+
+@contextmanager
+def read_rows(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """The generations of the rows that are read."""
+    found: list[int] = []
+    read = rollouts._rollout
+
+    def noted(row: object) -> object:
+        one = read(row)  # type: ignore[arg-type]
+        found.append(one.generation)
+        return one
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rollouts, "_rollout", noted)
+        yield found
+
+
+async def test_of_an_objects_rollouts_only_those_that_are_told_again_are_read(
+    conn: AsyncConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fight over a template makes thousands of them."""
+    many = tuple(a_rollout(n, seconds=n) for n in range(1, 51))
+    await record(conn, Batch(CLUSTER, rollouts=many))
+    again = a_rollout(7, seconds=7, outcome=Outcome.COMPLETE, ended_at=NOON + HOUR)
+    with read_rows(monkeypatch) as read:
+        await record(conn, Batch(CLUSTER, rollouts=(again, a_rollout(51, seconds=51))))
+    assert read == [7]
+    kept = await rollouts.read_window(conn, CLUSTER, NOON, NOON + HOUR)
+    assert len(kept) == 51
+    assert [one.generation for one in kept if one.outcome is Outcome.COMPLETE] == [7]
+
+
+async def test_of_two_that_began_at_once_the_later_generation_stays(conn: AsyncConnection) -> None:
+    await record(conn, Batch(CLUSTER, rollouts=(a_rollout(5),)))
+    await record(conn, Batch(CLUSTER, rollouts=(a_rollout(4),)))
+    assert [one.generation for one in await rollouts.read_window(conn, CLUSTER, NOON - HOUR, NOON + HOUR)] == [5]
+    await record(conn, Batch(CLUSTER, rollouts=(a_rollout(6),)))
+    assert [one.generation for one in await rollouts.read_window(conn, CLUSTER, NOON - HOUR, NOON + HOUR)] == [6]
