@@ -1,6 +1,7 @@
 """What a watch tells, from the bytes of its lines through the spool to what is learned, beside decoding the same lines.
 
-Without the database: what recording costs is of each change, not of each event.
+Without the database: what recording costs is of each change, not of each event. Statuses are gated from their bytes to
+what is learned of them, changes until they are kept (docs/decisions/0021).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from itertools import pairwise
@@ -45,13 +47,17 @@ DEPLOYMENTS = Served("apps", "v1", "Deployment", "deployments")
 PODS = Served("", "v1", "Pod", "pods")
 TYPED = {DEPLOYMENTS: "V1Deployment", PODS: "V1Pod"}
 Make = Callable[[int, int], dict[str, Any]]
-CASES: tuple[tuple[str, Served, Callable[[int], Make], float | None], ...] = (
-    ("statuses of deployments", DEPLOYMENTS, lambda turn: partial(objects.deployment, beat=turn), 1.0),
-    ("statuses of pods", PODS, lambda turn: partial(objects.pod, beat=turn), 1.0),
-    ("statuses amid rollouts", DEPLOYMENTS, lambda turn: partial(objects.deployment, beat=turn, amid=True), None),
-    ("changes of deployments", DEPLOYMENTS, lambda turn: partial(objects.deployment, beat=turn, release=turn), 0.55),
+CASES: tuple[tuple[str, Served, Callable[[int], Make]], ...] = (
+    ("statuses of deployments", DEPLOYMENTS, lambda turn: partial(objects.deployment, beat=turn)),
+    ("statuses of pods", PODS, lambda turn: partial(objects.pod, beat=turn)),
+    ("statuses amid rollouts", DEPLOYMENTS, lambda turn: partial(objects.deployment, beat=turn, amid=True)),
+    ("changes of deployments", DEPLOYMENTS, lambda turn: partial(objects.deployment, beat=turn, release=turn)),
 )
-"""What is told of which kind, what makes an object of each turn, and the gate beside orjson.loads."""
+"""What is told of which kind, and what makes an object of each turn."""
+LEARNED = {"statuses of deployments": 1.0, "statuses of pods": 1.0}
+"""The least beside orjson.loads, from the bytes to what is learned."""
+KEPT = {"changes of deployments": 0.55}
+"""The same, from the bytes to the spool."""
 
 
 class Pipeline:
@@ -114,12 +120,6 @@ def _decoded(lines: list[bytes]) -> float:
     return time.thread_time() - began
 
 
-def _piped(ours: Pipeline, served: Served, lines: list[bytes]) -> float:
-    began = time.thread_time()
-    ours.run(served, lines)
-    return time.thread_time() - began
-
-
 def _typed(served: Served, lines: list[bytes]) -> float:
     """Seconds of the official Watch, whose stream reads text."""
     watch: Any = Watch(TYPED[served])  # type: ignore[no-untyped-call]
@@ -136,33 +136,59 @@ def _lines(kind: str, make: Make, turn: int) -> list[bytes]:
     return [objects.line(kind, make(n, version + n)) for n in range(1, OBJECTS + 1)]
 
 
+@dataclass(slots=True)
+class Measured:
+    """What each turn gave: the limits' time / our time."""
+
+    kept: list[float] = field(default_factory=list)
+    learned: list[float] = field(default_factory=list)
+    typed_kept: list[float] = field(default_factory=list)
+    typed_learned: list[float] = field(default_factory=list)
+
+    def add(self, stages: tuple[float, ...], decoded: float, typed: float) -> None:
+        """Takes seconds of the processor an event."""
+        reading, keeping, learning = stages
+        until_kept, all_of_it = reading + keeping, reading + keeping + learning
+        self.kept.append(decoded / until_kept)
+        self.learned.append(decoded / all_of_it)
+        self.typed_kept.append(typed / until_kept)
+        self.typed_learned.append(typed / all_of_it)
+
+    def gates(self, what: str) -> Iterator[Gate]:
+        for least, until, beside, faster in (
+            (LEARNED.get(what), "learned", self.learned, self.typed_learned),
+            (KEPT.get(what), "kept", self.kept, self.typed_kept),
+        ):
+            if least is None:
+                continue
+            name = f"{what} until they are {until}, beside"
+            yield Gate(f"{name} orjson.loads", statistics.median(beside), "", at_least=least)
+            yield Gate(f"{name} the official typed Watch", statistics.median(faster), "x", at_least=10)
+
+
 def throughput() -> list[Gate]:
-    """The medians over ROUNDS of the limit's time / our time; the two, and the official Watch, take turns."""
-    gates = []
-    for what, served, made, least in CASES:
-        ratios, faster, took, limits = list[float](), list[float](), list[float](), list[float]()
+    """The medians over ROUNDS of what a limit takes / what we take; the two limits and we take turns."""
+    gates = list[Gate]()
+    for what, served, made in CASES:
+        measured = Measured()
         with pipeline(served) as ours, garbage_rarely():
             ours.run(served, _lines("ADDED", made(0), 0))
             ours.forget()
+            ours.stages.clear()
             for turn in range(1, ROUNDS + 1):
                 lines = _lines("MODIFIED", made(turn), turn)
-                limit, own, typed = _decoded(lines), _piped(ours, served, lines), _typed(served, lines[:FEW])
+                decoded = _decoded(lines) / OBJECTS
+                ours.run(served, lines)
+                measured.add(ours.stages[-1], decoded, _typed(served, lines[:FEW]) / FEW)
                 assert ours.forget() == (OBJECTS if what.startswith("changes") else 0)
-                ratios.append(limit / own)
-                faster.append(typed / FEW / (own / OBJECTS))
-                took.append(own / OBJECTS * 1e6)
-                limits.append(limit / OBJECTS * 1e6)
         reading, keeping, learning = (statistics.median(stage) * 1e6 for stage in zip(*ours.stages, strict=True))
         print(
-            f"      {what}, {len(lines[0]):,} B each: {statistics.median(took):.0f} µs an event"
-            f" (to read it {reading:.1f}, to keep it {keeping:.1f}, to learn from it {learning:.1f}),"
-            f" {statistics.median(ratios):.2f} of orjson.loads ({min(ratios):.2f} to {max(ratios):.2f};"
-            f" {statistics.median(limits) / (reading + keeping):.2f} until it is kept),"
-            f" {statistics.median(faster):.0f} x the official Watch"
+            f"      {what}, {len(lines[0]):,} B each: to read one {reading:.1f} µs, to keep it {keeping:.1f},"
+            f" to learn from it {learning:.1f}; of orjson.loads {statistics.median(measured.kept):.2f} until kept,"
+            f" {statistics.median(measured.learned):.2f} in all; x the official Watch"
+            f" {statistics.median(measured.typed_kept):.1f} and {statistics.median(measured.typed_learned):.1f}"
         )
-        if least is not None:
-            gates.append(Gate(f"{what}, beside orjson.loads", statistics.median(ratios), "", at_least=least))
-            gates.append(Gate(f"{what}, beside the official typed Watch", statistics.median(faster), "x", at_least=10))
+        gates.extend(measured.gates(what))
     return gates
 
 
