@@ -15,21 +15,12 @@ from pathlib import Path
 from typing import Any, Self
 
 import msgspec
-from aiohttp import (
-    ClientConnectionError,
-    ClientError,
-    ClientHandlerType,
-    ClientOSError,
-    ClientRequest,
-    ClientResponse,
-    ClientSSLError,
-    ClientTimeout,
-    ServerDisconnectedError,
-)
+from aiohttp import ClientError, ClientResponse, ClientSSLError, ClientTimeout
 from kubernetes.aio.client import ApiClient, Configuration
 from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
 from yarl import URL
 
+from app.collect.once import LostError, once
 from app.failures import Expected
 
 CONNECT_SECONDS = 10.0
@@ -91,7 +82,7 @@ class ApiServer:
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
-        client.configuration.client_session_kwargs = {"middlewares": (_once,)}
+        client.configuration.client_session_kwargs = {"middlewares": (once,)}
         client.user_agent = f"foreshock/{version('foreshock')}"
 
     @classmethod
@@ -207,24 +198,10 @@ class ApiServer:
             raise UnreachableError(f"{URL(url).host} says nothing any more") from None
         except ClientSSLError as error:
             raise UntrustedError(f"{type(error).__name__}: {error}") from None
-        except _LostError as error:
+        except LostError as error:
             raise UnreachableError(str(error)) from None
         except (ClientError, OSError) as error:
             raise UnreachableError(f"{type(error).__name__}: {error}") from None
-
-
-class _LostError(ClientConnectionError):
-    """A connection that could not be made, or was cut: aiohttp would try this request again, at once."""
-
-
-async def _once(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
-    """A middleware of aiohttp: each request is made once, also where nobody answers."""
-    try:
-        return await handler(request)
-    except ClientSSLError:
-        raise
-    except (ClientOSError, ServerDisconnectedError) as error:
-        raise _LostError(f"{type(error).__name__}: {error}") from error
 
 
 def _check_there(kubeconfig: str) -> None:

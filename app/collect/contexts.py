@@ -11,6 +11,8 @@ import msgspec
 import yaml
 
 from app.collect.apiserver import ApiServer
+from app.collect.prometheus import Prometheus
+from app.collect.scrape import Target
 from app.core.clusters import cluster_name
 from app.failures import Expected
 
@@ -29,6 +31,7 @@ class WantedCluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     ``kubeconfig`` is a path, or several with colons; ``context`` "" its current one. Without a kubeconfig we run in the
     cluster ourselves. ``add`` and ``exclude`` name kinds as kubectl does, ``secrets`` or ``workflows.argoproj.io``.
+    Metrics come from ``prometheus``, else from the API server itself, and from what there is to ``scrape``.
     """
 
     name: str
@@ -36,6 +39,8 @@ class WantedCluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     context: str = ""
     add: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+    prometheus: Prometheus | None = None
+    scrape: tuple[Target, ...] = ()
 
     async def connect(self) -> ApiServer:
         """Raises apiserver.CredentialsError."""

@@ -7,23 +7,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Never
 
 import msgspec
 import structlog
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.collect import told
-from app.collect.apiserver import ApiServer, CredentialsError, RefusedError, UnreachableError
 from app.collect.segments import SpoolFullError
 from app.collect.spool import Spool
 from app.collect.threads import in_thread
-from app.collect.watch import Pace
 
-EVERY = timedelta(minutes=1)
 ERRORS = "apiserver_audit_error_total"
 STARTED = "process_start_time_seconds"
 """Which API server answered, where several share an address, and whether it was started since."""
@@ -32,8 +28,6 @@ LOG_FILE = "log"
 KEPT = "audit-drops.json"
 """The file beside the spool with what was counted last: while nobody takes batches, most of them are dropped."""
 MOST_SERVERS = 16
-FORBIDDEN = frozenset({401, 403})
-REMARK = "may not read /metrics of the API server: audit events that it drops are not known of, and no gap"
 
 log = structlog.get_logger()
 
@@ -70,47 +64,29 @@ def lost(known: list[Count], now: Count) -> tuple[int, datetime]:
 
 
 class Drops:
-    """Looks once a minute, as long as ``run`` runs, where this process gets the cluster's audit webhook."""
+    """Notes what an API server says that it dropped, where this process gets the cluster's audit webhook."""
 
-    def __init__(
-        self,
-        connect: Callable[[], Awaitable[ApiServer]],
-        spool: Spool,
-        *,
-        pace: Pace,
-        is_told: Callable[[], bool],
-    ) -> None:
+    def __init__(self, spool: Spool, *, is_told: Callable[[], bool]) -> None:
         """``is_told`` says whether it does."""
-        self._connect, self._spool, self._pace, self._is_told = connect, spool, pace, is_told
+        self._spool, self._is_told = spool, is_told
         self._file: Path = spool.folder / KEPT
-        self.remarks: tuple[str, ...] = ()
 
-    async def run(self) -> Never:
-        """Until cancelled. Raises what a bug raises."""
-        while True:
-            await self._pace.sleep(EVERY)
-            if self._is_told():
-                await self._look()
+    @property
+    def is_wanted(self) -> bool:
+        """As api_metrics.Reader."""
+        return self._is_told()
 
-    async def _look(self) -> None:
-        try:
-            api = await self._connect()
-            try:
-                metrics = await api.get("/metrics", {}, accept="text/plain")
-            finally:
-                await api.close()
-        except RefusedError as error:
-            self.remarks = (REMARK,) if error.status in FORBIDDEN else ()
-            return
-        except (CredentialsError, UnreachableError):
-            return  # what that means is said of the watches
-        self.remarks = ()
-        now = await asyncio.to_thread(read, metrics, self._pace.clock())
+    async def take(self, text: bytes, _address: str, at: datetime) -> None:
+        """As api_metrics.Reader."""
+        now = await asyncio.to_thread(read, text, at)
         try:
             await in_thread(lambda: self._note(now))
         except (SpoolFullError, OSError) as error:
             # Nothing is forgotten: the next look finds the same, and more.
             log.warning("dropped audit events cannot be noted yet", why=str(error))
+
+    async def miss(self, _at: datetime) -> None:
+        """As api_metrics.Reader. The next count tells since the last."""
 
     def _note(self, now: Count) -> None:
         known = self._known()

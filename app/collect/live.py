@@ -17,6 +17,7 @@ import structlog
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.collect import history, told
+from app.collect.api_metrics import ApiMetrics
 from app.collect.apiserver import ApiServer, CredentialsError, RefusedError, UnreachableError
 from app.collect.cluster import Following
 from app.collect.contexts import WantedCluster
@@ -25,11 +26,13 @@ from app.collect.discovery import DiscoveryError
 from app.collect.drops import Drops
 from app.collect.follow import AWAY, Follower
 from app.collect.history import HistoryError, NotAllowedError
+from app.collect.measuring import Measuring
 from app.collect.segments import SpoolFullError
 from app.collect.spool import Spool
 from app.collect.threads import in_thread
 from app.collect.watch import Pace
 from app.collect.words import Begun, Blind, Lost, Resumed, Served, Word, reached
+from app.core.families import COLLECTED
 from app.core.watching import Unseen, Watching
 from app.store import collectors, spools, watches
 from app.store.collectors import Standing
@@ -70,7 +73,9 @@ class Live:
         self._reached: dict[Name, str] = {}
         self._unseen: dict[Name, Unseen] = {}
         self._heard: dict[Name, datetime] = {}
-        self._drops = Drops(wanted.connect, self._spool, pace=self._pace, is_told=is_told)
+        self._measuring = Measuring(engine, wanted, pace=self._pace, names=COLLECTED, summed={})
+        drops = Drops(self._spool, is_told=is_told)
+        self._api_metrics = ApiMetrics(wanted.connect, drops, self._measuring, pace=self._pace)
         self._server = ""
         self._past_known = False
         self._following: Following | None = None
@@ -111,7 +116,8 @@ class Live:
             await self._pace.sleep(RENEW)
 
     async def _while_ours(self, epoch: int) -> None:
-        tasks = [asyncio.create_task(one) for one in (self._renew(epoch), self._follow(epoch), self._drops.run())]
+        work = (self._renew(epoch), self._follow(epoch), self._api_metrics.run(), self._measuring.run())
+        tasks = [asyncio.create_task(one) for one in work]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -145,7 +151,8 @@ class Live:
         kinds = set(self._following.kinds) if self._following else set[Name]()
         unseen = [one for name, one in self._unseen.items() if name == ALL or name in kinds or not kinds]
         unseen.sort(key=lambda one: (one.since, one.kind))
-        remarks = (*(self._following.remarks if self._following else ()), *self._drops.remarks)
+        following = self._following.remarks if self._following else ()
+        remarks = (*following, *self._api_metrics.remarks, *self._measuring.remarks)
         return Watching(self._server, len(kinds), tuple(unseen), self._spool.size, remarks)
 
     # -- what is seen

@@ -18,16 +18,12 @@ from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.samples import Timestamp
 
 from app.collect.files import Line
-from app.core.families import FAMILIES
+from app.core.families import COLLECTED
 from app.core.model import MetricSeries
 from app.core.redact import Redactor
 
 _NAME = re.compile(rb"[a-zA-Z_:][a-zA-Z0-9_:]*")
-_BASES = {name for family in FAMILIES for name in family.metrics} | {"process_start_time_seconds"}
-WANTED = frozenset(
-    name.encode() for base in _BASES for name in (base, f"{base}_sum", f"{base}_count", base.removesuffix("_total"))
-)
-"""The families that the analysis reads (core/families.py). Histograms are kept by their sum and count."""
+WANTED = frozenset(name.encode() for name in COLLECTED)
 
 
 _PROMETHEUS = re.compile(rb"# TYPE (?:\S+_total\s+counter|\S+\s+(?:untyped|histogram|summary))\s*\Z")

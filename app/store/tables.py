@@ -321,6 +321,14 @@ watch_positions = Table(
     Column("lost", Text, nullable=False),
 )
 
+metric_positions = Table(
+    "metric_positions",
+    metadata,
+    Column("cluster_id", Integer, ForeignKey("clusters.id"), primary_key=True),
+    Column("source", Text, primary_key=True),  # the address that is asked
+    Column("until", at, nullable=False),
+)
+
 collectors = Table(
     "collectors",
     metadata,

@@ -15,8 +15,9 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 
+from app.collect.api_metrics import FIRST, REMARK, ApiMetrics
 from app.collect.contexts import WantedCluster
-from app.collect.drops import REMARK, Count, Drops, read
+from app.collect.drops import Count, Drops, read
 from app.collect.spool import Spool
 from app.collect.watch import Pace
 from app.core.model import ActorSource, Change, Verb
@@ -180,15 +181,14 @@ async def test_what_the_api_server_drops_is_read_from_its_metrics_and_who_may_no
             wait_until(lambda: said_by(admin).dropped > 0, "the API server gives up")
             found = said_by(admin)
         with Spool(tmp_path / "spool", most_bytes=1 << 20, key=b"k" * 32) as spool:
-            looks = iter([None])
 
-            async def sleep(_wait: timedelta) -> None:
-                if next(looks, asyncio) is asyncio:
+            async def sleep(wait: timedelta) -> None:
+                if wait != FIRST:
                     raise asyncio.CancelledError
 
             bob = WantedCluster(CLUSTER, str(plane.kubeconfig("bob")))
-            drops = Drops(bob.connect, spool, pace=Pace(sleep=sleep), is_told=lambda: True)
+            asking = ApiMetrics(bob.connect, Drops(spool, is_told=lambda: True), pace=Pace(sleep=sleep))
             with pytest.raises(asyncio.CancelledError):
-                await drops.run()
-    assert drops.remarks == (REMARK,)
+                await asking.run()
+    assert asking.remarks == (REMARK,)
     assert timedelta() < datetime.now(UTC) - datetime.fromtimestamp(found.started, UTC) < timedelta(minutes=5)

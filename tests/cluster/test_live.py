@@ -18,8 +18,8 @@ from app.collect import live as live_cluster
 from app.collect.contexts import WantedCluster
 from app.collect.follow import Follower
 from app.collect.spool import Spool
-from app.core.model import Change, Verb
-from app.store import changes, gaps, watches
+from app.core.model import Change, MetricSeries, Verb
+from app.store import changes, gaps, series, watches
 from app.store.database import Database
 from tests.cluster.control_plane import ControlPlane, running
 from tests.cluster.test_watch import BRISK
@@ -138,6 +138,33 @@ async def test_what_happens_is_recorded_and_a_restart_asks_for_no_list(
     assert told_of(found) == [("create", "new"), ("update", "new"), ("update", "new"), ("delete", "there")]
     assert [one.diffs[0].new for one in found[1:3]] == ["2", "3"]
     assert set(asked) <= {("watch", False)}, asked
+
+
+async def test_what_the_api_server_tells_of_itself_is_recorded(database: Database, tmp_path: Path, name: str) -> None:
+    with running() as plane:
+        async with followed(plane, database, tmp_path / "spool", name, after=0):
+            found = await measured(database, name)
+    assert {
+        "apiserver_request_total",
+        "apiserver_longrunning_requests",
+        "process_resident_memory_bytes",
+    } <= found.keys()
+    (memory,) = found["process_resident_memory_bytes"]
+    assert dict(memory.labels)["job"] == "kube-apiserver"
+    assert all(100e6 < value < 4e9 for value in memory.values)
+    assert sum(one.values[-1] for one in found["apiserver_request_total"]) > 100
+
+
+async def measured(database: Database, name: str) -> dict[str, list[MetricSeries]]:
+    """The series of a cluster, by their names, once it was scraped."""
+    async with asyncio.timeout(60):
+        while True:
+            now = datetime.now(UTC)
+            async with database.read.connect() as conn:
+                found = await series.read(conn, name, now - DAY, now)
+            if found:
+                return {called: [one for one in found if one.name == called] for called in {one.name for one in found}}
+            await asyncio.sleep(0.1)
 
 
 async def test_what_happened_behind_a_compaction_is_found_with_its_gap(

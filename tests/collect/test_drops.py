@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import datetime, timedelta
-from typing import Any
 
 import pytest
 
-from app.collect.apiserver import RefusedError, UnreachableError
-from app.collect.drops import REMARK, Count, Drops, lost, read
+from app.collect.drops import Count, Drops, lost, read
 from app.collect.spool import Spool
-from app.collect.watch import Pace
 from app.store import gaps
 from tests.collect.test_follow import follower, spool
 from tests.collect.test_importer import T0, Lab, lab
@@ -62,51 +58,16 @@ def test_an_increase_since_the_last_look_at_the_same_api_server_is_lost(
     assert lost(known, now) == (count, since)
 
 
-class Answers:
-    """An API server whose /metrics says one thing after the other, and the clock that a look moves on by a minute."""
-
-    def __init__(self, *said: bytes | Exception) -> None:
-        self._said = iter(said)
-        self.now = T0
-        self.asked = 0
-
-    async def connect(self) -> Any:
-        return self
-
-    async def close(self) -> None:
-        pass
-
-    async def get(self, path: str, _query: object, *, accept: str) -> bytes:
-        assert (path, accept) == ("/metrics", "text/plain")
-        self.asked += 1
-        found = next(self._said)
-        if isinstance(found, Exception):
-            raise found
-        return found
-
-    def pace(self, looks: int) -> Pace:
-        left = iter(range(looks))
-
-        async def sleep(wait: timedelta) -> None:
-            if next(left, None) is None:
-                raise asyncio.CancelledError
-            self.now += wait
-
-        return Pace(clock=lambda: self.now, sleep=sleep)
-
-
-async def looked(answers: Answers, spool: Spool, *, looks: int, is_told: bool = True) -> Drops:
-    drops = Drops(answers.connect, spool, pace=answers.pace(looks), is_told=lambda: is_told)
-    with pytest.raises(asyncio.CancelledError):
-        await drops.run()
-    return drops
+async def told(spool: Spool, *said: bytes, after: float = 0) -> None:
+    """A minute between two of them, the first ``after`` minutes."""
+    drops = Drops(spool, is_told=lambda: True)
+    for number, text in enumerate(said):
+        await drops.take(text, "https://127.0.0.1:6443", minute(after + number))
 
 
 async def test_an_increase_is_a_gap_with_its_count_also_over_a_restart_of_ours(lab: Lab, spool: Spool) -> None:
-    answers = Answers(metrics(webhook=5), metrics(webhook=5), metrics(webhook=405), metrics(webhook=1_405))
-    await looked(answers, spool, looks=3)
-    answers.now += timedelta(minutes=10)
-    await looked(answers, spool, looks=1)
+    await told(spool, metrics(webhook=5), metrics(webhook=5), metrics(webhook=405), after=1)
+    await told(spool, metrics(webhook=1_405), after=14)
     one = follower(lab, spool)
     while spool.size:
         await one.round()
@@ -116,22 +77,16 @@ async def test_an_increase_is_a_gap_with_its_count_also_over_a_restart_of_ours(l
     assert ["dropped 400 events" in found[0].why, "dropped 1,000 events" in found[1].why] == [True, True]
 
 
-async def test_who_may_not_look_is_told_so_and_nothing_is_asked_where_no_webhook_comes(spool: Spool) -> None:
-    refused = Answers(UnreachableError("away"), RefusedError(403, "forbidden"))
-    assert (await looked(refused, spool, looks=2)).remarks == (REMARK,)
-    mended = Answers(RefusedError(403, "forbidden"), metrics())
-    assert (await looked(mended, spool, looks=2)).remarks == ()
-    nobody = Answers()
-    await looked(nobody, spool, looks=3, is_told=False)
-    assert nobody.asked == 0
-
-
 async def test_what_cannot_be_kept_is_told_by_a_later_look(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = Answers(metrics(), metrics(webhook=3), metrics(webhook=3))
-    await looked(answers, spool, looks=1)
+    await told(spool, metrics())
     with monkeypatch.context() as patched:
         patched.setattr(spool, "most_bytes", 0)
-        await looked(answers, spool, looks=1)
+        await told(spool, metrics(webhook=3), after=1)
     assert not spool.size
-    await looked(answers, spool, looks=1)
+    await told(spool, metrics(webhook=3), after=2)
     assert spool.size
+
+
+def test_nothing_is_wanted_where_no_webhook_comes(spool: Spool) -> None:
+    assert Drops(spool, is_told=lambda: True).is_wanted
+    assert not Drops(spool, is_told=lambda: False).is_wanted

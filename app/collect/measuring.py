@@ -1,0 +1,201 @@
+"""The metrics of one live cluster: from its Prometheus, from programs named to be scraped, and from the API server.
+
+The API server is scraped once a minute where no Prometheus is named, so that there is something to see at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Collection, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Never
+
+import structlog
+from sqlalchemy.ext.asyncio import AsyncEngine
+from yarl import URL
+
+from app.collect.contexts import WantedCluster
+from app.collect.follow import AWAY
+from app.collect.outbound import OutboundError
+from app.collect.prometheus import Asking, Prometheus
+from app.collect.scrape import Scraped, Target, UnreadableError, fetch
+from app.collect.watch import Pace
+from app.core.model import MetricSeries
+from app.core.redact import Redactor
+from app.store import measured
+from app.store.redaction import redaction_key
+
+EVERY = timedelta(seconds=30)
+"""Between two questions to a Prometheus, and two scrapes of a target."""
+AWAIT = timedelta(seconds=5)
+"""Between two tries to reach our own database."""
+WAITING = timedelta(minutes=10)
+"""So long scrapes wait for a database that is away. Then the oldest are a gap in their lines."""
+MOST_SERVERS = 16
+"""API servers behind one address, and their restarts, of which the last counts are known."""
+API_SERVER = "kube-apiserver"
+STARTED = "process_start_time_seconds"
+
+log = structlog.get_logger()
+
+
+class Measuring:
+    """Collects a cluster's metrics for as long as ``run`` runs.
+
+    ``names`` are the metrics that are kept, ``summed`` the histograms whose buckets a Prometheus adds up, and by what.
+    """
+
+    def __init__(
+        self,
+        engine: AsyncEngine,
+        wanted: WantedCluster,
+        *,
+        pace: Pace,
+        names: Collection[str],
+        summed: Mapping[str, tuple[str, ...]],
+    ) -> None:
+        self._engine, self._wanted, self._pace = engine, wanted, pace
+        self._names, self._summed = frozenset(names), dict(summed)
+        self._waiting: deque[tuple[datetime, list[MetricSeries]]] = deque()
+        self._one_writes = asyncio.Lock()
+        self._servers: dict[float, Scraped] = {}
+        self._redactor: Redactor | None = None
+        self._trouble: dict[str, tuple[datetime, str]] = {}
+        self.ready = asyncio.Event()
+        """Set when something can be recorded."""
+
+    @property
+    def is_wanted(self) -> bool:
+        """As api_metrics.Reader: whether what the API server tells is kept."""
+        return self._wanted.prometheus is None and self._redactor is not None
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What an operator should know: which source of metrics fails, since when, and why."""
+        return tuple(
+            f"no metrics from {source} since {since:%H:%M} UTC: {why}"
+            for source, (since, why) in sorted(self._trouble.items())
+        )
+
+    async def run(self) -> Never:
+        """Until cancelled. Raises what a bug raises."""
+        self._redactor = await self._known_redactor()
+        self.ready.set()
+        async with asyncio.TaskGroup() as group:
+            if self._wanted.prometheus:
+                group.create_task(self._ask(self._wanted.prometheus, self._redactor))
+            for target in self._wanted.scrape:
+                group.create_task(self._scrape(target, self._redactor))
+            await asyncio.Event().wait()
+        raise AssertionError("sources end only by an error")
+
+    async def take(self, text: bytes, address: str, at: datetime) -> None:
+        """As api_metrics.Reader; several API servers may answer at one address."""
+        if (redactor := self._redactor) is None:
+            return
+
+        def read() -> list[MetricSeries]:
+            started = _started(text)
+            scraped = self._servers.pop(started, None)
+            if scraped is None:
+                url, since = URL(address), datetime.fromtimestamp(started, UTC)
+                # Of several behind one address each counts by itself, and each life of one begins at zero.
+                instance = f"{url.host}:{url.port}, up since {since:%Y-%m-%d %H:%M:%S}"
+                scraped = Scraped({"job": API_SERVER, "instance": instance}, redactor, self._names)
+            self._servers = dict([*self._servers.items(), (started, scraped)][-MOST_SERVERS:])
+            return scraped.take(text, at)
+
+        try:
+            found = await asyncio.to_thread(read)
+        except UnreadableError as error:
+            self._fail("the API server", at, str(error))
+            return
+        self._trouble.pop("the API server", None)
+        await self._keep(found, at)
+
+    async def miss(self, at: datetime) -> None:
+        """As api_metrics.Reader."""
+        servers, self._servers = self._servers, {}
+        await self._keep([one for scraped in servers.values() for one in scraped.miss(at)], at)
+
+    # -- sources
+
+    async def _ask(self, source: Prometheus, redactor: Redactor) -> Never:
+        asking, failures = Asking(source, redactor, names=self._names, summed=self._summed), 0
+        while True:
+            now = self._pace.clock()
+            try:
+                async with self._engine.connect() as conn:
+                    since = await measured.read_until(conn, self._wanted.name, source.url)
+                asked = await asking.read(since, now)
+                async with self._engine.begin() as conn:
+                    await measured.record(conn, self._wanted.name, asked.series, source=source.url, until=asked.until)
+                asking.keep(asked)
+            except OutboundError as error:
+                failures += 1
+                self._fail(source.url, now, str(error))
+                await self._pace.sleep(max(EVERY, self._pace.pause(failures, None)))
+            except AWAY as error:
+                log.debug("metrics cannot be recorded for now", cluster=self._wanted.name, error=type(error).__name__)
+                await self._pace.sleep(AWAIT)
+            else:
+                failures = 0
+                self._trouble.pop(source.url, None)
+                if asked.until >= now:
+                    await self._pace.sleep(EVERY)
+
+    async def _scrape(self, target: Target, redactor: Redactor) -> Never:
+        scraped = Scraped(target.labels, redactor, self._names)
+        while True:
+            at = self._pace.clock()
+            try:
+                found = await asyncio.to_thread(scraped.take, await fetch(target), at)
+            except (OutboundError, UnreadableError) as error:
+                self._fail(target.url, at, str(error))
+                found = scraped.miss(at)
+            else:
+                self._trouble.pop(target.url, None)
+            await self._keep(found, at)
+            await self._pace.sleep(EVERY)
+
+    # -- what becomes of it
+
+    async def _keep(self, found: list[MetricSeries], at: datetime) -> None:
+        """Record it, and what waited before it."""
+        self._waiting.append((at, found))
+        async with self._one_writes:
+            while self._waiting and at - self._waiting[0][0] > WAITING:
+                self._waiting.popleft()
+            parts = [*self._waiting]
+            try:
+                async with self._engine.begin() as conn:
+                    await measured.record(conn, self._wanted.name, [one for _, part in parts for one in part])
+            except AWAY as error:
+                log.debug("metrics cannot be recorded for now", cluster=self._wanted.name, error=type(error).__name__)
+                return
+            for _ in parts:
+                self._waiting.popleft()
+
+    def _fail(self, source: str, at: datetime, why: str) -> None:
+        since = self._trouble[source][0] if source in self._trouble else at
+        if source not in self._trouble:
+            log.warning("no metrics for now, trying on", cluster=self._wanted.name, source=source, why=why)
+        self._trouble[source] = since, why
+
+    async def _known_redactor(self) -> Redactor:
+        while True:
+            try:
+                async with self._engine.begin() as conn:
+                    return Redactor(await redaction_key(conn))
+            except AWAY:
+                await self._pace.sleep(AWAIT)
+
+
+def _started(text: bytes) -> float:
+    """When the process that tells this was started, in seconds since 1970; 0 where it does not say."""
+    start = text.find(b"\n" + STARTED.encode() + b" ")
+    try:
+        return float(text[start + 1 :].split(b"\n", 1)[0].split(b" ")[1]) if start >= 0 else 0.0
+    except (IndexError, ValueError):
+        return 0.0

@@ -1,0 +1,216 @@
+"""The one client for what an operator names in clusters.yaml: Prometheus, Alertmanager, targets with /metrics.
+
+What is asked goes nowhere else: no redirect is followed, no proxy of the environment is used, and a name is resolved
+once, to an address that is looked at before anything is sent to it (OWASP's Server Side Request Forgery Prevention).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Self
+
+import msgspec
+from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
+from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.resolver import ThreadedResolver
+from yarl import URL
+
+from app.collect.once import once
+
+WITHIN = ClientTimeout(total=10.0)
+MOST_BYTES = 10 << 20
+MOST_HEADER = 8192
+SAID = 300
+"""Characters of a refusal that are told on."""
+
+
+class EndpointError(ValueError):
+    """What is written of an endpoint cannot be used; the message says why."""
+
+
+class OutboundError(Exception):
+    """Nobody answered, or not with what was asked for; the message says so without a credential.
+
+    ``status`` is HTTP's, 0 without an answer.
+    """
+
+    def __init__(self, message: str, *, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class TooMuchError(OutboundError):
+    """The answer is larger than is read."""
+
+
+class Endpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where something is and who we are there. Files are read at each request: what is renewed in them counts.
+
+    ``token_file`` holds a bearer token, ``ca_file`` the certificates that are trusted there besides the system's.
+    ``headers`` are sent with each request, as ``X-Scope-OrgID`` for Mimir; no secret belongs there.
+    """
+
+    url: str
+    token_file: str = ""
+    ca_file: str = ""
+    headers: dict[str, str] = {}
+
+    def __post_init__(self) -> None:
+        """Raises EndpointError."""
+        try:
+            url = URL(self.url)
+            port = url.port
+        except ValueError as error:
+            raise EndpointError(f"url: {error}") from None
+        if url.scheme not in ("http", "https") or not url.host or not port:
+            raise EndpointError("url: http:// or https:// and a host are needed")
+        if url.user is not None or url.password is not None:
+            raise EndpointError("url: no user and no password belong there: write a token into a file, as token_file")
+        if url.query_string or url.fragment:
+            raise EndpointError("url: no query and no fragment belong there")
+        refuse(url.host, url.host)
+        for name, value in self.headers.items():
+            if not name.isascii() or not name.replace("-", "").isalnum() or not value.isprintable():
+                raise EndpointError(f"headers: {name!r} is no header of one line")
+
+
+def refuse(host: str, address: str) -> None:
+    """Raises EndpointError for an address that nobody's Prometheus has: of this machine, where ``host`` does not say so
+    outright, or of its cloud's metadata (link-local, and AWS' fd00:ec2::/32)."""
+    try:
+        found = ip_address(address.partition("%")[0])
+    except ValueError:
+        return  # a name: what it resolves to is looked at
+    found = getattr(found, "ipv4_mapped", None) or found
+    if found.is_link_local or found.is_multicast or found.is_unspecified or found.compressed.startswith("fd00:ec2:"):
+        raise EndpointError(f"url: {host} is at {address}, which is not asked: credentials of clouds are there")
+    if found.is_loopback and host != "localhost" and not _is_address(host):
+        raise EndpointError(f"url: {host} is at {address}: write localhost where this machine is meant")
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+class _Checked(AbstractResolver):
+    """Resolves a name, once, to addresses that may be asked: what is connected to is one of these."""
+
+    def __init__(self) -> None:
+        self._system = ThreadedResolver()
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        found = await self._system.resolve(host, port, family)
+        for one in found:
+            try:
+                refuse(host, one["host"])
+            except EndpointError as error:
+                raise OSError(errno.EACCES, str(error)) from None
+        return found
+
+    async def close(self) -> None:
+        await self._system.close()
+
+
+class Outbound:
+    """One endpoint, to be closed."""
+
+    def __init__(self, endpoint: Endpoint, session: ClientSession) -> None:
+        self._endpoint, self._session = endpoint, session
+
+    @classmethod
+    @asynccontextmanager
+    async def to(cls, endpoint: Endpoint) -> AsyncIterator[Self]:
+        """For the length of the block. Raises OutboundError where its files cannot be read."""
+        trusted = await asyncio.to_thread(_trusted, endpoint.ca_file)
+        async with ClientSession(
+            connector=TCPConnector(resolver=_Checked(), ssl=trusted),
+            cookie_jar=DummyCookieJar(),
+            timeout=WITHIN,
+            trust_env=False,
+            middlewares=(once,),
+            max_line_size=MOST_HEADER,
+        ) as session:
+            yield cls(endpoint, session)
+
+    async def get(self, path: str, *, most: int = MOST_BYTES, accept: str = "application/json") -> bytes:
+        """The body of an answer. ``path`` is put behind the endpoint's url, "" for that itself.
+
+        Raises OutboundError, and TooMuchError beyond ``most`` bytes.
+        """
+        return await self._ask("GET", path, None, most, accept)
+
+    async def post(self, path: str, form: Mapping[str, str], *, most: int = MOST_BYTES) -> bytes:
+        """The answer to a form: a query of any length. Raises as ``get``."""
+        return await self._ask("POST", path, form, most, "application/json")
+
+    async def _ask(self, method: str, path: str, form: Mapping[str, str] | None, most: int, accept: str) -> bytes:
+        url = URL(self._endpoint.url.rstrip("/") + path)
+        headers = {**self._endpoint.headers, "Accept": accept}
+        if self._endpoint.token_file:
+            headers["Authorization"] = f"Bearer {await asyncio.to_thread(_read, self._endpoint.token_file)}"
+        try:
+            async with self._session.request(
+                method, url, data=form, headers=headers, allow_redirects=False
+            ) as response:
+                body = await _body(response, most)
+        except TimeoutError:
+            raise OutboundError(f"{url.host} did not answer within {WITHIN.total:.0f} s") from None
+        except (ClientError, OSError) as error:
+            raise OutboundError(f"{type(error).__name__}: {error}") from None
+        if response.status in range(300, 400):
+            raise OutboundError(
+                f"{url.host} answers with a redirect ({response.status}), which is not followed: write the url where"
+                " it leads to",
+                status=response.status,
+            )
+        if response.status != 200:
+            said = " ".join(body[:SAID].decode("utf-8", "replace").split())
+            raise OutboundError(
+                f"{url.host} answers {response.status} {response.reason}: {said}", status=response.status
+            )
+        return body
+
+
+async def _body(response: ClientResponse, most: int) -> bytes:
+    parts, size = [], 0
+    async for part in response.content.iter_chunked(1 << 16):
+        size += len(part)
+        if size > most:
+            raise TooMuchError(f"{response.url.host} answers with more than {most >> 20} MiB", status=response.status)
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _trusted(ca_file: str) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    if ca_file:
+        try:
+            context.load_verify_locations(ca_file)
+        except OSError as error:  # as are ssl's
+            raise OutboundError(f"{ca_file}: {error}") from None
+    return context
+
+
+def _read(token_file: str) -> str:
+    """Raises OutboundError."""
+    try:
+        token = Path(token_file).read_text(encoding="ascii").strip()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "what stands there is no token"
+        raise OutboundError(f"{token_file}: {reason}") from None
+    if not token or not token.isprintable():
+        raise OutboundError(f"{token_file}: what stands there is no token of one line")
+    return token

@@ -1,0 +1,128 @@
+"""What a program tells of itself at /metrics, as Prometheus would scrape it.
+
+A series that is told no longer ends with a staleness marker, and all of a target's do when it does not answer.
+https://prometheus.io/docs/prometheus/latest/querying/basics/#staleness
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime
+
+from prometheus_client.parser import text_string_to_metric_families
+from yarl import URL
+
+from app.collect.outbound import Endpoint, EndpointError, Outbound
+from app.core.model import MetricSeries
+from app.core.redact import Redactor
+from app.core.stale import STALE
+
+MOST_BYTES = 64 << 20
+"""An API server of a large cluster tells some 30 MB, of which a small part is kept."""
+TEXT = "text/plain;version=0.0.4"
+"""What is accepted: the older format, which every client library writes."""
+UP = "up"
+"""1 where a target answered, 0 where it did not: as Prometheus calls it."""
+
+Key = tuple[str, tuple[tuple[str, str], ...]]
+
+
+class Target(Endpoint, frozen=True, forbid_unknown_fields=True):
+    """A program to scrape. ``url`` is that of its metrics, whole; ``job`` what it is, as ``kube-scheduler``.
+
+    ``instance`` tells several of one job apart; the host and port where it is left out.
+    """
+
+    job: str = ""
+    instance: str = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.job.strip() or not self.job.isprintable():
+            raise EndpointError("job: say what is scraped there, as kube-scheduler")
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """What each of its series is told apart by."""
+        return {"job": self.job, "instance": self.instance or _place(self.url)}
+
+
+class UnreadableError(ValueError):
+    """What a target tells is not Prometheus' text; the message says where."""
+
+
+def read(text: bytes, names: Collection[str], labels: dict[str, str]) -> dict[Key, tuple[str, float]]:
+    """The kind and the value of each series called by one of ``names``, with the target's ``labels``.
+
+    Raises UnreadableError: a target that tells one bad line is not understood, as Prometheus has it.
+    """
+    wanted = {name.encode() for name in names}
+    lines = [line for line in text.split(b"\n") if _name(line) in wanted]
+    found: dict[Key, tuple[str, float]] = {}
+    try:
+        for family in text_string_to_metric_families(b"\n".join(lines).decode() + "\n"):
+            for sample in family.samples:
+                if sample.name in names:
+                    own = {
+                        f"exported_{name}" if name in labels else name: value for name, value in sample.labels.items()
+                    }
+                    key = sample.name, tuple(sorted({**own, **labels}.items()))
+                    found[key] = family.type, float(sample.value)
+    except ValueError as error:
+        raise UnreadableError(f"not Prometheus' text: {error}") from None
+    return found
+
+
+def _name(line: bytes) -> bytes:
+    """The metric of a line: of a sample, or of what is said of its type."""
+    if line.startswith(b"#"):
+        parts = line.split(b" ", 3)
+        return parts[2] if len(parts) > 3 and parts[1] == b"TYPE" else b""
+    return line.partition(b"{")[0].partition(b" ")[0]
+
+
+class Scraped:
+    """One target's series: what was told of them last, and what is to be told now."""
+
+    def __init__(self, labels: dict[str, str], redactor: Redactor, names: Collection[str]) -> None:
+        self._labels, self._redactor, self._names = labels, redactor, frozenset(names)
+        self._known: dict[Key, tuple[str, float]] = {}
+
+    def take(self, text: bytes, at: datetime) -> list[MetricSeries]:
+        """The samples of a scrape that was answered. Raises UnreadableError, and has ended all of them."""
+        now = read(text, self._names, self._labels)
+        now[self._up] = "gauge", 1.0
+        return self._tell(now, at)
+
+    def miss(self, at: datetime) -> list[MetricSeries]:
+        """What is to be told when a scrape was not answered: everything ends, but that it is down."""
+        return self._tell({self._up: ("gauge", 0.0)}, at)
+
+    @property
+    def _up(self) -> Key:
+        return UP, tuple(sorted(self._labels.items()))
+
+    def _tell(self, now: dict[Key, tuple[str, float]], at: datetime) -> list[MetricSeries]:
+        ended = {key: (kind, STALE) for key, (kind, _) in self._known.items() if key not in now}
+        self._known = now
+        return [
+            MetricSeries(
+                name,
+                tuple((label, self._redactor.label(label, value)) for label, value in labels),
+                kind,
+                (at.timestamp(),),
+                (value,),
+            )
+            for (name, labels), (kind, value) in (now | ended).items()
+        ]
+
+
+async def fetch(target: Target) -> bytes:
+    """Raises OutboundError."""
+    async with Outbound.to(target) as outbound:
+        return await outbound.get("", most=MOST_BYTES, accept=TEXT)
+
+
+def _place(url: str) -> str:
+    found = URL(url)
+    return f"{found.host}:{found.port}"

@@ -1,0 +1,174 @@
+"""A cluster's metrics are recorded from where they were asked for last, and what fails is said."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+
+import pytest
+from aiohttp import web
+from sqlalchemy.exc import OperationalError
+
+from app.collect.contexts import WantedCluster
+from app.collect.measuring import EVERY, WAITING, Measuring
+from app.collect.prometheus import FIRST, LONGEST, OVERLAP, Prometheus
+from app.collect.scrape import Target
+from app.collect.watch import Pace
+from app.core.model import MetricSeries
+from app.core.stale import is_stale
+from app.store import measured, series
+from tests.collect.test_importer import T0, Lab, lab
+from tests.collect.test_outbound import FORM, answering
+
+__all__ = ["lab"]
+NAMES = ("up", "workqueue_depth", "process_start_time_seconds")
+ADDRESS = "https://10.0.0.1:6443"
+
+
+class Clock:
+    """Moves on with each sleep, and ends everything after some."""
+
+    def __init__(self, sleeps: int) -> None:
+        self.now, self._left = T0, sleeps
+        self.over = asyncio.Event()
+
+    async def sleep(self, wait: timedelta) -> None:
+        self._left -= 1
+        if self._left < 0:
+            self.over.set()
+            await asyncio.Event().wait()
+        self.now += wait
+
+    def pace(self) -> Pace:
+        return Pace(clock=lambda: self.now, sleep=self.sleep, chance=lambda: 0.0)
+
+
+def measuring(lab: Lab, wanted: WantedCluster, clock: Clock) -> Measuring:
+    return Measuring(lab.database.write, wanted, pace=clock.pace(), names=NAMES, summed={})
+
+
+@asynccontextmanager
+async def running(one: Measuring) -> AsyncIterator[None]:
+    task = asyncio.create_task(one.run())
+    try:
+        await asyncio.wait_for(one.ready.wait(), 10)
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def stored(lab: Lab, name: str) -> list[MetricSeries]:
+    async with lab.database.read.connect() as conn:
+        found = await series.read(conn, lab.cluster, T0 - timedelta(days=1), T0 + timedelta(days=1))
+    return [one for one in found if one.name == name]
+
+
+def a_prometheus(clock: Clock, asked: list[tuple[str, float]]) -> Callable[[web.Request], web.Response]:
+    """One that has a sample of every half minute."""
+
+    def answer(request: web.Request) -> web.Response:
+        form = request[FORM]
+        end, seconds = float(form["time"]), int(form["query"].rpartition("[")[2][:-2])
+        asked.append((form["query"], end - T0.timestamp()))
+        times = [at for at in range(int(end) - seconds, int(end) + 1) if at % 30 == 0]
+        line = {"metric": {"__name__": "up", "instance": "a"}, "values": [[at, "1"] for at in times]}
+        return web.json_response({"status": "success", "data": {"resultType": "matrix", "result": [line]}})
+
+    return answer
+
+
+async def test_a_prometheus_is_asked_from_where_it_was_asked_last_also_after_a_restart(lab: Lab) -> None:
+    asked: list[tuple[str, float]] = []
+    clock = Clock(sleeps=2)
+    async with answering(a_prometheus(clock, asked)) as url:
+        wanted = WantedCluster(lab.cluster, prometheus=Prometheus(url, matchers='cluster="shop"'))
+        async with running(measuring(lab, wanted, clock)):
+            await clock.over.wait()
+        first = len(asked)
+        again = Clock(sleeps=0)
+        again.now = clock.now + timedelta(minutes=10)
+        async with running(measuring(lab, wanted, again)):
+            await again.over.wait()
+    assert asked[0][0] == (
+        f'{{__name__=~"process_start_time_seconds|up|workqueue_depth",cluster="shop"}}'
+        f"[{(LONGEST + OVERLAP).total_seconds():.0f}s]"
+    )
+    past = int(FIRST / LONGEST)
+    assert [end for _, end in asked[:past]] == [-(past - 1 - n) * LONGEST.total_seconds() for n in range(past)]
+    assert [end for _, end in asked[past:first]] == [30, 60], "then each half minute"
+    assert [end for _, end in asked[first:]] == [660]
+    assert asked[-1][0].endswith("[660s]"), "since it was asked last, and a little more"
+    (one,) = await stored(lab, "up")
+    assert [after - before for before, after in zip(one.times, one.times[1:], strict=False)] == [30] * (
+        len(one.times) - 1
+    )
+    assert one.times[-1] == T0.timestamp() + 660
+    assert one.labels == (("instance", "a"),)
+
+
+async def test_a_target_is_scraped_and_what_fails_is_said_until_it_answers_again(lab: Lab) -> None:
+    answers = iter(["workqueue_depth 3\n", None, None, "workqueue_depth 4\n"])
+    remarks: list[tuple[str, ...]] = []
+
+    def answer(_request: web.Request) -> web.Response:
+        remarks.append(one.remarks)
+        said = next(answers)
+        return web.Response(text=said) if said else web.Response(status=503)
+
+    clock = Clock(sleeps=3)
+    async with answering(answer) as url:
+        one = measuring(lab, WantedCluster(lab.cluster, prometheus=None, scrape=(Target(url, job="etcd"),)), clock)
+        async with running(one):
+            await clock.over.wait()
+    assert remarks[0] == remarks[1] == one.remarks == ()
+    assert remarks[2] == remarks[3]
+    assert "503" in remarks[2][0]
+    assert f"since {T0 + EVERY:%H:%M} UTC" in remarks[2][0]
+    (up,) = await stored(lab, "up")
+    assert up.values == (1.0, 0.0, 0.0, 1.0)
+    (depth,) = await stored(lab, "workqueue_depth")
+    assert [("end" if is_stale(value) else value) for value in depth.values] == [3.0, "end", 4.0]
+
+
+def api_server(started: float, depth: int) -> bytes:
+    return f"# TYPE up gauge\nworkqueue_depth {depth}\nprocess_start_time_seconds {started!r}\n".encode()
+
+
+async def test_api_servers_behind_one_address_are_told_apart(lab: Lab) -> None:
+    one = measuring(lab, WantedCluster(lab.cluster), Clock(sleeps=0))
+    assert not one.is_wanted, "it cannot be kept yet"
+    async with running(one):
+        started = T0.timestamp()
+        for number, (start, depth) in enumerate([(started, 1), (started + 60, 10), (started, 2), (started + 60, 11)]):
+            await one.take(api_server(start, depth), ADDRESS, T0 + timedelta(minutes=number))
+        await one.miss(T0 + timedelta(minutes=4))
+    found = {dict(told.labels)["instance"]: told for told in await stored(lab, "workqueue_depth")}
+    assert [name.split(",")[0] for name in found] == ["10.0.0.1:6443"] * 2
+    assert sorted(told.values[:2] for told in found.values()) == [(1.0, 2.0), (10.0, 11.0)]
+    assert all(is_stale(told.values[2]) for told in found.values())
+    assert not measuring(lab, WantedCluster(lab.cluster, prometheus=Prometheus("http://p")), Clock(0)).is_wanted
+
+
+async def test_what_is_scraped_while_the_database_is_away_waits_for_it_so_long(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = measuring(lab, WantedCluster(lab.cluster), Clock(sleeps=0))
+
+    async def away(*_args: object, **_more: object) -> None:
+        raise OperationalError("", {}, Exception())
+
+    def minute(number: int) -> datetime:
+        return T0 + timedelta(minutes=number)
+
+    async with running(one):
+        with monkeypatch.context() as patched:
+            patched.setattr(measured, "record", away)
+            for number in range(15):
+                await one.take(api_server(1.0, number), ADDRESS, minute(number))
+        await one.take(api_server(1.0, 15), ADDRESS, minute(15))
+    (depth,) = await stored(lab, "workqueue_depth")
+    kept = int(WAITING / timedelta(minutes=1))
+    assert depth.values == tuple(range(15 - kept, 16)), "the oldest are a gap"

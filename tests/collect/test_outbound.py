@@ -1,0 +1,176 @@
+"""What an operator names is asked, and nothing else: no redirect, no address of a cloud's credentials, no secret."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+from aiohttp import web
+from aiohttp.resolver import ThreadedResolver
+
+from app.collect.outbound import Endpoint, EndpointError, Outbound, OutboundError, TooMuchError, refuse
+
+FORM = web.RequestKey("form", dict)
+"""What was posted."""
+TOKEN = "s3cr3t-t0k3n-of-nobody"
+
+
+@asynccontextmanager
+async def answering(answer: Callable[[web.Request], web.StreamResponse]) -> AsyncIterator[str]:
+    """Where a server is that answers so."""
+
+    async def answered(request: web.Request) -> web.StreamResponse:
+        request[FORM] = dict(await request.post())
+        return answer(request)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answered)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+async def asked(endpoint: Endpoint, path: str = "/x", *, most: int = 1000) -> bytes:
+    async with Outbound.to(endpoint) as outbound:
+        return await outbound.get(path, most=most)
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("prometheus:9090", "http:// or https://"),
+        ("ftp://prometheus", "http:// or https://"),
+        ("http://", "url: "),
+        ("http://allowed@evil.example", "no user"),
+        ("http://prometheus:secret@shop.example", "no password"),
+        ("http://prometheus/?query=up", "no query"),
+        ("http://prometheus/#x", "no fragment"),
+        ("http://prometheus:99999", "url: "),
+        ("http://169.254.169.254/latest", "credentials of clouds"),
+        ("http://[fe80::1]:9090", "credentials of clouds"),
+        ("http://[fd00:ec2::254]", "credentials of clouds"),
+        ("http://[::ffff:169.254.169.254]", "credentials of clouds"),
+        ("http://0.0.0.0:9090", "credentials of clouds"),
+    ],
+)
+def test_a_url_that_is_not_asked_is_said_when_it_is_read(url: str, why: str) -> None:
+    with pytest.raises(EndpointError, match=why):
+        Endpoint(url)
+    with pytest.raises(msgspec.ValidationError, match=why):
+        msgspec.convert({"url": url}, Endpoint)
+
+
+@pytest.mark.parametrize("headers", [{"X-A\r\nX-B": "1"}, {"X-A": "1\r\nX-B: 2"}, {"": "1"}])
+def test_a_header_is_one_line(headers: dict[str, str]) -> None:
+    with pytest.raises(EndpointError, match="headers"):
+        Endpoint("http://prometheus:9090", headers=headers)
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "::1"])
+def test_this_machine_is_asked_where_it_is_named(host: str) -> None:
+    refuse(host, "127.0.0.1")
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1", "169.254.169.254", "fd00:ec2::254", "::ffff:127.0.0.1"])
+async def test_a_name_that_leads_to_this_machine_or_to_credentials_is_not_asked(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def resolve(*_args: object, **_more: object) -> list[dict[str, object]]:
+        return [
+            {"hostname": "p.example", "host": address, "port": 80, "family": socket.AF_INET, "proto": 0, "flags": 0}
+        ]
+
+    monkeypatch.setattr(ThreadedResolver, "resolve", resolve)
+    with pytest.raises(OutboundError, match=r"p\.example is at"):
+        await asked(Endpoint("http://p.example"))
+
+
+async def test_odd_numbers_are_names_whose_address_is_looked_at() -> None:
+    with pytest.raises(OutboundError):
+        await asked(Endpoint("http://0x7f.1:9"))
+
+
+async def test_what_is_sent_is_the_path_behind_the_url_the_headers_and_the_token_of_the_file(tmp_path: Path) -> None:
+    seen = []
+
+    def answer(request: web.Request) -> web.Response:
+        seen.append((request.method, request.path, request.headers["X-Scope-OrgID"], request.headers["Authorization"]))
+        return web.Response(text="yes")
+
+    file = tmp_path / "token"
+    async with answering(answer) as url:
+        endpoint = Endpoint(f"{url}/prometheus/", token_file=str(file), headers={"X-Scope-OrgID": "shop"})
+        async with Outbound.to(endpoint) as outbound:
+            with pytest.raises(OutboundError, match="No such file"):
+                await outbound.get("/api")
+            for token in ("one", "two"):  # a token that is renewed counts at once
+                file.write_text(f"{token}\n")
+                assert await outbound.post("/api", {"query": "up"}) == b"yes"
+    assert seen == [("POST", "/prometheus/api", "shop", f"Bearer {token}") for token in ("one", "two")]
+
+
+async def test_a_redirect_is_not_followed_and_a_refusal_is_told_without_the_token(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(TOKEN)
+    hits = []
+
+    def answer(request: web.Request) -> web.Response:
+        hits.append(request.path)
+        if request.path == "/away":
+            return web.Response(status=302, headers={"Location": "http://169.254.169.254/latest/meta-data"})
+        return web.Response(status=400, text="parse error:\n  unexpected end of input")
+
+    async with answering(answer) as url:
+        endpoint = Endpoint(url, token_file=str(file))
+        with pytest.raises(OutboundError, match="redirect") as away:
+            await asked(endpoint, "/away")
+        with pytest.raises(OutboundError, match="parse error: unexpected end of input") as wrong:
+            await asked(endpoint, "/wrong")
+    assert hits == ["/away", "/wrong"]
+    assert (away.value.status, wrong.value.status) == (302, 400)
+    assert TOKEN not in f"{away.value}{wrong.value}"
+
+
+async def test_an_answer_is_read_up_to_its_bound_unpacked() -> None:
+    def answer(request: web.Request) -> web.Response:
+        found = web.Response(body=b"0" * (1000 if request.path == "/fits" else 1_000_000))
+        found.enable_compression(web.ContentCoding.gzip)
+        return found
+
+    async with answering(answer) as url:
+        assert len(await asked(Endpoint(url), "/fits")) == 1000
+        with pytest.raises(TooMuchError):
+            await asked(Endpoint(url), "/too-much")
+
+
+async def test_nobody_there_and_no_certificate_are_said() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        with pytest.raises(OutboundError, match="Connect"):
+            await asked(Endpoint(f"http://127.0.0.1:{taken.getsockname()[1]}"))
+    with pytest.raises(OutboundError, match=r"nowhere\.pem"):
+        await asked(Endpoint("https://127.0.0.1", ca_file="nowhere.pem"))
+
+
+async def test_no_proxy_of_the_environment_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    async with answering(lambda _request: web.Response(text="yes")) as url:
+        assert await asked(Endpoint(url)) == b"yes"
+
+
+def test_nothing_else_in_the_program_asks_the_world() -> None:
+    """Two clients: this one, and the API server's."""
+    app = Path(__file__).parents[2] / "app"
+    clients = [path.name for path in app.rglob("*.py") if "ClientSession(" in path.read_text()]
+    assert clients == ["outbound.py"]
+    others = ("import requests", "import httpx", "urllib.request", "http.client")
+    assert not [path for path in app.rglob("*.py") if any(one in path.read_text() for one in others)]

@@ -1,0 +1,188 @@
+"""Samples that a real Prometheus scraped come over as they were scraped, each once; histograms as sums."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import time
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from socket import socket
+
+import msgspec
+import pytest
+from aiohttp import web
+
+from app.collect.outbound import EndpointError, Outbound, OutboundError
+from app.collect.prometheus import FIRST, LONGEST, OVERLAP, Asking, Prometheus
+from app.core.model import MetricSeries
+from app.core.redact import Redactor
+from tests.collect.test_importer import T0
+from tests.collect.test_outbound import FORM, answering
+from tests.programs import found
+
+REDACTOR = Redactor(b"k" * 32)
+NAMES = ("up", "shop_calls_total")
+SUMMED = {"shop_seconds": ("verb",)}
+
+
+def free_port() -> int:
+    with socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+async def target() -> AsyncIterator[str]:
+    """A program whose counters rise by ten with each scrape."""
+    scrapes = 0
+
+    async def metrics(_request: web.Request) -> web.Response:
+        nonlocal scrapes
+        scrapes += 1
+        lines = [f'shop_calls_total{{path="/{path}"}} {scrapes * 10}' for path in "ab"]
+        for pod in "xy":
+            lines += [f'shop_seconds_bucket{{pod="{pod}",verb="GET",le="{le}"}} {scrapes}' for le in ("1", "+Inf")]
+        return web.Response(text="\n".join(["# TYPE shop_calls_total counter", *lines]) + "\n")
+
+    app = web.Application()
+    app.router.add_get("/metrics", metrics)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield f"127.0.0.1:{runner.addresses[0][1]}"
+    await runner.cleanup()
+
+
+@pytest.fixture(scope="module")
+def prometheus(target: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where a Prometheus is that scrapes it twice a second, once as of each of two clusters."""
+    folder, port = tmp_path_factory.mktemp("prometheus"), free_port()
+    jobs = [
+        {"job_name": name, "static_configs": [{"targets": [target], "labels": {"cluster": name}}]}
+        for name in ("shop", "other")
+    ]
+    config = folder / "prometheus.yml"
+    config.write_text(
+        json.dumps({"global": {"scrape_interval": "500ms", "scrape_timeout": "400ms"}, "scrape_configs": jobs})
+    )
+    command = [
+        found("prometheus", package="prometheus"),
+        f"--config.file={config}",
+        f"--storage.tsdb.path={folder}",
+        f"--web.listen-address=127.0.0.1:{port}",
+        "--query.max-samples=2000",
+    ]
+    with (folder / "log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+        yield f"http://127.0.0.1:{port}"
+        process.terminate()
+
+
+async def scraped(url: str, times: int) -> None:
+    """Wait until it has so many samples of each series."""
+    deadline = time.monotonic() + 60
+    query = {"query": 'min(count_over_time(shop_calls_total{cluster="shop"}[10m]))'}
+    while time.monotonic() < deadline:
+        try:
+            async with Outbound.to(Prometheus(url)) as outbound:
+                result = json.loads(await outbound.post("/api/v1/query", query))["data"]["result"]
+            if result and int(result[0]["value"][1]) >= times:
+                return
+        except OutboundError:
+            pass  # it starts
+        await asyncio.sleep(0.2)
+    raise AssertionError("nothing was scraped")
+
+
+def values(series: tuple[MetricSeries, ...], name: str, **labels: str) -> list[tuple[float, float]]:
+    """The points of the one series that is called so."""
+    (one,) = (one for one in series if one.name == name and labels.items() <= dict(one.labels).items())
+    return list(zip(one.times, one.values, strict=True))
+
+
+async def test_samples_come_as_they_were_scraped_and_each_once(prometheus: str) -> None:
+    await scraped(prometheus, 8)
+    asking = Asking(Prometheus(prometheus, matchers='cluster="shop"'), REDACTOR, names=NAMES, summed={})
+    now = datetime.now(UTC)
+    first = await asking.read(now - timedelta(minutes=1), now)
+    assert first.until == now
+    assert {dict(one.labels)["cluster"] for one in first.series} == {"shop"}
+    points = values(first.series, "shop_calls_total", path="/a")
+    assert len(points) >= 8
+    assert all(0.2 < after[0] - before[0] < 2 for before, after in pairwise(points))
+    assert {after[1] - before[1] for before, after in pairwise(points)} == {20.0}, "two scrape it"
+    again = await asking.read(now - timedelta(minutes=1), now)
+    assert again.series == first.series, "it was not kept"
+    asking.keep(first)
+    assert (await asking.read(now, now)).series == ()
+    await scraped(prometheus, len(points) + 2)
+    later = datetime.now(UTC)
+    more = values((await asking.read(first.until, later)).series, "shop_calls_total", path="/a")
+    assert more
+    assert more[0][0] > points[-1][0]
+    assert more[0][1] == points[-1][1] + 20.0, "none is left out between the two"
+
+
+async def test_buckets_are_added_up_by_what_is_wanted_of_them(prometheus: str) -> None:
+    await scraped(prometheus, 8)
+    source, step = Prometheus(prometheus, matchers='cluster="shop"'), timedelta(seconds=2)
+    asking = Asking(source, REDACTOR, names=(), summed=SUMMED, step=step)
+    now = datetime.now(UTC)
+    found = await asking.read(now, now)
+    assert {one.name for one in found.series} == {"shop_seconds_bucket"}
+    assert {tuple(dict(one.labels)) for one in found.series} == {("instance", "job", "le", "verb")}
+    assert {dict(one.labels)["le"] for one in found.series} == {"1", "+Inf"}
+    assert all(at % 2 == 0 and value % 2 == 0 for at, value in values(found.series, "shop_seconds_bucket", le="1"))
+
+
+async def test_a_question_that_loads_too_much_is_asked_in_parts(prometheus: str) -> None:
+    """This Prometheus loads 2,000 samples at most: of each of several metrics they are some hundreds a minute."""
+    await scraped(prometheus, 8)
+    asking = Asking(Prometheus(prometheus), REDACTOR, names=["scrape_duration_seconds", *NAMES], summed={})
+    now = datetime.now(UTC)
+    found = await asking.read(now - timedelta(minutes=10), now)
+    assert {one.name for one in found.series} == {"scrape_duration_seconds", *NAMES}
+
+
+async def test_a_query_that_is_refused_and_no_prometheus_are_said(prometheus: str) -> None:
+    now = datetime.now(UTC)
+    with pytest.raises(OutboundError, match="escape"):
+        await Asking(Prometheus(prometheus, matchers=r'a="\q"'), REDACTOR, names=NAMES, summed={}).read(now, now)
+    nonsense = '{"data": {"resultType": "matrix", "result": [1]}}'
+    async with answering(lambda _request: web.Response(text=nonsense)) as url:
+        with pytest.raises(OutboundError, match="does not answer as a Prometheus"):
+            await Asking(Prometheus(url), REDACTOR, names=NAMES, summed={}).read(now, now)
+
+
+@pytest.mark.parametrize("matchers", ["cluster=shop", '"', 'a="b"} or up{', 'a="b" c', "{}", 'a="b"[5m]'])
+def test_matchers_are_nothing_but_matchers(matchers: str) -> None:
+    with pytest.raises(EndpointError, match="matchers"):
+        Prometheus("http://prometheus:9090", matchers=matchers)
+    with pytest.raises(msgspec.ValidationError, match="matchers"):
+        msgspec.convert({"url": "http://prometheus:9090", "matchers": matchers}, Prometheus)
+
+
+def test_several_matchers_are_taken() -> None:
+    Prometheus("http://prometheus:9090/x", matchers='cluster="a\\"b", env=~"prod|stage" , zone!="x"')
+
+
+async def test_what_is_asked_begins_a_little_before_it_and_spans_no_more_than_is_read_at_once() -> None:
+    asked = []
+
+    def answer(request: web.Request) -> web.Response:
+        asked.append(request[FORM]["query"])
+        return web.Response(text='{"data": {"resultType": "matrix", "result": []}}')
+
+    async with answering(answer) as url:
+        asking = Asking(Prometheus(url), REDACTOR, names=["up"], summed={})
+        first = await asking.read(None, T0)
+        assert first.until == T0 - FIRST + LONGEST
+        second = await asking.read(first.until, T0)
+        assert second.until == first.until + LONGEST
+        assert await asking.read(T0 - timedelta(days=9), T0) == first
+        last = await asking.read(T0 - timedelta(seconds=30), T0)
+        assert last.until == T0
+    seconds = [(LONGEST + OVERLAP).total_seconds()] * 3 + [30 + OVERLAP.total_seconds()]
+    assert asked == [f'{{__name__=~"up"}}[{one:.0f}s]' for one in seconds]

@@ -1,0 +1,112 @@
+"""A scrape gives what Prometheus would keep of it: its labels, its end when a series is told no longer, and up."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime, timedelta
+
+import msgspec
+import pytest
+from aiohttp import web
+
+from app.collect.outbound import OutboundError
+from app.collect.scrape import Scraped, Target, UnreadableError, fetch, read
+from app.core.model import MetricSeries
+from app.core.redact import Redactor
+from app.core.stale import STALE, is_stale
+from tests.collect.test_importer import T0
+from tests.collect.test_outbound import answering
+
+NAMES = frozenset({"workqueue_depth", "workqueue_adds_total", "rest_seconds", "rest_seconds_sum", "rest_seconds_count"})
+LABELS = {"job": "kube-scheduler", "instance": "10.0.0.1:10259"}
+TEXT = b"""\
+# HELP workqueue_depth Current depth.
+# TYPE workqueue_depth gauge
+workqueue_depth{name="nodes"} 3
+workqueue_depth{name="pods",job="theirs"} NaN
+# TYPE workqueue_adds_total counter
+workqueue_adds_total{name="nodes"} 1.5e+03
+# TYPE rest_seconds histogram
+rest_seconds_bucket{le="0.1"} 7
+rest_seconds_bucket{le="+Inf"} 9
+rest_seconds_sum 1.25
+rest_seconds_count 9
+# TYPE other_total counter
+other_total 1
+"""
+
+
+def minute(number: float) -> datetime:
+    return T0 + timedelta(minutes=number)
+
+
+def told(series: list[MetricSeries]) -> dict[tuple[str, str], float]:
+    return {(one.name, dict(one.labels).get("name", "")): one.values[0] for one in series}
+
+
+def test_what_is_wanted_is_read_with_the_labels_of_its_target() -> None:
+    found = read(TEXT, NAMES, LABELS)
+    values = {(name, dict(labels).get("name", "")): told for (name, labels), told in found.items()}
+    assert values.pop(("workqueue_depth", "pods"))[0] == "gauge"
+    assert values == {
+        ("workqueue_depth", "nodes"): ("gauge", 3.0),
+        ("workqueue_adds_total", "nodes"): ("counter", 1500.0),
+        ("rest_seconds_sum", ""): ("histogram", 1.25),
+        ("rest_seconds_count", ""): ("histogram", 9.0),
+    }
+    clash = next(dict(labels) for name, labels in found if dict(labels).get("name") == "pods")
+    assert (clash["job"], clash["exported_job"], clash["instance"]) == ("kube-scheduler", "theirs", "10.0.0.1:10259")
+
+
+@pytest.mark.parametrize(
+    "text", [b"workqueue_depth{name=} x\n", b'workqueue_depth{name="\xff"} 1\n', b"workqueue_depth one\n"]
+)
+def test_a_target_with_a_bad_line_is_not_understood(text: bytes) -> None:
+    with pytest.raises(UnreadableError, match="not Prometheus' text"):
+        read(text, NAMES, LABELS)
+
+
+def test_a_series_that_is_told_no_longer_ends_and_all_do_where_nobody_answers() -> None:
+    scraped = Scraped(LABELS, Redactor(b"k" * 32), NAMES)
+    first = scraped.take(TEXT, minute(0))
+    assert told(first)["up", ""] == 1.0
+    assert {one.times for one in first} == {(minute(0).timestamp(),)}
+    less = told(scraped.take(TEXT.replace(b'workqueue_depth{name="nodes"} 3\n', b""), minute(1)))
+    assert is_stale(less["workqueue_depth", "nodes"])
+    assert math.isnan(less["workqueue_depth", "pods"])
+    assert not is_stale(less["workqueue_depth", "pods"])
+    away = told(scraped.miss(minute(2)))
+    assert away.pop(("up", "")) == 0.0
+    assert ("workqueue_depth", "nodes") not in away, "it ended a minute before"
+    assert set(map(is_stale, away.values())) == {True}
+    assert len(away) == 4
+    assert told(scraped.miss(minute(3))) == {("up", ""): 0.0}
+
+
+def test_the_marker_is_prometheus_own() -> None:
+    assert is_stale(STALE)
+    assert not any(map(is_stale, (math.nan, -math.nan, 0.0, math.inf)))
+
+
+def test_labels_are_redacted() -> None:
+    secret = "ghp_" + "a1B2" * 9
+    text = f'workqueue_depth{{name="{secret}"}} 1\n'.encode()
+    (one,) = (one for one in Scraped(LABELS, Redactor(b"k" * 32), NAMES).take(text, T0) if one.name != "up")
+    assert secret not in str(one.labels)
+
+
+def test_a_target_is_called_by_its_job_and_place() -> None:
+    assert Target("https://10.0.0.1:10257/metrics", job="kcm").labels == {"job": "kcm", "instance": "10.0.0.1:10257"}
+    assert Target("http://etcd/metrics", job="etcd", instance="a").labels == {"job": "etcd", "instance": "a"}
+    with pytest.raises(msgspec.ValidationError, match="job: say what"):
+        msgspec.convert({"url": "http://etcd/metrics"}, Target)
+
+
+async def test_a_target_is_fetched_at_its_url() -> None:
+    def answer(request: web.Request) -> web.Response:
+        return web.Response(body=TEXT) if request.path == "/metrics" else web.Response(status=404)
+
+    async with answering(answer) as url:
+        assert await fetch(Target(f"{url}/metrics", job="x")) == TEXT
+        with pytest.raises(OutboundError, match="404"):
+            await fetch(Target(url, job="x"))
