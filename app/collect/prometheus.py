@@ -49,7 +49,8 @@ class Prometheus(Endpoint, frozen=True, forbid_unknown_fields=True):
 
 class _Line(msgspec.Struct):
     metric: dict[str, str]
-    values: list[tuple[float, str]]
+    values: list[tuple[float, str]] = []
+    """None of a native histogram, which is passed over."""
 
 
 class _Data(msgspec.Struct):
@@ -62,6 +63,42 @@ class _Answer(msgspec.Struct):
 
 
 _answer = msgspec.json.Decoder(_Answer)
+
+
+async def evaluate(
+    source: Prometheus, query: str, redactor: Redactor, *, start: datetime, end: datetime, step: timedelta
+) -> list[MetricSeries]:
+    """What a query of somebody's own says between two times. Of its series the name may be "".
+
+    ``matchers`` are not put into it: it may ask for everything that this Prometheus knows. Raises OutboundError.
+    """
+    form = {"query": query, "start": _time(start), "end": _time(end), "step": f"{step.total_seconds():.3f}"}
+    async with Outbound.to(source) as outbound:
+        lines = _lines(await outbound.post("/api/v1/query_range", form), source, "")
+    return [_series(key, points, redactor) for key, points in lines]
+
+
+def _lines(body: bytes, source: Prometheus, name: str) -> list[tuple[Key, Points]]:
+    """The series of an answer with their samples; ``name`` is what those are called that have no name."""
+    try:
+        lines = _answer.decode(body).data.result
+        return [
+            (
+                (line.metric.pop("__name__", name), tuple(sorted(line.metric.items()))),
+                [(at, float(value)) for at, value in line.values],
+            )
+            for line in lines
+            if line.values
+        ]
+    except ValueError as error:  # as are msgspec's
+        raise OutboundError(f"{source.url} does not answer as a Prometheus does: {error}") from None
+
+
+def _series(key: Key, points: Points, redactor: Redactor) -> MetricSeries:
+    name, labels = key
+    times, values = zip(*points, strict=True)
+    harmless = tuple((label, redactor.label(label, value)) for label, value in labels)
+    return MetricSeries(name, harmless, _kind(name), times, values)
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -103,7 +140,9 @@ class Asking:
             found = [*await self._plain(outbound, low, high), *await self._sums(outbound, low, high)]
         news = [one for one in found if one[1]]
         return Asked(
-            tuple(self._series(key, points) for key, points in news), high, {key: points[-1][0] for key, points in news}
+            tuple(_series(key, points, self._redactor) for key, points in news),
+            high,
+            {key: points[-1][0] for key, points in news},
         )
 
     def keep(self, asked: Asked) -> None:
@@ -154,29 +193,13 @@ class Asking:
         return f",{self._source.matchers}" if self._source.matchers.strip() else ""
 
     async def _ask(self, outbound: Outbound, path: str, form: Mapping[str, str], name: str) -> list[tuple[Key, Points]]:
-        body = await outbound.post(path, form)
-        try:
-            lines = _answer.decode(body).data.result
-            return [self._news(line, name) for line in lines]
-        except ValueError as error:  # as are msgspec's
-            raise OutboundError(f"{self._source.url} does not answer as a Prometheus does: {error}") from None
+        lines = _lines(await outbound.post(path, form), self._source, name)
+        return [(key, self._news(key, points)) for key, points in lines]
 
-    def _news(self, line: _Line, name: str) -> tuple[Key, Points]:
-        """What was not kept yet of a series; ``name`` is what a sum is called."""
-        key = line.metric.pop("__name__", name), tuple(sorted(line.metric.items()))
+    def _news(self, key: Key, points: Points) -> Points:
+        """What was not kept yet of a series."""
         last = self._last.get(key, -math.inf)
-        return key, [(at, float(value)) for at, value in line.values if at > last]
-
-    def _series(self, key: Key, points: Points) -> MetricSeries:
-        name, labels = key
-        times, values = zip(*points, strict=True)
-        return MetricSeries(
-            name,
-            tuple((label, self._redactor.label(label, value)) for label, value in labels),
-            _kind(name),
-            times,
-            values,
-        )
+        return [point for point in points if point[0] > last]
 
 
 def _time(at: datetime) -> str:

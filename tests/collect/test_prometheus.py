@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import pairwise
 from socket import socket
 
@@ -16,7 +17,7 @@ import pytest
 from aiohttp import web
 
 from app.collect.outbound import EndpointError, Outbound, OutboundError
-from app.collect.prometheus import FIRST, LONGEST, OVERLAP, Asking, Prometheus
+from app.collect.prometheus import FIRST, LONGEST, OVERLAP, Asking, Prometheus, evaluate
 from app.core.model import MetricSeries
 from app.core.redact import Redactor
 from tests.collect.test_importer import T0
@@ -150,10 +151,34 @@ async def test_a_query_that_is_refused_and_no_prometheus_are_said(prometheus: st
     now = datetime.now(UTC)
     with pytest.raises(OutboundError, match="escape"):
         await Asking(Prometheus(prometheus, matchers=r'a="\q"'), REDACTOR, names=NAMES, summed={}).read(now, now)
-    nonsense = '{"data": {"resultType": "matrix", "result": [1]}}'
-    async with answering(lambda _request: web.Response(text=nonsense)) as url:
-        with pytest.raises(OutboundError, match="does not answer as a Prometheus"):
-            await Asking(Prometheus(url), REDACTOR, names=NAMES, summed={}).read(now, now)
+    for result in ("1", '{"metric": {}, "values": [[1, "one"]]}'):
+        nonsense = f'{{"data": {{"resultType": "matrix", "result": [{result}]}}}}'
+        async with answering(partial(_say, nonsense)) as url:
+            with pytest.raises(OutboundError, match="does not answer as a Prometheus"):
+                await Asking(Prometheus(url), REDACTOR, names=NAMES, summed={}).read(now, now)
+
+
+def _say(text: str, _request: web.Request) -> web.Response:
+    return web.Response(text=text)
+
+
+async def test_a_query_of_ones_own_is_evaluated(prometheus: str) -> None:
+    await scraped(prometheus, 8)
+    end = datetime.now(UTC).replace(microsecond=0)
+    ask = partial(
+        evaluate,
+        Prometheus(prometheus),
+        redactor=REDACTOR,
+        start=end - timedelta(seconds=2),
+        end=end,
+        step=timedelta(seconds=1),
+    )
+    found = await ask(query="sum by (cluster) (rate(shop_calls_total[2s]))")
+    assert {(one.name, one.labels) for one in found} == {("", (("cluster", name),)) for name in ("shop", "other")}
+    assert all(len(one.times) == 3 and 30 < value < 200 for one in found for value in one.values)
+    with pytest.raises(OutboundError, match="parse error") as wrong:
+        await ask(query="sum(")
+    assert wrong.value.status == 400
 
 
 @pytest.mark.parametrize("matchers", ["cluster=shop", '"', 'a="b"} or up{', 'a="b" c', "{}", 'a="b"[5m]'])

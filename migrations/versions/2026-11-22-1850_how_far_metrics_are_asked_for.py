@@ -2,7 +2,7 @@
 
 from alembic import op
 
-revision = "20261122_1900"
+revision = "20261122_1850"
 down_revision = "20261122_0650"
 branch_labels = None
 depends_on = None
