@@ -30,7 +30,7 @@ from app.core.redact import Redactor
 from app.core.roles import Role
 from app.failures import Expected
 from app.settings import Settings
-from app.store import embedded, partitions, retention, tokens
+from app.store import compaction, embedded, partitions, retention, tokens
 from app.store.database import Database, open_database
 from app.store.migrate import migrate
 from app.store.redaction import redaction_key
@@ -125,11 +125,20 @@ def workers(settings: Settings, database: Database) -> tuple[Worker, ...]:
             await partitions.ensure_ahead(conn, now())
         await retention.drop_expired(database.write, ages, now=now())
 
+    async def pack_samples() -> None:
+        while True:
+            async with database.write.begin() as conn:
+                hour = await compaction.compact(conn, now=now())
+            if hour is None:
+                return
+            log.debug("samples compacted", hour=hour.at.isoformat(), samples=hour.samples)
+
     async def rank_again() -> None:
         await correlate.rerank(database.write, now())
 
     return (
         Worker("partitions", make_room, timedelta(hours=1)),
+        Worker("samples", pack_samples, timedelta(minutes=1)),
         Worker("rankings", rank_again, timedelta(seconds=15)),
     )
 

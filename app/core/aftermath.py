@@ -80,13 +80,14 @@ def added_up(name: str, labels: Labels, *, times: tuple[float, ...], values: Flo
     """Series that were scraped together and that no line tells apart, as one: of a thousand, a tenth is left.
 
     ``values`` has the shape (series, times). The rate of a sum of counters is the sum of their rates, but not over
-    a reset: a counter that was reset stays by itself.
+    a reset: a counter that was reset stays by itself. So does what ended (NaN): it does not end the others.
     """
     reset = (values[:, 1:] < values[:, :-1]).any(axis=1) & (name not in LEVELS)
-    for row in values[reset]:
+    alone = reset | np.isnan(values).any(axis=1)
+    for row in values[alone]:
         yield MetricSeries(name, labels, "", times, tuple(row.tolist()))
-    if not reset.all():
-        yield MetricSeries(name, labels, "", times, tuple(values[~reset].sum(axis=0).tolist()))
+    if not alone.all():
+        yield MetricSeries(name, labels, "", times, tuple(values[~alone].sum(axis=0).tolist()))
 
 
 def users_of(change: Change, state: ObjectState | None) -> tuple[str, ...]:

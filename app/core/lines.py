@@ -1,8 +1,9 @@
 """Control-plane metrics -> the lines that are watched, on one grid of equal bins.
 
 Counters become rates as Prometheus defines them: a value lower than the one before is a reset. A gap in the samples
-stays a gap. What client libraries make at its first use (a counter of errors by code, a gauge of watches by resource)
-was zero while its target was scraped without it; a target's own first scrape says nothing of what came before.
+stays a gap, and where Prometheus marked a series as stale (a NaN) it ends: no rate is drawn across, and no level. What
+client libraries make at its first use (a counter of errors by code, a gauge of watches by resource) was zero while its
+target was scraped without it; a target's own first scrape says nothing of what came before.
 """
 
 from __future__ import annotations
@@ -127,9 +128,12 @@ def _bin(times: Floats, values: Floats, axis: Grid) -> Floats:
     index = ((times - axis.start) // axis.step).astype(int)
     inside = (index >= 0) & (index < axis.size)
     out[:, index[inside]] = values[:, inside]
-    # Scrapes drift against the grid: a single empty bin between two scrapes is drift, not a gap.
+    # Scrapes drift against the grid: a single empty bin between two scrapes is drift, not a gap. In a bin that says
+    # that the series ended, or that it was not a number, there was a scrape.
+    empty = np.ones(axis.size, dtype=bool)
+    empty[index[inside]] = False
     between = (out[:, :-2] + out[:, 2:]) / 2
-    out[:, 1:-1] = np.where(np.isnan(out[:, 1:-1]), between, out[:, 1:-1])
+    out[:, 1:-1] = np.where(empty[1:-1], between, out[:, 1:-1])
     return out
 
 

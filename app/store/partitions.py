@@ -25,6 +25,7 @@ SPAN: dict[str, timedelta] = {
     "gaps": WEEK,
     "requests": DAY,
     "call_minutes": DAY,
+    "samples_told": DAY,
     "samples": DAY,
 }
 """How much time one partition of each log holds."""

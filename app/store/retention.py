@@ -39,7 +39,7 @@ _BESIDE = {
 def ages(*, changes: timedelta, calls: timedelta, requests: timedelta) -> dict[str, timedelta]:
     """The age at which each log is forgotten: what changed, what was called and measured, and each single write."""
     told = dict.fromkeys(SPAN, changes)
-    return told | {"call_minutes": calls, "samples": calls, "requests": requests}
+    return told | {"call_minutes": calls, "samples": calls, "samples_told": calls, "requests": requests}
 
 
 def end_of(name: str) -> datetime | None:

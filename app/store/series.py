@@ -1,187 +1,159 @@
-"""Samples of Prometheus series, packed by the hour."""
+"""Samples of Prometheus series: appended as they come, read from there and from the blocks that become of them.
+
+A sample is its series' at a millisecond; told twice it is one, and of two values the one told later counts. What
+Prometheus marks as stale (STALE) is kept as it came.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from hashlib import blake2b
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import select, text
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.aftermath import METRICS, Measured, added_up, told_apart
 from app.core.model import SLOT_SECONDS, CallCount, CallKey, MetricSeries
 from app.core.onset import Floats
-from app.store import calls, codec, codes, partitions, tables
+from app.store import calls, chunks, codec, codes, partitions, series_keys
+from app.store.chunks import Columns
+from app.store.copy import copy
 
-Ints = NDArray[np.intp]
 Line = TypeVar("Line", bound=Hashable)
 
-CHUNK_SECONDS = 3600
-"""No chunk spans two hours of the clock: a window is read from at most this long before it."""
-
-_NEW_KEYS = """
-INSERT INTO series_keys (cluster_id, digest, name, labels, kind)
-SELECT :cluster, digest, name, CAST(labels AS jsonb), kind
-FROM unnest(CAST(:digest AS bytea[]), CAST(:name AS text[]), CAST(:labels AS text[]), CAST(:kind AS text[]))
-     AS new (digest, name, labels, kind)
-ON CONFLICT DO NOTHING
-"""
-_KNOWN_KEYS = "SELECT id, digest FROM series_keys WHERE digest = ANY(CAST(:digest AS bytea[]))"
+STALE = float(np.array(0x7FF0_0000_0000_0002, np.int64).view(np.float64))
+"""The NaN with which Prometheus ends a series (value.StaleNaN in its model/value/value.go); others are values."""
+HOUR = timedelta(hours=1)
+HOUR_MS = 3_600_000
+_MILLISECOND = timedelta(milliseconds=1)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+COLUMNS = {"cluster_id": "int4", "at": "timestamptz", "count": "int4", "payload": "bytea"}
 
 
-def _digest(cluster_id: int, series: MetricSeries) -> bytes:
-    return blake2b(codec.dumps([cluster_id, series.name, series.labels]), digest_size=16).digest()
-
-
-async def _ids(conn: AsyncConnection, cluster_id: int, batch: list[MetricSeries]) -> list[int]:
-    cache = codes.codes_of(conn)
-    digests = [_digest(cluster_id, series) for series in batch]
-    unknown = {d: s for d, s in zip(digests, batch, strict=True) if cache.get(("series", d)) is None}
-    ids: dict[bytes, int] = {}
-    if unknown:
-        names = sorted(unknown)
-        columns = {
-            "cluster": cluster_id,
-            "digest": names,
-            "name": [codec.clean(unknown[d].name) for d in names],
-            "labels": [codec.jsonb_text(unknown[d].labels) for d in names],
-            "kind": [unknown[d].kind for d in names],
-        }
-        await conn.execute(text(_NEW_KEYS), columns)
-        for found, name in (await conn.execute(text(_KNOWN_KEYS), {"digest": names})).all():
-            ids[bytes(name)] = found
-            cache.learn(("series", bytes(name)), found)
-    return [ids[d] if d in ids else _known(cache.get(("series", d))) for d in digests]
-
-
-def _known(found: int | None) -> int:
-    if found is None:
-        raise LookupError("a series without an id")
-    return found
-
-
-def _chunks(series: MetricSeries) -> Iterator[tuple[float, float, bytes]]:
-    """(first time, last time, payload) for each hour of the series."""
-    times, values = np.array(series.times, dtype="<f8"), np.array(series.values, dtype="<f8")
-    hours = times // CHUNK_SECONDS
-    cuts = np.flatnonzero(np.diff(hours)) + 1
-    for some, those in zip(np.split(times, cuts), np.split(values, cuts), strict=True):
-        if len(some):
-            yield float(some[0]), float(some[-1]), codec.pack(some.tobytes() + those.tobytes())
+def hour_of(at: datetime) -> datetime:
+    """The start of the hour (UTC) that holds ``at``: no row of samples spans two of them."""
+    return _EPOCH + (at - _EPOCH) // HOUR * HOUR
 
 
 async def write(conn: AsyncConnection, cluster_id: int, told: Iterable[MetricSeries]) -> int:
-    """Stores samples; returns how many were told. A chunk told again is replaced only by a longer one."""
+    """Appends samples; returns how many were told. Their times are kept to the millisecond, as Prometheus does."""
     batch = [series for series in told if series.times]
     if not batch:
         return 0
-    ids = await _ids(conn, cluster_id, batch)
-    rows: dict[tuple[float, int], dict[str, object]] = {}
-    for series, series_id in zip(batch, ids, strict=True):
-        for first, last, payload in _chunks(series):
-            at, until = codec.utc(first), codec.utc(last)
-            known = rows.get((first, series_id))
-            if known is None or known["until"] < until:  # type: ignore[operator]
-                rows[(first, series_id)] = {
-                    "cluster_id": cluster_id,
-                    "at": at,
-                    "series_id": series_id,
-                    "until": until,
-                    "payload": payload,
-                }
-    await partitions.ensure(conn, "samples", (codec.utc(first) for first, _ in rows))
-    statement = insert(tables.samples)
-    new = statement.excluded
-    await conn.execute(
-        statement.on_conflict_do_update(
-            index_elements=["cluster_id", "at", "series_id"],
-            set_={"until": new.until, "payload": new.payload},
-            where=tables.samples.c.until < new.until,
-        ),
-        list(rows.values()),
+    ids = await series_keys.ids(conn, cluster_id, [series_keys.key_of(series) for series in batch])
+    lengths = [len(series.times) for series in batch]
+    times = np.concatenate([np.array(series.times) for series in batch])
+    values = np.concatenate([np.array(series.values, np.float64) for series in batch])
+    await append(
+        conn, cluster_id, Columns(np.repeat(np.array(ids), lengths), np.rint(times * 1000).astype(np.int64), values)
     )
-    return sum(len(series.times) for series in batch)
+    return len(times)
 
 
-async def read(conn: AsyncConnection, cluster: str, start: datetime, end: datetime) -> list[MetricSeries]:
-    """Every series with samples in [start, end], those samples only; a sample told twice comes once."""
+async def append(conn: AsyncConnection, cluster_id: int, rows: Columns) -> None:
+    """Appends samples of series whose ids are known: one row for each hour that they are of."""
+    hours = rows.times // HOUR_MS
+    told = [(hour * 3600, rows.where(hours == hour)) for hour in np.unique(hours).tolist()]
+    packed = [(cluster_id, codec.utc(at), len(part.times), chunks.pack_told(part)) for at, part in told]
+    await partitions.ensure(conn, "samples_told", (row[1] for row in packed))
+    await copy(conn, "samples_told", COLUMNS, packed)
+
+
+_TOLD = "SELECT number, payload FROM samples_told WHERE cluster_id = :cluster AND at BETWEEN :hour AND :end"
+_PACKED = f"{_TOLD} UNION ALL SELECT 0, payload FROM samples WHERE cluster_id = :cluster"  # noqa: S608 - our own text only
+_ALL = text(f"{_PACKED} AND at BETWEEN :hour AND :end")
+_SOME = text(f"{_PACKED} AND at = ANY(CAST(:hours AS timestamptz[])) AND block = ANY(CAST(:blocks AS int[]))")
+"""One statement each, so one snapshot: what compaction moves from the one table to the other is seen in one of them."""
+
+
+async def read(
+    conn: AsyncConnection, cluster: str, start: datetime, end: datetime, *, names: Collection[str] | None = None
+) -> list[MetricSeries]:
+    """Every series with samples in [start, end], those samples only; of ``names`` only, where they are given."""
     number = await codes.find_cluster(conn, cluster)
-    s, k = tables.samples, tables.series_keys
-    early = start - timedelta(seconds=CHUNK_SECONDS)
-    statement = (
-        select(k.c.id, k.c.name, k.c.labels, k.c.kind, s.c.payload)
-        .join(k, k.c.id == s.c.series_id)
-        .where(s.c.cluster_id == number, s.c.at.between(early, end), s.c.until >= start)
-        .order_by(s.c.at)
-    )
-    keys, chunks = {}, []
-    for series_id, name, labels, kind, payload in await conn.execute(statement):
-        keys[series_id] = (name, tuple(map(tuple, labels)), kind)
-        chunks.append((series_id, payload))
-    together = _together(chunks, dict.fromkeys(keys), start.timestamp(), high=end.timestamp())
-    found = (
-        MetricSeries(*keys[series_id], one.times, tuple(row))
-        for one in together
-        for series_id, row in zip(one.series, one.values.tolist(), strict=True)
-    )
-    return sorted(found, key=lambda one: (one.name, one.labels))
+    asked: dict[str, object] = {"cluster": number, "hour": hour_of(start), "end": end}
+    wanted = None
+    statement: TextClause = _ALL
+    if names is not None:
+        wanted = np.array(await series_keys.named(conn, number, names), np.int64)
+        blocks = np.unique(wanted // chunks.BLOCK).tolist()
+        asked |= {"hours": hours_of(start, end), "blocks": blocks}
+        statement = _SOME
+    found = [(order, payload) for order, payload in await conn.execute(statement, asked)]
+    rows = await asyncio.to_thread(_unpacked, found, wanted, start, end=end)
+    keys = await series_keys.load(conn, np.unique(rows.series).tolist())
+    times_of: dict[bytes, tuple[float, ...]] = {}
+    told = []
+    for series_id, times, values in _by_series(rows):
+        seconds = times_of.setdefault(times.tobytes(), ()) or _seconds(times)
+        times_of[times.tobytes()] = seconds
+        told.append(MetricSeries(*keys[series_id], seconds, tuple(values.tolist())))
+    return sorted(told, key=lambda one: (one.name, one.labels))
+
+
+def hours_of(start: datetime, end: datetime) -> list[datetime]:
+    """The hours that [start, end] touches, by their starts."""
+    first = hour_of(start)
+    return [first + HOUR * n for n in range(max(0, (end - first) // HOUR + 1))]
+
+
+def _unpacked(
+    found: Iterable[tuple[int, bytes]], wanted: NDArray[np.int64] | None, start: datetime, *, end: datetime
+) -> Columns:
+    """The samples in [start, end] of the series that are wanted (None: of all), from rows (order, payload)."""
+    low, high = -((_EPOCH - start) // _MILLISECOND), (end - _EPOCH) // _MILLISECOND
+    parts = []
+    for _, payload in sorted(found, key=lambda row: row[0]):
+        part = chunks.unpack(payload)
+        inside = (part.times >= low) & (part.times <= high)
+        if wanted is not None:
+            inside &= np.isin(part.series, wanted)
+        parts.append(part.where(inside))
+    return chunks.merged(parts)
+
+
+def _by_series(rows: Columns) -> Iterator[tuple[int, NDArray[np.int64], Floats]]:
+    starts = np.flatnonzero(np.diff(rows.series, prepend=-1)).tolist()
+    for start, end in pairwise([*starts, len(rows.series)]):
+        one = rows.between(start, end)
+        yield int(one.series[0]), one.times, one.values
+
+
+def _seconds(times: NDArray[np.int64]) -> tuple[float, ...]:
+    return tuple((times / 1000).tolist())
 
 
 @dataclass(frozen=True, slots=True)
 class Together(Generic[Line]):
-    """Series ids of one line that were scraped at the same ``times``; ``values`` has the shape (series, times)."""
+    """Series of one line that were scraped at the same ``times``; ``values`` has the shape (series, times)."""
 
     line: Line
-    series: tuple[int, ...]
     times: tuple[float, ...]
     values: Floats
 
 
-def _together(
-    chunks: Iterable[tuple[int, bytes]], line_of: dict[int, Line], low: float, *, high: float
-) -> Iterator[Together[Line]]:
-    """Chunks (series id, payload), in order of time -> the samples in [low, high]; nothing of series without any.
-
-    What is scraped together is read together: a page asks for a thousand series of two dozen samples each.
-    """
-    scrapes: dict[bytes, int] = {}
-    parts: dict[int, list[tuple[int, bytes]]] = defaultdict(list)
-    for series_id, payload in chunks:
-        raw = codec.unpack(payload)
-        half = len(raw) // 2
-        parts[series_id].append((scrapes.setdefault(raw[:half], len(scrapes)), raw[half:]))
-    groups: dict[tuple[Line, tuple[int, ...]], list[tuple[int, tuple[bytes, ...]]]] = defaultdict(list)
-    for series_id, told in parts.items():
-        scraped, chunks_of = zip(*told, strict=True)
-        groups[line_of[series_id], scraped].append((series_id, chunks_of))
-    times_of = [np.frombuffer(times, dtype="<f8") for times in scrapes]
-    inside = {scraped: _inside([times_of[one] for one in scraped], low, high) for scraped in {key[1] for key in groups}}
+def _together(rows: Columns, line_of: dict[int, Line]) -> Iterator[Together[Line]]:
+    """What is scraped together is read together: a page asks for a thousand series of two dozen samples each."""
+    groups: dict[tuple[Line, bytes], list[Floats]] = defaultdict(list)
+    for series_id, times, values in _by_series(rows):
+        groups[line_of[series_id], times.tobytes()].append(values)
     for (line, scraped), members in groups.items():
-        times, places = inside[scraped]
-        if times:
-            series, told_by = zip(*members, strict=True)
-            hours = [np.frombuffer(b"".join(hour), dtype="<f8") for hour in zip(*told_by, strict=True)]
-            values = np.hstack([hour.reshape(len(series), -1) for hour in hours])[:, places]
-            yield Together(line, series, times, values)
-
-
-def _inside(chunks: list[Floats], low: float, high: float) -> tuple[tuple[float, ...], Ints]:
-    """The times of one series' chunks in [low, high] and where they stand; of one told twice, the later telling's."""
-    every = np.concatenate(chunks)
-    times, places = np.unique(every[::-1], return_index=True)
-    wanted = (low <= times) & (times <= high)
-    return tuple(times[wanted].tolist()), len(every) - 1 - places[wanted]
+        yield Together(line, _seconds(np.frombuffer(scraped, np.int64)), np.vstack(members))
 
 
 _AROUND = """
 WITH mine AS (SELECT id FROM clusters WHERE name = :cluster),
+named AS (
+  SELECT id, name, labels FROM series_keys
+  WHERE cluster_id = (SELECT id FROM mine) AND name = ANY(CAST(:names AS text[]))
+),
 around AS (
   SELECT at, 'minute' AS what, CAST(extract(epoch FROM at) AS bigint) AS number, '' AS name, '' AS told, payload
   FROM call_minutes
@@ -191,14 +163,18 @@ around AS (
   FROM call_keys k JOIN words w ON w.id = k.user_id
   WHERE w.word = ANY(CAST(:users AS text[]))
   UNION ALL
-  SELECT s.at, 'chunk', k.id, k.name, CAST(k.labels AS text), s.payload
-  FROM samples s JOIN series_keys k ON k.id = s.series_id
-  WHERE s.cluster_id = (SELECT id FROM mine) AND s.at BETWEEN :hour AND :end AND s.until >= :start
-    AND k.name = ANY(CAST(:names AS text[]))
+  SELECT NULL, 'series', id, name, CAST(labels AS text), NULL FROM named
+  UNION ALL
+  SELECT NULL, 'samples', 0, '', '', payload FROM samples
+  WHERE cluster_id = (SELECT id FROM mine) AND at = ANY(CAST(:hours AS timestamptz[]))
+    AND block = ANY(ARRAY(SELECT id / :block FROM named))
+  UNION ALL
+  SELECT NULL, 'samples', number, '', '', payload FROM samples_told
+  WHERE cluster_id = (SELECT id FROM mine) AND at = ANY(CAST(:hours AS timestamptz[]))
 )
 SELECT what, number, name, told, payload FROM around ORDER BY at
 """
-"""Few and plain columns: of a thousand chunks, turning rows into values costs more than finding them."""
+"""Few and plain columns: of a thousand series, turning rows into values costs more than finding them."""
 
 
 async def read_around(
@@ -209,7 +185,6 @@ async def read_around(
     Keys of calls hold no pod, agent or namespace here: who, what and the answer's code are enough to draw a line.
     Series that no line tells apart are added up.
     """
-    low, high = start.timestamp(), end.timestamp()
     asked = {
         "cluster": cluster,
         "users": list(users),
@@ -217,29 +192,37 @@ async def read_around(
         "start": start,
         "end": end,
         "minute": start - timedelta(seconds=calls.MINUTE),
-        "hour": start - timedelta(seconds=CHUNK_SECONDS),
+        "hours": hours_of(start, end),
+        "block": chunks.BLOCK,
     }
-    minutes, keys, names, told, chunks = [], {}, {}, [], []
+    minutes, keys, about_series, samples = [], {}, {}, []
     for what, number, name, about, payload in await conn.execute(text(_AROUND), asked):
         if what == "minute":
             minutes.append((number, payload))
         elif what == "key":
             verb, group, resource, code = codec.loads(about)
             keys[number] = CallKey(name, "", "", verb, group, resource, "", code)
+        elif what == "series":
+            about_series[number] = (name, about)
         else:
-            if number not in names:
-                names[number] = name
-                told.append(about)
-            chunks.append((number, payload))
-    slots, counts = _counts(minutes, keys, low, end=high)
-    labels = codec.loads(f"[{','.join(told)}]")
-    lines = {number: (name, told_apart(of)) for (number, name), of in zip(names.items(), labels, strict=True)}
+            samples.append((number, payload))
+    slots, counts = _counts(minutes, keys, start.timestamp(), end=end.timestamp())
+    wanted = np.fromiter(about_series, np.int64)
+    rows = await asyncio.to_thread(_unpacked, samples, wanted, start, end=end)
     series = [
         one
-        for group in _together(chunks, lines, low, high=high)
+        for group in _together(rows, _lines(about_series, np.unique(rows.series).tolist()))
         for one in added_up(*group.line, times=group.times, values=group.values)
     ]
     return Measured(slots, tuple(counts), tuple(series))
+
+
+def _lines(
+    about: dict[int, tuple[str, str]], present: Sequence[int]
+) -> dict[int, tuple[str, tuple[tuple[str, str], ...]]]:
+    """The line that each series is of, by its name and its labels as JSON; those are read all at once."""
+    labels = codec.loads(f"[{','.join(about[number][1] for number in present)}]")
+    return {number: (about[number][0], told_apart(of)) for number, of in zip(present, labels, strict=True)}
 
 
 def _counts(

@@ -1,8 +1,8 @@
 """The tables, as SQLAlchemy Core. migrations/ makes them; tests hold the two together.
 
-Logs (changes, rollouts, symptoms, requests, call_minutes, samples, gaps, rankings) are partitioned by time and
-their keys begin with the cluster and hold the time. Strings that repeat are coded in ``words``: an index on an
-int costs a third of one on text (docs/decisions/0004). Each index names the query that needs it.
+Logs (changes, rollouts, symptoms, requests, call_minutes, samples, samples_told, gaps, rankings) are partitioned by
+time and their keys begin with the cluster and hold the time. Strings that repeat are coded in ``words``: an index on
+an int costs a third of one on text (docs/decisions/0004). Each index names the query that needs it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from sqlalchemy import (
     Integer,
     LargeBinary,
     MetaData,
+    Sequence,
     SmallInteger,
     Table,
     Text,
@@ -218,16 +219,29 @@ series_keys = Table(
     Column("name", Text, nullable=False),
     Column("labels", JSONB, nullable=False),
     Column("kind", Text, nullable=False),
+    Index(None, "cluster_id", "name"),  # the series of a metric
+)
+
+_NUMBER = Sequence("samples_told_number", metadata=metadata)
+samples_told = Table(  # as they came; store/compaction.py makes chunks of them once their hour has ended
+    "samples_told",
+    metadata,
+    Column("cluster_id", Integer, nullable=False),
+    Column("at", at, nullable=False),  # the start of the hour they are of
+    Column("number", BigInteger, nullable=False, server_default=_NUMBER.next_value()),  # the later told counts
+    Column("count", Integer, nullable=False),  # of samples
+    Column("payload", LargeBinary, nullable=False),  # store/chunks.py
+    Index(None, "cluster_id", "at"),  # samples of a window that are not in chunks yet; hours to be compacted
+    postgresql_partition_by="RANGE (at)",
 )
 
 samples = Table(
     "samples",
     metadata,
     Column("cluster_id", Integer, primary_key=True),
-    Column("at", at, primary_key=True),  # the first sample of the chunk
-    Column("series_id", Integer, primary_key=True),
-    Column("until", at, nullable=False),  # the last one
-    Column("payload", LargeBinary, nullable=False),  # zstd of float64 times then float64 values
+    Column("at", at, primary_key=True),  # the start of the hour
+    Column("block", Integer, primary_key=True),  # series_keys.id // chunks.BLOCK
+    Column("payload", LargeBinary, nullable=False),  # store/chunks.py
     postgresql_partition_by="RANGE (at)",
 )
 

@@ -95,6 +95,24 @@ def test_a_scrape_that_is_missing_is_no_zero() -> None:
     assert rises(holed) == []
 
 
+@pytest.mark.parametrize(("name", "gone"), [(REQUESTS, {0, 30, 31}), (MEMORY, {30})])
+def test_a_series_ends_where_it_is_marked_as_stale(name: str, gone: set[int]) -> None:
+    """A rate is one over two scrapes: neither up to the mark nor from it on."""
+    values = [1000.0 + 50 * i for i in range(SIZE)]
+    ended = a_series(name, OK, [*values[:30], float("nan"), *values[31:]])
+    axis = grid([ended], until=START + STEP * SIZE)
+    assert axis is not None
+    (line,) = sparks([ended], axis)
+    assert {place for place, value in enumerate(line.values) if value is None} == gone
+
+
+def test_one_series_that_ends_does_not_end_those_it_is_added_up_with() -> None:
+    values = np.array([[1.0, 2.0, np.nan], [1.0, 2.0, 3.0], [2.0, 2.0, 2.0]])
+    together = list(added_up(MEMORY, (), times=(0.0, 5.0, 10.0), values=values))
+    assert [one.values for one in together][1:] == [(3.0, 4.0, 5.0)]
+    assert len(together) == 2
+
+
 def test_memory_of_a_server_that_joins_is_no_rise_of_the_others() -> None:
     one = a_series(MEMORY, {"job": "apiserver", "instance": "a"}, [1e9] * SIZE)
     two = a_series(MEMORY, {"job": "apiserver", "instance": "b"}, [1e9] * 30, first=30)

@@ -1,0 +1,88 @@
+"""The ids of series: what one is called, and its labels."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.core.model import MetricSeries
+from app.store import codec, codes
+
+Labels = tuple[tuple[str, str], ...]
+
+_NEW = """
+INSERT INTO series_keys (cluster_id, digest, name, labels, kind)
+SELECT :cluster, digest, name, CAST(labels AS jsonb), kind
+FROM unnest(CAST(:digest AS bytea[]), CAST(:name AS text[]), CAST(:labels AS text[]), CAST(:kind AS text[]))
+     AS new (digest, name, labels, kind)
+ON CONFLICT DO NOTHING
+"""
+_KNOWN = text("SELECT id, digest FROM series_keys WHERE digest = ANY(CAST(:digest AS bytea[]))")
+_OF_IDS = text("SELECT id, name, labels, kind FROM series_keys WHERE id = ANY(CAST(:ids AS int[]))")
+_NAMED = text("SELECT id FROM series_keys WHERE cluster_id = :cluster AND name = ANY(CAST(:names AS text[]))")
+
+
+class Key(NamedTuple):
+    """What a series is called. ``labels`` sorted, without __name__; ``kind`` is counter, gauge or unknown."""
+
+    name: str
+    labels: Labels
+    kind: str
+
+
+def _digest(cluster_id: int, key: Key) -> bytes:
+    return blake2b(codec.dumps([cluster_id, key.name, key.labels]), digest_size=16).digest()
+
+
+def key_of(series: MetricSeries) -> Key:
+    """What a series is called, without its samples."""
+    return Key(series.name, series.labels, series.kind)
+
+
+async def ids(conn: AsyncConnection, cluster_id: int, wanted: Collection[Key]) -> list[int]:
+    """The id of each key, made where it is new; ``kind`` stays as it was first told."""
+    cache = codes.codes_of(conn)
+    digests = [_digest(cluster_id, key) for key in wanted]
+    found = {digest: cache.get(("series", digest)) for digest in digests}
+    unknown = {digest: key for digest, key in zip(digests, wanted, strict=True) if found[digest] is None}
+    if unknown:
+        # Neighbours by name have neighbouring ids, and so lie in one block; all who insert do so in this order.
+        new = sorted(unknown.items(), key=lambda one: (one[1].name, one[1].labels))
+        columns: dict[str, list[Any]] = {
+            "digest": [digest for digest, _ in new],
+            "name": [codec.clean(key.name) for _, key in new],
+            "labels": [codec.jsonb_text(key.labels) for _, key in new],
+            "kind": [key.kind for _, key in new],
+        }
+        known = {"digest": columns["digest"]}
+        stored = {bytes(digest) for _, digest in (await conn.execute(_KNOWN, known)).all()}
+        fresh = [place for place, (digest, _) in enumerate(new) if digest not in stored]
+        if fresh:  # an id is used up by each row that is refused, too
+            part = {name: [column[place] for place in fresh] for name, column in columns.items()}
+            await conn.execute(text(_NEW), {"cluster": cluster_id, **part})
+        for number, digest in (await conn.execute(_KNOWN, known)).all():
+            found[bytes(digest)] = number
+            cache.learn(("series", bytes(digest)), number)
+    return [_told(found[digest]) for digest in digests]
+
+
+def _told(found: int | None) -> int:
+    if found is None:
+        raise LookupError("a series without an id")
+    return found
+
+
+async def named(conn: AsyncConnection, cluster_id: int | None, names: Collection[str]) -> list[int]:
+    """The ids of a cluster's series that are called one of ``names``."""
+    found = await conn.execute(_NAMED, {"cluster": cluster_id, "names": list(names)})
+    return list(found.scalars())
+
+
+async def load(conn: AsyncConnection, wanted: Iterable[int]) -> dict[int, Key]:
+    """The keys behind ids."""
+    found = await conn.execute(_OF_IDS, {"ids": list(wanted)})
+    return {number: Key(name, tuple(map(tuple, labels)), kind) for number, name, labels, kind in found}

@@ -1,0 +1,156 @@
+"""Samples are the same in whatever order, division and repetition they are told, and whenever they are compacted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.core.model import MetricSeries
+from app.store import codes, compaction, series
+from app.store.database import Database
+from app.store.series import STALE
+from tests.store.factories import CLUSTER, NOON
+
+HOUR = timedelta(hours=1)
+WEST = "west"
+LATER = NOON + 8 * HOUR
+Sample = tuple[str, int, float]
+"""The name of a series, the second after noon, the value."""
+
+
+def told(samples: Iterable[Sample]) -> list[MetricSeries]:
+    """Each sample as a series of its own, as if it came alone."""
+    return [
+        MetricSeries(name, (("job", "api"),), "gauge", (NOON.timestamp() + at,), (value,))
+        for name, at, value in samples
+    ]
+
+
+async def kept(
+    conn: AsyncConnection, start: datetime = NOON, end: datetime = LATER, *, cluster: str = CLUSTER, **more: list[str]
+) -> list[Sample]:
+    """What is read, values by their bits where they are no numbers."""
+    return [
+        (one.name, round(time - NOON.timestamp()), bits(value) if math.isnan(value) else value)
+        for one in await series.read(conn, cluster, start, end, **more)
+        for time, value in zip(one.times, one.values, strict=True)
+    ]
+
+
+def bits(value: float) -> float:
+    return float(np.float64(value).view(np.int64))
+
+
+async def compact_all(conn: AsyncConnection, now: datetime = LATER) -> int:
+    """How many hours of how many clusters became blocks."""
+    done = 0
+    while await compaction.compact(conn, now=now):
+        done += 1
+    return done
+
+
+async def rows(conn: AsyncConnection, table: str) -> int:
+    return int((await conn.execute(text(f"SELECT count(*) FROM {table}"))).scalar_one())
+
+
+samples = st.tuples(
+    st.sampled_from(["a", "b"]), st.integers(0, 7200), st.sampled_from([0.0, 1.0, 0.25, math.nan, STALE])
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.lists(samples, min_size=1, max_size=6), min_size=1, max_size=6), st.data())
+async def test_any_cut_and_any_compaction_leave_the_same_samples(
+    conn: AsyncConnection, cuts: list[list[Sample]], data: st.DataObject
+) -> None:
+    savepoint = await conn.begin_nested()
+    try:
+        cluster_id = await codes.cluster(conn, CLUSTER)
+        expected: dict[tuple[str, int], float] = {}
+        for cut in cuts:
+            await series.write(conn, cluster_id, told(cut))
+            expected |= {(name, at): value for name, at, value in cut}
+            if data.draw(st.booleans()):
+                await compact_all(conn)
+            if data.draw(st.booleans()):
+                await series.write(conn, cluster_id, told(cut))
+        wanted = [(n, at, bits(v) if math.isnan(v) else v) for (n, at), v in sorted(expected.items())]
+        assert await kept(conn) == wanted
+        await compact_all(conn)
+        assert await kept(conn) == wanted
+        assert await kept(conn, names=["b", "c"]) == [one for one in wanted if one[0] == "b"]
+    finally:
+        await savepoint.rollback()
+
+
+async def test_an_hour_is_compacted_once_it_has_ended_and_the_grace_too(conn: AsyncConnection) -> None:
+    cluster_id = await codes.cluster(conn, CLUSTER)
+    await series.write(conn, cluster_id, told([("a", 0, 1.0), ("a", 3599, 2.0), ("a", 3600, 3.0)]))
+    assert await rows(conn, "samples_told") == 2
+    early = NOON + HOUR + compaction.GRACE - timedelta(seconds=1)
+    assert await compact_all(conn, early) == 0
+    assert await compact_all(conn, NOON + HOUR + compaction.GRACE) == 1
+    assert (await rows(conn, "samples_told"), await rows(conn, "samples")) == (1, 1)
+
+
+async def test_a_large_hour_is_gone_through_in_parts(conn: AsyncConnection, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "MOST", 100)
+    cluster_id = await codes.cluster(conn, CLUSTER)
+    many = [(f"m{n:03}", 5, float(n)) for n in range(300)]
+    for first in range(0, 300, 50):
+        await series.write(conn, cluster_id, told(many[first : first + 50]))
+    assert await compact_all(conn) == 1
+    assert await rows(conn, "samples_told") == 0
+    assert await kept(conn) == many
+
+
+async def test_who_dies_while_compacting_leaves_everything_as_it_was(database: Database) -> None:
+    async with database.write.begin() as conn:
+        await series.write(conn, await codes.cluster(conn, WEST), told([("a", 0, 1.0)]))
+    async with database.write.connect() as dying:
+        await dying.begin()
+        assert await compaction.compact(dying, now=LATER)
+        async with database.write.begin() as other:
+            assert await kept(other, cluster=WEST) == [("a", 0, 1.0)]
+            assert await compaction.compact(other, now=LATER) is None, "the other one is at it"
+            await series.write(other, await codes.cluster(other, WEST), told([("a", 1, 2.0)]))
+        await dying.invalidate()
+    async with database.write.begin() as conn:
+        assert await kept(conn, cluster=WEST) == [("a", 0, 1.0), ("a", 1, 2.0)]
+        assert await compact_all(conn) == 1
+        assert await kept(conn, cluster=WEST) == [("a", 0, 1.0), ("a", 1, 2.0)]
+        assert await rows(conn, "samples_told") == 0
+
+
+async def test_what_comes_while_an_hour_is_compacted_waits_for_the_next_time(database: Database) -> None:
+    async with database.write.begin() as conn:
+        await series.write(conn, await codes.cluster(conn, "south"), told([("a", 0, 1.0)]))
+    async with database.write.begin() as conn:
+        hour = await compaction._next(conn, LATER)
+        assert hour is not None
+        async with database.write.begin() as other:
+            await series.write(other, await codes.cluster(other, "south"), told([("a", 0, 5.0)]))
+        await compaction._compact(conn, hour)
+    async with database.write.begin() as conn:
+        assert await rows(conn, "samples_told") == 1
+        assert await compact_all(conn) == 1
+        [one] = await series.read(conn, "south", NOON, LATER)
+    assert one.values == (5.0,)
+
+
+async def test_a_series_is_found_by_its_name_in_what_is_old_and_what_is_new(conn: AsyncConnection) -> None:
+    cluster_id = await codes.cluster(conn, CLUSTER)
+    await series.write(conn, cluster_id, told([("a", 0, 1.0), ("b", 0, 1.0)]))
+    await compact_all(conn)
+    await series.write(conn, cluster_id, told([("a", 5, 2.0), ("b", 5, 2.0)]))
+    assert await kept(conn, names=["a"]) == [("a", 0, 1.0), ("a", 5, 2.0)]
+    assert await kept(conn, NOON + timedelta(seconds=1), NOON + timedelta(seconds=5), names=["a"]) == [("a", 5, 2.0)]
+    assert await kept(conn, names=[]) == []
