@@ -113,6 +113,11 @@ def ages_of(settings: Settings) -> dict[str, timedelta]:
         changes=timedelta(days=settings.changes_retention_days),
         calls=timedelta(days=settings.calls_retention_days),
         requests=timedelta(days=settings.requests_retention_days),
+        samples=retention.SampleAges(
+            each=timedelta(days=settings.samples_retention_days),
+            minutes=timedelta(days=settings.samples_minutes_retention_days),
+            hours=timedelta(days=settings.samples_hours_retention_days),
+        ),
     )
 
 

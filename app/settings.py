@@ -55,6 +55,9 @@ class Settings(BaseSettings):
     log_level: LogLevel = Field("info", description="one of " + ", ".join(get_args(LogLevel)))
     changes_retention_days: int = Field(90, ge=1, le=4000, description="a whole number of days, 1 to 4000")
     calls_retention_days: int = Field(30, ge=1, le=4000, description="a whole number of days, 1 to 4000")
+    samples_retention_days: int = Field(7, ge=1, le=4000, description="a whole number of days, 1 to 4000")
+    samples_minutes_retention_days: int = Field(35, ge=1, le=4000, description="a whole number of days, 1 to 4000")
+    samples_hours_retention_days: int = Field(400, ge=1, le=4000, description="a whole number of days, 1 to 4000")
     requests_retention_days: int = Field(14, ge=1, le=4000, description="a whole number of days, 1 to 4000")
 
     clusters_file: Path | None = Field(None, description="an absolute path")

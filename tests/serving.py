@@ -34,7 +34,7 @@ def served(dsn: str, port: int = 0) -> Iterator[str]:
 @contextmanager
 def program(dsn: str, data_dir: Path, *options: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The process of ``foreshock serve`` and its address for the length of the block, in which it may be killed."""
-    kept = {f"FORESHOCK_{what}_RETENTION_DAYS": "4000" for what in ("CHANGES", "CALLS", "REQUESTS")}
+    kept = {f"FORESHOCK_{what}_RETENTION_DAYS": "4000" for what in ("CHANGES", "CALLS", "REQUESTS", "SAMPLES")}
     process = subprocess.Popen(
         [sys.executable, "-m", "app", "serve", *options],
         env={**os.environ, **kept, "DATABASE_URL": dsn, "FORESHOCK_DATA_DIR": str(data_dir), **environment},

@@ -1,19 +1,21 @@
-"""Compaction: what was told of an hour becomes that hour's blocks, or part of them, and is deleted where it stood."""
+"""Compaction: what was told of an hour becomes part of that hour's blocks and of the tiers', and is deleted there."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+import numpy as np
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.store import chunks, partitions
-from app.store.chunks import BLOCK, Columns
+from app.core.series_bins import kept
+from app.store import chunks, partitions, series_keys
+from app.store.chunks import BLOCK, Columns, Integers
 from app.store.copy import copy
-from app.store.series import HOUR
+from app.store.series import HOUR, RAW, TIERS, Tier
 
 GRACE = timedelta(minutes=5)
 """So long after its end an hour is still told of: a sender that was held up repeats for some minutes."""
@@ -32,10 +34,13 @@ _TOLD = text(
     "SELECT payload FROM samples_told WHERE cluster_id = :cluster AND at = :at AND number <= :last"
     " AND number = ANY(CAST(:numbers AS bigint[])) ORDER BY number"
 )
-_TAKE = text(
-    "DELETE FROM samples WHERE cluster_id = :cluster AND at = :at AND block = ANY(CAST(:blocks AS int[]))"
-    " RETURNING block, payload"
-)
+_TAKE = {
+    tier: text(
+        f"DELETE FROM {tier.table} WHERE cluster_id = :cluster AND at = :start"  # noqa: S608 - our own text only
+        " AND block = ANY(CAST(:blocks AS int[])) RETURNING block, payload"
+    )
+    for tier in TIERS
+}
 _FORGET = text(
     "DELETE FROM samples_told WHERE cluster_id = :cluster AND at = :at AND number = ANY(CAST(:numbers AS bigint[]))"
 )
@@ -65,7 +70,8 @@ async def compact(conn: AsyncConnection, *, now: datetime) -> Hour | None:
 
 
 async def _compact(conn: AsyncConnection, hour: Hour) -> None:
-    await partitions.ensure(conn, "samples", [hour.at])
+    for tier in TIERS:
+        await partitions.ensure(conn, tier.table, [tier.start_of(hour.at)])
     passes = -(-hour.samples // MOST)
     for turn in range(passes):
         await _merge(conn, hour, await _told(conn, hour, turn, passes=passes))
@@ -94,16 +100,30 @@ async def _told(conn: AsyncConnection, hour: Hour, turn: int, *, passes: int) ->
 
 
 async def _merge(conn: AsyncConnection, hour: Hour, told: Columns) -> None:
-    """Puts samples into the hour's blocks: of those that are there already, what is told now counts."""
+    """Puts samples into the hour's blocks, and what is kept of them into the tiers': of those that are there already,
+    what is told now counts."""
     new = chunks.blocks_of(told)
-    found = await conn.execute(_TAKE, hour.asked(blocks=[block for block, _ in new]))
-    known = {int(row.block): bytes(row.payload) for row in found}
-    packed = await asyncio.to_thread(_packed, new, known)
-    await copy(conn, "samples", COLUMNS, ((hour.cluster_id, hour.at, block, payload) for block, payload in packed))
+    counters = np.array(await series_keys.counters(conn, np.unique(told.series).tolist()), np.int64)
+    for tier in TIERS:
+        at = tier.start_of(hour.at)
+        found = await conn.execute(_TAKE[tier], hour.asked(start=at, blocks=[block for block, _ in new]))
+        known = {int(row.block): bytes(row.payload) for row in found}
+        blocks, packed = await asyncio.to_thread(_packed, new, known, tier, counters=counters)
+        if tier is RAW:
+            new = blocks  # the whole hour: what a tier kept of it before may have been told otherwise since
+        rows = ((hour.cluster_id, at, block, payload) for block, payload in packed)
+        await copy(conn, tier.table, COLUMNS, rows)
 
 
-def _packed(new: Sequence[tuple[int, Columns]], known: dict[int, bytes]) -> list[tuple[int, bytes]]:
-    return [
-        (block, chunks.pack_block(chunks.merged([chunks.unpack(known[block]), rows]) if block in known else rows))
-        for block, rows in new
-    ]
+def _packed(
+    new: Iterable[tuple[int, Columns]], known: Mapping[int, bytes], tier: Tier, *, counters: Integers
+) -> tuple[list[tuple[int, Columns]], list[tuple[int, bytes]]]:
+    """The blocks of a tier with what is new, as rows and packed."""
+    blocks = []
+    for block, rows in new:
+        merged = chunks.merged([chunks.unpack(known[block]), rows]) if block in known else rows
+        if tier.step is not None:
+            step, counted = tier.step // timedelta(milliseconds=1), np.isin(merged.series, counters)
+            merged = merged.where(kept(*merged, counters=counted, step=step))
+        blocks.append((block, merged))
+    return blocks, [(block, chunks.pack_block(rows)) for block, rows in blocks]

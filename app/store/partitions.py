@@ -27,6 +27,8 @@ SPAN: dict[str, timedelta] = {
     "call_minutes": DAY,
     "samples_told": DAY,
     "samples": DAY,
+    "samples_minutes": WEEK,
+    "samples_hours": 4 * WEEK,
 }
 """How much time one partition of each log holds."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import text
@@ -36,10 +37,27 @@ _BESIDE = {
 """Small tables that are not partitioned, and the log whose age they share."""
 
 
-def ages(*, changes: timedelta, calls: timedelta, requests: timedelta) -> dict[str, timedelta]:
-    """The age at which each log is forgotten: what changed, what was called and measured, and each single write."""
-    told = dict.fromkeys(SPAN, changes)
-    return told | {"call_minutes": calls, "samples": calls, "samples_told": calls, "requests": requests}
+@dataclass(frozen=True, slots=True)
+class SampleAges:
+    """The ages at which samples are forgotten: each of them, those kept of a minute, and those kept of an hour."""
+
+    each: timedelta
+    minutes: timedelta
+    hours: timedelta
+
+
+def ages(*, changes: timedelta, calls: timedelta, requests: timedelta, samples: SampleAges) -> dict[str, timedelta]:
+    """The age at which each log is forgotten: what changed, what was called, each single write, and what was measured.
+
+    What was told of samples is kept until it is packed: something of it may be younger than the oldest tier.
+    """
+    told = dict.fromkeys(SPAN, changes) | {"call_minutes": calls, "requests": requests}
+    return told | {
+        "samples": samples.each,
+        "samples_minutes": samples.minutes,
+        "samples_hours": samples.hours,
+        "samples_told": max(samples.each, samples.minutes, samples.hours),
+    }
 
 
 def end_of(name: str) -> datetime | None:

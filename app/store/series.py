@@ -16,12 +16,13 @@ from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import TextClause, text
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.aftermath import METRICS, Measured, added_up, told_apart
 from app.core.model import SLOT_SECONDS, CallCount, CallKey, MetricSeries
 from app.core.onset import Floats
+from app.core.series_bins import OfBin, drawn, is_counter
 from app.store import calls, chunks, codec, codes, partitions, series_keys
 from app.store.chunks import Columns
 from app.store.copy import copy
@@ -33,7 +34,7 @@ STALE = float(np.array(0x7FF0_0000_0000_0002, np.int64).view(np.float64))
 HOUR = timedelta(hours=1)
 HOUR_MS = 3_600_000
 _MILLISECOND = timedelta(milliseconds=1)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH, _MONDAY = datetime(1970, 1, 1, tzinfo=UTC), datetime(1970, 1, 5, tzinfo=UTC)
 COLUMNS = {"cluster_id": "int4", "at": "timestamptz", "count": "int4", "payload": "bytea"}
 
 
@@ -66,29 +67,81 @@ async def append(conn: AsyncConnection, cluster_id: int, rows: Columns) -> None:
     await copy(conn, "samples_told", COLUMNS, packed)
 
 
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """A table of blocks: of how much time each is, and of which bins it keeps something (None: every sample)."""
+
+    table: str
+    stretch: timedelta
+    step: timedelta | None
+
+    def start_of(self, at: datetime) -> datetime:
+        """The start of the block's stretch that holds ``at``; weeks begin on Mondays."""
+        return _MONDAY + (at - _MONDAY) // self.stretch * self.stretch
+
+    def starts(self, start: datetime, end: datetime) -> list[datetime]:
+        """The stretches that [start, end] touches, by their starts."""
+        first = self.start_of(start)
+        return [first + self.stretch * n for n in range(max(0, (end - first) // self.stretch + 1))]
+
+
+RAW = Tier("samples", HOUR, None)
+MINUTES = Tier("samples_minutes", 6 * HOUR, timedelta(minutes=1))
+HOURS = Tier("samples_hours", timedelta(days=7), HOUR)
+TIERS = (RAW, MINUTES, HOURS)
+"""From the finest to the coarsest, which reaches back the furthest."""
+
 _TOLD = "SELECT number, payload FROM samples_told WHERE cluster_id = :cluster AND at BETWEEN :hour AND :end"
-_PACKED = f"{_TOLD} UNION ALL SELECT 0, payload FROM samples WHERE cluster_id = :cluster"  # noqa: S608 - our own text only
-_ALL = text(f"{_PACKED} AND at BETWEEN :hour AND :end")
-_SOME = text(f"{_PACKED} AND at = ANY(CAST(:hours AS timestamptz[])) AND block = ANY(CAST(:blocks AS int[]))")
+_PACKED = {
+    tier: f"{_TOLD} UNION ALL SELECT 0, payload FROM {tier.table} WHERE cluster_id = :cluster"  # noqa: S608 - our own text only
+    f" AND at = ANY(CAST(:starts AS timestamptz[]))"
+    for tier in TIERS
+}
 """One statement each, so one snapshot: what compaction moves from the one table to the other is seen in one of them."""
+_OF_BLOCKS = " AND block = ANY(CAST(:blocks AS int[]))"
+_OLDEST = text(
+    "SELECT (SELECT min(at) FROM samples WHERE cluster_id = :cluster),"
+    " (SELECT min(at) FROM samples_minutes WHERE cluster_id = :cluster),"
+    " (SELECT min(at) FROM samples_hours WHERE cluster_id = :cluster)"
+)
+"""Of each of TIERS."""
 
 
 async def read(
-    conn: AsyncConnection, cluster: str, start: datetime, end: datetime, *, names: Collection[str] | None = None
+    conn: AsyncConnection,
+    cluster: str,
+    start: datetime,
+    end: datetime,
+    *,
+    names: Collection[str] | None = None,
+    step: timedelta | None = None,
+    of_bin: OfBin = OfBin.LAST,
 ) -> list[MetricSeries]:
-    """Every series with samples in [start, end], those samples only; of ``names`` only, where they are given."""
+    """Every series with samples in [start, end], those samples only; of ``names`` only, where they are given.
+
+    They are of the finest tier that reaches back to ``start``, all of them, or of a coarser one that still has bins of
+    ``step`` (a minute at least). Of a gauge a bin has then one sample, at the time of its last: ``of_bin`` says which
+    value. Of a counter it has the last one and those around resets.
+    """
     number = await codes.find_cluster(conn, cluster)
-    asked: dict[str, object] = {"cluster": number, "hour": hour_of(start), "end": end}
-    wanted = None
-    statement: TextClause = _ALL
+    tier = await _tier(conn, number, start, step=step)
+    asked: dict[str, object] = {
+        "cluster": number,
+        "hour": hour_of(start),
+        "end": end,
+        "starts": tier.starts(start, end),
+    }
+    wanted, statement = None, _PACKED[tier]
     if names is not None:
         wanted = np.array(await series_keys.named(conn, number, names), np.int64)
-        blocks = np.unique(wanted // chunks.BLOCK).tolist()
-        asked |= {"hours": hours_of(start, end), "blocks": blocks}
-        statement = _SOME
-    found = [(order, payload) for order, payload in await conn.execute(statement, asked)]
+        asked["blocks"] = np.unique(wanted // chunks.BLOCK).tolist()
+        statement += _OF_BLOCKS
+    found = [(order, payload) for order, payload in await conn.execute(text(statement), asked)]
     rows = await asyncio.to_thread(_unpacked, found, wanted, start, end=end)
     keys = await series_keys.load(conn, np.unique(rows.series).tolist())
+    bins = max(filter(None, (tier.step, step)), default=None)
+    if bins is not None:
+        rows = _in_bins(rows, {series for series, key in keys.items() if key.counts}, bins, of_bin=of_bin)
     times_of: dict[bytes, tuple[float, ...]] = {}
     told = []
     for series_id, times, values in _by_series(rows):
@@ -98,10 +151,23 @@ async def read(
     return sorted(told, key=lambda one: (one.name, one.labels))
 
 
-def hours_of(start: datetime, end: datetime) -> list[datetime]:
-    """The hours that [start, end] touches, by their starts."""
-    first = hour_of(start)
-    return [first + HOUR * n for n in range(max(0, (end - first) // HOUR + 1))]
+async def _tier(conn: AsyncConnection, cluster_id: int | None, start: datetime, *, step: timedelta | None) -> Tier:
+    """The coarsest tier that still has a sample for each ``step``, or a coarser one if that reaches further back."""
+    oldest = (await conn.execute(_OLDEST, {"cluster": cluster_id})).one()
+    chosen = max((tier for tier in TIERS if tier.step and step and tier.step <= step), key=TIERS.index, default=RAW)
+    since = dict(zip(TIERS, oldest, strict=True))
+    for coarser in TIERS[TIERS.index(chosen) + 1 :]:
+        known, further = since[chosen], since[coarser]
+        reaches = known is not None and (start >= known or further is None or coarser.start_of(known) <= further)
+        if not reaches and further is not None:
+            chosen = coarser
+    return chosen
+
+
+def _in_bins(rows: Columns, counters: set[int], step: timedelta, *, of_bin: OfBin) -> Columns:
+    counted = np.isin(rows.series, list(counters))
+    keep, values = drawn(*rows, counters=counted, step=step // _MILLISECOND, of_bin=of_bin)
+    return rows._replace(values=values).where(keep)
 
 
 def _unpacked(
@@ -169,6 +235,13 @@ around AS (
   WHERE cluster_id = (SELECT id FROM mine) AND at = ANY(CAST(:hours AS timestamptz[]))
     AND block = ANY(ARRAY(SELECT id / :block FROM named))
   UNION ALL
+  SELECT NULL, 'bins', 0, '', '', payload FROM samples_minutes
+  WHERE cluster_id = (SELECT id FROM mine) AND at = ANY(CAST(:minutes AS timestamptz[]))
+    AND block = ANY(ARRAY(SELECT id / :block FROM named))
+    AND NOT EXISTS (
+      SELECT FROM samples WHERE cluster_id = (SELECT id FROM mine) AND at = ANY(CAST(:hours AS timestamptz[]))
+    )
+  UNION ALL
   SELECT NULL, 'samples', number, '', '', payload FROM samples_told
   WHERE cluster_id = (SELECT id FROM mine) AND at = ANY(CAST(:hours AS timestamptz[]))
 )
@@ -192,10 +265,11 @@ async def read_around(
         "start": start,
         "end": end,
         "minute": start - timedelta(seconds=calls.MINUTE),
-        "hours": hours_of(start, end),
+        "hours": RAW.starts(start, end),
+        "minutes": MINUTES.starts(start, end),
         "block": chunks.BLOCK,
     }
-    minutes, keys, about_series, samples = [], {}, {}, []
+    minutes, keys, about_series, samples, in_bins = [], {}, {}, [], False
     for what, number, name, about, payload in await conn.execute(text(_AROUND), asked):
         if what == "minute":
             minutes.append((number, payload))
@@ -205,10 +279,14 @@ async def read_around(
         elif what == "series":
             about_series[number] = (name, about)
         else:
+            in_bins |= what == "bins"
             samples.append((number, payload))
     slots, counts = _counts(minutes, keys, start.timestamp(), end=end.timestamp())
     wanted = np.fromiter(about_series, np.int64)
     rows = await asyncio.to_thread(_unpacked, samples, wanted, start, end=end)
+    if in_bins:
+        counters = {number for number, (name, _) in about_series.items() if is_counter(name, "unknown")}
+        rows = _in_bins(rows, counters, timedelta(minutes=1), of_bin=OfBin.LAST)
     series = [
         one
         for group in _together(rows, _lines(about_series, np.unique(rows.series).tolist()))

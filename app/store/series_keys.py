@@ -10,6 +10,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model import MetricSeries
+from app.core.series_bins import is_counter
 from app.store import codec, codes
 
 Labels = tuple[tuple[str, str], ...]
@@ -23,6 +24,7 @@ ON CONFLICT DO NOTHING
 """
 _KNOWN = text("SELECT id, digest FROM series_keys WHERE digest = ANY(CAST(:digest AS bytea[]))")
 _OF_IDS = text("SELECT id, name, labels, kind FROM series_keys WHERE id = ANY(CAST(:ids AS int[]))")
+_KINDS = text("SELECT id, name, kind FROM series_keys WHERE id = ANY(CAST(:ids AS int[]))")
 _NAMED = text("SELECT id FROM series_keys WHERE cluster_id = :cluster AND name = ANY(CAST(:names AS text[]))")
 
 
@@ -32,6 +34,11 @@ class Key(NamedTuple):
     name: str
     labels: Labels
     kind: str
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is a counter."""
+        return is_counter(self.name, self.kind)
 
 
 def _digest(cluster_id: int, key: Key) -> bytes:
@@ -74,6 +81,12 @@ def _told(found: int | None) -> int:
     if found is None:
         raise LookupError("a series without an id")
     return found
+
+
+async def counters(conn: AsyncConnection, wanted: Iterable[int]) -> list[int]:
+    """Those of these ids that are counters."""
+    found = await conn.execute(_KINDS, {"ids": list(wanted)})
+    return [number for number, name, kind in found if is_counter(name, kind)]
 
 
 async def named(conn: AsyncConnection, cluster_id: int | None, names: Collection[str]) -> list[int]:

@@ -1,6 +1,6 @@
 """The tables, as SQLAlchemy Core. migrations/ makes them; tests hold the two together.
 
-Logs (changes, rollouts, symptoms, requests, call_minutes, samples, samples_told, gaps, rankings) are partitioned by
+Logs (changes, rollouts, symptoms, requests, call_minutes, samples and their tiers, gaps, rankings) are partitioned by
 time and their keys begin with the cluster and hold the time. Strings that repeat are coded in ``words``: an index on
 an int costs a third of one on text (docs/decisions/0004). Each index names the query that needs it.
 """
@@ -242,6 +242,26 @@ samples = Table(
     Column("at", at, primary_key=True),  # the start of the hour
     Column("block", Integer, primary_key=True),  # series_keys.id // chunks.BLOCK
     Column("payload", LargeBinary, nullable=False),  # store/chunks.py
+    postgresql_partition_by="RANGE (at)",
+)
+
+samples_minutes = Table(
+    "samples_minutes",
+    metadata,
+    Column("cluster_id", Integer, primary_key=True),
+    Column("at", at, primary_key=True),  # the start of six hours
+    Column("block", Integer, primary_key=True),
+    Column("payload", LargeBinary, nullable=False),  # as of samples, but what core/series_bins.py keeps
+    postgresql_partition_by="RANGE (at)",
+)
+
+samples_hours = Table(
+    "samples_hours",
+    metadata,
+    Column("cluster_id", Integer, primary_key=True),
+    Column("at", at, primary_key=True),  # the start of the week
+    Column("block", Integer, primary_key=True),
+    Column("payload", LargeBinary, nullable=False),  # as of samples, but what core/series_bins.py keeps
     postgresql_partition_by="RANGE (at)",
 )
 

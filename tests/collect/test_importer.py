@@ -249,7 +249,9 @@ async def test_what_is_older_than_its_retention_is_told(lab: Lab, tmp_path: Path
     old = [line.replace("2026-11-21T", "2026-11-01T") for line in AUDIT.splitlines()]
     (path,) = write(tmp_path, audit="\n".join(old) + "\n")
     report = await lab.imported(path)
-    ages = retention.ages(changes=timedelta(days=90), calls=timedelta(days=30), requests=timedelta(days=14))
+    days = [timedelta(days=n) for n in (90, 30, 14, 7)]
+    of_samples = retention.SampleAges(each=days[3], minutes=days[1], hours=days[0])
+    ages = retention.ages(changes=days[0], calls=days[1], requests=days[2], samples=of_samples)
     (told,) = expired(report, ages, now=NOW)
     assert told.startswith("requests from 2026-11-01 on were imported; `serve` drops those older than 14 days")
     assert expired(report, dict.fromkeys(ages, timedelta(days=21)), now=NOW) == []

@@ -12,7 +12,8 @@ from app.store.database import Database
 
 NOW = datetime(2026, 3, 4, 12, tzinfo=UTC)  # a Wednesday
 DAY = timedelta(days=1)
-AGES = retention.ages(changes=30 * DAY, calls=7 * DAY, requests=2 * DAY)
+SAMPLES = retention.SampleAges(each=7 * DAY, minutes=14 * DAY, hours=90 * DAY)
+AGES = retention.ages(changes=30 * DAY, calls=7 * DAY, requests=2 * DAY, samples=SAMPLES)
 
 
 async def partitions_of(database: Database) -> set[str]:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model import MetricSeries
+from app.core.series_bins import OfBin
 from app.store import codes, compaction, series
 from app.store.database import Database
 from app.store.series import STALE
@@ -35,12 +38,17 @@ def told(samples: Iterable[Sample]) -> list[MetricSeries]:
 
 
 async def kept(
-    conn: AsyncConnection, start: datetime = NOON, end: datetime = LATER, *, cluster: str = CLUSTER, **more: list[str]
+    conn: AsyncConnection,
+    start: datetime = NOON,
+    end: datetime = LATER,
+    *,
+    cluster: str = CLUSTER,
+    names: list[str] | None = None,
 ) -> list[Sample]:
     """What is read, values by their bits where they are no numbers."""
     return [
         (one.name, round(time - NOON.timestamp()), bits(value) if math.isnan(value) else value)
-        for one in await series.read(conn, cluster, start, end, **more)
+        for one in await series.read(conn, cluster, start, end, names=names)
         for time, value in zip(one.times, one.values, strict=True)
     ]
 
@@ -154,3 +162,96 @@ async def test_a_series_is_found_by_its_name_in_what_is_old_and_what_is_new(conn
     assert await kept(conn, names=["a"]) == [("a", 0, 1.0), ("a", 5, 2.0)]
     assert await kept(conn, NOON + timedelta(seconds=1), NOON + timedelta(seconds=5), names=["a"]) == [("a", 5, 2.0)]
     assert await kept(conn, names=[]) == []
+
+
+DAY = timedelta(days=1)
+
+
+def scraped(name: str, values: list[float], *, every: int = 15) -> MetricSeries:
+    times = tuple(NOON.timestamp() + every * n for n in range(len(values)))
+    return MetricSeries(name, (), "unknown", times, tuple(values))
+
+
+def increase(values: Iterable[float]) -> float:
+    """As Prometheus has it: what is lower than the one before counted up from zero."""
+    told = list(values)
+    return sum(new - old if new >= old else new for old, new in pairwise(told))
+
+
+async def tell_and_compact(conn: AsyncConnection, *told: MetricSeries) -> None:
+    await series.write(conn, await codes.cluster(conn, CLUSTER), told)
+    assert await compact_all(conn, NOON + 2 * DAY)
+
+
+async def test_a_counter_rises_as_much_in_minutes_and_hours_as_in_all_its_samples(conn: AsyncConnection) -> None:
+    steps = np.random.default_rng(3).poisson(9, 4 * 60 * 8)
+    values: list[float] = []
+    for n, step in enumerate(steps.tolist()):
+        values.append(float(step) if n % 97 == 96 or not n else values[-1] + step)
+    await tell_and_compact(conn, scraped("http_requests_total", values))
+    for bins in (timedelta(minutes=1), timedelta(minutes=5), HOUR):
+        [found] = await series.read(conn, CLUSTER, NOON, NOON + DAY, step=bins)
+        # The first sample of a window is that of its first bin: what came before it there is not in the window's lines.
+        assert increase(found.values) == increase(values)
+        assert len(found.values) < len(values) / 2
+
+
+async def test_a_level_shows_its_peaks_in_bins(conn: AsyncConnection) -> None:
+    values = [5.0] * 960
+    values[130], values[131], values[500] = 90.0, 0.5, 70.0
+    await tell_and_compact(conn, scraped("queue_depth", values))
+    found = {}
+    for of_bin in OfBin:
+        [one] = await series.read(conn, CLUSTER, NOON, NOON + DAY, step=HOUR, of_bin=of_bin)
+        assert len(one.times) == 4
+        found[of_bin] = one.values
+    assert found == {
+        OfBin.LAST: (5.0, 5.0, 5.0, 5.0),
+        OfBin.LEAST: (0.5, 5.0, 5.0, 5.0),
+        OfBin.GREATEST: (90.0, 5.0, 70.0, 5.0),
+    }
+
+
+async def test_what_is_too_old_for_one_tier_is_read_from_the_next_and_there_is_no_seam(conn: AsyncConnection) -> None:
+    level = scraped("queue_depth", [float(n) for n in range(4 * 60 * 7)])
+    await tell_and_compact(conn, level)
+    assert await series.read(conn, CLUSTER, NOON, NOON + DAY) == [level]
+    await conn.execute(text("DELETE FROM samples WHERE at < :at"), {"at": NOON + 6 * HOUR})
+    [minutes] = await series.read(conn, CLUSTER, NOON, NOON + DAY)
+    assert set(np.diff(minutes.times)) == {60.0}
+    assert minutes.values[:2] == (3.0, 7.0)
+    [fine] = await series.read(conn, CLUSTER, NOON + 6 * HOUR, NOON + DAY)
+    assert set(np.diff(fine.times)) == {15.0}
+
+
+async def test_hours_are_read_where_the_minutes_do_not_reach(conn: AsyncConnection) -> None:
+    """A week later: what is left of a tier is known by its oldest stretch."""
+    names = ("old", "new")
+    for name, shift in zip(names, (0, 8 * 86_400), strict=True):
+        one = scraped(name, [float(n) for n in range(480)])
+        await series.write(
+            conn, await codes.cluster(conn, CLUSTER), [replace(one, times=tuple(t + shift for t in one.times))]
+        )
+    await compact_all(conn, NOON + 10 * DAY)
+    for table in ("samples", "samples_minutes"):
+        await conn.execute(text(f"DELETE FROM {table} WHERE at < :at"), {"at": NOON + DAY})
+    found = {one.name: one for one in await series.read(conn, CLUSTER, NOON, NOON + 10 * DAY)}
+    assert [found[name].values for name in names] == [(239.0, 479.0)] * 2
+    [one] = await series.read(conn, CLUSTER, NOON + 8 * DAY, NOON + 10 * DAY)
+    assert len(one.values) == 480
+
+
+async def test_what_was_told_last_is_seen_in_every_tier_before_it_is_packed(conn: AsyncConnection) -> None:
+    await tell_and_compact(conn, scraped("queue_depth", [1.0] * 240))
+    late = MetricSeries("queue_depth", (), "unknown", (NOON.timestamp() + 3700, NOON.timestamp() + 3705), (7.0, 8.0))
+    await series.write(conn, await codes.cluster(conn, CLUSTER), [late])
+    [found] = await series.read(conn, CLUSTER, NOON, NOON + DAY, step=HOUR)
+    assert found.values == (1.0, 8.0)
+
+
+async def test_a_value_that_is_told_otherwise_is_the_later_one_in_every_tier(conn: AsyncConnection) -> None:
+    await tell_and_compact(conn, scraped("queue_depth", [1.0, 99.0, 1.0, 1.0]))
+    await tell_and_compact(conn, scraped("queue_depth", [1.0, 2.0]))
+    for bins in (None, timedelta(minutes=1), HOUR):
+        [found] = await series.read(conn, CLUSTER, NOON, NOON + DAY, step=bins, of_bin=OfBin.GREATEST)
+        assert max(found.values) == 2.0

@@ -1,0 +1,87 @@
+"""Fewer samples for a longer time: which of a series' samples a bin of a minute or an hour keeps.
+
+What is kept are samples as they were scraped, none that is made up, so that whatever reads samples reads these. Of a
+counter a bin keeps the last one, and on both sides of every reset the sample before it and the one after: its increase
+over any stretch between kept samples is then what it is over all samples. Of anything else a bin keeps the last, the
+least and the greatest. Where a series ends (NaN), or begins again, both sides are kept. Keeping twice keeps the same.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.core.onset import Floats
+
+Integers = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+_COUNTED = ("_total", "_count", "_sum", "_bucket")
+"""How counters are called where nobody says what is one: https://prometheus.io/docs/practices/naming/ ."""
+
+
+class OfBin(StrEnum):
+    """Which value of a gauge stands for a bin."""
+
+    LAST = "last"
+    LEAST = "least"
+    GREATEST = "greatest"
+
+
+def is_counter(name: str, kind: str) -> bool:
+    """Whether a series counts up: as its target says, else by its name."""
+    return kind == "counter" or (kind != "gauge" and name.endswith(_COUNTED))
+
+
+def kept(series: Integers, times: Integers, values: Floats, *, counters: Mask, step: int) -> Mask:
+    """Which samples are kept in bins of ``step`` milliseconds.
+
+    Sorted by series and time; ``counters`` says of each sample whether it is a counter's. The first sample of a series
+    is always kept: what a counter was at before may be known elsewhere.
+    """
+    begins, bins = _bins(series, times, step)
+    keep: Mask = begins | np.append(bins[1:], True)[: len(times)]
+    unknown = np.isnan(values)
+    edge = ~begins[1:] & ((unknown[1:] != unknown[:-1]) | (counters[1:] & (values[1:] < values[:-1])))
+    keep[1:] |= edge
+    keep[:-1] |= edge
+    if len(times):
+        for extreme in (np.fmin, np.fmax):
+            keep[_where(extreme.reduceat(values, np.flatnonzero(bins)), values, bins, of=~counters)] = True
+    return keep
+
+
+def drawn(
+    series: Integers, times: Integers, values: Floats, *, counters: Mask, step: int, of_bin: OfBin
+) -> tuple[Mask, Floats]:
+    """What a line in bins of ``step`` milliseconds needs: which samples, and all values, changed where a gauge's bin is
+    to be stood for by another than its last."""
+    if not len(times):
+        return np.zeros(0, np.bool_), values
+    begins, bins = _bins(series, times, step)
+    lasts = np.append(bins[1:], True)
+    keep = np.where(counters, kept(series, times, values, counters=counters, step=step), lasts)
+    unknown = np.isnan(values)
+    edge = ~begins[1:] & (unknown[1:] != unknown[:-1])
+    keep[1:] |= edge
+    keep[:-1] |= edge
+    if of_bin is OfBin.LAST:
+        return keep, values
+    extreme = (np.fmin if of_bin is OfBin.LEAST else np.fmax).reduceat(values, np.flatnonzero(bins))
+    stands = np.where(lasts & ~counters & ~unknown, extreme[np.cumsum(bins) - 1], values)
+    return keep, stands
+
+
+def _bins(series: Integers, times: Integers, step: int) -> tuple[Mask, Mask]:
+    """Where a series begins, and where a bin of it does."""
+    begins: Mask = np.diff(series, prepend=-1) != 0
+    return begins, begins | (np.diff(times // step, prepend=-1) != 0)
+
+
+def _where(extremes: Floats, values: Floats, bins: Mask, *, of: Mask) -> NDArray[np.intp]:
+    """Where each bin has its extreme, the last time that it does: what never moves is kept once."""
+    group = np.cumsum(bins) - 1
+    places = np.flatnonzero(of & (values == extremes[group]))
+    lasts: Mask = np.append(np.diff(group[places]) != 0, True)[: len(places)]
+    return np.asarray(places[lasts])
