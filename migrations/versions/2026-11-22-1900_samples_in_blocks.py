@@ -16,7 +16,7 @@ from sqlalchemy import Row, text
 from app.store.chunks import Columns, joined, merged, pack_told, unpack
 
 revision = "20261122_1900"
-down_revision = "20261122_0650"
+down_revision = "20261122_1850"
 branch_labels = None
 depends_on = None
 
