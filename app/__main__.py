@@ -34,6 +34,9 @@ cli.add_typer(token_cli, name="token")
 collect_cli = typer.Typer(help="Follow what `serve` does not.", no_args_is_help=True)
 cli.add_typer(collect_cli, name="collect")
 
+incident_cli = typer.Typer(help="Incidents by hand, without a server.", no_args_is_help=True)
+cli.add_typer(incident_cli, name="incident")
+
 T = TypeVar("T")
 
 
@@ -361,6 +364,64 @@ def token_revoke(token_id: Annotated[int, typer.Argument(metavar="ID", help="As 
 
     if not _run(revoke):
         raise typer.BadParameter(f"no token {token_id} that works")
+
+
+@incident_cli.command(name="open")
+def incident_open(
+    title: Annotated[str, typer.Argument(metavar="TITLE", help="What is wrong, in a line.")],
+    cluster: Annotated[str, typer.Option(help="Its cluster.")],
+    since: options.IncidentSince = None,
+    namespace: Annotated[list[str] | None, typer.Option(help="A namespace that it is about.")] = None,
+    workload: Annotated[list[str] | None, typer.Option(help="A workload, as namespace/name.")] = None,
+    node: Annotated[list[str] | None, typer.Option(help="A node.")] = None,
+    control_plane: Annotated[bool, typer.Option("--control-plane", help="It is about the control plane.")] = False,
+    severity: Annotated[str | None, typer.Option(help="critical, error, warning or info.")] = None,
+) -> None:
+    """Open an incident, rank what preceded it, and print its id."""
+    from app.commands.incident import opened
+    from app.main import now
+
+    told = {
+        "title": title,
+        "cluster": cluster,
+        "started_at": since.isoformat() if since else None,
+        "namespaces": namespace or None,
+        "workloads": workload or None,
+        "nodes": node or None,
+        "control_plane": control_plane or None,
+        "severity": severity,
+    }
+    print(_run(lambda database: opened(database.write, told, now=now())))
+
+
+@incident_cli.command(name="resolve")
+def incident_resolve(incident_id: options.IncidentId) -> None:
+    """Say that an incident is over, as of now."""
+    from app.commands.incident import set_status
+    from app.main import now
+
+    print(_run(lambda database: set_status(database.write, incident_id, "resolved", now=now())))
+
+
+@incident_cli.command(name="reopen")
+def incident_reopen(incident_id: options.IncidentId) -> None:
+    """Open an incident again, until it is resolved by hand."""
+    from app.commands.incident import set_status
+    from app.main import now
+
+    print(_run(lambda database: set_status(database.write, incident_id, "open", now=now())))
+
+
+@incident_cli.command(name="list")
+def incident_list(
+    cluster: options.Cluster = None,
+    status: Annotated[options.Status | None, typer.Option(help="Only these; else all but those merged.")] = None,
+    output: options.OutputOption = options.Output.TABLE,
+) -> None:
+    """List the newest hundred incidents."""
+    from app.commands.incident import listed
+
+    print(_run(lambda database: listed(database.read, cluster=cluster, status=status, output=output)))
 
 
 def main() -> None:

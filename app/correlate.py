@@ -1,4 +1,4 @@
-"""Alerts -> incidents, and incidents -> rankings: gather what was recorded, decide in core, save.
+"""Alerts and people -> incidents, and incidents -> rankings: gather what was recorded, decide in core, save.
 
 One transaction reads and writes; ranking the same data twice gives the same answer.
 """
@@ -6,20 +6,30 @@ One transaction reads and writes; ranking the same data twice gives the same ans
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from hashlib import sha256
 
+import msgspec
+from msgspec.structs import replace
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from app.core import hands
+from app.core.external import AHEAD
 from app.core.fights import fight_members
-from app.core.findings import Incident, Ranking
-from app.core.incidents import FIRES_ON, LOOKS_AHEAD, LOOKS_BACK, bundle
+from app.core.findings import Incident, Ranking, Said
+from app.core.incidents import FIRES_ON, LOOKS_AHEAD, LOOKS_BACK, REOPENS_WITHIN, bundle
 from app.core.model import Batch, Symptom
+from app.core.redact import Redactor
 from app.core.suspects import Gathered, rank
-from app.store import calls, changes, incidents, objects, rollouts, series, symptoms
+from app.store import calls, changes, idempotency, incidents, objects, rollouts, series, symptoms
+from app.store.external import list_clusters
 from app.store.noise import mark_noise
 from app.store.partitions import storable
-from app.store.record import record
+from app.store.record import lock, record
+from app.store.redaction import redaction_key
 
 CALLS_WINDOW = timedelta(hours=2)
 MOST_CHANGES = 20_000
@@ -38,7 +48,7 @@ async def open_incidents(conn: AsyncConnection, cluster: str, alerts: Iterable[S
     if not found:
         return []
     start, end = min(alert.at for alert in found), max(alert.ended_at or alert.at for alert in found)
-    known = await incidents.list_during(conn, cluster, start=start, end=end + FIRES_ON)
+    known = await incidents.list_during(conn, cluster, start=start - REOPENS_WITHIN, end=end + FIRES_ON)
     touched = bundle(found, known, cluster=cluster)
     for incident in touched:
         await incidents.save_incident(conn, incident)
@@ -86,6 +96,90 @@ async def take_alerts(engine: AsyncEngine, cluster: str, alerts: Iterable[Sympto
         async with engine.begin() as conn:
             await rank_incident(conn, incident, now)
     return touched
+
+
+@dataclass(frozen=True, slots=True)
+class ByHand:
+    """What people do to incidents, in this database; each that is changed is ranked at once.
+
+    All raise core.hands.CannotError for what cannot be, LookupError for an id that is not known.
+    """
+
+    engine: AsyncEngine
+
+    async def open(
+        self, cluster: str, said: Said, *, by: str, key: bytes | None, now: datetime
+    ) -> tuple[Incident, bool]:
+        """Opens an incident, once for each ``key`` (None: each time); the incident, and whether it was there.
+
+        Raises OtherRequestError for a key that came with something else, CannotError for an unknown cluster.
+        """
+        async with self.engine.begin() as conn:
+            clean = await _clean(conn, said, now=now)
+            told = sha256(msgspec.json.encode((cluster, clean))).digest()
+            if cluster not in await list_clusters(conn):
+                raise hands.CannotError("cluster", "nothing is recorded of a cluster of this name")
+            if key is not None and (made := await idempotency.claim(conn, key, told, now=now)) is not None:
+                return (await _known(conn, made[0])), True
+            request = secrets.token_hex(16) if key is None else key.hex()
+            incident = hands.opened(cluster, clean, by=by, request=request, now=now)
+            await lock(conn, cluster)
+            await incidents.save_incident(conn, incident)
+            if key is not None:
+                await idempotency.keep(conn, key, [incident.id])
+        await _rank_now(self.engine, incident, now)
+        return incident, False
+
+    async def amend(self, incident_id: str, told: Said, *, now: datetime) -> Incident:
+        """Changes what is named of an incident, or resolves or reopens it."""
+        async with self.engine.begin() as conn:
+            await lock(conn, (await _known(conn, incident_id)).cluster)
+            known = await _known(conn, incident_id)  # as it is now that nobody else writes of it
+            incident = hands.amended(known, await _clean(conn, told, now=now), now=now)
+            if incident != known:
+                await incidents.save_incident(conn, incident)
+        if incident != known:
+            await _rank_now(self.engine, incident, now)
+        return incident
+
+    async def merge(self, incident_id: str, into: str, *, now: datetime) -> Incident:
+        """Makes an incident a part of another, which it answers."""
+        async with self.engine.begin() as conn:
+            await lock(conn, (await _known(conn, incident_id)).cluster)
+            known = await _known(conn, incident_id)
+            part, whole = hands.merged(known, await _known(conn, into), now=now)
+            if part != known:
+                for one in (part, whole):
+                    await incidents.save_incident(conn, one)
+                await incidents.move_parts(conn, part.id, into=whole.id)
+        if part != known:
+            await _rank_now(self.engine, whole, now)
+        return whole
+
+
+async def _clean(conn: AsyncConnection, said: Said, *, now: datetime) -> Said:
+    """What is said, without secrets. Raises CannotError for a time that is not kept."""
+    if said.started_at is not None and not (storable(said.started_at, now) and said.started_at <= now + AHEAD):
+        raise hands.CannotError("started_at", "it is more than 400 days ago, or to come: is the sender's clock right?")
+    if said.title is None:
+        return said
+    return replace(said, title=Redactor(await redaction_key(conn)).text(said.title))
+
+
+async def _known(conn: AsyncConnection, incident_id: str) -> Incident:
+    found = await incidents.read_incident(conn, incident_id)
+    if found is None:
+        raise LookupError(incident_id)
+    return found[0]
+
+
+async def _rank_now(engine: AsyncEngine, incident: Incident, now: datetime) -> None:
+    """Ranks as of now, or of the last moment that tells of how it began; once more, not again as of the same moment."""
+    as_of = max(min(now, incident.started_at + LOOKS_AHEAD), incident.started_at)
+    if incident.ranked_at is not None:
+        as_of = max(as_of, incident.ranked_at + timedelta(milliseconds=1))
+    async with engine.begin() as conn:
+        await rank_incident(conn, incident, as_of)
 
 
 async def rank_news(engine: AsyncEngine, cluster: str, now: datetime) -> list[Incident]:

@@ -199,6 +199,7 @@ def build(settings: Settings, server: Postgres, *, url: str, demo: Prepare) -> F
         take_alerts=alert_taker(database),
         cluster_of=clusters.tokens.cluster_of,
         take_audit=clusters.take,
+        by_hand=correlate.ByHand(database.write),
         replay_demo=lambda: demo(database),
         launchdarkly_secret=settings.launchdarkly_secret.get_secret_value() if settings.launchdarkly_secret else "",
         changes_kept=min(timedelta(days=settings.changes_retention_days), partitions.OLDEST),

@@ -19,6 +19,15 @@ class Output(StrEnum):
     JSON = "json"
 
 
+class Status(StrEnum):
+    """How an incident stands."""
+
+    OPEN = "open"
+    RESOLVED = "resolved"
+    SUSPECTED = "suspected"
+    MERGED = "merged"
+
+
 def duration(text: str) -> timedelta:
     """``30m`` or PT30M. Raises typer.BadParameter."""
     from app.web import params
@@ -93,6 +102,10 @@ ClusterName = Annotated[
     str | None, typer.Option("--cluster", parser=cluster_to_write, metavar="NAME", help="What to call the cluster.")
 ]
 At = Annotated[datetime | None, typer.Option(parser=moment, help="Until when; now when left out.", metavar="TIME")]
+IncidentSince = Annotated[
+    datetime | None, typer.Option(parser=moment, help="Since when; now when left out.", metavar="TIME")
+]
+IncidentId = Annotated[str, typer.Argument(metavar="ID", help="As `incident list` shows it.")]
 Namespace = Annotated[str | None, typer.Option(help="Only this namespace.")]
 Cluster = Annotated[str | None, typer.Option(help="Only this cluster.")]
 OutputOption = Annotated[Output, typer.Option(help="A table of 20 lines, or everything as JSON.")]

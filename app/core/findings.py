@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from enum import StrEnum
 
 from msgspec import Struct
 
@@ -27,20 +28,52 @@ class Onset(Struct, frozen=True):
     found_in: str
 
 
+class Origin(StrEnum):
+    """Where an incident came from: what opened it, whatever joined it later."""
+
+    ALERTS = "alerts"
+    HAND = "by hand"
+    ITSELF = "by itself"
+
+
+class Said(Struct, frozen=True):
+    """What people said of an incident: it stays, whatever its alerts say. None: nobody said.
+
+    ``status`` is open or resolved, ``resolved_at`` since when it is the latter.
+    """
+
+    title: str | None = None
+    severity: str | None = None
+    started_at: datetime | None = None
+    namespaces: tuple[str, ...] | None = None
+    workloads: tuple[str, ...] | None = None
+    nodes: tuple[str, ...] | None = None
+    control_plane: bool | None = None
+    status: str | None = None
+    resolved_at: datetime | None = None
+
+
 class Incident(Struct, frozen=True):
-    """A bundle of symptoms that a person was, or should be, called for. ``id`` is short and stable."""
+    """A bundle of symptoms that a person was, or should be, called for. ``id`` is short and stable.
+
+    ``opened_by`` is who opened it by hand, "" for nobody; ``merged_into`` the incident that it became a part of.
+    """
 
     id: str
     cluster: str
     title: str
-    status: str  # open, resolved, suspected
+    status: str  # open, resolved, suspected, merged
     severity: str
-    started_at: datetime  # the earliest alert's start
+    started_at: datetime  # the earliest alert's start, or what a person said
     resolved_at: datetime | None = None
     scope: Scope = Scope()
     onset: Onset | None = None
     alerts: tuple[Symptom, ...] = ()
     ranked_at: datetime | None = None
+    origin: Origin = Origin.ALERTS
+    opened_by: str = ""
+    said: Said = Said()
+    merged_into: str | None = None
 
 
 class Evidence(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Alerts -> incidents: bundled and resolved, with the scope that their labels tell.
+"""Alerts -> incidents: bundled, resolved, opened again, with the scope that their labels tell.
 
 Alertmanager's label names are those of the Prometheus ecosystem (kube-state-metrics and the kubernetes-mixin):
 namespace, pod, deployment, statefulset, daemonset, job_name, cronjob, container, node, service, job.
@@ -7,14 +7,15 @@ namespace, pod, deployment, statefulset, daemonset, job_name, cronjob, container
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from datetime import timedelta
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
 from hashlib import blake2b
+from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
 from app.core.entities import workload_of_pod
-from app.core.findings import Incident, Scope
+from app.core.findings import Incident, Origin, Scope
 from app.core.model import Symptom
 
 TOGETHER = timedelta(minutes=15)
@@ -26,6 +27,11 @@ a namespace, a node, the control plane or the group that Alertmanager sent them 
 FIRES_ON = timedelta(hours=4)
 """How long what fires goes on to be news: those that share something with it join it. Alertmanager tells again of what
 still fires as often by default (``repeat_interval``). What fires for longer is how things stand: somebody knows."""
+REOPENS_WITHIN = timedelta(minutes=30)
+"""An incident whose own alert fires again this soon after all was over is the same incident: the alert flaps. As long
+as JOINS_WITHIN, after which nothing new joins either."""
+REOPENS_FOR = timedelta(hours=24)
+"""An incident is opened again for a day at most: what flaps for longer is how things stand."""
 
 HEARTBEATS = frozenset({"Watchdog", "DeadMansSwitch", "InfoInhibitor"})
 """Alerts that always fire, to show that alerting works or to hold back others; as all of severity none."""
@@ -41,6 +47,7 @@ CONTROL_PLANE = re.compile(
     re.IGNORECASE,
 )
 WORKLOAD_LABELS = ("deployment", "statefulset", "daemonset", "cronjob", "job_name", "replicaset")
+T = TypeVar("T")
 _NO_NAMESPACE_JOBS = frozenset({"kube-state-metrics", "node-exporter", "kubelet", "cadvisor"})
 
 
@@ -62,19 +69,42 @@ def bundle(alerts: Iterable[Symptom], open_incidents: Iterable[Incident], *, clu
                     incidents[incident.id] = touched[incident.id] = ended
         home = _home(alert, incidents.values()) or _opened(alert, cluster)
         known_alert = _told_before(alert, home)
-        incident = _with(home, known_alert, _merged(known_alert, alert) if known_alert else alert)
+        incident = _with(_awake(home, alert), known_alert, _merged(known_alert, alert) if known_alert else alert)
         incidents[incident.id] = touched[incident.id] = incident
     return list(touched.values())
 
 
 def _home(alert: Symptom, incidents: Iterable[Incident]) -> Incident | None:
     """The incident that has the alert, else the one that it is most likely a part of."""
-    found = [incident for incident in incidents if _told_before(alert, incident)]
+    known = list(incidents)
+    found = [incident for incident in known if _told_before(alert, incident)]
     if found:
         return next((i for i in found if any(_is_exactly(a, alert) for a in i.alerts)), found[0])
-    during = [incident for incident in incidents if _overlaps(alert, incident)]
-    akin = (i for i in during if any(_is_akin(alert, other) for other in i.alerts))
+    flapping = [incident for incident in known if _flaps(alert, incident)]
+    if flapping:
+        return max(flapping, key=lambda i: i.started_at)
+    beginning = _beginning(alert)
+    during = [incident for incident in known if _overlaps(alert, incident)]
+    akin = (i for i in during if any(_is_akin(beginning, other) for other in _beginnings(i)))
     return next(akin, next((i for i in during if abs(alert.at - i.started_at) <= TOGETHER), None))
+
+
+def _flaps(alert: Symptom, incident: Incident) -> bool:
+    """Whether an alert of the incident fires again shortly after all of it was over."""
+    over = incident.resolved_at
+    return (
+        over is not None
+        and over < alert.at <= over + REOPENS_WITHIN
+        and alert.at - incident.started_at <= REOPENS_FOR
+        and any(known.fingerprint == alert.fingerprint for known in incident.alerts)
+    )
+
+
+def _awake(incident: Incident, alert: Symptom) -> Incident:
+    """The incident that a person had resolved, as open as its alerts are, where one fires after that."""
+    if incident.said.status == "resolved" and _flaps(alert, incident):
+        return replace(incident, said=replace(incident.said, status=None, resolved_at=None))
+    return incident
 
 
 def _told_before(alert: Symptom, incident: Incident) -> Symptom | None:
@@ -112,13 +142,33 @@ def _overlaps(alert: Symptom, incident: Incident) -> bool:
     )
 
 
-def _is_akin(alert: Symptom, other: Symptom) -> bool:
+class _Beginning(NamedTuple):
+    """When something began, when it ended, and what it is about."""
+
+    at: datetime
+    ended_at: datetime | None
+    scope: Scope
+    group: str
+
+
+def _beginning(alert: Symptom) -> _Beginning:
+    return _Beginning(alert.at, alert.ended_at, scope((alert,)), alert.group)
+
+
+def _beginnings(incident: Incident) -> Iterator[_Beginning]:
+    """Those of its alerts, and its own where something else opened it."""
+    yield from map(_beginning, incident.alerts)
+    if incident.origin is not Origin.ALERTS:
+        yield _Beginning(incident.started_at, incident.resolved_at, incident.scope, "")
+
+
+def _is_akin(alert: _Beginning, other: _Beginning) -> bool:
     """Whether two alerts started close enough, for what they share, to be told as one incident."""
     first, second = sorted((alert, other), key=lambda a: a.at)
     apart = second.at - first.at
     if apart > FIRES_ON:
         return False
-    one, two = scope((alert,)), scope((other,))
+    one, two = alert.scope, other.scope
     shares = (
         bool(alert.group and alert.group == other.group)
         or not {*one.namespaces}.isdisjoint(two.namespaces)
@@ -142,18 +192,42 @@ def _opened(alert: Symptom, cluster: str) -> Incident:
 def _with(incident: Incident, known: Symptom | None, alert: Symptom) -> Incident:
     """The incident with an alert, in the place of what was known of it."""
     alerts = tuple(sorted([*(a for a in incident.alerts if a != known), alert], key=lambda a: (a.at, a.fingerprint)))
-    ended = [a.ended_at for a in alerts if a.ended_at]
-    resolved = len(ended) == len(alerts)
+    return settled(replace(incident, alerts=alerts))
+
+
+def settled(incident: Incident) -> Incident:
+    """The incident as its alerts make it, and as people said: that counts for more. What has neither stays."""
+    alerts, said = incident.alerts, incident.said
+    if alerts:
+        ended = [a.ended_at for a in alerts if a.ended_at]
+        resolved = len(ended) == len(alerts)
+        incident = replace(
+            incident,
+            title=title(alerts),
+            severity=min((a.severity for a in alerts), key=_severity_rank),
+            started_at=min(incident.started_at, alerts[0].at),
+            status="resolved" if resolved else "open",
+            resolved_at=max(ended) if resolved else None,
+            scope=scope(alerts),
+        )
     return replace(
         incident,
-        alerts=alerts,
-        title=title(alerts),
-        severity=min((a.severity for a in alerts), key=_severity_rank),
-        started_at=alerts[0].at,
-        status="resolved" if resolved else "open",
-        resolved_at=max(ended) if resolved else None,
-        scope=scope(alerts),
+        title=_first(said.title, incident.title),
+        severity=_first(said.severity, incident.severity),
+        started_at=_first(said.started_at, incident.started_at),
+        status=_first(said.status, incident.status),
+        resolved_at=said.resolved_at if said.status else incident.resolved_at,
+        scope=Scope(
+            _first(said.namespaces, incident.scope.namespaces),
+            _first(said.workloads, incident.scope.workloads),
+            _first(said.nodes, incident.scope.nodes),
+            _first(said.control_plane, incident.scope.control_plane),
+        ),
     )
+
+
+def _first(said: T | None, otherwise: T) -> T:
+    return otherwise if said is None else said
 
 
 def _severity_rank(severity: str) -> int:

@@ -5,20 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import select, update
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.external import states_of
 from app.core.model import Batch, Change
-from app.failures import Expected
+from app.store import idempotency
 from app.store.record import record
-from app.store.tables import clusters, idempotency_keys
+from app.store.tables import clusters
 from app.store.timeline import read_change
-
-
-class OtherRequestError(Expected):
-    """A request of this key came before, and told something else."""
 
 
 async def list_clusters(conn: AsyncConnection) -> list[str]:
@@ -27,20 +22,14 @@ async def list_clusters(conn: AsyncConnection) -> list[str]:
 
 
 async def told_before(conn: AsyncConnection, digest: bytes, body: bytes, *, now: datetime) -> list[Change] | None:
-    """The changes that the request with this key made when it came first, or None: then this is the first one.
+    """The changes that the request with this key made when it came first (idempotency.claim), or None.
 
-    ``digest`` is of the key and of whose it is, ``body`` of what is told. One that is sent twice at once waits for
-    itself. Changes that are forgotten since are left out. Raises OtherRequestError.
+    Changes that are forgotten since are left out. Raises OtherRequestError.
     """
-    key = idempotency_keys.c
-    claim = insert(idempotency_keys).values(digest=digest, body=body, change_ids=[], at=now)
-    claimed = await conn.execute(claim.on_conflict_do_nothing().returning(key.digest))
-    if claimed.first() is not None:
+    known = await idempotency.claim(conn, digest, body, now=now)
+    if known is None:
         return None
-    known = (await conn.execute(select(key.body, key.change_ids).where(key.digest == digest))).one()
-    if known.body != body:
-        raise OtherRequestError("a request with this key came before, and told something else")
-    found = [await read_change(conn, change_id) for change_id in known.change_ids]
+    found = [await read_change(conn, change_id) for change_id in known]
     return [change for change in found if change is not None]
 
 
@@ -53,5 +42,4 @@ async def tell(conn: AsyncConnection, changes: Sequence[Change], *, digest: byte
         batch = Batch(change.resource.cluster, changes=(change,), objects=states_of([change]), read_at=now)
         await record(conn, batch)
     if digest is not None:
-        ids = [change.id for change in changes]
-        await conn.execute(update(idempotency_keys).where(idempotency_keys.c.digest == digest).values(change_ids=ids))
+        await idempotency.keep(conn, digest, [change.id for change in changes])

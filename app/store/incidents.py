@@ -12,7 +12,7 @@ from sqlalchemy import Float, Row, ScalarSelect, Select, func, select, tuple_, u
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.findings import Incident, Onset, Ranking, Scope
+from app.core.findings import Incident, Onset, Origin, Ranking, Said, Scope
 from app.core.incidents import LOOKS_AHEAD, LOOKS_BACK
 from app.core.model import Symptom
 from app.store import partitions
@@ -24,7 +24,7 @@ def _cluster_id(cluster: str) -> ScalarSelect[int]:
 
 
 async def save_incident(conn: AsyncConnection, incident: Incident) -> None:
-    """Inserts the incident, or replaces what its alerts say of it; what its ranking found stays.
+    """Inserts the incident, or replaces what its alerts and people say of it; what its ranking found stays.
 
     Its cluster must exist (IntegrityError otherwise).
     """
@@ -37,7 +37,12 @@ async def save_incident(conn: AsyncConnection, incident: Incident) -> None:
         "resolved_at": incident.resolved_at,
         "scope": msgspec.to_builtins(incident.scope),
         "alerts": msgspec.to_builtins(incident.alerts),
+        "first_alert_at": min((alert.at for alert in incident.alerts), default=incident.started_at),
         "last_alert_at": max((alert.at for alert in incident.alerts), default=incident.started_at),
+        "origin": incident.origin.value,
+        "opened_by": incident.opened_by,
+        "said": {name: value for name, value in msgspec.to_builtins(incident.said).items() if value is not None},
+        "merged_into": incident.merged_into,
         "news_at": func.clock_timestamp(),
     }
     found = {"onset": msgspec.to_builtins(incident.onset), "ranked_at": incident.ranked_at}
@@ -66,7 +71,7 @@ async def read_news(conn: AsyncConnection, incident_id: str) -> datetime | None:
 
 
 async def save_ranking(conn: AsyncConnection, ranking: Ranking, *, news_at: datetime | None = None) -> None:
-    """Keeps the ranking (every one is kept) and moves its incident to the onset and scope that it found.
+    """Keeps the ranking (every one is kept) and moves its incident to the onset that it found.
 
     ``news_at`` is what read_news said before what the ranking rests on was read; without it the ranking counts as made
     of what is recorded by now. Saving the same (incident, ``ranked_at``) again replaces it. Raises LookupError for an
@@ -77,7 +82,6 @@ async def save_ranking(conn: AsyncConnection, ranking: Ranking, *, news_at: date
         .where(incidents.c.id == ranking.incident_id)
         .values(
             onset=msgspec.to_builtins(ranking.onset),
-            scope=msgspec.to_builtins(ranking.scope),
             ranked_at=ranking.ranked_at,
             ranked_news_at=news_at or func.clock_timestamp(),
         )
@@ -100,6 +104,9 @@ async def save_ranking(conn: AsyncConnection, ranking: Ranking, *, news_at: date
     )
 
 
+_UNMERGED = incidents.c.merged_into.is_(None)
+
+
 def _incidents() -> Select[Any]:
     return select(incidents, clusters.c.name.label("cluster")).join(clusters, clusters.c.id == incidents.c.cluster_id)
 
@@ -117,6 +124,10 @@ def _incident(row: Row[Any]) -> Incident:
         onset=msgspec.convert(row.onset, Onset | None),
         alerts=msgspec.convert(row.alerts, tuple[Symptom, ...]),
         ranked_at=row.ranked_at,
+        origin=Origin(row.origin),
+        opened_by=row.opened_by,
+        said=msgspec.convert(row.said, Said),
+        merged_into=row.merged_into,
     )
 
 
@@ -137,6 +148,11 @@ async def read_incident(conn: AsyncConnection, incident_id: str) -> tuple[Incide
     return _incident(row), None if row.payload is None else msgspec.convert(row.payload, Ranking)
 
 
+async def move_parts(conn: AsyncConnection, incident_id: str, *, into: str) -> None:
+    """What was merged into an incident is a part of ``into`` from now on."""
+    await conn.execute(update(incidents).where(incidents.c.merged_into == incident_id).values(merged_into=into))
+
+
 async def list_incidents(
     conn: AsyncConnection,
     *,
@@ -145,12 +161,13 @@ async def list_incidents(
     before: tuple[datetime, str] | None = None,
     limit: int = 100,
 ) -> list[Incident]:
-    """Incidents, newest first. ``before`` is the (started_at, id) of the last one already seen."""
-    query = _incidents()
+    """Incidents, newest first. ``before`` is the (started_at, id) of the last one already seen.
+
+    Without ``status`` those that were merged into others are left out.
+    """
+    query = _incidents().where(_UNMERGED if status is None else incidents.c.status == status)
     if cluster is not None:
         query = query.where(clusters.c.name == cluster)
-    if status is not None:
-        query = query.where(incidents.c.status == status)
     if before is not None:
         query = query.where(tuple_(incidents.c.started_at, incidents.c.id) < tuple_(*before))
     query = query.order_by(incidents.c.started_at.desc(), incidents.c.id.desc()).limit(limit)
@@ -164,10 +181,11 @@ async def list_near(conn: AsyncConnection, *, start: datetime, end: datetime) ->
 
 
 async def list_during(conn: AsyncConnection, cluster: str, *, start: datetime, end: datetime) -> list[Incident]:
-    """The incidents of a cluster that had begun by ``end`` and were not resolved before ``start``."""
+    """The incidents of a cluster that had begun by ``end`` and were not resolved before ``start``, nor merged."""
     query = _incidents().where(
         clusters.c.name == cluster,
-        incidents.c.started_at <= end,
+        _UNMERGED,
+        func.least(incidents.c.started_at, incidents.c.first_alert_at) <= end,
         incidents.c.resolved_at.is_(None) | (incidents.c.resolved_at >= start),
     )
     return [_incident(row) for row in await conn.execute(query.order_by(incidents.c.started_at, incidents.c.id))]
@@ -180,6 +198,7 @@ async def list_unranked(
     query = _incidents().where(
         incidents.c.ranked_news_at.is_(None) | (incidents.c.news_at > incidents.c.ranked_news_at),
         incidents.c.news_at <= func.clock_timestamp() - quiet,
+        _UNMERGED,
     )
     if cluster is not None:
         query = query.where(clusters.c.name == cluster)
@@ -216,7 +235,7 @@ async def read_standing(conn: AsyncConnection, incident_id: str) -> Standing | N
 
 async def list_standings(conn: AsyncConnection, *, cluster: str | None = None, limit: int = 100) -> list[Standing]:
     """How the newest incidents stand, in the order of list_incidents. One query."""
-    query = _STANDING
+    query = _STANDING.where(_UNMERGED)
     if cluster is not None:
         query = query.where(incidents.c.cluster_id == _cluster_id(cluster))
     query = query.order_by(incidents.c.started_at.desc(), incidents.c.id.desc()).limit(limit)

@@ -51,6 +51,15 @@ class Recorded:
     repeated: bool = False
 
 
+async def lock(conn: AsyncConnection, cluster: str) -> int:
+    """The cluster's id, once no other transaction writes of the cluster; none will until this one ends."""
+    cluster_id = await codes.cluster(conn, cluster)
+    await conn.execute(
+        text("SELECT pg_advisory_xact_lock(:lock, :cluster)"), {"lock": WRITER_LOCK, "cluster": cluster_id}
+    )
+    return cluster_id
+
+
 async def record(conn: AsyncConnection, batch: Batch) -> Recorded:
     """Records a batch within the caller's transaction; the caller commits, and tries again after an error.
 
@@ -59,10 +68,7 @@ async def record(conn: AsyncConnection, batch: Batch) -> Recorded:
     with them, and a batch without positions is counted each time. Every time must be storable
     (partitions.storable). A second writer of the cluster waits for this transaction's end.
     """
-    cluster_id = await codes.cluster(conn, batch.cluster)
-    await conn.execute(
-        text("SELECT pg_advisory_xact_lock(:lock, :cluster)"), {"lock": WRITER_LOCK, "cluster": cluster_id}
-    )
+    cluster_id = await lock(conn, batch.cluster)
     await quarantine.drop_again(conn, cluster_id, batch.grown)
     repeated = await positions.covered(conn, cluster_id, batch.positions)
     stored = await objects.upsert(conn, cluster_id, batch.objects)

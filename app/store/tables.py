@@ -293,6 +293,11 @@ incidents = Table(
     Column("last_alert_at", at, nullable=False),  # the latest alert's start
     Column("news_at", at, nullable=False),  # when what may matter to it was last recorded, by the database's clock
     Column("ranked_news_at", at),  # up to which news it is ranked
+    Column("origin", Text, nullable=False, server_default="alerts"),  # findings.Origin
+    Column("opened_by", Text, nullable=False, server_default=""),
+    Column("said", JSONB, nullable=False, server_default="{}"),  # what people said, which alerts do not change
+    Column("merged_into", Text),  # the id of the incident that it is a part of now
+    Column("first_alert_at", at, nullable=False),  # the earliest alert's start: a person may have said another
     Index(None, "cluster_id", "started_at"),  # newest incidents of a cluster
 )
 
@@ -396,7 +401,7 @@ idempotency_keys = Table(
     # a request that came already: sha256 of whose key, and the key
     Column("digest", LargeBinary, primary_key=True),
     Column("body", LargeBinary, nullable=False),  # sha256 of what it told, redacted
-    Column("change_ids", ARRAY(Text), nullable=False),
+    Column("made", ARRAY(Text), nullable=False),  # ids of the changes, or of the incident, that it made
     Column("at", at, nullable=False),
 )
 

@@ -105,13 +105,27 @@ async def _create(conn: AsyncConnection, *, now: datetime, **values: object) -> 
     return token
 
 
+@dataclass(frozen=True, slots=True)
+class Bearer:
+    """Who sends a token: what they may do, and what the token is for (its note), "" where nobody noted it."""
+
+    role: Role
+    note: str
+
+
 async def check(conn: AsyncConnection, token: str, *, purpose: Purpose, now: datetime) -> Role | None:
     """The role of a token that is good for ``purpose`` now, else None. Notes its use, to the hour.
 
     One statement: a page may afford it. A login token is not checked but used up: see ``use_login``.
     """
+    found = await bearer(conn, token, purpose=purpose, now=now)
+    return None if found is None else found.role
+
+
+async def bearer(conn: AsyncConnection, token: str, *, purpose: Purpose, now: datetime) -> Bearer | None:
+    """As ``check``, with what the token is for."""
     found = await _check(conn, token, purpose=purpose, now=now)
-    return None if found is None else Role(found.role)
+    return None if found is None else Bearer(Role(found.role), found.note)
 
 
 async def check_for_changes(conn: AsyncConnection, token: str, *, now: datetime) -> str | None:
@@ -127,12 +141,12 @@ async def _check(conn: AsyncConnection, token: str, *, purpose: Purpose, now: da
     found = await conn.execute(
         text(
             "WITH found AS ("
-            " SELECT id, role, cluster, last_used_at FROM tokens WHERE digest = :digest AND purpose = :purpose"
+            " SELECT id, role, cluster, note, last_used_at FROM tokens WHERE digest = :digest AND purpose = :purpose"
             " AND revoked_at IS NULL AND expires_at > :now"
             "), noted AS ("
             " UPDATE tokens t SET last_used_at = :now FROM found f WHERE t.id = f.id"
             " AND (f.last_used_at IS NULL OR f.last_used_at < :now - interval '1 hour')"
-            ") SELECT role, cluster FROM found"
+            ") SELECT role, cluster, note FROM found"
         ),
         {"digest": digest(token), "purpose": purpose.value, "now": now},
     )

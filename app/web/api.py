@@ -170,12 +170,7 @@ async def list_incidents(asked: Annotated[params.IncidentsPage, Query()], conn: 
 @router.get("/incidents/{incident_id}", summary="One incident")
 async def read_incident(incident_id: IncidentId, _: Nothing, conn: Conn) -> shapes.OneIncident:
     """Its alerts, scope and onset, and what its newest ranking puts first."""
-    found = await incidents.read_incident(conn, incident_id)
-    if found is None:
-        raise Problem(404, "there is no incident of this id", "incident_id")
-    incident, ranking = found
-    shown = shapes.Incident.of(incident, incidents.FirstSuspect.of(ranking))
-    return shapes.OneIncident(incident=shown, **await _around(conn, incident))
+    return await one_incident(conn, incident_id)
 
 
 @router.get("/incidents/{incident_id}/suspects", summary="What preceded an incident, ranked")
@@ -193,6 +188,16 @@ async def list_suspects(incident_id: IncidentId, _: Nothing, conn: Conn) -> shap
         not_measured=list(ranking.not_measured) if ranking else [],
         **await _around(conn, incident),
     )
+
+
+async def one_incident(conn: AsyncConnection, incident_id: str) -> shapes.OneIncident:
+    """An incident as it is answered. Raises Problem 404."""
+    found = await incidents.read_incident(conn, incident_id)
+    if found is None:
+        raise Problem(404, "there is no incident of this id", "incident_id")
+    incident, ranking = found
+    shown = shapes.Incident.of(incident, incidents.FirstSuspect.of(ranking))
+    return shapes.OneIncident(incident=shown, **await _around(conn, incident))
 
 
 async def _around(conn: AsyncConnection, incident: Incident) -> dict[str, Any]:

@@ -22,6 +22,12 @@ ROLES = tuple(Role)
 router = APIRouter(include_in_schema=False)
 
 
+def has(request: Request, least: Role) -> bool:
+    """Whether who asks may do what the role ``least`` may."""
+    role: Role = request.state.role
+    return ROLES.index(role) >= ROLES.index(least)
+
+
 @dataclass(frozen=True, slots=True)
 class Needs:
     """A route's policy, as a dependency: the least role that may use it."""
@@ -29,8 +35,8 @@ class Needs:
     role: Role
 
     async def __call__(self, request: Request) -> None:
-        role: Role = request.state.role
-        if ROLES.index(role) < ROLES.index(self.role):
+        if not has(request, self.role):
+            role: Role = request.state.role
             raise Problem(403, f"this takes the role {self.role.value}; yours is {role.value}")
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Protocol
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 from starlette.requests import HTTPConnection
+
+from app.core.findings import Incident, Said
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,39 @@ class TooLargeError(Exception):
 TakeAlerts = Callable[[str, bytes], Awaitable[Taken]]
 ReplayDemo = Callable[[], Awaitable[str]]
 TakeAudit = Callable[[str, AsyncIterator[bytes], int], Awaitable[None]]
+
+
+class ByHand(Protocol):
+    """What people do to incidents. All raise core.hands.CannotError, LookupError for an id that is not known."""
+
+    async def open(
+        self, cluster: str, said: Said, *, by: str, key: bytes | None, now: datetime
+    ) -> tuple[Incident, bool]:
+        """Opens an incident, once for each ``key``; the incident, and whether it was there."""
+        ...
+
+    async def amend(self, incident_id: str, told: Said, *, now: datetime) -> Incident:
+        """Changes what is named of an incident, or resolves or reopens it."""
+        ...
+
+    async def merge(self, incident_id: str, into: str, *, now: datetime) -> Incident:
+        """Makes an incident a part of another, which it answers."""
+        ...
+
+
+class _NoHands:
+    """Of a process that changes no incidents."""
+
+    async def open(
+        self, _cluster: str, _said: Said, *, by: str, key: bytes | None, now: datetime
+    ) -> tuple[Incident, bool]:
+        raise ValueError(f"this process opens no incidents: not by {by}, with {key!r}, at {now}")
+
+    async def amend(self, _incident_id: str, _told: Said, *, now: datetime) -> Incident:
+        raise ValueError(f"this process changes no incidents, at {now}")
+
+    async def merge(self, _incident_id: str, _into: str, *, now: datetime) -> Incident:
+        raise ValueError(f"this process merges no incidents, at {now}")
 
 
 async def _refuse_alerts(_cluster: str, _body: bytes) -> Taken:
@@ -74,6 +110,7 @@ class Deps:
     cluster_of: Callable[[str], str | None] = _no_cluster
     take_audit: TakeAudit = _refuse_audit
     replay_demo: ReplayDemo = _no_demo
+    by_hand: ByHand = field(default_factory=_NoHands)
     changes_kept: timedelta = timedelta(days=90)
     launchdarkly_secret: str = ""
 

@@ -75,6 +75,13 @@ TELLING = {
     "fields": [{"path": "rollout", "old": 0, "new": 100}],
 }
 """What a sender tells; TOLD is what is made of it."""
+OPENING = {
+    "cluster": "shop",
+    "title": "Checkout answers with errors",
+    "started_at": "2026-11-20T14:03:14Z",
+    "namespaces": ["payments"],
+    "severity": "critical",
+}
 TOLD = change_of(ToldChange.model_validate(TELLING).noun(), "shop", request="deploy-1234", now=AT)
 ROLLOUT = model.Rollout(
     CHECKOUT,

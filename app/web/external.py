@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import secrets
-from hashlib import sha256
-from typing import Annotated
 
-from fastapi import APIRouter, Depends, Header, Request, Response
-from fastapi.exceptions import RequestValidationError
-from pydantic import ValidationError
+from fastapi import APIRouter, Depends, Request, Response
 
 from app.core.external import External, change_of, digest, redacted
 from app.core.model import Change
-from app.core.redact import Redactor, decode
+from app.core.redact import Redactor
 from app.store import external
+from app.store.idempotency import OtherRequestError
 from app.store.redaction import redaction_key
 from app.web import examples, params, shapes
 from app.web.auth import NeedsTeller
 from app.web.deps import deps_of
+from app.web.idempotency import IdempotencyKey, key_of
 from app.web.problems import Problem, described
-from app.web.requests import KIB, read_body
+from app.web.requests import KIB, parsed, read_body
 from app.web.telling import ToldChange, check_time, schema
 
 LIMIT = 64 * KIB
@@ -28,18 +26,6 @@ router = APIRouter(
     dependencies=[Depends(NeedsTeller()), Depends(params.once)],
     responses=described(400, 401, 403, 413, 422, 503),
 )
-
-IdempotencyKey = Annotated[
-    str | None,
-    Header(
-        alias="Idempotency-Key",
-        min_length=1,
-        max_length=255,
-        pattern=r"^[\x21-\x7e]+$",
-        description="sent again with the same key, a request changes nothing and is answered the same",
-        examples=["deploy-1234"],
-    ),
-]
 
 
 @router.post(
@@ -53,7 +39,9 @@ IdempotencyKey = Annotated[
     openapi_extra={
         "requestBody": {
             "required": True,
-            "content": {"application/json": {"schema": schema(), "examples": {"flag": {"value": examples.TELLING}}}},
+            "content": {
+                "application/json": {"schema": schema(ToldChange), "examples": {"flag": {"value": examples.TELLING}}}
+            },
         }
     },
 )
@@ -64,24 +52,12 @@ async def tell(request: Request, response: Response, idempotency_key: Idempotenc
     again: the same answer with 200, and 422 where the body is another one.
     """
     body = await read_body(request, most=LIMIT)
-    changes, before = await take(request, _told(body), key=idempotency_key)
+    changes, before = await take(request, parsed(body, ToldChange).noun(), key=idempotency_key)
     if before:
         response.status_code = 200
     if changes:
         response.headers["location"] = f"/api/v1/changes/{changes[0].id}"
     return shapes.ToldChanges(items=[shapes.Change.of(change) for change in changes])
-
-
-def _told(body: bytes) -> External:
-    try:
-        found = decode(body)
-    except ValueError:
-        raise Problem(400, "the body is not JSON") from None
-    try:
-        return ToldChange.model_validate(found).noun()
-    except ValidationError as error:
-        mistakes = error.errors(include_url=False, include_input=False)
-        raise RequestValidationError([{**one, "loc": ("body", *one["loc"])} for one in mistakes]) from None
 
 
 async def take(request: Request, told: External, *, key: str | None) -> tuple[list[Change], bool]:
@@ -98,17 +74,13 @@ async def take(request: Request, told: External, *, key: str | None) -> tuple[li
     if told.at is not None:
         check_time(told.at, now=now, kept=deps.changes_kept)
     # An owner and a source have keys of their own: two systems that number their runs do not meet.
-    whose = (
-        None
-        if key is None
-        else sha256("\0".join((bound, told.source, key.strip('"'))).encode("utf-8", "replace")).digest()
-    )
+    whose = key_of(key, bound, told.source)
     async with deps.write.begin() as conn:
         clean = redacted(told, Redactor(await redaction_key(conn)))
         if whose is not None:
             try:
                 before = await external.told_before(conn, whose, digest(clean), now=now)
-            except external.OtherRequestError as error:
+            except OtherRequestError as error:
                 raise Problem(422, f"Idempotency-Key: {error}", "Idempotency-Key") from None
             if before is not None:
                 return before, True

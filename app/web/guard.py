@@ -67,8 +67,8 @@ def is_foreign(method: str, sent: Headers) -> bool:
 class Guard:
     """Checks the credential and the origin, then adds the headers.
 
-    Left in ``scope["state"]`` is the ``role``; or the ``cluster`` whose API server it is; or the one that its external
-    changes are of, as ``tells_of`` ("": any).
+    Left in ``scope["state"]`` is the ``role``, with what the token is for as ``who``; or the ``cluster`` whose API
+    server it is; or the one that its external changes are of, as ``tells_of`` ("": any).
     """
 
     def __init__(self, app: ASGIApp, *, deps: Deps) -> None:
@@ -123,10 +123,10 @@ class Guard:
                 if tells_of is not None:
                     state["tells_of"] = tells_of
                     return None
-                role = await tokens.check(conn, token, purpose=purpose, now=now)
+                bearer = await tokens.bearer(conn, token, purpose=purpose, now=now)
         except SQLAlchemyError as error:
             return of_database(error)
-        if role is None:
+        if bearer is None:
             return Problem(401, "this credential is unknown, expired, revoked, or good for something else")
-        state["role"] = role
+        state["role"], state["who"] = bearer.role, bearer.note
         return None

@@ -15,7 +15,7 @@ from app.store import incidents, surroundings, timeline
 from app.store.seen import read_seen
 from app.store.timeline import ChangeFilter
 from app.web import live, params, templates, views
-from app.web.auth import Needs
+from app.web.auth import Needs, has
 from app.web.deps import deps_of
 from app.web.problems import Problem
 
@@ -118,6 +118,7 @@ async def _listed(template: str, request: Request, found: list[Incident], *, ask
         next=params.encode(found[-1].started_at, found[-1].id) if len(found) == PAGE else None,
         seen=seen,
         cluster=asked.cluster,
+        may_open=has(request, Role.RESPONDER),
         since=None if asked.after else live.list_version(found, now),
         now=now,
     )
@@ -196,7 +197,7 @@ async def _screen(
         asked=asked.named(),
         follow=views.follow(incident, ranking, opened, now=now),
     )
-    return templates.page(template, page=page, now=now)
+    return templates.page(template, page=page, may_act=has(request, Role.RESPONDER), now=now)
 
 
 @router.get("/_/incidents/{incident_id}")

@@ -16,14 +16,14 @@ from app.store.incidents import Standing
 LAST_RANKING_AFTER = timedelta(minutes=10)
 """By the clock an incident is ranked for the last time this long after it began; later only when something of it is
 recorded late (docs/architecture.md)."""
-VERSION = r"^(0|[1-9a-f][0-9a-f]{0,15})\.(open|resolved|suspected)(\.over)?$"
+VERSION = r"^(0|[1-9a-f][0-9a-f]{0,15})\.(open|resolved|suspected|merged)(\.over)?$"
 LIST_VERSION = r"^[0-9a-f]{16}$"
 
 
 def is_over(incident: Incident | Standing, now: datetime) -> bool:
     """Whether nothing new is expected: resolved, and ranked by the clock for the last time. What is recorded late shows
     when the page is opened again."""
-    return incident.status == "resolved" and now - incident.started_at > LAST_RANKING_AFTER
+    return incident.status in ("resolved", "merged") and now - incident.started_at > LAST_RANKING_AFTER
 
 
 def version(incident: Incident | Standing, now: datetime) -> str:

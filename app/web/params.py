@@ -145,7 +145,7 @@ class IncidentsPage(Asked):
     """Incidents, newest first."""
 
     cluster: Annotated[Text | None, BeforeValidator(blank)] = None
-    status: str | None = Field(None, pattern="^(open|resolved|suspected)$")
+    status: str | None = Field(None, pattern="^(open|resolved|suspected|merged)$")
     after: After = None
     limit: Limit = 100
 

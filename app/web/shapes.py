@@ -159,6 +159,12 @@ class Alert(Shape):
     labels: dict[str, str]
 
 
+def said_of(incident: findings.Incident) -> list[str]:
+    """Which fields of an incident people said."""
+    names = ("title", "severity", "started_at", "namespaces", "workloads", "nodes", "control_plane", "status")
+    return [name for name in names if getattr(incident.said, name) is not None]
+
+
 class FirstSuspect(Shape):
     """The change that the newest ranking puts first."""
 
@@ -184,6 +190,12 @@ class Incident(Shape):
     ranked_at: datetime | None
     namespaces: list[str]
     workloads: list[str]
+    nodes: list[str]
+    control_plane: bool
+    origin: findings.Origin = Field(description="what opened it")
+    opened_by: str = Field(description="who opened it by hand, else empty")
+    said: list[str] = Field(description="what of it people said: alerts do not change it")
+    merged_into: str | None = Field(description="the incident that it is a part of since they were merged")
     first_suspect: FirstSuspect | None = Field(description="null while nothing is ranked")
     none_of_these: float | None = Field(description="it leads where it is more than the first suspect's probability")
     alerts: list[Alert]
@@ -206,6 +218,12 @@ class Incident(Shape):
             ranked_at=incident.ranked_at,
             namespaces=list(incident.scope.namespaces),
             workloads=list(incident.scope.workloads),
+            nodes=list(incident.scope.nodes),
+            control_plane=incident.scope.control_plane,
+            origin=incident.origin,
+            opened_by=incident.opened_by,
+            said=said_of(incident),
+            merged_into=incident.merged_into,
             first_suspect=FirstSuspect.model_validate(first) if first else None,
             none_of_these=first.none_of_these if first else None,
             alerts=[

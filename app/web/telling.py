@@ -17,11 +17,11 @@ from app.web.problems import Problem
 
 FIELDS = 100
 """More fields than this are no change that a person can read."""
-_LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 """What a namespace may be called: RFC 1123, as Kubernetes has it."""
 
 
-def _like(pattern: str, words: str, **more: Any) -> Any:
+def like(pattern: str, words: str, **more: Any) -> Any:
     """A string of this pattern; ``words`` say what else is refused."""
 
     def check(text: str) -> str:
@@ -32,13 +32,15 @@ def _like(pattern: str, words: str, **more: Any) -> Any:
     return Annotated[str, Field(json_schema_extra={"pattern": f"^{pattern}$"}, **more), AfterValidator(check)]
 
 
-def _line(text: str) -> str:
+def line(text: str) -> str:
+    """The text, if it is a line that says something. Raises ValueError."""
     if not text.strip() or not text.isprintable():
         raise ValueError("must be one line that can be printed, and hold more than spaces")
     return text
 
 
-def _written(value: object) -> object:
+def written(value: object) -> object:
+    """A time as it is written, for what reads it. Raises ValueError for a number."""
     if not isinstance(value, str):
         raise ValueError("must be ISO 8601 with a zone, like 2026-11-20T14:03:45Z")  # noqa: TRY004 - pydantic's way
     return value
@@ -74,11 +76,11 @@ class Where(_Told):
         "the cluster that it touches; every one, or the token's own"
     )
     namespace: _Optional[
-        _like(_LABEL, "must be the name of a namespace")  # type: ignore[valid-type]
+        like(LABEL, "must be the name of a namespace")  # type: ignore[valid-type]
     ] = _optional("the namespace that it touches")
     workload: _Optional[
-        _like(  # type: ignore[valid-type]
-            rf"(?=.{{1,253}}$){_LABEL}(?:\.{_LABEL})*", "must be the name of a workload, like checkout-api"
+        like(  # type: ignore[valid-type]
+            rf"(?=.{{1,253}}$){LABEL}(?:\.{LABEL})*", "must be the name of a workload, like checkout-api"
         )
     ] = _optional("the Deployment, StatefulSet, ... of that namespace that it touches")
 
@@ -106,13 +108,13 @@ class ToldField(_Told):
 class ToldChange(Where):
     """A change that Kubernetes does not see."""
 
-    source: _like(  # type: ignore[valid-type]
+    source: like(  # type: ignore[valid-type]
         "[a-z0-9](?:[a-z0-9.-]{0,38}[a-z0-9])?",
         "must be 1 to 40 small letters, digits, dots and dashes, like launchdarkly",
         description="who tells of it",
         examples=["launchdarkly"],
     )
-    kind: _like(  # type: ignore[valid-type]
+    kind: like(  # type: ignore[valid-type]
         "[a-z](?:[a-z0-9 _-]{0,38}[a-z0-9])?",
         "must be 1 to 40 small letters, digits, spaces and dashes, like feature flag",
         description="what sort of thing was changed",
@@ -121,16 +123,16 @@ class ToldChange(Where):
     name: Annotated[
         str,
         Field(min_length=1, max_length=253, description="which one", examples=["new-checkout"]),
-        AfterValidator(_line),
+        AfterValidator(line),
     ]
     verb: Verb = Field(Verb.UPDATE, description="what was done to it")
-    at: _Optional[Annotated[params.Time, BeforeValidator(_written)]] = _optional("when, as ISO 8601 with a zone; now")
-    actor: _Optional[Annotated[str, Field(max_length=253), AfterValidator(_line)]] = _optional("who did it; the source")
+    at: _Optional[Annotated[params.Time, BeforeValidator(written)]] = _optional("when, as ISO 8601 with a zone; now")
+    actor: _Optional[Annotated[str, Field(max_length=253), AfterValidator(line)]] = _optional("who did it; the source")
     summary: _Optional[Annotated[str, Field(max_length=1000)]] = _optional(
         "what was done, in a line: what is longer than 120 characters is cut"
     )
     url: _Optional[
-        _like(  # type: ignore[valid-type]
+        like(  # type: ignore[valid-type]
             r"https?://[^\s/?#]+[^\s]*", "must begin with http:// or https:// and hold no space", max_length=2000
         )
     ] = _optional("where more of it can be read")
@@ -163,10 +165,10 @@ def check_time(at: datetime, *, now: datetime, kept: timedelta) -> None:
         raise Problem(422, f"at: changes are kept for {kept.days} days, and this is older", "at")
 
 
-def schema() -> dict[str, Any]:
-    """The JSON schema of ToldChange, in one piece."""
-    whole = ToldChange.model_json_schema()
-    defined = whole.pop("$defs")
+def schema(model: type[BaseModel]) -> dict[str, Any]:
+    """The JSON schema of a body, in one piece."""
+    whole = model.model_json_schema()
+    defined = whole.pop("$defs", {})
 
     def resolved(part: Any) -> Any:
         if isinstance(part, list):

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from app.core.findings import Incident
-from app.core.incidents import FIRES_ON, JOINS_WITHIN, TOGETHER, bundle
+from app.core.incidents import FIRES_ON, JOINS_WITHIN, REOPENS_FOR, TOGETHER, bundle
 from app.core.model import Symptom
 from tests.core.factories import NOON, after, an_alert
 
@@ -56,10 +56,29 @@ def test_a_firing_that_is_told_late_does_not_open_it_again() -> None:
     assert (incident.status, spans(incident)) == ("resolved", [(after(-10), after(60))])
 
 
-def test_what_fires_again_after_its_end_is_another_alert() -> None:
-    first, second = tell(ALERT, replace(ALERT, ended_at=after(60)), replace(ALERT, at=after(300)))
-    assert (first.status, second.status) == ("resolved", "open")
-    assert spans(second) == [(after(300), None)]
+def test_an_alert_that_flaps_is_one_incident_with_each_of_its_firings() -> None:
+    (incident,) = tell(ALERT, replace(ALERT, ended_at=after(60)), replace(ALERT, at=after(300)))
+    assert (incident.status, incident.resolved_at, incident.started_at) == ("open", None, NOON)
+    assert spans(incident) == [(NOON, after(60)), (after(300), None)]
+    (again,) = tell(replace(ALERT, ended_at=after(60)), replace(ALERT, at=after(300)), known=[incident])
+    assert again == incident
+
+
+@pytest.mark.parametrize(("minutes_later", "count"), [(29, 1), (31, 2)])
+def test_what_fires_again_long_after_all_was_over_is_another_incident(minutes_later: float, count: int) -> None:
+    assert len(tell(replace(ALERT, ended_at=after(60)), replace(ALERT, at=minutes(1 + minutes_later)))) == count
+
+
+def test_another_alert_does_not_open_what_is_over_again() -> None:
+    other = an_alert(minutes(20), name="Other", namespace="shop")
+    assert len(tell(replace(ALERT, ended_at=after(60)), other)) == 2
+
+
+def test_what_flaps_for_more_than_a_day_is_how_things_stand() -> None:
+    told = [replace(ALERT, at=minutes(20 * n), ended_at=minutes(20 * n + 5)) for n in range(100)]
+    first, second = tell(*told)
+    assert first.alerts[-1].at - first.started_at == REOPENS_FOR
+    assert len(first.alerts) + len(second.alerts) == 100
 
 
 def test_an_end_that_was_never_told_does_not_swallow_what_fires_a_day_later() -> None:
@@ -111,7 +130,7 @@ def test_an_alert_that_joined_while_the_first_fired_joins_it_when_both_are_told_
 def test_what_is_about_no_namespace_may_be_about_any(one: dict[str, str], other: dict[str, str]) -> None:
     first, second = (an_alert(at, **{"name": "A", **said}) for at, said in ((NOON, one), (minutes(25), other)))
     assert len(tell(first, second)) == 1
-    later = replace(second, at=NOON + JOINS_WITHIN + timedelta(minutes=1))
+    later = replace(second, fingerprint="another", at=NOON + JOINS_WITHIN + timedelta(minutes=1))
     assert len(tell(replace(first, ended_at=minutes(10)), later)) == 2
 
 

@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
 from app.core.roles import Role
+from app.correlate import ByHand
 from app.main import alert_taker
 from app.store import incidents, tokens
 from app.store.database import Database, sqlalchemy_url
@@ -30,6 +31,7 @@ HOST = "http://foreshock.test"
 EXAMPLES = 40
 BEYOND_SCHEMAS = {f"/api/v1/{name}" for name in ("changes", "rollouts", "gaps", "calls", "what-changed")}
 BEYOND_SCHEMAS |= {"/intake/alertmanager/{cluster}"}
+BEYOND_SCHEMAS |= {f"/api/v1/incidents{rest}" for rest in ("", "/{incident_id}", "/{incident_id}/merge")}
 """Where what is valid by the description may still be refused: no schema says that from is before to, or that every
 character of a name can be printed."""
 
@@ -51,7 +53,10 @@ def site(dsn: str) -> tuple[FastAPI, dict[Role, str]]:
 
     bearers = asyncio.run(fill())
     taker = alert_taker(Database(read=read, write=write))
-    app = create_app(Deps(read=read, write=write, public_url=HOST, clock=lambda: world.END, take_alerts=taker))
+    hands = ByHand(write)
+    app = create_app(
+        Deps(read=read, write=write, public_url=HOST, clock=lambda: world.END, take_alerts=taker, by_hand=hands)
+    )
     return app, bearers
 
 

@@ -1,0 +1,115 @@
+"""REST for incidents by hand: opened, amended, resolved, reopened, merged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path, Request, Response
+from pydantic import BaseModel
+
+from app.core.hands import CannotError
+from app.core.roles import Role
+from app.store.idempotency import OtherRequestError
+from app.web import examples, params, shapes
+from app.web.api import one_incident
+from app.web.asked_incidents import IncidentToChange, IncidentToMerge, IncidentToOpen
+from app.web.auth import Needs
+from app.web.deps import deps_of
+from app.web.idempotency import IdempotencyKey, key_of
+from app.web.problems import Problem, described
+from app.web.requests import KIB, parsed, read_body
+from app.web.telling import schema
+
+LIMIT = 64 * KIB
+router = APIRouter(
+    prefix="/api/v1",
+    dependencies=[Depends(Needs(Role.RESPONDER)), Depends(params.once)],
+    responses=described(400, 401, 403, 404, 413, 422, 503),
+)
+IncidentId = Annotated[str, Path(max_length=40, examples=[examples.INCIDENT.id])]
+
+
+def _body(model: type[BaseModel], example: dict[str, Any]) -> dict[str, Any]:
+    content = {"schema": schema(model), "examples": {"incident": {"value": example}}}
+    return {"requestBody": {"required": True, "content": {"application/json": content}}}
+
+
+@contextmanager
+def in_words() -> Iterator[None]:
+    """What cannot be done to an incident, as a Problem."""
+    try:
+        yield
+    except CannotError as error:
+        raise Problem(422, f"{error.field}: {error}", error.field) from None
+    except OtherRequestError as error:
+        raise Problem(422, f"Idempotency-Key: {error}", "Idempotency-Key") from None
+    except LookupError:
+        raise Problem(404, "there is no incident of this id", "incident_id") from None
+
+
+def who(request: Request) -> str:
+    """Who asks, as far as a token says: what it is for, else its role."""
+    role: Role = request.state.role
+    return str(request.state.who) or f"a {role.value}"
+
+
+async def _shown(request: Request, incident_id: str) -> shapes.OneIncident:
+    async with deps_of(request).read.connect() as conn:
+        return await one_incident(conn, incident_id)
+
+
+@router.post(
+    "/incidents",
+    summary="Open an incident by hand",
+    status_code=201,
+    responses={
+        201: {"headers": {"Location": {"description": "the incident", "schema": {"type": "string"}}}},
+        200: {"model": shapes.OneIncident, "description": "This request came before; nothing was done"},
+    },
+    openapi_extra=_body(IncidentToOpen, examples.OPENING),
+)
+async def open_incident(
+    request: Request, response: Response, idempotency_key: IdempotencyKey = None
+) -> shapes.OneIncident:
+    """It is ranked at once; alerts that are about the same join it, and leave what was said of it as it is."""
+    asked = parsed(await read_body(request, most=LIMIT), IncidentToOpen)
+    deps = deps_of(request)
+    key = key_of(idempotency_key, asked.cluster, "an incident by hand")
+    with in_words():
+        incident, before = await deps.by_hand.open(
+            asked.cluster, asked.said(), by=who(request), key=key, now=deps.clock()
+        )
+    if before:
+        response.status_code = 200
+    response.headers["location"] = f"/api/v1/incidents/{incident.id}"
+    return await _shown(request, incident.id)
+
+
+@router.patch(
+    "/incidents/{incident_id}",
+    summary="Amend, resolve or reopen an incident",
+    openapi_extra=_body(IncidentToChange, {"status": "resolved"}),
+)
+async def change_incident(request: Request, incident_id: IncidentId) -> shapes.OneIncident:
+    """What is named changes, and stays so whatever the alerts say. It is ranked at once."""
+    asked = parsed(await read_body(request, most=LIMIT), IncidentToChange)
+    deps = deps_of(request)
+    with in_words():
+        incident = await deps.by_hand.amend(incident_id, asked.said(), now=deps.clock())
+    return await _shown(request, incident.id)
+
+
+@router.post(
+    "/incidents/{incident_id}/merge",
+    summary="Merge an incident into another",
+    openapi_extra=_body(IncidentToMerge, {"into": examples.INCIDENT.id}),
+)
+async def merge_incident(request: Request, incident_id: IncidentId) -> shapes.OneIncident:
+    """The other one, which has its alerts now, and later ones of theirs. This cannot be undone."""
+    asked = parsed(await read_body(request, most=LIMIT), IncidentToMerge)
+    deps = deps_of(request)
+    with in_words():
+        whole = await deps.by_hand.merge(incident_id, asked.into, now=deps.clock())
+    return await _shown(request, whole.id)

@@ -1,0 +1,130 @@
+"""Incidents by hand, for people: the form that opens one, the buttons that resolve it and open it again."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from typing import Annotated
+from urllib.parse import parse_qsl
+
+from fastapi import APIRouter, Depends, Query, Request
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from app.core.findings import Said
+from app.core.hands import CannotError
+from app.core.roles import Role
+from app.store.seen import read_seen
+from app.web import params, templates
+from app.web.asked_incidents import IncidentToOpen
+from app.web.auth import Needs
+from app.web.deps import deps_of
+from app.web.idempotency import key_of
+from app.web.incident_api import in_words, who
+from app.web.problems import Problem
+from app.web.requests import KIB, read_body
+
+LIMIT = 16 * KIB
+FIELDS = 20
+router = APIRouter(
+    include_in_schema=False, default_response_class=HTMLResponse, dependencies=[Depends(Needs(Role.RESPONDER))]
+)
+
+
+class NewAsked(params.Asked):
+    """What the form begins with."""
+
+    cluster: params.Text | None = None
+
+
+class _Filled(BaseModel):
+    """The form, filled in. ``once`` is its own: sent twice, it opens one incident."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    cluster: str
+    title: str
+    since: str = ""
+    namespace: str = ""
+    severity: str = ""
+    once: Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
+
+    def asked(self) -> IncidentToOpen:
+        """The same as REST has it; the times of a form are UTC. Raises ValidationError."""
+        told: dict[str, object] = {"cluster": self.cluster, "title": self.title.strip()}
+        if self.since:
+            told["started_at"] = self.since if self.since.endswith("Z") else f"{self.since}Z"
+        if self.namespace.strip():
+            told["namespaces"] = [self.namespace.strip()]
+        if self.severity:
+            told["severity"] = self.severity
+        return IncidentToOpen.model_validate(told)
+
+
+_LABELS = {"started_at": "Since", "namespaces": "Namespace", "title": "Title", "cluster": "Cluster"}
+
+
+async def _form(request: Request) -> dict[str, str]:
+    """The fields of a form as a browser sends them without scripts. Raises Problem."""
+    body = await read_body(request, most=LIMIT)
+    try:
+        found = parse_qsl(body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=FIELDS)
+    except ValueError:
+        raise Problem(400, "this is no form of ours, as a browser sends it") from None
+    if any("\x00" in value for _, value in found):
+        raise Problem(422, "a field holds the character U+0000")
+    return dict(found)
+
+
+async def _page(
+    request: Request, filled: Mapping[str, str], *, once: str, detail: str = "", status: int = 200
+) -> HTMLResponse:
+    deps = deps_of(request)
+    async with deps.read.connect() as conn:
+        seen = await read_seen(conn, None, from_at=None, to_at=None)
+    shown = {name: filled.get(name, "") for name in ("cluster", "title", "since", "namespace", "severity")}
+    return templates.page(
+        "incident_new.html", status, filled=shown, once=once, detail=detail, seen=seen, now=deps.clock()
+    )
+
+
+@router.get("/incidents/new")
+async def new_incident(request: Request, asked: Annotated[NewAsked, Query()]) -> HTMLResponse:
+    """The form that opens an incident by hand."""
+    return await _page(request, {"cluster": asked.cluster or ""}, once=secrets.token_hex(16))
+
+
+@router.post("/incidents")
+async def open_incident(request: Request) -> Response:
+    """Opens it and leads to it; or the form again, as it was filled in, with what is wrong."""
+    form = await _form(request)
+    deps = deps_of(request)
+    try:
+        filled = _Filled.model_validate(form)
+    except ValidationError:
+        raise Problem(422, "this is no form of ours: open it again and fill it in") from None
+    try:
+        asked = filled.asked()
+        key = key_of(filled.once, "the form of an incident")
+        incident, _ = await deps.by_hand.open(asked.cluster, asked.said(), by=who(request), key=key, now=deps.clock())
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = _LABELS.get(str(first["loc"][0]), str(first["loc"][0]))
+        detail = f"{field}: {first['msg'].removeprefix('Value error, ')}"
+        return await _page(request, form, once=filled.once, detail=detail, status=422)
+    except CannotError as error:
+        detail = f"{_LABELS.get(error.field, error.field)}: {error}"
+        return await _page(request, form, once=filled.once, detail=detail, status=422)
+    return RedirectResponse(f"/incidents/{incident.id}", 303)
+
+
+@router.post("/incidents/{incident_id}/status")
+async def set_status(request: Request, incident_id: str) -> Response:
+    """Resolves an incident, or opens it again, and leads back to it."""
+    status = (await _form(request)).get("status", "")
+    if status not in ("open", "resolved"):
+        raise Problem(422, "status: open or resolved", "status")
+    deps = deps_of(request)
+    with in_words():
+        await deps.by_hand.amend(incident_id, Said(status=status), now=deps.clock())
+    return RedirectResponse(f"/incidents/{incident_id}", 303)

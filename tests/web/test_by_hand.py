@@ -1,0 +1,221 @@
+"""Incidents by hand over HTTP and on the pages: once each, ranked at once, only by who may."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import replace
+from typing import Any
+
+import httpx2
+import pytest
+
+from app.commands import incident as command
+from app.commands.options import Output
+from app.correlate import ByHand
+from app.web.routes import create_app
+from tests.web import world
+from tests.web.conftest import NOW, Site, deps
+
+PATH = "/api/v1/incidents"
+KNOWN = f"{PATH}/{world.incident().id}"
+
+
+def a_body(**more: Any) -> dict[str, Any]:
+    return {"cluster": world.CLUSTER, "title": "Checkout is down"} | more
+
+
+@pytest.fixture(scope="module")
+def hands(site: Site) -> Site:
+    """The same site where incidents are taken."""
+    return Site(
+        create_app(replace(deps(site.database), by_hand=ByHand(site.database.write))), site.database, site.bearer
+    )
+
+
+async def opened(hands: Site, **more: Any) -> dict[str, Any]:
+    async with hands.client("responder") as client:
+        answer = await client.post(PATH, json=a_body(**more))
+    assert answer.status_code == 201, answer.text
+    return dict(answer.json()["incident"])
+
+
+async def test_it_is_opened_ranked_and_says_who_did(hands: Site) -> None:
+    told = {"started_at": "2026-11-20T14:02:00Z", "namespaces": ["payments"], "severity": "critical"}
+    async with hands.client("responder") as client:
+        answer = await client.post(PATH, json=a_body(**told))
+        found = (await client.get(answer.headers["location"])).json()["incident"]
+        suspects = (await client.get(f"{answer.headers['location']}/suspects")).json()
+    assert answer.status_code == 201
+    assert found == answer.json()["incident"]
+    assert (found["origin"], found["opened_by"], found["status"]) == ("by hand", "a responder", "open")
+    assert found["namespaces"] == ["payments"]
+    assert found["said"] == ["title", "severity", "started_at", "namespaces", "status"]
+    assert suspects["candidates"] > 10
+
+
+async def test_the_same_request_opens_one_incident(hands: Site) -> None:
+    key = {"Idempotency-Key": "page-17"}
+    async with hands.client("responder") as client:
+        answers = await asyncio.gather(*(client.post(PATH, json=a_body(), headers=key) for _ in range(3)))
+        other = await client.post(PATH, json=a_body(title="Other"), headers=key)
+    assert sorted(answer.status_code for answer in answers) == [200, 200, 201]
+    assert len({answer.json()["incident"]["id"] for answer in answers}) == 1
+    assert (other.status_code, other.json()["field"]) == (422, "Idempotency-Key")
+
+
+@pytest.mark.parametrize(
+    ("more", "field"),
+    [
+        ({"cluster": "nowhere"}, "cluster"),
+        ({"cluster": "a/b"}, "cluster"),
+        ({"title": " "}, "title"),
+        ({"title": "two\nlines"}, "title"),
+        ({"started_at": 1763647200}, "started_at"),
+        ({"started_at": "2026-11-20T14:00:00"}, "started_at"),
+        ({"started_at": "2030-01-01T00:00:00Z"}, "started_at"),
+        ({"started_at": "2020-01-01T00:00:00Z"}, "started_at"),
+        ({"namespaces": ["No!"]}, "namespaces.0"),
+        ({"workloads": ["checkout"]}, "workloads.0"),
+        ({"severity": "bad"}, "severity"),
+        ({"colour": "red"}, "colour"),
+    ],
+)
+async def test_what_is_wrong_is_named(hands: Site, more: dict[str, Any], field: str) -> None:
+    async with hands.client("responder") as client:
+        answer = await client.post(PATH, json=a_body(**more))
+    assert (answer.status_code, answer.json()["field"]) == (422, field), answer.text
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [("POST", PATH), ("PATCH", KNOWN), ("POST", f"{KNOWN}/merge"), ("POST", "/incidents")]
+)
+async def test_a_viewer_may_not(hands: Site, method: str, path: str) -> None:
+    async with hands.client("viewer") as client:
+        assert (await client.request(method, path, json={})).status_code == 403
+
+
+async def test_what_is_named_changes_and_nothing_else(hands: Site) -> None:
+    incident = await opened(hands, namespaces=["payments"])
+    async with hands.client("responder") as client:
+        path = f"{PATH}/{incident['id']}"
+        changed = (await client.patch(path, json={"nodes": ["n1"]})).json()["incident"]
+        done = (await client.patch(path, json={"status": "resolved"})).json()["incident"]
+        again = (await client.patch(path, json={"status": "open"})).json()["incident"]
+        wrong = [await client.patch(path, json=body) for body in ({}, {"cluster": "x"}, {"status": "merged"})]
+        unknown = await client.patch(f"{PATH}/000000000000", json={"status": "open"})
+    assert (changed["nodes"], changed["namespaces"], changed["title"]) == (["n1"], ["payments"], incident["title"])
+    assert (done["status"], done["resolved_at"] is None) == ("resolved", False)
+    assert (again["status"], again["resolved_at"]) == ("open", None)
+    assert [answer.status_code for answer in wrong] == [422, 422, 422]
+    assert unknown.status_code == 404
+
+
+async def test_a_title_is_kept_without_its_secret(hands: Site) -> None:
+    incident = await opened(hands, title="db is down: postgres://app:hunter2secret@db/shop")
+    assert "hunter2secret" not in incident["title"]
+
+
+async def test_what_is_merged_says_so_and_is_listed_no_more(hands: Site) -> None:
+    one, into = await opened(hands, title="One"), await opened(hands, title="Into")
+    async with hands.client("responder") as client:
+        merge = f"{PATH}/{one['id']}/merge"
+        whole = await client.post(merge, json={"into": into["id"]})
+        again = await client.post(merge, json={"into": into["id"]})
+        itself = await client.post(f"{PATH}/{into['id']}/merge", json={"into": into["id"]})
+        part = (await client.get(f"{PATH}/{one['id']}")).json()["incident"]
+        listed = {item["id"] for item in (await client.get(PATH, params={"limit": 1000})).json()["items"]}
+        page = (await client.get(f"/incidents/{one['id']}")).text
+        amended = await client.patch(f"{PATH}/{one['id']}", json={"status": "open"})
+    assert (whole.status_code, again.status_code) == (200, 200)
+    assert whole.json()["incident"]["id"] == again.json()["incident"]["id"] == into["id"]
+    assert (part["status"], part["merged_into"]) == ("merged", into["id"])
+    assert into["id"] in listed
+    assert one["id"] not in listed
+    assert f'href="/incidents/{into["id"]}"' in page
+    assert "/status" not in page
+    assert (itself.status_code, amended.status_code) == (422, 422)
+
+
+# -- pages
+
+
+async def send(client: httpx2.AsyncClient, path: str, **fields: str) -> httpx2.Response:
+    return await client.post(path, data=fields)
+
+
+async def form_of(client: httpx2.AsyncClient) -> dict[str, str]:
+    page = (await client.get("/incidents/new")).text
+    [once] = re.findall(r'name="once" value="([0-9a-f]{32})"', page)
+    return {"cluster": world.CLUSTER, "once": once, "since": "", "namespace": "", "severity": ""}
+
+
+async def test_the_form_opens_one_incident_however_often_it_is_sent(hands: Site) -> None:
+    async with hands.client("responder") as client:
+        fields = await form_of(client) | {"title": "Käse & <b>", "since": "2026-11-20 14:01", "namespace": "payments"}
+        first, second = [await send(client, "/incidents", **fields) for _ in range(2)]
+        page = (await client.get(first.headers["location"])).text
+    assert (first.status_code, second.headers["location"]) == (303, first.headers["location"])
+    assert "Käse &amp; &lt;b&gt;" in page
+    assert "opened by hand by <b>a responder</b>" in page
+    assert "20 Nov 14:01:00</b>, as a person said" in page
+
+
+async def test_a_form_that_is_wrong_comes_back_as_it_was_filled_in(hands: Site) -> None:
+    async with hands.client("responder") as client:
+        fields = await form_of(client) | {"title": "Kept", "since": "yesterday"}
+        answer = await send(client, "/incidents", **fields)
+        foreign = await client.post("/incidents", json={})
+    assert answer.status_code == 422
+    assert 'value="Kept"' in answer.text
+    assert "Since: must be ISO 8601" in answer.text
+    assert foreign.status_code == 422
+
+
+async def test_the_buttons_resolve_and_reopen(hands: Site) -> None:
+    incident = await opened(hands)
+    path = f"/incidents/{incident['id']}"
+    async with hands.client("responder") as client:
+        assert ">Resolve</button>" in (await client.get(path)).text
+        answer = await send(client, f"{path}/status", status="resolved")
+        assert (answer.status_code, answer.headers["location"]) == (303, path)
+        assert ">Reopen</button>" in (await client.get(path)).text
+        await send(client, f"{path}/status", status="open")
+        assert ">Resolve</button>" in (await client.get(path)).text
+        assert (await send(client, f"{path}/status", status="gone")).status_code == 422
+        assert (await send(client, "/incidents/000000000000/status", status="open")).status_code == 404
+        assert "/incidents/new" in (await client.get("/")).text
+    async with hands.client("viewer") as client:
+        assert "/status" not in (await client.get(path)).text
+        assert "/incidents/new" not in (await client.get("/")).text
+        assert (await client.get("/incidents/new")).status_code == 403
+
+
+async def test_another_site_cannot_act_for_a_person(hands: Site) -> None:
+    async with hands.client("responder") as client:
+        answer = await client.post(
+            f"/incidents/{world.incident().id}/status",
+            data={"status": "resolved"},
+            headers={"sec-fetch-site": "cross-site"},
+        )
+    assert answer.status_code == 403
+
+
+# -- the command line
+
+
+async def test_the_command_line_does_the_same(hands: Site) -> None:
+    engine = hands.database.write
+    told = {"cluster": world.CLUSTER, "title": "From a terminal", "namespaces": ["payments"], "severity": None}
+    incident_id = await command.opened(engine, told, now=NOW)
+    done = await command.set_status(engine, incident_id, "resolved", now=NOW)
+    assert done == f"{incident_id} is resolved: From a terminal"
+    table = await command.listed(engine, cluster=world.CLUSTER, status="resolved", output=Output.TABLE)
+    assert re.search(rf"^{incident_id}  .*resolved .* From a terminal$", table, re.MULTILINE)
+    assert incident_id in await command.listed(engine, cluster=None, status=None, output=Output.JSON)
+    with pytest.raises(command.RefusedError, match="there is no incident"):
+        await command.set_status(engine, "000000000000", "open", now=NOW)
+    with pytest.raises(command.RefusedError, match="cluster: nothing is recorded"):
+        await command.opened(engine, told | {"cluster": "nowhere"}, now=NOW)
+    with pytest.raises(command.RefusedError, match=r"namespaces\.0: must be the name"):
+        await command.opened(engine, told | {"namespaces": ["No!"]}, now=NOW)
