@@ -21,7 +21,8 @@ from app.core.external import AHEAD
 from app.core.fights import fight_members
 from app.core.findings import Incident, Ranking, Said
 from app.core.incidents import FIRES_ON, LOOKS_AHEAD, LOOKS_BACK, REOPENS_WITHIN, bundle
-from app.core.model import Batch, Symptom
+from app.core.model import Batch, Reject, Symptom
+from app.core.pagers import Paged, of_last_firing
 from app.core.redact import Redactor
 from app.core.suspects import Gathered, rank
 from app.store import calls, changes, idempotency, incidents, objects, rollouts, series, symptoms
@@ -92,9 +93,34 @@ async def take_alerts(engine: AsyncEngine, cluster: str, alerts: Iterable[Sympto
     async with engine.begin() as conn:
         await record(conn, Batch(cluster, symptoms=tuple(found)))
         touched = await open_incidents(conn, cluster, found)
+    await _rank_all(engine, touched, now)
+    return touched
+
+
+async def _rank_all(engine: AsyncEngine, touched: Iterable[Incident], now: datetime) -> None:
     for incident in touched:
         async with engine.begin() as conn:
             await rank_incident(conn, incident, now)
+
+
+async def take_page(engine: AsyncEngine, cluster: str, paged: Paged, *, source: str, now: datetime) -> list[Incident]:
+    """As ``take_alerts``, of what a pager tells: nothing for an event that came before, and what is unknown is counted
+    among what could not be used (the quarantine of ``source``).
+    """
+    touched: list[Incident] = []
+    async with engine.begin() as conn:
+        event = sha256(f"{cluster}\0{paged.event}".encode("utf-8", "replace")).digest()
+        if paged.event and await idempotency.claim(conn, event, b"", now=now) is not None:
+            return []
+        if paged.unknown:
+            await record(conn, Batch(cluster, rejects=(Reject(source, 0, 0, paged.left_out, ""),)))
+        if paged.alert is not None and storable(paged.alert.at, now):
+            await lock(conn, cluster)
+            known = await incidents.list_during(conn, cluster, start=paged.alert.at - REOPENS_WITHIN, end=now)
+            alert = of_last_firing(paged.alert, known)
+            await record(conn, Batch(cluster, symptoms=(alert,)))
+            touched = await open_incidents(conn, cluster, [alert])
+    await _rank_all(engine, touched, now)
     return touched
 
 

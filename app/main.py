@@ -26,6 +26,7 @@ from app.clusters import Clusters
 from app.collect import alerts, contexts
 from app.collect.contexts import WantedCluster
 from app.collect.garbage import garbage_rarely
+from app.core import pagers
 from app.core.redact import Redactor
 from app.core.roles import Role
 from app.failures import Expected
@@ -37,7 +38,7 @@ from app.store.redaction import redaction_key
 from app.store.tokens import Purpose
 from app.supervise import Pulses, Worker, end, keep
 from app.tls import Tls
-from app.web.deps import Deps, TakeAlerts, Taken
+from app.web.deps import Deps, TakeAlerts, Taken, TakePage
 from app.web.routes import Lifespan, create_app
 
 WATCH_SECONDS = 0.5
@@ -167,6 +168,26 @@ def alert_taker(database: Database) -> TakeAlerts:
     return take
 
 
+PAGERS = {"pagerduty": pagers.pagerduty, "opsgenie": pagers.opsgenie}
+
+
+def page_taker(database: Database) -> TakePage:
+    """What the web does with what a pager sends: an alert, redacted, becomes an incident."""
+
+    async def take(cluster: str, pager: str, body: bytes) -> Taken:
+        async with database.write.begin() as conn:
+            key = await redaction_key(conn)
+        at = now()
+        paged = PAGERS[pager](body, Redactor(key), received=at)
+        found = await correlate.take_page(database.write, cluster, paged, source=pager, now=at)
+        left_out = [paged.left_out] if paged.left_out else []
+        if paged.alert is not None and not partitions.storable(paged.alert.at, at):
+            left_out = [f"{paged.alert.reason}: it began more than 400 days ago, or is to come"]
+        return Taken([incident.id for incident in found], left_out)
+
+    return take
+
+
 def wanted_clusters(settings: Settings) -> tuple[WantedCluster, ...]:
     """Which clusters are to be followed: those of the file, else kubectl's, else our own. Raises ContextsError."""
     path = settings.clusters_file or settings.data_dir / "clusters.yaml"
@@ -197,11 +218,15 @@ def build(settings: Settings, server: Postgres, *, url: str, demo: Prepare) -> F
         clock=now,
         not_ready=pulses.not_ready,
         take_alerts=alert_taker(database),
+        take_page=page_taker(database),
         cluster_of=clusters.tokens.cluster_of,
         take_audit=clusters.take,
         by_hand=correlate.ByHand(database.write),
         replay_demo=lambda: demo(database),
         launchdarkly_secret=settings.launchdarkly_secret.get_secret_value() if settings.launchdarkly_secret else "",
+        pagerduty_secrets=tuple(settings.pagerduty_secrets.get_secret_value().split())
+        if settings.pagerduty_secrets
+        else (),
         changes_kept=min(timedelta(days=settings.changes_retention_days), partitions.OLDEST),
     )
     return create_app(deps, lifespan=_lifespan(settings, server, database, pulses=pulses, clusters=clusters))

@@ -21,7 +21,11 @@ from app.failures import Expected
 PREFIX = "FORESHOCK_"
 LogLevel = Literal["debug", "info", "warning", "error"]
 _POSTGRES = ("postgresql://", "postgres://", "postgresql+psycopg://")
-_SECRET = {"DATABASE_URL", "FORESHOCK_LAUNCHDARKLY_SECRET"}  # their values are never repeated
+_SECRET = {
+    "DATABASE_URL",
+    "FORESHOCK_LAUNCHDARKLY_SECRET",
+    "FORESHOCK_PAGERDUTY_SECRETS",
+}  # their values are never repeated
 
 
 class SettingsError(Expected):
@@ -65,6 +69,17 @@ class Settings(BaseSettings):
     spool_bytes: int = Field(2 << 30, ge=1_000_000, description="a whole number of bytes, at least 1000000")
 
     launchdarkly_secret: SecretStr | None = Field(None, min_length=16, description="at least 16 characters")
+
+    pagerduty_secrets: SecretStr | None = Field(
+        None, description="at least 16 characters each, with a space between two"
+    )
+
+    @field_validator("pagerduty_secrets")
+    @classmethod
+    def _long(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and any(len(one) < 16 for one in value.get_secret_value().split() or [""]):
+            raise ValueError("too short")
+        return value
 
     @field_validator("database_url")
     @classmethod

@@ -1,6 +1,7 @@
-"""Alertmanager's webhook payload (version 4; Grafana sends the same) -> alerts as symptoms.
+"""Alertmanager's webhook payload (version 4) and Grafana's (1: the same and more) -> alerts as symptoms.
 
-Format: https://prometheus.io/docs/alerting/latest/configuration/#webhook_config
+Alertmanager: https://prometheus.io/docs/alerting/latest/configuration/#webhook_config
+Grafana: https://grafana.com/docs/grafana/latest/alerting/configure-notifications/manage-contact-points/integrations/webhook-notifier/
 """
 
 from __future__ import annotations
@@ -16,6 +17,11 @@ from app.core.redact import Redactor, clean
 NOT_ENDED_YEAR = 1
 """endsAt 0001-01-01 is Go's zero time: it is not said."""
 
+
+VERSIONS = ("4", "1")
+NOT_EVALUATED = {"DatasourceNoData": "has no data", "DatasourceError": "cannot be evaluated"}
+"""Alerts that Grafana sends in the place of a rule, which their label ``rulename`` names:
+https://grafana.com/docs/grafana/latest/alerting/fundamentals/alert-rule-evaluation/stale-alert-instances/ ."""
 
 Instant = Annotated[datetime, msgspec.Meta(tz=True)]
 
@@ -39,7 +45,7 @@ class RawPayload(msgspec.Struct):
 
 
 class PayloadError(ValueError):
-    """The body is not an Alertmanager webhook payload; the message says what is wrong."""
+    """The body is not a webhook payload of Alertmanager's or Grafana's; the message says what is wrong."""
 
 
 def parse(body: bytes, redactor: Redactor, *, received: datetime) -> tuple[list[Symptom], list[str]]:
@@ -53,8 +59,8 @@ def parse(body: bytes, redactor: Redactor, *, received: datetime) -> tuple[list[
         payload = msgspec.json.decode(body, type=RawPayload)
     except msgspec.MsgspecError as error:
         raise PayloadError(f"not an Alertmanager webhook payload (version 4): {error}") from None
-    if payload.version != "4":
-        raise PayloadError('the version is not "4"')
+    if payload.version not in VERSIONS:
+        raise PayloadError('the version is neither "4" (Alertmanager) nor "1" (Grafana)')
     group = "|".join(f"{name}={value}" for name, value in _labels(payload.groupLabels, redactor))
     found, unusable = [], []
     for number, raw in enumerate(payload.alerts):
@@ -80,7 +86,7 @@ def _symptom(alert: RawAlert, redactor: Redactor, *, group: str, received: datet
         ended = max(told, alert.startsAt)
     return Symptom(
         source=SymptomSource.ALERT,
-        reason=known.get("alertname", "").strip() or "Alert",
+        reason=_name(known),
         at=alert.startsAt,
         fingerprint=redactor.text(alert.fingerprint) or "|".join(f"{n}={v}" for n, v in labels),
         message=redactor.text(said or ""),
@@ -89,3 +95,9 @@ def _symptom(alert: RawAlert, redactor: Redactor, *, group: str, received: datet
         labels=labels,
         group=group,
     )
+
+
+def _name(labels: dict[str, str]) -> str:
+    name = labels.get("alertname", "").strip() or "Alert"
+    rule = labels.get("rulename", "").strip()
+    return f"{rule} {NOT_EVALUATED[name]}" if rule and name in NOT_EVALUATED else name

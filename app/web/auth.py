@@ -14,7 +14,7 @@ from app.core.roles import Role
 from app.store import tokens
 from app.store.tokens import Purpose
 from app.web import guard, headers, onward, templates
-from app.web.deps import deps_of
+from app.web.deps import Deps, deps_of
 from app.web.problems import Problem
 from app.web.requests import read_body
 
@@ -60,24 +60,50 @@ class NeedsTeller:
 
 
 @dataclass(frozen=True, slots=True)
-class NeedsSignature:
-    """A route's policy, as a dependency: a body that LaunchDarkly signed (X-LD-Signature), left as ``state.body``.
+class Signing:
+    """How a sender signs: ``header`` holds ``before`` and the HMAC-SHA256 of the body in hex, several with commas.
 
-    The header is the HMAC-SHA256 of the body, in hex: https://launchdarkly.com/docs/home/infrastructure/webhooks .
+    ``secrets`` are those it may be signed with, which ``setting`` gives; none: nothing of the sender is taken.
     """
 
+    sender: str
+    header: str
+    setting: str
+    secrets: Callable[[Deps], tuple[str, ...]]
+    before: str = ""
+
+
+LAUNCHDARKLY = Signing(
+    "LaunchDarkly",
+    "X-LD-Signature",
+    "FORESHOCK_LAUNCHDARKLY_SECRET",
+    lambda deps: (deps.launchdarkly_secret,) if deps.launchdarkly_secret else (),
+)
+"""https://launchdarkly.com/docs/home/infrastructure/webhooks"""
+PAGERDUTY = Signing(
+    "PagerDuty", "X-PagerDuty-Signature", "FORESHOCK_PAGERDUTY_SECRETS", lambda deps: deps.pagerduty_secrets, "v1="
+)
+"""https://developer.pagerduty.com/docs/verifying-webhook-signatures"""
+MOST_SIGNATURES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class NeedsSignature:
+    """A route's policy, as a dependency: a body that its sender signed, left as ``state.body``."""
+
     most: int
+    signing: Signing
 
     async def __call__(self, request: Request) -> None:
-        secret = deps_of(request).launchdarkly_secret
-        if not secret:
-            raise Problem(401, "nothing of LaunchDarkly is taken here: FORESHOCK_LAUNCHDARKLY_SECRET is not set")
-        sent = request.headers.get("x-ld-signature", "")
-        body = await read_body(request, most=self.most) if sent else b""
-        if not hmac.compare_digest(hmac.digest(secret.encode(), body, "sha256").hex().encode(), sent.encode()):
-            raise Problem(
-                401, "X-LD-Signature is not that of this body: is it signed with this FORESHOCK_LAUNCHDARKLY_SECRET?"
-            )
+        signing = self.signing
+        secrets = signing.secrets(deps_of(request))
+        if not secrets:
+            raise Problem(401, f"nothing of {signing.sender} is taken here: {signing.setting} is not set")
+        sent = [one.strip().encode() for one in request.headers.get(signing.header, "").split(",")[:MOST_SIGNATURES]]
+        body = await read_body(request, most=self.most) if any(sent) else b""
+        right = [(signing.before + hmac.digest(one.encode(), body, "sha256").hex()).encode() for one in secrets]
+        if not any(hmac.compare_digest(one, other) for one in right for other in sent):
+            raise Problem(401, f"{signing.header} is not that of this body: is it signed with this {signing.setting}?")
         request.state.body = body
 
 

@@ -30,6 +30,7 @@ class TooLargeError(Exception):
 
 
 TakeAlerts = Callable[[str, bytes], Awaitable[Taken]]
+TakePage = Callable[[str, str, bytes], Awaitable[Taken]]
 ReplayDemo = Callable[[], Awaitable[str]]
 TakeAudit = Callable[[str, AsyncIterator[bytes], int], Awaitable[None]]
 
@@ -71,6 +72,10 @@ async def _refuse_alerts(_cluster: str, _body: bytes) -> Taken:
     raise ValueError("this process takes no alerts")
 
 
+async def _refuse_page(_cluster: str, _pager: str, _body: bytes) -> Taken:
+    raise ValueError("this process takes nothing from pagers")
+
+
 async def _no_demo() -> str:
     raise ValueError("this process replays no demo")
 
@@ -87,12 +92,13 @@ def _no_cluster(_token: str) -> None:
 class Deps:
     """``read`` answers pages, ``write`` is for logins and external changes; those may be ``changes_kept`` old at most.
 
-    ``launchdarkly_secret`` is what LaunchDarkly signs with, "" where nothing of it is taken.
+    ``launchdarkly_secret`` is what LaunchDarkly signs with, "" where nothing of it is taken; ``pagerduty_secrets`` are
+    those of PagerDuty's subscriptions.
 
     ``public_url`` is where people reach us (``https://foreshock.example``): it decides whether cookies are
     Secure. ``clock`` gives the time as aware UTC. ``not_ready`` lists, in words, why /readyz should fail; empty
     means ready. ``take_alerts`` is given a cluster and an Alertmanager payload; it raises ValueError, in words, for
-    what is no such payload.
+    what is no such payload. So does ``take_page``, which is also given the pager (pagerduty, opsgenie).
 
     ``cluster_of`` answers the cluster whose API server has a token, without the database, or raises NoRoomError.
     ``take_audit`` is given a cluster, the chunks of a body and how many bytes it says to have (0: it does not say); it
@@ -108,11 +114,13 @@ class Deps:
     not_ready: Callable[[], list[str]] = list
     take_alerts: TakeAlerts = _refuse_alerts
     cluster_of: Callable[[str], str | None] = _no_cluster
+    take_page: TakePage = _refuse_page
     take_audit: TakeAudit = _refuse_audit
     replay_demo: ReplayDemo = _no_demo
     by_hand: ByHand = field(default_factory=_NoHands)
     changes_kept: timedelta = timedelta(days=90)
     launchdarkly_secret: str = ""
+    pagerduty_secrets: tuple[str, ...] = ()
 
 
 def deps_of(connection: HTTPConnection) -> Deps:

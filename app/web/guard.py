@@ -21,6 +21,7 @@ from app.web.problems import Problem, answer, of_database
 OPEN = frozenset({"/healthz", "/readyz", "/login"})
 OPEN_UNDER = (headers.STATIC,)
 SIGNED = frozenset({"/intake/launchdarkly"})
+SIGNED_UNDER = ("/intake/pagerduty/",)
 """What is sent here is signed, by who cannot send a credential: the route looks at the signature."""
 OF_CLUSTERS = "/intake/audit/"
 """Under this path the API servers of clusters send, each with the token of its cluster."""
@@ -38,7 +39,7 @@ def cookie_name(public_url: str) -> str:
 
 def is_open(path: str) -> bool:
     """Whether ``path`` is served without a credential."""
-    return path in OPEN or path in SIGNED or path.startswith(OPEN_UNDER)
+    return path in OPEN or path in SIGNED or path.startswith((*OPEN_UNDER, *SIGNED_UNDER))
 
 
 def credential(sent: Headers, public_url: str) -> tuple[str, tokens.Purpose] | None:

@@ -6,10 +6,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Request
 from pydantic import AfterValidator
+from starlette.responses import JSONResponse
 
 from app.core.clusters import LONGEST, cluster_name
 from app.core.roles import Role
-from app.web.auth import Needs
+from app.web.auth import PAGERDUTY, Needs, NeedsSignature
 from app.web.deps import Taken, deps_of
 from app.web.problems import Problem, described
 from app.web.requests import read_body
@@ -40,11 +41,11 @@ PAYLOAD = {
     "type": "object",
     "required": ["alerts"],
     "properties": {
-        "version": {"const": "4", "type": "string"},
+        "version": {"enum": ["4", "1"], "type": "string"},
         "alerts": {"type": "array", "items": {"anyOf": [_ALERT, _UNREADABLE]}},
     },
 }
-"""What of https://prometheus.io/docs/alerting/latest/configuration/#webhook_config is read."""
+"""What of https://prometheus.io/docs/alerting/latest/configuration/#webhook_config is read; Grafana's version is 1."""
 
 
 ClusterToWrite = Annotated[
@@ -60,7 +61,7 @@ ClusterToWrite = Annotated[
     openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": PAYLOAD}}}},
 )
 async def alertmanager(request: Request, cluster: ClusterToWrite) -> Taken:
-    """Opens, extends or resolves incidents with the alerts of a webhook payload (version 4), and ranks them.
+    """Opens, extends or resolves incidents with the alerts of a webhook payload, and ranks them.
 
     Harmless to send again. What could not be taken of it is said in ``left_out``. Alertmanager repeats after a 5xx and
     gives up after a 4xx.
@@ -70,3 +71,26 @@ async def alertmanager(request: Request, cluster: ClusterToWrite) -> Taken:
         return await deps_of(request).take_alerts(cluster, body)
     except ValueError as error:
         raise Problem(400, str(error)) from None
+
+
+pagers = APIRouter(prefix="/intake", include_in_schema=False)
+
+
+@pagers.post("/pagerduty/{cluster}", dependencies=[Depends(NeedsSignature(LIMIT, PAGERDUTY))])
+async def pagerduty(request: Request, cluster: ClusterToWrite) -> JSONResponse:
+    """An event of PagerDuty, version 3 of its webhooks. Sent again, nothing happens."""
+    return await _page(request, cluster, "pagerduty", request.state.body)
+
+
+@pagers.post("/opsgenie/{cluster}", dependencies=[Depends(Needs(Role.RESPONDER))])
+async def opsgenie(request: Request, cluster: ClusterToWrite) -> JSONResponse:
+    """What Opsgenie's outgoing webhook sends. Harmless to send again."""
+    return await _page(request, cluster, "opsgenie", await read_body(request, most=LIMIT))
+
+
+async def _page(request: Request, cluster: str, pager: str, body: bytes) -> JSONResponse:
+    try:
+        taken = await deps_of(request).take_page(cluster, pager, body)
+    except ValueError as error:
+        raise Problem(400, f"this is not what it sends: {error}") from None
+    return JSONResponse({"incidents": taken.incidents, "left_out": taken.left_out})

@@ -64,6 +64,7 @@ def create_app(deps: Deps, *, lifespan: Lifespan | None = None) -> FastAPI:
         external.router,
         incident_api.router,
         intake.router,
+        intake.pagers,
         audit_intake.router,
         senders.router,
         incident_forms.router,

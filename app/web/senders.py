@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from starlette.responses import JSONResponse
 
 from app.core.senders import Sent, flux, launchdarkly
-from app.web.auth import NeedsSignature, NeedsTeller
+from app.web.auth import LAUNCHDARKLY, NeedsSignature, NeedsTeller
 from app.web.external import take
 from app.web.problems import Problem
 from app.web.requests import MIB, read_body
@@ -26,7 +26,7 @@ async def take_flux(request: Request, where: Place) -> JSONResponse:
     return await _take(request, flux, await read_body(request, most=MIB), where=where)
 
 
-@router.post("/launchdarkly", dependencies=[Depends(NeedsSignature(MIB))])
+@router.post("/launchdarkly", dependencies=[Depends(NeedsSignature(MIB, LAUNCHDARKLY))])
 async def take_launchdarkly(request: Request, where: Place) -> JSONResponse:
     """What LaunchDarkly's webhook sends."""
     return await _take(request, launchdarkly, request.state.body, where=where)

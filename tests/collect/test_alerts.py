@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from app.collect.alerts import parse
+from app.collect.alerts import PayloadError, parse
 from app.core.redact import Redactor
 
 AT = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -43,3 +43,61 @@ def test_a_group_is_redacted_as_labels_are() -> None:
 def test_an_alert_without_a_name_is_called_alert(name: str) -> None:
     (found,), _ = parse(body(None, alertname=name), REDACTOR, received=AT)
     assert found.reason == "Alert"
+
+
+def grafana(**alert: object) -> bytes:
+    """As https://grafana.com/docs/grafana/latest/alerting/configure-notifications/manage-contact-points/ has it."""
+    fired: dict[str, object] = {
+        "status": "firing",
+        "labels": {"alertname": "Checkout is slow", "grafana_folder": "shop", "namespace": "payments"},
+        "annotations": {"summary": "p99 is at 4 s"},
+        "startsAt": "2026-11-20T13:00:00.5+01:00",
+        "endsAt": "0001-01-01T00:00:00Z",
+        "generatorURL": "https://grafana.example/alerting/grafana/fdk1/view?orgId=1",
+        "fingerprint": "5fae0a0b1c2d3e4f",
+        "silenceURL": "https://grafana.example/alerting/silence/new?alertmanager=grafana",
+        "dashboardURL": "",
+        "panelURL": "",
+        "values": {"A": 4.2, "C": 1},
+        "valueString": "[ var='A' labels={} value=4.2 ]",
+    }
+    whole = {
+        "receiver": "foreshock",
+        "status": "firing",
+        "orgId": 1,
+        "alerts": [fired | alert],
+        "groupLabels": {"grafana_folder": "shop"},
+        "commonLabels": {},
+        "commonAnnotations": {},
+        "externalURL": "https://grafana.example/",
+        "version": "1",
+        "groupKey": "{}:{}",
+        "truncatedAlerts": 0,
+        "title": "[FIRING:1] Checkout is slow",
+        "state": "alerting",
+        "message": "**Firing**",
+    }
+    return json.dumps(whole).encode()
+
+
+def test_grafana_sends_the_same_and_more() -> None:
+    (found,), left_out = parse(grafana(), REDACTOR, received=AT)
+    assert left_out == []
+    assert (found.reason, found.fingerprint, found.message) == ("Checkout is slow", "5fae0a0b1c2d3e4f", "p99 is at 4 s")
+    assert found.at == AT.replace(microsecond=500_000)
+    assert (found.ended_at, found.group) == (None, "grafana_folder=shop")
+
+
+@pytest.mark.parametrize(
+    ("alertname", "reason"),
+    [("DatasourceNoData", "Checkout is slow has no data"), ("DatasourceError", "Checkout is slow cannot be evaluated")],
+)
+def test_a_rule_that_grafana_could_not_evaluate_is_named(alertname: str, reason: str) -> None:
+    labels = {"alertname": alertname, "rulename": "Checkout is slow", "datasource_uid": "prom", "ref_id": "A"}
+    (found,), _ = parse(grafana(labels=labels, values=None), REDACTOR, received=AT)
+    assert found.reason == reason
+
+
+def test_another_version_is_refused_in_words() -> None:
+    with pytest.raises(PayloadError, match="neither"):
+        parse(json.dumps({"version": "5", "alerts": []}).encode(), REDACTOR, received=AT)

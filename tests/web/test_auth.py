@@ -31,7 +31,9 @@ async def test_every_route_declares_who_may_use_it(site: Site) -> None:
     assert len(found) > 12
     assert {path for path, policy in found.items() if policy is None} == WITHOUT_A_ROLE
     assert [path for path, policy in found.items() if isinstance(policy, NeedsCluster)] == ["/intake/audit/{cluster}"]
-    assert {path for path, policy in found.items() if isinstance(policy, NeedsSignature)} == guard.SIGNED
+    assert {path for path, policy in found.items() if isinstance(policy, NeedsSignature)} == (
+        guard.SIGNED | {f"{path}{{cluster}}" for path in guard.SIGNED_UNDER}
+    )
 
 
 async def test_a_stranger_gets_nothing_from_any_route(site: Site) -> None:

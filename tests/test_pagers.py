@@ -1,0 +1,198 @@
+"""PagerDuty and Opsgenie over HTTP, in the shape of their documentation: signed or with a token, once each."""
+
+from __future__ import annotations
+
+import hmac
+import json
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx2
+import pytest
+
+from app.core.roles import Role
+from app.main import page_taker
+from app.store import tokens
+from app.store.database import Database
+from app.store.incidents import list_incidents
+from app.store.tables import quarantine
+from app.store.tokens import Purpose
+from app.web.deps import Deps
+from app.web.routes import create_app
+
+NOW = datetime.now(UTC)
+SECRETS = ("a first secret of some length", "another-secret-of-some-length")
+
+
+def ago(minutes: float) -> str:
+    return (NOW - timedelta(minutes=minutes)).isoformat().replace("+00:00", "Z")
+
+
+def an_event(kind: str, event: str, *, at: float, began: float = 20, incident: str = "Q1TRUCK") -> bytes:
+    """As https://developer.pagerduty.com/docs/webhooks-overview has it; times in minutes ago."""
+    data = {
+        "id": incident,
+        "type": "incident",
+        "html_url": f"https://shop.pagerduty.com/incidents/{incident}",
+        "number": 7,
+        "status": kind,
+        "created_at": ago(began),
+        "title": "Checkout answers with errors, password=hunter2secret",
+        "service": {"id": "PSVC", "type": "service_reference", "summary": "checkout"},
+        "urgency": "high",
+    }
+    told = {"id": event, "event_type": kind, "resource_type": "incident", "occurred_at": ago(at), "data": data}
+    return json.dumps({"event": told}).encode()
+
+
+def an_action(action: str, *, alert: str = "052652ac-0001", **more: Any) -> bytes:
+    """As https://support.atlassian.com/opsgenie/docs/opsgenie-edge-connector-alert-action-data/ has it."""
+    told = {
+        "alertId": alert,
+        "tinyId": "23",
+        "message": "Payments are slow",
+        "alias": "payments",
+        "createdAt": int((NOW - timedelta(minutes=9)).timestamp() * 1000),
+        "username": "alice@shop.example",
+        "priority": "P1",
+        "details": {"namespace": "payments", "deployment": "checkout-api"},
+    }
+    return json.dumps({"action": action, "alert": told | more, "integrationType": "Webhook"}).encode()
+
+
+def signature(body: bytes, secret: str = SECRETS[0]) -> str:
+    return "v1=" + hmac.digest(secret.encode(), body, "sha256").hex()
+
+
+class Stand:
+    """The site, with the clusters that a test names after itself."""
+
+    def __init__(self, database: Database, client: httpx2.AsyncClient, token: str) -> None:
+        self.database, self.client, self.token = database, client, token
+
+    async def page(self, cluster: str, body: bytes, header: str | None = None) -> httpx2.Response:
+        sent = {b"X-PagerDuty-Signature": (signature(body) if header is None else header).encode("latin-1")}
+        return await self.client.post(f"/intake/pagerduty/{cluster}", content=body, headers=sent)
+
+    async def genie(self, cluster: str, body: bytes) -> httpx2.Response:
+        sent = {"Authorization": f"Bearer {self.token}"}
+        return await self.client.post(f"/intake/opsgenie/{cluster}", content=body, headers=sent)
+
+    async def incidents(self, cluster: str) -> list[Any]:
+        async with self.database.read.connect() as conn:
+            return list(await list_incidents(conn, cluster=cluster))
+
+
+@pytest.fixture
+async def stand(database: Database) -> AsyncIterator[Stand]:
+    app = create_app(
+        Deps(
+            read=database.read,
+            write=database.write,
+            public_url="http://foreshock.test",
+            clock=lambda: NOW,
+            take_page=page_taker(database),
+            pagerduty_secrets=SECRETS,
+        )
+    )
+    async with database.write.begin() as conn:
+        token = await tokens.create(conn, Role.RESPONDER, purpose=Purpose.API, now=NOW)
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://foreshock.test") as client:
+        yield Stand(database, client, token)
+
+
+async def test_an_incident_of_pagerduty_is_one_alert_from_trigger_to_end(stand: Stand) -> None:
+    for kind, event, at in (("triggered", "e1", 20), ("acknowledged", "e2", 15), ("resolved", "e3", 10)):
+        assert (await stand.page("whole", an_event(f"incident.{kind}", event, at=at))).status_code == 200
+    (incident,) = await stand.incidents("whole")
+    (alert,) = incident.alerts
+    assert (incident.status, incident.severity) == ("resolved", "critical")
+    assert (alert.fingerprint, alert.ended_at - alert.at) == ("pagerduty:Q1TRUCK", timedelta(minutes=10))
+    assert "hunter2secret" not in repr(incident)
+
+
+async def test_what_is_reopened_is_the_same_incident_and_ends_again(stand: Stand) -> None:
+    told = (("triggered", 20), ("resolved", 15), ("reopened", 10), ("resolved", 5))
+    states = []
+    for number, (kind, at) in enumerate(told):
+        await stand.page("again", an_event(f"incident.{kind}", f"e{number}", at=at))
+        states.append([one.status for one in await stand.incidents("again")])
+    assert states == [["open"], ["resolved"], ["open"], ["resolved"]]
+    (incident,) = await stand.incidents("again")
+    assert NOW - incident.resolved_at == timedelta(minutes=5)
+
+
+async def test_an_event_that_is_sent_again_does_nothing(stand: Stand) -> None:
+    body = an_event("incident.triggered", "same", at=20)
+    first, second = await stand.page("twice", body), await stand.page("twice", body)
+    assert (len(first.json()["incidents"]), second.json()) == (1, {"incidents": [], "left_out": []})
+    assert second.status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("header", "status"),
+    [
+        ("", 401),
+        ("v1=", 401),
+        ("v1=" + "0" * 64, 401),
+        ("RIGHT", 200),
+        ("v1=" + "0" * 64 + ", RIGHT", 200),
+        ("OTHER", 200),
+        ("v2=00,garbage", 401),
+        ("v1=\xff", 401),
+    ],
+)
+async def test_a_body_counts_only_with_a_signature_that_is_its_own(stand: Stand, header: str, status: int) -> None:
+    body = json.dumps({"event": {"id": "p", "event_type": "pagey.ping", "data": {"message": "Hello"}}}).encode()
+    sent = header.replace("RIGHT", signature(body)).replace("OTHER", signature(body, SECRETS[1]))
+    answer = await stand.page("signed", body, sent)
+    assert answer.status_code == status
+    assert await stand.incidents("signed") == []
+
+
+async def test_without_a_secret_nothing_is_taken(database: Database) -> None:
+    app = create_app(Deps(read=database.read, write=database.write, public_url="http://f.test", clock=lambda: NOW))
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://f.test") as client:
+        body = an_event("incident.triggered", "e", at=1)
+        sent = {"X-PagerDuty-Signature": signature(body, "")}
+        answer = await client.post("/intake/pagerduty/x", content=body, headers=sent)
+    assert (answer.status_code, "FORESHOCK_PAGERDUTY_SECRETS is not set" in answer.text) == (401, True)
+
+
+async def test_an_unknown_type_is_answered_and_counted(stand: Stand) -> None:
+    answer = await stand.page("odd", an_event("incident.annotated", "odd", at=1))
+    assert (answer.status_code, answer.json()["incidents"]) == (200, [])
+    async with stand.database.read.connect() as conn:
+        found = [row.reason for row in await conn.execute(quarantine.select()) if row.source == "pagerduty"]
+    assert found == ["incident.annotated: nothing is made of it"]
+
+
+async def test_what_comes_a_week_late_is_kept_and_says_so(stand: Stand) -> None:
+    days = 9 * 24 * 60
+    await stand.page("late", an_event("incident.triggered", "late", at=days, began=days))
+    (incident,) = await stand.incidents("late")
+    assert dict(incident.alerts[0].labels)["told_late"] == "9 days"
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"event": {"id": "x", "event_type": "incident.triggered"}}'])
+async def test_what_is_not_theirs_is_refused_in_words(stand: Stand, body: bytes) -> None:
+    for answer in (await stand.page("bad", body), await stand.genie("bad", body)):
+        assert (answer.status_code, "this is not what it sends" in answer.json()["detail"]) == (400, True)
+
+
+async def test_an_alert_of_opsgenie_is_one_alert_with_what_its_details_say(stand: Stand) -> None:
+    for action in ("Create", "Create", "Acknowledge"):
+        assert (await stand.genie("genie", an_action(action))).status_code == 200
+    (incident,) = await stand.incidents("genie")
+    assert (incident.status, incident.severity, len(incident.alerts)) == ("open", "critical", 1)
+    assert incident.scope.namespaces == ("payments",)
+    await stand.genie("genie", an_action("Close", createdAt=None))
+    (incident,) = await stand.incidents("genie")
+    assert (incident.status, len(incident.alerts)) == ("resolved", 1)
+    odd = await stand.genie("genie", an_action("AddNote"))
+    assert odd.json() == {"incidents": [], "left_out": ["AddNote: nothing is made of it"]}
+
+
+async def test_opsgenie_needs_a_token(stand: Stand) -> None:
+    assert (await stand.client.post("/intake/opsgenie/genie", content=an_action("Create"))).status_code == 401
