@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -20,7 +20,7 @@ from app.core import hands
 from app.core.external import AHEAD
 from app.core.fights import fight_members
 from app.core.findings import Incident, Ranking, Said
-from app.core.incidents import FIRES_ON, LOOKS_AHEAD, LOOKS_BACK, REOPENS_WITHIN, bundle
+from app.core.incidents import FIRES_ON, LOOKS_AHEAD, LOOKS_BACK, REOPENS_WITHIN, bundle, gone
 from app.core.model import Batch, Reject, Symptom
 from app.core.pagers import Paged, of_last_firing
 from app.core.redact import Redactor
@@ -94,6 +94,26 @@ async def take_alerts(engine: AsyncEngine, cluster: str, alerts: Iterable[Sympto
         await record(conn, Batch(cluster, symptoms=tuple(found)))
         touched = await open_incidents(conn, cluster, found)
     await _rank_all(engine, touched, now)
+    return touched
+
+
+async def reconcile(
+    engine: AsyncEngine, cluster: str, firing: Iterable[Symptom], *, fingerprints: Collection[str], asked: datetime
+) -> list[Incident]:
+    """As ``take_alerts``, of what an Alertmanager says that fires: what it told while nobody listened comes in, and
+    what ended meanwhile ends. The incidents that it changed.
+
+    ``fingerprints`` are those of all that fires there, silenced or not; ``asked`` is when it was asked, before it
+    answered: it ranks as of then.
+    """
+    async with engine.begin() as conn:
+        await lock(conn, cluster)
+        known = {one.id: one for one in await incidents.list_during(conn, cluster, start=asked, end=asked)}
+        found = [alert for alert in firing if storable(alert.at, asked)]
+        found += gone(fingerprints, known.values(), asked=asked)
+        await record(conn, Batch(cluster, symptoms=tuple(found)))
+        touched = [one for one in await open_incidents(conn, cluster, found) if known.get(one.id) != one]
+    await _rank_all(engine, touched, asked)
     return touched
 
 

@@ -6,6 +6,7 @@ Grafana: https://grafana.com/docs/grafana/latest/alerting/configure-notification
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated
 
@@ -69,6 +70,61 @@ def parse(body: bytes, redactor: Redactor, *, received: datetime) -> tuple[list[
         except msgspec.MsgspecError as error:
             unusable.append(f"alert {number + 1} of {len(payload.alerts)}: {error}")
     return found, unusable
+
+
+class RawStanding(msgspec.Struct):
+    """How Alertmanager holds an alert: active, or suppressed by a silence or another alert."""
+
+    state: str = "active"
+
+
+class RawListed(msgspec.Struct):
+    """An alert as Alertmanager lists it."""
+
+    startsAt: Instant  # noqa: N815
+    fingerprint: str
+    status: RawStanding
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+_listed = msgspec.json.Decoder(list[RawListed])
+
+
+@dataclass(frozen=True, slots=True)
+class Firing:
+    """What fires at an Alertmanager: the alerts that it tells of, and the fingerprints of all, also of those that it
+    holds back.
+    """
+
+    alerts: tuple[Symptom, ...]
+    fingerprints: frozenset[str]
+
+
+LISTING = "/api/v2/alerts?active=true&silenced=true&inhibited=true&unprocessed=true"
+"""What to GET of an Alertmanager for ``parse_listing``. What is silenced fires on: it would seem to have ended."""
+
+
+def parse_listing(body: bytes, redactor: Redactor, *, received: datetime) -> Firing:
+    """What an Alertmanager answers to LISTING; its alerts are as its webhook tells them. Raises PayloadError.
+
+    Format: https://github.com/prometheus/alertmanager/blob/main/api/v2/openapi.yaml (gettableAlerts).
+    """
+    try:
+        listed = _listed.decode(body)
+    except msgspec.MsgspecError as error:
+        raise PayloadError(f"not a list of Alertmanager's alerts (API version 2): {error}") from None
+    alerts = [
+        _symptom(
+            RawAlert(one.startsAt, labels=one.labels, annotations=one.annotations, fingerprint=one.fingerprint),
+            redactor,
+            group="",
+            received=received,
+        )
+        for one in listed
+        if one.status.state == "active"
+    ]
+    return Firing(tuple(alerts), frozenset(redactor.text(one.fingerprint) for one in listed))
 
 
 def _labels(labels: dict[str, str] | None, redactor: Redactor) -> tuple[tuple[str, str], ...]:

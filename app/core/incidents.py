@@ -7,7 +7,7 @@ namespace, pod, deployment, statefulset, daemonset, job_name, cronjob, container
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime, timedelta
 from hashlib import blake2b
 from typing import NamedTuple, TypeVar
@@ -35,6 +35,10 @@ REOPENS_FOR = timedelta(hours=24)
 
 HEARTBEATS = frozenset({"Watchdog", "DeadMansSwitch", "InfoInhibitor"})
 """Alerts that always fire, to show that alerting works or to hold back others; as all of severity none."""
+
+GRAFANA_LABEL = "grafana_folder"
+"""Every alert that Grafana itself manages has it:
+https://grafana.com/docs/grafana/latest/alerting/fundamentals/alert-rules/annotation-label/ ."""
 
 LOOKS_BACK = timedelta(hours=24)
 """How far before an alert a change may lie: a quarter of incidents are noticed more than 88 minutes after."""
@@ -98,6 +102,21 @@ def _flaps(alert: Symptom, incident: Incident) -> bool:
         and alert.at - incident.started_at <= REOPENS_FOR
         and any(known.fingerprint == alert.fingerprint for known in incident.alerts)
     )
+
+
+def gone(fingerprints: Collection[str], incidents: Iterable[Incident], *, asked: datetime) -> list[Symptom]:
+    """The ends of Alertmanager's alerts that fire as far as we know, and did not any more when it was ``asked`` what
+    fires: they ended by then at the latest.
+
+    Alerts of pagers and of Grafana are not its to tell of: theirs have a fingerprint with a colon, or a folder.
+    """
+    return [
+        replace(alert, ended_at=asked)
+        for incident in incidents
+        for alert in incident.alerts
+        if alert.ended_at is None and alert.at < asked and alert.fingerprint not in fingerprints
+        if ":" not in alert.fingerprint and GRAFANA_LABEL not in dict(alert.labels)
+    ]
 
 
 def _awake(incident: Incident, alert: Symptom) -> Incident:

@@ -1,0 +1,72 @@
+"""What Alertmanager says that fires, against what we hold for firing."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+from msgspec.structs import replace
+
+from app import correlate
+from app.collect.alerts import PayloadError, parse, parse_listing
+from app.core.redact import Redactor
+from app.store.database import Database
+from app.store.incidents import list_incidents
+from tests.core.factories import NOON, after, an_alert
+
+REDACTOR = Redactor(b"a key of at least 16 bytes")
+
+
+def listed(fingerprint: str, state: str = "active") -> dict[str, object]:
+    """As api/v2/openapi.yaml of Alertmanager has it."""
+    return {
+        "labels": {"alertname": "KubePodCrashLooping", "namespace": "shop", "severity": "critical"},
+        "annotations": {"summary": "pods crash"},
+        "startsAt": NOON.isoformat(),
+        "endsAt": (NOON + timedelta(minutes=9)).isoformat(),
+        "updatedAt": NOON.isoformat(),
+        "fingerprint": fingerprint,
+        "receivers": [{"name": "foreshock"}],
+        "status": {"state": state, "silencedBy": [], "inhibitedBy": []},
+        "generatorURL": "http://prometheus.example/graph",
+    }
+
+
+def test_what_it_lists_is_as_its_webhook_tells_it() -> None:
+    one = listed("f1")
+    found = parse_listing(json.dumps([one, listed("f2", "suppressed")]).encode(), REDACTOR, received=after(60))
+    body = {"version": "4", "alerts": [one | {"status": "firing"}]}
+    (told,), _ = parse(json.dumps(body).encode(), REDACTOR, received=after(60))
+    assert found.alerts == (told,)
+    assert found.fingerprints == {"f1", "f2"}
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b'[{"fingerprint": "x"}]'])
+def test_what_is_no_list_is_refused(body: bytes) -> None:
+    with pytest.raises(PayloadError, match="API version 2"):
+        parse_listing(body, REDACTOR, received=NOON)
+
+
+async def test_what_fires_no_more_has_ended_and_what_nobody_told_comes_in(database: Database) -> None:
+    stays, ends, silenced = (replace(an_alert(NOON, name=name, namespace=name.lower())) for name in ("A", "B", "C"))
+    grafana = replace(an_alert(NOON, name="D"), labels=(("grafana_folder", "shop"),))
+    pager = replace(an_alert(NOON, name="E"), fingerprint="pagerduty:Q1")
+    await correlate.take_alerts(database.write, "lab", [stays, ends, silenced, grafana, pager], after(60))
+    new = an_alert(after(30), name="F", namespace="f")
+    fires = {stays.fingerprint, silenced.fingerprint, new.fingerprint}
+    for _ in range(2):
+        touched = await correlate.reconcile(database.write, "lab", [stays, new], fingerprints=fires, asked=after(120))
+    assert touched == []  # the second time nothing changes
+    async with database.read.connect() as conn:
+        found = await list_incidents(conn, cluster="lab")
+    ended = {alert.reason: alert.ended_at for incident in found for alert in incident.alerts}
+    assert ended == {"A": None, "B": after(120), "C": None, "D": None, "E": None, "F": None}
+
+
+async def test_what_began_after_it_was_asked_has_not_ended(database: Database) -> None:
+    alert = an_alert(after(10), namespace="later")
+    await correlate.take_alerts(database.write, "later", [alert], after(20))
+    assert await correlate.reconcile(database.write, "later", [], fingerprints=(), asked=after(5)) == []
+    (incident,) = await correlate.reconcile(database.write, "later", [], fingerprints=(), asked=after(30))
+    assert (incident.status, incident.resolved_at) == ("resolved", after(30))
