@@ -17,14 +17,17 @@ from typing import TYPE_CHECKING
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
+from app.collect.alerts import Alertmanager, list_firing
 from app.collect.contexts import ContextsError, WantedCluster
 from app.collect.follow import Follower
 from app.collect.segments import SpoolFullError, SpoolTakenError
 from app.collect.taking import BodyTooLargeError, KeyUnknownError, Spools
+from app.core.redact import Redactor
+from app.correlate import reconcile
 from app.store import collectors
 from app.store.collectors import Standing
 from app.store.database import Database
-from app.store.redaction import spool_key
+from app.store.redaction import redaction_key, spool_key
 from app.supervise import Pulses, Worker, end, keep, keep_running
 from app.web.cluster_tokens import ClusterTokens
 from app.web.deps import NoRoomError, TooLargeError
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
 
 LOOK_EVERY = timedelta(seconds=10)
 """How long a revoked token of an API server may go on working, and a cluster that is to be followed may wait."""
+RECONCILE_EVERY = timedelta(minutes=5)
+"""Between two looks at what an Alertmanager lists: it tells by itself what changes, and that may have gone unheard."""
 FIRST_LOOK = timedelta(seconds=5)
 """So long the start waits for tokens, that who sends at once need not be told to wait."""
 
@@ -60,6 +65,7 @@ class Clusters:
         self._spools = Spools(folder, most_bytes=spool_bytes)
         self._recorded: dict[str, tuple[Follower, asyncio.Task[None]]] = {}
         self._watched: dict[str, tuple[WantedCluster, Live, asyncio.Task[None]]] = {}
+        self._alerting: dict[str, tuple[Alertmanager, asyncio.Task[None]]] = {}
         self._kinds: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
         """What is to be added to the kinds that are followed in each cluster, and excluded."""
         self._sent_by = set[str]()
@@ -158,6 +164,26 @@ class Clusters:
                 self._watched[name] = one, live, asyncio.create_task(keep_running(f"following {name}", live.run))
         for name in self._recorded.keys() - wanted.keys() - self._ended:
             await self._end(name)
+        await self._listen({name: one.alertmanager for name, one in wanted.items() if one.alertmanager})
+
+    async def _listen(self, wanted: Mapping[str, Alertmanager]) -> None:
+        """Ask the Alertmanagers that are named what fires, at once and then now and again."""
+        for name, (source, task) in list(self._alerting.items()):
+            if wanted.get(name) != source:
+                await end([task])
+                del self._alerting[name]
+        for name, source in wanted.items():
+            if name not in self._alerting:
+                worker = Worker(f"what fires at {name}", partial(self._reconcile, name, source), RECONCILE_EVERY)
+                self._alerting[name] = source, asyncio.create_task(keep(worker, None, pulses=self._pulses))
+
+    async def _reconcile(self, cluster: str, source: Alertmanager) -> None:
+        """Raises OutboundError, and the store's."""
+        asked = self._clock()
+        async with self._database.write.begin() as conn:
+            redactor = Redactor(await redaction_key(conn))
+        firing = await list_firing(source, redactor, now=asked)
+        await reconcile(self._database.write, cluster, firing.alerts, fingerprints=firing.fingerprints, asked=asked)
 
     async def _end(self, cluster: str) -> None:
         """Nobody follows a cluster any more that this installation followed when it last ran."""
@@ -182,6 +208,7 @@ class Clusters:
             yield
         finally:
             await end([looking])
+            await end(task for _, task in self._alerting.values())
             await end(task for _, _, task in self._watched.values())
             await end(task for _, task in self._recorded.values())
             self._spools.close()

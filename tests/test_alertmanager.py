@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -12,12 +13,15 @@ from socket import socket
 import httpx2
 import pytest
 
+from app.core.findings import Incident
 from app.core.roles import Role
 from app.store import tokens
 from app.store.database import Database
+from app.store.incidents import list_incidents
 from app.store.tokens import Purpose
 from tests.e2e.conftest import Program, serving
 from tests.programs import found
+from tests.serving import program as started
 from tests.web.world import END
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
@@ -148,3 +152,38 @@ def test_an_alert_opens_an_incident_and_its_end_resolves_it(alertmanager: str, p
     assert incident["status"] == "open"
     httpx2.post(f"{alertmanager}/api/v2/alerts", json=[alert | {"endsAt": now.isoformat()}]).raise_for_status()
     wait_for(lambda: [one["status"] for one in incidents()] == ["resolved"])
+
+
+async def test_what_fired_or_ended_while_nobody_listened_is_known_after_a_start(
+    alertmanager: str, dsn: str, database: Database, tmp_path: Path
+) -> None:
+    """It lists what fires of two clusters; ours is the one that the matchers tell."""
+    data = tmp_path / "foreshock"
+    data.mkdir()
+    source = f"{{url: '{alertmanager}', matchers: ['cluster=\"listed\"']}}"
+    (data / "clusters.yaml").write_text(
+        f"clusters:\n- {{name: listed, kubeconfig: /nowhere, alertmanager: {source}}}\n"
+    )
+    now = datetime.now(UTC)
+    alerts = [
+        {"labels": LABELS | {"cluster": cluster}, "startsAt": (now - timedelta(minutes=1)).isoformat()}
+        for cluster in ("listed", "other")
+    ]
+    httpx2.post(f"{alertmanager}/api/v2/alerts", json=alerts).raise_for_status()
+
+    async def until(status: str) -> Incident:
+        async with asyncio.timeout(WITHIN):
+            while True:
+                async with database.read.connect() as conn:
+                    incidents = await list_incidents(conn, cluster="listed")
+                if [one.status for one in incidents] == [status] and incidents[0].ranked_at is not None:
+                    return incidents[0]
+                await asyncio.sleep(0.2)
+
+    with started(dsn, data, "--port", "0"):
+        opened = await until("open")
+    assert [dict(alert.labels)["cluster"] for alert in opened.alerts] == ["listed"]
+    httpx2.post(f"{alertmanager}/api/v2/alerts", json=[alerts[0] | {"endsAt": now.isoformat()}]).raise_for_status()
+    with started(dsn, data, "--port", "0"):
+        ended = await until("resolved")
+    assert ended.id == opened.id

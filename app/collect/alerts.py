@@ -9,9 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated
+from urllib.parse import quote
 
 import msgspec
 
+from app.collect.outbound import Endpoint, Outbound, OutboundError
 from app.core.model import Symptom, SymptomSource
 from app.core.redact import Redactor, clean
 
@@ -99,6 +101,23 @@ class Firing:
 
     alerts: tuple[Symptom, ...]
     fingerprints: frozenset[str]
+
+
+class Alertmanager(Endpoint, frozen=True, forbid_unknown_fields=True):
+    """Where a cluster's alerts are listed. ``matchers`` tell them from those of others: ``cluster="shop"``."""
+
+    matchers: tuple[str, ...] = ()
+
+
+async def list_firing(source: Alertmanager, redactor: Redactor, *, now: datetime) -> Firing:
+    """What fires at an Alertmanager. Raises OutboundError."""
+    filters = "".join(f"&filter={quote(one, safe='')}" for one in source.matchers)
+    async with Outbound.to(source) as outbound:
+        body = await outbound.get(LISTING + filters)
+    try:
+        return parse_listing(body, redactor, received=now)
+    except PayloadError as error:
+        raise OutboundError(f"{source.url}: {error}") from None
 
 
 LISTING = "/api/v2/alerts?active=true&silenced=true&inhibited=true&unprocessed=true"

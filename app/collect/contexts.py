@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import yaml
 
+from app.collect.alerts import Alertmanager
 from app.collect.apiserver import ApiServer
 from app.collect.prometheus import Prometheus
 from app.collect.scrape import Target
@@ -31,7 +32,8 @@ class WantedCluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     ``kubeconfig`` is a path, or several with colons; ``context`` "" its current one. Without a kubeconfig we run in the
     cluster ourselves. ``add`` and ``exclude`` name kinds as kubectl does, ``secrets`` or ``workflows.argoproj.io``.
-    Metrics come from ``prometheus``, else from the API server itself, and from what there is to ``scrape``.
+    Metrics come from ``prometheus``, else from the API server itself, and from what there is to ``scrape``. What
+    ``alertmanager`` lists as firing counts where its webhook was not heard.
     """
 
     name: str
@@ -41,6 +43,7 @@ class WantedCluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     exclude: tuple[str, ...] = ()
     prometheus: Prometheus | None = None
     scrape: tuple[Target, ...] = ()
+    alertmanager: Alertmanager | None = None
 
     async def connect(self) -> ApiServer:
         """Raises apiserver.CredentialsError."""
