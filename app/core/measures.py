@@ -1,0 +1,305 @@
+"""Stored samples -> the curves of a graph: rates, levels, means, quantiles, split by labels, on one grid.
+
+A gap stays a gap: a bin is NaN where nothing was scraped on both sides of it. One scrape that is missing is bridged.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+
+from app.core.lines import STARTED, TARGET, Grid, added, whole
+from app.core.matching import Match, chosen
+from app.core.model import MetricSeries
+from app.core.onset import Floats
+
+BRIDGED = 2.5
+"""Samples further apart than so many times the series' usual interval have a gap between them."""
+LOOKBACK_SECONDS = 300.0
+"""How long before a window its samples begin to count: Prometheus' --query.lookback-delta."""
+Split = tuple[str, ...]
+
+
+class Measure(StrEnum):
+    """How a line comes from its series."""
+
+    RATE = "rate"  # of counters, a second, added up
+    LEVEL = "level"  # of gauges, added up
+    HIGHEST = "highest"  # of gauges: the highest, where each replica tells the same
+    MEAN = "mean"  # of a histogram or summary: its _sum by its _count
+    QUANTILE = "quantile"  # of a histogram's buckets
+    CHANGES = "changes"  # how often a value became another one
+
+
+PARTS: dict[Measure, tuple[str, ...]] = {
+    Measure.MEAN: ("_sum", "_count"),
+    Measure.QUANTILE: ("_bucket", "_sum", "_count"),
+}
+"""What stands behind a metric's name in those of its series; nothing where it is not listed."""
+ADDITIVE = (Measure.RATE, Measure.LEVEL, Measure.CHANGES)
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesQuery:
+    """What is asked of stored series. Of ``metrics`` the first that was stored counts: one thing under the names that
+    it has had. At most ``most`` lines; the others become one.
+    """
+
+    metrics: tuple[str, ...]
+    measure: Measure
+    by: tuple[str, ...] = ()
+    where: tuple[Match, ...] = ()
+    most: int = 6
+    quantile: float = 0.99
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all series that it may need."""
+        return tuple(f"{metric}{part}" for metric in self.metrics for part in PARTS.get(self.measure, ("",)))
+
+    @property
+    def told_apart(self) -> frozenset[str]:
+        """The labels that it needs; series that differ in others only may be added up before."""
+        bucket = {"le"} if self.measure is Measure.QUANTILE else set()
+        return frozenset({*self.by, *(match.name for match in self.where), *TARGET, *bucket})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Curve:
+    """One line of a graph, NaN where it is not known. ``of`` are the values of what it was split by; ``others`` is how
+    many lines it stands for, 0 for one of its own.
+    """
+
+    of: Split
+    values: Floats
+    others: int = 0
+
+    @property
+    def name(self) -> str:
+        """``LIST pods``; ``all`` of a graph that is not split."""
+        if self.others:
+            return f"{self.others} others"
+        return " ".join(part or "none" for part in self.of) or "all"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Graph:
+    """The curves of a question, those that say most first. ``measure`` is how they were measured: a quantile without
+    buckets is drawn as the mean.
+    """
+
+    axis: Grid
+    curves: tuple[Curve, ...]
+    measure: Measure = Measure.RATE
+
+    @property
+    def measured(self) -> bool:
+        """Whether anything is known in this window."""
+        return bool(self.curves)
+
+
+STEPS = (5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 345600)
+"""Seconds of a bin."""
+
+
+def window_grid(start: float, end: float, *, most: int = 180) -> Grid:
+    """A grid over [start, end] of at most ``most`` bins, one more where its ends are not round."""
+    step = next((step for step in STEPS if (end - start) / step <= most), STEPS[-1])
+    first = start // step * step
+    return Grid(first, step, int(np.ceil((end - first) / step)))
+
+
+def graph(series: Iterable[MetricSeries], axis: Grid, query: SeriesQuery) -> Graph:
+    """What is asked, of these series; a metric under a later name only where none is stored under an earlier."""
+    named: dict[str, list[MetricSeries]] = defaultdict(list)
+    for one in series:
+        named[one.name].append(one)
+    for metric in query.metrics:
+        for measure in (query.measure, Measure.MEAN) if query.measure is Measure.QUANTILE else (query.measure,):
+            curves = _curves(named, axis, query, metric=metric, measure=measure)
+            if curves:
+                return Graph(axis, curves, measure)
+    return Graph(axis, (), query.measure)
+
+
+@dataclass(slots=True)
+class _Line:
+    """A line in the making: the lines that it is made of, by what they are of it (sum and count, or le)."""
+
+    parts: dict[str, list[Floats]] = field(default_factory=lambda: defaultdict(list))
+
+
+def _curves(
+    named: dict[str, list[MetricSeries]], axis: Grid, query: SeriesQuery, *, metric: str, measure: Measure
+) -> tuple[Curve, ...]:
+    wanted = {f"{metric}{part}": part for part in PARTS.get(measure, ("",))}
+    if measure is Measure.QUANTILE:
+        wanted = {f"{metric}_bucket": ""}
+    own = [one for name in wanted for one in named.get(name, ()) if chosen(one.labels, query.where)]
+    if measure in (Measure.RATE, Measure.MEAN, Measure.QUANTILE):
+        own = [one for one in whole([*own, *named.get(STARTED, ())]) if one.name in wanted]
+    lines: dict[Split, _Line] = defaultdict(_Line)
+    for (name, split, bound), line in _measured(own, axis, query.by, measure=measure).items():
+        lines[split].parts[wanted[name] or bound].append(line)
+    finished = {split: _finished(line, measure, query.quantile) for split, line in lines.items()}
+    known = {split: values for split, values in finished.items() if not np.isnan(values).all()}
+    if len(known) > 1:  # lines that never were anything but nothing say nothing beside others
+        known = {split: values for split, values in known.items() if np.nanmax(values) > 0} or known
+    order = sorted(known, key=lambda split: (-_weight(known[split], measure), split))
+    shown, rest = order[: query.most], order[query.most :]
+    if len(rest) == 1:
+        shown, rest = order, []
+    curves = tuple(Curve(split, known[split]) for split in shown)
+    return (*curves, _others([lines[split] for split in rest], measure, query.quantile)) if rest else curves
+
+
+def _weight(values: Floats, measure: Measure) -> float:
+    """What adds up is compared by how much there was; what does not, by its worst."""
+    return float(np.nansum(values) if measure in ADDITIVE else np.nanmax(values))
+
+
+def _others(lines: Sequence[_Line], measure: Measure, quantile: float) -> Curve:
+    together = _Line()
+    for line in lines:
+        for name, parts in line.parts.items():
+            together.parts[name] += parts
+    return Curve((), _finished(together, measure, quantile), len(lines))
+
+
+def _measured(
+    series: Iterable[MetricSeries], axis: Grid, by: Split, *, measure: Measure
+) -> dict[tuple[str, Split, str], Floats]:
+    """(name, split, upper bound of a bucket) -> its line; what was scraped together at once."""
+    groups: dict[tuple[str, Split, str], dict[tuple[float, ...], list[tuple[float, ...]]]] = {}
+    for one in series:
+        labels = dict(one.labels)
+        key = (one.name, tuple(labels.get(name, "") for name in by), labels.get("le", ""))
+        groups.setdefault(key, defaultdict(list))[one.times].append(one.values)
+    found = {}
+    for key, together in groups.items():
+        rows = [_binned(np.asarray(times), np.asarray(values), axis, measure) for times, values in together.items()]
+        line = highest(rows) if measure is Measure.HIGHEST else added(rows)
+        if not np.isnan(line).all():
+            found[key] = line
+    return found
+
+
+def _binned(times: Floats, values: Floats, axis: Grid, measure: Measure) -> Floats:
+    if measure in (Measure.LEVEL, Measure.HIGHEST):
+        if measure is Measure.HIGHEST:
+            return levels(times, values.max(axis=0), axis)
+        return levels(times, values.sum(axis=0), axis)
+    steps = np.diff(values)
+    if measure is Measure.CHANGES:
+        return per_bin(times, (steps != 0).sum(axis=0), axis)
+    steps = np.where(steps < 0, values[:, 1:], steps)  # a reset: it counted up from zero again
+    return rates(times, steps.sum(axis=0), axis)
+
+
+def rates(times: Floats, increases: Floats, axis: Grid) -> Floats:
+    """Increases between samples -> the rate a second in each bin; NaN where no two samples span any of it.
+
+    What grew between two samples grew evenly, so a bin that they span in part has its part of it.
+    """
+    grown, covered = _cumulated(times, increases)
+    edges = axis.start + axis.step * np.arange(axis.size + 1)
+    increase, seconds = (np.diff(np.interp(edges, times, total)) for total in (grown, covered))
+    # less than a hundredth of a bin is the rounding of the edges, or too little to say anything of it
+    known = seconds > axis.step / 100
+    return np.asarray(np.where(known, increase / np.where(known, seconds, 1.0), np.nan))
+
+
+def _cumulated(times: Floats, increases: Floats) -> tuple[Floats, Floats]:
+    """What had grown, and how much time was seen, at each sample; both stand still in a gap."""
+    if len(times) < 2:
+        return np.zeros(len(times)), np.zeros(len(times))
+    seconds = np.diff(times)
+    seen = seconds <= BRIDGED * np.median(seconds)
+    totals = (np.cumsum(np.where(seen, each, 0.0)) for each in (increases, seconds))
+    grown, covered = (np.concatenate([[0.0], total]) for total in totals)
+    return grown, covered
+
+
+def per_bin(times: Floats, events: Floats, axis: Grid) -> Floats:
+    """How many events, each told by the sample after it, fell into each bin; NaN where no sample did."""
+    place = ((times[1:] - axis.start) // axis.step).astype(int)
+    inside = (place >= 0) & (place < axis.size)
+    counts = np.bincount(place[inside], weights=events[inside], minlength=axis.size)[: axis.size]
+    sampled = np.bincount(place[inside], minlength=axis.size)[: axis.size] > 0
+    return _bridged(np.where(sampled, counts, np.nan), times, axis, fill=0.0)
+
+
+def levels(times: Floats, values: Floats, axis: Grid) -> Floats:
+    """A gauge in each bin: the mean of its samples there, else the last one before while that is no gap."""
+    place = ((times - axis.start) // axis.step).astype(int)
+    inside = (place >= 0) & (place < axis.size)
+    counts = np.bincount(place[inside], minlength=axis.size)[: axis.size]
+    sums = np.bincount(place[inside], weights=values[inside], minlength=axis.size)[: axis.size]
+    return _bridged(np.where(counts > 0, sums / np.maximum(counts, 1), np.nan), times, axis, values=values)
+
+
+def _bridged(line: Floats, times: Floats, axis: Grid, *, values: Floats | None = None, fill: float = np.nan) -> Floats:
+    """Bins between two samples that are no gap apart take the earlier one's value, or ``fill``."""
+    if len(times) < 2 or not np.isnan(line).any():
+        return line
+    seconds = np.diff(times)
+    starts = axis.start + axis.step * np.arange(axis.size)
+    before = np.searchsorted(times, starts, side="right") - 1
+    between = (before >= 0) & (before < len(times) - 1)
+    before = np.clip(before, 0, len(times) - 2)
+    bridged = between & (seconds[before] <= BRIDGED * np.median(seconds)) & np.isnan(line)
+    return np.asarray(np.where(bridged, fill if values is None else values[before], line))
+
+
+def highest(rows: Sequence[Floats]) -> Floats:
+    """The highest of lines in each bin; NaN where none of them is known."""
+    return np.asarray(np.fmax.reduce(np.vstack(rows), axis=0))
+
+
+def _finished(line: _Line, measure: Measure, quantile: float) -> Floats:
+    parts = {name: added(rows) for name, rows in line.parts.items()}
+    if measure is Measure.QUANTILE:
+        return histogram_quantile(quantile, {float(bound): rate for bound, rate in parts.items() if bound})
+    if measure is Measure.MEAN:
+        total, observed = parts.get("_sum"), parts.get("_count")
+        if total is None or observed is None:
+            return np.full_like(next(iter(parts.values())), np.nan)
+        return np.asarray(np.where(observed > 0, total / np.where(observed > 0, observed, 1.0), np.nan))
+    if measure is Measure.HIGHEST:
+        return highest([row for rows in line.parts.values() for row in rows])
+    return parts[""]
+
+
+def histogram_quantile(quantile: float, buckets: dict[float, Floats]) -> Floats:
+    """The quantile in each bin, from upper bounds and the cumulative rates below them, as PromQL's histogram_quantile:
+    evenly spread within a bucket, the lowest of which begins at 0; within +Inf, the highest finite bound.
+
+    NaN without a bucket +Inf, without a second one, and where nothing was observed.
+    https://prometheus.io/docs/prometheus/latest/querying/functions/#histogram_quantile
+    """
+    bounds = sorted(buckets)
+    size = len(next(iter(buckets.values()), np.empty(0)))
+    if len(bounds) < 2 or bounds[-1] != np.inf:
+        return np.full(size, np.nan)
+    counts = np.vstack([buckets[bound] for bound in bounds])
+    missing = np.isnan(counts).any(axis=0)
+    counts = np.maximum.accumulate(np.nan_to_num(counts), axis=0)  # replicas are not scraped at one moment
+    rank = quantile * counts[-1]
+    place = np.argmax(counts[:-1] >= rank, axis=0)
+    above = ~(counts[:-1] >= rank).any(axis=0)  # it lies in +Inf
+    found = np.empty(size)
+    for bin_, at in enumerate(place):
+        low, below = (bounds[at - 1], counts[at - 1, bin_]) if at else (min(bounds[0], 0.0), 0.0)
+        within = counts[at, bin_] - below
+        if at == 0 and bounds[0] <= 0:
+            found[bin_] = bounds[0]
+        else:
+            share = (rank[bin_] - below) / within if within > 0 else 1.0
+            found[bin_] = low + (bounds[at] - low) * share
+    found[above] = bounds[-2]
+    found[missing | (counts[-1] <= 0)] = np.nan
+    return found
