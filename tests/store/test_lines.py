@@ -1,0 +1,79 @@
+"""What graphs are drawn from is read by name, added up where nobody tells it apart, and only of its window."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import numpy as np
+from msgspec.structs import replace
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.core.lines import Grid
+from app.core.measures import Measure, SeriesQuery
+from app.core.model import Batch, MetricSeries
+from app.store import lines
+from app.store.record import record
+from tests.store.factories import CLUSTER, NOON, a_count
+
+EPOCH = NOON.timestamp()
+HOUR = timedelta(hours=1)
+TIMES = tuple(EPOCH + 15.0 * n for n in range(300))
+QUERY = SeriesQuery(("apiserver_request_total",), Measure.RATE, ("verb",))
+
+
+def a_series(resource: str, *, reset: bool = False, name: str = "apiserver_request_total") -> MetricSeries:
+    labels = (("instance", "a"), ("resource", resource), ("verb", "GET"))
+    values = tuple(float(n % 100 if reset else n) for n in range(len(TIMES)))
+    return MetricSeries(name, labels, "counter", TIMES, values)
+
+
+async def told(conn: AsyncConnection, *series: MetricSeries, minutes: float = 30) -> list[MetricSeries]:
+    await record(conn, Batch(CLUSTER, series=series))
+    end = NOON + timedelta(minutes=minutes)
+    return await lines.read_series(conn, CLUSTER, lines.wanted_by([QUERY]), start=NOON + timedelta(minutes=10), end=end)
+
+
+async def test_series_that_nobody_tells_apart_are_one_and_others_are_not_read(conn: AsyncConnection) -> None:
+    (one,) = await told(conn, a_series("pods"), a_series("nodes"), a_series("pods", name="go_goroutines"))
+    assert (one.name, one.labels) == (QUERY.metrics[0], (("instance", "a"), ("verb", "GET")))
+    assert one.times[0] == EPOCH + 300, "a window begins with the samples that its first rate needs"
+    assert one.times[-1] == EPOCH + 1800
+    assert one.values[:2] == (40.0, 42.0)
+
+
+async def test_a_counter_that_was_reset_stays_by_itself(conn: AsyncConnection) -> None:
+    found = await told(conn, a_series("pods"), a_series("nodes", reset=True))
+    assert sorted(one.values[-1] for one in found) == [20.0, 120.0]
+
+
+async def test_a_window_over_the_hour_is_whole_and_what_was_told_twice_comes_once(conn: AsyncConnection) -> None:
+    first = a_series("pods")
+    await record(conn, Batch(CLUSTER, series=(replace(first, times=TIMES[:100], values=first.values[:100]),)))
+    (one,) = await told(conn, first, minutes=70)
+    assert one.times == TIMES[20:281]
+    assert np.diff(one.values).tolist() == [1.0] * 260
+
+
+async def test_a_cluster_of_which_nothing_is_known_has_no_lines(conn: AsyncConnection) -> None:
+    wanted = lines.wanted_by([QUERY])
+    assert await lines.read_series(conn, "nowhere", wanted, start=NOON, end=NOON + HOUR) == []
+    assert await lines.list_names(conn, "nowhere") == []
+
+
+async def test_names_are_told_once_each(conn: AsyncConnection) -> None:
+    await told(conn, a_series("pods"), a_series("nodes"), a_series("pods", name="go_goroutines"))
+    assert await lines.list_names(conn, CLUSTER) == ["apiserver_request_total", "go_goroutines"]
+
+
+async def test_calls_are_added_up_by_bin_whichever_batch_told_them(conn: AsyncConnection) -> None:
+    for _ in range(2):
+        await record(conn, Batch(CLUSTER, calls=tuple(a_count(slot) for slot in (0, 1, 12))))
+    axis = Grid(EPOCH, 60.0, 2)
+    tally = await lines.read_calls(conn, CLUSTER, axis, end=NOON + HOUR)
+    one = a_count(0)
+    assert tally.keys == (one.key,)
+    assert (tally.place.tolist(), tally.count.tolist()) == ([0, 1], [4 * one.count, 2 * one.count])
+    assert tally.latency_us.tolist() == [4 * one.latency_us, 2 * one.latency_us]
+    assert tally.until == EPOCH + 65
+    nothing = await lines.read_calls(conn, CLUSTER, Grid(EPOCH + 7200, 60.0, 2), end=NOON + 3 * HOUR)
+    assert (nothing.keys, nothing.until) == ((), EPOCH + 7200)
