@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import orjson
@@ -87,20 +87,27 @@ def _above(style: str) -> tuple[bool, str]:
 
 def _line(line: Line, number: int) -> Drawn:
     base, top = LINE_HEIGHT - 5, 7
-    pieces: list[list[tuple[float, float]]] = [[]]
-    for point in line.points:
-        if point is None:
-            pieces.append([])
-        else:
-            pieces[-1].append((point[0], base - point[1] * (base - top)))
     stroke, area = "", ""
-    for piece in filter(None, pieces):
+    for piece in runs(line.points, base=base, top=top):
         path = "L".join(f"{x:g} {y:.1f}" for x, y in piece)
         stroke += f"M{path}"
         area += f"M{piece[0][0]:g} {base}L{path}V{base}z"
     tone = "bad" if line.bad else f"hue{number % 2}"
     strokes = (Stroke(f"area {tone}", area), Stroke(f"line {tone}", stroke))
     return Drawn("line", line.title, line.subtitle, LINE_HEIGHT, strokes, (line.subtitle,))
+
+
+def runs(
+    points: Sequence[tuple[float, float] | None], *, base: float, top: float
+) -> Iterator[list[tuple[float, float]]]:
+    """The pieces of a line between its gaps, from heights of 0 to 1 to those of a drawing."""
+    piece: list[tuple[float, float]] = []
+    for point in (*points, None):
+        if point is not None:
+            piece.append((point[0], base - point[1] * (base - top)))
+        elif piece:
+            yield piece
+            piece = []
 
 
 def _density(picture: Picture) -> Drawn:

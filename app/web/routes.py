@@ -18,6 +18,7 @@ from app.web import (
     audit_intake,
     auth,
     cluster_pages,
+    control_plane,
     examples,
     external,
     health,
@@ -71,6 +72,7 @@ def create_app(deps: Deps, *, lifespan: Lifespan | None = None) -> FastAPI:
         incident_pages.router,
         pages.router,
         cluster_pages.router,
+        control_plane.router,
         _openapi(app),
     ):
         app.include_router(router)

@@ -19,6 +19,7 @@ from app.core.model import (
     DiffSource,
     FieldDiff,
     Gap,
+    MetricSeries,
     ObjectState,
     Outcome,
     Progress,
@@ -371,3 +372,26 @@ def ranking() -> Ranking:
         not_measured=("etcd latency",),
         scope=Scope(namespaces=("payments",)),
     )
+
+
+def metrics() -> tuple[MetricSeries, ...]:
+    """Half an hour before END, every 15 s: two API servers, of which one is not scraped for five minutes."""
+    every = tuple(END.timestamp() - 1800 + 15.0 * n for n in range(121))
+    found = []
+    for instance in ("10.0.0.1:6443", "10.0.0.2:6443"):
+        times = every if instance.startswith("10.0.0.1") else tuple(t for n, t in enumerate(every) if not 40 < n < 60)
+        place = {"job": "apiserver", "instance": instance}
+        for number, verb in enumerate(("GET", "LIST", "POST", "PATCH")):
+            labels = place | {"verb": verb, "code": "200", "resource": "pods", "subresource": ""}
+            found.append(_counting("apiserver_request_total", labels, times, per_second=4.0 * (number + 1)))
+            for le, share in (("0.1", 0.5), ("1", 0.9), ("+Inf", 1.0)):
+                bucket = {**place, "verb": verb, "le": le}
+                name = "apiserver_request_duration_seconds_bucket"
+                found.append(_counting(name, bucket, times, per_second=share * 4.0 * (number + 1)))
+        found.append(_counting("process_resident_memory_bytes", place, times, per_second=1e6))
+    return tuple(found)
+
+
+def _counting(name: str, labels: dict[str, str], times: tuple[float, ...], *, per_second: float) -> MetricSeries:
+    values = tuple(per_second * (time - times[0]) for time in times)
+    return MetricSeries(name, tuple(sorted(labels.items())), "", times, values)

@@ -1,0 +1,139 @@
+"""The page of one cluster's control plane: its panels on one axis, with the changes that may matter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Annotated, Any
+
+import numpy as np
+from fastapi import APIRouter, Depends, Query, Request
+from starlette.responses import HTMLResponse
+
+from app.core.axis import Axis, Tick, ticks
+from app.core.callers import CallsQuery, Tally, call_graph
+from app.core.lines import Grid
+from app.core.matching import written
+from app.core.measures import Graph, SeriesQuery, graph, window_grid
+from app.core.model import MetricSeries
+from app.core.panels import GROUPS, Panel
+from app.core.plots import Marker, markers, plot
+from app.core.roles import Role
+from app.store import lines, surroundings
+from app.store.seen import Seen
+from app.web import templates, windows
+from app.web.auth import Needs
+from app.web.deps import deps_of
+from app.web.graphs import DrawnGraph, draw
+from app.web.problems import Problem
+
+router = APIRouter(
+    include_in_schema=False, default_response_class=HTMLResponse, dependencies=[Depends(Needs(Role.VIEWER))]
+)
+CALLS_LONGEST = timedelta(days=1)
+"""Calls are counted in slots of five seconds by caller and answer: more of them at once takes too long to add up."""
+BINS = 120
+"""Of a small multiple: three pixels each on a wide page."""
+_PANELS = tuple(panel for group in GROUPS for panel in group.panels)
+_WANTED = lines.wanted_by(panel.query for panel in _PANELS if isinstance(panel.query, SeriesQuery))
+
+
+@dataclass(frozen=True, slots=True)
+class PanelGroup:
+    """The panels of a group that are known in the window; ``missing`` are the titles of the others."""
+
+    key: str
+    title: str
+    graphs: tuple[tuple[DrawnGraph, dict[str, Any]], ...]
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ControlPlanePage:
+    """``metrics_at`` is up to when metrics are recorded at all, None where there never were any."""
+
+    cluster: str
+    axis: Axis
+    ticks: tuple[Tick, ...]
+    markers: tuple[Marker, ...]
+    groups: tuple[PanelGroup, ...]
+    asked: dict[str, Any]
+    beside: dict[str, dict[str, datetime] | None]
+    seen: Seen
+    metrics_at: datetime | None
+    calls_left_out: bool
+
+    @property
+    def empty(self) -> bool:
+        return not any(group.graphs for group in self.groups)
+
+
+def explored(panel: Panel) -> dict[str, Any]:
+    """The panel's question as the explorer's address asks it."""
+    query = panel.query
+    asked = {"by": ",".join(query.by), "where": written(query.where), "measure": query.measure.value}
+    if isinstance(query, CallsQuery):
+        return {"of": "calls", **asked, "most": 20}
+    return {"metric": "|".join(query.metrics), **asked, "most": 20}
+
+
+def graphs(series: Sequence[MetricSeries], tally: Tally, grid: Grid) -> dict[str, Graph]:
+    """Every panel's graph by its key."""
+    return {
+        panel.key: call_graph(tally, grid, panel.query)
+        if isinstance(panel.query, CallsQuery)
+        else graph(series, grid, panel.query)
+        for panel in _PANELS
+    }
+
+
+def groups_of(found: dict[str, Graph], axis: Axis) -> tuple[PanelGroup, ...]:
+    """The groups as they are drawn."""
+    return tuple(
+        PanelGroup(
+            group.key,
+            group.title,
+            tuple(
+                (draw(plot(one.key, one.title, one.unit, graph=found[one.key], axis=axis)), explored(one))
+                for one in group.panels
+                if found[one.key].measured
+            ),
+            tuple(one.title for one in group.panels if not found[one.key].measured),
+        )
+        for group in GROUPS
+    )
+
+
+@router.get("/clusters/{cluster}/control-plane")
+async def read_control_plane(request: Request, cluster: str, asked: Annotated[windows.Range, Query()]) -> HTMLResponse:
+    """Whether it serves, whether it is overloaded, who loads it, and its store, controllers, processes and size."""
+    now = deps_of(request).clock()
+    axis = asked.axis(now)
+    grid = window_grid(axis.from_at.timestamp(), axis.to_at.timestamp(), most=BINS)
+    with_calls = axis.to_at - axis.from_at <= CALLS_LONGEST
+    async with deps_of(request).read.connect() as conn:
+        around = await surroundings.read_surroundings(conn, cluster, from_at=axis.from_at, to_at=axis.to_at)
+        if not around.seen.freshness:
+            raise Problem(404, "there is no cluster of this name", "cluster")
+        series = await lines.read_series(conn, cluster, _WANTED, start=axis.from_at, end=axis.to_at)
+        tally = await lines.read_calls(conn, cluster, grid, end=axis.to_at) if with_calls else nothing(grid)
+    page = ControlPlanePage(
+        cluster=cluster,
+        axis=axis,
+        ticks=ticks(axis, wanted=4),
+        markers=markers(axis, around.marks),
+        groups=groups_of(graphs(series, tally, grid), axis),
+        asked=asked.named(request.query_params.get("minus")),
+        beside=windows.beside(axis, now),
+        seen=around.seen,
+        metrics_at=around.seen.freshness[0].sources.get("metrics"),
+        calls_left_out=not with_calls,
+    )
+    return templates.page("control_plane.html", page=page, ranges=windows.RANGES, now=now)
+
+
+def nothing(grid: Grid) -> Tally:
+    """No calls at all."""
+    empty = np.empty(0, dtype=np.int64)
+    return Tally((), empty, empty, empty, empty, grid.start)

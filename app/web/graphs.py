@@ -1,0 +1,48 @@
+"""Plots as SVG path data: a path for each curve, over a width that is stretched to the page's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from app.core.plots import Plot, Trace
+from app.web.drawing import Stroke, runs
+
+HUES = 6
+"""Colours that can be told apart on either ground (static/graphs.css); behind them they come again, dashed."""
+SMALL, LARGE = 84, 300
+"""Pixels of a small multiple and of a graph that stands alone."""
+EDGE = 6.0
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnGraph:
+    """A plot with the strokes of its traces, in their order. ``base`` and ``top`` are the heights of 0 and of the
+    peak, by which a script reads values off the drawing.
+    """
+
+    plot: Plot
+    height: int
+    strokes: tuple[Stroke, ...]
+    base: float
+    top: float
+
+
+def draw(plot: Plot, *, height: int = SMALL) -> DrawnGraph:
+    """The plot as paths."""
+    base, top = height - 2.0, EDGE
+    strokes = tuple(
+        Stroke(_style(trace, number), _path(trace, base=base, top=top)) for number, trace in enumerate(plot.traces)
+    )
+    return DrawnGraph(plot, height, strokes, base, top)
+
+
+def _style(trace: Trace, number: int) -> str:
+    return "curve others" if trace.others else f"curve hue{number % HUES}{' again' if number // HUES % 2 else ''}"
+
+
+def _path(trace: Trace, *, base: float, top: float) -> str:
+    """A piece of a single point is a dot: a line without length under a round cap."""
+    return "".join(
+        "M" + "L".join(f"{x:g} {y:.1f}" for x, y in piece) + ("h0" if len(piece) == 1 else "")
+        for piece in runs(trace.points, base=base, top=top)
+    )
