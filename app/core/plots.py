@@ -26,6 +26,10 @@ APART = 4.0
 """Units of the axis between two markers."""
 
 
+SERVICE_ACCOUNT = "system:serviceaccount:"
+"""Begins the names of most callers and says nothing that its namespace behind it does not."""
+
+
 @dataclass(frozen=True, slots=True)
 class Trace:
     """One curve: its points (x, 0 to 1 of the plot's peak; None breaks it) and its figures in words."""
@@ -99,7 +103,7 @@ def _trace(curve: Curve, xs: Sequence[float], peak: float, *, unit: str) -> Trac
     heights = (curve.values / peak if peak > 0 else curve.values * 0.0).tolist()
     points = tuple(None if isnan(height) else (x, max(height, 0.0)) for x, height in zip(xs, heights, strict=True))
     return Trace(
-        name=curve.name,
+        name=curve.name.replace(SERVICE_ACCOUNT, ""),
         points=points,
         last=measure(float(last), unit),
         mean=measure(float(mean), unit),

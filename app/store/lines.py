@@ -22,12 +22,24 @@ from app.store.series import CHUNK_SECONDS
 Labels = tuple[tuple[str, str], ...]
 Places = NDArray[np.intp]
 
+MOST_CHUNKS = 200_000
+"""Chunks of one reading: at a sample every 15 s they are 50 million samples."""
+
+
+class TooMuchError(Exception):
+    """More is stored of what is asked for than can be read at once; the message says what to do."""
+
+
 _NAMED = """
-SELECT k.name, CAST(k.labels AS text), array_agg(s.payload ORDER BY s.at)
-FROM samples s JOIN series_keys k ON k.id = s.series_id
-WHERE s.cluster_id = (SELECT id FROM clusters WHERE name = :cluster)
-  AND s.at BETWEEN :hour AND :end AND s.until >= :start AND k.name = ANY(CAST(:names AS text[]))
-GROUP BY k.id
+SELECT k.name, CAST(k.labels AS text), chunks.payloads
+FROM (
+  SELECT series_id, array_agg(payload ORDER BY at) AS payloads FROM (
+    SELECT s.series_id, s.at, s.payload FROM samples s JOIN series_keys k ON k.id = s.series_id
+    WHERE s.cluster_id = (SELECT id FROM clusters WHERE name = :cluster)
+      AND s.at BETWEEN :hour AND :end AND s.until >= :start AND k.name = ANY(CAST(:names AS text[]))
+    LIMIT :most
+  ) found GROUP BY series_id
+) chunks JOIN series_keys k ON k.id = chunks.series_id
 """
 _NAMES = """
 SELECT DISTINCT k.name FROM series_keys k
@@ -50,6 +62,8 @@ async def read_series(
     """The series of these names in [start, end], and from LOOKBACK_SECONDS before. One query.
 
     Those that differ only in labels that are not ``wanted`` and were scraped together are added up.
+
+    Raises TooMuchError.
     """
     early = start - timedelta(seconds=LOOKBACK_SECONDS)
     asked = {
@@ -58,8 +72,11 @@ async def read_series(
         "start": early,
         "hour": early - timedelta(seconds=CHUNK_SECONDS),
         "end": end,
+        "most": MOST_CHUNKS + 1,
     }
     rows = (await conn.execute(text(_NAMED), asked)).all() if wanted else []
+    if sum(len(payloads) for _, _, payloads in rows) > MOST_CHUNKS:
+        raise TooMuchError("this is too much to read at once: ask for a shorter time")
     told = codec.loads(f"[{','.join(row[1] for row in rows)}]")
     groups: dict[tuple[str, Labels, tuple[bytes, ...]], list[bytes]] = defaultdict(list)
     for (name, _, payloads), labels in zip(rows, told, strict=True):

@@ -116,7 +116,10 @@ async def read_control_plane(request: Request, cluster: str, asked: Annotated[wi
         around = await surroundings.read_surroundings(conn, cluster, from_at=axis.from_at, to_at=axis.to_at)
         if not around.seen.freshness:
             raise Problem(404, "there is no cluster of this name", "cluster")
-        series = await lines.read_series(conn, cluster, _WANTED, start=axis.from_at, end=axis.to_at)
+        try:
+            series = await lines.read_series(conn, cluster, _WANTED, start=axis.from_at, end=axis.to_at)
+        except lines.TooMuchError as error:
+            raise Problem(422, str(error), "from") from None
         tally = await lines.read_calls(conn, cluster, grid, end=axis.to_at) if with_calls else nothing(grid)
     page = ControlPlanePage(
         cluster=cluster,

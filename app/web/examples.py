@@ -10,6 +10,7 @@ from pydantic import BaseModel, RootModel
 
 from app.core import findings, model
 from app.core.external import change_of
+from app.core.measures import Measure
 from app.core.report import what_changed
 from app.core.talkers import Side, Talker
 from app.store.incidents import FirstSuspect
@@ -161,6 +162,7 @@ _gap = shapes.Gap.model_validate(GAP)
 _fresh = shapes.Freshness(cluster="shop", at=END, sources={"audit log": END, "metrics": BEGUN.at})
 _around: dict[str, Any] = {"freshness": [_fresh], "gaps": [_gap]}
 
+_line = shapes.Line(of={"verb": "LIST"}, others=0, values=[0.4, None, 41.5])
 _cluster = shapes.Cluster(name="shop", followed=True, server="v1.36.3", kinds=64, unseen=[], remarks=[])
 
 SHAPES: tuple[BaseModel, ...] = (
@@ -182,6 +184,8 @@ SHAPES: tuple[BaseModel, ...] = (
     shapes.Calls(
         items=[_call], now_from=END - timedelta(minutes=5), before_from=END - timedelta(minutes=10), to=END, **_around
     ),
+    _line,
+    shapes.Lines(items=[_line], start=BEGUN.at, step_seconds=30, measure=Measure.RATE, unit="/s", **_around),
     shapes.Incidents(items=[_incident], next=None, **_around),
     shapes.OneIncident(incident=_incident, **_around),
     shapes.Suspects(

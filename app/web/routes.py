@@ -19,7 +19,9 @@ from app.web import (
     auth,
     cluster_pages,
     control_plane,
+    curves,
     examples,
+    explorer,
     external,
     health,
     incident_api,
@@ -62,6 +64,7 @@ def create_app(deps: Deps, *, lifespan: Lifespan | None = None) -> FastAPI:
         health.router,
         auth.router,
         api.router,
+        curves.router,
         external.router,
         incident_api.router,
         intake.router,
@@ -73,6 +76,7 @@ def create_app(deps: Deps, *, lifespan: Lifespan | None = None) -> FastAPI:
         pages.router,
         cluster_pages.router,
         control_plane.router,
+        explorer.router,
         _openapi(app),
     ):
         app.include_router(router)

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from app.core import findings, model
 from app.core.actors import short
+from app.core.measures import Measure
 from app.core.talkers import BY, Talker
 from app.core.watching import Watching
 from app.store.incidents import FirstSuspect as Leading
@@ -415,6 +416,26 @@ class Calls(Answer):
     now_from: datetime
     before_from: datetime
     to: datetime
+
+
+class Line(Shape):
+    """One line: what it is ``of``, by what was asked to split; ``others`` is how many lines it adds up, 0 for one of
+    its own. ``values`` begin at ``start`` of the answer, null where nothing was measured.
+    """
+
+    of: dict[str, str]
+    others: int
+    values: list[float | None]
+
+
+class Lines(Answer):
+    """Lines on one grid. ``measure`` is how they were measured: a quantile without buckets becomes the mean."""
+
+    items: list[Line]
+    start: datetime
+    step_seconds: float
+    measure: Measure
+    unit: str
 
 
 class Gaps(Answer):

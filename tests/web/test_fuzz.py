@@ -29,7 +29,9 @@ from tests.web import world
 
 HOST = "http://foreshock.test"
 EXAMPLES = 40
-BEYOND_SCHEMAS = {f"/api/v1/{name}" for name in ("changes", "rollouts", "gaps", "calls", "what-changed")}
+BEYOND_SCHEMAS = {
+    f"/api/v1/{name}" for name in ("changes", "rollouts", "gaps", "calls", "calls/rates", "series", "what-changed")
+}
 BEYOND_SCHEMAS |= {"/intake/alertmanager/{cluster}"}
 BEYOND_SCHEMAS |= {f"/api/v1/incidents{rest}" for rest in ("", "/{incident_id}", "/{incident_id}/merge")}
 """Where what is valid by the description may still be refused: no schema says that from is before to, or that every

@@ -1,0 +1,141 @@
+"""REST: lines of stored series and of counted calls over a window."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from math import isnan
+from typing import Annotated, Literal, TypeVar
+
+from fastapi import APIRouter, Depends, Query, Request
+from pydantic import Field
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.core.axis import Axis
+from app.core.callers import CallsQuery, call_graph
+from app.core.measures import Graph, Measure, SeriesQuery, graph, window_grid
+from app.core.questions import BINS, MOST_LINES, calls_query, series_query, unit
+from app.core.roles import Role
+from app.store import lines
+from app.store.seen import read_seen
+from app.web import params, problems, shapes, windows
+from app.web.api import Conn
+from app.web.auth import Needs
+from app.web.control_plane import CALLS_LONGEST
+from app.web.deps import deps_of
+from app.web.problems import Problem
+
+router = APIRouter(
+    prefix="/api/v1",
+    dependencies=[Depends(Needs(Role.VIEWER)), Depends(params.once)],
+    responses=problems.described(401, 404, 422, 503),
+)
+METRIC = r"^[a-zA-Z_:][a-zA-Z0-9_:]*(\|[a-zA-Z_:][a-zA-Z0-9_:]*){0,4}$"
+_Q = TypeVar("_Q", SeriesQuery, CallsQuery)
+
+Cluster = Annotated[params.Text, Field(examples=["demo"])]
+By = Annotated[params.Text, Field(description="what to split by, with commas between", examples=["verb"])]
+Where = Annotated[params.Text, Field(description="label=value, label=a|b, label=4*, label!=value, with commas between")]
+Most = Annotated[int, Field(ge=1, le=MOST_LINES, description="lines; the others are one")]
+
+
+class SeriesAsked(windows.Range):
+    """Lines of stored series."""
+
+    cluster: Cluster
+    metric: Annotated[
+        str,
+        Field(
+            pattern=METRIC,
+            max_length=1000,
+            description="its name, of a histogram without _bucket, _sum and _count; several names of one thing with |",
+            examples=["apiserver_request_total"],
+        ),
+    ]
+    measure: Measure = Field(Measure.RATE, description="how a line comes from its series")
+    by: By = ""
+    where: Where = ""
+    quantile: float = Field(0.99, gt=0, lt=1, description="which one, with measure=quantile")
+    most: Most = 10
+
+    def query(self) -> SeriesQuery:
+        """The question. Raises Problem."""
+        asked = {"by": self.by, "where": self.where}
+        return checked(lambda: series_query(self.metric, self.measure, **asked, most=self.most, quantile=self.quantile))
+
+
+class RatesAsked(windows.Range):
+    """Lines of counted calls."""
+
+    cluster: Cluster
+    measure: Literal["rate", "mean"] = Field("rate", description="calls a second, or their mean latency")
+    by: By = "user"
+    where: Where = ""
+    most: Most = 10
+
+    def query(self) -> CallsQuery:
+        """The question. Raises Problem."""
+        return checked(lambda: calls_query(Measure(self.measure), by=self.by, where=self.where, most=self.most))
+
+
+def checked(make: Callable[[], _Q]) -> _Q:
+    """A question, or the Problem that it is."""
+    try:
+        return make()
+    except ValueError as error:
+        raise Problem(422, str(error), "where" if "condition" in str(error) else "by") from None
+
+
+async def ask(conn: AsyncConnection, cluster: str, query: SeriesQuery | CallsQuery, *, axis: Axis) -> Graph:
+    """The answer to a question. Raises Problem where it is too much to ask."""
+    grid = window_grid(axis.from_at.timestamp(), axis.to_at.timestamp(), most=BINS - 1)
+    if isinstance(query, CallsQuery):
+        if axis.to_at - axis.from_at > CALLS_LONGEST:
+            raise Problem(422, "calls can be shown of at most a day at once", "from")
+        return call_graph(await lines.read_calls(conn, cluster, grid, end=axis.to_at), grid, query)
+    wanted = lines.wanted_by([query])
+    try:
+        series = await lines.read_series(conn, cluster, wanted, start=axis.from_at, end=axis.to_at)
+    except lines.TooMuchError as error:
+        raise Problem(422, str(error), "from") from None
+    return graph(series, grid, query)
+
+
+def told(found: Graph, query: SeriesQuery | CallsQuery) -> list[shapes.Line]:
+    """The lines of an answer."""
+    return [
+        shapes.Line(
+            of=dict(zip(query.by, curve.of, strict=True)) if not curve.others else {},
+            others=curve.others,
+            values=[None if isnan(value) else float(f"{value:.6g}") for value in curve.values.tolist()],
+        )
+        for curve in found.curves
+    ]
+
+
+async def _answer(
+    request: Request, conn: AsyncConnection, asked: SeriesAsked | RatesAsked, query: SeriesQuery | CallsQuery
+) -> shapes.Lines:
+    axis = asked.axis(deps_of(request).clock())
+    seen = await read_seen(conn, asked.cluster, from_at=axis.from_at, to_at=axis.to_at)
+    found = await ask(conn, asked.cluster, query, axis=axis)
+    return shapes.Lines(
+        items=told(found, query),
+        start=datetime.fromtimestamp(found.axis.start, UTC),
+        step_seconds=found.axis.step,
+        measure=found.measure,
+        unit=unit(query),
+        **shapes.context(seen),
+    )
+
+
+@router.get("/series", summary="Lines of stored series")
+async def list_series(request: Request, asked: Annotated[SeriesAsked, Query()], conn: Conn) -> shapes.Lines:
+    """At most 110 values of each of at most 100 lines."""
+    return await _answer(request, conn, asked, asked.query())
+
+
+@router.get("/calls/rates", summary="Calls over time, by whatever they are told apart by")
+async def list_call_rates(request: Request, asked: Annotated[RatesAsked, Query()], conn: Conn) -> shapes.Lines:
+    """At most 110 values of each of at most 100 lines, of at most a day."""
+    return await _answer(request, conn, asked, asked.query())

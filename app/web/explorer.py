@@ -1,0 +1,183 @@
+"""The explorer: any stored series and any call rates as a graph and a table, complete in its address."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from math import isnan
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query, Request
+from pydantic import BeforeValidator, Field
+from starlette.responses import HTMLResponse, JSONResponse, Response
+
+from app.core.axis import Axis, Tick, ticks
+from app.core.callers import FIELDS, CallsQuery
+from app.core.lanes import Mark
+from app.core.measures import Graph, Measure, SeriesQuery
+from app.core.plots import Marker, markers, plot
+from app.core.questions import MOST_LINES, calls_query, series_query, unit
+from app.core.roles import Role
+from app.store import lines, surroundings
+from app.store.seen import Seen, read_seen
+from app.web import curves, params, templates, windows
+from app.web.auth import Needs
+from app.web.deps import deps_of
+from app.web.graphs import LARGE, DrawnGraph, draw
+from app.web.problems import Problem
+
+router = APIRouter(
+    include_in_schema=False, default_response_class=HTMLResponse, dependencies=[Depends(Needs(Role.VIEWER))]
+)
+Blank = BeforeValidator(params.blank)
+
+
+class ExploreAsked(windows.Range):
+    """A question as the form asks it: what is left empty is as usual. Without a metric, or ``of`` calls, there is only
+    the form.
+    """
+
+    of: str = Field("series", pattern="^(series|calls)$")
+    cluster: Annotated[params.Text | None, Blank] = None
+    metric: Annotated[str | None, Blank] = Field(None, pattern=curves.METRIC, max_length=1000)
+    measure: Measure = Measure.RATE
+    by: params.Text = ""
+    where: params.Text = ""
+    quantile: Annotated[float | None, Blank] = Field(None, gt=0, lt=1)
+    most: Annotated[int | None, Blank] = Field(None, ge=1, le=MOST_LINES)
+    format: str = Field("html", pattern="^(html|csv|json)$")
+
+    def query(self) -> SeriesQuery | CallsQuery | None:
+        """The question, None while none is asked. Raises Problem."""
+        most = self.most or 10
+        if self.of == "calls":
+            return curves.checked(lambda: calls_query(self.measure, by=self.by, where=self.where, most=most))
+        if self.metric is None:
+            return None
+        metric, asked = self.metric, {"by": self.by, "where": self.where}
+        return curves.checked(
+            lambda: series_query(metric, self.measure, **asked, most=most, quantile=self.quantile or 0.99)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ExplorePage:
+    """``drawn`` None: nothing is asked yet. ``names`` are the metrics of which something is stored."""
+
+    asked: dict[str, Any]
+    cluster: str | None
+    axis: Axis
+    ticks: tuple[Tick, ...]
+    markers: tuple[Marker, ...]
+    beside: dict[str, dict[str, datetime] | None]
+    drawn: DrawnGraph | None
+    title: str
+    rows: tuple[tuple[datetime, tuple[str, ...]], ...]
+    seen: Seen
+    names: tuple[str, ...]
+
+
+@router.get("/explore")
+async def explore(request: Request, asked: Annotated[ExploreAsked, Query()]) -> Response:
+    """A graph of what is asked, with the changes that may matter, and the form that asks."""
+    now = deps_of(request).clock()
+    axis, query = asked.axis(now), asked.query()
+    async with deps_of(request).read.connect() as conn:
+        seen = await read_seen(conn, None, from_at=axis.from_at, to_at=axis.to_at)
+        cluster = asked.cluster or (seen.freshness[0].cluster if seen.freshness else None)
+        if asked.cluster is not None and asked.cluster not in {one.cluster for one in seen.freshness}:
+            raise Problem(404, f"there is no cluster {asked.cluster!r}", "cluster")
+        found: Graph | None = None
+        names: tuple[str, ...] = ()
+        marks: tuple[Mark, ...] = ()
+        if cluster is not None:
+            names = tuple(_asked_for(await lines.list_names(conn, cluster)))
+            found = await curves.ask(conn, cluster, query, axis=axis) if query else None
+        if cluster is not None and found is not None and asked.format == "html":
+            around = await surroundings.read_surroundings(conn, cluster, from_at=axis.from_at, to_at=axis.to_at)
+            marks = around.marks
+    if asked.format != "html":
+        if found is None or query is None:
+            raise Problem(422, "ask for a metric, or of=calls, of a cluster that is recorded", "metric")
+        return _csv(found) if asked.format == "csv" else JSONResponse(_json(found, query))
+    title = question(query) if query else ""
+    drawn = draw(plot("answer", title, unit(query), graph=found, axis=axis), height=LARGE) if found and query else None
+    page = ExplorePage(
+        asked=named(request),
+        cluster=cluster,
+        axis=axis,
+        ticks=ticks(axis),
+        markers=markers(axis, marks),
+        beside=windows.beside(axis, now),
+        drawn=drawn,
+        title=title,
+        rows=_rows(found) if found else (),
+        seen=seen,
+        names=names,
+    )
+    return templates.page(
+        "explore.html", page=page, form=asked, ranges=windows.RANGES, measures=tuple(Measure), fields=FIELDS, now=now
+    )
+
+
+def named(request: Request) -> dict[str, Any]:
+    """What the address asks, as it was written; times are times."""
+    told: dict[str, Any] = {"from": None, "to": None, "minus": None, **request.query_params}
+    told.pop("format", None)
+    return told
+
+
+def question(query: SeriesQuery | CallsQuery) -> str:
+    """A question in one line: ``rate of apiserver_request_total by verb where code=4*``."""
+    what = "calls" if isinstance(query, CallsQuery) else query.metrics[0]
+    how = query.measure.value
+    if isinstance(query, SeriesQuery) and query.measure is Measure.QUANTILE:
+        how = f"{query.quantile:g} quantile"
+    by = f" by {', '.join(query.by)}" if query.by else ""
+    where = f" where {', '.join(map(str, query.where))}" if query.where else ""
+    return f"{how} of {what}{by}{where}"
+
+
+def _asked_for(names: list[str]) -> list[str]:
+    """Names as they are asked for: of a histogram its own, once."""
+    parts = ("_bucket", "_sum", "_count")
+    return sorted({next((name.removesuffix(part) for part in parts if name.endswith(part)), name) for name in names})
+
+
+def _times(found: Graph) -> list[datetime]:
+    return [datetime.fromtimestamp(found.axis.epoch(number), UTC) for number in range(found.axis.size)]
+
+
+def _rows(found: Graph) -> tuple[tuple[datetime, tuple[str, ...]], ...]:
+    """The values as a table, the newest first; "" where nothing was measured."""
+    columns = [["" if isnan(value) else f"{value:.4g}" for value in curve.values.tolist()] for curve in found.curves]
+    rows = zip(_times(found), zip(*columns, strict=True), strict=True) if columns else ()
+    return tuple(reversed([(at, row) for at, row in rows if any(row)]))
+
+
+def _csv(found: Graph) -> Response:
+    """A row a bin, a column a line; a field that a spreadsheet would take for a formula begins with '."""
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(["time", *(_harmless(curve.name) for curve in found.curves)])
+    for number, at in enumerate(_times(found)):
+        values = [curve.values[number] for curve in found.curves]
+        writer.writerow([at.isoformat(), *("" if isnan(value) else f"{value:.6g}" for value in values)])
+    headers = {"content-disposition": 'attachment; filename="lines.csv"'}
+    return Response(text.getvalue(), media_type="text/csv; charset=utf-8", headers=headers)
+
+
+def _harmless(name: str) -> str:
+    return f"'{name}" if name[:1] in "=+-@\t\r" else name
+
+
+def _json(found: Graph, query: SeriesQuery | CallsQuery) -> dict[str, Any]:
+    return {
+        "items": [one.model_dump() for one in curves.told(found, query)],
+        "start": datetime.fromtimestamp(found.axis.start, UTC).isoformat(),
+        "step_seconds": found.axis.step,
+        "measure": found.measure.value,
+        "unit": unit(query),
+    }
