@@ -318,11 +318,12 @@ def token_create(
     from app.store import tokens
     from app.store.tokens import Purpose
 
-    if bearer is options.Bearer.AUDIT and cluster is None:
-        raise typer.BadParameter("--role audit takes --cluster NAME: such a token is of one cluster")
-    purpose = Purpose(bearer) if bearer in (options.Bearer.AUDIT, options.Bearer.CHANGES) else Purpose.API
+    of_clusters = (options.Bearer.AUDIT, options.Bearer.METRICS)
+    if bearer in of_clusters and cluster is None:
+        raise typer.BadParameter(f"--role {bearer} takes --cluster NAME: such a token is of one cluster")
+    purpose = Purpose(bearer) if bearer in (*of_clusters, options.Bearer.CHANGES) else Purpose.API
     if purpose is Purpose.API and cluster is not None:
-        raise typer.BadParameter("--cluster goes with --role audit or --role changes: a role is of every cluster")
+        raise typer.BadParameter("--cluster goes with --role audit, metrics or changes: a role is of every cluster")
     life = timedelta(days=expires_days)
 
     async def create(database: Database) -> str:

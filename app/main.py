@@ -23,9 +23,10 @@ from fastapi import FastAPI
 from app import correlate, logs
 from app.allocation import give_back, keep_trimmed
 from app.clusters import Clusters
-from app.collect import alerts, contexts
+from app.collect import alerts, contexts, remote_write
 from app.collect.contexts import WantedCluster
 from app.collect.garbage import garbage_rarely
+from app.collect.remote_write import Receiver
 from app.core import pagers
 from app.core.redact import Redactor
 from app.core.roles import Role
@@ -38,7 +39,7 @@ from app.store.redaction import redaction_key
 from app.store.tokens import Purpose
 from app.supervise import Pulses, Worker, end, keep
 from app.tls import Tls
-from app.web.deps import Deps, TakeAlerts, Taken, TakePage
+from app.web.deps import Deps, TakeAlerts, Taken, TakePage, TakeSamples, TooLargeError
 from app.web.routes import Lifespan, create_app
 
 WATCH_SECONDS = 0.5
@@ -188,6 +189,19 @@ def page_taker(database: Database) -> TakePage:
     return take
 
 
+def sample_taker(settings: Settings, database: Database) -> TakeSamples:
+    """What the web does with the body of a remote-write."""
+    receiver = Receiver(database.write, now, most_series=settings.series_per_cluster)
+
+    async def take(cluster: str, body: bytes) -> None:
+        try:
+            await receiver.take(cluster, body)
+        except remote_write.TooLargeError as error:
+            raise TooLargeError(str(error)) from None
+
+    return take
+
+
 def wanted_clusters(settings: Settings) -> tuple[WantedCluster, ...]:
     """Which clusters are to be followed: those of the file, else kubectl's, else our own. Raises ContextsError."""
     path = settings.clusters_file or settings.data_dir / "clusters.yaml"
@@ -222,6 +236,7 @@ def build(settings: Settings, server: Postgres, *, url: str, demo: Prepare) -> F
         cluster_of=clusters.tokens.cluster_of,
         take_audit=clusters.take,
         by_hand=correlate.ByHand(database.write),
+        take_samples=sample_taker(settings, database),
         replay_demo=lambda: demo(database),
         launchdarkly_secret=settings.launchdarkly_secret.get_secret_value() if settings.launchdarkly_secret else "",
         pagerduty_secrets=tuple(settings.pagerduty_secrets.get_secret_value().split())

@@ -62,6 +62,7 @@ class Settings(BaseSettings):
     samples_retention_days: int = Field(7, ge=1, le=4000, description="a whole number of days, 1 to 4000")
     samples_minutes_retention_days: int = Field(35, ge=1, le=4000, description="a whole number of days, 1 to 4000")
     samples_hours_retention_days: int = Field(400, ge=1, le=4000, description="a whole number of days, 1 to 4000")
+    series_per_cluster: int = Field(200_000, ge=1, description="a whole number, at least 1")
     requests_retention_days: int = Field(14, ge=1, le=4000, description="a whole number of days, 1 to 4000")
 
     clusters_file: Path | None = Field(None, description="an absolute path")

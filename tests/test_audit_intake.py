@@ -112,7 +112,7 @@ async def test_the_token_of_another_cluster_is_refused(site: Site, cluster: str)
     async with site.client() as client:
         answer = await client.post(f"/intake/audit/{cluster}", content=BODY)
     assert answer.status_code == 403
-    assert "belongs to the API server of the cluster shop" in answer.json()["detail"]
+    assert "belongs to the cluster shop" in answer.json()["detail"]
 
 
 async def test_a_token_of_a_role_does_not_send_and_that_of_a_cluster_does_nothing_else(

@@ -62,12 +62,14 @@ def _parsed(kind: Any, text: str, wanted: str) -> Any:
 
 
 class Bearer(StrEnum):
-    """Who a token is for: a person or program with a role, the API server of one cluster, or who tells of changes."""
+    """Who a token is for: a person or program with a role, one cluster's API server or Prometheus, or who tells of
+    changes."""
 
     VIEWER = Role.VIEWER.value
     RESPONDER = Role.RESPONDER.value
     ADMIN = Role.ADMIN.value
     AUDIT = "audit"
+    METRICS = "metrics"
     CHANGES = "changes"
 
 
@@ -75,13 +77,17 @@ BearerOption = Annotated[
     Bearer,
     typer.Option(
         "--role",
-        help="What its bearer may do; audit: send what an API server audits; changes: tell of external changes.",
+        help="What its bearer may do; audit: send what an API server audits; metrics: send what a Prometheus scrapes;"
+        " changes: tell of external changes.",
     ),
 ]
 ClusterOfToken = Annotated[
     str | None,
     typer.Option(
-        "--cluster", parser=cluster_to_write, metavar="NAME", help="The only cluster it is for: with audit or changes."
+        "--cluster",
+        parser=cluster_to_write,
+        metavar="NAME",
+        help="The only cluster it is for: with audit, metrics or changes.",
     ),
 ]
 RoleOption = Annotated[Role, typer.Option(help="What its bearer may do.")]

@@ -103,7 +103,9 @@ async def _merge(conn: AsyncConnection, hour: Hour, told: Columns) -> None:
     """Puts samples into the hour's blocks, and what is kept of them into the tiers': of those that are there already,
     what is told now counts."""
     new = chunks.blocks_of(told)
-    counters = np.array(await series_keys.counters(conn, np.unique(told.series).tolist()), np.int64)
+    ids = np.unique(told.series).tolist()
+    await series_keys.note_seen(conn, ids, hour.at)
+    counters = np.array(await series_keys.counters(conn, ids), np.int64)
     for tier in TIERS:
         at = tier.start_of(hour.at)
         found = await conn.execute(_TAKE[tier], hour.asked(start=at, blocks=[block for block, _ in new]))

@@ -38,6 +38,16 @@ _EPOCH, _MONDAY = datetime(1970, 1, 1, tzinfo=UTC), datetime(1970, 1, 5, tzinfo=
 COLUMNS = {"cluster_id": "int4", "at": "timestamptz", "count": "int4", "payload": "bytea"}
 
 
+def milliseconds(at: datetime) -> int:
+    """Epoch milliseconds, of a time that may be finer: the last one that is no later."""
+    return (at - _EPOCH) // _MILLISECOND
+
+
+def moment(time: int) -> datetime:
+    """The inverse of ``milliseconds``."""
+    return _EPOCH + time * _MILLISECOND
+
+
 def hour_of(at: datetime) -> datetime:
     """The start of the hour (UTC) that holds ``at``: no row of samples spans two of them."""
     return _EPOCH + (at - _EPOCH) // HOUR * HOUR
@@ -174,7 +184,7 @@ def _unpacked(
     found: Iterable[tuple[int, bytes]], wanted: NDArray[np.int64] | None, start: datetime, *, end: datetime
 ) -> Columns:
     """The samples in [start, end] of the series that are wanted (None: of all), from rows (order, payload)."""
-    low, high = -((_EPOCH - start) // _MILLISECOND), (end - _EPOCH) // _MILLISECOND
+    low, high = -((_EPOCH - start) // _MILLISECOND), milliseconds(end)
     parts = []
     for _, payload in sorted(found, key=lambda row: row[0]):
         part = chunks.unpack(payload)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from datetime import datetime, timedelta
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -26,6 +27,11 @@ _KNOWN = text("SELECT id, digest FROM series_keys WHERE digest = ANY(CAST(:diges
 _OF_IDS = text("SELECT id, name, labels, kind FROM series_keys WHERE id = ANY(CAST(:ids AS int[]))")
 _KINDS = text("SELECT id, name, kind FROM series_keys WHERE id = ANY(CAST(:ids AS int[]))")
 _NAMED = text("SELECT id FROM series_keys WHERE cluster_id = :cluster AND name = ANY(CAST(:names AS text[]))")
+
+
+_ACTIVE = text("SELECT count(*) FROM series_keys WHERE cluster_id = :cluster AND seen_at >= :since")
+_SEEN = text("UPDATE series_keys SET seen_at = :at WHERE id = ANY(CAST(:ids AS int[])) AND seen_at < :before")
+DAY = timedelta(days=1)
 
 
 class Key(NamedTuple):
@@ -81,6 +87,23 @@ def _told(found: int | None) -> int:
     if found is None:
         raise LookupError("a series without an id")
     return found
+
+
+async def known(conn: AsyncConnection, cluster_id: int, wanted: Iterable[Key]) -> set[Key]:
+    """Those of these keys that have an id."""
+    by_digest = {_digest(cluster_id, key): key for key in wanted}
+    found = await conn.execute(_KNOWN, {"digest": list(by_digest)})
+    return {by_digest[bytes(digest)] for _, digest in found}
+
+
+async def count(conn: AsyncConnection, cluster_id: int, *, since: datetime) -> int:
+    """How many series of a cluster were told of since then, to the day."""
+    return int((await conn.execute(_ACTIVE, {"cluster": cluster_id, "since": since})).scalar_one())
+
+
+async def note_seen(conn: AsyncConnection, wanted: Iterable[int], at: datetime) -> None:
+    """Notes that these were told of, to the day: one write a series and day."""
+    await conn.execute(_SEEN, {"ids": list(wanted), "at": at, "before": at - DAY})
 
 
 async def counters(conn: AsyncConnection, wanted: Iterable[int]) -> list[int]:

@@ -219,6 +219,7 @@ series_keys = Table(
     Column("name", Text, nullable=False),
     Column("labels", JSONB, nullable=False),
     Column("kind", Text, nullable=False),
+    Column("seen_at", at, nullable=False, server_default=text("now()")),  # last told of, to the day
     Index(None, "cluster_id", "name"),  # the series of a metric
 )
 

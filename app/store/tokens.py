@@ -25,20 +25,25 @@ PREFIX = "fs_"
 
 class Purpose(StrEnum):
     """Where a token is good: a request's Authorization header, one login, a browser's cookie; or, and for nothing else,
-    for what one cluster's API server sends, or for telling of external changes."""
+    for what one cluster's API server sends, for what a Prometheus sends of one cluster, or for telling of external
+    changes."""
 
     API = "api"
     LOGIN = "login"
     SESSION = "session"
     AUDIT = "audit"
+    METRICS = "metrics"
     CHANGES = "changes"
 
 
+OF_CLUSTERS = (Purpose.AUDIT, Purpose.METRICS)
+"""Of one cluster each, and checked without the database."""
 LIFETIME = {
     Purpose.API: timedelta(days=365),
     Purpose.LOGIN: timedelta(minutes=15),
     Purpose.SESSION: timedelta(hours=12),
     Purpose.AUDIT: timedelta(days=365),
+    Purpose.METRICS: timedelta(days=365),
     Purpose.CHANGES: timedelta(days=365),
 }
 """How long a token lives unless its maker says otherwise."""
@@ -62,9 +67,10 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class ClusterToken:
-    """What the API server of a cluster may send with."""
+    """What the API server of a cluster may send with, or its Prometheus, as ``purpose`` says."""
 
     id: int
+    purpose: Purpose
     cluster: str
     expires_at: datetime
 
@@ -193,7 +199,7 @@ async def _revoke(conn: AsyncConnection, now: datetime, **which: object) -> bool
 
 async def read(conn: AsyncConnection, *, now: datetime) -> list[Token]:
     """The tokens of people, programs and API servers that are good now, oldest first."""
-    listed = [Purpose.API.value, Purpose.AUDIT.value, Purpose.CHANGES.value]
+    listed = [Purpose.API.value, *(purpose.value for purpose in OF_CLUSTERS), Purpose.CHANGES.value]
     t = tables.tokens.c
     found = await conn.execute(
         select(t.id, t.role, t.purpose, t.note, t.created_at, t.expires_at, t.revoked_at, t.last_used_at, t.cluster)
@@ -207,14 +213,14 @@ async def read(conn: AsyncConnection, *, now: datetime) -> list[Token]:
 
 
 async def read_of_clusters(conn: AsyncConnection, *, now: datetime) -> dict[bytes, ClusterToken]:
-    """The tokens of API servers that are good now, by their digest."""
+    """The tokens of clusters that are good now, by their digest."""
     t = tables.tokens.c
     found = await conn.execute(
-        select(t.digest, t.id, t.cluster, t.expires_at).where(
-            t.purpose == Purpose.AUDIT.value, t.revoked_at.is_(None), t.expires_at > now
+        select(t.digest, t.id, t.purpose, t.cluster, t.expires_at).where(
+            t.purpose.in_([purpose.value for purpose in OF_CLUSTERS]), t.revoked_at.is_(None), t.expires_at > now
         )
     )
-    return {row.digest: ClusterToken(row.id, row.cluster, row.expires_at) for row in found}
+    return {row.digest: ClusterToken(row.id, Purpose(row.purpose), row.cluster, row.expires_at) for row in found}
 
 
 async def note_used(conn: AsyncConnection, ids: Collection[int], *, now: datetime) -> None:

@@ -42,12 +42,12 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class NeedsCluster:
-    """A route's policy, as a dependency: the API server of the cluster that its path names, and nobody else."""
+    """A route's policy, as a dependency: who sends for the cluster that its path names, and nobody else."""
 
     async def __call__(self, request: Request, cluster: str) -> None:
         bearer: str = request.state.cluster
         if bearer != cluster:
-            raise Problem(403, f"this token belongs to the API server of the cluster {bearer}, not of {cluster}")
+            raise Problem(403, f"this token belongs to the cluster {bearer}, not to {cluster}")
 
 
 @dataclass(frozen=True, slots=True)

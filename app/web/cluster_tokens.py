@@ -1,4 +1,5 @@
-"""The credentials of clusters' API servers, in memory: they are checked while PostgreSQL is away, too."""
+"""The credentials of clusters' API servers and of who measures these, in memory: they are checked while PostgreSQL is
+away, too."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from datetime import datetime
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.store import tokens
+from app.store.tokens import Purpose
 from app.web.deps import NoRoomError
 
 
@@ -27,15 +29,16 @@ class ClusterTokens:
             self._known = await tokens.read_of_clusters(conn, now=now)
         self._used -= used
 
-    def cluster_of(self, token: str) -> str | None:
-        """The cluster whose API server has this token; None where it is unknown, expired or revoked.
+    def cluster_of(self, token: str, purpose: Purpose = Purpose.AUDIT) -> str | None:
+        """The cluster whose API server (or Prometheus, by ``purpose``) has this token; None where it is unknown,
+        expired, revoked or for something else.
 
         Raises NoRoomError until they were read once: nobody is told that a good token is none.
         """
         if self._known is None:
             raise NoRoomError("it is not known yet which tokens are good: the database was not there since the start")
         found = self._known.get(tokens.digest(token))
-        if found is None or found.expires_at <= self._clock():
+        if found is None or found.purpose is not purpose or found.expires_at <= self._clock():
             return None
         self._used.add(found.id)
         return found.cluster

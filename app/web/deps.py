@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from starlette.requests import HTTPConnection
 
 from app.core.findings import Incident, Said
+from app.store.tokens import Purpose
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ class TooLargeError(Exception):
 TakeAlerts = Callable[[str, bytes], Awaitable[Taken]]
 TakePage = Callable[[str, str, bytes], Awaitable[Taken]]
 ReplayDemo = Callable[[], Awaitable[str]]
+TakeSamples = Callable[[str, bytes], Awaitable[None]]
 TakeAudit = Callable[[str, AsyncIterator[bytes], int], Awaitable[None]]
 
 
@@ -84,7 +86,11 @@ async def _refuse_audit(_cluster: str, _chunks: AsyncIterator[bytes], _declared:
     raise NoRoomError("this process takes no audit events")
 
 
-def _no_cluster(_token: str) -> None:
+async def _refuse_samples(_cluster: str, _body: bytes) -> None:
+    raise NoRoomError("this process takes no samples")
+
+
+def _no_cluster(_token: str, _purpose: Purpose) -> None:
     """Nobody's token."""
 
 
@@ -100,9 +106,12 @@ class Deps:
     means ready. ``take_alerts`` is given a cluster and an Alertmanager payload; it raises ValueError, in words, for
     what is no such payload. So does ``take_page``, which is also given the pager (pagerduty, opsgenie).
 
-    ``cluster_of`` answers the cluster whose API server has a token, without the database, or raises NoRoomError.
+    ``cluster_of`` answers the cluster that a token for a purpose is of, without the database, or raises NoRoomError.
     ``take_audit`` is given a cluster, the chunks of a body and how many bytes it says to have (0: it does not say); it
     returns when the body is durable, and raises NoRoomError, before it reads, or TooLargeError.
+
+    ``take_samples`` is given a cluster and the body of a remote-write; it returns when that is committed, and raises
+    TooLargeError, or ValueError, in words, for what can never be taken of it.
 
     ``replay_demo`` answers the path of the recorded incident that comes along.
     """
@@ -113,9 +122,10 @@ class Deps:
     clock: Callable[[], datetime]
     not_ready: Callable[[], list[str]] = list
     take_alerts: TakeAlerts = _refuse_alerts
-    cluster_of: Callable[[str], str | None] = _no_cluster
+    cluster_of: Callable[[str, Purpose], str | None] = _no_cluster
     take_page: TakePage = _refuse_page
     take_audit: TakeAudit = _refuse_audit
+    take_samples: TakeSamples = _refuse_samples
     replay_demo: ReplayDemo = _no_demo
     by_hand: ByHand = field(default_factory=_NoHands)
     changes_kept: timedelta = timedelta(days=90)

@@ -23,8 +23,9 @@ OPEN_UNDER = (headers.STATIC,)
 SIGNED = frozenset({"/intake/launchdarkly"})
 SIGNED_UNDER = ("/intake/pagerduty/",)
 """What is sent here is signed, by who cannot send a credential: the route looks at the signature."""
-OF_CLUSTERS = "/intake/audit/"
-"""Under this path the API servers of clusters send, each with the token of its cluster."""
+OF_CLUSTERS, OF_METRICS = "/intake/audit/", "/intake/prometheus/"
+PURPOSE = {OF_CLUSTERS: tokens.Purpose.AUDIT, OF_METRICS: tokens.Purpose.METRICS}
+"""Under these paths the API servers of clusters send, and who measures these, each with a token of its cluster."""
 TELLING = frozenset({"/api/v1/changes", "/intake/flux"})
 """What is sent here with POST tells of external changes: there are tokens that are good for that alone."""
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -69,7 +70,7 @@ class Guard:
     """Checks the credential and the origin, then adds the headers.
 
     Left in ``scope["state"]`` is the ``role``, with what the token is for as ``who``; or the ``cluster`` whose API
-    server it is; or the one that its external changes are of, as ``tells_of`` ("": any).
+    server or Prometheus it is; or the one that its external changes are of, as ``tells_of`` ("": any).
     """
 
     def __init__(self, app: ASGIApp, *, deps: Deps) -> None:
@@ -105,14 +106,15 @@ class Guard:
         if found is None:
             return Problem(401, "sign in with a login link, or send Authorization: Bearer TOKEN")
         token, purpose = found
-        if scope["path"].startswith(OF_CLUSTERS):
+        of = next((PURPOSE[under] for under in PURPOSE if scope["path"].startswith(under)), None)
+        if of is not None:
             try:
-                cluster = self._deps.cluster_of(token)
+                cluster = self._deps.cluster_of(token, of)
             except NoRoomError as error:
                 return Problem(503, str(error), retry_after=1)
             if cluster is None:
                 return Problem(
-                    401, "this takes the token of a cluster: foreshock token create --role audit --cluster NAME"
+                    401, f"this takes the token of a cluster: foreshock token create --role {of} --cluster NAME"
                 )
             scope.setdefault("state", {})["cluster"] = cluster
             return None

@@ -30,6 +30,7 @@ from app.web import (
     intake,
     pages,
     problems,
+    prometheus_intake,
     senders,
     templates,
 )
@@ -70,6 +71,7 @@ def create_app(deps: Deps, *, lifespan: Lifespan | None = None) -> FastAPI:
         intake.router,
         intake.pagers,
         audit_intake.router,
+        prometheus_intake.router,
         senders.router,
         incident_forms.router,
         incident_pages.router,

@@ -30,7 +30,8 @@ async def test_every_route_declares_who_may_use_it(site: Site) -> None:
     found = policies(site.app)
     assert len(found) > 12
     assert {path for path, policy in found.items() if policy is None} == WITHOUT_A_ROLE
-    assert [path for path, policy in found.items() if isinstance(policy, NeedsCluster)] == ["/intake/audit/{cluster}"]
+    of_clusters = [path for path, policy in found.items() if isinstance(policy, NeedsCluster)]
+    assert of_clusters == ["/intake/audit/{cluster}", "/intake/prometheus/{cluster}"]
     assert {path for path, policy in found.items() if isinstance(policy, NeedsSignature)} == (
         guard.SIGNED | {f"{path}{{cluster}}" for path in guard.SIGNED_UNDER}
     )

@@ -1,0 +1,110 @@
+"""A real Prometheus, configured as docs/metrics.md says, scrapes itself and sends to the real program."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from socket import socket
+
+import httpx2
+import pytest
+
+from app.core.model import MetricSeries
+from app.store import reach, series, tokens
+from app.store.database import Database
+from app.store.tokens import Purpose
+from tests.e2e.conftest import Program, serving
+from tests.programs import found
+from tests.test_alertmanager import wait_for
+
+DOCS = Path(__file__).parents[1] / "docs"
+SCRAPE = """
+global: {scrape_interval: 1s}
+scrape_configs:
+  - job_name: prometheus
+    static_configs: [{targets: ["ADDRESS"]}]
+"""
+
+
+@pytest.fixture(scope="module")
+def program(dsn: str, database: Database) -> Iterator[Program]:
+    with serving(dsn, database) as started:
+        yield started
+
+
+def configuration(address: str, token: Path) -> str:
+    """The snippet of the documentation; only address and token's file are changed."""
+    [told] = re.findall(r"```yaml\n(.*?)```", (DOCS / "metrics.md").read_text(), re.DOTALL)
+    return str(told.replace("https://foreshock.example", address).replace("/run/secrets/foreshock_token", str(token)))
+
+
+@contextmanager
+def prometheus(folder: Path, told: str) -> Iterator[str]:
+    """The address of a Prometheus that scrapes itself every second."""
+    executable = found("prometheus", package="prometheus")
+    with socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    config = folder / "prometheus.yml"
+    config.write_text(SCRAPE.replace("ADDRESS", address) + told)
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(
+            [
+                executable,
+                f"--config.file={config}",
+                f"--storage.tsdb.path={folder / 'data'}",
+                f"--web.listen-address={address}",
+            ],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        wait_for(lambda: httpx2.get(f"http://{address}/-/ready").status_code == 200)
+        yield f"http://{address}"
+    finally:
+        process.terminate()
+        process.wait(timeout=20)
+
+
+def asked(address: str, query: str) -> float:
+    """The one value that Prometheus itself answers; 0 where there is none yet."""
+    answer = httpx2.get(f"{address}/api/v1/query", params={"query": query}).raise_for_status().json()
+    result = answer["data"]["result"]
+    return float(result[0]["value"][1]) if result else 0.0
+
+
+async def stored(database: Database) -> dict[str, list[MetricSeries]]:
+    now = datetime.now(UTC)
+    found: dict[str, list[MetricSeries]] = {}
+    async with database.read.connect() as conn:
+        for one in await series.read(conn, "shop", now - timedelta(hours=1), now):
+            found.setdefault(one.name, []).append(one)
+    return found
+
+
+async def test_prometheus_sends_what_it_scrapes(program: Program, database: Database, tmp_path: Path) -> None:
+    async with database.write.begin() as conn:
+        token = await tokens.create_for_cluster(conn, "shop", purpose=Purpose.METRICS, now=datetime.now(UTC))
+    (tmp_path / "token").write_text(f"{token}\n")
+    url, sender = f"{program.address}/intake/prometheus/shop", {"Authorization": f"Bearer {token}"}
+    wait_for(lambda: httpx2.post(url, headers=sender).status_code == 415)  # within ten seconds the token is known
+    with prometheus(tmp_path, configuration(program.address, tmp_path / "token")) as address:
+        sent = "sum(prometheus_remote_storage_samples_total) - sum(prometheus_remote_storage_samples_pending)"
+        wait_for(lambda: asked(address, sent) > 300)
+        failed = asked(address, "sum(prometheus_remote_storage_samples_failed_total)")
+        truth = httpx2.get(f"{address}/api/v1/query", params={"query": "go_gc_duration_seconds_count[1h]"}).json()
+    kept = await stored(database)
+    scraped = {round(time, 3): float(value) for time, value in truth["data"]["result"][0]["values"]}
+    [one] = kept["go_gc_duration_seconds_count"]
+    both = {time: value for time, value in zip(one.times, one.values, strict=True) if round(time, 3) in scraped}
+    assert len(both) >= 3
+    assert {round(time, 3): value for time, value in both.items()}.items() <= scraped.items()
+    assert dict(one.labels)["job"] == "prometheus"
+    assert not any(name.endswith("_bucket") or name.startswith("prometheus_") for name in kept)
+    assert failed == 0
+    async with database.read.connect() as conn:
+        assert "metrics" in await reach.read(conn, "shop")
