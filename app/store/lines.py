@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
@@ -16,31 +15,10 @@ from app.core.callers import Ints, Tally
 from app.core.lines import Grid
 from app.core.measures import LOOKBACK_SECONDS, SeriesQuery
 from app.core.model import SLOT_SECONDS, MetricSeries
-from app.store import calls, codec
-from app.store.series import CHUNK_SECONDS
+from app.store import calls, codec, series
 
-Labels = tuple[tuple[str, str], ...]
 Places = NDArray[np.intp]
 
-MOST_CHUNKS = 200_000
-"""Chunks of one reading: at a sample every 15 s they are 50 million samples."""
-
-
-class TooMuchError(Exception):
-    """More is stored of what is asked for than can be read at once; the message says what to do."""
-
-
-_NAMED = """
-SELECT k.name, CAST(k.labels AS text), chunks.payloads
-FROM (
-  SELECT series_id, array_agg(payload ORDER BY at) AS payloads FROM (
-    SELECT s.series_id, s.at, s.payload FROM samples s JOIN series_keys k ON k.id = s.series_id
-    WHERE s.cluster_id = (SELECT id FROM clusters WHERE name = :cluster)
-      AND s.at BETWEEN :hour AND :end AND s.until >= :start AND k.name = ANY(CAST(:names AS text[]))
-    LIMIT :most
-  ) found GROUP BY series_id
-) chunks JOIN series_keys k ON k.id = chunks.series_id
-"""
 _NAMES = """
 SELECT DISTINCT k.name FROM series_keys k
 WHERE k.cluster_id = (SELECT id FROM clusters WHERE name = :cluster) ORDER BY k.name
@@ -57,52 +35,25 @@ def wanted_by(queries: Iterable[SeriesQuery]) -> dict[str, frozenset[str]]:
 
 
 async def read_series(
-    conn: AsyncConnection, cluster: str, wanted: Mapping[str, frozenset[str]], *, start: datetime, end: datetime
+    conn: AsyncConnection, cluster: str, wanted: Mapping[str, frozenset[str]], axis: Grid, *, end: datetime
 ) -> list[MetricSeries]:
-    """The series of these names in [start, end], and from LOOKBACK_SECONDS before. One query.
+    """The series of these names from LOOKBACK_SECONDS before the grid's begin to ``end``, as fine as its bins need.
 
     Those that differ only in labels that are not ``wanted`` and were scraped together are added up.
-
-    Raises TooMuchError.
+    Raises series.TooMuchError.
     """
-    early = start - timedelta(seconds=LOOKBACK_SECONDS)
-    asked = {
-        "cluster": cluster,
-        "names": sorted(wanted),
-        "start": early,
-        "hour": early - timedelta(seconds=CHUNK_SECONDS),
-        "end": end,
-        "most": MOST_CHUNKS + 1,
+    start, step = codec.utc(axis.start - LOOKBACK_SECONDS), timedelta(seconds=axis.step)
+    coarse = step if step >= series.MINUTE else None
+    rows, keys = await series.read_rows(conn, cluster, start, end, names=wanted, step=coarse)
+    line_of = {
+        number: (key.name, tuple((label, value) for label, value in key.labels if label in wanted[key.name]))
+        for number, key in keys.items()
     }
-    rows = (await conn.execute(text(_NAMED), asked)).all() if wanted else []
-    if sum(len(payloads) for _, _, payloads in rows) > MOST_CHUNKS:
-        raise TooMuchError("this is too much to read at once: ask for a shorter time")
-    told = codec.loads(f"[{','.join(row[1] for row in rows)}]")
-    groups: dict[tuple[str, Labels, tuple[bytes, ...]], list[bytes]] = defaultdict(list)
-    for (name, _, payloads), labels in zip(rows, told, strict=True):
-        kept = wanted[name]
-        chunks = [codec.unpack(payload) for payload in payloads]
-        times = tuple(chunk[: len(chunk) // 2] for chunk in chunks)
-        values = b"".join(chunk[len(chunk) // 2 :] for chunk in chunks)
-        groups[name, tuple((label, value) for label, value in labels if label in kept), times].append(values)
-    places: dict[tuple[bytes, ...], tuple[tuple[float, ...], Places]] = {}
-    found: list[MetricSeries] = []
-    for (name, labels, chunks_of), members in groups.items():
-        if chunks_of not in places:
-            places[chunks_of] = _inside(chunks_of, early.timestamp(), end.timestamp())
-        inside, place = places[chunks_of]
-        if inside:
-            values_of = np.frombuffer(b"".join(members), dtype="<f8").reshape(len(members), -1)[:, place]
-            found += added_up(name, labels, times=inside, values=values_of)
-    return found
-
-
-def _inside(chunks: Iterable[bytes], low: float, high: float) -> tuple[tuple[float, ...], Places]:
-    """The times of chunks in [low, high] and where they stand; of one told twice, the later telling's."""
-    every = np.frombuffer(b"".join(chunks), dtype="<f8")
-    times, places = np.unique(every[::-1], return_index=True)
-    wanted = (low <= times) & (times <= high)
-    return tuple(times[wanted].tolist()), len(every) - 1 - places[wanted]
+    return [
+        one
+        for group in series.together(rows, line_of)
+        for one in added_up(*group.line, times=group.times, values=group.values)
+    ]
 
 
 async def list_names(conn: AsyncConnection, cluster: str) -> list[str]:

@@ -1,14 +1,14 @@
 """Samples of Prometheus series: appended as they come, read from there and from the blocks that become of them.
 
 A sample is its series' at a millisecond; told twice it is one, and of two values the one told later counts. What
-Prometheus marks as stale (STALE) is kept as it came.
+Prometheus marks as stale (core/stale.py) is kept as it came.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -23,16 +23,17 @@ from app.core.aftermath import METRICS, Measured, added_up, told_apart
 from app.core.model import SLOT_SECONDS, CallCount, CallKey, MetricSeries
 from app.core.onset import Floats
 from app.core.series_bins import OfBin, drawn, is_counter
-from app.store import calls, chunks, codec, codes, partitions, series_keys
+from app.store import calls, chunks, codec, partitions, series_keys
 from app.store.chunks import Columns
 from app.store.copy import copy
+from app.store.series_keys import Key
 
 Line = TypeVar("Line", bound=Hashable)
 
-STALE = float(np.array(0x7FF0_0000_0000_0002, np.int64).view(np.float64))
-"""The NaN with which Prometheus ends a series (value.StaleNaN in its model/value/value.go); others are values."""
 HOUR = timedelta(hours=1)
 HOUR_MS = 3_600_000
+MOST_BLOCKS = 2_000
+"""Of one reading: of samples every 15 s, full blocks of an hour hold sixty million of them."""
 _MILLISECOND = timedelta(milliseconds=1)
 _EPOCH, _MONDAY = datetime(1970, 1, 1, tzinfo=UTC), datetime(1970, 1, 5, tzinfo=UTC)
 COLUMNS = {"cluster_id": "int4", "at": "timestamptz", "count": "int4", "payload": "bytea"}
@@ -77,6 +78,10 @@ async def append(conn: AsyncConnection, cluster_id: int, rows: Columns) -> None:
     await copy(conn, "samples_told", COLUMNS, packed)
 
 
+class TooMuchError(Exception):
+    """More is stored of what is asked for than is read at once; the message says what to do."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tier:
     """A table of blocks: of how much time each is, and of which bins it keeps something (None: every sample)."""
@@ -96,7 +101,8 @@ class Tier:
 
 
 RAW = Tier("samples", HOUR, None)
-MINUTES = Tier("samples_minutes", 6 * HOUR, timedelta(minutes=1))
+MINUTE = timedelta(minutes=1)
+MINUTES = Tier("samples_minutes", 6 * HOUR, MINUTE)
 HOURS = Tier("samples_hours", timedelta(days=7), HOUR)
 TIERS = (RAW, MINUTES, HOURS)
 """From the finest to the coarsest, which reaches back the furthest."""
@@ -109,12 +115,17 @@ _PACKED = {
 }
 """One statement each, so one snapshot: what compaction moves from the one table to the other is seen in one of them."""
 _OF_BLOCKS = " AND block = ANY(CAST(:blocks AS int[]))"
-_OLDEST = text(
-    "SELECT (SELECT min(at) FROM samples WHERE cluster_id = :cluster),"
-    " (SELECT min(at) FROM samples_minutes WHERE cluster_id = :cluster),"
-    " (SELECT min(at) FROM samples_hours WHERE cluster_id = :cluster)"
+_ABOUT = text("""
+WITH about AS MATERIALIZED (
+  SELECT id AS cluster, (SELECT min(at) FROM samples WHERE cluster_id = clusters.id) AS samples,
+    (SELECT min(at) FROM samples_minutes WHERE cluster_id = clusters.id) AS samples_minutes,
+    (SELECT min(at) FROM samples_hours WHERE cluster_id = clusters.id) AS samples_hours
+  FROM clusters WHERE name = :cluster
 )
-"""Of each of TIERS."""
+SELECT about.*, k.id, k.name, k.labels, k.kind
+FROM about LEFT JOIN series_keys k ON k.cluster_id = about.cluster AND k.name = ANY(CAST(:names AS text[]))
+""")
+"""The cluster, how far back each of TIERS reaches, and the series of these names: one row at least."""
 
 
 async def read(
@@ -127,31 +138,8 @@ async def read(
     step: timedelta | None = None,
     of_bin: OfBin = OfBin.LAST,
 ) -> list[MetricSeries]:
-    """Every series with samples in [start, end], those samples only; of ``names`` only, where they are given.
-
-    They are of the finest tier that reaches back to ``start``, all of them, or of a coarser one that still has bins of
-    ``step`` (a minute at least). Of a gauge a bin has then one sample, at the time of its last: ``of_bin`` says which
-    value. Of a counter it has the last one and those around resets.
-    """
-    number = await codes.find_cluster(conn, cluster)
-    tier = await _tier(conn, number, start, step=step)
-    asked: dict[str, object] = {
-        "cluster": number,
-        "hour": hour_of(start),
-        "end": end,
-        "starts": tier.starts(start, end),
-    }
-    wanted, statement = None, _PACKED[tier]
-    if names is not None:
-        wanted = np.array(await series_keys.named(conn, number, names), np.int64)
-        asked["blocks"] = np.unique(wanted // chunks.BLOCK).tolist()
-        statement += _OF_BLOCKS
-    found = [(order, payload) for order, payload in await conn.execute(text(statement), asked)]
-    rows = await asyncio.to_thread(_unpacked, found, wanted, start, end=end)
-    keys = await series_keys.load(conn, np.unique(rows.series).tolist())
-    bins = max(filter(None, (tier.step, step)), default=None)
-    if bins is not None:
-        rows = _in_bins(rows, {series for series, key in keys.items() if key.counts}, bins, of_bin=of_bin)
+    """Every series with samples in [start, end], those samples only; else as read_rows."""
+    rows, keys = await read_rows(conn, cluster, start, end, names=names, step=step, of_bin=of_bin)
     times_of: dict[bytes, tuple[float, ...]] = {}
     told = []
     for series_id, times, values in _by_series(rows):
@@ -161,11 +149,51 @@ async def read(
     return sorted(told, key=lambda one: (one.name, one.labels))
 
 
-async def _tier(conn: AsyncConnection, cluster_id: int | None, start: datetime, *, step: timedelta | None) -> Tier:
+async def read_rows(
+    conn: AsyncConnection,
+    cluster: str,
+    start: datetime,
+    end: datetime,
+    *,
+    names: Collection[str] | None = None,
+    step: timedelta | None = None,
+    of_bin: OfBin = OfBin.LAST,
+) -> tuple[Columns, dict[int, Key]]:
+    """The samples in [start, end], sorted by series and time, and what the series are called; of ``names`` only, where
+    they are given.
+
+    They are of the finest tier that reaches back to ``start``, all of them, or of a coarser one that still has bins of
+    ``step`` (a minute at least). Of a gauge a bin has then one sample, at the time of its last: ``of_bin`` says which
+    value. Of a counter it has the last one and those around resets. Raises TooMuchError where names are given.
+    """
+    about = (await conn.execute(_ABOUT, {"cluster": cluster, "names": list(names or ())})).all()
+    if not about:
+        return chunks.NONE, {}
+    tier = _tier({one: getattr(about[0], one.table) for one in TIERS}, start, step=step)
+    starts = tier.starts(start, end)
+    asked: dict[str, object] = {"cluster": about[0].cluster, "hour": hour_of(start), "end": end, "starts": starts}
+    wanted, keys, statement = None, series_keys.keys(row for row in about if row.id is not None), _PACKED[tier]
+    if names is not None:
+        wanted = np.fromiter(keys, np.int64)
+        blocks = np.unique(wanted // chunks.BLOCK).tolist()
+        if len(blocks) * len(starts) > MOST_BLOCKS:
+            raise TooMuchError("this is too much to read at once: ask for a shorter time")
+        asked["blocks"] = blocks
+        statement += _OF_BLOCKS
+    found = [(order, payload) for order, payload in await conn.execute(text(statement), asked)]
+    rows = await asyncio.to_thread(_unpacked, found, wanted, start, end=end)
+    if names is None:
+        keys = await series_keys.load(conn, np.unique(rows.series).tolist())
+    bins = max(filter(None, (tier.step, step)), default=None)
+    if bins is not None:
+        counters = {series for series in np.unique(rows.series).tolist() if keys[series].counts}
+        rows = _in_bins(rows, counters, bins, of_bin=of_bin)
+    return rows, keys
+
+
+def _tier(since: Mapping[Tier, datetime | None], start: datetime, *, step: timedelta | None) -> Tier:
     """The coarsest tier that still has a sample for each ``step``, or a coarser one if that reaches further back."""
-    oldest = (await conn.execute(_OLDEST, {"cluster": cluster_id})).one()
     chosen = max((tier for tier in TIERS if tier.step and step and tier.step <= step), key=TIERS.index, default=RAW)
-    since = dict(zip(TIERS, oldest, strict=True))
     for coarser in TIERS[TIERS.index(chosen) + 1 :]:
         known, further = since[chosen], since[coarser]
         reaches = known is not None and (start >= known or further is None or coarser.start_of(known) <= further)
@@ -215,7 +243,7 @@ class Together(Generic[Line]):
     values: Floats
 
 
-def _together(rows: Columns, line_of: dict[int, Line]) -> Iterator[Together[Line]]:
+def together(rows: Columns, line_of: dict[int, Line]) -> Iterator[Together[Line]]:
     """What is scraped together is read together: a page asks for a thousand series of two dozen samples each."""
     groups: dict[tuple[Line, bytes], list[Floats]] = defaultdict(list)
     for series_id, times, values in _by_series(rows):
@@ -299,7 +327,7 @@ async def read_around(
         rows = _in_bins(rows, counters, timedelta(minutes=1), of_bin=OfBin.LAST)
     series = [
         one
-        for group in _together(rows, _lines(about_series, np.unique(rows.series).tolist()))
+        for group in together(rows, _lines(about_series, np.unique(rows.series).tolist()))
         for one in added_up(*group.line, times=group.times, values=group.values)
     ]
     return Measured(slots, tuple(counts), tuple(series))

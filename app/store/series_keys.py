@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from sqlalchemy import text
+from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model import MetricSeries
@@ -26,9 +26,6 @@ ON CONFLICT DO NOTHING
 _KNOWN = text("SELECT id, digest FROM series_keys WHERE digest = ANY(CAST(:digest AS bytea[]))")
 _OF_IDS = text("SELECT id, name, labels, kind FROM series_keys WHERE id = ANY(CAST(:ids AS int[]))")
 _KINDS = text("SELECT id, name, kind FROM series_keys WHERE id = ANY(CAST(:ids AS int[]))")
-_NAMED = text("SELECT id FROM series_keys WHERE cluster_id = :cluster AND name = ANY(CAST(:names AS text[]))")
-
-
 _ACTIVE = text("SELECT count(*) FROM series_keys WHERE cluster_id = :cluster AND seen_at >= :since")
 _SEEN = text("UPDATE series_keys SET seen_at = :at WHERE id = ANY(CAST(:ids AS int[])) AND seen_at < :before")
 DAY = timedelta(days=1)
@@ -112,13 +109,11 @@ async def counters(conn: AsyncConnection, wanted: Iterable[int]) -> list[int]:
     return [number for number, name, kind in found if is_counter(name, kind)]
 
 
-async def named(conn: AsyncConnection, cluster_id: int | None, names: Collection[str]) -> list[int]:
-    """The ids of a cluster's series that are called one of ``names``."""
-    found = await conn.execute(_NAMED, {"cluster": cluster_id, "names": list(names)})
-    return list(found.scalars())
-
-
 async def load(conn: AsyncConnection, wanted: Iterable[int]) -> dict[int, Key]:
     """The keys behind ids."""
-    found = await conn.execute(_OF_IDS, {"ids": list(wanted)})
-    return {number: Key(name, tuple(map(tuple, labels)), kind) for number, name, labels, kind in found}
+    return keys(await conn.execute(_OF_IDS, {"ids": list(wanted)}))
+
+
+def keys(rows: Iterable[Row[Any]]) -> dict[int, Key]:
+    """The keys that rows (id, name, labels, kind) tell of."""
+    return {row.id: Key(row.name, tuple(map(tuple, row.labels)), row.kind) for row in rows}

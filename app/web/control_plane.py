@@ -22,6 +22,7 @@ from app.core.plots import Marker, markers, plot
 from app.core.roles import Role
 from app.store import lines, surroundings
 from app.store.seen import Seen
+from app.store.series import TooMuchError
 from app.web import templates, windows
 from app.web.auth import Needs
 from app.web.deps import deps_of
@@ -117,8 +118,8 @@ async def read_control_plane(request: Request, cluster: str, asked: Annotated[wi
         if not around.seen.freshness:
             raise Problem(404, "there is no cluster of this name", "cluster")
         try:
-            series = await lines.read_series(conn, cluster, _WANTED, start=axis.from_at, end=axis.to_at)
-        except lines.TooMuchError as error:
+            series = await lines.read_series(conn, cluster, _WANTED, grid, end=axis.to_at)
+        except TooMuchError as error:
             raise Problem(422, str(error), "from") from None
         tally = await lines.read_calls(conn, cluster, grid, end=axis.to_at) if with_calls else nothing(grid)
     page = ControlPlanePage(

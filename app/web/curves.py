@@ -18,6 +18,7 @@ from app.core.questions import BINS, MOST_LINES, calls_query, series_query, unit
 from app.core.roles import Role
 from app.store import lines
 from app.store.seen import read_seen
+from app.store.series import TooMuchError
 from app.web import params, problems, shapes, windows
 from app.web.api import Conn
 from app.web.auth import Needs
@@ -95,8 +96,8 @@ async def ask(conn: AsyncConnection, cluster: str, query: SeriesQuery | CallsQue
         return call_graph(await lines.read_calls(conn, cluster, grid, end=axis.to_at), grid, query)
     wanted = lines.wanted_by([query])
     try:
-        series = await lines.read_series(conn, cluster, wanted, start=axis.from_at, end=axis.to_at)
-    except lines.TooMuchError as error:
+        series = await lines.read_series(conn, cluster, wanted, grid, end=axis.to_at)
+    except TooMuchError as error:
         raise Problem(422, str(error), "from") from None
     return graph(series, grid, query)
 

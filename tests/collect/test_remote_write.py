@@ -13,6 +13,7 @@ from sqlalchemy import text
 from app.collect import remote_write
 from app.collect.remote_write import Receiver, RefusedError, TooLargeError, UnreadableError
 from app.core.model import MetricSeries
+from app.core.stale import STALE
 from app.store import reach, series
 from app.store.database import Database
 from tests.store.factories import NOON
@@ -94,7 +95,7 @@ async def test_another_process_knows_the_same_series(receiver: Receiver, databas
 
 
 async def test_the_mark_of_a_stale_series_is_kept_as_it_is(receiver: Receiver, database: Database, shop: str) -> None:
-    await receiver.take(shop, packed((REQUESTS, [(AT, series.STALE)])))
+    await receiver.take(shop, packed((REQUESTS, [(AT, STALE)])))
     [one] = await kept(database, shop)
     assert struct.pack("<d", one.values[0]) == (0x7FF0000000000002).to_bytes(8, "little")
 

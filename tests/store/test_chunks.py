@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.core.stale import STALE
 from app.store import chunks
 from app.store.chunks import BLOCK, Columns
-from app.store.series import STALE
 
 values = st.one_of(
     st.floats(), st.integers(-5, 5).map(float), st.integers(-9999, 9999).map(lambda n: n / 1000), st.just(STALE)

@@ -30,7 +30,8 @@ def a_series(resource: str, *, reset: bool = False, name: str = "apiserver_reque
 async def told(conn: AsyncConnection, *series: MetricSeries, minutes: float = 30) -> list[MetricSeries]:
     await record(conn, Batch(CLUSTER, series=series))
     end = NOON + timedelta(minutes=minutes)
-    return await lines.read_series(conn, CLUSTER, lines.wanted_by([QUERY]), start=NOON + timedelta(minutes=10), end=end)
+    axis = Grid(EPOCH + 600, 15.0, int(minutes * 4))
+    return await lines.read_series(conn, CLUSTER, lines.wanted_by([QUERY]), axis, end=end)
 
 
 async def test_series_that_nobody_tells_apart_are_one_and_others_are_not_read(conn: AsyncConnection) -> None:
@@ -56,7 +57,7 @@ async def test_a_window_over_the_hour_is_whole_and_what_was_told_twice_comes_onc
 
 async def test_a_cluster_of_which_nothing_is_known_has_no_lines(conn: AsyncConnection) -> None:
     wanted = lines.wanted_by([QUERY])
-    assert await lines.read_series(conn, "nowhere", wanted, start=NOON, end=NOON + HOUR) == []
+    assert await lines.read_series(conn, "nowhere", wanted, Grid(EPOCH, 60.0, 60), end=NOON + HOUR) == []
     assert await lines.list_names(conn, "nowhere") == []
 
 
@@ -77,3 +78,10 @@ async def test_calls_are_added_up_by_bin_whichever_batch_told_them(conn: AsyncCo
     assert tally.until == EPOCH + 65
     nothing = await lines.read_calls(conn, CLUSTER, Grid(EPOCH + 7200, 60.0, 2), end=NOON + 3 * HOUR)
     assert (nothing.keys, nothing.until) == ((), EPOCH + 7200)
+
+
+async def test_a_long_window_is_read_as_fine_as_it_is_drawn(conn: AsyncConnection) -> None:
+    await told(conn, a_series("pods"))
+    axis = Grid(EPOCH, 300.0, 15)
+    (one,) = await lines.read_series(conn, CLUSTER, lines.wanted_by([QUERY]), axis, end=NOON + 2 * HOUR)
+    assert [value for value in one.values if value % 20 != 19] == [one.values[0]], "the last of each five minutes"

@@ -17,9 +17,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model import MetricSeries
 from app.core.series_bins import OfBin
+from app.core.stale import STALE
 from app.store import codes, compaction, series
 from app.store.database import Database
-from app.store.series import STALE
 from tests.store.factories import CLUSTER, NOON
 
 HOUR = timedelta(hours=1)

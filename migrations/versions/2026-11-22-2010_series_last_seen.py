@@ -2,8 +2,8 @@
 
 from alembic import op
 
-revision = "20261122_2000"
-down_revision = "20261122_1930"
+revision = "20261122_2010"
+down_revision = "20261122_2000"
 branch_labels = None
 depends_on = None
 
