@@ -406,6 +406,15 @@ idempotency_keys = Table(
     Column("at", at, nullable=False),
 )
 
+views = Table(  # questions of the explorer that a team shares
+    "views",
+    metadata,
+    Column("id", Integer, Identity(), primary_key=True),
+    Column("name", Text, nullable=False, unique=True),  # a name stands for one question
+    Column("query", Text, nullable=False),  # of the address, without cluster and time
+    Column("created_at", at, nullable=False),
+)
+
 installation = Table(  # one row a fact of this installation, e.g. the key of redaction's fingerprints
     "installation",
     metadata,

@@ -14,14 +14,16 @@ from pydantic import BeforeValidator, Field
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from app.core.axis import Axis, Tick, ticks
-from app.core.callers import FIELDS, CallsQuery
+from app.core.callers import CallsQuery
 from app.core.lanes import Mark
 from app.core.measures import Graph, Measure, SeriesQuery
 from app.core.plots import Marker, markers, plot
 from app.core.questions import MOST_LINES, calls_query, series_query, unit
 from app.core.roles import Role
+from app.core.views import SHIPPED
 from app.store import lines, surroundings
 from app.store.seen import Seen, read_seen
+from app.store.views import list_views
 from app.web import curves, params, templates, windows
 from app.web.auth import Needs
 from app.web.deps import deps_of
@@ -89,6 +91,7 @@ async def explore(request: Request, asked: Annotated[ExploreAsked, Query()]) -> 
         cluster = asked.cluster or (seen.freshness[0].cluster if seen.freshness else None)
         if asked.cluster is not None and asked.cluster not in {one.cluster for one in seen.freshness}:
             raise Problem(404, f"there is no cluster {asked.cluster!r}", "cluster")
+        saved = await list_views(conn)
         found: Graph | None = None
         names: tuple[str, ...] = ()
         marks: tuple[Mark, ...] = ()
@@ -117,9 +120,10 @@ async def explore(request: Request, asked: Annotated[ExploreAsked, Query()]) -> 
         seen=seen,
         names=names,
     )
-    return templates.page(
-        "explore.html", page=page, form=asked, ranges=windows.RANGES, measures=tuple(Measure), fields=FIELDS, now=now
-    )
+    role: Role = request.state.role
+    around_it = {"ranges": windows.RANGES, "measures": tuple(Measure), "now": now}
+    views = {"views": (*SHIPPED, *saved), "may_save": role is not Role.VIEWER}
+    return templates.page("explore.html", page=page, form=asked, **around_it, **views)
 
 
 def named(request: Request) -> dict[str, Any]:

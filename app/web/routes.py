@@ -31,6 +31,7 @@ from app.web import (
     pages,
     problems,
     prometheus_intake,
+    saved_views,
     senders,
     templates,
 )
@@ -79,6 +80,7 @@ def create_app(deps: Deps, *, lifespan: Lifespan | None = None) -> FastAPI:
         cluster_pages.router,
         control_plane.router,
         explorer.router,
+        saved_views.router,
         _openapi(app),
     ):
         app.include_router(router)
