@@ -416,7 +416,7 @@ def incident_reopen(incident_id: options.IncidentId) -> None:
 @incident_cli.command(name="list")
 def incident_list(
     cluster: options.Cluster = None,
-    status: Annotated[options.Status | None, typer.Option(help="Only these; else all but those merged.")] = None,
+    status: Annotated[options.Status | None, typer.Option(help="Only these; else those open and resolved.")] = None,
     output: options.OutputOption = options.Output.TABLE,
 ) -> None:
     """List the newest hundred incidents."""

@@ -17,13 +17,18 @@ from msgspec.structs import replace
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from app.core import hands
+from app.core.calls import axis
 from app.core.external import AHEAD
-from app.core.fights import fight_members
+from app.core.fights import fight_members, write_fights
 from app.core.findings import Incident, Ranking, Said
 from app.core.incidents import FIRES_ON, LOOKS_AHEAD, LOOKS_BACK, REOPENS_WITHIN, bundle, gone
-from app.core.model import Batch, Reject, Symptom
+from app.core.lines import grid
+from app.core.model import Batch, CallCount, Change, MetricSeries, Reject, Symptom
 from app.core.pagers import Paged, of_last_firing
 from app.core.redact import Redactor
+from app.core.relists import relist_signals
+from app.core.series import metric_signals
+from app.core.suspected import WINDOW, follow_up, suspected
 from app.core.suspects import Gathered, rank
 from app.store import calls, changes, idempotency, incidents, objects, rollouts, series, symptoms
 from app.store.external import list_clusters
@@ -34,6 +39,8 @@ from app.store.redaction import redaction_key
 
 CALLS_WINDOW = timedelta(hours=2)
 MOST_CHANGES = 20_000
+MOST_LOOKED_AT = 5000
+"""Changes that are looked at for a write fight: at 50 writes a second, a hundred seconds of it."""
 RERANK_AFTER = (timedelta(0), timedelta(minutes=3), timedelta(minutes=10))
 """A ranking at once, and again when new pods and callers have had time to show themselves."""
 QUIET = timedelta(minutes=1)
@@ -115,6 +122,37 @@ async def reconcile(
         touched = [one for one in await open_incidents(conn, cluster, found) if known.get(one.id) != one]
     await _rank_all(engine, touched, asked)
     return touched
+
+
+async def suspect(engine: AsyncEngine, cluster: str, now: datetime) -> Incident | None:
+    """Looks whether something turned bad lately that nobody told of; what it saved, mostly None.
+
+    It reads half an hour, of changes the newest MOST_LOOKED_AT.
+    """
+    start = now - WINDOW
+    async with engine.connect() as conn:
+        made = await changes.read_window(conn, cluster, start, now, limit=MOST_LOOKED_AT)
+        called = await calls.read(conn, cluster, start, now)
+        measured = await series.read(conn, cluster, start, now)
+    found = await asyncio.to_thread(_suspected, cluster, made, called, measured=measured, now=now)
+    async with engine.begin() as conn:
+        await lock(conn, cluster)
+        known = await incidents.list_during(conn, cluster, start=start, end=now)
+        incident = follow_up(found, known, now=now)
+        if incident is not None:
+            await incidents.save_incident(conn, incident)
+    if incident is not None:
+        await _rank_now(engine, incident, now)
+    return incident
+
+
+def _suspected(
+    cluster: str, made: list[Change], called: list[CallCount], *, measured: list[MetricSeries], now: datetime
+) -> Incident | None:
+    slots, lines = axis(called, until=now.timestamp()), grid(measured, until=now.timestamp())
+    signals = relist_signals(called, slots) if slots and slots.size else []
+    signals += metric_signals(measured, lines) if lines and lines.size else []
+    return suspected(cluster, fights=write_fights(made), signals=signals, now=now)
 
 
 async def _rank_all(engine: AsyncEngine, touched: Iterable[Incident], now: datetime) -> None:

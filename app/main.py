@@ -32,7 +32,7 @@ from app.core.redact import Redactor
 from app.core.roles import Role
 from app.failures import Expected
 from app.settings import Settings
-from app.store import compaction, embedded, partitions, retention, tokens
+from app.store import collectors, compaction, embedded, partitions, retention, tokens
 from app.store.database import Database, open_database
 from app.store.migrate import migrate
 from app.store.redaction import redaction_key
@@ -143,10 +143,17 @@ def workers(settings: Settings, database: Database) -> tuple[Worker, ...]:
     async def rank_again() -> None:
         await correlate.rerank(database.write, now())
 
+    async def look_for_trouble() -> None:
+        async with database.read.connect() as conn:
+            followed = await collectors.list_followed(conn)
+        for cluster in followed:
+            await correlate.suspect(database.write, cluster, now())
+
     return (
         Worker("partitions", make_room, timedelta(hours=1)),
         Worker("samples", pack_samples, timedelta(minutes=1)),
         Worker("rankings", rank_again, timedelta(seconds=15)),
+        Worker("suspicions", look_for_trouble, timedelta(minutes=1)),
     )
 
 

@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.core.watching import Watching
 from app.store import codes
 from app.store.record import WRITER_LOCK
-from app.store.tables import collectors
+from app.store.tables import clusters, collectors
 
 LEASE = timedelta(seconds=12)
 """So long a process has a cluster after it last renewed; then another may take it. By the database's clock alone."""
@@ -115,3 +115,9 @@ async def check(conn: AsyncConnection, cluster: str, epoch: int) -> None:
     held = select(collectors.c.epoch).where(*mine).with_for_update(read=True)
     if (await conn.execute(held)).scalar_one_or_none() is None:
         raise FencedError(f"another process follows {cluster} since")
+
+
+async def list_followed(conn: AsyncConnection) -> list[str]:
+    """The names of the clusters that somebody follows, or is about to go on following."""
+    asked = select(clusters.c.name).join(collectors, collectors.c.cluster_id == clusters.c.id)
+    return list(await conn.scalars(asked.where(collectors.c.standing != Standing.ENDED).order_by(clusters.c.name)))

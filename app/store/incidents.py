@@ -105,6 +105,7 @@ async def save_ranking(conn: AsyncConnection, ranking: Ranking, *, news_at: date
 
 
 _UNMERGED = incidents.c.merged_into.is_(None)
+_CALLED_FOR = incidents.c.status.in_(["open", "resolved"])
 
 
 def _incidents() -> Select[Any]:
@@ -163,9 +164,9 @@ async def list_incidents(
 ) -> list[Incident]:
     """Incidents, newest first. ``before`` is the (started_at, id) of the last one already seen.
 
-    Without ``status`` those that were merged into others are left out.
+    Without ``status`` those that were merged into others, and those that are only suspected, are left out.
     """
-    query = _incidents().where(_UNMERGED if status is None else incidents.c.status == status)
+    query = _incidents().where(_CALLED_FOR if status is None else incidents.c.status == status)
     if cluster is not None:
         query = query.where(clusters.c.name == cluster)
     if before is not None:
@@ -235,7 +236,7 @@ async def read_standing(conn: AsyncConnection, incident_id: str) -> Standing | N
 
 async def list_standings(conn: AsyncConnection, *, cluster: str | None = None, limit: int = 100) -> list[Standing]:
     """How the newest incidents stand, in the order of list_incidents. One query."""
-    query = _STANDING.where(_UNMERGED)
+    query = _STANDING.where(_CALLED_FOR)
     if cluster is not None:
         query = query.where(incidents.c.cluster_id == _cluster_id(cluster))
     query = query.order_by(incidents.c.started_at.desc(), incidents.c.id.desc()).limit(limit)

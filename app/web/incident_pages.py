@@ -24,6 +24,8 @@ router = APIRouter(
 )
 PAGE = 100
 MOST_ROWS = 1000
+SUSPECTED = 20
+"""The newest suspected incidents, which the list has in a fold."""
 _IDS = r"^([0-9a-f]{28}(,[0-9a-f]{28})*)?$"
 
 
@@ -110,10 +112,12 @@ async def _listed(template: str, request: Request, found: list[Incident], *, ask
     async with deps.read.connect() as conn:
         suspects = await incidents.first_suspects(conn, [incident.id for incident in found])
         seen = await read_seen(conn, asked.cluster, from_at=None, to_at=None)
+        quiet = await incidents.list_incidents(conn, cluster=asked.cluster, status="suspected", limit=SUSPECTED)
     now = deps.clock()
     return templates.page(
         template,
         incidents=found,
+        quiet=quiet,
         suspects=suspects,
         next=params.encode(found[-1].started_at, found[-1].id) if len(found) == PAGE else None,
         seen=seen,

@@ -116,3 +116,17 @@ def test_what_is_not_seen_is_a_gap_once_it_is_late() -> None:
     (found,) = Followed("shop", "a", late, watching).gaps(now)
     assert (found.kind, found.from_at) == ("", late)
     assert "no collector" in found.why
+
+
+async def test_what_is_followed_is_listed_until_it_is_given_up(database: Database, name: str) -> None:
+    epoch = await taken(database, name, "one")
+
+    async def is_listed() -> bool:
+        async with database.read.connect() as conn:
+            return name in await collectors.list_followed(conn)
+
+    for standing, listed in ((Standing.LEFT, True), (Standing.ENDED, False)):
+        assert await is_listed()
+        async with database.write.begin() as conn:
+            await collectors.leave(conn, name, epoch, standing=standing)
+        assert await is_listed() is listed
