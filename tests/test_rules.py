@@ -1,0 +1,118 @@
+"""What deploy/ ships for who has Prometheus and Alertmanager already, checked with their own tools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.programs import found
+from tests.test_alertmanager import DEPLOY, run
+
+ALERTS = (
+    "KubeAPIErrors",
+    "KubeAPISlow",
+    "KubeAPIRejectsRequests",
+    "KubeAPIListsRise",
+    "KubeAdmissionWebhookFails",
+    "EtcdSlow",
+    "EtcdNearlyFull",
+    "KubeAuditEventsLost",
+)
+BAD = {
+    'apiserver_request_total{job="apiserver", cluster="a", verb="GET", code="200"}': "0+100x480",
+    'apiserver_request_total{job="apiserver", cluster="a", verb="GET", code="500"}': "0+100x480",
+    'apiserver_request_total{job="apiserver", cluster="a", verb="LIST", resource="pods", code="200"}': (
+        "0+1x360 600+600x120"
+    ),
+    'apiserver_request_duration_seconds_bucket{job="apiserver", cluster="a", verb="GET", le="1"}': "0+90x480",
+    'apiserver_request_duration_seconds_bucket{job="apiserver", cluster="a", verb="GET", le="2"}': "0+100x480",
+    'apiserver_request_duration_seconds_bucket{job="apiserver", cluster="a", verb="GET", le="+Inf"}': "0+100x480",
+    'apiserver_flowcontrol_rejected_requests_total{job="apiserver", cluster="a", priority_level="catch-all"}': (
+        "0+60x480"
+    ),
+    'apiserver_admission_webhook_rejection_count{job="apiserver", cluster="a", name="v.example", '
+    'error_type="calling_webhook_error"}': "0+10x480",
+    'etcd_request_duration_seconds_bucket{job="apiserver", cluster="a", le="0.5"}': "0+90x480",
+    'etcd_request_duration_seconds_bucket{job="apiserver", cluster="a", le="1"}': "0+100x480",
+    'etcd_request_duration_seconds_bucket{job="apiserver", cluster="a", le="+Inf"}': "0+100x480",
+    'etcd_mvcc_db_total_size_in_bytes{job="etcd", cluster="a"}': "1800+0x480",
+    'etcd_server_quota_backend_bytes{job="etcd", cluster="a"}': "2000+0x480",
+    'apiserver_audit_error_total{job="apiserver", cluster="a", plugin="webhook"}': "0+1x480",
+}
+"""Every alert's reason, at a sample every 15 s over two hours."""
+WELL = {
+    'apiserver_request_total{job="apiserver", cluster="a", verb="GET", code="200"}': "0+100x480",
+    'apiserver_request_total{job="apiserver", cluster="a", verb="GET", code="500"}': "0+1x480",
+    'apiserver_request_total{job="apiserver", cluster="a", verb="LIST", resource="pods", code="200"}': "0+600x480",
+    'apiserver_request_duration_seconds_bucket{job="apiserver", cluster="a", verb="GET", le="1"}': "0+100x480",
+    'apiserver_request_duration_seconds_bucket{job="apiserver", cluster="a", verb="GET", le="+Inf"}': "0+100x480",
+    'apiserver_request_duration_seconds_bucket{job="apiserver", cluster="a", verb="WATCH", le="+Inf"}': "0+100x480",
+    'apiserver_flowcontrol_rejected_requests_total{job="apiserver", cluster="a", priority_level="catch-all"}': (
+        "0+1x480"
+    ),
+    'apiserver_admission_webhook_rejection_count{job="apiserver", cluster="a", name="v.example", '
+    'error_type="no_error"}': "0+100x480",
+    'etcd_request_duration_seconds_bucket{job="apiserver", cluster="a", le="0.5"}': "0+100x480",
+    'etcd_request_duration_seconds_bucket{job="apiserver", cluster="a", le="+Inf"}': "0+100x480",
+    'etcd_mvcc_db_total_size_in_bytes{job="etcd", cluster="a"}': "1500+0x480",
+    'etcd_server_quota_backend_bytes{job="etcd", cluster="a"}': "2000+0x480",
+    'apiserver_audit_error_total{job="apiserver", cluster="a", plugin="webhook"}': "7+0x480",
+}
+"""The same, where all is well."""
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> Path:
+    """The rules as Prometheus itself takes them: the operator writes what stands under spec."""
+    told = yaml.safe_load((DEPLOY / "prometheus-rules.yaml").read_text())
+    assert (told["apiVersion"], told["kind"]) == ("monitoring.coreos.com/v1", "PrometheusRule")
+    path = tmp_path / "rules.yml"
+    path.write_text(yaml.safe_dump(told["spec"]))
+    return path
+
+
+def test_prometheus_takes_the_rules(rules: Path) -> None:
+    promtool = found("promtool", package="prometheus")
+    assert f"{len(ALERTS)} rules found" in run(promtool, "check", "rules", rules)
+
+
+@pytest.mark.parametrize(("series", "firing"), [(BAD, True), (WELL, False)])
+def test_each_alert_fires_when_it_should_and_only_then(rules: Path, series: dict[str, str], firing: bool) -> None:
+    promtool = found("promtool", package="prometheus")
+    # ALERTS{alertstate="firing"} is what Prometheus itself records: what it says is compared, not each sentence.
+    fires = [{"labels": f'{{alertname="{name}"}}', "value": 1} for name in sorted(ALERTS)] if firing else []
+    case = {
+        "rule_files": [str(rules)],
+        "evaluation_interval": "15s",
+        "tests": [
+            {
+                "interval": "15s",
+                "input_series": [{"series": name, "values": values} for name, values in series.items()],
+                "promql_expr_test": [
+                    {
+                        "expr": 'count by (alertname) (ALERTS{alertstate="firing"})',
+                        "eval_time": "119m",
+                        "exp_samples": fires,
+                    }
+                ],
+            }
+        ],
+    }
+    cases = rules.with_name("cases.yml")
+    cases.write_text(yaml.safe_dump(case))
+    assert "SUCCESS" in run(promtool, "test", "rules", cases)
+
+
+def test_alertmanager_takes_the_receiver_and_sends_it_everything_but_heartbeats() -> None:
+    amtool = found("amtool", package="prometheus-alertmanager")
+    config = DEPLOY / "alertmanager-receiver.yaml"
+    assert "SUCCESS" in run(amtool, "check-config", config)
+
+    def receivers(severity: str) -> list[str]:
+        printed = run(amtool, "config", "routes", "test", f"--config.file={config}", f"severity={severity}")
+        return printed.strip().splitlines()[-1].split(",")
+
+    assert receivers("critical") == ["foreshock", "yours"]
+    assert receivers("none") == ["yours"]
