@@ -45,10 +45,10 @@ class Program:
     address: str
     database: Database
 
-    async def link(self, to: str) -> str:
+    async def link(self, to: str, role: Role = Role.VIEWER) -> str:
         """A one-time login link that leads to ``to``."""
         async with self.database.write.begin() as conn:
-            token = await tokens.create(conn, Role.VIEWER, purpose=Purpose.LOGIN, now=datetime.now(UTC))
+            token = await tokens.create(conn, role, purpose=Purpose.LOGIN, now=datetime.now(UTC))
         return f"{self.address}/login?token={token}&to={quote(to)}"
 
 
@@ -109,7 +109,12 @@ def visit(browser: Browser, program: Program) -> Visit:
 
     @asynccontextmanager
     async def visiting(
-        path: str, *, at: Program = program, forgiven: str = "(?!)", **options: Any
+        path: str,
+        *,
+        at: Program = program,
+        role: Role = Role.VIEWER,
+        forgiven: str = "(?!)",
+        **options: Any,
     ) -> AsyncIterator[Page]:
         wanted = {"viewport": DESKTOP, "color_scheme": "dark", "reduced_motion": "reduce", **options}
         context = await browser.new_context(**wanted)
@@ -117,7 +122,7 @@ def visit(browser: Browser, program: Program) -> Visit:
         complaints = Complaints(forgiven=forgiven)
         page = await context.new_page()
         complaints.listen(page, at.address)
-        await page.goto(await at.link(path), wait_until="load")
+        await page.goto(await at.link(path, role), wait_until="load")
         try:
             yield page
         finally:
