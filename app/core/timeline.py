@@ -130,7 +130,7 @@ def moments(axis: Axis, incident: Incident, ranking: Ranking | None) -> tuple[Mo
     found = [
         ("suspect", ranking.suspects[0].change.at if ranking and ranking.suspects else None, "#1"),
         ("onset", began, "onset"),
-        ("alert", incident.started_at, "alert"),
+        ("alert", incident.started_at, "alert" if incident.alerts else "began"),
     ]
     return tuple(Moment(key, axis.x(at), text) for key, at, text in found if at is not None and axis.holds(at))
 

@@ -12,7 +12,7 @@ from playwright.async_api import Page, ViewportSize, expect
 from app.core.findings import Origin
 from app.core.roles import Role
 from app.store import incidents
-from tests.e2e.conftest import DESKTOP, PHONE, Program, Visit, tell
+from tests.e2e.conftest import DESKTOP, PHONE, Program, Visit, box, tell
 from tests.web import world
 
 INCIDENT = world.incident()
@@ -81,6 +81,16 @@ async def test_the_pages_fit_and_axe_finds_nothing_serious(
         found = await Axe().run(page)
     serious = [one for one in found.response["violations"] if one["impact"] in {"serious", "critical"}]
     assert [(one["id"], [node["html"][:200] for node in one["nodes"][:3]]) for one in serious] == []
+
+
+async def test_the_buttons_stand_beside_each_other_and_the_title(visit: Visit) -> None:
+    async with visit(f"/incidents/{INCIDENT.id}", role=Role.RESPONDER) as page:
+        title, copy, resolve = [
+            await box(page.locator(one)) for one in ("#incident h1", "[data-copy-link]", ".standing .button")
+        ]
+        assert copy["y"] == resolve["y"]
+        assert copy["x"] + copy["width"] < resolve["x"]
+        assert abs(title["y"] - copy["y"]) < title["height"]
 
 
 async def test_what_is_suspected_is_in_its_fold_and_not_counted(visit: Visit) -> None:
