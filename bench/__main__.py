@@ -22,13 +22,14 @@ from bench.gates import Gate
 from bench.imports import imports
 from bench.memory import memory
 from bench.pages import pages
+from bench.remote_write import remote_write
 
 PAIRS = 15
 WRITES = {400: 8 * PAIRS, 2_000: 4 * PAIRS, 10_000: 2 * PAIRS}
 """Rows a batch, and how often. 400 are an API server's audit batch."""
 GATED = 10_000
 """What an import writes at a time, and who follows a cluster under load: fewer are printed (docs/performance.md)."""
-NAMES = ("bench_ours", "bench_raw", "bench_storage", "bench_import", "bench_pages", "bench_browser")
+NAMES = ("bench_ours", "bench_raw", "bench_storage", "bench_import", "bench_pages", "bench_browser", "bench_samples")
 SIZES = [1_000_000]
 LARGE = [1_000_000, 10_000_000]
 """With --large: about eight minutes more, and 10 GB of disk."""
@@ -46,6 +47,7 @@ async def run(dsns: list[str], folder: Path, *, sizes: list[int]) -> list[Gate]:
     gates += await asyncio.to_thread(memory, dsns[3])
     gates += await pages(opened[4], sizes)
     gates += await browser(opened[5], dsns[5])
+    gates += await remote_write(opened[6], dsns[6])
     for database in opened:
         await database.close()
     return gates

@@ -77,7 +77,7 @@ def _messages() -> dict[str, Any]:
     return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"foreshock.{name}")) for name in told}
 
 
-_MESSAGES = _messages()
+MESSAGES = _messages()
 Digest = bytes
 
 
@@ -109,7 +109,7 @@ def unpacked(body: bytes) -> bytes:
 def decode(body: bytes, known: Callable[[Digest], bool]) -> Request:
     """Reads a body. Raises UnreadableError or TooLargeError."""
     try:
-        told = _MESSAGES["Request"].FromString(unpacked(body))
+        told = MESSAGES["Request"].FromString(unpacked(body))
     except DecodeError:
         raise UnreadableError("the body is no prometheus.WriteRequest (protobuf)") from None
     request = Request([], [], [], [], {})
@@ -135,7 +135,7 @@ def key_of(labels: Iterable[bytes], redactor: Redactor) -> Key | None:
     if sum(map(len, raw)) > MOST_OF_LABELS:
         return None
     try:
-        told = [_MESSAGES["Label"].FromString(one) for one in raw]
+        told = [MESSAGES["Label"].FromString(one) for one in raw]
     except DecodeError:
         return None
     texts = {one.name.decode("utf-8", "replace"): one.value.decode("utf-8", "replace") for one in told}
