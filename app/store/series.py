@@ -36,7 +36,7 @@ MOST_BLOCKS = 2_000
 """Of one reading: of samples every 15 s, full blocks of an hour hold sixty million of them."""
 _MILLISECOND = timedelta(milliseconds=1)
 _EPOCH, _MONDAY = datetime(1970, 1, 1, tzinfo=UTC), datetime(1970, 1, 5, tzinfo=UTC)
-COLUMNS = {"cluster_id": "int4", "at": "timestamptz", "count": "int4", "payload": "bytea"}
+COLUMNS = {"cluster_id": "int4", "at": "timestamptz", "count": "int4", "blocks": "int4[]", "payload": "bytea"}
 
 
 def milliseconds(at: datetime) -> int:
@@ -73,7 +73,9 @@ async def append(conn: AsyncConnection, cluster_id: int, rows: Columns) -> None:
     """Appends samples of series whose ids are known: one row for each hour that they are of."""
     hours = rows.times // HOUR_MS
     told = [(hour * 3600, rows.where(hours == hour)) for hour in np.unique(hours).tolist()]
-    packed = [(cluster_id, codec.utc(at), len(part.times), chunks.pack_told(part)) for at, part in told]
+    packed = [
+        (cluster_id, codec.utc(at), len(part.times), _blocks(part.series), chunks.pack_told(part)) for at, part in told
+    ]
     await partitions.ensure(conn, "samples_told", (row[1] for row in packed))
     await copy(conn, "samples_told", COLUMNS, packed)
 
@@ -108,13 +110,16 @@ TIERS = (RAW, MINUTES, HOURS)
 """From the finest to the coarsest, which reaches back the furthest."""
 
 _TOLD = "SELECT number, payload FROM samples_told WHERE cluster_id = :cluster AND at BETWEEN :hour AND :end"
-_PACKED = {
-    tier: f"{_TOLD} UNION ALL SELECT 0, payload FROM {tier.table} WHERE cluster_id = :cluster"  # noqa: S608 - our own text only
-    f" AND at = ANY(CAST(:starts AS timestamptz[]))"
+_PACKED = "SELECT 0, payload FROM {table} WHERE cluster_id = :cluster AND at = ANY(CAST(:starts AS timestamptz[]))"
+_ALL = {tier: text(f"{_TOLD} UNION ALL {_PACKED.format(table=tier.table)}") for tier in TIERS}
+_SOME = {
+    tier: text(
+        f"{_TOLD} AND blocks && CAST(:blocks AS int[]) UNION ALL {_PACKED.format(table=tier.table)}"
+        " AND block = ANY(CAST(:blocks AS int[]))"
+    )
     for tier in TIERS
 }
 """One statement each, so one snapshot: what compaction moves from the one table to the other is seen in one of them."""
-_OF_BLOCKS = " AND block = ANY(CAST(:blocks AS int[]))"
 _ABOUT = text("""
 WITH about AS MATERIALIZED (
   SELECT id AS cluster, (SELECT min(at) FROM samples WHERE cluster_id = clusters.id) AS samples,
@@ -172,15 +177,15 @@ async def read_rows(
     tier = _tier({one: getattr(about[0], one.table) for one in TIERS}, start, step=step)
     starts = tier.starts(start, end)
     asked: dict[str, object] = {"cluster": about[0].cluster, "hour": hour_of(start), "end": end, "starts": starts}
-    wanted, keys, statement = None, series_keys.keys(row for row in about if row.id is not None), _PACKED[tier]
+    wanted, keys, statement = None, series_keys.keys(row for row in about if row.id is not None), _ALL[tier]
     if names is not None:
         wanted = np.fromiter(keys, np.int64)
-        blocks = np.unique(wanted // chunks.BLOCK).tolist()
+        blocks = _blocks(wanted)
         if len(blocks) * len(starts) > MOST_BLOCKS:
             raise TooMuchError("this is too much to read at once: ask for a shorter time")
         asked["blocks"] = blocks
-        statement += _OF_BLOCKS
-    found = [(order, payload) for order, payload in await conn.execute(text(statement), asked)]
+        statement = _SOME[tier]
+    found = [(order, payload) for order, payload in await conn.execute(statement, asked)]
     rows = await asyncio.to_thread(_unpacked, found, wanted, start, end=end)
     if names is None:
         keys = await series_keys.load(conn, np.unique(rows.series).tolist())
@@ -206,6 +211,12 @@ def _in_bins(rows: Columns, counters: set[int], step: timedelta, *, of_bin: OfBi
     counted = np.isin(rows.series, list(counters))
     keep, values = drawn(*rows, counters=counted, step=step // _MILLISECOND, of_bin=of_bin)
     return rows._replace(values=values).where(keep)
+
+
+def _blocks(series: NDArray[np.int64]) -> list[int]:
+    """The blocks that these are in."""
+    found: list[int] = np.unique(series // chunks.BLOCK).tolist()
+    return found
 
 
 def _unpacked(
@@ -282,6 +293,7 @@ around AS (
   UNION ALL
   SELECT NULL, 'samples', number, '', '', payload FROM samples_told
   WHERE cluster_id = (SELECT id FROM mine) AND at = ANY(CAST(:hours AS timestamptz[]))
+    AND blocks && ARRAY(SELECT id / :block FROM named)
 )
 SELECT what, number, name, told, payload FROM around ORDER BY at
 """

@@ -231,6 +231,7 @@ samples_told = Table(  # as they came; store/compaction.py makes chunks of them 
     Column("at", at, nullable=False),  # the start of the hour they are of
     Column("number", BigInteger, nullable=False, server_default=_NUMBER.next_value()),  # the later told counts
     Column("count", Integer, nullable=False),  # of samples
+    Column("blocks", ARRAY(Integer), nullable=False),  # that they will be in: who asks for others need not unpack them
     Column("payload", LargeBinary, nullable=False),  # store/chunks.py
     Index(None, "cluster_id", "at"),  # samples of a window that are not in chunks yet; hours to be compacted
     postgresql_partition_by="RANGE (at)",

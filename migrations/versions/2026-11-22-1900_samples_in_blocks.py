@@ -13,7 +13,7 @@ import zstandard
 from alembic import op
 from sqlalchemy import Row, text
 
-from app.store.chunks import Columns, joined, merged, pack_told, unpack
+from app.store.chunks import BLOCK, Columns, joined, merged, pack_told, unpack
 
 revision = "20261122_1900"
 down_revision = "20261122_1850"
@@ -30,6 +30,7 @@ def upgrade() -> None:
         " at timestamptz NOT NULL,"
         " number bigint NOT NULL DEFAULT nextval('samples_told_number'),"
         " count integer NOT NULL,"
+        " blocks integer[] NOT NULL,"
         " payload bytea NOT NULL"
         ") PARTITION BY RANGE (at)"
     )
@@ -41,7 +42,8 @@ def upgrade() -> None:
         "SELECT cluster_id, date_trunc('hour', at, 'UTC') AS hour, series_id, payload FROM {before}"
         " WHERE at >= :day AND at < :next ORDER BY cluster_id, hour, at",
         into="samples_told",
-        insert="INSERT INTO samples_told (cluster_id, at, count, payload) VALUES (:cluster, :at, :count, :payload)",
+        insert="INSERT INTO samples_told (cluster_id, at, count, blocks, payload)"
+        " VALUES (:cluster, :at, :count, :blocks, :payload)",
         rows=_told,
     )
     _drop("samples_before")
@@ -121,7 +123,8 @@ def _told(found: list[Row[Any]]) -> Iterator[dict[str, object]]:
         times, values = np.frombuffer(zstandard.decompress(row.payload), "<f8").reshape(2, -1)
         parts.append(Columns(np.full(len(times), row.series_id), np.rint(times * 1000).astype(np.int64), values))
     told = joined(parts)
-    yield {"count": len(told.times), "payload": pack_told(told)}
+    blocks = np.unique(told.series // BLOCK).tolist()
+    yield {"count": len(told.times), "blocks": blocks, "payload": pack_told(told)}
 
 
 def _chunks(found: list[Row[Any]]) -> Iterator[dict[str, object]]:
