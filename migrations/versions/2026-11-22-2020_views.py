@@ -2,8 +2,8 @@
 
 from alembic import op
 
-revision = "20261122_0710"
-down_revision = "20261122_0650"
+revision = "20261122_2020"
+down_revision = "20261122_2010"
 branch_labels = None
 depends_on = None
 
