@@ -174,14 +174,15 @@ def _measured(
     series: Iterable[MetricSeries], axis: Grid, by: Split, *, measure: Measure
 ) -> dict[tuple[str, Split, str], Floats]:
     """(name, split, upper bound of a bucket) -> its line; what was scraped together at once."""
-    groups: dict[tuple[str, Split, str], dict[tuple[float, ...], list[tuple[float, ...]]]] = {}
+    groups: dict[tuple[str, Split, str], dict[int, tuple[tuple[float, ...], list[tuple[float, ...]]]]] = {}
     for one in series:
         labels = dict(one.labels)
         key = (one.name, tuple(labels.get(name, "") for name in by), labels.get("le", ""))
-        groups.setdefault(key, defaultdict(list))[one.times].append(one.values)
+        # by which tuple it is, not by what it holds: to hash hundreds of times takes longer than to add them up
+        groups.setdefault(key, {}).setdefault(id(one.times), (one.times, []))[1].append(one.values)
     found = {}
     for key, together in groups.items():
-        rows = [_binned(np.asarray(times), np.asarray(values), axis, measure) for times, values in together.items()]
+        rows = [_binned(np.asarray(times), np.asarray(values), axis, measure) for times, values in together.values()]
         line = highest(rows) if measure is Measure.HIGHEST else added(rows)
         if not np.isnan(line).all():
             found[key] = line
@@ -208,8 +209,7 @@ def rates(times: Floats, increases: Floats, axis: Grid) -> Floats:
     grown, covered = _cumulated(times, increases)
     edges = axis.start + axis.step * np.arange(axis.size + 1)
     increase, seconds = (np.diff(np.interp(edges, times, total)) for total in (grown, covered))
-    # less than a hundredth of a bin is the rounding of the edges, or too little to say anything of it
-    known = seconds > axis.step / 100
+    known = seconds > 1e-3  # samples are told to the millisecond: less is the rounding of an edge
     return np.asarray(np.where(known, increase / np.where(known, seconds, 1.0), np.nan))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection
 from datetime import datetime, timedelta
 
 import numpy as np
@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.aftermath import added_up
+from app.core.blocks import Block
 from app.core.callers import Ints, Tally
-from app.core.lines import Grid
-from app.core.measures import LOOKBACK_SECONDS, SeriesQuery
-from app.core.model import SLOT_SECONDS, MetricSeries
+from app.core.lines import TARGET, Grid
+from app.core.measures import LOOKBACK_SECONDS
+from app.core.model import SLOT_SECONDS
+from app.core.onset import Floats
 from app.store import calls, codec, series
 
 Places = NDArray[np.intp]
@@ -25,35 +26,25 @@ WHERE k.cluster_id = (SELECT id FROM clusters WHERE name = :cluster) ORDER BY k.
 """
 
 
-def wanted_by(queries: Iterable[SeriesQuery]) -> dict[str, frozenset[str]]:
-    """The series that these questions need: their names, with the labels by which any of them tells them apart."""
-    found: dict[str, frozenset[str]] = {}
-    for query in queries:
-        for name in query.names:
-            found[name] = found.get(name, frozenset()) | query.told_apart
-    return found
-
-
 async def read_series(
-    conn: AsyncConnection, cluster: str, wanted: Mapping[str, frozenset[str]], axis: Grid, *, end: datetime
-) -> list[MetricSeries]:
+    conn: AsyncConnection, cluster: str, names: Collection[str], axis: Grid, *, end: datetime
+) -> list[Block]:
     """The series of these names from LOOKBACK_SECONDS before the grid's begin to ``end``, as fine as its bins need.
 
-    Those that differ only in labels that are not ``wanted`` and were scraped together are added up.
     Raises series.TooMuchError.
     """
     start, step = codec.utc(axis.start - LOOKBACK_SECONDS), timedelta(seconds=axis.step)
     coarse = step if step >= series.MINUTE else None
-    rows, keys = await series.read_rows(conn, cluster, start, end, names=wanted, step=coarse)
-    line_of = {
-        number: (key.name, tuple((label, value) for label, value in key.labels if label in wanted[key.name]))
-        for number, key in keys.items()
-    }
-    return [
-        one
-        for group in series.together(rows, line_of)
-        for one in added_up(*group.line, times=group.times, values=group.values)
-    ]
+    rows, keys = await series.read_rows(conn, cluster, start, end, names=names, step=coarse)
+    groups: dict[tuple[str, bytes, str | None, str | None, str | None], tuple[list[dict[str, str]], list[Floats]]] = {}
+    for number, times, values in series.by_series(rows):
+        key, labels = keys[number], dict(keys[number].labels)
+        instance, job, path = (labels.get(label) for label in TARGET)
+        known, told = groups.setdefault((key.name, times.tobytes(), instance, job, path), ([], []))
+        known.append(labels)
+        told.append(values)
+    seconds = {times: series.seconds(np.frombuffer(times, np.int64)) for _, times, *_ in groups}
+    return [Block(name, known, seconds[times], np.vstack(told)) for (name, times, *_), (known, told) in groups.items()]
 
 
 async def list_names(conn: AsyncConnection, cluster: str) -> list[str]:

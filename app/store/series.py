@@ -121,16 +121,13 @@ _SOME = {
 }
 """One statement each, so one snapshot: what compaction moves from the one table to the other is seen in one of them."""
 _ABOUT = text("""
-WITH about AS MATERIALIZED (
-  SELECT id AS cluster, (SELECT min(at) FROM samples WHERE cluster_id = clusters.id) AS samples,
-    (SELECT min(at) FROM samples_minutes WHERE cluster_id = clusters.id) AS samples_minutes,
-    (SELECT min(at) FROM samples_hours WHERE cluster_id = clusters.id) AS samples_hours
-  FROM clusters WHERE name = :cluster
-)
-SELECT about.*, k.id, k.name, k.labels, k.kind
-FROM about LEFT JOIN series_keys k ON k.cluster_id = about.cluster AND k.name = ANY(CAST(:names AS text[]))
+SELECT id, (SELECT min(at) FROM samples WHERE cluster_id = clusters.id) AS samples,
+  (SELECT min(at) FROM samples_minutes WHERE cluster_id = clusters.id) AS samples_minutes,
+  (SELECT min(at) FROM samples_hours WHERE cluster_id = clusters.id) AS samples_hours,
+  ARRAY(SELECT id FROM series_keys WHERE cluster_id = clusters.id AND name = ANY(CAST(:names AS text[]))) AS named
+FROM clusters WHERE name = :cluster
 """)
-"""The cluster, how far back each of TIERS reaches, and the series of these names: one row at least."""
+"""The cluster, how far back each of TIERS reaches, and the series of these names."""
 
 
 async def read(
@@ -147,10 +144,10 @@ async def read(
     rows, keys = await read_rows(conn, cluster, start, end, names=names, step=step, of_bin=of_bin)
     times_of: dict[bytes, tuple[float, ...]] = {}
     told = []
-    for series_id, times, values in _by_series(rows):
-        seconds = times_of.setdefault(times.tobytes(), ()) or _seconds(times)
-        times_of[times.tobytes()] = seconds
-        told.append(MetricSeries(*keys[series_id], seconds, tuple(values.tolist())))
+    for series_id, times, values in by_series(rows):
+        shared = times_of.setdefault(times.tobytes(), ()) or seconds(times)
+        times_of[times.tobytes()] = shared
+        told.append(MetricSeries(*keys[series_id], shared, tuple(values.tolist())))
     return sorted(told, key=lambda one: (one.name, one.labels))
 
 
@@ -171,15 +168,15 @@ async def read_rows(
     ``step`` (a minute at least). Of a gauge a bin has then one sample, at the time of its last: ``of_bin`` says which
     value. Of a counter it has the last one and those around resets. Raises TooMuchError where names are given.
     """
-    about = (await conn.execute(_ABOUT, {"cluster": cluster, "names": list(names or ())})).all()
-    if not about:
+    about = (await conn.execute(_ABOUT, {"cluster": cluster, "names": list(names or ())})).one_or_none()
+    if about is None:
         return chunks.NONE, {}
-    tier = _tier({one: getattr(about[0], one.table) for one in TIERS}, start, step=step)
+    tier = _tier({one: getattr(about, one.table) for one in TIERS}, start, step=step)
     starts = tier.starts(start, end)
-    asked: dict[str, object] = {"cluster": about[0].cluster, "hour": hour_of(start), "end": end, "starts": starts}
-    wanted, keys, statement = None, series_keys.keys(row for row in about if row.id is not None), _ALL[tier]
+    asked: dict[str, object] = {"cluster": about.id, "hour": hour_of(start), "end": end, "starts": starts}
+    wanted, statement = None, _ALL[tier]
     if names is not None:
-        wanted = np.fromiter(keys, np.int64)
+        wanted = np.array(about.named, np.int64)
         blocks = _blocks(wanted)
         if len(blocks) * len(starts) > MOST_BLOCKS:
             raise TooMuchError("this is too much to read at once: ask for a shorter time")
@@ -187,8 +184,7 @@ async def read_rows(
         statement = _SOME[tier]
     found = [(order, payload) for order, payload in await conn.execute(statement, asked)]
     rows = await asyncio.to_thread(_unpacked, found, wanted, start, end=end)
-    if names is None:
-        keys = await series_keys.load(conn, np.unique(rows.series).tolist())
+    keys = await series_keys.load(conn, np.unique(rows.series).tolist())
     bins = max(filter(None, (tier.step, step)), default=None)
     if bins is not None:
         counters = {series for series in np.unique(rows.series).tolist() if keys[series].counts}
@@ -234,14 +230,14 @@ def _unpacked(
     return chunks.merged(parts)
 
 
-def _by_series(rows: Columns) -> Iterator[tuple[int, NDArray[np.int64], Floats]]:
+def by_series(rows: Columns) -> Iterator[tuple[int, NDArray[np.int64], Floats]]:
     starts = np.flatnonzero(np.diff(rows.series, prepend=-1)).tolist()
     for start, end in pairwise([*starts, len(rows.series)]):
         one = rows.between(start, end)
         yield int(one.series[0]), one.times, one.values
 
 
-def _seconds(times: NDArray[np.int64]) -> tuple[float, ...]:
+def seconds(times: NDArray[np.int64]) -> tuple[float, ...]:
     return tuple((times / 1000).tolist())
 
 
@@ -254,13 +250,13 @@ class Together(Generic[Line]):
     values: Floats
 
 
-def together(rows: Columns, line_of: dict[int, Line]) -> Iterator[Together[Line]]:
+def _together(rows: Columns, line_of: dict[int, Line]) -> Iterator[Together[Line]]:
     """What is scraped together is read together: a page asks for a thousand series of two dozen samples each."""
     groups: dict[tuple[Line, bytes], list[Floats]] = defaultdict(list)
-    for series_id, times, values in _by_series(rows):
+    for series_id, times, values in by_series(rows):
         groups[line_of[series_id], times.tobytes()].append(values)
     for (line, scraped), members in groups.items():
-        yield Together(line, _seconds(np.frombuffer(scraped, np.int64)), np.vstack(members))
+        yield Together(line, seconds(np.frombuffer(scraped, np.int64)), np.vstack(members))
 
 
 _AROUND = """
@@ -339,7 +335,7 @@ async def read_around(
         rows = _in_bins(rows, counters, timedelta(minutes=1), of_bin=OfBin.LAST)
     series = [
         one
-        for group in together(rows, _lines(about_series, np.unique(rows.series).tolist()))
+        for group in _together(rows, _lines(about_series, np.unique(rows.series).tolist()))
         for one in added_up(*group.line, times=group.times, values=group.values)
     ]
     return Measured(slots, tuple(counts), tuple(series))

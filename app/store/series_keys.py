@@ -6,8 +6,9 @@ from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from hashlib import blake2b
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
-from sqlalchemy import Row, text
+from sqlalchemy import Pool, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model import MetricSeries
@@ -26,6 +27,10 @@ ON CONFLICT DO NOTHING
 _KNOWN = text("SELECT id, digest FROM series_keys WHERE digest = ANY(CAST(:digest AS bytea[]))")
 _OF_IDS = text("SELECT id, name, labels, kind FROM series_keys WHERE id = ANY(CAST(:ids AS int[]))")
 _KINDS = text("SELECT id, name, kind FROM series_keys WHERE id = ANY(CAST(:ids AS int[]))")
+MOST_KNOWN = 200_000
+"""Series whose names and labels are remembered, some 100 MB; beyond that it begins again."""
+_known_keys: WeakKeyDictionary[Pool, dict[int, Key]] = WeakKeyDictionary()
+"""By id, which never gets another: to read them again takes longer than their samples."""
 _ACTIVE = text("SELECT count(*) FROM series_keys WHERE cluster_id = :cluster AND seen_at >= :since")
 _SEEN = text("UPDATE series_keys SET seen_at = :at WHERE id = ANY(CAST(:ids AS int[])) AND seen_at < :before")
 DAY = timedelta(days=1)
@@ -110,10 +115,14 @@ async def counters(conn: AsyncConnection, wanted: Iterable[int]) -> list[int]:
 
 
 async def load(conn: AsyncConnection, wanted: Iterable[int]) -> dict[int, Key]:
-    """The keys behind ids."""
-    return keys(await conn.execute(_OF_IDS, {"ids": list(wanted)}))
-
-
-def keys(rows: Iterable[Row[Any]]) -> dict[int, Key]:
-    """The keys that rows (id, name, labels, kind) tell of."""
-    return {row.id: Key(row.name, tuple(map(tuple, row.labels)), row.kind) for row in rows}
+    """The keys behind ids, and others. One query where some of them were never read before."""
+    pool = conn.engine.sync_engine.pool
+    remembered, ids = _known_keys.setdefault(pool, {}), list(wanted)
+    unknown = [number for number in ids if number not in remembered]
+    if len(remembered) + len(unknown) > MOST_KNOWN:
+        remembered, unknown = _known_keys.setdefault(pool, {}), ids
+        remembered.clear()
+    if unknown:
+        for number, name, labels, kind in await conn.execute(_OF_IDS, {"ids": unknown}):
+            remembered[number] = Key(name, tuple(map(tuple, labels)), kind)
+    return remembered

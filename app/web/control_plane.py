@@ -12,12 +12,12 @@ from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import HTMLResponse
 
 from app.core.axis import Axis, Tick, ticks
+from app.core.blocks import Block, block_graph
 from app.core.callers import CallsQuery, Tally, call_graph
 from app.core.lines import Grid
 from app.core.matching import written
-from app.core.measures import Graph, SeriesQuery, graph, window_grid
-from app.core.model import MetricSeries
-from app.core.panels import GROUPS, Panel
+from app.core.measures import Graph, window_grid
+from app.core.panels import GROUPS, METRICS, Panel
 from app.core.plots import Marker, markers, plot
 from app.core.roles import Role
 from app.store import lines, surroundings
@@ -37,7 +37,6 @@ CALLS_LONGEST = timedelta(days=1)
 BINS = 120
 """Of a small multiple: three pixels each on a wide page."""
 _PANELS = tuple(panel for group in GROUPS for panel in group.panels)
-_WANTED = lines.wanted_by(panel.query for panel in _PANELS if isinstance(panel.query, SeriesQuery))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +78,12 @@ def explored(panel: Panel) -> dict[str, Any]:
     return {"metric": "|".join(query.metrics), **asked, "most": 20}
 
 
-def graphs(series: Sequence[MetricSeries], tally: Tally, grid: Grid) -> dict[str, Graph]:
+def graphs(blocks: Sequence[Block], tally: Tally, grid: Grid) -> dict[str, Graph]:
     """Every panel's graph by its key."""
     return {
         panel.key: call_graph(tally, grid, panel.query)
         if isinstance(panel.query, CallsQuery)
-        else graph(series, grid, panel.query)
+        else block_graph(blocks, grid, panel.query)
         for panel in _PANELS
     }
 
@@ -118,7 +117,7 @@ async def read_control_plane(request: Request, cluster: str, asked: Annotated[wi
         if not around.seen.freshness:
             raise Problem(404, "there is no cluster of this name", "cluster")
         try:
-            series = await lines.read_series(conn, cluster, _WANTED, grid, end=axis.to_at)
+            blocks = await lines.read_series(conn, cluster, METRICS, grid, end=axis.to_at)
         except TooMuchError as error:
             raise Problem(422, str(error), "from") from None
         tally = await lines.read_calls(conn, cluster, grid, end=axis.to_at) if with_calls else nothing(grid)
@@ -127,7 +126,7 @@ async def read_control_plane(request: Request, cluster: str, asked: Annotated[wi
         axis=axis,
         ticks=ticks(axis, wanted=4),
         markers=markers(axis, around.marks),
-        groups=groups_of(graphs(series, tally, grid), axis),
+        groups=groups_of(graphs(blocks, tally, grid), axis),
         asked=asked.named(request.query_params.get("minus")),
         beside=windows.beside(axis, now),
         seen=around.seen,

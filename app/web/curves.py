@@ -12,8 +12,10 @@ from pydantic import Field
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.axis import Axis
+from app.core.blocks import block_graph
 from app.core.callers import CallsQuery, call_graph
-from app.core.measures import Graph, Measure, SeriesQuery, graph, window_grid
+from app.core.lines import STARTED
+from app.core.measures import Graph, Measure, SeriesQuery, window_grid
 from app.core.questions import BINS, MOST_LINES, calls_query, series_query, unit
 from app.core.roles import Role
 from app.store import lines
@@ -94,12 +96,12 @@ async def ask(conn: AsyncConnection, cluster: str, query: SeriesQuery | CallsQue
         if axis.to_at - axis.from_at > CALLS_LONGEST:
             raise Problem(422, "calls can be shown of at most a day at once", "from")
         return call_graph(await lines.read_calls(conn, cluster, grid, end=axis.to_at), grid, query)
-    wanted = lines.wanted_by([query])
     try:
-        series = await lines.read_series(conn, cluster, wanted, grid, end=axis.to_at)
+        names = (*query.names, STARTED)
+        blocks = await lines.read_series(conn, cluster, names, grid, end=axis.to_at)
     except TooMuchError as error:
         raise Problem(422, str(error), "from") from None
-    return graph(series, grid, query)
+    return block_graph(blocks, grid, query)
 
 
 def told(found: Graph, query: SeriesQuery | CallsQuery) -> list[shapes.Line]:

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.core.lines import Grid
 from app.core.measures import Measure, SeriesQuery
 from app.core.model import Batch, MetricSeries
+from app.core.stale import STALE
 from app.store import lines
 from app.store.record import record
 from tests.store.factories import CLUSTER, NOON, a_count
@@ -31,7 +32,8 @@ async def told(conn: AsyncConnection, *series: MetricSeries, minutes: float = 30
     await record(conn, Batch(CLUSTER, series=series))
     end = NOON + timedelta(minutes=minutes)
     axis = Grid(EPOCH + 600, 15.0, int(minutes * 4))
-    return await lines.read_series(conn, CLUSTER, lines.wanted_by([QUERY]), axis, end=end)
+    blocks = await lines.read_series(conn, CLUSTER, QUERY.names, axis, end=end)
+    return [one for block in blocks for one in block.asked(QUERY)]
 
 
 async def test_series_that_nobody_tells_apart_are_one_and_others_are_not_read(conn: AsyncConnection) -> None:
@@ -56,8 +58,7 @@ async def test_a_window_over_the_hour_is_whole_and_what_was_told_twice_comes_onc
 
 
 async def test_a_cluster_of_which_nothing_is_known_has_no_lines(conn: AsyncConnection) -> None:
-    wanted = lines.wanted_by([QUERY])
-    assert await lines.read_series(conn, "nowhere", wanted, Grid(EPOCH, 60.0, 60), end=NOON + HOUR) == []
+    assert await lines.read_series(conn, "nowhere", QUERY.names, Grid(EPOCH, 60.0, 60), end=NOON + HOUR) == []
     assert await lines.list_names(conn, "nowhere") == []
 
 
@@ -83,5 +84,13 @@ async def test_calls_are_added_up_by_bin_whichever_batch_told_them(conn: AsyncCo
 async def test_a_long_window_is_read_as_fine_as_it_is_drawn(conn: AsyncConnection) -> None:
     await told(conn, a_series("pods"))
     axis = Grid(EPOCH, 300.0, 15)
-    (one,) = await lines.read_series(conn, CLUSTER, lines.wanted_by([QUERY]), axis, end=NOON + 2 * HOUR)
+    (block,) = await lines.read_series(conn, CLUSTER, QUERY.names, axis, end=NOON + 2 * HOUR)
+    (one,) = block.asked(QUERY)
     assert [value for value in one.values if value % 20 != 19] == [one.values[0]], "the last of each five minutes"
+
+
+async def test_a_series_that_ended_does_not_end_those_that_it_is_added_up_with(conn: AsyncConnection) -> None:
+    first = a_series("pods")
+    ended = replace(a_series("nodes"), values=(*first.values[:-1], STALE))
+    found = await told(conn, first, ended, minutes=80)
+    assert [one.values[-1] for one in found if one.values[-1] == one.values[-1]] == [299.0]

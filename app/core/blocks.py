@@ -1,0 +1,83 @@
+"""Series that were scraped together, as one table: a question adds up thousands of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.core.lines import STARTED, TARGET, Grid
+from app.core.measures import Graph, Measure, SeriesQuery, graph
+from app.core.model import MetricSeries
+from app.core.onset import Floats
+
+Places = NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """Series of one name and one target that were scraped at the same times: a row of values for each of ``labels``."""
+
+    name: str
+    labels: Sequence[dict[str, str]]
+    times: tuple[float, ...]
+    values: Floats
+    _known: dict[str, tuple[Places, list[str]]] = field(default_factory=dict)
+
+    def coded(self, label: str) -> tuple[Places, list[str]]:
+        """A label's values, each once, and which of them each row has; "" where it has none."""
+        if label not in self._known:
+            codes: dict[str, int] = {}
+            rows = [codes.setdefault(one.get(label, ""), len(codes)) for one in self.labels]
+            self._known[label] = (np.array(rows, dtype=np.intp), list(codes))
+        return self._known[label]
+
+    def asked(self, query: SeriesQuery) -> Iterator[MetricSeries]:
+        """The rows that meet the question's conditions, added up over what it does not tell apart.
+
+        Of levels of which the highest is asked for, that is kept instead of the sum.
+
+        The rate of a sum is the sum of the rates, but not over a reset: a counter that was reset stays by itself, and
+        so does what ended (NaN).
+        """
+        rows = np.arange(len(self.labels))
+        for match in query.where:
+            codes, values = self.coded(match.name)
+            rows = rows[np.array([match.fits(value) for value in values])[codes[rows]]]
+        if not len(rows):
+            return
+        apart = (*query.by, *TARGET, *(("le",) if query.measure is Measure.QUANTILE else ()))
+        group = np.zeros(len(rows), dtype=np.intp)
+        for label in apart:
+            codes, values = self.coded(label)
+            group = group * len(values) + codes[rows]
+        told = self.values[rows]
+        alone = np.isnan(told).any(axis=1)
+        if query.measure not in (Measure.LEVEL, Measure.HIGHEST):
+            alone |= (told[:, 1:] < told[:, :-1]).any(axis=1) | (query.measure is Measure.CHANGES)
+        group = np.where(alone, -1 - np.arange(len(rows)), group)
+        _, first, number, sizes = np.unique(group, return_index=True, return_inverse=True, return_counts=True)
+        begins = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+        together = np.maximum if query.measure is Measure.HIGHEST else np.add
+        sums = together.reduceat(told[np.argsort(number, kind="stable")], begins, axis=0)
+        for row, line in zip(rows[first].tolist(), sums.tolist(), strict=True):
+            known = self.labels[row]
+            labels = tuple((label, known[label]) for label in sorted(set(apart)) if label in known)
+            yield MetricSeries(self.name, labels, "", self.times, tuple(line))
+
+
+STARTS = SeriesQuery((STARTED,), Measure.LEVEL)
+
+
+def block_graph(blocks: Iterable[Block], axis: Grid, query: SeriesQuery) -> Graph:
+    """As measures.graph."""
+    names = frozenset(query.names)
+    series: list[MetricSeries] = []
+    for block in blocks:
+        if block.name in names:
+            series += block.asked(query)
+        elif block.name == STARTED:  # a counter that begins with its process did not begin at zero
+            series += block.asked(STARTS)
+    return graph(series, axis, replace(query, where=()))
