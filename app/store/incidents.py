@@ -105,7 +105,7 @@ async def save_ranking(conn: AsyncConnection, ranking: Ranking, *, news_at: date
 
 
 _UNMERGED = incidents.c.merged_into.is_(None)
-_CALLED_FOR = incidents.c.status.in_(["open", "resolved"])
+_CALLED_FOR = incidents.c.status.not_in(["suspected", "merged"])
 
 
 def _incidents() -> Select[Any]:

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import pytest
 from msgspec.structs import replace
 
-from app.core.findings import Incident, Ranking
+from app.core.findings import Incident, Origin, Ranking
 from app.core.model import Actor, ActorSource, Batch, FieldDiff, Resource
 from app.store import incidents
 from app.store.database import Database
@@ -94,7 +94,17 @@ def hostile() -> tuple[Batch, Incident, Ranking]:
         ),
         gaps=(replace(world.gap(), why=ALL, kind=ALL),),
     )
-    return batch, replace(world.incident(), title=ALL, severity=ALL, alerts=(alert,), status=ALL), ranking
+    incident = replace(
+        world.incident(),
+        title=ALL,
+        severity=ALL,
+        alerts=(alert,),
+        status=ALL,
+        origin=Origin.HAND,
+        opened_by=ALL,
+        merged_into=ALL,
+    )
+    return batch, incident, ranking
 
 
 @pytest.fixture(scope="module")
