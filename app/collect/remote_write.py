@@ -32,6 +32,8 @@ MOST_BYTES = 10_000_000
 """Of a request, unpacked; Prometheus sends 2,000 samples at a time, some 300 kB."""
 MOST_OF_LABELS = 16_384
 """Bytes that the labels of one series may take together."""
+AT_ONCE = 2
+"""Requests that are unpacked and written at a time: others need the pool's connections, too, and memory has an end."""
 NOTED_EVERY = timedelta(seconds=10)
 """How often it is noted up to when a cluster's metrics reach, and said what was refused."""
 COUNTED_EVERY = timedelta(minutes=5)
@@ -166,6 +168,7 @@ class Receiver:
         self._engine, self._clock, self._most = engine, clock, most_series
         self._clusters: dict[str, _Cluster] = {}
         self._redactor: Redactor | None = None
+        self._turns = asyncio.Semaphore(AT_ONCE)
 
     async def take(self, cluster: str, body: bytes) -> None:
         """Stores what a request tells of a cluster.
@@ -173,11 +176,17 @@ class Receiver:
         Raises UnreadableError or TooLargeError, and nothing of it is stored; RefusedError, and the rest of it is; or
         SQLAlchemyError, and it is to be sent again.
         """
-        now = self._clock()
+        async with self._turns:
+            refused = await self._take(cluster, body, now=self._clock())
+        if refused:
+            raise RefusedError("; ".join(refused))
+
+    async def _take(self, cluster: str, body: bytes, *, now: datetime) -> list[str]:
+        """Stores it, and answers in words what was left out."""
         known = self._clusters.setdefault(cluster, _Cluster())
         request = await asyncio.to_thread(decode, body, known.ids.__contains__)
         if not request.series:
-            return
+            return []
         async with self._engine.begin() as conn:
             number = await codes.cluster(conn, cluster)
             new, refused = await self._name(conn, number, known, labels=request.labels, now=now)
@@ -199,7 +208,7 @@ class Receiver:
         known.ids.update(new)
         if refused:
             self._say(cluster, refused, now=now)
-            raise RefusedError("; ".join(refused))
+        return refused
 
     async def _name(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from datetime import timedelta
 from uuid import uuid4
@@ -85,6 +86,13 @@ async def test_what_is_repeated_or_out_of_order_is_kept_once(receiver: Receiver,
         await receiver.take(shop, packed((REQUESTS, samples)))
     [one] = await kept(database, shop)
     assert one.values == (1.0, 3.0)
+
+
+async def test_what_comes_at_once_is_all_stored(receiver: Receiver, database: Database, shop: str) -> None:
+    bodies = [packed((REQUESTS, [(AT + n, float(n))])) for n in range(12)]
+    await asyncio.gather(*(receiver.take(shop, body) for body in bodies))
+    [one] = await kept(database, shop)
+    assert one.values == tuple(map(float, range(12)))
 
 
 async def test_another_process_knows_the_same_series(receiver: Receiver, database: Database, shop: str) -> None:
