@@ -44,7 +44,7 @@ function remember(change) {
 }
 
 async function openDrawer(link) {
-  const change = new URL(link.href).pathname.split("/").pop();
+  const change = new URL(link.getAttribute("href"), location.href).pathname.split("/").pop(); // href of an SVG link is no text
   if (!drawer.contains(link)) returnTo = link;
   await htmx.ajax("GET", "/changes/" + change, { target: "#drawer", select: "#change", swap: "innerHTML" });
   if (!$("#change", drawer)) return;

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import numpy as np
 from fastapi import APIRouter, Depends, Query, Request
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse
 
 from app.core.axis import Axis, Tick, ticks
@@ -121,12 +122,13 @@ async def read_control_plane(request: Request, cluster: str, asked: Annotated[wi
         except TooMuchError as error:
             raise Problem(422, str(error), "from") from None
         tally = await lines.read_calls(conn, cluster, grid, end=axis.to_at) if with_calls else nothing(grid)
+    groups = await run_in_threadpool(lambda: groups_of(graphs(blocks, tally, grid), axis))
     page = ControlPlanePage(
         cluster=cluster,
         axis=axis,
         ticks=ticks(axis, wanted=4),
         markers=markers(axis, around.marks),
-        groups=groups_of(graphs(blocks, tally, grid), axis),
+        groups=groups,
         asked=asked.named(request.query_params.get("minus")),
         beside=windows.beside(axis, now),
         seen=around.seen,

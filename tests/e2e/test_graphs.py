@@ -1,0 +1,68 @@
+"""Graphs in a browser: they fit every width, one cursor reads them all, dragging over one shows that time."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from playwright.async_api import ViewportSize, expect
+
+from app.core.model import Batch
+from app.store.record import record
+from tests.e2e.conftest import DESKTOP, PHONE, Program, Visit, box, tell
+from tests.web import world
+
+WINDOW = "to=2026-11-20T14:03:45Z&minus=30m"
+PLANE = f"/clusters/shop/control-plane?{WINDOW}"
+EXPLORE = f"/explore?cluster=shop&metric=apiserver_request_total&by=verb&{WINDOW}"
+
+
+@pytest.fixture(scope="module", autouse=True)
+async def _recorded(program: Program) -> None:
+    await tell(program.database, world.batch())
+    async with program.database.write.begin() as conn:
+        await record(conn, Batch(cluster=world.CLUSTER, series=world.metrics()))
+
+
+@pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["wide", "narrow"])
+@pytest.mark.parametrize("path", [PLANE, EXPLORE, "/explore"], ids=["control plane", "explorer", "form"])
+async def test_graphs_and_forms_stay_in_the_page(visit: Visit, path: str, viewport: ViewportSize) -> None:
+    async with visit(path, viewport=viewport) as page:
+        assert await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
+
+
+async def test_one_cursor_reads_every_graph_at_one_moment(visit: Visit) -> None:
+    async with visit(PLANE) as page:
+        frames = page.locator("[data-graph]")
+        value = page.get_by_role("row", name="PATCH").first.locator("[data-value]")
+        await expect(value).to_have_text("32/s")
+        place = await box(frames.first)
+        await page.mouse.move(place["x"] + place["width"] * 0.4, place["y"] + 30)
+        await expect(value).to_have_text("16/s")  # one of two API servers was not scraped then
+        lines = await page.locator("[data-graph] .cursor").evaluate_all("all => all.map(one => one.getAttribute('x1'))")
+        assert len(lines) == await frames.count() > 2
+        assert len(set(lines)) == 1
+        await page.mouse.move(5, 5)
+        await expect(value).to_have_text("32/s")
+
+
+async def test_dragging_over_a_graph_shows_that_time(visit: Visit) -> None:
+    async with visit(EXPLORE) as page:
+        place = await box(page.locator("[data-graph]"))
+        await page.mouse.move(place["x"] + place["width"] / 2, place["y"] + 50)
+        await page.mouse.down()
+        await page.mouse.move(place["x"] + place["width"] * 0.75, place["y"] + 50)
+        async with page.expect_navigation():
+            await page.mouse.up()
+        asked = parse_qs(urlsplit(page.url).query)
+        assert asked["from"][0].startswith("2026-11-20T13:48")
+        assert asked["to"][0].startswith("2026-11-20T13:56")
+        assert "minus" not in asked
+        await expect(page.locator("[data-graph]")).to_have_count(1)
+
+
+async def test_a_mark_opens_its_change_beside_the_graphs(visit: Visit) -> None:
+    async with visit(PLANE) as page:
+        await page.locator(".marks a").first.focus()
+        await page.keyboard.press("Enter")
+        await expect(page.locator("#drawer #change-title")).to_be_visible()
