@@ -18,6 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from app.core import hands
 from app.core.calls import axis
+from app.core.collected import RANKED
 from app.core.external import AHEAD
 from app.core.fights import fight_members, write_fights
 from app.core.findings import Incident, Ranking, Said
@@ -75,7 +76,7 @@ async def gather(conn: AsyncConnection, incident: Incident, now: datetime) -> Ga
         rollouts=tuple(await rollouts.read_window(conn, cluster, start, now)),
         symptoms=tuple(await symptoms.read_window(conn, cluster, recent, now)),
         calls=tuple(await calls.read(conn, cluster, recent, now)),
-        series=tuple(await series.read(conn, cluster, recent, now)),
+        series=tuple(await series.read(conn, cluster, recent, now, names=RANKED)),
         states=tuple(await objects.load_cluster(conn, cluster)),
         gone=tuple(await objects.load_gone_pods(conn, cluster, since=recent)),
     )
@@ -133,7 +134,7 @@ async def suspect(engine: AsyncEngine, cluster: str, now: datetime) -> Incident 
     async with engine.connect() as conn:
         made = await changes.read_window(conn, cluster, start, now, limit=MOST_LOOKED_AT)
         called = await calls.read(conn, cluster, start, now)
-        measured = await series.read(conn, cluster, start, now)
+        measured = await series.read(conn, cluster, start, now, names=RANKED)
     found = await asyncio.to_thread(_suspected, cluster, made, called, measured=measured, now=now)
     async with engine.begin() as conn:
         await lock(conn, cluster)

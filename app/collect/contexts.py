@@ -32,7 +32,8 @@ class WantedCluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     ``kubeconfig`` is a path, or several with colons; ``context`` "" its current one. Without a kubeconfig we run in the
     cluster ourselves. ``add`` and ``exclude`` name kinds as kubectl does, ``secrets`` or ``workflows.argoproj.io``.
-    Metrics come from ``prometheus``, else from the API server itself, and from what there is to ``scrape``. What
+    Metrics come from ``prometheus``, else from the API server itself (``scrape_api_server``), and from what there is to
+    ``scrape``. What
     ``alertmanager`` lists as firing counts where its webhook was not heard.
     """
 
@@ -43,6 +44,7 @@ class WantedCluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     exclude: tuple[str, ...] = ()
     prometheus: Prometheus | None = None
     scrape: tuple[Target, ...] = ()
+    scrape_api_server: bool = True
     alertmanager: Alertmanager | None = None
 
     async def connect(self) -> ApiServer:

@@ -32,7 +32,7 @@ from app.collect.spool import Spool
 from app.collect.threads import in_thread
 from app.collect.watch import Pace
 from app.collect.words import Begun, Blind, Lost, Resumed, Served, Word, reached
-from app.core.families import COLLECTED
+from app.core.collected import NAMES, SUMMED
 from app.core.watching import Unseen, Watching
 from app.store import collectors, spools, watches
 from app.store.collectors import Standing
@@ -73,7 +73,7 @@ class Live:
         self._reached: dict[Name, str] = {}
         self._unseen: dict[Name, Unseen] = {}
         self._heard: dict[Name, datetime] = {}
-        self._measuring = Measuring(engine, wanted, pace=self._pace, names=COLLECTED, summed={})
+        self._measuring = Measuring(engine, wanted, pace=self._pace, names=NAMES, summed=SUMMED)
         drops = Drops(self._spool, is_told=is_told)
         self._api_metrics = ApiMetrics(wanted.connect, drops, self._measuring, pace=self._pace)
         self._server = ""

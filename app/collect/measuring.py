@@ -68,7 +68,8 @@ class Measuring:
     @property
     def is_wanted(self) -> bool:
         """As api_metrics.Reader: whether what the API server tells is kept."""
-        return self._wanted.prometheus is None and self._redactor is not None
+        is_asked_for = self._wanted.scrape_api_server and self._wanted.prometheus is None
+        return is_asked_for and self._redactor is not None
 
     @property
     def remarks(self) -> tuple[str, ...]:

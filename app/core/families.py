@@ -199,9 +199,3 @@ FAMILIES = (
         about=lambda _s: {("scheduling",): 0.8},
     ),
 )
-
-_BASES = {name for family in FAMILIES for name in family.metrics} | {"process_start_time_seconds", "up"}
-COLLECTED = frozenset(
-    name for base in _BASES for name in (base, f"{base}_sum", f"{base}_count", base.removesuffix("_total"))
-)
-"""What metrics of use are called: of histograms their sum and count, and counters also as OpenMetrics names them."""

@@ -17,6 +17,7 @@ from app.collect.prometheus import FIRST, LONGEST, OVERLAP, Prometheus
 from app.collect.scrape import Target
 from app.collect.watch import Pace
 from app.core.model import MetricSeries
+from app.core.redact import Redactor
 from app.core.stale import is_stale
 from app.store import measured, series
 from tests.collect.test_importer import T0, Lab, lab
@@ -149,7 +150,18 @@ async def test_api_servers_behind_one_address_are_told_apart(lab: Lab) -> None:
     assert [name.split(",")[0] for name in found] == ["10.0.0.1:6443"] * 2
     assert sorted(told.values[:2] for told in found.values()) == [(1.0, 2.0), (10.0, 11.0)]
     assert all(is_stale(told.values[2]) for told in found.values())
-    assert not measuring(lab, WantedCluster(lab.cluster, prometheus=Prometheus("http://p")), Clock(0)).is_wanted
+
+
+@pytest.mark.parametrize(
+    ("more", "wanted"),
+    [({}, True), ({"scrape_api_server": False}, False), ({"prometheus": Prometheus("http://p")}, False)],
+)
+async def test_the_api_server_is_scraped_where_nobody_else_tells_of_it(
+    lab: Lab, more: dict[str, Any], wanted: bool
+) -> None:
+    one = measuring(lab, WantedCluster(lab.cluster, **more), Clock(sleeps=0))
+    one._redactor = Redactor(b"k" * 32)
+    assert one.is_wanted is wanted
 
 
 async def test_what_is_scraped_while_the_database_is_away_waits_for_it_so_long(
