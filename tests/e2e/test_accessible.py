@@ -7,8 +7,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from axe_playwright_python.async_playwright import Axe
 
+from app.core.model import Batch
 from app.core.watching import Unseen, Watching
 from app.store import collectors
+from app.store.record import record
 from tests.e2e.conftest import DESKTOP, PHONE, Program, Visit, tell
 from tests.web import world
 
@@ -21,6 +23,8 @@ PAGES = (
     "/clusters",
     f"/changes/{world.CULPRIT.id}",
     "/objects/shop/apps/Deployment/payments/checkout-api",
+    "/clusters/shop/control-plane?to=2026-11-20T14:03:45Z&minus=30m",
+    "/explore?cluster=shop&metric=apiserver_request_total&by=verb&to=2026-11-20T14:03:45Z&minus=30m",
     "/login",
 )
 
@@ -29,6 +33,7 @@ PAGES = (
 async def _recorded(program: Program) -> None:
     await tell(program.database, world.batch())
     async with program.database.write.begin() as conn:
+        await record(conn, Batch(cluster=world.CLUSTER, series=world.metrics()))
         epoch = await collectors.take(conn, "plant", "somebody")
         assert epoch
         silent = Unseen("Pod", datetime.now(UTC) - timedelta(minutes=5), "the API server says nothing any more")
