@@ -20,8 +20,11 @@ from sqlalchemy.exc import SQLAlchemyError
 from app.collect.alerts import Alertmanager, list_firing
 from app.collect.contexts import ContextsError, WantedCluster
 from app.collect.follow import Follower
+from app.collect.outbound import OutboundError
+from app.collect.prometheus import REFUSED, Prometheus, evaluate
 from app.collect.segments import SpoolFullError, SpoolTakenError
 from app.collect.taking import BodyTooLargeError, KeyUnknownError, Spools
+from app.core.model import MetricSeries
 from app.core.redact import Redactor
 from app.correlate import reconcile
 from app.store import collectors
@@ -30,7 +33,7 @@ from app.store.database import Database
 from app.store.redaction import redaction_key, spool_key
 from app.supervise import Pulses, Worker, end, keep, keep_running
 from app.web.cluster_tokens import ClusterTokens
-from app.web.deps import NoRoomError, TooLargeError
+from app.web.deps import NoRoomError, QueryError, TooLargeError
 
 if TYPE_CHECKING:
     from app.collect.live import Live
@@ -75,6 +78,7 @@ class Clusters:
         self._ended = set[str]()
         """Clusters that are not followed, and of which that is noted."""
         self._complaint = ""
+        self._prometheus: dict[str, Prometheus] = {}
         self.tokens = ClusterTokens(database.write, clock)
 
     async def take(self, cluster: str, chunks: AsyncIterator[bytes], declared: int) -> None:
@@ -91,6 +95,20 @@ class Clusters:
         except OSError as error:
             log.error("audit events cannot be spooled", cluster=cluster, error=str(error))  # noqa: TRY400 - it says all
             raise NoRoomError("what is sent cannot be written to the disk; the log says more") from None
+
+    async def evaluate(
+        self, cluster: str, query: str, start: datetime, end: datetime, step: timedelta
+    ) -> list[MetricSeries]:
+        """As deps.Evaluate."""
+        source = self._prometheus.get(cluster)
+        if source is None:
+            raise QueryError(f"no prometheus is named for {cluster} in clusters.yaml (docs/metrics.md)", refused=True)
+        async with self._database.write.begin() as conn:
+            redactor = Redactor(await redaction_key(conn))
+        try:
+            return await evaluate(source, query, redactor, start=start, end=end, step=step)
+        except OutboundError as error:
+            raise QueryError(str(error), refused=error.status in REFUSED) from None
 
     async def _record(self, cluster: str) -> Follower:
         """Who records the cluster's spool, from now on where nobody did."""
@@ -117,6 +135,7 @@ class Clusters:
         for cluster in self._spools.known():
             await self._record_if_free(cluster)
         if wanted is not None:
+            self._prometheus = {one.name: one.prometheus for one in wanted if one.prometheus}
             await self._follow({one.name: one for one in wanted})
 
     async def _record_if_free(self, cluster: str) -> Follower | None:

@@ -244,6 +244,7 @@ def build(settings: Settings, server: Postgres, *, url: str, demo: Prepare) -> F
         take_audit=clusters.take,
         by_hand=correlate.ByHand(database.write),
         take_samples=sample_taker(settings, database),
+        evaluate=clusters.evaluate,
         replay_demo=lambda: demo(database),
         launchdarkly_secret=settings.launchdarkly_secret.get_secret_value() if settings.launchdarkly_secret else "",
         pagerduty_secrets=tuple(settings.pagerduty_secrets.get_secret_value().split())

@@ -28,6 +28,8 @@ OVERLAP = timedelta(minutes=1)
 STEP = timedelta(seconds=30)
 TOO_MUCH = frozenset({422})
 """What Prometheus answers to a query that loads too many samples."""
+REFUSED = frozenset({400, 422})
+"""What it answers to a query that is wrong, or too much."""
 _MATCHER = re.compile(r'[a-zA-Z_][a-zA-Z0-9_]*\s*(?:=|!=|=~|!~)\s*"(?:[^"\\\n]|\\.)*"')
 
 Key = tuple[str, tuple[tuple[str, str], ...]]

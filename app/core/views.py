@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 MOST_VIEWS = 200
 LONGEST_NAME = 80
-ASKED = ("of", "metric", "measure", "by", "where", "quantile", "most")
+ASKED = ("of", "metric", "measure", "by", "where", "quantile", "most", "promql")
 """What a view keeps of an address: neither the cluster nor the time."""
 
 

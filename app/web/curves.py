@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import UTC, datetime
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
 from math import isnan
 from typing import Annotated, Literal, TypeVar
 
@@ -16,6 +16,7 @@ from app.core.blocks import block_graph
 from app.core.callers import CallsQuery, call_graph
 from app.core.lines import STARTED
 from app.core.measures import Graph, Measure, SeriesQuery, window_grid
+from app.core.promql import evaluated
 from app.core.questions import BINS, MOST_LINES, calls_query, series_query, unit
 from app.core.roles import Role
 from app.store import lines
@@ -25,7 +26,7 @@ from app.web import params, problems, shapes, windows
 from app.web.api import Conn
 from app.web.auth import Needs
 from app.web.control_plane import CALLS_LONGEST
-from app.web.deps import deps_of
+from app.web.deps import QueryError, deps_of
 from app.web.problems import Problem
 
 router = APIRouter(
@@ -34,6 +35,8 @@ router = APIRouter(
     responses=problems.described(401, 404, 422, 503),
 )
 METRIC = r"^[a-zA-Z_:][a-zA-Z0-9_:]*(\|[a-zA-Z_:][a-zA-Z0-9_:]*){0,4}$"
+PROMQL = "sum by (code) (rate(apiserver_request_total[5m]))"
+Promql = Annotated[str, Field(min_length=1, max_length=4000, description="in PromQL", examples=[PROMQL])]
 _Q = TypeVar("_Q", SeriesQuery, CallsQuery)
 
 Cluster = Annotated[params.Text, Field(examples=["demo"])]
@@ -81,6 +84,13 @@ class RatesAsked(windows.Range):
         return checked(lambda: calls_query(Measure(self.measure), by=self.by, where=self.where, most=self.most))
 
 
+class QueryAsked(windows.Range):
+    """A query in PromQL."""
+
+    cluster: Cluster
+    query: Promql
+
+
 def checked(make: Callable[[], _Q]) -> _Q:
     """A question, or the Problem that it is."""
     try:
@@ -104,11 +114,28 @@ async def ask(conn: AsyncConnection, cluster: str, query: SeriesQuery | CallsQue
     return block_graph(blocks, grid, query)
 
 
-def told(found: Graph, query: SeriesQuery | CallsQuery) -> list[shapes.Line]:
-    """The lines of an answer."""
+async def ask_prometheus(request: Request, cluster: str, query: str, *, axis: Axis) -> tuple[Graph, tuple[str, ...]]:
+    """What the cluster's Prometheus answers, and the labels that tell its lines apart. For responders: it may know of
+    more than Foreshock does. Raises Problem."""
+    role: Role = request.state.role
+    if role is Role.VIEWER:
+        raise Problem(403, "to ask a Prometheus takes the role responder", "promql")
+    grid = window_grid(axis.from_at.timestamp(), axis.to_at.timestamp(), most=BINS - 1)
+    first, last = (datetime.fromtimestamp(grid.epoch(number), UTC) for number in (1, grid.size))
+    try:
+        found = await deps_of(request).evaluate(cluster, query, first, last, timedelta(seconds=grid.step))
+        return evaluated(found, grid)
+    except QueryError as error:
+        raise Problem(422 if error.refused else 503, str(error), "promql") from None
+    except ValueError as error:
+        raise Problem(422, str(error), "promql") from None
+
+
+def told(found: Graph, by: Sequence[str]) -> list[shapes.Line]:
+    """The lines of an answer that is split ``by`` these labels."""
     return [
         shapes.Line(
-            of=dict(zip(query.by, curve.of, strict=True)) if not curve.others else {},
+            of=dict(zip(by, curve.of, strict=True)) if not curve.others else {},
             others=curve.others,
             values=[None if isnan(value) else float(f"{value:.6g}") for value in curve.values.tolist()],
         )
@@ -123,11 +150,27 @@ async def _answer(
     seen = await read_seen(conn, asked.cluster, from_at=axis.from_at, to_at=axis.to_at)
     found = await ask(conn, asked.cluster, query, axis=axis)
     return shapes.Lines(
-        items=told(found, query),
+        items=told(found, query.by),
         start=datetime.fromtimestamp(found.axis.start, UTC),
         step_seconds=found.axis.step,
         measure=found.measure,
         unit=unit(query),
+        **shapes.context(seen),
+    )
+
+
+@router.get("/promql", summary="What the cluster's Prometheus answers to a query", responses=problems.described(403))
+async def evaluate_query(request: Request, asked: Annotated[QueryAsked, Query()], conn: Conn) -> shapes.Lines:
+    """At most 110 values of each of at most 100 lines, evaluated at the end of each step. Takes the role responder."""
+    axis = asked.axis(deps_of(request).clock())
+    seen = await read_seen(conn, asked.cluster, from_at=axis.from_at, to_at=axis.to_at)
+    found, by = await ask_prometheus(request, asked.cluster, asked.query, axis=axis)
+    return shapes.Lines(
+        items=told(found, by),
+        start=datetime.fromtimestamp(found.axis.start, UTC),
+        step_seconds=found.axis.step,
+        measure=found.measure,
+        unit="",
         **shapes.context(seen),
     )
 

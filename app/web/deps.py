@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from starlette.requests import HTTPConnection
 
 from app.core.findings import Incident, Said
+from app.core.model import MetricSeries
 from app.store.tokens import Purpose
 
 
@@ -86,6 +87,23 @@ async def _refuse_audit(_cluster: str, _chunks: AsyncIterator[bytes], _declared:
     raise NoRoomError("this process takes no audit events")
 
 
+class QueryError(Exception):
+    """A query in PromQL was not answered; the message says why. ``refused`` where another query may be."""
+
+    def __init__(self, message: str, *, refused: bool) -> None:
+        super().__init__(message)
+        self.refused = refused
+
+
+Evaluate = Callable[[str, str, datetime, datetime, timedelta], Awaitable[list[MetricSeries]]]
+
+
+async def _no_prometheus(
+    _cluster: str, _query: str, _start: datetime, _end: datetime, _step: timedelta
+) -> list[MetricSeries]:
+    raise QueryError("this process asks no Prometheus", refused=False)
+
+
 async def _refuse_samples(_cluster: str, _body: bytes) -> None:
     raise NoRoomError("this process takes no samples")
 
@@ -113,6 +131,8 @@ class Deps:
     ``take_samples`` is given a cluster and the body of a remote-write; it returns when that is committed, and raises
     TooLargeError, or ValueError, in words, for what can never be taken of it.
 
+    ``evaluate`` is given a cluster, a query in PromQL for its Prometheus, from, to and the step; it raises QueryError.
+
     ``replay_demo`` answers the path of the recorded incident that comes along.
     """
 
@@ -126,6 +146,7 @@ class Deps:
     take_page: TakePage = _refuse_page
     take_audit: TakeAudit = _refuse_audit
     take_samples: TakeSamples = _refuse_samples
+    evaluate: Evaluate = _no_prometheus
     replay_demo: ReplayDemo = _no_demo
     by_hand: ByHand = field(default_factory=_NoHands)
     changes_kept: timedelta = timedelta(days=90)

@@ -18,6 +18,7 @@ from app.core.callers import CallsQuery
 from app.core.lanes import Mark
 from app.core.measures import Graph, Measure, SeriesQuery
 from app.core.plots import Marker, markers, plot
+from app.core.promql import PromQuery
 from app.core.questions import MOST_LINES, calls_query, series_query, unit
 from app.core.roles import Role
 from app.core.views import SHIPPED
@@ -41,7 +42,7 @@ class ExploreAsked(windows.Range):
     the form.
     """
 
-    of: str = Field("series", pattern="^(series|calls)$")
+    of: str = Field("series", pattern="^(series|calls|promql)$")
     cluster: Annotated[params.Text | None, Blank] = None
     metric: Annotated[str | None, Blank] = Field(None, pattern=curves.METRIC, max_length=1000)
     measure: Measure = Measure.RATE
@@ -49,11 +50,14 @@ class ExploreAsked(windows.Range):
     where: params.Text = ""
     quantile: Annotated[float | None, Blank] = Field(None, gt=0, lt=1)
     most: Annotated[int | None, Blank] = Field(None, ge=1, le=MOST_LINES)
+    promql: Annotated[str | None, Blank] = Field(None, max_length=4000)
     format: str = Field("html", pattern="^(html|csv|json)$")
 
-    def query(self) -> SeriesQuery | CallsQuery | None:
+    def query(self) -> SeriesQuery | CallsQuery | PromQuery | None:
         """The question, None while none is asked. Raises Problem."""
         most = self.most or 10
+        if self.of == "promql":
+            return PromQuery(self.promql) if self.promql else None
         if self.of == "calls":
             return curves.checked(lambda: calls_query(self.measure, by=self.by, where=self.where, most=most))
         if self.metric is None:
@@ -93,20 +97,24 @@ async def explore(request: Request, asked: Annotated[ExploreAsked, Query()]) -> 
             raise Problem(404, f"there is no cluster {asked.cluster!r}", "cluster")
         saved = await list_views(conn)
         found: Graph | None = None
+        by: tuple[str, ...] = ()
         names: tuple[str, ...] = ()
         marks: tuple[Mark, ...] = ()
         if cluster is not None:
             names = tuple(_asked_for(await lines.list_names(conn, cluster)))
-            found = await curves.ask(conn, cluster, query, axis=axis) if query else None
+            if isinstance(query, PromQuery):
+                found, by = await curves.ask_prometheus(request, cluster, query.text, axis=axis)
+            elif query:
+                found, by = await curves.ask(conn, cluster, query, axis=axis), query.by
         if cluster is not None and found is not None and asked.format == "html":
             around = await surroundings.read_surroundings(conn, cluster, from_at=axis.from_at, to_at=axis.to_at)
             marks = around.marks
     if asked.format != "html":
         if found is None or query is None:
             raise Problem(422, "ask for a metric, or of=calls, of a cluster that is recorded", "metric")
-        return _csv(found) if asked.format == "csv" else JSONResponse(_json(found, query))
+        return _csv(found) if asked.format == "csv" else JSONResponse(_json(found, by, of=query))
     title = question(query) if query else ""
-    drawn = draw(plot("answer", title, unit(query), graph=found, axis=axis), height=LARGE) if found and query else None
+    drawn = draw(plot("answer", title, _unit(query), graph=found, axis=axis), height=LARGE) if found and query else None
     page = ExplorePage(
         asked=named(request),
         cluster=cluster,
@@ -133,8 +141,18 @@ def named(request: Request) -> dict[str, Any]:
     return told
 
 
-def question(query: SeriesQuery | CallsQuery) -> str:
+Asked = SeriesQuery | CallsQuery | PromQuery
+
+
+def _unit(query: Asked) -> str:
+    """That of PromQL nobody says."""
+    return "" if isinstance(query, PromQuery) else unit(query)
+
+
+def question(query: Asked) -> str:
     """A question in one line: ``rate of apiserver_request_total by verb where code=4*``."""
+    if isinstance(query, PromQuery):
+        return query.text
     what = "calls" if isinstance(query, CallsQuery) else query.metrics[0]
     how = query.measure.value
     if isinstance(query, SeriesQuery) and query.measure is Measure.QUANTILE:
@@ -177,11 +195,11 @@ def _harmless(name: str) -> str:
     return f"'{name}" if name[:1] in "=+-@\t\r" else name
 
 
-def _json(found: Graph, query: SeriesQuery | CallsQuery) -> dict[str, Any]:
+def _json(found: Graph, by: tuple[str, ...], *, of: Asked) -> dict[str, Any]:
     return {
-        "items": [one.model_dump() for one in curves.told(found, query)],
+        "items": [one.model_dump() for one in curves.told(found, by)],
         "start": datetime.fromtimestamp(found.axis.start, UTC).isoformat(),
         "step_seconds": found.axis.step,
         "measure": found.measure.value,
-        "unit": unit(query),
+        "unit": _unit(of),
     }

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from app.core.model import Batch
+from app.core.model import Batch, MetricSeries
 from app.store.record import record
+from app.web.deps import Evaluate, QueryError
 from tests.web import world
 from tests.web.conftest import Site, site
 
@@ -132,3 +138,68 @@ async def test_what_cannot_be_asked_is_refused_in_words(site: Site, asked: dict[
 )
 async def test_rest_names_the_parameter_to_blame(site: Site, path: str, asked: dict[str, str], field: str) -> None:
     assert (await rest(site, path, asked, status=422))["field"] == field
+
+
+PROMQL = {"cluster": "shop", "of": "promql", "promql": "sum by (code) (up)", "minus": "30m"}
+
+
+def answering(*lines: MetricSeries, error: QueryError | None = None) -> Evaluate:
+    async def evaluate(
+        cluster: str, query: str, start: datetime, _end: datetime, _step: timedelta
+    ) -> list[MetricSeries]:
+        assert (cluster, query) == ("shop", "sum by (code) (up)")
+        if error is not None:
+            raise error
+        return [replace(one, times=tuple(start.timestamp() + at for at in one.times)) for one in lines]
+
+    return evaluate
+
+
+@contextmanager
+def asking(site: Site, evaluate: Evaluate) -> Iterator[None]:
+    before = site.app.state.deps
+    site.app.state.deps = dataclasses.replace(before, evaluate=evaluate)
+    try:
+        yield
+    finally:
+        site.app.state.deps = before
+
+
+def coded(code: str, *values: float) -> MetricSeries:
+    times = tuple(30.0 * number for number in range(len(values)))
+    return MetricSeries("", (("code", code), ("job", "apiserver")), "gauge", times, values)
+
+
+async def test_a_query_in_promql_is_a_graph_with_changes_csv_and_rest(site: Site) -> None:
+    with asking(site, answering(coded("200", 1.0, 2.0), coded("500", 3.0, float("inf"), 5.0))):
+        async with site.client("responder") as client:
+            page = (await client.get("/explore", params=PROMQL)).text
+            rows = (await client.get("/explore", params=PROMQL | {"format": "csv"})).text.splitlines()
+            asked = {"cluster": "shop", "query": PROMQL["promql"], "minus": "30m"}
+            told = (await client.get("/api/v1/promql", params=asked)).json()
+    assert "sum by (code) (up)" in page
+    assert page.count('<path class="curve') == 4, "two lines and their legend"
+    assert 'class="marker"' in page
+    assert rows[0] == "time,500,200", "what is the same of all is not said"
+    assert [one["of"] for one in told["items"]] == [{"code": "500"}, {"code": "200"}]
+    assert [one["values"][:3] for one in told["items"]] == [[3.0, None, 5.0], [1.0, 2.0, None]]
+    assert told["gaps"] is not None
+
+
+async def test_a_query_is_for_responders_and_what_prometheus_says_of_it_is_told(site: Site) -> None:
+    asked = {"cluster": "shop", "query": PROMQL["promql"], "minus": "30m"}
+    many = [coded(str(code), 1.0) for code in range(101)]
+    cases = (
+        ("viewer", answering(), 403, "responder"),
+        ("responder", answering(error=QueryError("parse error at char 4", refused=True)), 422, "parse error at char 4"),
+        ("responder", answering(error=QueryError("p did not answer", refused=False)), 503, "p did not answer"),
+        ("responder", answering(*many), 422, "101 lines"),
+    )
+    for role, evaluate, status, said in cases:
+        with asking(site, evaluate):
+            async with site.client(role) as client:
+                answer = await client.get("/api/v1/promql", params=asked)
+                page = await client.get("/explore", params=PROMQL)
+        assert (answer.status_code, page.status_code) == (status, status)
+        assert said in answer.json()["detail"]
+        assert said.lower() in page.text.lower()
