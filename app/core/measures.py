@@ -80,10 +80,10 @@ class Curve:
 
     @property
     def name(self) -> str:
-        """``LIST pods``; ``all`` of a graph that is not split."""
+        """``LIST pods``; ``all`` of a graph that is not split, ``none`` where nothing is told of what it is split by."""
         if self.others:
             return f"{self.others} others"
-        return " ".join(part or "none" for part in self.of) or "all"
+        return " ".join(filter(None, self.of)) or ("none" if self.of else "all")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
