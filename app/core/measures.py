@@ -80,7 +80,7 @@ class Curve:
 
     @property
     def name(self) -> str:
-        """``LIST pods``; ``all`` of a graph that is not split, ``none`` where nothing is told of what it is split by."""
+        """``LIST pods``; ``all`` of a graph that is not split, ``none`` where nothing is told of what splits it."""
         if self.others:
             return f"{self.others} others"
         return " ".join(filter(None, self.of)) or ("none" if self.of else "all")
