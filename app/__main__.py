@@ -152,12 +152,18 @@ def collect_audit_file(
 
 @cli.command()
 def evaluate(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder with recordings that have a label.json.")],
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="DIR", help="A folder with recordings that have a label.json.")
+    ] = None,
+    own: Annotated[bool, typer.Option("--own", help="This installation's incidents, by what people said.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     ablate: Annotated[bool, typer.Option("--ablate", help="Also leave out each rule in turn.")] = False,
     without: Annotated[list[InputKind] | None, typer.Option(help="Leave this kind of input out.")] = None,
 ) -> None:
-    """Rank recorded incidents whose answer is known, each in an empty database, and compare with simple baselines."""
+    """Rank recorded incidents whose answer is known, each in an empty database, and compare with simple baselines.
+
+    Or, with --own, tell how good the rankings of this installation were by what people said of them.
+    """
     import uvloop
 
     from app import main as root
@@ -165,6 +171,14 @@ def evaluate(
     from app.commands import scores
     from app.settings import load
 
+    if own:
+        if folder is not None or ablate or without:
+            raise typer.BadParameter("--own takes neither DIR nor --ablate nor --without")
+        told = _run(scores.read_own)
+        print(scores.own_as_json(told) if as_json else "\n".join(scores.own_as_table(told)))
+        return
+    if folder is None:
+        raise typer.BadParameter("name a folder with recordings, or say --own")
     with root.postgres(load()) as server:
         found = uvloop.run(
             evaluation.evaluate(

@@ -9,6 +9,9 @@ import orjson
 
 from app.commands.evaluate import Result, Verdict
 from app.core.accuracy import Accuracy
+from app.core.verdicts import Own, own
+from app.store.database import Database
+from app.store.verdicts import read_judged
 
 HEADING = f"{'':34s}{'AC@1':>18s}{'AC@3':>18s}{'MRR':>18s}"
 
@@ -43,6 +46,31 @@ def as_table(result: Result) -> Iterator[str]:
         yield HEADING
         for name, figures in result.ablation.items():
             yield _row(f"without {name}", figures)
+
+
+async def read_own(database: Database) -> Own:
+    """How good this installation's rankings were, by what people said of them."""
+    async with database.read.connect() as conn:
+        return own(await read_judged(conn))
+
+
+def own_as_json(told: Own) -> str:
+    """The whole, for programs."""
+    return orjson.dumps(msgspec.to_builtins(told), option=orjson.OPT_INDENT_2).decode()
+
+
+def own_as_table(told: Own) -> Iterator[str]:
+    """How many there are, where the culprits stood, and whether the odds hold."""
+    yield f"{told.judged} incidents of which it is known what it was, {told.without_culprit} of them no change"
+    if told.without_culprit:
+        yield f'"none of these" led in {told.none_led} of these {told.without_culprit}'
+    if told.accuracy:
+        yield HEADING
+        for when, figures in told.accuracy.items():
+            yield _row(when, figures)
+    for one in told.reliability:
+        low, high = one.right_interval
+        yield f"said {one.said:.2f} ({one.cases}): right {one.right:.2f} [{low:.2f} {high:.2f}]"
 
 
 def _incident(verdict: Verdict) -> Iterator[str]:

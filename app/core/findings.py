@@ -36,6 +36,26 @@ class Origin(StrEnum):
     ITSELF = "by itself"
 
 
+class Opinion(StrEnum):
+    """What somebody says of a suspect."""
+
+    IT = "it"
+    NOT_IT = "not it"
+
+
+NONE = "none"
+"""In the place of a change's id: none of the changes was it."""
+
+
+class Verdict(Struct, frozen=True):
+    """What somebody said of a change, or of NONE, when, and under which name."""
+
+    change_id: str
+    opinion: Opinion
+    by: str
+    at: datetime
+
+
 class Said(Struct, frozen=True):
     """What people said of an incident: it stays, whatever its alerts say. None: nobody said.
 
@@ -56,7 +76,8 @@ class Said(Struct, frozen=True):
 class Incident(Struct, frozen=True):
     """A bundle of symptoms that a person was, or should be, called for. ``id`` is short and stable.
 
-    ``opened_by`` is who opened it by hand, "" for nobody; ``merged_into`` the incident that it became a part of.
+    ``opened_by`` is who opened it by hand, "" for nobody; ``merged_into`` the incident that it became a part of,
+    ``verdicts`` what people said of its suspects, one of each.
     """
 
     id: str
@@ -74,6 +95,7 @@ class Incident(Struct, frozen=True):
     opened_by: str = ""
     said: Said = Said()
     merged_into: str | None = None
+    verdicts: tuple[Verdict, ...] = ()
 
 
 class Evidence(Struct, frozen=True):

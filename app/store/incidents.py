@@ -9,14 +9,14 @@ from typing import Any
 
 import msgspec
 from sqlalchemy import Float, Row, ScalarSelect, Select, func, select, tuple_, update
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.dialects.postgresql import aggregate_order_by, insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.findings import Incident, Onset, Origin, Ranking, Said, Scope
+from app.core.findings import Incident, Onset, Origin, Ranking, Said, Scope, Verdict
 from app.core.incidents import LOOKS_AHEAD, LOOKS_BACK
 from app.core.model import Symptom
 from app.store import partitions
-from app.store.tables import changes, clusters, incidents, rankings, requests, symptoms
+from app.store.tables import changes, clusters, incidents, rankings, requests, symptoms, verdicts
 
 
 def _cluster_id(cluster: str) -> ScalarSelect[int]:
@@ -109,7 +109,11 @@ _CALLED_FOR = incidents.c.status.not_in(["suspected", "merged"])
 
 
 def _incidents() -> Select[Any]:
-    return select(incidents, clusters.c.name.label("cluster")).join(clusters, clusters.c.id == incidents.c.cluster_id)
+    v = verdicts.c
+    each = func.jsonb_build_object("change_id", v.change_id, "opinion", v.opinion, "by", v.said_by, "at", v.said_at)
+    said = select(func.jsonb_agg(aggregate_order_by(each, v.said_at))).where(v.incident_id == incidents.c.id)
+    columns = (clusters.c.name.label("cluster"), said.scalar_subquery().label("verdicts"))
+    return select(incidents, *columns).join(clusters, clusters.c.id == incidents.c.cluster_id)
 
 
 def _incident(row: Row[Any]) -> Incident:
@@ -129,6 +133,7 @@ def _incident(row: Row[Any]) -> Incident:
         opened_by=row.opened_by,
         said=msgspec.convert(row.said, Said),
         merged_into=row.merged_into,
+        verdicts=msgspec.convert(row.verdicts or [], tuple[Verdict, ...]),
     )
 
 

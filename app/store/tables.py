@@ -314,6 +314,16 @@ rankings = Table(  # every ranking is kept: what moved between +0, +3 and +10 mi
     postgresql_partition_by="RANGE (at)",
 )
 
+verdicts = Table(  # what people said of suspects
+    "verdicts",
+    metadata,
+    Column("incident_id", Text, ForeignKey("incidents.id", ondelete="CASCADE"), primary_key=True),
+    Column("change_id", Text, primary_key=True),  # or core.verdicts.NONE
+    Column("opinion", Text, nullable=False),
+    Column("said_by", Text, nullable=False),
+    Column("said_at", at, nullable=False),
+)
+
 quarantine = Table(
     "quarantine",
     metadata,

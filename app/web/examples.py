@@ -116,6 +116,7 @@ INCIDENT = findings.Incident(
     onset=findings.Onset(ONSET, ONSET - timedelta(seconds=2), ONSET + timedelta(seconds=2), "5xx of checkout"),
     alerts=(ALERTED,),
     ranked_at=END,
+    verdicts=(findings.Verdict(CULPRIT.id, findings.Opinion.IT, "Alice", END),),
 )
 SUSPECT = findings.Suspect(
     rank=1,
@@ -168,7 +169,8 @@ _cluster = shapes.Cluster(name="shop", followed=True, server="v1.36.3", kinds=64
 SHAPES: tuple[BaseModel, ...] = (
     *(_fresh, _gap, _call, _incident, _rollout, _changes[0], _suspects[0]),
     shapes.FirstSuspect.model_validate(_first),
-    *(_changes[0].resource, _changes[0].diffs[0], _rollout.progress[1], _incident.alerts[0], _suspects[0].evidence[0]),
+    *(_changes[0].resource, _changes[0].diffs[0], _rollout.progress[1], _incident.alerts[0], _incident.verdicts[0]),
+    _suspects[0].evidence[0],
     shapes.Changes(items=_changes, next=None, **_around),
     shapes.ToldChanges(items=[shapes.Change.of(TOLD)]),
     shapes.OneChange(change=_changes[0], began=[shapes.Change.of(BEGUN)], **_around),

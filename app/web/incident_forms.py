@@ -64,7 +64,7 @@ class _Filled(BaseModel):
 _LABELS = {"started_at": "Since", "namespaces": "Namespace", "title": "Title", "cluster": "Cluster"}
 
 
-async def _form(request: Request) -> dict[str, str]:
+async def read_form(request: Request) -> dict[str, str]:
     """The fields of a form as a browser sends them without scripts. Raises Problem."""
     body = await read_body(request, most=LIMIT)
     try:
@@ -97,7 +97,7 @@ async def new_incident(request: Request, asked: Annotated[NewAsked, Query()]) ->
 @router.post("/incidents")
 async def open_incident(request: Request) -> Response:
     """Opens it and leads to it; or the form again, as it was filled in, with what is wrong."""
-    form = await _form(request)
+    form = await read_form(request)
     deps = deps_of(request)
     try:
         filled = _Filled.model_validate(form)
@@ -121,7 +121,7 @@ async def open_incident(request: Request) -> Response:
 @router.post("/incidents/{incident_id}/status")
 async def set_status(request: Request, incident_id: str) -> Response:
     """Resolves an incident, or opens it again, and leads back to it."""
-    status = (await _form(request)).get("status", "")
+    status = (await read_form(request)).get("status", "")
     if status not in ("open", "resolved"):
         raise Problem(422, "status: open or resolved", "status")
     deps = deps_of(request)

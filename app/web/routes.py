@@ -34,6 +34,7 @@ from app.web import (
     saved_views,
     senders,
     templates,
+    verdicts,
 )
 from app.web.auth import Needs
 from app.web.deps import Deps
@@ -81,6 +82,9 @@ def create_app(deps: Deps, *, lifespan: Lifespan | None = None) -> FastAPI:
         control_plane.router,
         explorer.router,
         saved_views.router,
+        verdicts.rest,
+        verdicts.forms,
+        verdicts.pages,
         _openapi(app),
     ):
         app.include_router(router)

@@ -174,6 +174,15 @@ class FirstSuspect(Shape):
     probability: float
 
 
+class Verdict(Shape):
+    """What somebody said of a suspect; ``change_id`` is ``none`` where it is said of none of these."""
+
+    change_id: str
+    opinion: findings.Opinion
+    by: str
+    at: datetime
+
+
 class Incident(Shape):
     """Symptoms that somebody was called for. ``onset`` lies within [onset_low, onset_high]."""
 
@@ -197,6 +206,7 @@ class Incident(Shape):
     opened_by: str = Field(description="who opened it by hand, else empty")
     said: list[str] = Field(description="what of it people said: alerts do not change it")
     merged_into: str | None = Field(description="the incident that it is a part of since they were merged")
+    verdicts: list[Verdict] = Field(description="what people said of its suspects")
     first_suspect: FirstSuspect | None = Field(description="null while nothing is ranked")
     none_of_these: float | None = Field(description="it leads where it is more than the first suspect's probability")
     alerts: list[Alert]
@@ -225,6 +235,7 @@ class Incident(Shape):
             opened_by=incident.opened_by,
             said=said_of(incident),
             merged_into=incident.merged_into,
+            verdicts=[Verdict.model_validate(one) for one in incident.verdicts],
             first_suspect=FirstSuspect.model_validate(first) if first else None,
             none_of_these=first.none_of_these if first else None,
             alerts=[

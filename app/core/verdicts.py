@@ -1,0 +1,82 @@
+"""How good this installation's own rankings were, by what people said of its suspects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from app.core.accuracy import Accuracy, Rank, Reliability, accuracy, reliability
+from app.core.findings import NONE, Opinion, Ranking, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """An incident of which somebody said something: its first ranking, its newest, and what was said."""
+
+    incident_id: str
+    title: str
+    first: Ranking
+    newest: Ranking
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def culprits(self) -> frozenset[str]:
+        """The changes that somebody said were it; NONE among them where it was none."""
+        return frozenset(one.change_id for one in self.verdicts if one.opinion is Opinion.IT)
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """How good this installation's rankings were. ``accuracy`` by when they were made, of incidents with a culprit."""
+
+    judged: int
+    """Incidents of which it is known what it was, a change or none."""
+    without_culprit: int
+    """Of these, those that no change began."""
+    none_led: int
+    """Of those, the ones of which "none of these" led in the first ranking."""
+    accuracy: dict[str, Accuracy]
+    reliability: tuple[Reliability, ...]
+    """Of what led in the first ranking, wherever it is known whether that was right."""
+
+
+def own(cases: Sequence[Judged]) -> Own:
+    """From every incident of which somebody said something. What nobody said anything of says nothing here."""
+    known = [case for case in cases if case.culprits]
+    with_culprit = [case for case in known if case.culprits != {NONE}]
+    without = [case for case in known if case.culprits == {NONE}]
+    made = {
+        "at first": [_rank(case.first, case.culprits) for case in with_culprit],
+        "at last": [_rank(case.newest, case.culprits) for case in with_culprit],
+    }
+    leaders = [told for case in cases if (told := _leader(case)) is not None]
+    return Own(
+        judged=len(known),
+        without_culprit=len(without),
+        none_led=sum(_leads(case.first)[0] == NONE for case in without),
+        accuracy={when: accuracy(ranks) for when, ranks in made.items()} if with_culprit else {},
+        reliability=tuple(reliability(leaders)),
+    )
+
+
+def _rank(ranking: Ranking, culprits: Iterable[str]) -> Rank | None:
+    """Where the first of several culprits stands."""
+    wanted = set(culprits)
+    return next((Rank(one.rank - 1) for one in ranking.suspects if one.change.id in wanted), None)
+
+
+def _leads(ranking: Ranking) -> tuple[str, float]:
+    """What leads, a change or NONE, and how likely it was said to be."""
+    first = ranking.suspects[0] if ranking.suspects else None
+    if first is None or ranking.none_of_these > first.probability:
+        return NONE, ranking.none_of_these
+    return first.change.id, first.probability
+
+
+def _leader(case: Judged) -> tuple[float, bool] | None:
+    """How likely what led was said to be, and whether that was right; None where nobody said so."""
+    leader, probability = _leads(case.first)
+    said = {one.change_id: one.opinion for one in case.verdicts}
+    if case.culprits:
+        return probability, leader in case.culprits
+    return (probability, False) if said.get(leader) is Opinion.NOT_IT else None

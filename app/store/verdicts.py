@@ -1,0 +1,69 @@
+"""What people said of suspects: one verdict for each change of an incident, the last that was said."""
+
+from __future__ import annotations
+
+import msgspec
+from sqlalchemy import delete, func, select
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.core.findings import Opinion, Ranking, Verdict
+from app.core.verdicts import Judged
+from app.store import codec, tables
+
+MOST_JUDGED = 500
+"""The newest incidents of which somebody said something: what was true years ago says little of today."""
+_table = tables.verdicts
+
+
+async def say(conn: AsyncConnection, incident_id: str, verdict: Verdict) -> None:
+    """Keeps a verdict in the place of an earlier one of the same change. Raises LookupError for an unknown incident."""
+    known = select(tables.incidents.c.id).where(tables.incidents.c.id == incident_id)
+    if (await conn.execute(known)).scalar_one_or_none() is None:
+        raise LookupError(f"no incident {incident_id}")
+    statement = insert(_table).values(
+        incident_id=incident_id,
+        change_id=verdict.change_id,
+        opinion=verdict.opinion.value,
+        said_by=codec.clean(verdict.by),
+        said_at=verdict.at,
+    )
+    new = {name: statement.excluded[name] for name in ("opinion", "said_by", "said_at")}
+    await conn.execute(statement.on_conflict_do_update(index_elements=["incident_id", "change_id"], set_=new))
+
+
+async def take_back(conn: AsyncConnection, incident_id: str, change_id: str) -> bool:
+    """Forgets a verdict; whether there was one."""
+    gone = delete(_table).where(_table.c.incident_id == incident_id, _table.c.change_id == change_id)
+    return (await conn.execute(gone)).rowcount > 0
+
+
+async def read_judged(conn: AsyncConnection) -> list[Judged]:
+    """The newest incidents of which somebody said something, the newest first, with their first and newest rankings."""
+    i, r = tables.incidents.c, tables.rankings.c
+    ends = (
+        select(r.incident_id, func.min(r.at).label("first"), func.max(r.at).label("newest"))
+        .where(r.incident_id.in_(select(_table.c.incident_id)))
+        .group_by(r.incident_id)
+        .subquery()
+    )
+    found = await conn.execute(
+        select(i.id, i.title, i.started_at, r.at, r.payload)
+        .join(ends, ends.c.incident_id == i.id)
+        .join(tables.rankings, (r.incident_id == i.id) & ((r.at == ends.c.first) | (r.at == ends.c.newest)))
+        .order_by(i.started_at.desc(), i.id, r.at)
+        .limit(2 * MOST_JUDGED)
+    )
+    rankings: dict[tuple[str, str], list[Ranking]] = {}
+    for row in found:
+        rankings.setdefault((row.id, row.title), []).append(msgspec.convert(row.payload, Ranking))
+    ids = [incident_id for incident_id, _ in rankings]
+    said: dict[str, list[Verdict]] = {}
+    rows = await conn.execute(select(_table).where(_table.c.incident_id.in_(ids)).order_by(_table.c.said_at))
+    for row in rows:
+        verdict = Verdict(row.change_id, Opinion(row.opinion), row.said_by, row.said_at)
+        said.setdefault(row.incident_id, []).append(verdict)
+    return [
+        Judged(incident_id, title, made[0], made[-1], tuple(said[incident_id]))
+        for (incident_id, title), made in rankings.items()
+    ]

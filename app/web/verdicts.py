@@ -1,0 +1,113 @@
+"""What people say of suspects: this was it, this was not. And how good the rankings were by that."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Path, Request
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from app.core.findings import Opinion, Verdict
+from app.core.roles import Role
+from app.core.verdicts import own
+from app.store import verdicts
+from app.store.seen import read_seen
+from app.web import examples, params, shapes, templates
+from app.web.api import one_incident
+from app.web.auth import Needs
+from app.web.deps import deps_of
+from app.web.incident_api import IncidentId, who
+from app.web.incident_forms import read_form
+from app.web.problems import Problem, described
+from app.web.requests import KIB, parsed, read_body
+from app.web.telling import schema
+
+LIMIT = 4 * KIB
+rest = APIRouter(
+    prefix="/api/v1",
+    dependencies=[Depends(Needs(Role.RESPONDER)), Depends(params.once)],
+    responses=described(400, 401, 403, 404, 413, 422, 503),
+)
+forms = APIRouter(include_in_schema=False, dependencies=[Depends(Needs(Role.RESPONDER))])
+pages = APIRouter(include_in_schema=False, dependencies=[Depends(Needs(Role.VIEWER))])
+SUSPECT = r"^(none|[0-9a-f]{28})$"
+ChangeId = Annotated[
+    str,
+    Path(pattern=SUSPECT, description="the suspect's change, or none: none of these", examples=[examples.CULPRIT.id]),
+]
+
+
+class Said(BaseModel):
+    """What somebody says of a suspect."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    opinion: Opinion = Field(description="this was it, or it was not")
+
+
+async def _say(request: Request, incident_id: str, verdict: Verdict) -> None:
+    try:
+        async with deps_of(request).write.begin() as conn:
+            await verdicts.say(conn, incident_id, verdict)
+    except LookupError:
+        raise Problem(404, "there is no incident of this id", "incident_id") from None
+
+
+@rest.put(
+    "/incidents/{incident_id}/verdicts/{change_id}",
+    summary="Say whether a suspect was it",
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": schema(Said), "example": {"opinion": "it"}}},
+        }
+    },
+)
+async def say(request: Request, incident_id: IncidentId, change_id: ChangeId) -> shapes.OneIncident:
+    """Kept with who and when, in the place of an earlier verdict on the same suspect. The incident, as it is then."""
+    said = parsed(await read_body(request, most=LIMIT), Said)
+    deps = deps_of(request)
+    await _say(request, incident_id, Verdict(change_id, said.opinion, who(request), deps.clock()))
+    async with deps.read.connect() as conn:
+        return await one_incident(conn, incident_id)
+
+
+@rest.delete("/incidents/{incident_id}/verdicts/{change_id}", summary="Take a verdict back")
+async def take_back(request: Request, incident_id: IncidentId, change_id: ChangeId) -> shapes.OneIncident:
+    """404 where there is none. The incident, as it is then."""
+    deps = deps_of(request)
+    async with deps.write.begin() as conn:
+        if not await verdicts.take_back(conn, incident_id, change_id):
+            raise Problem(404, "nobody said anything of this suspect of this incident", "change_id")
+    async with deps.read.connect() as conn:
+        return await one_incident(conn, incident_id)
+
+
+@forms.post("/incidents/{incident_id}/verdicts")
+async def say_by_form(request: Request, incident_id: str) -> Response:
+    """The same by a button of the incident's page, which it leads back to; without an opinion the verdict goes."""
+    form = await read_form(request)
+    change_id, opinion = form.get("change", ""), form.get("opinion", "")
+    if not re.fullmatch(SUSPECT, change_id):
+        raise Problem(422, "change: the id of a change, or none", "change")
+    if opinion not in ("", *Opinion):
+        raise Problem(422, "opinion: it, not it, or empty", "opinion")
+    deps = deps_of(request)
+    if opinion:
+        await _say(request, incident_id, Verdict(change_id, Opinion(opinion), who(request), deps.clock()))
+    else:
+        async with deps.write.begin() as conn:
+            await verdicts.take_back(conn, incident_id, change_id)
+    return RedirectResponse(f"/incidents/{incident_id}", 303)
+
+
+@pages.get("/accuracy")
+async def accuracy(request: Request) -> HTMLResponse:
+    """How good this installation's rankings were, by what people said of them."""
+    deps = deps_of(request)
+    async with deps.read.connect() as conn:
+        judged = await verdicts.read_judged(conn)
+        seen = await read_seen(conn, None, from_at=None, to_at=None)
+    return templates.page("accuracy.html", own=own(judged), judged=judged, seen=seen, now=deps.clock())

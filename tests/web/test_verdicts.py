@@ -1,0 +1,95 @@
+"""People say what it was, by REST and on the page: kept with who and when, shown, counted, taken back."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.core.roles import Role
+from app.store import tokens
+from app.store.tokens import Purpose
+from tests.web import world
+from tests.web.conftest import Site, site
+
+__all__ = ["site"]
+INCIDENT = world.incident().id
+FIRST, SECOND = (suspect.change.id for suspect in world.ranking().suspects[:2])
+
+
+def address(change: str, incident: str = INCIDENT) -> str:
+    return f"/api/v1/incidents/{incident}/verdicts/{change}"
+
+
+async def page(site: Site, path: str = f"/incidents/{INCIDENT}", *, role: str = "viewer") -> str:
+    async with site.client(role) as client:
+        answer = await client.get(path)
+    assert answer.status_code == 200, answer.text
+    return answer.text
+
+
+async def test_a_verdict_is_kept_shown_counted_and_taken_back(site: Site) -> None:
+    assert "Nobody said anything yet" in await page(site, "/accuracy")
+    async with site.client("responder") as client:
+        told = (await client.put(address(FIRST), json={"opinion": "not it"})).raise_for_status().json()
+        told = (await client.put(address(FIRST), json={"opinion": "it"})).raise_for_status().json()
+        again = (await client.get(f"/api/v1/incidents/{INCIDENT}")).json()
+    (verdict,) = told["incident"]["verdicts"]
+    assert (verdict["change_id"], verdict["opinion"], verdict["by"]) == (FIRST, "it", "a responder")
+    assert again["incident"]["verdicts"] == [verdict], "the last that is said counts"
+    seen = await page(site)
+    assert "This was it, says a responder" in seen
+    assert "Take back" not in seen, "a viewer says nothing"
+    assert "This was it</button>" not in seen
+    accuracy = await page(site, "/accuracy")
+    assert "<b>1</b> incident of which it is known" in accuracy
+    assert "100 %" in accuracy
+    assert "These are few" in accuracy
+    async with site.client("responder") as client:
+        taken = await client.delete(address(FIRST))
+        assert taken.json()["incident"]["verdicts"] == []
+        assert (await client.delete(address(FIRST))).status_code == 404
+
+
+async def test_the_buttons_do_the_same_without_scripts(site: Site) -> None:
+    seen = await page(site, role="responder")
+    assert seen.count('value="it">This was it</button>') == seen.count('value="not it">Not it</button>') > 2
+    async with site.client("responder") as client:
+        for change, opinion in ((SECOND, "it"), ("none", "not it")):
+            form = {"change": change, "opinion": opinion}
+            answer = await client.post(f"/incidents/{INCIDENT}/verdicts", data=form)
+            assert (answer.status_code, answer.headers["location"]) == (303, f"/incidents/{INCIDENT}")
+        seen = await page(site, role="responder")
+        assert "This was it, says a responder" in seen
+        assert "Not it, says a responder" in seen
+        for change in (SECOND, "none"):
+            answer = await client.post(f"/incidents/{INCIDENT}/verdicts", data={"change": change, "opinion": ""})
+            assert answer.status_code == 303
+    assert "says a responder" not in await page(site, role="responder")
+
+
+@pytest.mark.parametrize(
+    ("role", "path", "body", "status"),
+    [
+        ("viewer", address(FIRST), {"opinion": "it"}, 403),
+        ("responder", address(FIRST, "nowhere"), {"opinion": "it"}, 404),
+        ("responder", address("x"), {"opinion": "it"}, 422),
+        ("responder", address(FIRST), {"opinion": "perhaps"}, 422),
+        ("responder", address(FIRST), {"opinion": "it", "sure": True}, 422),
+    ],
+)
+async def test_what_cannot_be_said_is_refused_in_words(
+    site: Site, role: str, path: str, body: dict[str, object], status: int
+) -> None:
+    async with site.client(role) as client:
+        answer = await client.put(path, json=body)
+    assert answer.status_code == status, answer.text
+    assert answer.json()["detail"]
+
+
+async def test_who_said_it_is_what_the_token_is_for(site: Site) -> None:
+    async with site.database.write.begin() as conn:
+        token = await tokens.create(conn, Role.RESPONDER, purpose=Purpose.API, now=world.END, note="Alice")
+    async with site.client(None) as client:
+        signed = {"Authorization": f"Bearer {token}"}
+        told = (await client.put(address(SECOND), json={"opinion": "it"}, headers=signed)).raise_for_status().json()
+        await client.delete(address(SECOND), headers=signed)
+    assert [one["by"] for one in told["incident"]["verdicts"]] == ["Alice"]
