@@ -38,7 +38,7 @@ def program(dsn: str, database: Database) -> Iterator[Program]:
 
 def configuration(address: str, token: Path) -> str:
     """The snippet of the documentation; only address and token's file are changed."""
-    [told] = re.findall(r"```yaml\n(.*?)```", (DOCS / "metrics.md").read_text(), re.DOTALL)
+    [told] = re.findall(r"```yaml\n(remote_write:.*?)```", (DOCS / "metrics.md").read_text(), re.DOTALL)
     return str(told.replace("https://foreshock.example", address).replace("/run/secrets/foreshock_token", str(token)))
 
 

@@ -125,8 +125,9 @@ class Watches:
         if isinstance(word, Synced | Reached):
             self._late.pop(served.name, None)
         if served.name not in self._unsynced:
-            self._move(served, WatchPosition(version, word.at))
-            self.latest = max(self.latest, word.at) if self.latest else word.at
+            at = self._late.get(served.name, word.at)  # what is told late is known up to when it was written, no later
+            self._move(served, WatchPosition(version, at))
+            self.latest = max(self.latest, at) if self.latest else at
 
     def settle(self) -> None:
         """Nothing more is known of what was told so far: it is to be learned now."""
