@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -76,3 +77,14 @@ def test_a_kubeconfig_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     path.write_text("current-context: ..")
     with pytest.raises(ContextsError, match="more than dots"):
         contexts.usual([path])
+
+
+@pytest.mark.parametrize("page", ["clusters.md", "metrics.md", "incidents.md"])
+def test_the_examples_of_the_documentation_are_taken(page: str, tmp_path: Path) -> None:
+    blocks = re.findall(r"```yaml\n(.*?)```", (Path(__file__).parents[2] / "docs" / page).read_text(), re.DOTALL)
+    examples = [block for block in blocks if re.match(r"clusters:|- name:", block)]
+    assert examples
+    for number, block in enumerate(examples):
+        path = tmp_path / f"{number}.yaml"
+        path.write_text(block if block.startswith("clusters:") else f"clusters:\n{block}")
+        assert contexts.read(path)
