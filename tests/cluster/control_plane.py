@@ -11,9 +11,10 @@ import secrets
 import ssl
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import httpx2
@@ -45,15 +46,23 @@ class ControlPlane:
     is a second one over the same etcd, with a log of its own, which is not started.
     """
 
-    def __init__(self, folder: Path, *, policy: Path = POLICY, flags: Sequence[str] = ()) -> None:
-        """``policy`` is the audit policy, ``flags`` are further ones of kube-apiserver."""
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        policy: Path = POLICY,
+        flags: Sequence[str] = (),
+        users: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """``policy`` is the audit policy, ``flags`` are further ones of kube-apiserver, ``users`` join USERS."""
         self.folder = folder
         self.audit_log = folder / "audit.log"
         self.ca = folder / "apiserver.crt"  # kube-apiserver makes it; the authority's own certificate is in it too
         self._ports = {name: Port() for name in ("etcd", "peer", "apiserver", "other", "controllers", "scheduler")}
         self.url = f"https://127.0.0.1:{self._ports['apiserver']}"
         self._compacted = 0
-        self._tokens = {user: secrets.token_hex(16) for user in USERS}
+        self._groups = {**USERS, **users}
+        self._tokens = {user: secrets.token_hex(16) for user in self._groups}
         self._write_credentials()
         self.etcd = self._make_etcd()
         self.apiserver = self._make_apiserver("apiserver", self.audit_log, policy, flags)
@@ -72,14 +81,18 @@ class ControlPlane:
         """Where the API server listens, and the other one."""
         return self._ports["apiserver"].number, self._ports["other"].number
 
-    def start_controllers(self) -> None:
-        """Starts kube-controller-manager and kube-scheduler beside them; no leader is elected. Raises NotReadyError."""
+    def start_controllers(self, *flags: str) -> None:
+        """Starts kube-controller-manager, with further ``flags``, and kube-scheduler beside them; no leader is elected.
+
+        Their /metrics is for everybody. Raises NotReadyError.
+        """
         self.controller_manager = self._make_client(
             "kube-controller-manager",
             self._ports["controllers"],
             "--use-service-account-credentials=true",
             f"--root-ca-file={self.ca}",
             f"--service-account-private-key-file={self.folder / 'service-accounts.key'}",
+            *flags,
         )
         self.scheduler = self._make_client("kube-scheduler", self._ports["scheduler"])
         programs = (self.controller_manager, self.scheduler)
@@ -103,7 +116,7 @@ class ControlPlane:
             port.close()
 
     def token(self, user: str) -> str:
-        """The bearer token of one of USERS."""
+        """The bearer token of one of the users."""
         return self._tokens[user]
 
     def client(self, user: str = "admin", *, other: bool = False) -> httpx2.Client:
@@ -157,7 +170,7 @@ class ControlPlane:
 
     def _write_credentials(self) -> None:
         """The tokens, and the key that signs those of ServiceAccounts."""
-        lines = [f'{self._tokens[user]},{user},{user},"{group}"\n' for user, group in USERS.items()]
+        lines = [f'{self._tokens[user]},{user},{user},"{group}"\n' for user, group in self._groups.items()]
         (self.folder / "tokens.csv").write_text("".join(lines))
         key = self.folder / "service-accounts.key"
         command = ["openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", str(key)]
@@ -215,6 +228,7 @@ class ControlPlane:
             "--bind-address=127.0.0.1",
             f"--secure-port={port}",
             "--permit-port-sharing",
+            "--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics",
             *flags,
         ]
         return Program(command, self.folder / f"{name}.log", health=f"https://127.0.0.1:{port}/healthz")

@@ -1,0 +1,104 @@
+"""Alerts that follow from what happened: rules over the objects and over what clients were answered."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from tests.lab.api import Json, World
+from tests.lab.kubelets import is_ready
+
+NEVER = "0001-01-01T00:00:00Z"
+
+
+@dataclass
+class Rule:
+    """An alert as a monitoring team has it: it fires once ``holds`` is true for so many seconds without a break."""
+
+    alertname: str
+    holds: Callable[[], bool]
+    labels: Mapping[str, str]
+    summary: str
+    seconds: float = 5.0
+    severity: str = "critical"
+    pending: datetime | None = None
+    fired: datetime | None = None
+
+    def evaluate(self, at: datetime, *, delay: float) -> None:
+        """Look once; ``delay`` are further seconds for which it has to hold."""
+        if not self.holds():
+            self.pending = None
+            return
+        self.pending = self.pending or at
+        if at - self.pending >= timedelta(seconds=self.seconds + delay):
+            self.fired = self.fired or at
+
+    def alert(self, shift: float) -> Json:
+        """As Alertmanager tells it; its start is ``shift`` seconds off."""
+        assert self.fired
+        labels = {"alertname": self.alertname, "severity": self.severity, **self.labels}
+        mark = hashlib.sha256(repr(sorted(labels.items())).encode()).hexdigest()[:16]
+        return {
+            "status": "firing",
+            "labels": labels,
+            "annotations": {"summary": self.summary},
+            "startsAt": (self.fired + timedelta(seconds=shift)).isoformat(),
+            "endsAt": NEVER,
+            "generatorURL": "",
+            "fingerprint": mark,
+        }
+
+
+def payload(rules: Sequence[Rule], *, shift: float = 0.0) -> Json:
+    """The webhook of version 4 with every alert that fired."""
+    return {
+        "version": "4",
+        "groupKey": "{}:{}",
+        "truncatedAlerts": 0,
+        "status": "firing",
+        "receiver": "foreshock",
+        "groupLabels": {},
+        "commonLabels": {"cluster": "lab"},
+        "commonAnnotations": {},
+        "externalURL": "",
+        "alerts": [rule.alert(shift) for rule in rules if rule.fired],
+    }
+
+
+def pods(world: World, namespace: str, name: str) -> list[Json]:
+    """The pods of an app."""
+    return [
+        pod
+        for pod in world["Pod"].values()
+        if pod["metadata"]["namespace"] == namespace
+        and pod["metadata"].get("labels", {}).get("app.kubernetes.io/name") == name
+    ]
+
+
+def lacking(world: World, namespace: str, name: str) -> bool:
+    """Fewer pods of an app are ready than its Deployment, StatefulSet or DaemonSet wants."""
+    ready = sum(is_ready(pod) and "deletionTimestamp" not in pod["metadata"] for pod in pods(world, namespace, name))
+    for kind in ("Deployment", "StatefulSet"):
+        if (namespace, name) in world[kind]:
+            return ready < int(world[kind][namespace, name]["spec"]["replicas"])
+    wanted: Any = world["DaemonSet"].get((namespace, name), {}).get("status", {}).get("desiredNumberScheduled", 1)
+    return ready < int(wanted)
+
+
+def stuck(world: World, namespace: str, name: str) -> bool:
+    """A pod of an app waits, crashes, or a rollout is not through."""
+    status = world["Deployment"].get((namespace, name), {}).get("status", {})
+    spec = world["Deployment"].get((namespace, name), {}).get("spec", {})
+    return bool(status.get("unavailableReplicas")) or status.get("updatedReplicas", 0) < spec.get("replicas", 1)
+
+
+def pending(world: World, namespace: str = "") -> bool:
+    """A pod has no node, there or anywhere."""
+    return any(
+        not pod["spec"].get("nodeName") and "deletionTimestamp" not in pod["metadata"]
+        for (where, _), pod in world["Pod"].items()
+        if not namespace or where == namespace
+    )

@@ -1,0 +1,179 @@
+"""What the containers of the laboratory do: by their image, their configuration and what they can reach.
+
+Nothing runs in them but a program that calls the API, where they have one. All else of a process is this description.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from tests.lab.api import Caller, Json, World
+
+DNS = ("kube-system", "kube-dns")
+
+
+class CrashError(Exception):
+    """A program ends with this message; its container is restarted."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Why a container is not well: it ``crash``es, is ``oom``-killed, or is ``unready``."""
+
+    kind: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Container:
+    """What a container sees: its pod, its image's tag, its mounted ConfigMaps as they are now, its Secrets."""
+
+    pod: Json
+    tag: str
+    config: Mapping[str, str]
+    secret: Mapping[str, str]
+
+
+@dataclass
+class Process:
+    """A container's program as it runs: it calls the API with the token that is bound to its pod."""
+
+    api: Caller
+    see: Callable[[], Container]
+    rng: random.Random
+    started: datetime
+    lag: float
+    """Seconds before a new behaviour shows: caches are warm, queues empty."""
+
+    @property
+    def tag(self) -> str:
+        return self.see().tag
+
+    @property
+    def config(self) -> Mapping[str, str]:
+        return self.see().config
+
+
+Program = Callable[[Process], Awaitable[None]]
+
+
+@dataclass
+class App:
+    """One image. ``check`` says what is wrong with a container, for reasons of its own."""
+
+    image: str
+    memory_mi: int = 90
+    path: str = "/healthz"
+    port: int = 8080
+    upstreams: tuple[tuple[str, str], ...] = ()
+    """Services (namespace, name) that it cannot do without."""
+    capacity: float = 100.0
+    """Requests a second that one container stands."""
+    load: float = 0.0
+    """Requests a second that all of its containers get."""
+    check: Callable[[Container], Problem | None] = lambda container: None
+    program: Program | None = None
+    agent: str = ""
+    """User agent of its program, before the tag."""
+
+
+@dataclass
+class Outside:
+    """What no API server knows of."""
+
+    missing: set[str] = field(default_factory=set)
+    """Images with tag that no registry has."""
+    registry_up: bool = True
+    dead_nodes: set[str] = field(default_factory=set)
+    broken: dict[str, str] = field(default_factory=dict)
+    """Services outside of the cluster that do not answer, and why."""
+
+
+def diagnose(app: App, container: Container, world: World, *, running: int) -> Problem | None:
+    """What is wrong with a running container; ``running`` are the containers of its image."""
+    spec = container.pod["spec"]["containers"][0]
+    limit = spec.get("resources", {}).get("limits", {}).get("memory")
+    if limit and mebibytes(limit) < app.memory_mi:
+        return Problem("oom", f"needs {app.memory_mi}Mi, may have {limit}")
+    if found := app.check(container):
+        return found
+    for probe, kind in (("livenessProbe", "crash"), ("readinessProbe", "unready")):
+        asked = spec.get(probe, {}).get("httpGet")
+        if asked and asked["port"] != app.port:
+            return Problem(kind, f"probe failed: dial tcp :{asked['port']}: connect: connection refused")
+        if asked and asked["path"] != app.path:
+            return Problem(kind, "probe failed: HTTP probe failed with statuscode: 404")
+    for namespace, name in app.upstreams:
+        if trouble := unreachable(world, container.pod, namespace, name):
+            return Problem("unready", f"probe failed: HTTP probe failed with statuscode: 503 ({trouble})")
+    if app.load > app.capacity * max(running, 1):
+        return Problem(
+            "unready", "probe failed: context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
+        )
+    return None
+
+
+def unreachable(world: World, pod: Json, namespace: str, service: str) -> str:
+    """Why a pod does not reach a Service: names are not resolved, nothing is behind it, a policy forbids it; or ""."""
+    corefile = world["ConfigMap"].get(("kube-system", "coredns"), {}).get("data", {}).get("Corefile", "")
+    if "kubernetes cluster.local" not in corefile or not _backends(world, *DNS):
+        return f"lookup {service}.{namespace}.svc.cluster.local: no such host"
+    backends = _backends(world, namespace, service)
+    if not backends:
+        return f"dial tcp {service}.{namespace}: connection refused"
+    if not any(_allowed(world, pod, backend) for backend in backends):
+        return f"dial tcp {service}.{namespace}: i/o timeout"
+    return ""
+
+
+def _backends(world: World, namespace: str, service: str) -> list[Json]:
+    """The ready pods behind a Service, as its EndpointSlices say."""
+    pods = world["Pod"]
+    names = [
+        endpoint["targetRef"]["name"]
+        for piece in world["EndpointSlice"].values()
+        if piece["metadata"]["namespace"] == namespace
+        and piece["metadata"].get("labels", {}).get("kubernetes.io/service-name") == service
+        for endpoint in piece.get("endpoints") or ()
+        if endpoint.get("conditions", {}).get("ready") and "targetRef" in endpoint
+    ]
+    return [pods[namespace, name] for name in names if (namespace, name) in pods]
+
+
+def _allowed(world: World, pod: Json, backend: Json) -> bool:
+    """Whether the NetworkPolicies on a backend let a pod in: by podSelector and by name of its namespace."""
+    policies = [
+        policy["spec"]
+        for (namespace, _), policy in world["NetworkPolicy"].items()
+        if namespace == backend["metadata"]["namespace"]
+        and "Ingress" in policy["spec"].get("policyTypes", ["Ingress"])
+        and _selects(policy["spec"].get("podSelector", {}), backend["metadata"].get("labels", {}))
+    ]
+    if not policies:
+        return True
+    labels = pod["metadata"].get("labels", {})
+    home = pod["metadata"]["namespace"]
+    near = home == backend["metadata"]["namespace"]
+    for rule in (rule for policy in policies for rule in policy.get("ingress") or ()):
+        for peer in rule.get("from", [{"namespaceSelector": {}}]):
+            wanted = peer.get("namespaceSelector")
+            same = near if wanted is None else _selects(wanted, {"kubernetes.io/metadata.name": home})
+            if same and _selects(peer.get("podSelector", {}), labels):
+                return True
+    return False
+
+
+def _selects(selector: Json, labels: Mapping[str, Any]) -> bool:
+    return all(labels.get(key) == value for key, value in selector.get("matchLabels", {}).items())
+
+
+def mebibytes(quantity: str) -> float:
+    """Of a memory quantity. Raises ValueError."""
+    for suffix, factor in (("Ki", 1 / 1024), ("Mi", 1.0), ("Gi", 1024.0)):
+        if quantity.endswith(suffix):
+            return float(quantity[:-2]) * factor
+    return float(quantity) / 2**20

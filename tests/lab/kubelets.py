@@ -1,0 +1,360 @@
+"""Nodes and their kubelets: pods are pulled, started, restarted and probed, and told of as kubelets tell.
+
+As in a kubelet: a missing ConfigMap or Secret keeps a container from starting, an image is pulled once per node, a
+container that ends is started again after a back-off that doubles. Their seconds stand for minutes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from tests.lab.api import Answer, Caller, Json, Key, World, now, path, stamp
+from tests.lab.apps import App, Container, CrashError, Outside, Problem, Process, diagnose
+
+ROUND_SECONDS = 0.5
+LEASE_ROUNDS = 8
+BACKOFF_SECONDS, LONGEST_BACKOFF = 2.0, 16.0
+RETRY_SECONDS = 4.0
+"""Before a kubelet looks again for what a container waits for."""
+REFRESHED = 0.15
+"""How often a kubelet reads a mounted Secret anew: a share of its rounds."""
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+
+
+@dataclass
+class _Sandbox:
+    """One pod on its node."""
+
+    phase: str = "new"
+    again: datetime | None = None
+    restarts: int = 0
+    well: bool = False
+    since: datetime | None = None  # when its problem began; what shows does so a lag later
+    config: dict[str, str] = field(default_factory=dict)
+    secret: dict[str, str] = field(default_factory=dict)
+    task: asyncio.Task[None] | None = None
+    said: str = ""  # what its status says last
+
+
+class Kubelets:
+    """Every node of the laboratory. ``callers`` has the kubelet of each."""
+
+    def __init__(self, world: World, callers: dict[str, Caller], apps: dict[str, App], outside: Outside) -> None:
+        self._world, self._callers, self._apps, self._outside = world, callers, apps, outside
+        self._pods: dict[str, _Sandbox] = {}
+        self._pulled: set[tuple[str, str]] = set()
+        self.lag = 0.0
+        self.rng = random.Random(0)
+        self.counts: dict[str, list[Caller]] = {}
+        """The callers that an image's programs had so far."""
+
+    async def run(self) -> None:
+        """For ever."""
+        rounds = 0
+        while True:
+            if rounds % LEASE_ROUNDS == 0:
+                await asyncio.gather(*(self._renew(name) for name in self._alive()))
+            rounds += 1
+            await asyncio.gather(*(self._see_to(name) for name in self._alive()))
+            self._forget()
+            await asyncio.sleep(ROUND_SECONDS)
+
+    def stop(self) -> None:
+        for sandbox in self._pods.values():
+            if sandbox.task:
+                sandbox.task.cancel()
+
+    def _alive(self) -> Iterator[str]:
+        return (name for name in self._callers if name not in self._outside.dead_nodes)
+
+    async def register(self, name: str, *, cpu: str = "16") -> None:
+        """Raises RefusedError."""
+        kubelet = self._callers[name]
+        labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "pool": "general"}
+        await kubelet.must("POST", path("Node"), {"metadata": {"name": name, "labels": labels}})
+        room = {"cpu": cpu, "memory": "64Gi", "pods": "110"}
+        conditions = [
+            {
+                "type": kind,
+                "status": value,
+                "reason": reason,
+                "lastTransitionTime": _second(),
+                "lastHeartbeatTime": _second(),
+            }
+            for kind, value, reason in (
+                ("Ready", "True", "KubeletReady"),
+                ("MemoryPressure", "False", "KubeletHasSufficientMemory"),
+                ("DiskPressure", "False", "KubeletHasNoDiskPressure"),
+            )
+        ]
+        status = {"status": {"capacity": room, "allocatable": room, "conditions": conditions}}
+        await kubelet.must("PATCH", f"{path('Node', None, name)}/status", status)
+
+    async def _renew(self, name: str) -> None:
+        renewed = now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        spec = {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": renewed}
+        done = await self._callers[name].call("PATCH", f"{LEASES}/{name}", {"spec": spec})
+        if done.status == 404:
+            await self._callers[name].call("POST", LEASES, {"metadata": {"name": name}, "spec": spec})
+
+    # -- pods
+
+    async def _see_to(self, node: str) -> None:
+        for pod in [one for one in self._world["Pod"].values() if one["spec"].get("nodeName") == node]:
+            sandbox = self._pods.setdefault(pod["metadata"]["uid"], _Sandbox())
+            if "deletionTimestamp" in pod["metadata"]:
+                if sandbox.phase != "gone":
+                    await self._end(node, pod, sandbox)
+            elif sandbox.phase != "gone" and not (sandbox.again and now() < sandbox.again):
+                await self._go_on(node, pod, sandbox)
+
+    def _forget(self) -> None:
+        there = {pod["metadata"]["uid"] for pod in self._world["Pod"].values()}
+        for uid in [uid for uid in self._pods if uid not in there]:
+            gone = self._pods.pop(uid)
+            if gone.task:
+                gone.task.cancel()
+
+    async def _end(self, node: str, pod: Json, sandbox: _Sandbox) -> None:
+        if sandbox.task:
+            sandbox.task.cancel()
+        body = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod["metadata"]["uid"]}}
+        done = await self._callers[node].call("DELETE", _path(pod), body)
+        sandbox.phase = "gone" if done.status in (200, 404, 409) else sandbox.phase
+
+    async def _go_on(self, node: str, pod: Json, sandbox: _Sandbox) -> None:
+        match sandbox.phase:
+            case "new":
+                if await self._mount(node, pod, sandbox) and await self._pull(node, pod, sandbox):
+                    await self._start(node, pod, sandbox)
+            case "down":
+                await self._start(node, pod, sandbox)
+            case "up":
+                await self._probe(node, pod, sandbox)
+
+    async def _mount(self, node: str, pod: Json, sandbox: _Sandbox) -> bool:
+        """Read what the pod mounts; whether all of it is there."""
+        for kind, name in mounted(pod):
+            found = await self._callers[node].call("GET", path(kind, pod["metadata"]["namespace"], name))
+            if not found.ok:
+                reason = f'{kind.lower()} "{name}" not found'
+                await self._tell(node, pod, sandbox, _waiting("CreateContainerConfigError", reason))
+                await self._warn(node, pod, "Failed", f"Error: {reason}")
+                sandbox.again = _later(RETRY_SECONDS)
+                return False
+            (sandbox.config if kind == "ConfigMap" else sandbox.secret).update(found.body.get("data", {}))
+        return True
+
+    async def _pull(self, node: str, pod: Json, sandbox: _Sandbox) -> bool:
+        image = _image(pod)
+        if (node, image) in self._pulled:
+            return True
+        if self._outside.registry_up and image not in self._outside.missing:
+            self._pulled.add((node, image))
+            return True
+        reason = (
+            "manifest unknown" if self._outside.registry_up else "dial tcp 10.0.9.4:443: connect: connection refused"
+        )
+        failure = f'Failed to pull image "{image}": {reason}'
+        await self._tell(
+            node, pod, sandbox, _waiting("ImagePullBackOff", f'Back-off pulling image "{image}": {reason}')
+        )
+        await self._warn(node, pod, "Failed", failure)
+        sandbox.again = _later(RETRY_SECONDS)
+        return False
+
+    async def _start(self, node: str, pod: Json, sandbox: _Sandbox) -> None:
+        running = {"state": {"running": {"startedAt": _second()}}, "ready": False, "started": True}
+        if await self._tell(node, pod, sandbox, running, phase="Running"):
+            sandbox.phase, sandbox.well, sandbox.since, sandbox.again = (
+                "up",
+                False,
+                None,
+                _later(self.rng.uniform(0.5, 1.5)),
+            )
+            app = self._apps.get(_image(pod).rsplit(":", 1)[0])
+            if app and app.program:
+                sandbox.task = asyncio.create_task(self._run_program(node, pod, sandbox, app))
+
+    async def _probe(self, node: str, pod: Json, sandbox: _Sandbox) -> None:
+        """Tell what the container is like now, if that is news."""
+        await self._refresh(node, pod, sandbox)
+        app = self._apps.get(_image(pod).rsplit(":", 1)[0])
+        problem = self._trouble(pod, sandbox, app) if app else None
+        if problem is None:
+            sandbox.since = None
+            if not sandbox.well:
+                running = {"state": {"running": {"startedAt": _second()}}, "ready": True, "started": True}
+                sandbox.well = await self._tell(node, pod, sandbox, running, phase="Running")
+            return
+        sandbox.since = sandbox.since or now()
+        if (now() - sandbox.since).total_seconds() < self.lag:
+            if not sandbox.well:
+                running = {"state": {"running": {"startedAt": _second()}}, "ready": True, "started": True}
+                sandbox.well = await self._tell(node, pod, sandbox, running, phase="Running")
+            return
+        if problem.kind == "unready":
+            running = {"state": {"running": {"startedAt": _second()}}, "ready": False, "started": True}
+            if sandbox.said != "unready":
+                sandbox.well = False
+                await self._tell(node, pod, sandbox, running, phase="Running")
+                sandbox.said = "unready"
+            await self._warn(node, pod, "Unhealthy", f"Readiness {problem.message}")
+            sandbox.again = _later(RETRY_SECONDS)
+            return
+        await self._fall(node, pod, sandbox, problem)
+
+    async def _refresh(self, node: str, pod: Json, sandbox: _Sandbox) -> None:
+        """Read its Secrets anew, now and then: what is gone stays as it was read."""
+        for kind, name in mounted(pod):
+            if kind == "Secret" and self.rng.random() < REFRESHED:
+                found = await self._callers[node].call("GET", path(kind, pod["metadata"]["namespace"], name))
+                sandbox.secret.update(found.body.get("data", {}) if found.ok else {})
+
+    def _trouble(self, pod: Json, sandbox: _Sandbox, app: App) -> Problem | None:
+        if sandbox.task and sandbox.task.done() and not sandbox.task.cancelled():
+            error = sandbox.task.exception()
+            if error and not isinstance(error, CrashError):
+                raise error
+            return Problem("crash", str(error or "the program ended"))
+        return diagnose(app, self._see(pod, sandbox), self._world, running=self._running(app.image))
+
+    def _running(self, image: str) -> int:
+        return sum(
+            _image(pod).rsplit(":", 1)[0] == image and pod.get("status", {}).get("phase") == "Running"
+            for pod in self._world["Pod"].values()
+            if "deletionTimestamp" not in pod["metadata"]
+        )
+
+    async def _fall(self, node: str, pod: Json, sandbox: _Sandbox, problem: Problem) -> None:
+        """The container ended: told, and started again after a while."""
+        if sandbox.task:
+            sandbox.task.cancel()
+        sandbox.phase, sandbox.well = "down", False
+        sandbox.restarts += 1
+        wait = min(BACKOFF_SECONDS * 2 ** (sandbox.restarts - 1), LONGEST_BACKOFF)
+        sandbox.again = _later(wait)
+        code, reason = (137, "OOMKilled") if problem.kind == "oom" else (1, "Error")
+        message = "" if problem.kind == "oom" else problem.message
+        ended = {"terminated": {"exitCode": code, "reason": reason, "message": message, "finishedAt": _second()}}
+        back_off = _waiting("CrashLoopBackOff", f"back-off {wait:g}s restarting failed container")
+        await self._tell(node, pod, sandbox, {**back_off, "lastState": ended}, phase="Running")
+        await self._warn(node, pod, "BackOff", "Back-off restarting failed container")
+
+    # -- programs
+
+    def _see(self, pod: Json, sandbox: _Sandbox) -> Container:
+        """Its ConfigMaps as they are now: a mounted one follows; what is gone stays as it was read."""
+        config = dict(sandbox.config)
+        for kind, name in mounted(pod):
+            if kind == "ConfigMap":
+                config.update(self._world["ConfigMap"].get((pod["metadata"]["namespace"], name), {}).get("data") or {})
+        return Container(pod, _image(pod).rsplit(":", 1)[1], config, sandbox.secret)
+
+    async def _run_program(self, node: str, pod: Json, sandbox: _Sandbox, app: App) -> None:
+        """With a token as the kubelet asks for one: bound to the pod."""
+        assert app.program
+        meta = pod["metadata"]
+        reference = {"apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": meta["uid"]}
+        account = pod["spec"]["serviceAccountName"]
+        where = f"{path('ServiceAccount', meta['namespace'], account)}/token"
+        given = await self._callers[node].call("POST", where, {"spec": {"boundObjectRef": reference}})
+        if not given.ok:
+            raise CrashError(f"no token: {given.body.get('message')}")
+        tag = _image(pod).rsplit(":", 1)[1]
+        user = f"system:serviceaccount:{meta['namespace']}:{account}"
+        agent = f"{app.agent or app.image.rsplit('/', 1)[1]}/{tag}"
+        caller = Caller(self._callers[node].client, user, given.body["status"]["token"], agent)
+        self.counts.setdefault(app.image, []).append(caller)
+        await app.program(Process(caller, lambda: self._see(pod, sandbox), self.rng, now(), self.lag))
+
+    # -- what is told
+
+    async def _tell(self, node: str, pod: Json, sandbox: _Sandbox, container: Json, *, phase: str = "Pending") -> bool:
+        """Write a pod's status; whether it was taken."""
+        is_up = "True" if container.get("ready") else "False"
+        conditions = [
+            {"type": kind, "status": value, "lastTransitionTime": _second()}
+            for kind, value in (
+                ("PodScheduled", "True"),
+                ("Initialized", "True"),
+                ("ContainersReady", is_up),
+                ("Ready", is_up),
+            )
+        ]
+        one = pod["spec"]["containers"][0]
+        about = {
+            "name": one["name"],
+            "image": one["image"],
+            "imageID": "",
+            "restartCount": sandbox.restarts,
+            "ready": False,
+        }
+        address = f"10.244.{int(pod['metadata']['uid'][:2], 16)}.{int(pod['metadata']['uid'][2:4], 16) or 1}"
+        status = {
+            "phase": phase,
+            "conditions": conditions,
+            "containerStatuses": [{**about, **container}],
+            "podIP": address,
+            "podIPs": [{"ip": address}],
+            "startTime": _second(),
+        }
+        done: Answer = await self._callers[node].call("PATCH", f"{_path(pod)}/status", {"status": status})
+        sandbox.said = "ready" if container.get("ready") else "told"
+        return done.ok
+
+    async def _warn(self, node: str, pod: Json, reason: str, message: str) -> None:
+        meta = pod["metadata"]
+        event = {
+            "metadata": {"generateName": f"{meta['name']}."},
+            "involvedObject": {"apiVersion": "v1", "kind": "Pod", **{k: meta[k] for k in ("namespace", "name", "uid")}},
+            "type": "Warning",
+            "reason": reason,
+            "message": message,
+            "count": 1,
+            "firstTimestamp": _second(),
+            "lastTimestamp": _second(),
+            "source": {"component": "kubelet", "host": node},
+        }
+        await self._callers[node].call("POST", path("Event", meta["namespace"]), event)
+
+
+def mounted(pod: Json) -> list[Key]:
+    """The ConfigMaps and Secrets that a pod cannot start without, as kind and name."""
+    found = []
+    for volume in pod["spec"].get("volumes", ()):
+        if "configMap" in volume:
+            found.append(("ConfigMap", volume["configMap"]["name"]))
+        if "secret" in volume:
+            found.append(("Secret", volume["secret"]["secretName"]))
+    return found
+
+
+def is_ready(pod: Json) -> bool:
+    """Whether its status says so."""
+    conditions = pod.get("status", {}).get("conditions", ())
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+def _path(pod: Json) -> str:
+    return path("Pod", pod["metadata"]["namespace"], pod["metadata"]["name"])
+
+
+def _image(pod: Json) -> str:
+    return str(pod["spec"]["containers"][0]["image"])
+
+
+def _waiting(reason: str, message: str) -> Json:
+    return {"state": {"waiting": {"reason": reason, "message": message}}}
+
+
+def _second() -> str:
+    return stamp(now())[:19] + "Z"
+
+
+def _later(seconds: float) -> datetime:
+    return now() + timedelta(seconds=seconds)

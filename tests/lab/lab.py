@@ -1,0 +1,252 @@
+"""The laboratory: one control plane with nodes, people, robots, and what a scenario asks of it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx2
+
+from tests.cluster.control_plane import ControlPlane
+from tests.lab import objects
+from tests.lab.alerts import Rule, lacking, stuck
+from tests.lab.api import KINDS, UNWATCHED, Answer, Caller, Json, Kind, RefusedError, World, now, path
+from tests.lab.apps import App, Outside, Program
+from tests.lab.kubelets import Kubelets
+from tests.lab.webhook import Webhook
+
+NODES = tuple(f"ip-10-0-0-{number}" for number in range(1, 7))
+KUBELET = "kubelet/v1.36.1 (linux/amd64) kubernetes/93248f9"
+PEOPLE = {
+    "alice": ("alice@corp.example", "kubectl/v1.34.1 (darwin/arm64) kubernetes/93248f9"),
+    "bob": ("bob@corp.example", "kubectl/v1.33.2 (linux/amd64) kubernetes/a57b6f7"),
+    "carol": ("carol@corp.example", "k9s/v0.50.6 (darwin/arm64)"),
+    "ci": ("ci-deployer", "Helm/3.18.4"),
+    "admin": ("admin", "kubeadm/v1.36.1"),
+}
+ROBOTS = {
+    "argocd": ("argocd", "argocd-application-controller", "argocd-application-controller"),
+    "flux": ("flux-system", "kustomize-controller", "kustomize-controller"),
+}
+USERS = {
+    **{user: "platform" for user, _ in PEOPLE.values() if user != "admin"},
+    **{f"system:node:{name}": "system:nodes" for name in NODES},
+}
+"""Further users of the control plane, with their group: what a group may, RBAC says."""
+
+
+@dataclass(frozen=True)
+class Variation:
+    """How a scenario is recorded: all times in seconds, one of which stands for a minute."""
+
+    seed: int = 1
+    distractors: float = 40.0
+    """Harmless changes an hour of compressed time, which is a minute here."""
+    lag: float = 0.0
+    alert_delay: float = 0.0
+    alert_shift: float = 0.0
+    audit: str = "full"
+    metrics: bool = True
+
+
+@dataclass
+class Lab:
+    """What a scenario works with."""
+
+    plane: ControlPlane
+    client: httpx2.AsyncClient
+    variation: Variation
+    rng: random.Random = field(init=False)
+    outside: Outside = field(default_factory=Outside)
+    apps: dict[str, App] = field(default_factory=dict)
+    rules: list[Rule] = field(default_factory=list)
+    who: dict[str, Caller] = field(default_factory=dict)
+    reserved: set[tuple[str, str]] = field(default_factory=set)
+    """Namespace and name of what nobody else may change but for its annotations."""
+    culprits: list[tuple[Json, Answer]] = field(default_factory=list)
+    accepted: list[tuple[Json, Answer, str]] = field(default_factory=list)
+    servers: list[Webhook] = field(default_factory=list)
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    world: World = field(init=False)
+    kubelets: Kubelets = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.rng = random.Random(self.variation.seed)
+        for name, (user, agent) in PEOPLE.items():
+            self.who[name] = Caller(self.client, user, self.plane.token(user), agent)
+        self.world = World(Caller(self.client, "admin", self.plane.token("admin"), "foreshock"))
+        nodes = {
+            one: Caller(self.client, user, self.plane.token(user), KUBELET)
+            for one in NODES
+            for user in [f"system:node:{one}"]
+        }
+        self.kubelets = Kubelets(self.world, nodes, self.apps, self.outside)
+        self.kubelets.rng = random.Random(self.variation.seed)
+
+    @property
+    def lag(self) -> float:
+        return self.variation.lag
+
+    # -- before
+
+    async def prepare(self) -> None:
+        """Who may what, watches of every kind, nodes. Raises RefusedError."""
+        for group in ("platform", "system:nodes"):
+            subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group}
+            role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
+            meta = {"name": f"{group.replace(':', '-')}-admin"}
+            await self.apply({"kind": "ClusterRoleBinding", "metadata": meta, "roleRef": role, "subjects": [subject]})
+        for kind in KINDS.values():
+            if kind.name not in UNWATCHED:
+                await self.world.watch(kind)
+        for name in NODES:
+            await self.kubelets.register(name)
+
+    async def apply(self, manifest: Json, by: str = "admin") -> Answer:
+        """Create it. Raises RefusedError."""
+        meta = manifest["metadata"]
+        return await self.who[by].must("POST", path(manifest["kind"], meta.get("namespace")), manifest)
+
+    async def namespace(self, name: str) -> None:
+        """With its ServiceAccount, which a controller would make in its own time. Raises RefusedError."""
+        await self.apply({"kind": "Namespace", "metadata": {"name": name}})
+        made = await self.who["admin"].call("POST", path("ServiceAccount", name), objects.account(name, "default"))
+        if made.status not in (201, 409):
+            raise RefusedError(f"ServiceAccount default in {name}: {made.body.get('message')}")
+
+    async def app(
+        self, namespace: str, name: str, *, tag: str = "1.0.0", like: App | None = None, **manifest: Any
+    ) -> App:
+        """A Deployment (or ``kind``) of an image of its own, and a Service; ``like`` says how it behaves."""
+        app = like or App("")
+        app.image = f"registry.corp.example/{namespace}/{name}"
+        self.apps[app.image] = app
+        await self.apply(objects.deployment(namespace, name, f"{app.image}:{tag}", **manifest))
+        await self.apply(objects.service(namespace, name))
+        return app
+
+    async def controller(
+        self, namespace: str, name: str, program: Program, *rules: tuple[str, str, str], **manifest: Any
+    ) -> App:
+        """An app whose program calls the API as its own ServiceAccount, which may what ``rules`` say."""
+        await self.apply(objects.account(namespace, name))
+        await self.apply(objects.cluster_role(name, *rules))
+        await self.apply(objects.binding(name, name, namespace, name))
+        return await self.app(namespace, name, like=App("", program=program), account=name, **manifest)
+
+    def reserve(self, namespace: str, *names: str) -> None:
+        """Nobody else changes what these are about."""
+        self.reserved |= {(namespace, name) for name in names}
+
+    # -- what happens
+
+    async def culprit(self, by: str, verb: str, kind: str, namespace: str, name: str, body: Any = None) -> Answer:
+        """The change that is to be found; of several of one hand the first. Raises RefusedError."""
+        what, answer = await self._write(by, verb, kind, namespace, name, body)
+        self.culprits.append((what, answer))
+        return answer
+
+    async def also(
+        self, why: str, by: str, verb: str, kind: str, namespace: str, name: str, body: Any = None
+    ) -> Answer:
+        """A change that counts as the answer too. Raises RefusedError."""
+        what, answer = await self._write(by, verb, kind, namespace, name, body)
+        self.accepted.append((what, answer, why))
+        return answer
+
+    async def _write(self, by: str, verb: str, kind: str, namespace: str, name: str, body: Any) -> tuple[Json, Answer]:
+        method = {"create": "POST", "update": "PATCH", "delete": "DELETE"}[verb]
+        where = path(kind, namespace, None if verb == "create" else name)
+        answer = await self.who[by].must(method, where, body)
+        api = KINDS[kind].group
+        user = self.who[by].user
+        what = {
+            "kind": kind,
+            "namespace": namespace or None,
+            "name": name,
+            "actor": user,
+            "verb": verb,
+            "api_group": api,
+        }
+        return what, answer
+
+    async def edit(self, by: str, kind: str, namespace: str, name: str, body: Json) -> Answer:
+        """A change like others. Raises RefusedError."""
+        return await self.who[by].must("PATCH", path(kind, namespace, name), body)
+
+    async def roll(
+        self, by: str, namespace: str, name: str, tag: str, *, culprit: bool = False, **container: Any
+    ) -> None:
+        """A rollout of an app's tag, with further fields of its container. Raises RefusedError."""
+        where = self.world["Deployment"][namespace, name]
+        image = str(where["spec"]["template"]["spec"]["containers"][0]["image"]).rsplit(":", 1)[0]
+        one = {**where["spec"]["template"]["spec"]["containers"][0], "image": f"{image}:{tag}", **container}
+        body = {"spec": {"template": {"spec": {"containers": [one]}}}}
+        write = self.culprit(by, "update", "Deployment", namespace, name, body) if culprit else self.edit(
+            by, "Deployment", namespace, name, body
+        )  # fmt: skip
+        await write
+
+    async def custom(self, kind: str, group: str, schema: Json) -> Kind:
+        """A CustomResourceDefinition, watched from now on; the caller waits until it is served. Raises RefusedError."""
+        made = Kind(kind, f"/apis/{group}/v1", namespaced=True)
+        KINDS[kind] = made
+        names = {"kind": kind, "plural": made.plural, "singular": kind.lower(), "listKind": f"{kind}List"}
+        version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+        spec = {"group": group, "scope": "Namespaced", "names": names, "versions": [version]}
+        name = f"{made.plural}.{group}"
+        await self.apply({"kind": "CustomResourceDefinition", "metadata": {"name": name}, "spec": spec})
+        return made
+
+    async def pause(self, seconds: float) -> None:
+        """Time passes between two changes."""
+        await asyncio.sleep(seconds)
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Somebody who is at work from now on."""
+        self.tasks.append(asyncio.create_task(work))
+
+    # -- alerts
+
+    def alert(
+        self, alertname: str, holds: Callable[[], bool], summary: str, seconds: float = 5.0, **labels: str
+    ) -> None:
+        """A rule of this cluster's monitoring."""
+        self.rules.append(Rule(alertname, holds, labels, summary, seconds=seconds))
+
+    def alert_lacking(self, namespace: str, name: str, *, seconds: float = 6.0) -> None:
+        """Too few ready pods of an app."""
+        summary = f"{namespace}/{name} has not had its replicas for a while"
+        holds = lambda: lacking(self.world, namespace, name)  # noqa: E731
+        self.alert("KubeDeploymentReplicasMismatch", holds, summary, seconds, namespace=namespace, deployment=name)
+
+    def alert_stuck(self, namespace: str, name: str) -> None:
+        """A rollout of an app that does not end."""
+        summary = f"the rollout of {namespace}/{name} is not progressing"
+        holds = lambda: stuck(self.world, namespace, name)  # noqa: E731
+        self.alert("KubeDeploymentRolloutStuck", holds, summary, 10.0, namespace=namespace, deployment=name)
+
+    def refused(self, image: str, *statuses: int) -> Callable[[], int]:
+        """How often the programs of an image were answered so."""
+        return lambda: sum(one.counts[status] for one in self.kubelets.counts.get(image, ()) for status in statuses)
+
+    def requests(self) -> int:
+        """How many requests the programs of all pods made so far."""
+        return sum(one.counts.total() for callers in self.kubelets.counts.values() for one in callers)
+
+    def rate(self, count: Callable[[], int], limit: float, *, seconds: float = 4.0) -> Callable[[], bool]:
+        """Whether a count grew by more than ``limit`` a second over the last seconds."""
+        seen: list[tuple[float, int]] = []
+
+        def holds() -> bool:
+            at = now().timestamp()
+            seen.append((at, count()))
+            while seen[0][0] < at - seconds:
+                seen.pop(0)
+            span = seen[-1][0] - seen[0][0]
+            return span > seconds / 2 and (seen[-1][1] - seen[0][1]) / span > limit
+
+        return holds

@@ -1,0 +1,301 @@
+"""Records one labelled incident: ``python -m tests.lab.record SCENARIO --out FOLDER`` (docs/lab.md)."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gzip
+import json
+import ssl
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing, suppress
+from datetime import datetime
+from pathlib import Path
+
+import httpx2
+
+from tests.cluster.control_plane import POLICY, ControlPlane
+from tests.lab import company
+from tests.lab.alerts import payload, pods
+from tests.lab.api import KINDS, Answer, Caller, Json, now, path, stamp
+from tests.lab.kubelets import is_ready
+from tests.lab.lab import ROBOTS, USERS, Lab, Variation
+from tests.lab.scenario import Family, load, part
+from tests.lab.scraping import Scrapes, scrape
+
+METADATA_POLICY = Path(__file__).with_name("audit-metadata.yaml")
+SETTLE_SECONDS, CALM_SECONDS, FIRE_SECONDS, AFTER_SECONDS = 90, 30, 90, 12
+"""Until all is well; before the change; until an alert fires, at the longest; after it."""
+MANAGER_FLAGS = (
+    "--horizontal-pod-autoscaler-sync-period=3s",
+    "--node-monitor-period=2s",
+    "--node-monitor-grace-period=16s",
+)
+ANSWER_SECONDS = 40
+
+
+class NotRecordedError(Exception):
+    """What the scenario is about did not happen, or an alert fired without it."""
+
+
+@asynccontextmanager
+async def laboratory(family: Family, variation: Variation, folder: Path) -> AsyncIterator[Lab]:
+    """A control plane with the company in it, whose nodes run."""
+    policy = METADATA_POLICY if variation.audit == "metadata" else POLICY
+    with closing(ControlPlane(folder, policy=policy, flags=family.flags, users=USERS)) as plane:
+        plane.start()
+        plane.start_controllers(*MANAGER_FLAGS)
+        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=200)
+        trust = ssl.create_default_context(cafile=plane.ca)
+        async with httpx2.AsyncClient(
+            base_url=plane.url, verify=trust, limits=limits, timeout=ANSWER_SECONDS, trust_env=False
+        ) as client:
+            lab = Lab(plane, client, variation)
+            await lab.prepare()
+            kubelets = asyncio.create_task(lab.kubelets.run())
+            try:
+                await company.found(lab)
+                yield lab
+            finally:
+                kubelets.cancel()
+                with suppress(asyncio.CancelledError):
+                    await kubelets
+                lab.kubelets.stop()
+                for task in lab.tasks:
+                    task.cancel()
+                for server in lab.servers:
+                    server.close()
+                await lab.world.close()
+
+
+async def robots(lab: Lab) -> None:
+    """Those that deploy get a token that is bound to their pod, as theirs is."""
+    for name, (namespace, account, agent) in ROBOTS.items():
+        [pod] = pods(lab.world, namespace, account)
+        reference = {"apiVersion": "v1", "kind": "Pod", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
+        where = f"{path('ServiceAccount', namespace, account)}/token"
+        given = await lab.who["admin"].must("POST", where, {"spec": {"boundObjectRef": reference}})
+        user = f"system:serviceaccount:{namespace}:{account}"
+        lab.who[name] = Caller(lab.client, user, given.body["status"]["token"], f"{agent}/v3.1.0")
+
+
+async def settled(lab: Lab) -> None:
+    """Every pod is ready. Raises NotRecordedError."""
+    for _ in range(SETTLE_SECONDS * 2):
+        there = list(lab.world["Pod"].values())
+        if len(there) > len(company.APPS) and all(is_ready(pod) for pod in there):
+            return
+        await asyncio.sleep(0.5)
+    late = [pod["metadata"]["name"] for pod in lab.world["Pod"].values() if not is_ready(pod)]
+    raise NotRecordedError(f"not ready before it began: {late}")
+
+
+async def record(family: Family, variation: Variation, out: Path) -> Json:
+    """Play a family and write its recording; returns the label. Raises NotRecordedError, RefusedError."""
+    with tempfile.TemporaryDirectory(prefix="fs-lab-") as folder:
+        async with laboratory(family, variation, Path(folder)) as lab:
+            await settled(lab)
+            await robots(lab)
+            play = family.play(lab)
+            await anext(play)
+            await settled(lab)
+            lab.kubelets.lag = variation.lag
+            label = await Recorder(lab, family, out).run(play)
+            assert (label["culprit"] is not None) is family.culprit, label
+            return label
+
+
+class Recorder:
+    """Everything that is seen from now on, and the files that it becomes."""
+
+    def __init__(self, lab: Lab, family: Family, out: Path) -> None:
+        self._lab, self._family, self._out = lab, family, out
+        self._watched: list[str] = []
+        self._scrapes = Scrapes()
+        self._began = self._start = now()
+
+    async def run(self, play: AsyncIterator[None]) -> Json:
+        lab = self._lab
+        at = stamp(self._start)
+        for thing in lab.world.everything():
+            self._see(at, "ADDED", thing)
+        lab.world.told = self._see
+        tasks = [asyncio.create_task(company.work(lab)), asyncio.create_task(self._scrape())]
+        try:
+            await self._calm()
+            self._began = now()
+            await anext(play, None)
+            await self._until_it_fires(tasks)
+            await asyncio.sleep(AFTER_SECONDS)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        return await self._write()
+
+    def _see(self, at: str, kind: str, thing: Json) -> None:
+        self._watched.append(json.dumps({"at": at, "type": kind, "object": thing}))
+
+    async def _scrape(self) -> None:
+        plane = self._lab.plane
+        targets = {"apiserver": (f"{plane.url}/metrics", plane.token("admin"))}
+        for program in (plane.controller_manager, plane.scheduler):
+            assert program
+            targets[program.name] = (program.health.replace("/healthz", "/metrics"), "")
+        async with httpx2.AsyncClient(verify=False, trust_env=False, timeout=ANSWER_SECONDS) as client:
+            await scrape(self._scrapes, client, targets, now)
+
+    async def _calm(self) -> None:
+        """Nothing may fire before the change."""
+        for _ in range(CALM_SECONDS):
+            await asyncio.sleep(1)
+            self._evaluate(0)
+            if any(rule.fired for rule in self._lab.rules):
+                raise NotRecordedError(
+                    f"fired before the change: {[one.alertname for one in self._lab.rules if one.fired]}"
+                )
+
+    async def _until_it_fires(self, tasks: list[asyncio.Task[None]]) -> None:
+        delay = self._lab.variation.alert_delay
+        for _ in range(int(FIRE_SECONDS + delay + self._lab.lag)):
+            await asyncio.sleep(1)
+            self._evaluate(delay)
+            for task in (*tasks, *self._lab.tasks):
+                if task.done():
+                    task.result()
+            if any(rule.fired for rule in self._lab.rules):
+                return
+        raise NotRecordedError(f"no alert: {[one.alertname for one in self._lab.rules]}")
+
+    def _evaluate(self, delay: float) -> None:
+        at = now()
+        for rule in self._lab.rules:
+            rule.evaluate(at, delay=delay)
+
+    # -- files
+
+    async def _write(self) -> Json:
+        variation, out = self._lab.variation, self._out
+        state = await self._state()
+        out.mkdir(parents=True, exist_ok=True)
+        log = [line for line in self._lab.plane.audit_log.read_text().splitlines() if self._recorded(line)]
+        if variation.audit != "none":
+            _zip(out / "audit.jsonl.gz", "\n".join(log))
+        _zip(out / "watch.jsonl.gz", "\n".join(self._watched))
+        if variation.metrics:
+            _zip(out / "metrics.om.gz", self._scrapes.text())
+        _zip(out / "state.json.gz", json.dumps(state))
+        (out / "alerts.json").write_text(json.dumps(payload(self._lab.rules, shift=variation.alert_shift), indent=1))
+        label = self._label({event["auditID"]: event for event in map(json.loads, log)})
+        (out / "label.json").write_text(json.dumps(label, indent=1))
+        return label
+
+    def _recorded(self, line: str) -> bool:
+        return line.endswith("}") and str(json.loads(line)["requestReceivedTimestamp"]) >= self._start.strftime(
+            "%Y-%m-%dT%H:%M:%S.%f"
+        )
+
+    async def _state(self) -> Json:
+        caller = self._lab.world.caller
+        found = {
+            kind.plural: (await caller.call("GET", kind.path())).body
+            for kind in KINDS.values()
+            if kind.name != "Secret"
+        }
+        secrets = (await caller.call("GET", path("Secret"))).body
+        for one in secrets["items"]:
+            one.pop("data", None)
+        return {**found, "secrets": secrets}
+
+    def _label(self, log: dict[str, Json]) -> Json:
+        lab = self._lab
+        changes = [_change(what, answer, log) for what, answer in lab.culprits]
+        accepted = [{**_change(what, answer, log), "why": why} for what, answer, why in lab.accepted]
+        fired = min(rule.fired for rule in lab.rules if rule.fired)
+        pending = min((rule.pending for rule in lab.rules if rule.fired and rule.pending), default=fired)
+        return {
+            "scenario": self._family.name,
+            "story": self._family.story,
+            "seed": lab.variation.seed,
+            "recorded_from": self._start.isoformat(),
+            "began": self._began.isoformat(),
+            "culprit": changes[0] if changes else None,
+            "accepted": [{**one, "why": "the same hand, for the same purpose"} for one in changes[1:]] + accepted,
+            "family": self._family.name,
+            "part": part(self._family.name),
+            "symptom_at": _iso(pending),
+            "lag_seconds": lab.variation.lag,
+            "distractors_per_hour": lab.variation.distractors,
+            "alert_delay_seconds": lab.variation.alert_delay,
+            "alert_shift_seconds": lab.variation.alert_shift,
+            "audit": lab.variation.audit,
+            "metrics": lab.variation.metrics,
+        }
+
+
+def _change(what: Json, answer: Answer, log: dict[str, Json]) -> Json:
+    """With the time at which the API server was done with it."""
+    at = datetime.fromisoformat(log[answer.audit_id]["stageTimestamp"])
+    return {**what, "at": stamp(at)}
+
+
+def _iso(at: datetime) -> str:
+    return at.isoformat()
+
+
+def _zip(file: Path, text: str) -> None:
+    file.write_bytes(gzip.compress(f"{text}\n".encode() if not text.endswith("\n") else text.encode(), mtime=0))
+
+
+def arguments(families: list[str]) -> argparse.ArgumentParser:
+    """What `make record` takes."""
+    parser = argparse.ArgumentParser(
+        prog="tests.lab.record", description="Record a labelled incident on a real control plane."
+    )
+    parser.add_argument("scenario", choices=[*families, "list"], metavar="SCENARIO", help="a family, or: list")
+    parser.add_argument("--out", type=Path, help="folder; by default recordings/{dev,test}/SCENARIO-SEED")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--distractors", type=float, default=40, help="harmless changes an hour, which is a minute here"
+    )
+    parser.add_argument("--lag", type=float, default=0, help="seconds until a bad configuration shows")
+    parser.add_argument("--alert-delay", type=float, default=0, help="seconds for which an alert has to hold besides")
+    parser.add_argument(
+        "--alert-shift", type=float, default=0, help="seconds by which the alert's start is wrong, as -15 or 5"
+    )
+    parser.add_argument("--audit", choices=("full", "metadata", "none"), default="full")
+    parser.add_argument("--no-metrics", action="store_true")
+    return parser
+
+
+def main() -> int:
+    """0 when it was recorded, 1 when what it is about did not happen."""
+    families = load()
+    given = arguments(list(families)).parse_args()
+    if given.scenario == "list":
+        for one in families.values():
+            print(f"{part(one.name):5} {one.name:28} {one.story}")
+        return 0
+    variation = Variation(
+        given.seed,
+        given.distractors,
+        given.lag,
+        given.alert_delay,
+        given.alert_shift,
+        given.audit,
+        metrics=not given.no_metrics,
+    )
+    out = given.out or Path("recordings") / part(given.scenario) / f"{given.scenario}-{given.seed}"
+    try:
+        label = asyncio.run(record(families[given.scenario], variation, out))
+    except NotRecordedError as error:
+        print(f"{given.scenario} was not recorded: {error}", file=sys.stderr)
+        return 1
+    print(f"{out}: {json.dumps(label['culprit'])}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,71 @@
+"""What a family is: a story, and an asynchronous generator that prepares, yields, and strikes."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import pkgutil
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.lab import families
+from tests.lab.lab import Lab
+
+Play = Callable[[Lab], AsyncIterator[None]]
+SPLIT = Path(__file__).with_name("split.json")
+
+
+@dataclass(frozen=True)
+class Family:
+    """``flags`` are further ones of kube-apiserver; without ``culprit`` no change of the recording is to blame."""
+
+    name: str
+    story: str
+    play: Play
+    flags: Sequence[str] = ()
+    culprit: bool = True
+
+
+_FAMILIES: dict[str, Family] = {}
+
+
+def family(story: str, *, flags: Sequence[str] = (), culprit: bool = True) -> Callable[[Play], Play]:
+    """The function below, called like the family with underscores, is one. What it does before it yields is past."""
+
+    def enter(play: Play) -> Play:
+        name = str(getattr(play, "__name__", "")).replace("_", "-")
+        assert name not in _FAMILIES, name
+        _FAMILIES[name] = Family(name, story, play, flags, culprit)
+        return play
+
+    return enter
+
+
+def load() -> dict[str, Family]:
+    """Every family of the folder, by name."""
+    for module in pkgutil.iter_modules(families.__path__, f"{families.__name__}."):
+        importlib.import_module(module.name)
+    return dict(sorted(_FAMILIES.items()))
+
+
+def split(families: Iterable[Family]) -> dict[str, str]:
+    """``dev`` or ``test`` for each: in the order of a hash of their names, in turn; those without a culprit apart.
+
+    So nobody chose, and both parts have of both. What was split once stays so: split.json has it.
+    """
+    parts = {}
+    for culprit in (True, False):
+        names = sorted((one.name for one in families if one.culprit is culprit), key=_hash)
+        parts.update({name: ("dev", "test")[turn % 2] for turn, name in enumerate(names)})
+    return dict(sorted(parts.items()))
+
+
+def _hash(name: str) -> str:
+    return hashlib.sha256(name.encode()).hexdigest()
+
+
+def part(name: str) -> str:
+    """Which part a family is in. Raises KeyError for one that split.json does not have."""
+    return str(json.loads(SPLIT.read_text())[name])

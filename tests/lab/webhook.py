@@ -1,0 +1,113 @@
+"""An admission webhook: a real HTTPS server that the API server calls, with a certificate that is good for so long."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import ipaddress
+import json
+import ssl
+import tempfile
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from tests.lab.api import Json, now
+
+Review = Callable[[Json], Awaitable[str | None]]
+"""From an admission request to why it is denied; None when it is not."""
+DAY = 86400.0
+
+
+class Webhook:
+    """Listens on a port of 127.0.0.1 from ``start`` on."""
+
+    def __init__(self, review: Review, *, seconds: float = DAY) -> None:
+        """Its certificate expires after so many ``seconds``."""
+        self._review = review
+        self._pem, self._key = _certificate(seconds)
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        with tempfile.TemporaryDirectory() as folder:
+            cert, key = Path(folder) / "tls.crt", Path(folder) / "tls.key"
+            cert.write_bytes(self._pem)
+            key.write_bytes(self._key)
+            context.load_cert_chain(cert, key)
+        self._server = await asyncio.start_server(self._answer, "127.0.0.1", 0, ssl=context)
+
+    def close(self) -> None:
+        assert self._server
+        self._server.close()
+
+    def client_config(self) -> Json:
+        """How a configuration names it."""
+        assert self._server
+        port = self._server.sockets[0].getsockname()[1]
+        return {"url": f"https://127.0.0.1:{port}/validate", "caBundle": base64.b64encode(self._pem).decode()}
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One request, and the connection ends."""
+        try:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+            length = int(next(line for line in head.splitlines() if line.startswith("content-length:")).split(":")[1])
+            asked: Json = json.loads(await reader.readexactly(length))
+            denied = await self._review(asked["request"])
+            status = {"status": {"message": denied, "code": 403}} if denied else {}
+            response = {"uid": asked["request"]["uid"], "allowed": not denied, **status}
+            body = json.dumps({"apiVersion": asked["apiVersion"], "kind": asked["kind"], "response": response}).encode()
+            head_back = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+            writer.write(f"{head_back}Connection: close\r\n\r\n".encode() + body)
+            await writer.drain()
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass  # who asked has gone: its time was up
+        finally:
+            writer.close()
+
+
+def configuration(name: str, webhook: Webhook, *, seconds: int = 5, only: str = "") -> Json:
+    """A ValidatingWebhookConfiguration for pods that are made; ``only`` in namespaces with this label."""
+    selector: Json = {
+        "matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system"]}]
+    }
+    if only:
+        selector = {"matchLabels": {only: "enabled"}}
+    one = {
+        "name": f"{name}.corp.example",
+        "clientConfig": webhook.client_config(),
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
+        "namespaceSelector": selector,
+        "failurePolicy": "Fail",
+        "sideEffects": "None",
+        "timeoutSeconds": seconds,
+        "admissionReviewVersions": ["v1"],
+    }
+    return {"kind": "ValidatingWebhookConfiguration", "metadata": {"name": name}, "webhooks": [one]}
+
+
+def _certificate(seconds: float) -> tuple[bytes, bytes]:
+    """Its own authority; certificate and key as PEM."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "policy.platform.svc")])
+    address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now() - timedelta(days=90))
+        .not_valid_after(now() + timedelta(seconds=seconds))
+        .add_extension(address, critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    plain = serialization.NoEncryption()
+    return made.public_bytes(serialization.Encoding.PEM), key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain
+    )
