@@ -5,7 +5,7 @@ UV := 0.13.8
 BIN := .venv/bin
 STAMP := .venv/set-up
 
-.PHONY: help setup run test bench faults
+.PHONY: help setup run test bench faults record
 
 help: ## what there is to make
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -38,3 +38,9 @@ bench: setup ## ours against the limit, and what a row weighs
 
 faults: setup ## break the program, its network, disks and servers while a real cluster is written to: an hour and more
 	KUBEBUILDER_ASSETS=$$(tests/cluster/build.sh) && export KUBEBUILDER_ASSETS && $(BIN)/python -m tests.faults $(FAULTS)
+
+SCENARIO ?= list
+
+record: setup ## a labelled incident on a real control plane: SCENARIO=name [OUT=folder] [ARGS=...], docs/lab.md
+	KUBEBUILDER_ASSETS=$$(tests/cluster/build.sh) && export KUBEBUILDER_ASSETS && \
+		$(BIN)/python -m tests.lab.record $(SCENARIO) $(if $(OUT),--out $(OUT)) $(ARGS)

@@ -1,0 +1,121 @@
+"""The parts of the laboratory that need no cluster."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from tests.lab.alerts import Rule, payload
+from tests.lab.api import KINDS, Caller, Json, World, path
+from tests.lab.apps import App, Container, diagnose, mebibytes
+from tests.lab.record import arguments
+from tests.lab.scenario import SPLIT, load, part, split
+from tests.lab.scraping import Scrapes
+
+AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+
+
+def empty_world() -> World:
+    return World(Caller(httpx2.AsyncClient(), "nobody", "", "test"))
+
+
+def container(**spec: object) -> Container:
+    pod: Json = {"metadata": {"namespace": "shop", "name": "a-1"}, "spec": {"containers": [{"name": "a", **spec}]}}
+    return Container(pod, "1.0.0", {}, {})
+
+
+def test_every_family_has_its_part_and_nobody_chose_it() -> None:
+    families = load()
+    kept = json.loads(SPLIT.read_text())
+    assert kept == split(families.values())
+    assert len(families) >= 20
+    for parts in ("dev", "test"):
+        culprits = [one.culprit for one in families.values() if part(one.name) == parts]
+        assert culprits.count(False) >= 2
+        assert culprits.count(True) >= 10
+
+
+def test_a_family_that_joins_does_not_come_in_without_a_part() -> None:
+    with pytest.raises(KeyError):
+        part("no-such-family")
+
+
+@pytest.mark.parametrize(
+    ("kind", "where"),
+    [
+        ("Pod", "/api/v1/namespaces/shop/pods/a"),
+        ("NetworkPolicy", "/apis/networking.k8s.io/v1/namespaces/shop/networkpolicies/a"),
+        ("StorageClass", "/apis/storage.k8s.io/v1/storageclasses/a"),
+    ],
+)
+def test_paths_are_those_of_the_api_server(kind: str, where: str) -> None:
+    assert path(kind, "shop", "a") == where
+    assert KINDS[kind].group == (where.split("/")[2] if where.startswith("/apis") else "")
+
+
+def test_a_rule_fires_once_it_held_for_long_enough_and_starts_anew_after_a_break() -> None:
+    bad = [True, False, True, True, True]
+    rule = Rule("PodsGone", lambda: bad.pop(0), {"namespace": "shop"}, "pods are gone", seconds=2)
+    fired = []
+    for second in range(5):
+        rule.evaluate(AT + timedelta(seconds=second), delay=0)
+        fired.append(rule.fired)
+    assert fired == [None] * 4 + [AT + timedelta(seconds=4)]
+
+
+def test_an_alert_that_is_late_holds_for_longer_and_one_with_a_wrong_time_says_another() -> None:
+    rule = Rule("PodsGone", lambda: True, {}, "pods are gone", seconds=2)
+    for second in range(8):
+        rule.evaluate(AT + timedelta(seconds=second), delay=5)
+    assert rule.fired == AT + timedelta(seconds=7)
+    [alert] = payload([rule], shift=-15)["alerts"]
+    assert datetime.fromisoformat(alert["startsAt"]) == AT - timedelta(seconds=8)
+
+
+def test_what_a_container_is_like_follows_from_its_manifest() -> None:
+    app = App("a", memory_mi=100, path="/healthz", load=250, capacity=100)
+    world = empty_world()
+    small = diagnose(app, container(resources={"limits": {"memory": "64Mi"}}), world, running=3)
+    wrong = container(readinessProbe={"httpGet": {"path": "/ready", "port": 8080}})
+    probed = diagnose(app, wrong, world, running=3)
+    busy = diagnose(app, container(), world, running=2)
+    assert [one.kind if one else None for one in (small, probed, busy)] == ["oom", "unready", "unready"]
+    assert probed
+    assert "404" in probed.message
+    assert diagnose(app, container(), world, running=3) is None
+
+
+@pytest.mark.parametrize(("quantity", "size"), [("128Mi", 128), ("1Gi", 1024), ("512Ki", 0.5), ("1048576", 1)])
+def test_memory_quantities(quantity: str, size: float) -> None:
+    assert mebibytes(quantity) == size
+
+
+def test_scrapes_become_openmetrics_with_their_times() -> None:
+    scrapes = Scrapes()
+    told = """# TYPE depth gauge
+depth{name="a b"} 3
+# TYPE calls_total counter
+calls_total 7
+# TYPE t histogram
+t_bucket{le="1"} 1
+t_sum 2
+"""
+    scrapes.add("apiserver", told, AT)
+    scrapes.add("apiserver", told.replace(" 7", " 9"), AT + timedelta(seconds=5))
+    text = scrapes.text()
+    assert "# TYPE calls counter\n" in text
+    assert f'calls_total{{job="apiserver"}} 9 {AT.timestamp() + 5:.3f}' in text
+    assert 'depth{job="apiserver",name="a b"} 3' in text
+    assert "_bucket" not in text
+    assert text.endswith("# EOF\n")
+    assert scrapes.total("calls_total") == 9
+
+
+def test_the_variations_are_options(tmp_path: Path) -> None:
+    words = f"quota --alert-shift -15 --audit none --no-metrics --out {tmp_path}".split()
+    given = arguments(["quota"]).parse_args(words)
+    assert (given.alert_shift, given.audit, given.no_metrics, given.out) == (-15, "none", True, tmp_path)
