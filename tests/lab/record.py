@@ -26,8 +26,8 @@ from tests.lab.scenario import Family, load, part
 from tests.lab.scraping import Scrapes, scrape
 
 METADATA_POLICY = Path(__file__).with_name("audit-metadata.yaml")
-SETTLE_SECONDS, CALM_SECONDS, FIRE_SECONDS, AFTER_SECONDS = 90, 30, 90, 12
-"""Until all is well; before the change; until an alert fires, at the longest; after it."""
+SETTLE_SECONDS, CALM_SECONDS, CALM_VARIES, FIRE_SECONDS, AFTER_SECONDS = 90, 30, 15, 90, 12
+"""Until all is well; before the change, at least and by so many more; until an alert fires, at most; after it."""
 MANAGER_FLAGS = (
     "--horizontal-pod-autoscaler-sync-period=3s",
     "--node-monitor-period=2s",
@@ -53,6 +53,7 @@ async def laboratory(family: Family, variation: Variation, folder: Path) -> Asyn
             base_url=plane.url, verify=trust, limits=limits, timeout=ANSWER_SECONDS, trust_env=False
         ) as client:
             lab = Lab(plane, client, variation)
+            lab.rng.seed(f"{family.name} {variation.seed}")
             await lab.prepare()
             kubelets = asyncio.create_task(lab.kubelets.run())
             try:
@@ -149,7 +150,7 @@ class Recorder:
 
     async def _calm(self) -> None:
         """Nothing may fire before the change."""
-        for _ in range(CALM_SECONDS):
+        for _ in range(CALM_SECONDS + self._lab.rng.randrange(CALM_VARIES)):
             await asyncio.sleep(1)
             self._evaluate(0)
             if any(rule.fired for rule in self._lab.rules):

@@ -79,8 +79,8 @@ async def certificate_expired(lab: Lab) -> AsyncIterator[None]:
         return None
 
     await lab.app("platform", "policy")
-    await _policy(lab, review, lifetime=50)
-    expires = now().timestamp() + 50
+    await _policy(lab, review, lifetime=65)
+    expires = now().timestamp() + 65
     lab.alert_stuck("media", "uploads")
     yield
     await lab.pause(expires - now().timestamp())

@@ -229,7 +229,7 @@ async def churn_relist(lab: Lab) -> AsyncIterator[None]:
     app = await lab.controller("ingress-nginx", "edge", edge, ("", "namespaces,configmaps", "list,watch"), replicas=6)
     lab.alert(
         "KubeAPITerminatedWatches",
-        lab.rate(lab.refused(app.image, 410), 0.8),
+        lab.rate(lab.refused(app.image, 410), 0.8, seconds=9),
         "watchers list anew again and again",
         3,
         job="apiserver",
