@@ -226,7 +226,7 @@ class Recorder:
             "accepted": [{**one, "why": "the same hand, for the same purpose"} for one in changes[1:]] + accepted,
             "family": self._family.name,
             "part": part(self._family.name),
-            "symptom_at": _iso(pending),
+            "symptom_at": pending.isoformat(),
             "lag_seconds": lab.variation.lag,
             "distractors_per_hour": lab.variation.distractors,
             "alert_delay_seconds": lab.variation.alert_delay,
@@ -240,10 +240,6 @@ def _change(what: Json, answer: Answer, log: dict[str, Json]) -> Json:
     """With the time at which the API server was done with it."""
     at = datetime.fromisoformat(log[answer.audit_id]["stageTimestamp"])
     return {**what, "at": stamp(at)}
-
-
-def _iso(at: datetime) -> str:
-    return at.isoformat()
 
 
 def _zip(file: Path, text: str) -> None:
