@@ -118,7 +118,7 @@ async def _annotate(lab: Lab) -> None:
 
 
 async def _budget(lab: Lab) -> None:
-    namespace, name = _place(lab, free=False)
+    namespace, name = _place(lab, free=True)
     labels = {"matchLabels": {"app.kubernetes.io/name": name}}
     body = {"metadata": {"name": f"{name}-{lab.rng.randrange(99)}"}, "spec": {"maxUnavailable": 1, "selector": labels}}
     await lab.who[_anybody(lab)].call("POST", path("PodDisruptionBudget", namespace), body)
