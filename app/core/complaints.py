@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
@@ -10,9 +11,12 @@ from datetime import datetime, timedelta
 import numpy as np
 
 from app.core.audit import error_template
+from app.core.causes import NAMES, Cause, cause_of
 from app.core.entities import Entity, of_resource, pods_in
 from app.core.mechanism import refused_by, refuser
 from app.core.model import SLOT_SECONDS, ObjectState, Outcome, Rollout, Symptom, SymptomSource
+from app.core.newborn import Newborn, is_newborn
+from app.core.onset import beginning
 from app.core.phrases import excerpt
 from app.core.revisions import revision
 from app.core.signals import Signal, SignalKind
@@ -62,21 +66,28 @@ _WHOLE_SECOND = timedelta(seconds=1)
 
 
 def symptom_signals(
-    symptoms: Iterable[Symptom], *, start: datetime, newborn: frozenset[tuple[str, str]] = frozenset()
+    symptoms: Iterable[Symptom], *, start: datetime, end: datetime, new: Newborn | None = None
 ) -> list[Signal]:
-    """One signal for each (reason, message) that began in the window, split by workload unless it is wide.
+    """One signal for each (reason, message) that began between ``start`` and ``end``, split by workload unless it is
+    wide. Of what was complained of long before, and then not any more, only the later counts.
 
-    A complaint that was there from the window's first slots on is chronic, and says little. ``newborn`` workloads
-    complain for themselves alone.
+    A complaint that was there from the window's first slots on is chronic, and says little. What is ``new`` complains
+    for itself alone.
     """
-    groups: dict[tuple[str, str], list[Symptom]] = defaultdict(list)
+    spoken: dict[tuple[str, Entity], list[Symptom]] = defaultdict(list)
     for symptom in symptoms:
         if symptom.source is not SymptomSource.ALERT and not _passing(symptom):
-            groups[(symptom.reason, _template(symptom))].append(symptom)
+            spoken[(symptom.reason, _home(symptom))].append(symptom)
+    lately = [symptom for told in spoken.values() for symptom in _lately(told, start, end=end)]
+    groups: dict[tuple[str, str], list[Symptom]] = defaultdict(list)
+    for symptom in lately:
+        groups[(symptom.reason, _template(symptom))].append(symptom)
     found: list[Signal] = []
     by_reason: dict[str, list[Symptom]] = defaultdict(list)
     for (reason, _), members in groups.items():
-        if len({_home(s) for s in members}) >= WIDE:
+        # Objects that were never well complain each for itself: autoscalers that nobody measures for, say.
+        homes = {home for s in members if (home := _home(s))[0] != "object" or not is_newborn(home, s.at, new or {})}
+        if len(homes) >= WIDE:
             found.append(_signal(reason, members, start=start))
         else:
             by_reason[reason] += members
@@ -85,7 +96,21 @@ def symptom_signals(
         for symptom in members:
             narrow[_home(symptom)].append(symptom)
         found += [_signal(reason, own, start=start) for own in narrow.values()]
-    return sorted((_beside(signal, found, newborn) for signal in found), key=lambda s: -s.strength)
+    return sorted((_beside(signal, found, new or {}) for signal in found), key=lambda s: -s.strength)
+
+
+def _lately(told: list[Symptom], start: datetime, *, end: datetime) -> list[Symptom]:
+    """One workload's complaints of one reason since they began for the last time."""
+    counts = Counter[int]()
+    for symptom in told:
+        counts[_slot(symptom.at, start)] += symptom.count
+    slots = sorted(counts)
+    first = slots[beginning(np.array(slots), np.array([float(counts[s]) for s in slots]), end=_slot(end, start) + 1)]
+    return [symptom for symptom in told if _slot(symptom.at, start) >= first]
+
+
+def _slot(at: datetime, start: datetime) -> int:
+    return max(0, int((at - start).total_seconds()) // SLOT_SECONDS)
 
 
 def rollout_signals(
@@ -121,11 +146,11 @@ def _how_it_fares(rollout: Rollout, given: timedelta, *, now: datetime) -> str:
     return f"hangs: {last.available} of {last.desired} pods are available"
 
 
-def _beside(signal: Signal, found: list[Signal], newborn: frozenset[tuple[str, str]]) -> Signal:
+def _beside(signal: Signal, found: list[Signal], new: Newborn) -> Signal:
     """With the workloads, but for new ones, that complain of the same reason at about the same time."""
     reason = signal.facts["reason"]
     alike = [o for o in found if o.facts["reason"] == reason and abs(o.low - signal.low) <= AT_ONCE]
-    homes = {home for other in alike for home in other.about if home[0] == "workload" and home[1:] not in newborn}
+    homes = {h for other in alike for h in other.about if h[0] == "workload" and not is_newborn(h, other.low, new)}
     return replace(signal, others=frozenset(homes - signal.about.keys()))
 
 
@@ -136,10 +161,14 @@ def _passing(symptom: Symptom) -> bool:
     return waited and symptom.ended_at is not None and symptom.ended_at - symptom.at < STARTING
 
 
+_LOOKED_UP = re.compile(r"\blookup \S+")
+"""Whoever does not get one name resolved gets none."""
+
+
 def _template(symptom: Symptom) -> str:
     """A message without what names the one that complains: equal complaints of many are one."""
     name = _home(symptom)[-1]
-    return error_template(symptom.message.replace(name, "*"))[:120]
+    return error_template(_LOOKED_UP.sub("lookup *", symptom.message.replace(name, "*")))[:120]
 
 
 def _home(symptom: Symptom) -> Entity:
@@ -161,6 +190,8 @@ def _signal(reason: str, members: list[Symptom], *, start: datetime) -> Signal:
             namespaces[resource.namespace] += symptom.count
     total = sum(homes.values())
     first = members[0].at
+    sort = _sort(reason, members[0].message)
+    cause = cause_of(s.message for s in members)
     begun = min((s.told_at for s in members if s.told_at), default=first + _WHOLE_SECOND)
     chronic = first - start < timedelta(seconds=2 * SLOT_SECONDS)
     how_many = float(min(1.0, 0.4 + np.log1p(total) / np.log(60)))
@@ -175,7 +206,7 @@ def _signal(reason: str, members: list[Symptom], *, start: datetime) -> Signal:
     kind = refused_by(" ".join(s.message for s in members[:20])) if reason == "FailedCreate" else None
     for namespace in namespaces if kind else ():
         about[refuser(kind or "", namespace)] = 0.95
-    if agent := _node_agent(reason, members[0].message):
+    if agent := _node_agent(reason, members[0].message, cause):
         about[agent] = 0.9
     where = _where(homes)
     texts = sorted({s.message for s in members if s.message})
@@ -183,13 +214,14 @@ def _signal(reason: str, members: list[Symptom], *, start: datetime) -> Signal:
         kind=SignalKind.SYMPTOM,
         low=min(first - _WHOLE_SECOND, begun),
         high=min(first + _WHOLE_SECOND, begun),
-        strength=_weight(reason, members[0]) * how_many * (0.15 if chronic else 1.0),
+        strength=_weight(sort, members[0]) * how_many * (0.15 if chronic else 1.0),
         about=about,
         spread={home: count / total for home, count in homes.items()} if len(homes) >= WIDE else {},
         revisions={found: count / total for found, count in revisions.items()},
         sentence=f"{reason} {'×' + str(total) + ' ' if total > 1 else ''}on {where}",
         text=" | ".join(texts[:20])[:2000],
-        facts={"reason": reason, "chronic": str(chronic), "refused": kind or ""} | _says(reason, members),
+        facts={"reason": sort, "chronic": str(chronic), "refused": kind or ""} | _says(reason, members),
+        cause=cause,
     )
 
 
@@ -210,8 +242,21 @@ def _says(reason: str, members: list[Symptom]) -> dict[str, str]:
     return {} if not message or reason in _PLAIN else {"says": excerpt(message)}
 
 
-def _node_agent(reason: str, message: str) -> Entity | None:
-    """The program on a pod's node that did not do what the complaint says."""
+def _sort(reason: str, message: str) -> str:
+    """The reason by which the kubelet's pod states call what its events only call Failed."""
+    if reason != "Failed":
+        return reason
+    if "pull" in message:
+        return "ErrImagePull"
+    return (
+        "CreateContainerConfigError" if re.match(r"Error: (?:configmap|secret|couldn't find key)", message) else reason
+    )
+
+
+def _node_agent(reason: str, message: str, cause: Cause | None) -> Entity | None:
+    """The program that every pod needs and that did not do what the complaint says."""
+    if cause is NAMES:
+        return ("agent", "dns")
     if reason in ("FailedMount", "FailedAttachVolume", "FailedMapVolume") and "csi" in message.lower():
         return ("agent", "csi")
     return ("agent", "cni") if reason == "FailedCreatePodSandBox" and "network" in message.lower() else None

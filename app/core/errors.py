@@ -11,20 +11,16 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from app.core.calls import Slots, caller_name, grouped, load_key, program
+from app.core.causes import cause_of
 from app.core.entities import Entity
 from app.core.mechanism import refused_by, refuser
 from app.core.model import SLOT_SECONDS, CallCount, CallKey
-from app.core.onset import Floats, count_step
+from app.core.onset import MIN_SURPRISE, Floats, beginning, count_step
 from app.core.phrases import times
 from app.core.signals import Signal, SignalKind, moment
 
-MIN_SURPRISE = 7.0
-"""Failures at the later rate would have been missed before with a chance of e^-7: they are new, not just rare."""
-RARE = 0.1
-"""Up to this share of the later rate, what failed before was something else."""
 REGULAR = 3
 """From so many pauses on, their length says how regular failures are."""
 MIN_EXTRA_PER_SECOND = 0.1
@@ -86,6 +82,7 @@ def error_signals(calls: list[CallCount], slots: Slots) -> list[Signal]:
                 rate_before=float(before.mean()) / SLOT_SECONDS if len(before) else 0.0,
                 rate_after=float(after.mean()) / SLOT_SECONDS,
                 facts={"code": str(code), "error": text},
+                cause=cause_of(text for text, _ in said[key] if text),
             )
         )
     return sorted(found, key=lambda s: -s.strength)
@@ -163,7 +160,7 @@ def failure_onset(counts: Floats) -> int | None:
     failed = np.flatnonzero(counts)
     if len(failed) == 0:
         return None
-    first = _beginning(counts, failed)
+    first = int(failed[beginning(failed, counts[failed], end=len(counts))])
     pauses = np.diff(failed[failed >= first])
     # What fails every half minute was silent for as long before the record began.
     regular = len(pauses) >= REGULAR and first <= np.median(pauses)
@@ -171,12 +168,3 @@ def failure_onset(counts: Floats) -> int | None:
         return first
     step = count_step(counts)
     return step.index if step and (step.after - step.before) / SLOT_SECONDS >= MIN_EXTRA_PER_SECOND else None
-
-
-def _beginning(counts: Floats, failed: NDArray[np.intp]) -> int:
-    """The first of the slots in which calls failed; one that failed long before, and then nobody, is not it."""
-    last, after = failed[:-1], failed[1:]
-    before = np.cumsum(counts)[after - 1]
-    rate = (counts.sum() - before) / (len(counts) - after)
-    other = (rate * (after - last - 1) >= MIN_SURPRISE) & (before / after <= RARE * rate)
-    return int(after[other][-1]) if other.any() else int(failed[0])

@@ -26,6 +26,8 @@ from app.core.stalls import lacks, rests
 
 TOO = 0.2
 """From this share of the complaints on, others complain too."""
+UNEXPLAINED = 1.5
+"""What it weighs against a change that nothing that turned bad leads to it, where that is clearly bad."""
 TAU_ONSET = timedelta(minutes=5)
 SLOT = timedelta(seconds=SLOT_SECONDS)
 CALLED = WORKLOADS | {"Service", "Ingress", "HTTPRoute"}
@@ -210,10 +212,15 @@ def _stage(signal: Signal) -> int | None:
 
 
 def unexplained(case: Case, facts: Facts) -> Evidence | None:
-    """Where much is measured and nothing of it leads to this change, that is said."""
-    if facts.matches or not case.signals:
+    """Where much is measured and nothing, or little, of it leads to this change, that is said."""
+    if not case.signals:
         return None
-    return say("unexplained", -1.0 * case.quality, "Nothing that turned bad leads to it.")
+    explained = max((case.salience.get(id(m.signal), 0.0) * m.score for m in facts.matches), default=0.0)
+    weight = -UNEXPLAINED * case.quality * max(0.0, 1.0 - 2.0 * explained)
+    if weight > -0.05:
+        return None
+    how_much = "Little" if facts.matches else "Nothing"
+    return say("unexplained", weight, f"{how_much} of what turned bad leads to it.")
 
 
 def not_measured(case: Case, _facts: Facts) -> Evidence | None:

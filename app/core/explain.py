@@ -14,7 +14,9 @@ from datetime import datetime, timedelta
 from app.core.actors import service_account
 from app.core.candidates import Candidate
 from app.core.entities import NODES, POD_MAKING, Entity, only_reacts, pods_in
-from app.core.mechanism import UNLIKELY, WHILE_RUNNING, is_other_quota, plausible
+from app.core.mechanism import BEFORE_RUNNING, UNLIKELY, WHILE_RUNNING, is_other_quota, plausible
+from app.core.model import Outcome
+from app.core.phrases import names
 from app.core.reach import Reach
 from app.core.signals import Signal, SignalKind
 
@@ -78,18 +80,34 @@ def explain(candidate: Candidate, signal: Signal, *, churn_share: float) -> Matc
         churned = 0.9 * churn_share
         if churned > best:
             best, via = churned, ("churn", candidate.change.resource.name)
-    if candidate.inert or is_other_quota(candidate.change, signal.text):
-        best *= UNLIKELY
-    elif signal.kind is SignalKind.SYMPTOM and via[:1] != ("named",):
-        reason, refused = signal.facts.get("reason", ""), signal.facts.get("refused", "")
-        if not candidate.set_off and via[:1] not in (("calls",), ("shares",)):
-            best *= plausible(candidate.change, reason, refused=refused)
-        best *= _alone(candidate, signal) * _needed(candidate, signal) * _there(candidate, signal)
-    best *= in_time
+    best *= _possible(candidate, signal, via) * in_time
     if best <= 0.05:
         return None
     lag = max(timedelta(), signal.low - candidate.change.at)
     return Match(signal, best / (1.0 + lag / TAU), via, lag)
+
+
+def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
+    """What is left of a match where this sort of change hardly leads to that sort of complaint."""
+    if candidate.inert or is_other_quota(candidate.change, signal.text):
+        return UNLIKELY
+    if signal.cause and not candidate.set_off and not signal.cause.leads(candidate.change):
+        return UNLIKELY
+    if signal.kind is not SignalKind.SYMPTOM or via[:1] == ("named",):
+        return 1.0
+    reason, refused = signal.facts.get("reason", ""), signal.facts.get("refused", "")
+    if reason in BEFORE_RUNNING and went_well(candidate, signal.low):
+        return UNLIKELY
+    follows = candidate.set_off or via[:1] in (("calls",), ("shares",))
+    sort = 1.0 if follows else plausible(candidate.change, reason, refused=refused)
+    return sort * _alone(candidate, signal) * _needed(candidate, signal) * _there(candidate, signal)
+
+
+def went_well(candidate: Candidate, by: datetime) -> bool:
+    """Whether all pods of its rollout were placed, started and ready by then."""
+    rollout = candidate.rollout
+    done = rollout is not None and rollout.outcome is Outcome.COMPLETE and rollout.ended_at is not None
+    return rollout is not None and done and (rollout.ended_at or by) < by
 
 
 def before(at: datetime, high: datetime) -> float:
@@ -217,11 +235,11 @@ def mentioned(candidate: Candidate, signal: Signal) -> str | None:
     namespaces = {entity[1] for entity in about}
     elsewhere = resource.kind in LOCAL and bool(namespaces) and resource.namespace not in namespaces
     for entity, hops in candidate.reach.items():
-        if entity[0] == "named" and hops == 0 and len(entity[1]) >= 5 and entity[1] not in complaining:
+        if entity[0] == "named" and hops == 0 and entity[1] not in complaining:
             name = entity[1]
             if elsewhere and name == resource.name:
                 continue  # another one of that name
-            if re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", text):
+            if names(text, name):
                 return name
     return None
 

@@ -9,6 +9,7 @@ https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/ (
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from app.core.entities import WORKLOADS, Entity
 from app.core.meshes import is_policy
@@ -56,6 +57,13 @@ _NEXT_ROLLOUT = {
 _ILL = frozenset({"CrashLoopBackOff", "BackOff", "Error", "Unhealthy", "Unready", "OOMKilled", "ImagePullBackOff"})
 WHILE_RUNNING = frozenset({"CrashLoopBackOff", "BackOff", "Error", "Unhealthy", "Unready", "BackoffLimitExceeded"})
 """What a workload complains of when something that it calls fails; it is placed, pulled and started all the same."""
+BEFORE_RUNNING = frozenset(
+    {
+        *("FailedScheduling", "Unschedulable", "Pending", "FailedCreate", "FailedMount", "FailedAttachVolume"),
+        *("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError"),
+    }
+)
+"""What a pod complains of before it runs: where all pods of a rollout did once, it is not that rollout's doing."""
 _LABELS, _ANNOTATIONS = ("metadata", "labels"), ("metadata", "annotations")
 _DECIDES = {"Namespace": {_LABELS, _ANNOTATIONS}, "Node": {_LABELS}}
 """What of a kind's own labels and annotations others may act by: topology.ignores tells whether anybody does."""
@@ -117,6 +125,17 @@ def is_identity(change: Change) -> bool:
     return change.resource.kind == "ServiceAccount" and any(map(_IDENTITY.search, _annotations(change)))
 
 
+def is_default(change: Change) -> bool:
+    """Whether a change decides which class is everybody's who names none."""
+    return any(map(_DEFAULT.search, _annotations(change)))
+
+
+def is_default_class(state: dict[str, Any]) -> bool:
+    """Whether a class is everybody's who names none."""
+    annotations = (state.get("metadata") or {}).get("annotations") or {}
+    return any(_DEFAULT.search(key) and value == "true" for key, value in annotations.items())
+
+
 def _annotations(change: Change) -> list[str]:
     """The keys of the annotations that changed."""
     return [str(d.path[2]) for d in change.diffs if d.path[:2] == _ANNOTATIONS and d.path[2:]]
@@ -125,7 +144,7 @@ def _annotations(change: Change) -> list[str]:
 def is_cosmetic(change: Change) -> bool:
     """Whether only labels or annotations of the object itself changed; those of a Namespace and the labels of a
     Node decide much, and some of a ServiceAccount and of a class."""
-    if is_identity(change) or any(map(_DEFAULT.search, _annotations(change))):
+    if is_identity(change) or is_default(change):
         return False
     paths = {diff.path[:2] for diff in change.diffs if diff.path}
     cosmetic = {_LABELS, _ANNOTATIONS} - _DECIDES.get(change.resource.kind, set())

@@ -19,6 +19,10 @@ MIN_BEFORE = 3
 MIN_AFTER = 2
 MIN_EFFECT = 3.0
 MIN_T = 5.0
+MIN_SURPRISE = 7.0
+"""What happens at the later rate would have been missed before with a chance of e^-7: it is new, not just rare."""
+RARE = 0.25
+"""Up to this share of the later rate, what happened before was something else."""
 STRAIGHT = 0.5
 """A rising line that leaves at most this much of a step's squared error describes the series better than the step."""
 
@@ -43,6 +47,16 @@ def count_step(counts: Floats) -> Step | None:
     """The most significant rise of a count series, or None. Bins are equal and none is missing."""
     found = _best_split(2.0 * np.sqrt(np.maximum(counts, 0.0) + 0.375), counts, floor=1.0)
     return found[0] if found else None
+
+
+def beginning(slots: NDArray[np.intp], counts: Floats, *, end: int) -> int:
+    """Of the slots in which something happened so many times, the place of that in which it began, as it goes on until
+    ``end``. What happened long before, and then not at all, is not it."""
+    last, after = slots[:-1], slots[1:]
+    before = np.cumsum(counts)[:-1]
+    rate = (counts.sum() - before) / (end - after)
+    other = (rate * (after - last - 1) >= MIN_SURPRISE) & (before / np.maximum(after, 1) <= RARE * rate)
+    return int(np.flatnonzero(other)[-1]) + 1 if other.any() else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
+
+SHORTEST = 5
+"""Characters of a name that a text does not say by accident."""
 
 
 def number(value: float) -> str:
@@ -86,3 +90,8 @@ def excerpt(text: str, most: int = 140) -> str:
     """The beginning of a text on one line, cut at a word."""
     line = " ".join(text.split())
     return line if len(line) <= most else line[:most].rsplit(" ", 1)[0] + " …"
+
+
+def names(text: str, name: str) -> bool:
+    """Whether a text says this name whole, and not by accident: a short one may be a word."""
+    return len(name) >= SHORTEST and re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", text) is not None

@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from app.core import access, operators
+from app.core.causes import NAME_SERVERS
 from app.core.entities import CLUSTER, NODES, POD_MAKING, READ, Add, Entity, of_resource, pods_in, workload
 from app.core.kinds import told_by
-from app.core.mechanism import is_cosmetic, refuser
+from app.core.mechanism import is_cosmetic, is_default, is_default_class, refuser
 from app.core.meshes import is_policy
 from app.core.model import Change, Verb
 from app.core.topology import (
@@ -37,9 +38,13 @@ Rule = Callable[[Change, list[State], Topology, Add], None]
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:[-.][a-z0-9]+)+")
 """A name of Kubernetes' of several words: no mode, no number, nothing that messages say by accident."""
-_AGENTS = {"csi": re.compile(r"\bcsi\b"), "cni": re.compile(r"cni\b|calico|cilium|flannel|weave|antrea")}
-"""What programs on every node do for its pods, by what they are called: volumes (CSI), network (CNI)."""
-NODE_AGENTS = re.compile("|".join(("kube-proxy|coredns|kube-dns|local-?dns", *(a.pattern for a in _AGENTS.values()))))
+_AGENTS = {
+    "csi": re.compile(r"\bcsi\b"),
+    "cni": re.compile(r"cni\b|calico|cilium|flannel|weave|antrea"),
+    "dns": NAME_SERVERS,
+}
+"""What programs do for all pods, by what they are called: volumes (CSI), network (CNI), names (DNS)."""
+NODE_AGENTS = re.compile("|".join(("kube-proxy", *(agent.pattern for agent in _AGENTS.values()))))
 """What every pod needs: a rollout or a new configuration of one of these reaches the pods, not only itself."""
 
 
@@ -51,9 +56,7 @@ def _workload(change: Change, _states: list[State], top: Topology, add: Add) -> 
     if change.resource.kind == "DaemonSet":
         add(NODES, 1)
         add(CLUSTER, 1)  # what one pod asks of the API, every node asks
-    for sort, called in _AGENTS.items():
-        if called.search(change.resource.name):
-            add(("agent", sort), 0)
+    _agents(change.resource.name, add, 0)
     for kind, hook in top.answers.get(key, ()):
         _asked(kind, hook, top, add, 0)
     if change.resource.kind in ("DaemonSet", "Deployment") and NODE_AGENTS.search(change.resource.name):
@@ -64,19 +67,26 @@ def _workload(change: Change, _states: list[State], top: Topology, add: Add) -> 
                 add(("object", *named), 1)
 
 
+def _agents(name: str, add: Add, hops: float) -> None:
+    for sort, called in _AGENTS.items():
+        if called.search(name):
+            add(("agent", sort), hops)
+
+
 def _every_pod(add: Add, hops: float) -> None:
     for entity in (NODES, CLUSTER, POD_MAKING):
         add(entity, hops)
 
 
 def _config(change: Change, _states: list[State], top: Topology, add: Add) -> None:
-    found = readers(change.resource, top)
+    found = readers(change.resource, top, told=change.verb is Verb.CREATE)
     touched_workloads(top, found, add, READ)
     for key in found:
         for kind, hook in top.answers.get(key, ()):
             _asked(kind, hook, top, add, READ)
     for _, name in found:
         add(("manager", name), 2)
+        _agents(name, add, READ)
         if NODE_AGENTS.search(name):
             _every_pod(add, 1 + READ)
 
@@ -147,6 +157,19 @@ def _service(change: Change, states: list[State], top: Topology, add: Add) -> No
         for key in behind(state, change.resource.namespace or "", top):
             add(workload(*key), 1)
     touched_clients(top, (change.resource.namespace or "", change.resource.name), add, READ)
+
+
+def _network_policy(change: Change, states: list[State], top: Topology, add: Add) -> None:
+    """The pods that it chooses, and, where it limits who calls them, everybody who does."""
+    _selector("spec", "podSelector")(change, states, top, add)
+    namespace = change.resource.namespace or ""
+    for spec in (state.get("spec") or {} for state in states):
+        if "Ingress" not in (spec.get("policyTypes") or ["Ingress"]):
+            continue
+        for key in top.in_namespace.get(namespace, ()):
+            if selects(spec.get("podSelector") or {}, top.labels[key]):
+                for service in top.fronts.get(key, ()):
+                    touched_clients(top, service, add, READ)
 
 
 def _budget(change: Change, states: list[State], top: Topology, add: Add) -> None:
@@ -238,9 +261,12 @@ def _node(change: Change, _states: list[State], top: Topology, add: Add) -> None
     touched_workloads(top, top.by_node.get(name, set()) | gone, add, 1)
 
 
-def _classes(change: Change, _states: list[State], top: Topology, add: Add) -> None:
-    readers = top.by_config.get((change.resource.kind, "", change.resource.name), set())
-    touched_workloads(top, readers, add, 1)
+def _classes(change: Change, states: list[State], top: Topology, add: Add) -> None:
+    kind = change.resource.kind
+    found = set(top.by_config.get((kind, "", change.resource.name), ()))
+    if is_default(change) or any(map(is_default_class, states)):
+        found |= top.by_config.get((kind, "", ""), set())
+    touched_workloads(top, found, add, 1)
     add(("scheduling",), 1)
     add(CLUSTER, 3)
 
@@ -253,7 +279,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("RoleBinding", "ClusterRoleBinding"), access.binding),
     **dict.fromkeys(("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"), _webhook),
     **dict.fromkeys(("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"), _policy),
-    "NetworkPolicy": _selector("spec", "podSelector"),
+    "NetworkPolicy": _network_policy,
     "Service": _service,
     "PodDisruptionBudget": _budget,
     "HorizontalPodAutoscaler": _target("spec", "scaleTargetRef"),

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 
 from app.core.actors import service_account
 from app.core.complaints import WIDE
 from app.core.dependencies import Named, closure
-from app.core.entities import WORKLOADS, workload
+from app.core.entities import Entity, workload
 from app.core.findings import Incident, Scope
-from app.core.model import Change, Symptom, Verb
+from app.core.model import Symptom
+from app.core.newborn import Newborn, is_newborn
+from app.core.phrases import names
 from app.core.signals import Signal, SignalKind
 from app.core.topology import Topology
 
@@ -29,30 +30,24 @@ TOGETHER = timedelta(seconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """What surrounds an alert: its own words, what its workloads call (in steps), and what is new in the window.
+    """What surrounds an alert: its own words, what its workloads call (in steps), what is new in the window, and all
+    that it says.
 
     An alert that says "cannot create pods" is about calls that create pods.
     """
 
     words: frozenset[str]
     upstream: dict[Named, int]
-    newborn: frozenset[Named]
+    newborn: Newborn
+    said: str
 
 
-def newborn(changes: Iterable[Change]) -> frozenset[Named]:
-    """The workloads that were made in the window."""
-    return frozenset(
-        (c.resource.namespace or "", c.resource.name)
-        for c in changes
-        if c.verb is Verb.CREATE and c.resource.kind in WORKLOADS
-    )
-
-
-def surroundings(incident: Incident, top: Topology, *, new: frozenset[Named]) -> Near:
+def surroundings(incident: Incident, top: Topology, *, new: Newborn) -> Near:
     """What surrounds an incident's alerts."""
     named = [(namespace, name) for namespace, _, name in (one.partition("/") for one in incident.scope.workloads)]
     words = frozenset(re.findall(r"[a-z]{4,}", " ".join(_said(alert) for alert in incident.alerts).lower()))
-    return Near(words, closure(named, top.upstream, depth=DEPTH), new)
+    said = " ".join(f"{alert.message} {' '.join(value for _, value in alert.labels)}" for alert in incident.alerts)
+    return Near(words, closure(named, top.upstream, depth=DEPTH), new, said)
 
 
 def _said(alert: Symptom) -> str:
@@ -87,7 +82,7 @@ def _home(signal: Signal) -> Named | None:
 
 def relevance(signal: Signal, scope: Scope, *, near: Near) -> float:
     """How much a signal is what the alert is about, 0 to 1."""
-    if _is_newborn(signal, scope, newborn=near.newborn):
+    if _is_newborn(signal, scope, near=near):
         return NEWBORN
     inside, words = _inside(signal, scope, upstream=near.upstream), near.words
     widely = signal.kind in (SignalKind.LOAD, SignalKind.FIGHT, SignalKind.METRIC)
@@ -117,12 +112,19 @@ def _is_lone(signal: Signal) -> bool:
     return sum(entity[0] in ("workload", "object", "node") for entity in signal.about) < WIDE
 
 
-def _is_newborn(signal: Signal, scope: Scope, *, newborn: frozenset[Named]) -> bool:
-    """Whether only workloads complain, a few, that are new and that no alert names: nobody relies on them yet."""
-    homes = [entity[1:] for entity in signal.about if entity[0] == "workload"]
-    named = {tuple(one.split("/", 1)) for one in scope.workloads}
+def _is_newborn(signal: Signal, scope: Scope, *, near: Near) -> bool:
+    """Whether only objects complain, a few, that are new and that no alert names: nobody relies on them yet."""
+    homes = [entity for entity in signal.about if entity[0] in ("workload", "object")]
     few = signal.kind is SignalKind.SYMPTOM and 0 < len(homes) < WIDE
-    return few and all(home in newborn and home not in named for home in homes)
+    return few and all(
+        is_newborn(home, signal.low, near.newborn) and not _named(home, scope, near.said) for home in homes
+    )
+
+
+def _named(home: Entity, scope: Scope, said: str) -> bool:
+    if home[0] == "workload" and f"{home[1]}/{home[2]}" in scope.workloads:
+        return True
+    return names(said, home[-1])
 
 
 def _inside(signal: Signal, scope: Scope, *, upstream: dict[Named, int]) -> float:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 from app.core.candidates import Candidate
 from app.core.case import Case, Facts, say
 from app.core.entities import workload
 from app.core.findings import Evidence, Incident
+from app.core.phrases import SHORTEST, names
 
 TIED = 0.3
 """A match at least this strong ties a change to the incident whatever its namespace."""
@@ -52,7 +51,9 @@ def _touches_workload(facts: Facts, namespace: str, name: str) -> Evidence | Non
         how = "It is" if hops == 0 else "It reaches"
         return say("scope", 1.5 * 0.7**hops, f"{how} {name}, which the alert names.")
     for way, what in (("calls", "it or what depends on it"), ("shares", "what it calls")):
-        if (steps := reached.get((way, namespace, name))) is not None:
+        steps = reached.get((way, namespace, name))
+        # That others call the same is felt where there is too little for all, and that is what matches say.
+        if steps is not None and (way == "calls" or any(match.via[0] == way for match in facts.matches)):
             return say("scope", 1.2 * 0.7**steps, f"{name}, which the alert names, calls {what}.")
     return None
 
@@ -60,7 +61,7 @@ def _touches_workload(facts: Facts, namespace: str, name: str) -> Evidence | Non
 def named_in_alert(incident: Incident, candidate: Candidate) -> bool:
     """Whether an alert says the object's own name, in its message or as a label's value."""
     name = candidate.change.resource.name
-    said = re.compile(rf"(?<![\w.-]){re.escape(name)}(?![\w-])")
-    return len(name) >= 5 and any(
-        said.search(alert.message) or name in (value for _, value in alert.labels) for alert in incident.alerts
+    return any(
+        names(alert.message, name) or (len(name) >= SHORTEST and name in (value for _, value in alert.labels))
+        for alert in incident.alerts
     )

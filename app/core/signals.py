@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 
+from app.core.causes import Cause
 from app.core.entities import Entity
 
 
@@ -38,7 +39,8 @@ class Signal:
     many complain alike: each one's share of the complaints. ``others`` complain of the same at the same time, in other
     words or elsewhere. ``sentence`` says it to a person, without a full stop.
     ``revisions`` are the shares of the complaints by the ReplicaSet of the pod, as (namespace, name).
-    ``text`` is what error messages said, for names in them. ``place`` is given where only pods on some nodes complain.
+    ``text`` is what error messages said, for names in them. ``place`` is given where only pods on some nodes complain,
+    ``cause`` where all messages say what it is.
     """
 
     kind: SignalKind
@@ -56,6 +58,7 @@ class Signal:
     rate_after: float = 0.0
     facts: dict[str, str] = field(default_factory=dict)
     place: Place | None = None
+    cause: Cause | None = None
 
 
 def moment(epoch: float) -> datetime:

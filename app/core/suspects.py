@@ -27,8 +27,9 @@ from app.core.fights import write_fights
 from app.core.findings import Evidence, Incident, Onset, Ranking, Suspect, WriteFight
 from app.core.lines import Grid, grid
 from app.core.model import CallCount, Change, MetricSeries, ObjectState, Rollout, Symptom, SymptomSource
+from app.core.newborn import Newborn, newborn
 from app.core.places import located
-from app.core.relevance import newborn, surroundings, weigh
+from app.core.relevance import surroundings, weigh
 from app.core.relists import relist_signals
 from app.core.series import metric_signals, sparks
 from app.core.signals import Signal, SignalKind, moment
@@ -73,7 +74,7 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES) -> Ranking:
     """Rank the changes before an incident. ``rules`` lets an ablation leave some out."""
     incident, now = gathered.incident, gathered.now
     fights = write_fights(c for c in gathered.changes if c.at <= now)
-    new = newborn(c for c in gathered.changes if c.at <= now)
+    new = newborn((c for c in gathered.changes if c.at <= now), gathered.rollouts)
     measured, slots_axis, grid_axis = _signals(gathered, fights, new)
     top_of = topology(gathered.states, gathered.calls, gone=gathered.gone)
     signals = located(measured, gathered.symptoms, top_of)
@@ -126,7 +127,7 @@ def _missing(gathered: Gathered) -> tuple[str, ...]:
 
 
 def _signals(
-    gathered: Gathered, fights: list[WriteFight], new: frozenset[tuple[str, str]]
+    gathered: Gathered, fights: list[WriteFight], new: Newborn
 ) -> tuple[list[Signal], Slots | None, Grid | None]:
     """Everything that turned bad in the window."""
     until = gathered.now.timestamp()
@@ -137,7 +138,7 @@ def _signals(
         found += load_signals(calls, slots) + error_signals(calls, slots) + relist_signals(calls, slots)
         found += wait_signals(calls, slots) + silence_signals(calls, slots) + watch_signals(calls, slots)
     complaints = (s for s in gathered.symptoms if s.at <= gathered.now)
-    hurt = symptom_signals(complaints, start=_seen_from(gathered), newborn=new)
+    hurt = symptom_signals(complaints, start=_seen_from(gathered), end=gathered.now, new=new)
     found += hurt + rollout_signals(gathered.rollouts, hurt, states=gathered.states, now=gathered.now)
     series = list(gathered.series)
     lines = grid(series, until=until)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from dataclasses import replace as altered
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 
@@ -36,6 +37,23 @@ _pod = msgspec.json.Decoder(RawPodStatus)
 _node = msgspec.json.Decoder(RawNodeStatus)
 
 
+SPELL = timedelta(minutes=1)
+"""For so long at most a warning's repeats are one symptom."""
+LULL = timedelta(seconds=15)
+"""A warning that was not told for longer has begun again: by default probes fail every ten seconds
+(https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/#Probe)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Spell:
+    """A warning that is told again and again: when for the first and the last time, and how often."""
+
+    first: datetime
+    last: datetime
+    told: datetime | None
+    count: int
+
+
 @dataclass(slots=True)
 class _Seen:
     """What hurt at the last sighting of a pod or node. ``ready``: it has been ready.
@@ -61,17 +79,17 @@ class Symptoms:
         self._text = text
         self._limit = limit
         self._seen: dict[Resource, _Seen | None] = {}  # None: it has been ready, and nothing hurts
-        self._counts: dict[tuple[str, int], tuple[datetime, datetime | None, int]] = {}
+        self._spells: dict[str, _Spell] = {}
         self._events: dict[str, int] = {}
         self._unscheduled: OrderedDict[Resource, datetime] = OrderedDict()  # the first of these are looked for often
         self._late: dict[str, OrderedDict[Resource, datetime]] = {reason: OrderedDict() for reason in _LATE}
 
     def recall(self, lately: Iterable[Symptom]) -> None:
-        """What hurt when an earlier run ended: what has not ended since goes on, and a minute's warnings add up."""
+        """What hurt when an earlier run ended: what has not ended since goes on, and warnings go on adding up."""
         for symptom in lately:
             if symptom.source is SymptomSource.EVENT:
-                minute = symptom.fingerprint, int(symptom.at.timestamp()) // 60
-                put(self._counts, minute, (symptom.at, symptom.told_at, symptom.count), limit=self._limit)
+                spell = _Spell(symptom.at, symptom.at, symptom.told_at, symptom.count)
+                put(self._spells, symptom.fingerprint, spell, limit=self._limit)
             elif symptom.resource and symptom.ended_at is None and symptom.reason not in ENDINGS:
                 seen = self._seen.get(symptom.resource) or _Seen()
                 seen.open[symptom.reason] = symptom
@@ -128,7 +146,7 @@ class Symptoms:
         return found
 
     def event(self, cluster: str, raw: bytes, *, at: datetime, told: datetime | None = None) -> tuple[Symptom, ...]:
-        """A Warning event: one symptom for each object, reason and minute, whose count grows. Others teach nothing."""
+        """A Warning event: one symptom for each object, reason and spell, whose count grows. Others teach nothing."""
         try:
             event = _event.decode(raw)
         except (msgspec.MsgspecError, ValueError):
@@ -146,23 +164,25 @@ class Symptoms:
         resource = Resource(cluster, group if version else "", about.kind, about.namespace or None, about.name)
         when = _event_time(event) or at
         fingerprint = _fingerprint(SymptomSource.EVENT, resource, event.reason)
-        minute = fingerprint, int(when.timestamp()) // 60
-        first, told, counted = self._counts.get(minute, (when, told, 0))
-        # A first sight of an old event says how often in all, not how often in this minute.
-        counted += total - before if before else 1
-        put(self._counts, minute, (first, told, counted), limit=self._limit)
+        spell = self._spells.get(fingerprint)
+        if spell is None or not spell.first - LULL <= when <= min(spell.last + LULL, spell.first + SPELL):
+            spell = _Spell(when, when, told, 0)
+        # A first sight of an old event says how often in all, not how often just now.
+        more = total - before if before else 1
+        spell = altered(spell, last=max(spell.last, when), count=spell.count + more)
+        put(self._spells, fingerprint, spell, limit=self._limit)
         return (
             Symptom(
                 SymptomSource.EVENT,
                 event.reason,
-                first,
+                spell.first,
                 fingerprint,
                 resource,
                 self._workload_of(resource),
                 self._text(event.message or event.note)[:500],
                 "warning",
-                counted,
-                told_at=told,
+                spell.count,
+                told_at=spell.told,
             ),
         )
 

@@ -184,13 +184,16 @@ def _configured(top: Topology) -> Iterator[tuple[Named, str, str]]:
                 yield from ((key, name, text) for name, text in state["data"].items() if isinstance(text, str))
 
 
-def readers(resource: Resource, top: Topology) -> set[Named]:
+def readers(resource: Resource, top: Topology, *, told: bool = False) -> set[Named]:
     """The workloads that read a ConfigMap, a Secret or the like: those that say so; else, as it may be read over the
-    API, by convention the one in its namespace that it is named after: NAME-config, NAME-rules and NAME are NAME's."""
+    API, by convention the one in its namespace that it is named after: NAME-config, NAME-rules and NAME are NAME's.
+
+    ``told``: only those that say so.
+    """
     here = resource.namespace or ""
     found = set(top.by_config.get((resource.kind, here, resource.name), ()))
     name = resource.name
-    while name and not found:
+    while name and not found and not told:
         if (here, name) in top.accounts:
             found.add((here, name))
         name = name.rpartition("-")[0]
@@ -218,6 +221,8 @@ def _index_workload(top: Topology, resource: Resource, state: State) -> None:
     if resource.kind == "DaemonSet":
         top.daemon_sets.add(key)
     top.placing.update(_placed_by(spec))
+    for claim in state["spec"].get("volumeClaimTemplates") or []:  # without a class it has the default one
+        top.by_config[("StorageClass", "", str(_get(claim, "spec", "storageClassName") or ""))].add(key)
     for kind, name in _read_by(spec):
         top.by_config[(kind, key[0], name)].add(key)
     for kind, path in (("PriorityClass", "priorityClassName"), ("RuntimeClass", "runtimeClassName")):

@@ -12,6 +12,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model import Resource, Symptom, SymptomSource
+from app.core.symptoms import SPELL
 from app.store import codec, codes, partitions, tables
 
 _table = tables.symptoms
@@ -125,11 +126,11 @@ async def read_window(conn: AsyncConnection, cluster: str, start: datetime, end:
 
 
 async def read_open(conn: AsyncConnection, cluster: str, at: datetime) -> list[Symptom]:
-    """What hurt at ``at`` and had not ended as far as is recorded, and the warnings of that minute; no alerts."""
+    """What hurt at ``at`` and had not ended as far as is recorded, and warnings that may go on; no alerts."""
     number = await codes.find_cluster(conn, cluster)
     c = _table.c
     lasting = c.source.in_([SymptomSource.POD, SymptomSource.NODE, SymptomSource.CONDITION]) & c.ended_at.is_(None)
-    warned = (c.source == SymptomSource.EVENT) & (c.at >= at.replace(second=0, microsecond=0))
+    warned = (c.source == SymptomSource.EVENT) & (c.at > at - SPELL)
     statement = (
         select(_table, c["count"].label("times"))
         .where(c.cluster_id == number, c.at.between(at - _LASTING, at), lasting | warned)

@@ -102,6 +102,14 @@ def test_one_minute_of_one_reason_is_one_symptom_that_grows() -> None:
     assert (third.at, third.count, third.fingerprint) == (after(70), 1, first.fingerprint)
 
 
+def test_a_warning_that_rested_is_another_symptom_and_one_told_a_little_late_is_not() -> None:
+    seen = symptoms()
+    told = [(after(5), 5), (after(19), 5), (after(35), 35), (after(30), 35), (after(-90), -90)]
+    for count, (at, began) in enumerate(told, 1):
+        (found,) = seen.event("lab", event(count=count, at=at), at=after(100))
+        assert found.at == after(began)
+
+
 def test_events_of_other_names_about_the_same_add_up() -> None:
     seen = symptoms()
     seen.event("lab", event(uid="e1", message="pod a"), at=NOON)

@@ -1,0 +1,227 @@
+"""What complaints say of their own cause, what is new, what began anew: what that leaves of a suspicion."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from app.core.causes import cause_of
+from app.core.complaints import symptom_signals
+from app.core.findings import Ranking
+from app.core.model import Change, FieldDiff, Json, Object, Outcome, Rollout, Symptom, Verb
+from app.core.newborn import is_newborn, newborn
+from app.core.reach import reach
+from app.core.topology import topology
+from tests.core.company import first, ranked
+from tests.core.factories import a_change, a_resource, a_state, a_symptom, a_workload, after, an_alert, an_incident
+
+PULL = 'Failed to pull image "registry.corp.example/shop/web:2": '
+EXPIRED = (
+    'failed calling webhook "policy.corp.example": failed to call webhook: Post "https://policy.platform.svc:443/": '
+    "tls: failed to verify certificate: x509: certificate has expired or is not yet valid"
+)
+WEB = a_resource("Deployment", "web-front")
+LOOKUP = (
+    "Readiness probe failed: HTTP probe failed with statuscode: 503 (lookup {}.shop.svc on 10.96.0.10:53: no such host)"
+)
+
+
+def image(old: str = "registry.corp.example/web:1", new: str = "registry.corp.example/web:2") -> Change:
+    place = ("spec", "template", "spec", "containers", (("name", "web"),), "image")
+    return a_change(WEB, at=after(-10), path=place, old=old, new=new)
+
+
+def kind(name: str, *path: str, verb: Verb = Verb.UPDATE, new: Json = "x") -> Change:
+    return replace(a_change(a_resource(name, "thing"), at=after(-10), path=path or ("spec", "x"), new=new), verb=verb)
+
+
+@pytest.mark.parametrize(
+    ("text", "change", "leads"),
+    [
+        (EXPIRED, image(), False),
+        (EXPIRED, kind("ValidatingWebhookConfiguration", "webhooks", "rules"), False),
+        (EXPIRED, kind("ValidatingWebhookConfiguration", "webhooks", "clientConfig", "caBundle"), True),
+        (EXPIRED, kind("Secret"), True),
+        (PULL + "dial tcp 10.0.9.4:443: connect: connection refused", image(), False),
+        (PULL + "toomanyrequests: You have reached your pull rate limit", image(), False),
+        (PULL + "dial tcp 10.0.9.4:443: i/o timeout", image(new="mirror.corp.example/web:2"), True),
+        (PULL + "manifest unknown", image(), True),
+        (PULL + "manifest unknown", kind("PodDisruptionBudget"), False),
+        (PULL + "unexpected status: 401 Unauthorized", kind("Secret"), True),
+        (PULL + "unexpected status: 401 Unauthorized", kind("RoleBinding"), False),
+        ("0/6 nodes are available: pod has unbound immediate PersistentVolumeClaims", kind("StorageClass"), True),
+        ("0/6 nodes are available: pod has unbound immediate PersistentVolumeClaims", kind("Service"), False),
+        ('Error: configmap "web-front" not found', kind("ConfigMap"), True),
+        ('Error: configmap "web-front" not found', image(), False),
+        (LOOKUP.format("cart"), kind("Service"), True),
+        (LOOKUP.format("cart"), a_change(a_resource("ConfigMap", "coredns", "kube-system"), at=after(-9)), True),
+        (LOOKUP.format("cart"), image(), False),
+    ],
+)
+def test_what_a_message_says_rules_changes_out(text: str, change: Change, leads: bool) -> None:
+    cause = cause_of([text])
+    assert cause is not None
+    assert cause.leads(change) is leads
+
+
+@pytest.mark.parametrize("texts", [["exit code 1"], [""], [EXPIRED, "exit code 1"], []])
+def test_messages_that_say_nothing_or_differ_have_no_cause(texts: list[str]) -> None:
+    assert cause_of(texts) is None
+
+
+def pulling(message: str) -> Ranking:
+    return ranked(
+        image(),
+        incident=an_incident(an_alert(after(30), name="KubeDeploymentRolloutStuck", deployment="web-front")),
+        symptoms=[a_symptom(WEB, "Failed", at=after(-8), message=PULL + message)],
+        states=[a_workload(WEB)],
+    )
+
+
+def test_a_registry_that_is_down_is_not_the_rollouts_doing() -> None:
+    down = pulling("dial tcp 10.0.9.4:443: connect: connection refused")
+    missing = pulling("not found")
+    assert first(missing) == ("Deployment", "web-front")
+    assert missing.suspects[0].probability > missing.none_of_these
+    assert down.none_of_these > down.suspects[0].probability
+
+
+def test_names_that_nobody_gets_resolved_lead_to_the_name_server_and_not_to_who_is_named() -> None:
+    corefile = a_change(
+        a_resource("ConfigMap", "coredns", "kube-system"), at=after(-12), path=("data", "Corefile"), old="a", new="b"
+    )
+    named = a_change(
+        a_resource("Deployment", "checkout"),
+        at=after(-11),
+        path=("spec", "template", "spec", "containers", (("name", "c"),), "image"),
+        new="checkout:2",
+    )
+    clients = {"cart": "checkout", "query": "indexer", "front": "cart"}
+    states = [a_workload(a_resource("Deployment", name)) for name in (*clients, "checkout")]
+    states.append(a_workload(a_resource("Deployment", "coredns", "kube-system")))
+    ranking = ranked(
+        corefile,
+        named,
+        incident=an_incident(an_alert(after(30), name="KubeDeploymentReplicasMismatch", deployment="cart")),
+        symptoms=[
+            a_symptom(a_resource("Deployment", name), "Unhealthy", at=after(-9), message=LOOKUP.format(called))
+            for name, called in clients.items()
+        ],
+        states=states,
+    )
+    assert first(ranking) == ("ConfigMap", "coredns")
+
+
+def a_rollout(at: float, *, took: float = 3) -> Rollout:
+    return Rollout(WEB, "uid", 2, after(at), Outcome.COMPLETE, change_id=image().id, ended_at=after(at + took))
+
+
+def complaints(*told: Symptom, **more: Any) -> list[tuple[float, bool]]:
+    found = symptom_signals(told, start=after(-7200), end=after(60), **more)
+    return [(signal.strength, signal.low <= after(-60)) for signal in found]
+
+
+def test_a_complaint_that_rested_begins_anew() -> None:
+    old = a_symptom(WEB, "Unhealthy", at=after(-7195), count=4, message="503")
+    new = a_symptom(WEB, "Unhealthy", at=after(0), count=6, message="503")
+    assert complaints(old)[0][1] is True
+    ((strength, early),) = complaints(old, new)
+    assert (strength, early) == (complaints(new)[0][0], False)
+
+
+def test_a_complaint_that_goes_on_began_when_it_began() -> None:
+    steady = [a_symptom(WEB, "Unhealthy", at=after(at), count=6, message="503") for at in range(-3600, 60, 60)]
+    ((_, early),) = complaints(*steady)
+    assert early
+
+
+def test_what_was_made_is_new_until_it_was_well() -> None:
+    made = replace(image(), verb=Verb.CREATE, at=after(-100))
+    home = ("workload", "shop", "web-front")
+    assert is_newborn(home, after(0), newborn([made], []))
+    assert not is_newborn(home, after(0), newborn([made], [a_rollout(-100)]))
+    assert is_newborn(home, after(-99), newborn([made], [a_rollout(-100)]))
+    assert newborn([image()], [a_rollout(-100)]) == {}
+
+
+def test_new_autoscalers_that_nobody_measures_for_are_not_what_went_wrong() -> None:
+    scalers = [a_resource("HorizontalPodAutoscaler", f"{team}-hpa", team) for team in ("shop", "media", "search")]
+    made = [replace(a_change(one, at=after(-60)), verb=Verb.CREATE) for one in scalers]
+    told = [a_symptom(one, "FailedGetResourceMetric", at=after(-59), count=20, message="no metrics") for one in scalers]
+    crash = a_symptom(WEB, "CrashLoopBackOff", at=after(-8))
+    ranking = ranked(
+        *made,
+        image(),
+        incident=an_incident(an_alert(after(30), name="KubeDeploymentReplicasMismatch", deployment="web-front")),
+        symptoms=[*told, crash],
+        states=[a_workload(WEB)],
+    )
+    assert ranking.onset.at > after(-12)
+    assert first(ranking) == ("Deployment", "web-front")
+
+
+def test_what_its_pods_got_over_once_is_not_the_rollouts_doing() -> None:
+    def probability(took: float) -> float:
+        ranking = ranked(
+            image(),
+            incident=an_incident(an_alert(after(30), name="KubePodPending", deployment="web-front")),
+            symptoms=[a_symptom(WEB, "FailedScheduling", at=after(0), message="0/6 nodes: Insufficient cpu")],
+            states=[a_workload(WEB)],
+            rollouts=[replace(a_rollout(-10, took=took), outcome=Outcome.COMPLETE)],
+        )
+        return next(s.probability for s in ranking.suspects if s.change.resource == WEB)
+
+    assert probability(3) < probability(30) / 3
+
+
+CLAIMS: Json = [{"metadata": {"name": "data"}, "spec": {"resources": {}}}]
+
+
+def stateful(claims: Json) -> Object:
+    return {"spec": {"volumeClaimTemplates": claims, "template": {"metadata": {"labels": {}}, "spec": {}}}}
+
+
+def test_the_default_storage_class_is_read_by_whoever_names_none() -> None:
+    standard = a_resource("StorageClass", "standard", None)
+    key = ("metadata", "annotations", "storageclass.kubernetes.io/is-default-class")
+    lost = a_change(standard, at=after(-9), path=key, old="true", new="false")
+    vectors, index = a_resource("StatefulSet", "vectors"), a_resource("StatefulSet", "index")
+    named: Json = [{"spec": {"storageClassName": "fast"}}]
+    top = topology([a_state(vectors, stateful(CLAIMS)), a_state(index, stateful(named))])
+    assert reach(lost, top)[("workload", "shop", "vectors")] == 1
+    assert ("workload", "shop", "index") not in reach(lost, top)
+    fast = a_change(a_resource("StorageClass", "fast", None), at=after(-9), path=("parameters", "type"), new="io2")
+    assert reach(fast, top)[("workload", "shop", "index")] == 1
+    assert ("workload", "shop", "vectors") not in reach(fast, top)
+
+
+@pytest.mark.parametrize(("types", "felt"), [(None, True), (["Ingress"], True), (["Egress"], False)])
+def test_who_calls_the_pods_that_a_network_policy_closes_feels_it(types: Json, felt: bool) -> None:
+    ledger, client = a_resource("Deployment", "ledger"), a_resource("Deployment", "checkout")
+    env: Json = [{"name": "LEDGER_URL", "value": "http://ledger.shop.svc:80"}]
+    spec: Object = {"podSelector": {"matchLabels": {"app": "ledger"}}, "ingress": []}
+    policy = a_resource("NetworkPolicy", "ledger-only")
+    made = replace(
+        a_change(policy, at=after(-9), verb=Verb.CREATE),
+        diffs=(FieldDiff((), "add", None, {"spec": spec | ({"policyTypes": types} if types else {})}),),
+    )
+    service = a_resource("Service", "ledger")
+    top = topology(
+        [
+            a_workload(ledger),
+            a_workload(client, containers=[{"name": "c", "env": env}]),
+            a_state(service, {"spec": {"selector": {"app": "ledger"}}}),
+        ]
+    )
+    near = reach(made, top).get(("calls", "shop", "checkout"), 9)
+    assert (near < 1) is felt
+
+
+def test_a_secret_that_nobody_says_to_read_is_read_by_nobody_when_it_is_made() -> None:
+    secret = a_resource("Secret", "web-front-tls")
+    top = topology([a_workload(WEB)])
+    home = ("workload", "shop", "web-front")
+    assert home in reach(a_change(secret, at=after(-9), verb=Verb.UPDATE), top)
+    assert home not in reach(a_change(secret, at=after(-9), verb=Verb.CREATE), top)
