@@ -102,6 +102,7 @@ def symptom_signals(
 def _lately(told: list[Symptom], start: datetime, *, end: datetime) -> list[Symptom]:
     """One workload's complaints of one reason since they began for the last time."""
     counts = Counter[int]()
+    start = min(start, *(symptom.at for symptom in told))
     for symptom in told:
         counts[_slot(symptom.at, start)] += symptom.count
     slots = sorted(counts)
@@ -110,7 +111,7 @@ def _lately(told: list[Symptom], start: datetime, *, end: datetime) -> list[Symp
 
 
 def _slot(at: datetime, start: datetime) -> int:
-    return max(0, int((at - start).total_seconds()) // SLOT_SECONDS)
+    return int((at - start).total_seconds()) // SLOT_SECONDS
 
 
 def rollout_signals(

@@ -1,4 +1,4 @@
-"""Which Services a workload calls, read from its configuration: who fails when one of them does.
+"""Which Services a workload calls, read from its configuration and its complaints: who fails when one of them does.
 
 Kubernetes has no edge from a client to what it calls. But a client has to be told where that is, and is told in its
 environment, its arguments or its ConfigMaps, by the names that the cluster's DNS serves:

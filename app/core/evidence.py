@@ -170,7 +170,7 @@ def own_rollout(case: Case, facts: Facts) -> Evidence | None:
     main = max(facts.matches, key=lambda m: case.salience.get(id(m.signal), 0.0) * m.score, default=None)
     well = (main.signal.low if main else case.onset.low) - rollout.ended_at
     if well > max(running, SLOT):
-        weight = -0.6 * math.log1p(well / max(running, SLOT))
+        weight = -0.9 * math.log1p(well / max(running, SLOT))
         if main and main.signal.users:
             weight /= 2  # a pod that is well may still ask the API server for too much, or for what cannot be
         return say("rollout", weight, f"Its rollout went through and its pods were well for {seconds(well)} after.")

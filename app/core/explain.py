@@ -15,7 +15,7 @@ from app.core.actors import service_account
 from app.core.candidates import Candidate
 from app.core.entities import NODES, POD_MAKING, Entity, only_reacts, pods_in
 from app.core.mechanism import BEFORE_RUNNING, UNLIKELY, WHILE_RUNNING, is_other_quota, plausible
-from app.core.model import Outcome
+from app.core.model import Outcome, Verb
 from app.core.phrases import names
 from app.core.reach import Reach
 from app.core.signals import Signal, SignalKind
@@ -80,7 +80,10 @@ def explain(candidate: Candidate, signal: Signal, *, churn_share: float) -> Matc
         churned = 0.9 * churn_share
         if churned > best:
             best, via = churned, ("churn", candidate.change.resource.name)
-    best *= _possible(candidate, signal, via) * in_time
+    possible = _possible(candidate, signal, via)
+    if signal.cause and possible == 1.0:
+        best = math.sqrt(best)  # there are few that it can be
+    best *= possible * in_time
     if best <= 0.05:
         return None
     lag = max(timedelta(), signal.low - candidate.change.at)
@@ -96,7 +99,8 @@ def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
     if signal.kind is not SignalKind.SYMPTOM or via[:1] == ("named",):
         return 1.0
     reason, refused = signal.facts.get("reason", ""), signal.facts.get("refused", "")
-    if reason in BEFORE_RUNNING and went_well(candidate, signal.low):
+    # What was made and was well has nothing in it that differs from when it was well.
+    if (reason in BEFORE_RUNNING or candidate.change.verb is Verb.CREATE) and went_well(candidate, signal.low):
         return UNLIKELY
     follows = candidate.set_off or via[:1] in (("calls",), ("shares",))
     sort = 1.0 if follows else plausible(candidate.change, reason, refused=refused)

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from app.core.actors import service_account
 from app.core.calls import caller_name
-from app.core.entities import Entity, workload
+from app.core.entities import Entity, of_resource, workload
 from app.core.fights import writer_of
 from app.core.findings import WriteFight
 from app.core.kinds import several
@@ -35,6 +35,7 @@ def fight_signal(fight: WriteFight, rollouts: Iterable[Rollout]) -> Signal:
             about[workload(*account)] = 0.9
     for resource in fight.objects[:20]:
         about[("written", resource.kind, resource.namespace or "", resource.name)] = 0.6
+        about[of_resource(resource)[0]] = 0.6
     owner = _PREFIX.search(fight.path_text)
     if owner and not _EVERYBODYS.search(fight.path_text):
         # The prefix of an annotation's or label's key is, by convention, the domain of the component that owns it.

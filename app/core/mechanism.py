@@ -12,6 +12,7 @@ import re
 from typing import Any
 
 from app.core.entities import WORKLOADS, Entity
+from app.core.grants import only_allows_more
 from app.core.meshes import is_policy
 from app.core.model import Change, Verb
 
@@ -21,7 +22,7 @@ UNLIKELY = 0.25
 _CONFIG = frozenset({"ConfigMap", "Secret"})
 _ROUTING = frozenset({"Service", "Ingress", "HTTPRoute", "Endpoints", "EndpointSlice"})
 _NETWORK = _ROUTING | {"NetworkPolicy"}
-_ACCESS = frozenset({"Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"})
+ACCESS = frozenset({"Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"})
 _BUDGET = frozenset({"PodDisruptionBudget"})
 
 _MISCONFIGURED = ("CreateContainerConfigError", "FailedMount")
@@ -29,21 +30,21 @@ _MISCONFIGURED = ("CreateContainerConfigError", "FailedMount")
 
 _UNLIKELY: dict[str, frozenset[str]] = {
     **dict.fromkeys(
-        ("FailedScheduling", "Unschedulable", "Pending", "NotTriggerScaleUp"), _CONFIG | _NETWORK | _ACCESS | _BUDGET
+        ("FailedScheduling", "Unschedulable", "Pending", "NotTriggerScaleUp"), _CONFIG | _NETWORK | ACCESS | _BUDGET
     ),
     **dict.fromkeys(
         ("ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull"),
-        frozenset({"ConfigMap", "ResourceQuota"}) | _NETWORK | _ACCESS | _BUDGET,
+        frozenset({"ConfigMap", "ResourceQuota"}) | _NETWORK | ACCESS | _BUDGET,
     ),
     "FailedCreate": _CONFIG | _NETWORK | _BUDGET,
-    "OOMKilled": frozenset({"Secret", "ResourceQuota"}) | _NETWORK | _ACCESS | _BUDGET,
+    "OOMKilled": frozenset({"Secret", "ResourceQuota"}) | _NETWORK | ACCESS | _BUDGET,
     **dict.fromkeys(
-        ("NodeNotReady", "MemoryPressure", "DiskPressure", "PIDPressure"), _CONFIG | _NETWORK | _ACCESS | _BUDGET
+        ("NodeNotReady", "MemoryPressure", "DiskPressure", "PIDPressure"), _CONFIG | _NETWORK | ACCESS | _BUDGET
     ),
     **dict.fromkeys(
         ("CrashLoopBackOff", "BackOff", "Error", "Unhealthy", "Unready"), frozenset({"ResourceQuota"}) | _ROUTING
     ),
-    **dict.fromkeys(_MISCONFIGURED, frozenset({"ResourceQuota"}) | _NETWORK | _ACCESS | _BUDGET),
+    **dict.fromkeys(_MISCONFIGURED, frozenset({"ResourceQuota"}) | _NETWORK | ACCESS | _BUDGET),
 }
 """By a complaint's reason, the kinds whose changes do not bring it about."""
 
@@ -67,7 +68,7 @@ BEFORE_RUNNING = frozenset(
 _LABELS, _ANNOTATIONS = ("metadata", "labels"), ("metadata", "annotations")
 _DECIDES = {"Namespace": {_LABELS, _ANNOTATIONS}, "Node": {_LABELS}}
 """What of a kind's own labels and annotations others may act by: topology.ignores tells whether anybody does."""
-_INERT = _ACCESS | {
+_INERT = ACCESS | {
     *("Deployment", "StatefulSet", "DaemonSet", "CronJob", "Job", "ReplicaSet", "ConfigMap", "Secret", "Service"),
     *("PodDisruptionBudget", "HorizontalPodAutoscaler", "CustomResourceDefinition", "Node"),
     *("StorageClass", "PriorityClass", "RuntimeClass", "IngressClass", "PersistentVolumeClaim"),
@@ -83,7 +84,7 @@ def plausible(change: Change, reason: str, *, refused: str) -> float:
     """
     if change.resource.kind in _UNLIKELY.get(reason, ()) or (reason in _MISCONFIGURED and _only_image(change)):
         return UNLIKELY
-    if reason in _ILL and only_scales(change):
+    if (reason in _ILL and only_scales(change)) or (change.resource.kind in ACCESS and only_allows_more(change)):
         return UNLIKELY
     if refused and not change.resource.kind.endswith(refused) and not _asks_for_more(change):
         return UNLIKELY

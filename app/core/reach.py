@@ -186,7 +186,7 @@ def _target(*path: str) -> Rule:
             if isinstance(ref, dict) and ref.get("name"):
                 key = (change.resource.namespace or "", str(ref["name"]))
                 touched_workloads(top, [key], add, 1)
-                add(("written", str(ref.get("kind")), *key), READ)
+                add(("written", str(ref.get("kind")), *key), 0)  # its controller writes just there
 
     return rule
 

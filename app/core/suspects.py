@@ -76,7 +76,7 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES) -> Ranking:
     fights = write_fights(c for c in gathered.changes if c.at <= now)
     new = newborn((c for c in gathered.changes if c.at <= now), gathered.rollouts)
     measured, slots_axis, grid_axis = _signals(gathered, fights, new)
-    top_of = topology(gathered.states, gathered.calls, gone=gathered.gone)
+    top_of = topology(gathered.states, gathered.calls, gone=gathered.gone, complaints=gathered.symptoms)
     signals = located(measured, gathered.symptoms, top_of)
     around = surroundings(incident, top_of, new=new)
     weighed = weigh(signals, incident.scope, near=around, top=top_of)
@@ -164,7 +164,7 @@ def find_onset(incident: Incident, weighed: list[tuple[Signal, float]]) -> Onset
     matter = matter or [s for s, w in weighed if w >= enough]
     if incident.scope.workloads and not incident.scope.control_plane:
         # Every rollout gives Kubernetes' own controllers work: that is not yet what a workload suffers from.
-        matter = [s for s in matter if not is_consequence(s)] or matter
+        matter = [s for s in matter if not is_consequence(s)]
     if not matter:
         at = incident.started_at
         return Onset(at, at - timedelta(minutes=20), at, "the alert's start, as nothing measured turned bad")

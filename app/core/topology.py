@@ -14,7 +14,7 @@ from typing import Any
 
 from app.core import dependencies
 from app.core.entities import NODES, WORKLOADS, Entity, of_resource, workload
-from app.core.model import CallCount, Change, ObjectState, Resource
+from app.core.model import CallCount, Change, ObjectState, Resource, Symptom
 from app.core.references import Reference, Watched, is_custom, references, watched
 
 _CHOOSES = re.compile(r"inject|^pod-security\.kubernetes\.io/|^istio\.io/rev$")
@@ -85,11 +85,16 @@ class Topology:
 
 
 def topology(
-    states: Iterable[ObjectState], calls: Iterable[CallCount] = (), *, gone: Iterable[ObjectState] = ()
+    states: Iterable[ObjectState],
+    calls: Iterable[CallCount] = (),
+    *,
+    gone: Iterable[ObjectState] = (),
+    complaints: Iterable[Symptom] = (),
 ) -> Topology:
     """Index the last known states of a cluster's objects (pods count for where they run), and who watches what.
 
-    ``gone`` are pods that went lately: what became of their node became of their workloads.
+    ``gone`` are pods that went lately: what became of their node became of their workloads. ``complaints`` name
+    whom a workload calls and does not reach.
     """
     top = Topology(watched=watched(calls))
     for resource, state in _known(states):
@@ -110,7 +115,7 @@ def topology(
             top.fills_secret[(resource.namespace or "", str(secret))].add((resource.kind, resource.name))
     for pod in gone:
         _index_gone(top, pod)
-    _index_dependencies(top)
+    _index_dependencies(top, {(_named(s.workload), s.message) for s in complaints if s.workload})
     return top
 
 
@@ -152,7 +157,11 @@ def _selecting(value: Any, *, here: bool = False) -> Iterator[str]:
             yield from _selecting(inner, here=key == "namespaceSelector")
 
 
-def _index_dependencies(top: Topology) -> None:
+def _named(resource: Resource) -> Named:
+    return resource.namespace or "", resource.name
+
+
+def _index_dependencies(top: Topology, complaints: Iterable[tuple[Named, str]]) -> None:
     """Who calls which Service, and which workloads stand behind it."""
     services = {(r.namespace or "", r.name): state for r, state in top.states.items() if r.kind == "Service"}
     known = frozenset(services)
@@ -162,7 +171,8 @@ def _index_dependencies(top: Topology) -> None:
             service = (str(asked.get("namespace")), str(asked.get("name")))
             for key in behind(services.get(service, {}), service[0], top):
                 top.answers[key].append((resource.kind, hook))
-    for key, name, text in _configured(top):
+    told = ((key, "", text) for key, text in complaints if key in top.labels)
+    for key, name, text in (*_configured(top), *told):
         for service in dependencies.hosts(name, text, key[0], known=known):
             top.clients[service].add(key)
     for service, state in services.items():

@@ -10,12 +10,23 @@ from msgspec.structs import replace
 from app.core.causes import cause_of
 from app.core.complaints import symptom_signals
 from app.core.findings import Ranking
+from app.core.mechanism import UNLIKELY, plausible
 from app.core.model import Change, FieldDiff, Json, Object, Outcome, Rollout, Symptom, Verb
 from app.core.newborn import is_newborn, newborn
 from app.core.reach import reach
 from app.core.topology import topology
 from tests.core.company import first, ranked
-from tests.core.factories import a_change, a_resource, a_state, a_symptom, a_workload, after, an_alert, an_incident
+from tests.core.factories import (
+    a_change,
+    a_resource,
+    a_state,
+    a_symptom,
+    a_workload,
+    after,
+    an_alert,
+    an_incident,
+    calls,
+)
 
 PULL = 'Failed to pull image "registry.corp.example/shop/web:2": '
 EXPIRED = (
@@ -225,3 +236,55 @@ def test_a_secret_that_nobody_says_to_read_is_read_by_nobody_when_it_is_made() -
     home = ("workload", "shop", "web-front")
     assert home in reach(a_change(secret, at=after(-9), verb=Verb.UPDATE), top)
     assert home not in reach(a_change(secret, at=after(-9), verb=Verb.CREATE), top)
+
+
+def test_what_was_made_and_was_well_is_not_what_ails_it() -> None:
+    made = replace(image(), verb=Verb.CREATE, at=after(-60), diffs=(FieldDiff((), "add", None, {"spec": {}}),))
+
+    def probability(complains_at: float) -> float:
+        ranking = ranked(
+            made,
+            incident=an_incident(an_alert(after(60), name="KubePodNotReady", namespace="shop", deployment="web-front")),
+            symptoms=[a_symptom(WEB, "Unhealthy", at=after(complains_at), count=9, message="timeout")],
+            states=[a_workload(WEB)],
+            rollouts=[replace(a_rollout(-60), change_id=made.id)],
+        )
+        return next(s.probability for s in ranking.suspects if s.change.id == made.id)
+
+    assert probability(0) < probability(-58) / 3
+
+
+def test_a_complaint_says_whom_its_workload_calls() -> None:
+    ledger, client = a_resource("Deployment", "ledger"), a_resource("Deployment", "checkout")
+    states = [
+        a_workload(ledger),
+        a_workload(client),
+        a_state(a_resource("Service", "ledger"), {"spec": {"selector": {"app": "ledger"}}}),
+    ]
+    told = "Readiness probe failed: HTTP probe failed with statuscode: 503 (dial tcp {}: i/o timeout)"
+    for said, known in (("ledger.shop:80", True), ("ledger.shop.svc.cluster.local:80", True), ("10.0.0.1:80", False)):
+        complaint = a_symptom(client, "Unhealthy", message=told.format(said))
+        assert (("shop", "checkout") in topology(states, complaints=[complaint]).upstream) is known
+
+
+def test_rights_that_are_given_ail_nobody() -> None:
+    role = a_resource("Role", "reader")
+    rules: Json = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]
+    given = replace(a_change(role, verb=Verb.CREATE), diffs=(FieldDiff((), "add", None, {"rules": rules}),))
+    taken = replace(a_change(role, verb=Verb.DELETE), diffs=(FieldDiff((), "remove", {"rules": rules}, None),))
+    assert plausible(given, "CrashLoopBackOff", refused="") == UNLIKELY
+    assert plausible(taken, "CrashLoopBackOff", refused="") == 1.0
+
+
+def test_an_alert_about_a_workload_is_not_dated_by_what_rollouts_give_controllers_to_do() -> None:
+    scheduler = "system:serviceaccount:kube-system:replicaset-controller"
+    load = calls(scheduler, "create", "pods", rate=0.4, end=-30) + calls(
+        scheduler, "create", "pods", rate=20, start=-30
+    )
+    ranking = ranked(
+        incident=an_incident(an_alert(after(30), name="Flapping", deployment="web-front", namespace="shop")),
+        load=load,
+        states=[a_workload(WEB)],
+    )
+    assert any("Kubernetes' own controllers" in finding.sentence for finding in ranking.findings)
+    assert ranking.onset.found_in.startswith("the alert's start")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx2
+import orjson
 import pytest
 
+from tests.lab import metadata
 from tests.lab.alerts import Rule, payload
 from tests.lab.api import KINDS, Caller, Json, World, path
 from tests.lab.apps import App, Container, diagnose, mebibytes
@@ -119,3 +122,17 @@ def test_the_variations_are_options(tmp_path: Path) -> None:
     words = f"quota --alert-shift -15 --audit none --no-metrics --out {tmp_path}".split()
     given = arguments(["quota"]).parse_args(words)
     assert (given.alert_shift, given.audit, given.no_metrics, given.out) == (-15, "none", True, tmp_path)
+
+
+def test_a_recording_without_bodies_keeps_who_asked_for_what(tmp_path: Path) -> None:
+    event = {"level": "RequestResponse", "verb": "create", "user": {"username": "a"}, "requestObject": {"kind": "Pod"}}
+    source = tmp_path / "full" / "quota"
+    source.mkdir(parents=True)
+    (source / metadata.LOG).write_bytes(gzip.compress(orjson.dumps(event) + b"\n"))
+    (source / "label.json").write_text("{}")
+    metadata.main(tmp_path / "full", tmp_path / "less")
+    told = gzip.decompress((tmp_path / "less" / "quota" / metadata.LOG).read_bytes())
+    assert orjson.loads(told) == {"level": "Metadata", "verb": "create", "user": {"username": "a"}}
+    assert (tmp_path / "less" / "quota" / "label.json").exists()
+    with pytest.raises(SystemExit, match="no recording"):
+        metadata.main(tmp_path / "nothing", tmp_path / "less")
