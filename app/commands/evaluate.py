@@ -6,7 +6,7 @@ the label is read only when the ranking is done.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -21,7 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from app.collect.files import DamagedError, UnreadableError
 from app.collect.importer import Import
 from app.collect.inputs import LABEL, InputKind, survey
-from app.core.accuracy import Accuracy, Rank, Reliability, accuracy, reliability
+from app.core.accuracy import Accuracy, Comparison, Rank, Reliability, accuracy, auroc, compare, reliability
 from app.core.baselines import BASELINES, rank_among
 from app.core.candidates import Candidate, candidates
 from app.core.evidence import RULES
@@ -53,9 +53,19 @@ class RawCulprit(msgspec.Struct):
 
 
 class RawLabel(msgspec.Struct):
-    """``culprit`` is None where no change preceded the incident: then "none of these" should win."""
+    """``culprit`` is None where no change preceded the incident: then "none of these" should win. ``accepted`` are
+    other changes that are as right an answer, as a second write of the same hand for the same purpose."""
 
     culprit: RawCulprit | None = None
+    accepted: tuple[RawCulprit, ...] = ()
+
+    @property
+    def answers(self) -> tuple[RawCulprit, ...]:
+        """What is right; nothing where it was no change."""
+        return (self.culprit, *self.accepted) if self.culprit else ()
+
+
+Answers = tuple[RawCulprit, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +107,26 @@ class NotJudged:
 
 
 @dataclass(frozen=True, slots=True)
+class Ablated:
+    """What is left at the alert without one rule."""
+
+    accuracy: Accuracy
+    none_told: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     verdicts: tuple[Verdict, ...]
     not_judged: tuple[NotJudged, ...]
     accuracy: dict[str, Accuracy]
     """By method: ours at the alert, ours later, and each baseline."""
+    compared: dict[str, Comparison]
+    """Ours at the alert with each baseline."""
+    none_told: float | None
+    """AUROC of P("none of these") at the alert."""
     reliability: tuple[Reliability, ...]
     """Of the leaders at the alert, with or without a culprit."""
-    ablation: dict[str, Accuracy]
+    ablation: dict[str, Ablated]
 
 
 def recordings(folder: Path) -> list[Path]:
@@ -122,40 +144,62 @@ async def evaluate(
 
     A recording that cannot be judged is told among the others' verdicts.
     """
-    labelled: list[tuple[Case, RawCulprit | None]] = []
+    labelled: list[tuple[Case, Answers]] = []
     not_judged = []
     for folder in folders:
         try:
             case = await _case(dsn, folder, now=now, leave_out=leave_out)
-            labelled.append((case, _label(folder).culprit))
+            labelled.append((case, _label(folder).answers))
         except (NotJudgedError, UnreadableError, DamagedError) as error:
             not_judged.append(NotJudged(folder.name, str(error)))
     verdicts = [
         verdict
-        for case, culprit in labelled
+        for case, answers in labelled
         for verdict in (
-            _verdict(case.name, "alert", case.first, culprit),
-            _verdict(case.name, "later", case.second, culprit),
+            _verdict(case.name, "alert", case.first, answers),
+            _verdict(case.name, "later", case.second, answers),
         )
     ]
-    with_culprit = [(case, culprit) for case, culprit in labelled if culprit]
+    with_culprit = [(case, answers) for case, answers in labelled if answers]
+    ours = [_rank_of(c.first, answers) for c, answers in with_culprit]
     methods = {
-        "foreshock, at the alert": [_rank_of(c.first, culprit) for c, culprit in with_culprit],
+        "foreshock, at the alert": ours,
         f"foreshock, +{LATER.seconds // 60} min or the end": [
-            _rank_of(c.second, culprit) for c, culprit in with_culprit
+            _rank_of(c.second, answers) for c, answers in with_culprit
         ],
     }
+    compared = {}
     for name in BASELINES:
-        methods[name] = [_baseline_rank(name, c.later, culprit) for c, culprit in with_culprit]
-    ablation = {}
-    if ablate:
-        for rule in RULES:
-            kept = tuple(r for r in RULES if r is not rule)
-            ranks = [_rank_of(rank(c.later, rules=kept), culprit) for c, culprit in with_culprit]
-            ablation[rule.__name__.replace("_", " ")] = accuracy(ranks)
-    scored = {name: accuracy(ranks) for name, ranks in methods.items()} if with_culprit else {}
+        methods[name] = [_baseline_rank(name, c.later, answers) for c, answers in with_culprit]
+        compared[name] = compare(ours, methods[name])
     leaders = [(verdict.leader, verdict.right) for verdict in verdicts if verdict.when == "alert"]
-    return Result(tuple(verdicts), tuple(not_judged), scored, tuple(reliability(leaders)), ablation)
+    return Result(
+        verdicts=tuple(verdicts),
+        not_judged=tuple(not_judged),
+        accuracy={name: accuracy(ranks) for name, ranks in methods.items()} if with_culprit else {},
+        compared=compared if with_culprit else {},
+        none_told=_none_told((case.first, answers) for case, answers in labelled),
+        reliability=tuple(reliability(leaders)),
+        ablation=_ablation(labelled) if ablate and with_culprit else {},
+    )
+
+
+def _ablation(labelled: list[tuple[Case, Answers]]) -> dict[str, Ablated]:
+    """At the alert, by the rule that is left out."""
+    found = {}
+    for rule in RULES:
+        kept = tuple(other for other in RULES if other is not rule)
+        ranked = [(rank(case.at_alert, rules=kept), answers) for case, answers in labelled]
+        ranks = [_rank_of(ranking, answers) for ranking, answers in ranked if answers]
+        found[rule.__name__.replace("_", " ")] = Ablated(accuracy(ranks), _none_told(ranked))
+    return found
+
+
+def _none_told(ranked: Iterable[tuple[Ranking, Answers]]) -> float | None:
+    by_culprit: dict[bool, list[float]] = {True: [], False: []}
+    for ranking, answers in ranked:
+        by_culprit[bool(answers)].append(ranking.none_of_these)
+    return auroc(by_culprit[True], by_culprit[False])
 
 
 def _label(folder: Path) -> RawLabel:
@@ -225,17 +269,20 @@ def _quiet(_path: str, _lines: int, _offset: int) -> None:
     """An evaluation shows no progress of its imports."""
 
 
-def _is(change: Change, culprit: RawCulprit) -> bool:
+def _is(change: Change, answers: Answers) -> bool:
     resource = change.resource
-    same = (resource.kind, resource.namespace, resource.name) == (culprit.kind, culprit.namespace, culprit.name)
-    return same and abs(change.at - culprit.at) <= SAME_MOMENT
+    return any(
+        (resource.kind, resource.namespace, resource.name) == (one.kind, one.namespace, one.name)
+        and abs(change.at - one.at) <= SAME_MOMENT
+        for one in answers
+    )
 
 
-def _rank_of(ranking: Ranking, culprit: RawCulprit) -> Rank | None:
-    return next((Rank(s.rank - 1) for s in ranking.suspects if _is(s.change, culprit)), None)
+def _rank_of(ranking: Ranking, answers: Answers) -> Rank | None:
+    return next((Rank(s.rank - 1) for s in ranking.suspects if _is(s.change, answers)), None)
 
 
-def _baseline_rank(name: str, gathered: Gathered, culprit: RawCulprit) -> Rank | None:
+def _baseline_rank(name: str, gathered: Gathered, answers: Answers) -> Rank | None:
     found: list[Candidate] = candidates(
         gathered.changes,
         gathered.rollouts,
@@ -245,14 +292,14 @@ def _baseline_rank(name: str, gathered: Gathered, culprit: RawCulprit) -> Rank |
     )
     score = BASELINES[name]
     scores = {c.change.id: score(c, gathered) for c in found}
-    wanted = next((c.change.id for c in found if _is(c.change, culprit)), "")
-    return rank_among(scores, wanted)
+    ranks = [rank_among(scores, c.change.id) for c in found if _is(c.change, answers)]
+    return min(filter(None, ranks), key=lambda rank: rank.mean, default=None)
 
 
-def _verdict(name: str, when: str, ranking: Ranking, culprit: RawCulprit | None) -> Verdict:
-    position = _rank_of(ranking, culprit) if culprit else None
+def _verdict(name: str, when: str, ranking: Ranking, answers: Answers) -> Verdict:
+    position = _rank_of(ranking, answers)
     top = ranking.suspects[0] if ranking.suspects else None
-    mine = next((s for s in ranking.suspects if culprit and _is(s.change, culprit)), None)
+    mine = next((s for s in ranking.suspects if _is(s.change, answers)), None)
     none_leads = ranking.none_of_these > (top.probability if top else 0.0)
     above = [str(s.change.resource) for s in ranking.suspects if position is None or s.rank <= position.above][:3]
     return Verdict(
@@ -264,7 +311,7 @@ def _verdict(name: str, when: str, ranking: Ranking, culprit: RawCulprit | None)
         probability=mine.probability if mine else 0.0,
         none_of_these=ranking.none_of_these,
         leader=max(ranking.none_of_these, top.probability if top else 0.0),
-        right=none_leads if culprit is None else not none_leads and mine is not None and mine is top,
+        right=not none_leads and mine is not None and mine is top if answers else none_leads,
         above=tuple(above),
         candidates=ranking.candidates,
     )

@@ -28,12 +28,11 @@ def as_table(result: Result) -> Iterator[str]:
     for one in result.not_judged:
         yield f"{one.name}: not judged: {one.reason}"
     if result.accuracy:
-        cases = next(iter(result.accuracy.values())).cases
+        yield from _methods(result)
+    if result.none_told is not None:
+        without = sum(verdict.when == "alert" for verdict in result.verdicts) - _cases(result)
         yield ""
-        yield f"{cases} incidents with a known culprit; in brackets the 95 % interval"
-        yield HEADING
-        for name, figures in result.accuracy.items():
-            yield _row(name, figures)
+        yield f'"None of these" tells the {without} without a culprit from the others: AUROC {result.none_told:.2f}'
     if result.reliability:
         yield ""
         yield 'What led at the alert, a change or "none of these": its probability, and how often that was right'
@@ -42,10 +41,28 @@ def as_table(result: Result) -> Iterator[str]:
             yield f"said {told.said:.2f} ({told.cases}): right {told.right:.2f} [{low:.2f} {high:.2f}]"
     if result.ablation:
         yield ""
-        yield "Without one rule (later ranking)"
-        yield HEADING
-        for name, figures in result.ablation.items():
-            yield _row(f"without {name}", figures)
+        yield "At the alert, without one rule"
+        yield f"{HEADING}   AUROC"
+        for name, left in result.ablation.items():
+            none_told = "" if left.none_told is None else f"{left.none_told:8.2f}"
+            yield _row(f"without {name}", left.accuracy) + none_told
+
+
+def _methods(result: Result) -> Iterator[str]:
+    yield ""
+    yield f"{_cases(result)} incidents with a known culprit; in brackets the 95 % interval"
+    yield HEADING
+    for name, figures in result.accuracy.items():
+        yield _row(name, figures)
+    yield ""
+    yield "First at the alert where the other is not, and the other way round (McNemar, exact)"
+    for name, told in result.compared.items():
+        yield f"{name:34s}{told.won:>4d} : {told.lost:<4d} p {told.p:.2g}"
+
+
+def _cases(result: Result) -> int:
+    """How many incidents have a known culprit."""
+    return next((figures.cases for figures in result.accuracy.values()), 0)
 
 
 async def read_own(database: Database) -> Own:

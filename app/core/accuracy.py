@@ -90,6 +90,35 @@ def reliability(leaders: Sequence[tuple[float, bool]], *, bins: int = 5) -> list
     return found
 
 
+def auroc(with_culprit: Sequence[float], without: Sequence[float]) -> float | None:
+    """How well P("none of these") tells incidents without a culprit from those with one: the chance that it is higher
+    in one of the former than in one of the latter. 0.5 is chance; None where there are none of either."""
+    if not with_culprit or not without:
+        return None
+    higher = [(there > here) + (there == here) / 2 for there in without for here in with_culprit]
+    return sum(higher) / len(higher)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Incidents whose culprit one method has first and the other has not, and the chance of a difference as great where
+    both are as good (exact McNemar test: Q. McNemar, Psychometrika 12, 1947)."""
+
+    won: int
+    lost: int
+    p: float
+
+
+def compare(ours: Sequence[Rank | None], theirs: Sequence[Rank | None]) -> Comparison:
+    """Two methods over the same incidents, in the same order. First by a tie is not first."""
+    firsts = [
+        tuple(rank is not None and rank.within(1) == 1.0 for rank in pair) for pair in zip(ours, theirs, strict=True)
+    ]
+    won, lost = firsts.count((True, False)), firsts.count((False, True))
+    tail = sum(math.comb(won + lost, k) for k in range(min(won, lost) + 1)) / 2 ** (won + lost)
+    return Comparison(won, lost, min(1.0, 2 * tail))
+
+
 def wilson(successes: float, n: int) -> tuple[float, float]:
     """The 95 % interval of a share (E. B. Wilson, JASA 22, 1927): honest for few cases and near 0 or 1."""
     p, z2 = successes / n, Z95**2

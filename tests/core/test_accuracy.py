@@ -1,6 +1,6 @@
 import pytest
 
-from app.core.accuracy import Rank, accuracy, reliability, wilson
+from app.core.accuracy import Rank, accuracy, auroc, compare, reliability, wilson
 from app.core.baselines import rank_among
 
 
@@ -45,3 +45,18 @@ def test_odds_hold_where_what_was_said_is_as_often_right() -> None:
     assert high.right == pytest.approx(10 / 11)
     assert high.right_interval[0] < high.said < high.right_interval[1]
     assert low.right_interval[1] > 0.5  # two cases prove little
+
+
+def test_none_of_these_is_told_apart_as_often_as_it_is_higher_where_there_is_no_culprit() -> None:
+    assert auroc([0.1, 0.2], [0.3, 0.4]) == 1.0
+    assert auroc([0.1, 0.4], [0.1, 0.3]) == pytest.approx((0.5 + 0 + 1 + 0) / 4)
+    assert auroc([], [0.3]) is None
+    assert auroc([0.3], []) is None
+
+
+def test_two_methods_differ_by_who_is_first_where_the_other_is_not() -> None:
+    first, second, tied = Rank(0), Rank(1), Rank(0, 2)
+    told = compare([first] * 10 + [second, None], [second] * 9 + [tied, first, first])
+    assert (told.won, told.lost) == (10, 2)
+    assert told.p == pytest.approx(2 * (1 + 12 + 66) / 2**12)  # 0.039, by the binomial
+    assert compare([first], [first]).p == 1.0
