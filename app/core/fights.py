@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 import orjson
 
 from app.core.findings import WriteFight
-from app.core.model import ActorSource, Change, Json, Resource
+from app.core.model import ActorSource, Change, Json, Path, Resource, path_text
 
 MIN_WRITES = 10
 MIN_INDEX = 0.8
@@ -41,20 +41,22 @@ class _Write:
 
 def write_fights(changes: Iterable[Change]) -> list[WriteFight]:
     """The fights among these changes (any order), most writes first. Objects fighting over one field are one fight."""
-    runs: dict[tuple[Resource, str], list[_Write]] = defaultdict(list)
-    seen: dict[tuple[Resource, str], set[bytes]] = {}
-    for change in sorted(changes, key=lambda c: c.at):
-        for diff in change.diffs:
-            if not diff.path:
-                continue  # a create or delete ends no fight: the field comes back with the next write
-            field, value = (change.resource, diff.path_text), _fingerprint(diff.new)
+    written = [(change, diff) for change in changes for diff in change.diffs if diff.path]
+    # A create or delete (no path) ends no fight: the field comes back with the next write. Most fields are written once
+    # or twice, and of those no more is looked at.
+    often = Counter((change.resource, diff.path) for change, diff in written)
+    runs: dict[tuple[Resource, Path], list[_Write]] = defaultdict(list)
+    seen: dict[tuple[Resource, Path], set[bytes]] = {}
+    for change, diff in sorted(written, key=lambda write: write[0].at):
+        if often[change.resource, diff.path] >= MIN_WRITES:
+            field, value = (change.resource, diff.path), _fingerprint(diff.new)
             known = seen.setdefault(field, {_fingerprint(diff.old)})
             runs[field].append(_Write(change.at, _writer(change), _is_by_hand(change), value, value in known))
             known.add(value)
     grouped: dict[tuple[str, str, str], list[tuple[Resource, list[_Write]]]] = defaultdict(list)
     for (resource, path), run in runs.items():
-        if len(run) >= MIN_WRITES and (bout := _bout(run)):
-            grouped[(resource.api_group, resource.kind, path)].append((resource, bout))
+        if bout := _bout(run):
+            grouped[(resource.api_group, resource.kind, path_text(path))].append((resource, bout))
     fights = [_fight(group, kind, path, members) for (group, kind, path), members in grouped.items()]
     return sorted(fights, key=lambda f: -f.writes)
 
@@ -93,7 +95,7 @@ def fight_members(changes: Iterable[Change], fights: Iterable[WriteFight]) -> li
 def _belongs(change: Change, fights: Iterable[WriteFight]) -> bool:
     """Whether every field it wrote is being fought over. The write that first made the field is of the fight too."""
     fields = [fight.path_text for fight in fights if fight.began_at - FIRST_BLOW <= change.at <= fight.ended_at]
-    paths = [diff.path_text for diff in change.diffs if diff.path]
+    paths = [diff.path_text for diff in change.diffs if diff.path] if fields else []
     return bool(paths) and all(
         any(f == path or f.startswith((f"{path}.", f"{path}[")) for f in fields) for path in paths
     )

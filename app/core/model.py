@@ -7,6 +7,7 @@ each in a sentence. Every ``datetime`` is timezone-aware UTC; every duration is 
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from enum import StrEnum
 from hashlib import blake2b
@@ -87,6 +88,22 @@ NOBODY = Actor("", ActorSource.UNKNOWN)
 Segment = str | int | tuple[tuple[str, str], ...]
 """A step in a path: a map key, a list index, or the merge key of a list item, e.g. (("name", "app"),)."""
 Path = tuple[Segment, ...]
+_ODD = re.compile(r"[./\[\] ]")
+
+
+def path_text(path: Path) -> str:
+    """A path as a person writes it: ``spec.template.spec.containers[app].image``."""
+    text = ""
+    for step in path:
+        if isinstance(step, tuple):
+            text += "[" + ",".join(value for _, value in step if value) + "]"
+        elif isinstance(step, int):
+            text += f"[{step}]"
+        elif not step or _ODD.search(step):
+            text += f'["{step}"]'
+        else:
+            text += f".{step}" if text else step
+    return text
 
 
 class FieldDiff(Struct, frozen=True, gc=False):
@@ -99,18 +116,8 @@ class FieldDiff(Struct, frozen=True, gc=False):
 
     @property
     def path_text(self) -> str:
-        """The path as a person writes it: ``spec.template.spec.containers[app].image``."""
-        text = ""
-        for step in self.path:
-            if isinstance(step, tuple):
-                text += "[" + ",".join(value for _, value in step if value) + "]"
-            elif isinstance(step, int):
-                text += f"[{step}]"
-            elif any(c in step for c in "./[] ") or not step:
-                text += f'["{step}"]'
-            else:
-                text += f".{step}" if text else step
-        return text
+        """The path as a person writes it."""
+        return path_text(self.path)
 
 
 def version_key(cluster: str, uid: str, version: str) -> int:

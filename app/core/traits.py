@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from app.core.model import Change
 
 Trait = tuple[str, str, str]  # kind, verb, the field's path without names
@@ -13,6 +15,7 @@ def trait(change: Change) -> Trait:
     return change.resource.kind, change.verb.value, paths[0] if paths else ""
 
 
+@lru_cache(maxsize=50_000)  # the same few fields are written all the time
 def _class(path: tuple[object, ...]) -> str:
     steps = [step for step in path if isinstance(step, str)]
     if not steps:
