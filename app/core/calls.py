@@ -226,6 +226,7 @@ def _load_signal(key: Load, step: Step, slots: Slots, calls: list[CallCount], *,
         rate_before=before,
         rate_after=after,
         facts=facts,
+        active=any(call.key.user == user and call.slot < low for call in calls),
     )
 
 

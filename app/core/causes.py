@@ -128,6 +128,11 @@ CAUSES = (
             _writes("env", "envFrom", "volumes"),
         ),
     ),
+    Cause(
+        "nodes that do not let a pod in",
+        re.compile(r"untolerated taint|didn't match Pod's node (?:affinity|selector)"),
+        _any(_is("Node"), _writes("tolerations", "affinity", "nodeSelector", "runtimeClassName")),
+    ),
     NAMES,
 )
 """The first that fits counts."""

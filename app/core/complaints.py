@@ -61,6 +61,7 @@ AT_ONCE = timedelta(minutes=1)
 """Complaints that began within this time of one another may have one cause."""
 WIDE = 3
 """From this many workloads on, the same complaint is one wide signal and not several narrow ones."""
+MAKES_PODS: Entity = ("api", "", "pods", "create")
 _WHOLE_SECOND = timedelta(seconds=1)
 """How exact the times are that objects hold (metav1.Time)."""
 
@@ -137,6 +138,15 @@ def rollout_signals(
     ]
 
 
+def with_passed(found: list[Signal]) -> list[Signal]:
+    """Pods that cannot be made: with how many could be before, as the calls tell that failed for it."""
+    calls = [s for s in found if s.kind is SignalKind.ERROR and s.passed and MAKES_PODS in s.about]
+    told = max(calls, key=lambda signal: signal.strength, default=None)
+    if told is None:
+        return found
+    return [replace(s, passed=told.passed) if s.facts.get("reason") == "FailedCreate" else s for s in found]
+
+
 def _how_it_fares(rollout: Rollout, given: timedelta, *, now: datetime) -> str:
     """In words, what is wrong with a rollout; nothing where nothing is."""
     if rollout.outcome is Outcome.FAILED:
@@ -203,7 +213,7 @@ def _signal(reason: str, members: list[Symptom], *, start: datetime) -> Signal:
         about[("ns", namespace)] = 0.4 * count / total
         about[pods_in(namespace)] = 0.3 * count / total
     if reason in ("FailedCreate", "FailedScheduling", "Unschedulable", "Pending"):
-        about[("scheduling",) if reason != "FailedCreate" else ("api", "", "pods", "create")] = 0.7
+        about[("scheduling",) if reason != "FailedCreate" else MAKES_PODS] = 0.7
     kind = refused_by(" ".join(s.message for s in members[:20])) if reason == "FailedCreate" else None
     for namespace in namespaces if kind else ():
         about[refuser(kind or "", namespace)] = 0.95

@@ -19,7 +19,7 @@ from app.core.mechanism import refused_by, refuser
 from app.core.model import SLOT_SECONDS, CallCount, CallKey
 from app.core.onset import MIN_SURPRISE, Floats, beginning, count_step
 from app.core.phrases import times
-from app.core.signals import Signal, SignalKind, moment
+from app.core.signals import Passed, Signal, SignalKind, moment
 
 REGULAR = 3
 """From so many pauses on, their length says how regular failures are."""
@@ -82,6 +82,7 @@ def error_signals(calls: list[CallCount], slots: Slots) -> list[Signal]:
                 rate_before=float(before.mean()) / SLOT_SECONDS if len(before) else 0.0,
                 rate_after=float(after.mean()) / SLOT_SECONDS,
                 facts={"code": str(code), "error": text},
+                passed=Passed(slots.epoch(0), everyone[:first] - before, share),
                 cause=cause_of(text for text, _ in said[key] if text),
             )
         )

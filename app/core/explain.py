@@ -13,8 +13,8 @@ from datetime import datetime, timedelta
 
 from app.core.actors import service_account
 from app.core.candidates import Candidate
-from app.core.entities import NODES, POD_MAKING, Entity, only_reacts, pods_in
-from app.core.mechanism import BEFORE_RUNNING, UNLIKELY, WHILE_RUNNING, is_other_quota, plausible
+from app.core.entities import NODES, POD_MAKING, READ, Entity, only_reacts, pods_in
+from app.core.mechanism import ACCESS, AT_ONCE, BEFORE_RUNNING, UNLIKELY, WHILE_RUNNING, is_other_quota, plausible
 from app.core.model import Outcome, Verb
 from app.core.phrases import names
 from app.core.reach import Reach
@@ -28,6 +28,9 @@ MANY = 4
 """From so many others on, that they complain too is no accident."""
 CLOCK_SKEW = timedelta(seconds=1)
 """How far the clocks of those who tell may differ: of API servers, of kubelets."""
+
+SOON = timedelta(seconds=10)
+"""What is allowed, or runs, from now on shows in calls within this time: two slots."""
 
 LOCAL = frozenset(
     {
@@ -74,8 +77,8 @@ def explain(candidate: Candidate, signal: Signal, *, churn_share: float) -> Matc
     share, reached = _covered(candidate, signal)
     if share > best:
         best, via = share, ("spread", str(reached), str(len(signal.spread)))
-    if (named := mentioned(candidate, signal)) and best < 1.0:
-        best, via = max(best, 0.95), ("named", named)
+    if (named := mentioned(candidate, signal)) and best < 0.95 * HOP ** named[1]:
+        best, via = 0.95 * HOP ** named[1], ("named", named[0])
     if churn_share and is_consequence(signal):
         churned = 0.9 * churn_share
         if churned > best:
@@ -96,15 +99,30 @@ def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
         return UNLIKELY
     if signal.cause and not candidate.set_off and not signal.cause.leads(candidate.change):
         return UNLIKELY
+    worked = _worked(candidate, signal)
     if signal.kind is not SignalKind.SYMPTOM or via[:1] == ("named",):
-        return 1.0
+        return worked
     reason, refused = signal.facts.get("reason", ""), signal.facts.get("refused", "")
     # What was made and was well has nothing in it that differs from when it was well.
     if (reason in BEFORE_RUNNING or candidate.change.verb is Verb.CREATE) and went_well(candidate, signal.low):
         return UNLIKELY
     follows = candidate.set_off or via[:1] in (("calls",), ("shares",))
     sort = 1.0 if follows else plausible(candidate.change, reason, refused=refused)
-    return sort * _alone(candidate, signal) * _needed(candidate, signal) * _there(candidate, signal)
+    return worked * sort * _alone(candidate, signal) * _needed(candidate, signal) * _there(candidate, signal)
+
+
+def _worked(candidate: Candidate, signal: Signal) -> float:
+    """Less than 1 where what acts at once was there, and what fails now worked, or who calls more called as before."""
+    change = candidate.change
+    if change.verb is not Verb.CREATE and change.resource.kind not in AT_ONCE:
+        return 1.0
+    if signal.passed is not None:
+        return max(UNLIKELY, signal.passed.since(change.at))
+    gives = change.resource.kind in ACCESS or change.resource.kind == "ServiceAccount"
+    other = signal.active or signal.kind is SignalKind.FIGHT
+    if other and (gives or went_well(candidate, signal.low - SOON)) and signal.low - change.at > SOON:
+        return UNLIKELY
+    return 1.0
 
 
 def went_well(candidate: Candidate, by: datetime) -> bool:
@@ -224,8 +242,9 @@ def distance(reached: Reach, entity: Entity) -> float | None:
     return None
 
 
-def mentioned(candidate: Candidate, signal: Signal) -> str | None:
-    """The name of this change's object, or of a part of it, that the signal's messages say in quotes or whole.
+def mentioned(candidate: Candidate, signal: Signal) -> tuple[str, float] | None:
+    """The name of this change's object, of a part of it or of what reads it as its own configuration, that the signal's
+    messages say in quotes or whole; with the hops to it.
 
     Only names that could not be an accident: at least five characters, and not those of the workloads that complain
     and of their namespaces, which name themselves.
@@ -238,13 +257,13 @@ def mentioned(candidate: Candidate, signal: Signal) -> str | None:
     resource = candidate.change.resource
     namespaces = {entity[1] for entity in about}
     elsewhere = resource.kind in LOCAL and bool(namespaces) and resource.namespace not in namespaces
-    for entity, hops in candidate.reach.items():
-        if entity[0] == "named" and hops == 0 and entity[1] not in complaining:
+    for entity, hops in sorted(candidate.reach.items(), key=lambda item: item[1]):
+        if entity[0] == "named" and hops <= READ and entity[1] not in complaining:
             name = entity[1]
             if elsewhere and name == resource.name:
                 continue  # another one of that name
             if names(text, name):
-                return name
+                return name, hops
     return None
 
 

@@ -24,6 +24,12 @@ _ROUTING = frozenset({"Service", "Ingress", "HTTPRoute", "Endpoints", "EndpointS
 _NETWORK = _ROUTING | {"NetworkPolicy"}
 ACCESS = frozenset({"Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"})
 _BUDGET = frozenset({"PodDisruptionBudget"})
+AT_ONCE = ACCESS | {
+    *("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration", "APIService", "CustomResourceDefinition"),
+    *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "FlowSchema", "PriorityLevelConfiguration"),
+    "LimitRange",
+}
+"""What the API server goes by itself: from the next call on."""
 
 _MISCONFIGURED = ("CreateContainerConfigError", "FailedMount")
 """A ConfigMap, a Secret or a key of it is not there: no other image makes it so."""

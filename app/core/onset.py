@@ -19,6 +19,8 @@ MIN_BEFORE = 3
 MIN_AFTER = 2
 MIN_EFFECT = 3.0
 MIN_T = 5.0
+FAR = 3 * MIN_EFFECT
+"""Noise units from which on one bin says that something rose."""
 MIN_SURPRISE = 7.0
 """What happens at the later rate would have been missed before with a chance of e^-7: it is new, not just rare."""
 RARE = 0.25
@@ -45,8 +47,21 @@ class Step:
 
 def count_step(counts: Floats) -> Step | None:
     """The most significant rise of a count series, or None. Bins are equal and none is missing."""
-    found = _best_split(2.0 * np.sqrt(np.maximum(counts, 0.0) + 0.375), counts, floor=1.0)
-    return found[0] if found else None
+    y = 2.0 * np.sqrt(np.maximum(counts, 0.0) + 0.375)
+    found = _best_split(y, counts, floor=1.0)
+    return found[0] if found else _just_begun(y, counts)
+
+
+def _just_begun(y: Floats, counts: Floats) -> Step | None:
+    """A rise in the last bin alone: whoever is called at once sees no more of it. It has to be far beyond any noise."""
+    before = y[:-1]
+    if len(before) < MIN_BEFORE:
+        return None
+    noise = max(1.0, float(before.std()))
+    effect = float(y[-1] - before.mean()) / noise
+    if effect < FAR:
+        return None
+    return Step(len(before), float(counts[:-1].mean()), float(counts[-1]), effect, effect)
 
 
 def beginning(slots: NDArray[np.intp], counts: Floats, *, end: int) -> int:

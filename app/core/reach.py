@@ -229,11 +229,12 @@ def _namespace_wide(change: Change, _states: list[State], top: Topology, add: Ad
     add(("admission", namespace), 0)
     add(refuser(kind, namespace), 0)
     near = 2.0 if kind == "ResourceQuota" else READ if kind == "Namespace" and not top.ignores(change) else 1.0
+    unlimited = top.unlimited if kind == "LimitRange" else set()
     if kind != "ResourceQuota":
         add(pods_in(namespace), near)
     for key in top.labels:
         if key[0] == namespace:  # a quota refuses new pods and leaves those that run alone
-            add(workload(*key), near)
+            add(workload(*key), READ if key in unlimited else near)
             for service in top.fronts.get(key, ()):
                 touched_clients(top, service, add, near + 1)
 

@@ -12,6 +12,8 @@ from enum import StrEnum
 
 from app.core.causes import Cause
 from app.core.entities import Entity
+from app.core.model import SLOT_SECONDS
+from app.core.onset import Floats
 
 
 class SignalKind(StrEnum):
@@ -30,6 +32,22 @@ class Place:
     said: str
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Passed:
+    """Calls like those that fail now and that did not fail before: how many in each slot from ``start`` (epoch seconds)
+    on, up to the first failure. Of such calls the share ``failing`` fails since."""
+
+    start: float
+    counts: Floats
+    failing: float
+
+    def since(self, at: datetime) -> float:
+        """The chance that so many would have passed since then, had what makes them fail been there already."""
+        first = int((at.timestamp() - self.start) // SLOT_SECONDS) + 1
+        calls = float(self.counts[max(0, first) :].sum())
+        return float((1.0 - min(self.failing, 0.99)) ** calls)
+
+
 @dataclass(frozen=True, slots=True)
 class Signal:
     """Something that turned bad between ``low`` and ``high``.
@@ -40,7 +58,8 @@ class Signal:
     words or elsewhere. ``sentence`` says it to a person, without a full stop.
     ``revisions`` are the shares of the complaints by the ReplicaSet of the pod, as (namespace, name).
     ``text`` is what error messages said, for names in them. ``place`` is given where only pods on some nodes complain,
-    ``cause`` where all messages say what it is.
+    ``cause`` where all messages say what it is, ``passed`` where calls fail. ``active``: whoever
+    calls more had called before, be it something else.
     """
 
     kind: SignalKind
@@ -59,6 +78,8 @@ class Signal:
     facts: dict[str, str] = field(default_factory=dict)
     place: Place | None = None
     cause: Cause | None = None
+    passed: Passed | None = None
+    active: bool = False
 
 
 def moment(epoch: float) -> datetime:

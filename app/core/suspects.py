@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from app.core.calls import Slots, axis, caller_rows, load_signals
 from app.core.candidates import Candidate, candidates
 from app.core.case import Case, Facts, Rule
-from app.core.complaints import rollout_signals, symptom_signals
+from app.core.complaints import rollout_signals, symptom_signals, with_passed
 from app.core.errors import error_signals
 from app.core.evidence import RULES
 from app.core.explain import explain, is_consequence, window_of
@@ -144,6 +144,7 @@ def _signals(
     lines = grid(series, until=until)
     if lines:
         found += metric_signals(series, lines)
+    found = with_passed(found)
     latest = gathered.incident.started_at + LATE_ALERT
     return [s for s in found if s.low <= latest], slots, lines
 
@@ -162,9 +163,10 @@ def find_onset(incident: Incident, weighed: list[tuple[Signal, float]]) -> Onset
     enough = max(SALIENT * top, FAINT)
     matter = [s for s, w in weighed if w >= enough and s.kind is not SignalKind.METRIC]
     matter = matter or [s for s, w in weighed if w >= enough]
-    if incident.scope.workloads and not incident.scope.control_plane:
-        # Every rollout gives Kubernetes' own controllers work: that is not yet what a workload suffers from.
-        matter = [s for s in matter if not is_consequence(s)]
+    # Every rollout gives Kubernetes' own controllers work: that is not yet what a workload suffers from.
+    about_workload = bool(incident.scope.workloads) and not incident.scope.control_plane
+    own = [s for s in matter if not is_consequence(s)]
+    matter = own if own or about_workload else matter
     if not matter:
         at = incident.started_at
         return Onset(at, at - timedelta(minutes=20), at, "the alert's start, as nothing measured turned bad")

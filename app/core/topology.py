@@ -44,6 +44,8 @@ class Topology:
     namespace_labels: dict[str, dict[str, str]] = field(default_factory=dict)
     subjects: dict[tuple[str, str, str], set[str]] = field(default_factory=lambda: defaultdict(set))
     daemon_sets: set[Named] = field(default_factory=set)
+    unlimited: set[Named] = field(default_factory=set)
+    """The workloads with a container that sets no limit itself: what a LimitRange says is theirs."""
     wanted: dict[Named, int] = field(default_factory=dict)
     """By workload: how many pods it wants at once."""
     clients: dict[Named, set[Named]] = field(default_factory=lambda: defaultdict(set))
@@ -167,9 +169,7 @@ def _index_dependencies(top: Topology, complaints: Iterable[tuple[Named, str]]) 
     known = frozenset(services)
     for resource, state in top.states.items():
         for hook in state.get("webhooks") or [] if resource.kind.endswith("WebhookConfiguration") else ():
-            asked = _get(hook, "clientConfig", "service") or {}
-            service = (str(asked.get("namespace")), str(asked.get("name")))
-            for key in behind(services.get(service, {}), service[0], top):
+            for key in _answering(hook, resource.name, services, top):
                 top.answers[key].append((resource.kind, hook))
     told = ((key, "", text) for key, text in complaints if key in top.labels)
     for key, name, text in (*_configured(top), *told):
@@ -180,6 +180,15 @@ def _index_dependencies(top: Topology, complaints: Iterable[tuple[Named, str]]) 
             top.fronts[key].add(service)
             for client in top.clients.get(service, set()) - {key}:
                 top.upstream[client].add(key)
+
+
+def _answering(hook: State, name: str, services: dict[Named, State], top: Topology) -> list[Named]:
+    """The workloads behind the Service that a webhook calls; where it has a URL, by convention those called like it."""
+    asked = _get(hook, "clientConfig", "service")
+    if not isinstance(asked, dict):
+        return [key for key in top.labels if key[1] == name]
+    service = (str(asked.get("namespace")), str(asked.get("name")))
+    return behind(services.get(service, {}), service[0], top)
 
 
 def _configured(top: Topology) -> Iterator[tuple[Named, str, str]]:
@@ -225,6 +234,8 @@ def _index_workload(top: Topology, resource: Resource, state: State) -> None:
     account = spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"
     top.by_account[(key[0], account)].add(key)
     top.accounts[key] = account
+    if not all(_get(one, "resources", "limits") for one in spec.get("containers") or []):
+        top.unlimited.add(key)
     top.wanted[key] = pods_at_once(state["spec"])
     top.labels[key] = _get(template, "metadata", "labels") or {}
     top.in_namespace[key[0]].append(key)

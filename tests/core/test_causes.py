@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
@@ -11,11 +13,13 @@ from app.core.causes import cause_of
 from app.core.complaints import symptom_signals
 from app.core.findings import Ranking
 from app.core.mechanism import UNLIKELY, plausible
-from app.core.model import Change, FieldDiff, Json, Object, Outcome, Rollout, Symptom, Verb
+from app.core.model import CallCount, Change, FieldDiff, Json, Object, Outcome, Rollout, Symptom, Verb
 from app.core.newborn import is_newborn, newborn
+from app.core.onset import count_step
 from app.core.reach import reach
+from app.core.signals import Passed
 from app.core.topology import topology
-from tests.core.company import first, ranked
+from tests.core.company import background, first, ranked
 from tests.core.factories import (
     a_change,
     a_resource,
@@ -288,3 +292,97 @@ def test_an_alert_about_a_workload_is_not_dated_by_what_rollouts_give_controller
     )
     assert any("Kubernetes' own controllers" in finding.sentence for finding in ranking.findings)
     assert ranking.onset.found_in.startswith("the alert's start")
+
+
+HOOK = a_resource("ValidatingWebhookConfiguration", "guard", None)
+DENIED = 'admission webhook "guard.corp.example" denied the request: no'
+
+
+def refusals(*, before: float) -> Ranking:
+    """Pods are refused from noon on; ``before``: how many a second were made in the minute before that."""
+    rules: Json = [{"apiGroups": [""], "resources": ["pods"], "operations": ["CREATE"]}]
+    state: Object = {"webhooks": [{"name": "guard.corp.example", "rules": rules}]}
+    made = replace(a_change(HOOK, at=after(-70), verb=Verb.CREATE), diffs=(FieldDiff((), "add", None, state),))
+    maker = "system:serviceaccount:kube-system:replicaset-controller"
+    load = background()
+    load += calls(maker, "create", "pods", rate=before, start=-60, end=0) if before else []
+    load += calls(maker, "create", "pods", rate=4, start=0, code=403, error=DENIED)
+    return ranked(
+        made,
+        incident=an_incident(an_alert(after(30), name="KubeDeploymentRolloutStuck", namespace="shop")),
+        symptoms=[a_symptom(WEB, "FailedCreate", at=after(0), count=20, message=f"Error creating: {DENIED}")],
+        load=load,
+        states=[a_state(HOOK, state), a_workload(WEB)],
+    )
+
+
+def test_what_let_calls_pass_since_it_is_there_did_not_begin_to_refuse_them() -> None:
+    unknown, worked = (
+        next(s.probability for s in refusals(before=rate).suspects if s.change.resource == HOOK) for rate in (0, 4)
+    )
+    assert worked / (1 - worked) < unknown / (1 - unknown) / 10
+
+
+def test_few_calls_that_passed_say_little_where_few_fail() -> None:
+    counts = np.array([0.0, 4.0, 4.0])
+    at = datetime.fromtimestamp(1000, UTC)
+    assert Passed(1000, counts, 1.0).since(at) == pytest.approx(0.01**8)
+    assert Passed(1000, counts, 0.1).since(at) == pytest.approx(0.9**8)
+    assert Passed(1000, counts, 1.0).since(at + timedelta(seconds=10)) == 1.0
+
+
+def test_an_account_that_called_before_is_not_why_it_calls_more() -> None:
+    user = "system:serviceaccount:platform:spawner"
+    account = a_resource("ServiceAccount", "spawner", "platform")
+    made = replace(a_change(account, at=after(-100), verb=Verb.CREATE), diffs=(FieldDiff((), "add", None, {}),))
+
+    def probability(*calm: CallCount) -> float:
+        ranking = ranked(
+            made,
+            incident=an_incident(an_alert(after(30))),
+            load=[*background(), *calm, *calls(user, "delete", "pods", rate=30, start=0)],
+        )
+        return next(s.probability for s in ranking.suspects if s.change.resource == account)
+
+    assert probability(*calls(user, "list", "pods", rate=1, start=-95)) < probability() / 4
+
+
+def test_a_rise_in_the_last_slot_alone_is_told_where_it_is_far_beyond_noise() -> None:
+    calm = [3.0, 2.0, 4.0, 3.0, 2.0, 3.0]
+    step = count_step(np.array([*calm, 200.0]))
+    assert step is not None
+    assert (step.index, step.after) == (6, 200.0)
+    assert count_step(np.array([*calm, 12.0])) is None
+    assert count_step(np.array([0.0, 90.0, 0.0, 80.0, 0.0, 85.0, 200.0])) is None
+
+
+def test_a_webhook_with_a_url_is_answered_by_what_is_called_like_it() -> None:
+    rules: Json = [{"apiGroups": [""], "resources": ["pods"], "operations": ["CREATE"]}]
+    hook: Object = {"name": "guard.corp.example", "rules": rules, "clientConfig": {"url": "https://10.0.0.1/"}}
+    guard = a_resource("Deployment", "guard", "platform")
+    top = topology([a_state(HOOK, {"webhooks": [hook]}), a_workload(guard), a_workload(WEB)])
+    asked = ("asked", "validating-webhook", "", "pods", "create")
+    assert reach(a_change(guard), top)[asked] == 0
+    assert asked not in reach(a_change(WEB), top)
+
+
+def test_a_limit_range_is_the_limit_of_whoever_sets_none() -> None:
+    limits: Json = [{"name": "a", "resources": {"limits": {"memory": "1Gi"}}}]
+    limited = a_resource("Deployment", "limited")
+    top = topology([a_workload(limited, containers=limits), a_workload(WEB, containers=[{"name": "a"}])])
+    reached = reach(a_change(a_resource("LimitRange", "defaults")), top)
+    assert reached["workload", "shop", "web-front"] < reached["workload", "shop", "limited"]
+
+
+@pytest.mark.parametrize(
+    ("change", "leads"),
+    [
+        (kind("Node", "spec", "taints"), True),
+        (a_change(WEB, path=("spec", "template", "spec", "tolerations"), old=[], new=None), True),
+        (a_change(WEB, path=("spec", "replicas"), old=2, new=4), False),
+    ],
+)
+def test_a_pod_that_no_node_lets_in_is_due_to_nodes_or_to_where_it_may_go(change: Change, leads: bool) -> None:
+    cause = cause_of(["0/6 nodes are available: 6 node(s) had untolerated taint(s)."])
+    assert cause is not None
+    assert cause.leads(change) is leads
