@@ -16,7 +16,7 @@ from app.core.calls import MIN_EXTRA_PER_SECOND, Slots, caller_name, grouped
 from app.core.entities import only_reacts
 from app.core.families import FAMILIES
 from app.core.findings import Spark
-from app.core.lines import LEVELS, grid
+from app.core.lines import LEVELS, addable, grid
 from app.core.model import SLOT_SECONDS, ActorSource, CallCount, CallKey, Change, MetricSeries, ObjectState
 from app.core.onset import MIN_BEFORE, Floats, level_step
 from app.core.reach import reach
@@ -79,15 +79,11 @@ def told_apart(labels: Iterable[Iterable[str]]) -> Labels:
 def added_up(name: str, labels: Labels, *, times: tuple[float, ...], values: Floats) -> Iterator[MetricSeries]:
     """Series that were scraped together and that no line tells apart, as one: of a thousand, a tenth is left.
 
-    ``values`` has the shape (series, times). The rate of a sum of counters is the sum of their rates, but not over
-    a reset: a counter that was reset stays by itself. So does what ended (NaN): it does not end the others.
+    ``values`` has the shape (series, times); what was reset stays by itself, and what ended with what ended then.
     """
-    reset = (values[:, 1:] < values[:, :-1]).any(axis=1) & (name not in LEVELS)
-    alone = reset | np.isnan(values).any(axis=1)
-    for row in values[alone]:
-        yield MetricSeries(name, labels, "", times, tuple(row.tolist()))
-    if not alone.all():
-        yield MetricSeries(name, labels, "", times, tuple(values[~alone].sum(axis=0).tolist()))
+    number = addable(values, counts=name not in LEVELS)
+    for which in np.unique(number):
+        yield MetricSeries(name, labels, "", times, tuple(values[number == which].sum(axis=0).tolist()))
 
 
 def users_of(change: Change, state: ObjectState | None) -> tuple[str, ...]:

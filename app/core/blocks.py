@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from app.core.lines import STARTED, TARGET, Grid
+from app.core.lines import STARTED, TARGET, Grid, addable
 from app.core.measures import Graph, Measure, SeriesQuery, graph
 from app.core.model import MetricSeries
 from app.core.onset import Floats
@@ -18,7 +18,8 @@ Places = NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """Series of one name and one target that were scraped at the same times: a row of values for each of ``labels``."""
+    """Series of one name and one target that were scraped at the same times: a row of ``values``, a stale.table, for
+    each of ``labels``."""
 
     name: str
     labels: Sequence[dict[str, str]]
@@ -38,9 +39,6 @@ class Block:
         """The rows that meet the question's conditions, added up over what it does not tell apart.
 
         Of levels of which the highest is asked for, that is kept instead of the sum.
-
-        The rate of a sum is the sum of the rates, but not over a reset: a counter that was reset stays by itself, and
-        so does what ended (NaN).
         """
         rows = np.arange(len(self.labels))
         for match in query.where:
@@ -54,10 +52,10 @@ class Block:
             codes, values = self.coded(label)
             group = group * len(values) + codes[rows]
         told = self.values[rows]
-        alone = np.isnan(told).any(axis=1)
-        if query.measure not in (Measure.LEVEL, Measure.HIGHEST):
-            alone |= (told[:, 1:] < told[:, :-1]).any(axis=1) | (query.measure is Measure.CHANGES)
-        group = np.where(alone, -1 - np.arange(len(rows)), group)
+        number = addable(told, counts=query.measure not in (Measure.LEVEL, Measure.HIGHEST))
+        group = np.where(number < 0, number, group * (number.max() + 1) + number)
+        if query.measure is Measure.CHANGES:  # of a sum are not those of what it is the sum of
+            group = np.arange(len(rows))
         _, first, number, sizes = np.unique(group, return_index=True, return_inverse=True, return_counts=True)
         begins = np.concatenate([[0], np.cumsum(sizes)[:-1]])
         together = np.maximum if query.measure is Measure.HIGHEST else np.add
@@ -72,7 +70,7 @@ STARTS = SeriesQuery((STARTED,), Measure.LEVEL)
 
 
 def block_graph(blocks: Iterable[Block], axis: Grid, query: SeriesQuery) -> Graph:
-    """As measures.graph."""
+    """As measures.graph, of those series that meet the question's conditions."""
     names = frozenset(query.names)
     series: list[MetricSeries] = []
     for block in blocks:
@@ -80,4 +78,4 @@ def block_graph(blocks: Iterable[Block], axis: Grid, query: SeriesQuery) -> Grap
             series += block.asked(query)
         elif block.name == STARTED:  # a counter that begins with its process did not begin at zero
             series += block.asked(STARTS)
-    return graph(series, axis, replace(query, where=()))
+    return graph(series, axis, query)

@@ -8,22 +8,26 @@ target was scraped without it; a target's own first scrape says nothing of what 
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import compress, pairwise
 
 import numpy as np
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from app.core.families import FAMILIES, Family
 from app.core.model import MetricSeries
 from app.core.onset import Floats
+from app.core.stale import endings, table
 
 TARGET = ("instance", "job", "metrics_path")
 """Labels that say where a series was scraped."""
 Target = tuple[str, ...]
 """Their values, "" for none."""
+Told = tuple[bool, ...]
 STARTED = "process_start_time_seconds"
 LEVELS = frozenset(metric for family in FAMILIES if family.measure == "level" for metric in family.metrics)
 JOINS = 2
@@ -67,23 +71,34 @@ def whole(series: Iterable[MetricSeries]) -> list[MetricSeries]:
         if one.times:
             labels = dict(one.labels)
             targets[tuple(labels.get(name, "") for name in TARGET)].append(one)
-    return [one for target in targets for one in _since_first_scrape(target, targets)]
-
-
-def _since_first_scrape(target: Target, targets: dict[Target, list[MetricSeries]]) -> Iterator[MetricSeries]:
-    """The series of one target. One that was summed up over instances began when any of these did."""
-    scraped = [
+    scraped: dict[tuple[Told, Target], list[MetricSeries]] = defaultdict(list)
+    for told in set(map(_told, targets)):
+        for target, members in targets.items():
+            scraped[told, tuple(compress(target, told))] += members
+    return [
         one
-        for other, members in targets.items()
-        if all(mine in ("", theirs) for mine, theirs in zip(target, other, strict=True))
-        for one in members
+        for target, members in targets.items()
+        for one in _since_first_scrape(members, scraped[_told(target), tuple(filter(None, target))])
     ]
+
+
+def _told(target: Target) -> Told:
+    """Which of TARGET a target's series have."""
+    return tuple(map(bool, target))
+
+
+def _since_first_scrape(members: list[MetricSeries], scraped: list[MetricSeries]) -> Iterator[MetricSeries]:
+    """The series of one target, of all that were ``scraped`` of it. One that was summed up over instances began when
+    any of these did."""
     scrapes = max((one.times for one in scraped), key=len)
-    drift = float(np.median(np.diff(scrapes))) / 2 if len(scrapes) > 1 else 0.0
     restarts: list[float] | None = None
-    for one in targets[target]:
-        before = tuple(time for time in scrapes if time < one.times[0] - drift) if one.times[0] > scrapes[0] else ()
-        if not before or one.name == STARTED:
+    for one in members:
+        if one.times[0] <= scrapes[0] or one.name == STARTED:
+            yield one
+            continue
+        drift = float(np.median(np.diff(scrapes))) / 2 if len(scrapes) > 1 else 0.0
+        before = tuple(time for time in scrapes if time < one.times[0] - drift)
+        if not before:
             yield one
             continue
         if restarts is None:
@@ -99,13 +114,31 @@ def _restarts(members: list[MetricSeries]) -> set[float]:
     found = set()
     for one in members:
         if one.name == STARTED:
-            found |= {one.times[i] for i, (old, new) in enumerate(pairwise(one.values), 1) if new > old + 1}
+            known = [(at, value) for at, value in zip(one.times, one.values, strict=True) if not math.isnan(value)]
+            found |= {at for (_, old), (at, new) in pairwise(known) if new > old + 1}
         elif one.name not in LEVELS:
             together[one.times].append(one.values)
-    for times, values in together.items():
-        fell = (np.diff(np.asarray(values)) < 0).any(axis=0)
-        found |= {times[i + 1] for i in np.flatnonzero(fell)}
+    for times, told in together.items():
+        values = table(told)
+        number = endings(values)
+        for which in np.unique(number):  # a target that starts anew often fails a scrape: then its series end before
+            rows = values[number == which]
+            known_at = np.flatnonzero(~np.isnan(rows[0]))
+            fell = (np.diff(rows[:, known_at]) < 0).any(axis=0)
+            found |= {times[at] for at in known_at[1:][fell]}
     return found
+
+
+def addable(values: Floats, *, counts: bool) -> NDArray[np.intp]:
+    """Which of the series that were scraped together, a row each, may be added up: those of the same number.
+
+    What ended (NaN) does not end the others. ``counts``: they are counters, and the rate of a sum is the sum of the
+    rates, but not over a reset: one that was reset stays by itself, with a number below 0.
+    """
+    if not counts:
+        return endings(values)
+    reset = (values[:, 1:] < values[:, :-1]).any(axis=1)
+    return np.where(reset, -1 - np.arange(len(values)), endings(values))
 
 
 def _rates(times: Floats, values: Floats, axis: Grid) -> Floats:
@@ -119,7 +152,7 @@ def _rates(times: Floats, values: Floats, axis: Grid) -> Floats:
 
 def level(series: MetricSeries, axis: Grid) -> Floats:
     """A gauge in each bin: the last sample in it; NaN where there was none."""
-    return np.asarray(_bin(np.asarray(series.times), np.asarray([series.values]), axis)[0])
+    return np.asarray(_bin(np.asarray(series.times), table([series.values]), axis)[0])
 
 
 def _bin(times: Floats, values: Floats, axis: Grid) -> Floats:
@@ -162,7 +195,7 @@ def _measured(members: list[MetricSeries], axis: Grid, family: Family) -> Floats
     for member in _there(members, axis):
         together[member.times].append(member.values)
     measure = _bin if family.measure == "level" else _rates
-    return added([measure(np.asarray(times), np.asarray(values), axis) for times, values in together.items()])
+    return added([measure(np.asarray(times), table(values), axis) for times, values in together.items()])
 
 
 def _there(members: list[MetricSeries], axis: Grid) -> list[MetricSeries]:

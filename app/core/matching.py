@@ -48,9 +48,3 @@ def parse(text: str) -> tuple[Match, ...]:
 def written(matches: Iterable[Match]) -> str:
     """The inverse of parse."""
     return ",".join(map(str, matches))
-
-
-def chosen(labels: Iterable[tuple[str, str]], where: Iterable[Match]) -> bool:
-    """Whether labels meet every condition."""
-    known = dict(labels)
-    return all(match.fits(known.get(match.name, "")) for match in where)

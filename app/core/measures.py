@@ -1,6 +1,7 @@
 """Stored samples -> the curves of a graph: rates, levels, means, quantiles, split by labels, on one grid.
 
-A gap stays a gap: a bin is NaN where nothing was scraped on both sides of it. One scrape that is missing is bridged.
+A gap stays a gap: a bin is NaN where nothing was scraped on both sides of it. One scrape that is missing is bridged;
+where a series ended (NaN), nothing is, and nothing beside it is lost.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from enum import StrEnum
 
 import numpy as np
 
-from app.core.lines import STARTED, TARGET, Grid, added, whole
-from app.core.matching import Match, chosen
+from app.core.lines import STARTED, Grid, added, whole
+from app.core.matching import Match
 from app.core.model import MetricSeries
 from app.core.onset import Floats
+from app.core.stale import endings, table
 
 BRIDGED = 2.5
 """Samples further apart than so many times the series' usual interval have a gap between them."""
@@ -60,12 +62,6 @@ class SeriesQuery:
     def names(self) -> tuple[str, ...]:
         """The names of all series that it may need."""
         return tuple(f"{metric}{part}" for metric in self.metrics for part in PARTS.get(self.measure, ("",)))
-
-    @property
-    def told_apart(self) -> frozenset[str]:
-        """The labels that it needs; series that differ in others only may be added up before."""
-        bucket = {"le"} if self.measure is Measure.QUANTILE else set()
-        return frozenset({*self.by, *(match.name for match in self.where), *TARGET, *bucket})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,7 +110,8 @@ def window_grid(start: float, end: float, *, most: int = 180) -> Grid:
 
 
 def graph(series: Iterable[MetricSeries], axis: Grid, query: SeriesQuery) -> Graph:
-    """What is asked, of these series; a metric under a later name only where none is stored under an earlier."""
+    """What is asked, of these series, which meet its conditions; a metric under a later name only where none is stored
+    under an earlier."""
     named: dict[str, list[MetricSeries]] = defaultdict(list)
     for one in series:
         named[one.name].append(one)
@@ -139,7 +136,7 @@ def _curves(
     wanted = {f"{metric}{part}": part for part in PARTS.get(measure, ("",))}
     if measure is Measure.QUANTILE:
         wanted = {f"{metric}_bucket": ""}
-    own = [one for name in wanted for one in named.get(name, ()) if chosen(one.labels, query.where)]
+    own = [one for name in wanted for one in named.get(name, ())]
     if measure in (Measure.RATE, Measure.MEAN, Measure.QUANTILE):
         own = [one for one in whole([*own, *named.get(STARTED, ())]) if one.name in wanted]
     lines: dict[Split, _Line] = defaultdict(_Line)
@@ -182,7 +179,12 @@ def _measured(
         groups.setdefault(key, {}).setdefault(id(one.times), (one.times, []))[1].append(one.values)
     found = {}
     for key, together in groups.items():
-        rows = [_binned(np.asarray(times), np.asarray(values), axis, measure) for times, values in together.values()]
+        rows: list[Floats] = []
+        for times, told in together.values():
+            values = table(told)
+            number = endings(values)
+            parts = [values[number == which] for which in np.unique(number)]
+            rows += [_binned(np.asarray(times), part, axis, measure) for part in parts]
         line = highest(rows) if measure is Measure.HIGHEST else added(rows)
         if not np.isnan(line).all():
             found[key] = line
@@ -190,13 +192,15 @@ def _measured(
 
 
 def _binned(times: Floats, values: Floats, axis: Grid, measure: Measure) -> Floats:
-    if measure in (Measure.LEVEL, Measure.HIGHEST):
-        if measure is Measure.HIGHEST:
-            return levels(times, values.max(axis=0), axis)
+    """The line of rows that were scraped together and ended (NaN) together."""
+    if measure is Measure.HIGHEST:
+        return peaks(times, values.max(axis=0), axis)
+    if measure is Measure.LEVEL:
         return levels(times, values.sum(axis=0), axis)
+    if measure is Measure.CHANGES:  # as PromQL's changes(): what began again as another changed once
+        known = ~np.isnan(values[0])
+        return per_bin(times[known], (np.diff(values[:, known]) != 0).sum(axis=0), axis)
     steps = np.diff(values)
-    if measure is Measure.CHANGES:
-        return per_bin(times, (steps != 0).sum(axis=0), axis)
     steps = np.where(steps < 0, values[:, 1:], steps)  # a reset: it counted up from zero again
     return rates(times, steps.sum(axis=0), axis)
 
@@ -204,7 +208,8 @@ def _binned(times: Floats, values: Floats, axis: Grid, measure: Measure) -> Floa
 def rates(times: Floats, increases: Floats, axis: Grid) -> Floats:
     """Increases between samples -> the rate a second in each bin; NaN where no two samples span any of it.
 
-    What grew between two samples grew evenly, so a bin that they span in part has its part of it.
+    What grew between two samples grew evenly, so a bin that they span in part has its part of it. An increase that is
+    NaN, to or from where a series ended, was not seen.
     """
     grown, covered = _cumulated(times, increases)
     edges = axis.start + axis.step * np.arange(axis.size + 1)
@@ -218,7 +223,7 @@ def _cumulated(times: Floats, increases: Floats) -> tuple[Floats, Floats]:
     if len(times) < 2:
         return np.zeros(len(times)), np.zeros(len(times))
     seconds = np.diff(times)
-    seen = seconds <= BRIDGED * np.median(seconds)
+    seen = (seconds <= BRIDGED * np.median(seconds)) & ~np.isnan(increases)
     totals = (np.cumsum(np.where(seen, each, 0.0)) for each in (increases, seconds))
     grown, covered = (np.concatenate([[0.0], total]) for total in totals)
     return grown, covered
@@ -236,10 +241,19 @@ def per_bin(times: Floats, events: Floats, axis: Grid) -> Floats:
 def levels(times: Floats, values: Floats, axis: Grid) -> Floats:
     """A gauge in each bin: the mean of its samples there, else the last one before while that is no gap."""
     place = ((times - axis.start) // axis.step).astype(int)
-    inside = (place >= 0) & (place < axis.size)
+    inside = (place >= 0) & (place < axis.size) & ~np.isnan(values)
     counts = np.bincount(place[inside], minlength=axis.size)[: axis.size]
     sums = np.bincount(place[inside], weights=values[inside], minlength=axis.size)[: axis.size]
     return _bridged(np.where(counts > 0, sums / np.maximum(counts, 1), np.nan), times, axis, values=values)
+
+
+def peaks(times: Floats, values: Floats, axis: Grid) -> Floats:
+    """A gauge in each bin: the highest of its samples there, else the last one before while that is no gap."""
+    place = ((times - axis.start) // axis.step).astype(int)
+    inside = (place >= 0) & (place < axis.size)
+    line = np.full(axis.size, np.nan)
+    np.fmax.at(line, place[inside], values[inside])
+    return _bridged(line, times, axis, values=values)
 
 
 def _bridged(line: Floats, times: Floats, axis: Grid, *, values: Floats | None = None, fill: float = np.nan) -> Floats:

@@ -16,6 +16,7 @@ from app.core.lines import TARGET, Grid
 from app.core.measures import LOOKBACK_SECONDS
 from app.core.model import SLOT_SECONDS
 from app.core.onset import Floats
+from app.core.stale import table
 from app.store import calls, codec, series
 
 Places = NDArray[np.intp]
@@ -44,7 +45,7 @@ async def read_series(
         known.append(labels)
         told.append(values)
     seconds = {times: series.seconds(np.frombuffer(times, np.int64)) for _, times, *_ in groups}
-    return [Block(name, known, seconds[times], np.vstack(told)) for (name, times, *_), (known, told) in groups.items()]
+    return [Block(name, known, seconds[times], table(told)) for (name, times, *_), (known, told) in groups.items()]
 
 
 async def list_names(conn: AsyncConnection, cluster: str) -> list[str]:

@@ -23,6 +23,7 @@ from app.core.aftermath import METRICS, Measured, added_up, told_apart
 from app.core.model import SLOT_SECONDS, CallCount, CallKey, MetricSeries
 from app.core.onset import Floats
 from app.core.series_bins import OfBin, drawn, is_counter
+from app.core.stale import table
 from app.store import calls, chunks, codec, partitions, series_keys
 from app.store.chunks import Columns
 from app.store.copy import copy
@@ -256,7 +257,7 @@ def _together(rows: Columns, line_of: dict[int, Line]) -> Iterator[Together[Line
     for series_id, times, values in by_series(rows):
         groups[line_of[series_id], times.tobytes()].append(values)
     for (line, scraped), members in groups.items():
-        yield Together(line, seconds(np.frombuffer(scraped, np.int64)), np.vstack(members))
+        yield Together(line, seconds(np.frombuffer(scraped, np.int64)), table(members))
 
 
 _AROUND = """

@@ -19,10 +19,10 @@ from app.collect.scrape import Target
 from app.collect.watch import Pace
 from app.core.model import MetricSeries
 from app.core.redact import Redactor
-from app.core.stale import is_stale
 from app.store import measured, series
 from tests.collect.test_importer import T0, Lab, lab
 from tests.collect.test_outbound import FORM, answering
+from tests.stale import is_stale
 
 __all__ = ["lab"]
 NAMES = ("up", "workqueue_depth", "process_start_time_seconds")

@@ -13,9 +13,10 @@ from app.collect.outbound import OutboundError
 from app.collect.scrape import Scraped, Target, UnreadableError, fetch, read
 from app.core.model import MetricSeries
 from app.core.redact import Redactor
-from app.core.stale import STALE, is_stale
+from app.core.stale import STALE
 from tests.collect.test_importer import T0
 from tests.collect.test_outbound import answering
+from tests.stale import is_stale
 
 NAMES = frozenset({"workqueue_depth", "workqueue_adds_total", "rest_seconds", "rest_seconds_sum", "rest_seconds_count"})
 LABELS = {"job": "kube-scheduler", "instance": "10.0.0.1:10259"}
