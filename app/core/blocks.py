@@ -19,12 +19,13 @@ Places = NDArray[np.intp]
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
     """Series of one name and one target that were scraped at the same times: a row of ``values``, a stale.table, for
-    each of ``labels``."""
+    each of ``labels``; ``highest`` are the greatest of what they stand for, where not every sample is kept."""
 
     name: str
     labels: Sequence[dict[str, str]]
     times: tuple[float, ...]
     values: Floats
+    highest: Floats
     _known: dict[str, tuple[Places, list[str]]] = field(default_factory=dict)
 
     def coded(self, label: str) -> tuple[Places, list[str]]:
@@ -51,7 +52,7 @@ class Block:
         for label in apart:
             codes, values = self.coded(label)
             group = group * len(values) + codes[rows]
-        told = self.values[rows]
+        told = (self.highest if query.measure is Measure.HIGHEST else self.values)[rows]
         number = addable(told, counts=query.measure not in (Measure.LEVEL, Measure.HIGHEST))
         group = np.where(number < 0, number, group * (number.max() + 1) + number)
         if query.measure is Measure.CHANGES:  # of a sum are not those of what it is the sum of

@@ -8,25 +8,16 @@ least and the greatest. Where a series ends (NaN), or begins again, both sides a
 
 from __future__ import annotations
 
-from enum import StrEnum
-
 import numpy as np
 from numpy.typing import NDArray
 
 from app.core.onset import Floats
+from app.core.stale import quiet
 
 Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 _COUNTED = ("_total", "_count", "_sum", "_bucket")
 """How counters are called where nobody says what is one: https://prometheus.io/docs/practices/naming/ ."""
-
-
-class OfBin(StrEnum):
-    """Which value of a gauge stands for a bin."""
-
-    LAST = "last"
-    LEAST = "least"
-    GREATEST = "greatest"
 
 
 def is_counter(name: str, kind: str) -> bool:
@@ -48,29 +39,29 @@ def kept(series: Integers, times: Integers, values: Floats, *, counters: Mask, s
     keep[:-1] |= edge
     if len(times):
         for extreme in (np.fmin, np.fmax):
-            keep[_where(extreme.reduceat(values, np.flatnonzero(bins)), values, bins, of=~counters)] = True
+            keep[_where(extreme.reduceat(quiet(values), np.flatnonzero(bins)), values, bins, of=~counters)] = True
     return keep
 
 
 def drawn(
-    series: Integers, times: Integers, values: Floats, *, counters: Mask, step: int, of_bin: OfBin
+    series: Integers, times: Integers, values: Floats, *, counters: Mask, of: int, step: int
 ) -> tuple[Mask, Floats]:
-    """What a line in bins of ``step`` milliseconds needs: which samples, and all values, changed where a gauge's bin is
-    to be stood for by another than its last."""
+    """What lines need of samples that stand for bins ``of`` so many milliseconds: which of them, and the greatest of
+    the bin that each stands for.
+
+    Of a counter they are those that ``kept`` keeps of bins of ``step``, which is no less; of anything else the last of
+    each bin, for levels are told evenly then, and what is told together stays so.
+    """
     if not len(times):
         return np.zeros(0, np.bool_), values
-    begins, bins = _bins(series, times, step)
-    lasts = np.append(bins[1:], True)
-    keep = np.where(counters, kept(series, times, values, counters=counters, step=step), lasts)
+    begins, bins = _bins(series, times, of)
+    keep = np.where(counters, kept(series, times, values, counters=counters, step=step), np.append(bins[1:], True))
     unknown = np.isnan(values)
     edge = ~begins[1:] & (unknown[1:] != unknown[:-1])
     keep[1:] |= edge
     keep[:-1] |= edge
-    if of_bin is OfBin.LAST:
-        return keep, values
-    extreme = (np.fmin if of_bin is OfBin.LEAST else np.fmax).reduceat(values, np.flatnonzero(bins))
-    stands = np.where(lasts & ~counters & ~unknown, extreme[np.cumsum(bins) - 1], values)
-    return keep, stands
+    greatest = np.fmax.reduceat(quiet(values), np.flatnonzero(bins))[np.cumsum(bins) - 1]
+    return keep, np.where(counters | unknown, values, greatest)
 
 
 def _bins(series: Integers, times: Integers, step: int) -> tuple[Mask, Mask]:

@@ -15,11 +15,15 @@ BITS = 0x7FF0000000000002
 STALE: float = struct.unpack("<d", BITS.to_bytes(8, "little"))[0]
 
 
+def quiet(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Values to calculate with: the marker is a signalling NaN, of which operations warn, and beside which fmax has no
+    number either."""
+    return np.where(np.isnan(values), np.nan, values)
+
+
 def table(rows: Sequence[Sequence[float] | NDArray[np.float64]]) -> NDArray[np.float64]:
-    """A row for each series, to calculate with: the marker is a signalling NaN, of which every operation warns."""
-    values = np.array(rows, np.float64)
-    values[np.isnan(values)] = np.nan
-    return values
+    """A row of values to calculate with for each series."""
+    return quiet(np.array(rows, np.float64))
 
 
 def endings(values: NDArray[np.float64]) -> NDArray[np.intp]:

@@ -15,7 +15,6 @@ from app.core.callers import Ints, Tally
 from app.core.lines import TARGET, Grid
 from app.core.measures import LOOKBACK_SECONDS
 from app.core.model import SLOT_SECONDS
-from app.core.onset import Floats
 from app.core.stale import table
 from app.store import calls, codec, series
 
@@ -36,16 +35,21 @@ async def read_series(
     """
     start, step = codec.utc(axis.start - LOOKBACK_SECONDS), timedelta(seconds=axis.step)
     coarse = step if step >= series.MINUTE else None
-    rows, keys = await series.read_rows(conn, cluster, start, end, names=names, step=coarse)
-    groups: dict[tuple[str, bytes, str | None, str | None, str | None], tuple[list[dict[str, str]], list[Floats]]] = {}
-    for number, times, values in series.by_series(rows):
+    rows, greatest, keys = await series.read_rows(conn, cluster, start, end, names=names, step=coarse)
+    groups: dict[tuple[str, bytes, str | None, str | None, str | None], tuple[list[dict[str, str]], list[slice]]] = {}
+    for number, part in series.by_series(rows):
         key, labels = keys[number], dict(keys[number].labels)
-        instance, job, path = (labels.get(label) for label in TARGET)
-        known, told = groups.setdefault((key.name, times.tobytes(), instance, job, path), ([], []))
+        instance, job, path = map(labels.get, TARGET)
+        known, parts = groups.setdefault((key.name, rows.times[part].tobytes(), instance, job, path), ([], []))
         known.append(labels)
-        told.append(values)
+        parts.append(part)
     seconds = {times: series.seconds(np.frombuffer(times, np.int64)) for _, times, *_ in groups}
-    return [Block(name, known, seconds[times], table(told)) for (name, times, *_), (known, told) in groups.items()]
+    found = []
+    for (name, times, *_), (known, parts) in groups.items():
+        values = table([rows.values[part] for part in parts])
+        highest = values if greatest is rows.values else table([greatest[part] for part in parts])
+        found.append(Block(name, known, seconds[times], values, highest))
+    return found
 
 
 async def list_names(conn: AsyncConnection, cluster: str) -> list[str]:

@@ -11,8 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.core.aftermath import METRICS, Measured, added_up, told_apart
 from app.core.model import SLOT_SECONDS, CallCount, CallKey, MetricSeries
 from app.core.onset import Floats
-from app.core.series_bins import OfBin, drawn, is_counter
+from app.core.series_bins import drawn, is_counter
 from app.core.stale import table
 from app.store import calls, chunks, codec, partitions, series_keys
 from app.store.chunks import Columns
@@ -138,18 +137,26 @@ async def read(
     end: datetime,
     *,
     names: Collection[str] | None = None,
-    step: timedelta | None = None,
-    of_bin: OfBin = OfBin.LAST,
 ) -> list[MetricSeries]:
     """Every series with samples in [start, end], those samples only; else as read_rows."""
-    rows, keys = await read_rows(conn, cluster, start, end, names=names, step=step, of_bin=of_bin)
+    rows, _, keys = await read_rows(conn, cluster, start, end, names=names)
     times_of: dict[bytes, tuple[float, ...]] = {}
     told = []
-    for series_id, times, values in by_series(rows):
+    for series_id, part in by_series(rows):
+        times, values = rows.times[part], rows.values[part]
         shared = times_of.setdefault(times.tobytes(), ()) or seconds(times)
         times_of[times.tobytes()] = shared
         told.append(MetricSeries(*keys[series_id], shared, tuple(values.tolist())))
     return sorted(told, key=lambda one: (one.name, one.labels))
+
+
+class Rows(NamedTuple):
+    """Samples, sorted by series and time; of each the ``greatest`` of what it stands for, which is itself where every
+    sample is there; and what the series are called."""
+
+    rows: Columns
+    greatest: Floats
+    keys: dict[int, Key]
 
 
 async def read_rows(
@@ -160,18 +167,16 @@ async def read_rows(
     *,
     names: Collection[str] | None = None,
     step: timedelta | None = None,
-    of_bin: OfBin = OfBin.LAST,
-) -> tuple[Columns, dict[int, Key]]:
-    """The samples in [start, end], sorted by series and time, and what the series are called; of ``names`` only, where
-    they are given.
+) -> Rows:
+    """The samples in [start, end]; of ``names`` only, where they are given.
 
     They are of the finest tier that reaches back to ``start``, all of them, or of a coarser one that still has bins of
-    ``step`` (a minute at least). Of a gauge a bin has then one sample, at the time of its last: ``of_bin`` says which
-    value. Of a counter it has the last one and those around resets. Raises TooMuchError where names are given.
+    ``step``. Of a gauge there is then the last sample of each of the tier's bins. Of a counter the last one of each
+    ``step`` and those around resets: it rises as much. Raises TooMuchError where names are given.
     """
     about = (await conn.execute(_ABOUT, {"cluster": cluster, "names": list(names or ())})).one_or_none()
     if about is None:
-        return chunks.NONE, {}
+        return Rows(chunks.NONE, chunks.NONE.values, {})
     tier = _tier({one: getattr(about, one.table) for one in TIERS}, start, step=step)
     starts = tier.starts(start, end)
     asked: dict[str, object] = {"cluster": about.id, "hour": hour_of(start), "end": end, "starts": starts}
@@ -185,12 +190,11 @@ async def read_rows(
         statement = _SOME[tier]
     found = [(order, payload) for order, payload in await conn.execute(statement, asked)]
     rows = await asyncio.to_thread(_unpacked, found, wanted, start, end=end)
-    keys = await series_keys.load(conn, np.unique(rows.series).tolist())
-    bins = max(filter(None, (tier.step, step)), default=None)
-    if bins is not None:
-        counters = {series for series in np.unique(rows.series).tolist() if keys[series].counts}
-        rows = _in_bins(rows, counters, bins, of_bin=of_bin)
-    return rows, keys
+    keys = await series_keys.load(conn, _present(rows))
+    if tier.step is None:
+        return Rows(rows, rows.values, keys)
+    counters = {number for number, key in keys.items() if key.counts}
+    return Rows(*_in_bins(rows, counters, of=tier.step, step=max(tier.step, step or tier.step)), keys)
 
 
 def _tier(since: Mapping[Tier, datetime | None], start: datetime, *, step: timedelta | None) -> Tier:
@@ -204,10 +208,10 @@ def _tier(since: Mapping[Tier, datetime | None], start: datetime, *, step: timed
     return chosen
 
 
-def _in_bins(rows: Columns, counters: set[int], step: timedelta, *, of_bin: OfBin) -> Columns:
+def _in_bins(rows: Columns, counters: set[int], *, of: timedelta, step: timedelta) -> tuple[Columns, Floats]:
     counted = np.isin(rows.series, list(counters))
-    keep, values = drawn(*rows, counters=counted, step=step // _MILLISECOND, of_bin=of_bin)
-    return rows._replace(values=values).where(keep)
+    keep, greatest = drawn(*rows, counters=counted, of=of // _MILLISECOND, step=step // _MILLISECOND)
+    return rows.where(keep), greatest[keep]
 
 
 def _blocks(series: NDArray[np.int64]) -> list[int]:
@@ -231,11 +235,17 @@ def _unpacked(
     return chunks.merged(parts)
 
 
-def by_series(rows: Columns) -> Iterator[tuple[int, NDArray[np.int64], Floats]]:
-    starts = np.flatnonzero(np.diff(rows.series, prepend=-1)).tolist()
-    for start, end in pairwise([*starts, len(rows.series)]):
-        one = rows.between(start, end)
-        yield int(one.series[0]), one.times, one.values
+def by_series(rows: Columns) -> Iterator[tuple[int, slice]]:
+    """Each series that there is, and which of the rows are its."""
+    starts = np.flatnonzero(np.diff(rows.series, prepend=-1))
+    ends = np.append(starts[1:], len(rows.series))
+    return zip(rows.series[starts].tolist(), map(slice, starts.tolist(), ends.tolist()), strict=False)
+
+
+def _present(rows: Columns) -> list[int]:
+    """The series that there are."""
+    found: list[int] = rows.series[np.flatnonzero(np.diff(rows.series, prepend=-1))].tolist()
+    return found
 
 
 def seconds(times: NDArray[np.int64]) -> tuple[float, ...]:
@@ -254,8 +264,8 @@ class Together(Generic[Line]):
 def _together(rows: Columns, line_of: dict[int, Line]) -> Iterator[Together[Line]]:
     """What is scraped together is read together: a page asks for a thousand series of two dozen samples each."""
     groups: dict[tuple[Line, bytes], list[Floats]] = defaultdict(list)
-    for series_id, times, values in by_series(rows):
-        groups[line_of[series_id], times.tobytes()].append(values)
+    for series_id, part in by_series(rows):
+        groups[line_of[series_id], rows.times[part].tobytes()].append(rows.values[part])
     for (line, scraped), members in groups.items():
         yield Together(line, seconds(np.frombuffer(scraped, np.int64)), table(members))
 
@@ -333,10 +343,10 @@ async def read_around(
     rows = await asyncio.to_thread(_unpacked, samples, wanted, start, end=end)
     if in_bins:
         counters = {number for number, (name, _) in about_series.items() if is_counter(name, "unknown")}
-        rows = _in_bins(rows, counters, timedelta(minutes=1), of_bin=OfBin.LAST)
+        rows, _ = _in_bins(rows, counters, of=MINUTE, step=MINUTE)
     series = [
         one
-        for group in _together(rows, _lines(about_series, np.unique(rows.series).tolist()))
+        for group in _together(rows, _lines(about_series, _present(rows)))
         for one in added_up(*group.line, times=group.times, values=group.values)
     ]
     return Measured(slots, tuple(counts), tuple(series))

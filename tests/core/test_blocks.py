@@ -40,10 +40,11 @@ def blocks(series: Iterable[MetricSeries]) -> list[Block]:
         labels = dict(one.labels)
         target = tuple(labels.get(label, "") for label in TARGET)
         groups[one.name, one.times, target].append((labels, one.values))
-    return [
-        Block(name, [labels for labels, _ in rows], times, table([values for _, values in rows]))
-        for (name, times, _), rows in groups.items()
-    ]
+    found = []
+    for (name, times, _), rows in groups.items():
+        values = table([values for _, values in rows])
+        found.append(Block(name, [labels for labels, _ in rows], times, values, values))
+    return found
 
 
 def of_blocks(series: list[MetricSeries], axis: Grid, query: SeriesQuery) -> Graph:

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.series_bins import is_counter, kept
+from app.core.stale import STALE
 
 STEP = 60
 Sample = tuple[int, float]
-values = st.lists(st.integers(0, 9).map(float) | st.just(math.nan), min_size=1, max_size=60)
+values = st.lists(st.integers(0, 9).map(float) | st.sampled_from([math.nan, STALE]), min_size=1, max_size=60)
 
 
 def samples(told: list[float]) -> list[Sample]:
@@ -40,12 +41,13 @@ def test_a_counter_rises_as_much_between_its_ends(told: list[float]) -> None:
     assert increases(keep(samples(told), counter=True)) == increases(samples(told))
 
 
-def bins(told: list[Sample]) -> dict[int, tuple[str, ...]]:
+def bins(told: list[Sample]) -> dict[int, tuple[float | None, ...]]:
     """The least, the greatest and the last of each bin."""
-    found = {}
+    found: dict[int, tuple[float | None, ...]] = {}
     for number, of_bin in groupby(told, key=lambda one: one[0] // STEP):
-        numbers = np.array([value for _, value in of_bin])
-        found[number] = tuple(map(str, (np.fmin.reduce(numbers), np.fmax.reduce(numbers), numbers[-1])))
+        numbers = [None if math.isnan(value) else value for _, value in of_bin]
+        known = [value for value in numbers if value is not None]
+        found[number] = (min(known, default=None), max(known, default=None), numbers[-1])
     return found
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
 
 import numpy as np
 from msgspec.structs import replace
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.core.blocks import block_graph
 from app.core.lines import Grid
-from app.core.measures import Measure, SeriesQuery
+from app.core.measures import Measure, SeriesQuery, window_grid
 from app.core.model import Batch, MetricSeries
 from app.core.stale import STALE
-from app.store import lines
+from app.store import compaction, lines
 from app.store.record import record
 from tests.store.factories import CLUSTER, NOON, a_count
 
@@ -94,3 +96,43 @@ async def test_a_series_that_ended_does_not_end_those_that_it_is_added_up_with(c
     ended = replace(a_series("nodes"), values=(*first.values[:-1], STALE))
     found = await told(conn, first, ended, minutes=80)
     assert [one.values[-1] for one in found if one.values[-1] == one.values[-1]] == [299.0]
+
+
+async def a_month(conn: AsyncConnection, measure: Measure) -> list[float]:
+    """Two hours of a level that is 5, for one scrape 90, and for the whole second hour 7, drawn over thirty days."""
+    values = [7.0 if n >= 240 else 5.0 for n in range(480)]
+    values[100] = 90.0
+    times = tuple(EPOCH + 15.0 * n for n in range(480))
+    level = MetricSeries("workqueue_depth", (("instance", "a"), ("name", "pods")), "gauge", times, tuple(values))
+    await record(conn, Batch(CLUSTER, series=(level,)))
+    while await compaction.compact(conn, now=NOON + timedelta(days=3)):
+        pass
+    end = NOON + timedelta(days=20)
+    axis = window_grid((end - timedelta(days=30)).timestamp(), end.timestamp(), most=110)
+    query = SeriesQuery((level.name,), measure)
+    blocks = await lines.read_series(conn, CLUSTER, query.names, axis, end=end)
+    (curve,) = block_graph(blocks, axis, query).curves
+    return [value for value in curve.values.tolist() if not math.isnan(value)]
+
+
+async def test_a_peak_of_one_sample_is_seen_in_a_month(conn: AsyncConnection) -> None:
+    assert await a_month(conn, Measure.HIGHEST) == [90.0]
+
+
+async def test_a_level_of_a_month_is_the_mean_of_the_last_of_each_hour(conn: AsyncConnection) -> None:
+    assert await a_month(conn, Measure.LEVEL) == [6.0]
+
+
+async def test_a_level_of_hours_is_the_mean_of_the_last_of_each_minute(conn: AsyncConnection) -> None:
+    values = tuple(float(n % 4) for n in range(len(TIMES)))
+    level = MetricSeries("workqueue_depth", (("instance", "a"),), "gauge", TIMES, values)
+    await told(conn, level)
+    axis = Grid(EPOCH, 300.0, 15)
+    blocks = await lines.read_series(conn, CLUSTER, [level.name], axis, end=NOON + 2 * HOUR)
+    for measure in (Measure.LEVEL, Measure.HIGHEST):
+        (curve,) = block_graph(blocks, axis, SeriesQuery((level.name,), measure)).curves
+        assert curve.values.tolist() == [3.0] * 15
+    fine = Grid(EPOCH, 30.0, 150)
+    blocks = await lines.read_series(conn, CLUSTER, [level.name], fine, end=NOON + 2 * HOUR)
+    (curve,) = block_graph(blocks, fine, SeriesQuery((level.name,), Measure.LEVEL)).curves
+    assert curve.values.tolist() == [0.5, 2.5] * 75

@@ -16,13 +16,12 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model import MetricSeries
-from app.core.series_bins import OfBin
 from app.core.stale import STALE
 from app.store import codes, compaction, series
 from app.store.database import Database
 from tests.store.factories import CLUSTER, NOON
 
-HOUR = timedelta(hours=1)
+MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 WEST = "west"
 LATER = NOON + 8 * HOUR
 Sample = tuple[str, int, float]
@@ -178,6 +177,11 @@ def increase(values: Iterable[float]) -> float:
     return sum(new - old if new >= old else new for old, new in pairwise(told))
 
 
+async def drawn(conn: AsyncConnection, step: timedelta) -> series.Rows:
+    """What is read for a graph in steps of so much."""
+    return await series.read_rows(conn, CLUSTER, NOON, NOON + DAY, step=step)
+
+
 async def tell_and_compact(conn: AsyncConnection, *told: MetricSeries) -> None:
     await series.write(conn, await codes.cluster(conn, CLUSTER), told)
     assert await compact_all(conn, NOON + 2 * DAY)
@@ -190,26 +194,27 @@ async def test_a_counter_rises_as_much_in_minutes_and_hours_as_in_all_its_sample
         values.append(float(step) if n % 97 == 96 or not n else values[-1] + step)
     await tell_and_compact(conn, scraped("http_requests_total", values))
     for bins in (timedelta(minutes=1), timedelta(minutes=5), HOUR):
-        [found] = await series.read(conn, CLUSTER, NOON, NOON + DAY, step=bins)
+        found = await drawn(conn, bins)
         # The first sample of a window is that of its first bin: what came before it there is not in the window's lines.
-        assert increase(found.values) == increase(values)
-        assert len(found.values) < len(values) / 2
+        assert increase(found.rows.values) == increase(values)
+        assert len(found.rows.values) < len(values) / 2
 
 
-async def test_a_level_shows_its_peaks_in_bins(conn: AsyncConnection) -> None:
+async def test_a_level_shows_the_last_and_the_greatest_of_each_bin_that_is_kept(conn: AsyncConnection) -> None:
     values = [5.0] * 960
     values[130], values[131], values[500] = 90.0, 0.5, 70.0
     await tell_and_compact(conn, scraped("queue_depth", values))
-    found = {}
-    for of_bin in OfBin:
-        [one] = await series.read(conn, CLUSTER, NOON, NOON + DAY, step=HOUR, of_bin=of_bin)
-        assert len(one.times) == 4
-        found[of_bin] = one.values
-    assert found == {
-        OfBin.LAST: (5.0, 5.0, 5.0, 5.0),
-        OfBin.LEAST: (0.5, 5.0, 5.0, 5.0),
-        OfBin.GREATEST: (90.0, 5.0, 70.0, 5.0),
-    }
+    for bins, each in ((HOUR, 240), (4 * HOUR, 240), (MINUTE, 4), (5 * MINUTE, 4)):
+        found = await drawn(conn, bins)
+        assert found.rows.values.tolist() == values[each - 1 :: each]
+        assert found.greatest.tolist() == [max(values[at : at + each]) for at in range(0, 960, each)]
+
+
+async def test_a_level_that_ends_within_a_bin_had_its_greatest_before(conn: AsyncConnection) -> None:
+    await tell_and_compact(conn, scraped("queue_depth", [5.0, 90.0, 5.0, STALE, STALE, 7.0]))
+    found = await drawn(conn, HOUR)
+    assert np.nan_to_num(found.rows.values, nan=-1).tolist() == [5.0, -1.0, -1.0, 7.0]
+    assert np.nan_to_num(found.greatest, nan=-1).tolist() == [90.0, -1.0, -1.0, 90.0]
 
 
 async def test_what_is_too_old_for_one_tier_is_read_from_the_next_and_there_is_no_seam(conn: AsyncConnection) -> None:
@@ -245,13 +250,12 @@ async def test_what_was_told_last_is_seen_in_every_tier_before_it_is_packed(conn
     await tell_and_compact(conn, scraped("queue_depth", [1.0] * 240))
     late = MetricSeries("queue_depth", (), "unknown", (NOON.timestamp() + 3700, NOON.timestamp() + 3705), (7.0, 8.0))
     await series.write(conn, await codes.cluster(conn, CLUSTER), [late])
-    [found] = await series.read(conn, CLUSTER, NOON, NOON + DAY, step=HOUR)
-    assert found.values == (1.0, 8.0)
+    found = await drawn(conn, HOUR)
+    assert found.rows.values.tolist() == [1.0, 8.0]
 
 
 async def test_a_value_that_is_told_otherwise_is_the_later_one_in_every_tier(conn: AsyncConnection) -> None:
     await tell_and_compact(conn, scraped("queue_depth", [1.0, 99.0, 1.0, 1.0]))
     await tell_and_compact(conn, scraped("queue_depth", [1.0, 2.0]))
-    for bins in (None, timedelta(minutes=1), HOUR):
-        [found] = await series.read(conn, CLUSTER, NOON, NOON + DAY, step=bins, of_bin=OfBin.GREATEST)
-        assert max(found.values) == 2.0
+    for bins in (timedelta(seconds=15), MINUTE, HOUR):
+        assert max((await drawn(conn, bins)).greatest) == 2.0
