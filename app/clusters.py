@@ -103,12 +103,14 @@ class Clusters:
         source = self._prometheus.get(cluster)
         if source is None:
             raise QueryError(f"no prometheus is named for {cluster} in clusters.yaml (docs/metrics.md)", refused=True)
-        async with self._database.write.begin() as conn:
-            redactor = Redactor(await redaction_key(conn))
         try:
-            return await evaluate(source, query, redactor, start=start, end=end, step=step)
+            return await evaluate(source, query, await self._redactor(), start=start, end=end, step=step)
         except OutboundError as error:
             raise QueryError(str(error), refused=error.status in REFUSED) from None
+
+    async def _redactor(self) -> Redactor:
+        async with self._database.write.begin() as conn:
+            return Redactor(await redaction_key(conn))
 
     async def _record(self, cluster: str) -> Follower:
         """Who records the cluster's spool, from now on where nobody did."""
@@ -199,9 +201,7 @@ class Clusters:
     async def _reconcile(self, cluster: str, source: Alertmanager) -> None:
         """Raises OutboundError, and the store's."""
         asked = self._clock()
-        async with self._database.write.begin() as conn:
-            redactor = Redactor(await redaction_key(conn))
-        firing = await list_firing(source, redactor, now=asked)
+        firing = await list_firing(source, await self._redactor(), now=asked)
         await reconcile(self._database.write, cluster, firing.alerts, fingerprints=firing.fingerprints, asked=asked)
 
     async def _end(self, cluster: str) -> None:
