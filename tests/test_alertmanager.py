@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from socket import socket
 
 import httpx2
 import pytest
@@ -20,12 +18,11 @@ from app.store.database import Database
 from app.store.incidents import list_incidents
 from app.store.tokens import Purpose
 from tests.e2e.conftest import Program, serving
-from tests.programs import found
+from tests.programs import WITHIN, found, free_address, running, wait_for
 from tests.serving import program as started
 from tests.web.world import END
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
-WITHIN = 180
 LABELS = {"alertname": "KubeAPIErrors", "severity": "critical", "namespace": "payments"}
 
 
@@ -101,40 +98,14 @@ def alertmanager(program: Program, token: str, tmp_path: Path) -> Iterator[str]:
         .replace("group_wait: 10s", "group_wait: 0s")
         .replace("group_interval: 1m", "group_interval: 1s")
     )
-    with socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    with (tmp_path / "log").open("w") as log:
-        process = subprocess.Popen(
-            [
-                executable,
-                f"--config.file={config}",
-                f"--storage.path={tmp_path / 'data'}",
-                f"--web.listen-address={address}",
-                "--cluster.listen-address=",
-            ],
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        wait_for(lambda: httpx2.get(f"http://{address}/-/ready").status_code == 200)
-        yield f"http://{address}"
-    finally:
-        process.terminate()
-        process.wait(timeout=20)
-
-
-def wait_for(met: Callable[[], bool]) -> None:
-    """Until it is so; a refused connection means not yet."""
-    until = time.monotonic() + WITHIN
-    while time.monotonic() < until:
-        try:
-            if met():
-                return
-        except httpx2.ConnectError:
-            pass
-        time.sleep(0.2)
-    pytest.fail(f"not so within {WITHIN} s")
+    command = [
+        executable,
+        f"--config.file={config}",
+        f"--storage.path={tmp_path / 'data'}",
+        "--cluster.listen-address=",
+    ]
+    with running(*command, address=free_address(), folder=tmp_path) as url:
+        yield url
 
 
 def test_an_alert_opens_an_incident_and_its_end_resolves_it(alertmanager: str, program: Program, token: str) -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from socket import socket
 
 import httpx2
 import pytest
@@ -18,8 +16,7 @@ from app.store import reach, series, tokens
 from app.store.database import Database
 from app.store.tokens import Purpose
 from tests.e2e.conftest import Program, serving
-from tests.programs import found
-from tests.test_alertmanager import wait_for
+from tests.programs import found, free_address, running, wait_for
 
 DOCS = Path(__file__).parents[1] / "docs"
 SCRAPE = """
@@ -45,29 +42,14 @@ def configuration(address: str, token: Path) -> str:
 @contextmanager
 def prometheus(folder: Path, told: str) -> Iterator[str]:
     """The address of a Prometheus that scrapes itself every second."""
-    executable = found("prometheus", package="prometheus")
-    with socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    executable, address = found("prometheus", package="prometheus"), free_address()
     config = folder / "prometheus.yml"
     config.write_text(SCRAPE.replace("ADDRESS", address) + told)
-    with (folder / "log").open("w") as log:
-        process = subprocess.Popen(
-            [
-                executable,
-                f"--config.file={config}",
-                f"--storage.tsdb.path={folder / 'data'}",
-                f"--web.listen-address={address}",
-            ],
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        wait_for(lambda: httpx2.get(f"http://{address}/-/ready").status_code == 200)
-        yield f"http://{address}"
-    finally:
-        process.terminate()
-        process.wait(timeout=20)
+    data = folder / "data"
+    with running(
+        executable, f"--config.file={config}", f"--storage.tsdb.path={data}", address=address, folder=folder
+    ) as url:
+        yield url
 
 
 def asked(address: str, query: str) -> float:

@@ -4,35 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
+import re
 import time
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import pairwise
-from socket import socket
 
 import msgspec
 import pytest
 from aiohttp import web
 
 from app.collect.outbound import EndpointError, Outbound, OutboundError
-from app.collect.prometheus import FIRST, LONGEST, OVERLAP, Asking, Prometheus, evaluate
+from app.collect.prometheus import FIRST, LONGEST, OVERLAP, SHORTEST, Asking, Prometheus, evaluate
 from app.core.model import MetricSeries
 from app.core.redact import Redactor
 from tests.collect.test_importer import T0
 from tests.collect.test_outbound import FORM, answering
-from tests.programs import found
+from tests.programs import found, free_address, running
 
 REDACTOR = Redactor(b"k" * 32)
 NAMES = ("up", "shop_calls_total")
 SUMMED = {"shop_seconds": ("verb",)}
-
-
-def free_port() -> int:
-    with socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +53,7 @@ async def target() -> AsyncIterator[str]:
 @pytest.fixture(scope="module")
 def prometheus(target: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Where a Prometheus is that scrapes it twice a second, once as of each of two clusters."""
-    folder, port = tmp_path_factory.mktemp("prometheus"), free_port()
+    executable, folder = found("prometheus", package="prometheus"), tmp_path_factory.mktemp("prometheus")
     jobs = [
         {"job_name": name, "static_configs": [{"targets": [target], "labels": {"cluster": name}}]}
         for name in ("shop", "other")
@@ -69,16 +62,9 @@ def prometheus(target: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     config.write_text(
         json.dumps({"global": {"scrape_interval": "500ms", "scrape_timeout": "400ms"}, "scrape_configs": jobs})
     )
-    command = [
-        found("prometheus", package="prometheus"),
-        f"--config.file={config}",
-        f"--storage.tsdb.path={folder}",
-        f"--web.listen-address=127.0.0.1:{port}",
-        "--query.max-samples=2000",
-    ]
-    with (folder / "log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
-        yield f"http://127.0.0.1:{port}"
-        process.terminate()
+    command = [executable, f"--config.file={config}", f"--storage.tsdb.path={folder / 'data'}"]
+    with running(*command, address=free_address(), folder=folder) as url:
+        yield url
 
 
 async def scraped(url: str, times: int) -> None:
@@ -86,13 +72,10 @@ async def scraped(url: str, times: int) -> None:
     deadline = time.monotonic() + 60
     query = {"query": 'min(count_over_time(shop_calls_total{cluster="shop"}[10m]))'}
     while time.monotonic() < deadline:
-        try:
-            async with Outbound.to(Prometheus(url)) as outbound:
-                result = json.loads(await outbound.post("/api/v1/query", query))["data"]["result"]
-            if result and int(result[0]["value"][1]) >= times:
-                return
-        except OutboundError:
-            pass  # it starts
+        async with Outbound.to(Prometheus(url)) as outbound:
+            result = json.loads(await outbound.post("/api/v1/query", query))["data"]["result"]
+        if result and int(result[0]["value"][1]) >= times:
+            return
         await asyncio.sleep(0.2)
     raise AssertionError("nothing was scraped")
 
@@ -138,13 +121,66 @@ async def test_buckets_are_added_up_by_what_is_wanted_of_them(prometheus: str) -
     assert all(at % 2 == 0 and value % 2 == 0 for at, value in values(found.series, "shop_seconds_bucket", le="1"))
 
 
-async def test_a_question_that_loads_too_much_is_asked_in_parts(prometheus: str) -> None:
-    """This Prometheus loads 2,000 samples at most: of each of several metrics they are some hundreds a minute."""
-    await scraped(prometheus, 8)
-    asking = Asking(Prometheus(prometheus), REDACTOR, names=["scrape_duration_seconds", *NAMES], summed={})
-    now = datetime.now(UTC)
-    found = await asking.read(now - timedelta(minutes=10), now)
-    assert {one.name for one in found.series} == {"scrape_duration_seconds", *NAMES}
+TOO_MANY = "query processing would load too many samples into memory in query execution"
+
+
+class Small:
+    """A Prometheus that loads samples of so many metrics, of so many seconds, and no more; it notes what is asked."""
+
+    def __init__(self, *, metrics: int = 99, seconds: int = 99_999) -> None:
+        self.metrics, self.seconds = metrics, seconds
+        self.asked: list[tuple[list[str], int]] = []
+
+    def __call__(self, request: web.Request) -> web.Response:
+        names, seconds = re.fullmatch(r'\{__name__=~"(.*)"\}\[(\d+)s\]', request[FORM]["query"]).groups()  # type: ignore[union-attr]
+        named = names.split("|")
+        self.asked.append((named, int(seconds)))
+        if len(named) > self.metrics or int(seconds) > self.seconds:
+            return web.json_response({"status": "error", "errorType": "execution", "error": TOO_MANY}, status=422)
+        result = [{"metric": {"__name__": name}, "values": [[T0.timestamp(), "1"]]} for name in named]
+        return web.json_response({"status": "success", "data": {"resultType": "matrix", "result": result}})
+
+
+async def test_a_question_that_loads_too_much_is_asked_in_halves_from_then_on() -> None:
+    small = Small(metrics=2)
+    async with answering(small) as url:
+        asking = Asking(Prometheus(url), REDACTOR, names="abcde", summed={})
+        first = await asking.read(T0 - timedelta(minutes=5), T0)
+        assert sorted(one.name for one in first.series) == ["a", "b", "c", "d", "e"]
+        sizes = [len(names) for names, _ in small.asked]
+        assert sizes[0] == 5
+        assert sorted(sizes) == [1, 2, 2, 3, 5]
+        small.asked.clear()
+        again = await asking.read(T0 - timedelta(minutes=5), T0)
+        assert sorted(one.name for one in again.series) == ["a", "b", "c", "d", "e"]
+        assert sorted(len(names) for names, _ in small.asked) == [1, 2, 2], "what is too much is not asked again"
+
+
+async def test_a_metric_that_is_too_much_by_itself_is_asked_for_half_the_time() -> None:
+    small, since = Small(seconds=1200), T0 - timedelta(hours=1)
+    async with answering(small) as url:
+        asking = Asking(Prometheus(url), REDACTOR, names=["up"], summed={})
+        with pytest.raises(OutboundError, match=f"up: .*{TOO_MANY}.* shorter times"):
+            await asking.read(since, T0)
+        found = await asking.read(since, T0)
+        assert found.until == since + LONGEST / 2
+        assert [one.name for one in found.series] == ["up"]
+        assert (await asking.read(found.until, T0)).until == found.until + LONGEST / 2
+    minute = int(OVERLAP.total_seconds())
+    assert [seconds for _, seconds in small.asked] == [1800 + minute, 900 + minute, 900 + minute]
+
+
+async def test_a_metric_that_is_too_much_for_any_time_is_named() -> None:
+    small = Small(seconds=0)
+    async with answering(small) as url:
+        asking = Asking(Prometheus(url), REDACTOR, names=["up"], summed={})
+        for _ in range(5):
+            with pytest.raises(OutboundError, match=r"^up: .* shorter times$"):
+                await asking.read(T0 - timedelta(hours=1), T0)
+        with pytest.raises(OutboundError, match=f"^up has too many series: .*{TOO_MANY}"):
+            await asking.read(T0 - timedelta(hours=1), T0)
+    assert len(small.asked) == 6
+    assert small.asked[-1][1] == (SHORTEST + OVERLAP).total_seconds()
 
 
 async def test_a_query_that_is_refused_and_no_prometheus_are_said(prometheus: str) -> None:
