@@ -27,6 +27,7 @@ class Block:
     values: Floats
     highest: Floats
     _known: dict[str, tuple[Places, list[str]]] = field(default_factory=dict)
+    _starts: list[MetricSeries] = field(default_factory=list)
 
     def coded(self, label: str) -> tuple[Places, list[str]]:
         """A label's values, each once, and which of them each row has; "" where it has none."""
@@ -66,8 +67,11 @@ class Block:
             labels = tuple((label, known[label]) for label in sorted(set(apart)) if label in known)
             yield MetricSeries(self.name, labels, "", self.times, tuple(line))
 
-
-STARTS = SeriesQuery((STARTED,), Measure.LEVEL)
+    def starts(self) -> list[MetricSeries]:
+        """Of a block of STARTED: when its target started. Worked out once, as every question of counters needs it."""
+        if not self._starts:
+            self._starts.extend(self.asked(SeriesQuery((STARTED,), Measure.LEVEL)))
+        return self._starts
 
 
 def block_graph(blocks: Iterable[Block], axis: Grid, query: SeriesQuery) -> Graph:
@@ -78,5 +82,5 @@ def block_graph(blocks: Iterable[Block], axis: Grid, query: SeriesQuery) -> Grap
         if block.name in names:
             series += block.asked(query)
         elif block.name == STARTED:  # a counter that begins with its process did not begin at zero
-            series += block.asked(STARTS)
+            series += block.starts()
     return graph(series, axis, query)

@@ -223,10 +223,15 @@ def _cumulated(times: Floats, increases: Floats) -> tuple[Floats, Floats]:
     if len(times) < 2:
         return np.zeros(len(times)), np.zeros(len(times))
     seconds = np.diff(times)
-    seen = (seconds <= BRIDGED * np.median(seconds)) & ~np.isnan(increases)
+    seen = (seconds <= BRIDGED * _usual(seconds)) & ~np.isnan(increases)
     totals = (np.cumsum(np.where(seen, each, 0.0)) for each in (increases, seconds))
     grown, covered = (np.concatenate([[0.0], total]) for total in totals)
     return grown, covered
+
+
+def _usual(seconds: Floats) -> float:
+    """The median, the lower one of two: numpy's takes longer than all that is done with it."""
+    return float(np.sort(seconds)[(len(seconds) - 1) // 2])
 
 
 def per_bin(times: Floats, events: Floats, axis: Grid) -> Floats:
@@ -265,7 +270,7 @@ def _bridged(line: Floats, times: Floats, axis: Grid, *, values: Floats | None =
     before = np.searchsorted(times, starts, side="right") - 1
     between = (before >= 0) & (before < len(times) - 1)
     before = np.clip(before, 0, len(times) - 2)
-    bridged = between & (seconds[before] <= BRIDGED * np.median(seconds)) & np.isnan(line)
+    bridged = between & (seconds[before] <= BRIDGED * _usual(seconds)) & np.isnan(line)
     return np.asarray(np.where(bridged, fill if values is None else values[before], line))
 
 
