@@ -171,62 +171,63 @@ def _measured(
     series: Iterable[MetricSeries], axis: Grid, by: Split, *, measure: Measure
 ) -> dict[tuple[str, Split, str], Floats]:
     """(name, split, upper bound of a bucket) -> its line; what was scraped together at once."""
-    groups: dict[tuple[str, Split, str], dict[int, tuple[tuple[float, ...], list[tuple[float, ...]]]]] = {}
+    together: dict[int, tuple[tuple[float, ...], list[tuple[str, Split, str]], list[tuple[float, ...]]]] = {}
     for one in series:
         labels = dict(one.labels)
-        key = (one.name, tuple(labels.get(name, "") for name in by), labels.get("le", ""))
         # by which tuple it is, not by what it holds: to hash hundreds of times takes longer than to add them up
-        groups.setdefault(key, {}).setdefault(id(one.times), (one.times, []))[1].append(one.values)
-    found = {}
-    for key, together in groups.items():
-        rows: list[Floats] = []
-        for times, told in together.values():
-            values = table(told)
-            number = endings(values)
-            parts = [values[number == which] for which in np.unique(number)]
-            rows += [_binned(np.asarray(times), part, axis, measure) for part in parts]
-        line = highest(rows) if measure is Measure.HIGHEST else added(rows)
-        if not np.isnan(line).all():
-            found[key] = line
-    return found
+        _, keys, told = together.setdefault(id(one.times), (one.times, [], []))
+        keys.append((one.name, tuple(labels.get(name, "") for name in by), labels.get("le", "")))
+        told.append(one.values)
+    lines: dict[tuple[str, Split, str], list[Floats]] = defaultdict(list)
+    for times, keys, told in together.values():
+        values = table(told)
+        number = endings(values)
+        for which in np.unique(number):
+            rows = np.flatnonzero(number == which)
+            for row, line in zip(rows, _binned(np.asarray(times), values[rows], axis, measure), strict=True):
+                lines[keys[row]].append(line)
+    summed = {key: highest(rows) if measure is Measure.HIGHEST else added(rows) for key, rows in lines.items()}
+    return {key: line for key, line in summed.items() if not np.isnan(line).all()}
 
 
-def _binned(times: Floats, values: Floats, axis: Grid, measure: Measure) -> Floats:
-    """The line of rows that were scraped together and ended (NaN) together."""
+def _binned(times: Floats, values: Floats, axis: Grid, measure: Measure) -> Iterable[Floats]:
+    """The line of each row; they were scraped together and ended (NaN) together."""
     if measure is Measure.HIGHEST:
-        return peaks(times, values.max(axis=0), axis)
+        return [peaks(times, row, axis) for row in values]
     if measure is Measure.LEVEL:
-        return levels(times, values.sum(axis=0), axis)
+        return [levels(times, row, axis) for row in values]
     if measure is Measure.CHANGES:  # as PromQL's changes(): what began again as another changed once
         known = ~np.isnan(values[0])
-        return per_bin(times[known], (np.diff(values[:, known]) != 0).sum(axis=0), axis)
+        return [per_bin(times[known], np.diff(row[known]) != 0, axis) for row in values]
     steps = np.diff(values)
     steps = np.where(steps < 0, values[:, 1:], steps)  # a reset: it counted up from zero again
-    return rates(times, steps.sum(axis=0), axis)
+    return rates(times, steps, axis)
 
 
 def rates(times: Floats, increases: Floats, axis: Grid) -> Floats:
-    """Increases between samples -> the rate a second in each bin; NaN where no two samples span any of it.
+    """Increases between samples, a row of them for each series -> the rate a second in each bin; NaN where no two
+    samples span any of it.
 
     What grew between two samples grew evenly, so a bin that they span in part has its part of it. An increase that is
-    NaN, to or from where a series ended, was not seen.
+    NaN, to or from where a series ended, was not seen; all rows end together. Neither is one over a gap.
     """
-    grown, covered = _cumulated(times, increases)
-    edges = axis.start + axis.step * np.arange(axis.size + 1)
-    increase, seconds = (np.diff(np.interp(edges, times, total)) for total in (grown, covered))
-    known = seconds > 1e-3  # samples are told to the millisecond: less is the rounding of an edge
-    return np.asarray(np.where(known, increase / np.where(known, seconds, 1.0), np.nan))
-
-
-def _cumulated(times: Floats, increases: Floats) -> tuple[Floats, Floats]:
-    """What had grown, and how much time was seen, at each sample; both stand still in a gap."""
     if len(times) < 2:
-        return np.zeros(len(times)), np.zeros(len(times))
+        return np.full((len(increases), axis.size), np.nan)
     seconds = np.diff(times)
-    seen = (seconds <= BRIDGED * _usual(seconds)) & ~np.isnan(increases)
-    totals = (np.cumsum(np.where(seen, each, 0.0)) for each in (increases, seconds))
-    grown, covered = (np.concatenate([[0.0], total]) for total in totals)
-    return grown, covered
+    seen = (seconds <= BRIDGED * _usual(seconds)) & ~np.isnan(increases[0])
+    edges = axis.start + axis.step * np.arange(axis.size + 1)
+    before = np.clip(np.searchsorted(times, edges, side="right") - 1, 0, len(seconds) - 1)
+    share = np.clip((edges - times[before]) / seconds[before], 0.0, 1.0)
+
+    def between_edges(steps: Floats) -> Floats:
+        """How much of what was seen lies in each bin."""
+        steps = np.where(seen, steps, 0.0)
+        until = np.concatenate([np.zeros((len(steps), 1)), np.cumsum(steps, axis=1)], axis=1)
+        return np.diff(until[:, before] + share * steps[:, before])
+
+    covered = between_edges(seconds[np.newaxis])
+    known = covered > 1e-3  # samples are told to the millisecond: less is the rounding of an edge
+    return np.asarray(np.where(known, between_edges(increases) / np.where(known, covered, 1.0), np.nan))
 
 
 def _usual(seconds: Floats) -> float:
