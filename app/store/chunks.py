@@ -59,16 +59,20 @@ def joined(parts: Iterable[Columns]) -> Columns:
 def merged(parts: Iterable[Columns]) -> Columns:
     """Sorted by series and time, a sample told twice once: of two values the one told later, in the order of parts."""
     every = joined(parts)
-    if len(every.times) == 0 or (_steps(every) == 1).all():
-        return every
-    every = every.where(np.lexsort((every.times, every.series)))
-    return every.where(np.append(_steps(every) != 0, True))
+    steps = _steps(every)
+    if (steps < 0).any():  # where one part goes on where the other ends, this is enough, and takes a tenth of the time
+        every = every.where(np.argsort(every.series, kind="stable"))
+        steps = _steps(every)
+    if (steps < 0).any():
+        every = every.where(np.lexsort((every.times, every.series)))
+        steps = _steps(every)
+    return every if steps.all() else every.where(np.append(steps != 0, True))
 
 
 def _steps(rows: Columns) -> Integers:
-    """1 where a row comes behind the one before it, by series and time, 0 where it is the same sample."""
-    step = np.sign(np.diff(rows.series))
-    return np.where(step == 0, np.sign(np.diff(rows.times)), step)
+    """Above 0 where a row comes behind the one before it, by series and time, 0 where it is the same sample."""
+    step = np.diff(rows.series)
+    return np.where(step == 0, np.diff(rows.times), step)
 
 
 def _planes(numbers: NDArray[np.generic]) -> bytes:

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from operator import itemgetter
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -226,13 +227,15 @@ def _unpacked(
     """The samples in [start, end] of the series that are wanted (None: of all), from rows (order, payload)."""
     low, high = -((_EPOCH - start) // _MILLISECOND), milliseconds(end)
     parts = []
-    for _, payload in sorted(found, key=lambda row: row[0]):
+    for order, payload in found:
         part = chunks.unpack(payload)
         inside = (part.times >= low) & (part.times <= high)
         if wanted is not None:
             inside &= np.isin(part.series, wanted)
-        parts.append(part.where(inside))
-    return chunks.merged(parts)
+        if inside.any():
+            some = part if inside.all() else part.where(inside)
+            parts.append((order, int(some.times[0]), some))
+    return chunks.merged(part for *_, part in sorted(parts, key=itemgetter(0, 1)))
 
 
 def by_series(rows: Columns) -> Iterator[tuple[int, slice]]:
