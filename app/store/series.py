@@ -153,7 +153,7 @@ async def read(
 
 class Rows(NamedTuple):
     """Samples, sorted by series and time; of each the ``greatest`` of what it stands for, which is itself where every
-    sample is there; and what the series are called."""
+    sample is there; and what the series are called, among others."""
 
     rows: Columns
     greatest: Floats
@@ -191,10 +191,11 @@ async def read_rows(
         statement = _SOME[tier]
     found = [(order, payload) for order, payload in await conn.execute(statement, asked)]
     rows = await asyncio.to_thread(_unpacked, found, wanted, start, end=end)
-    keys = await series_keys.load(conn, _present(rows))
+    present = _present(rows)
+    keys = await series_keys.load(conn, present)
     if tier.step is None:
         return Rows(rows, rows.values, keys)
-    counters = {number for number, key in keys.items() if key.counts}
+    counters = {number for number in present if keys[number].counts}
     return Rows(*_in_bins(rows, counters, of=tier.step, step=max(tier.step, step or tier.step)), keys)
 
 
