@@ -151,7 +151,8 @@ class Watches:
             known = self._late.get(served.name)
             if known is None or word.first:
                 when = When(self._intake.now)
-                self._keep(word, when if word.first else self._after(served.name, when))
+                after = self._after(served.name, when)  # what is told of at this very moment, but later, was later
+                self._keep(word, when if word.first else after)
                 return
             when = written(word.type, _times.decode(word.object).metadata, told=word.at, known=known)
             if when.since is not None:

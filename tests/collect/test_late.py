@@ -33,3 +33,12 @@ async def test_a_gap_begins_when_all_was_known_last_whatever_was_told_late_befor
     async with lab.database.read.connect() as conn:
         found = await gaps.read_window(conn, lab.cluster, T0, T0 + timedelta(hours=1))
     assert [(gap.from_at, gap.to_at) for gap in found] == [(at(10), at(330))]
+
+
+async def test_what_is_told_of_at_the_moment_of_a_set_comes_after_what_the_set_tells_of(lab: Lab, spool: Spool) -> None:
+    say(spool, CONFIG_MAPS, *listed(0, config_map("a", 7), version=7), Lost(at(20), "too old"))
+    say(spool, CONFIG_MAPS, *listed(30, config_map("a", 40, x="1"), version=40), seen(30, config_map("a", 41, x="2")))
+    await drained(lab, spool)
+    found = await lab.stored()
+    by_version = {change.resource_version: change.at for change in found}
+    assert by_version["40"] < by_version["41"]
