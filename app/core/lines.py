@@ -222,6 +222,8 @@ def _means(measured: dict[tuple[str, tuple[str, ...]], Floats], base: str) -> di
 
 def added(parts: list[Floats]) -> Floats:
     """The sum of lines: absent everywhere stays absent, absent in one series counts as nothing of that series."""
+    if len(parts) == 1 and parts[0].ndim == 1:  # one line by itself, as most are that are split by much
+        return parts[0].copy()
     stack = np.vstack(parts)
     out = np.nansum(stack, axis=0)
     out[np.isnan(stack).all(axis=0)] = np.nan
