@@ -20,7 +20,7 @@ from app.core import hands
 from app.core.calls import axis
 from app.core.collected import RANKED
 from app.core.external import AHEAD
-from app.core.fights import fight_members, write_fights
+from app.core.fights import MIN_WRITES, fight_members, write_fights
 from app.core.findings import Incident, Ranking, Said
 from app.core.incidents import FIRES_ON, LOOKS_AHEAD, LOOKS_BACK, REOPENS_WITHIN, bundle, gone
 from app.core.lines import grid
@@ -42,6 +42,9 @@ CALLS_WINDOW = timedelta(hours=2)
 MOST_CHANGES = 20_000
 MOST_LOOKED_AT = 5000
 """Changes that are looked at for a write fight: at 50 writes a second, a hundred seconds of it."""
+LARGE = 64 << 10
+"""Bytes, as stored, from which on neither an object's state nor the values of a change are read to rank: what leads
+from one object to another is told in few, and hundreds of objects of a megabyte take more memory than is promised."""
 RERANK_AFTER = (timedelta(0), timedelta(minutes=3), timedelta(minutes=10))
 """A ranking at once, and again when new pods and callers have had time to show themselves."""
 QUIET = timedelta(minutes=1)
@@ -72,12 +75,12 @@ async def gather(conn: AsyncConnection, incident: Incident, now: datetime) -> Ga
         incident=incident,
         start=recent,
         now=now,
-        changes=tuple(await changes.read_window(conn, cluster, start, now, limit=MOST_CHANGES)),
+        changes=tuple(await changes.read_window(conn, cluster, start, now, limit=MOST_CHANGES, most_bytes=LARGE)),
         rollouts=tuple(await rollouts.read_window(conn, cluster, start, now)),
         symptoms=tuple(await symptoms.read_window(conn, cluster, recent, now)),
         calls=tuple(await calls.read(conn, cluster, recent, now)),
         series=tuple(await series.read(conn, cluster, recent, now, names=RANKED)),
-        states=tuple(await objects.load_cluster(conn, cluster)),
+        states=tuple(await objects.load_cluster(conn, cluster, most_bytes=LARGE)),
         gone=tuple(await objects.load_gone_pods(conn, cluster, since=recent)),
     )
 
@@ -128,11 +131,11 @@ async def reconcile(
 async def suspect(engine: AsyncEngine, cluster: str, now: datetime) -> Incident | None:
     """Looks whether something turned bad lately that nobody told of; what it saved, mostly None.
 
-    It reads half an hour, of changes the newest MOST_LOOKED_AT.
+    It reads half an hour, of changes those that may be of a write fight, the newest MOST_LOOKED_AT.
     """
     start = now - WINDOW
     async with engine.connect() as conn:
-        made = await changes.read_window(conn, cluster, start, now, limit=MOST_LOOKED_AT)
+        made = await changes.read_rewritten(conn, cluster, start, now, least=MIN_WRITES, limit=MOST_LOOKED_AT)
         called = await calls.read(conn, cluster, start, now)
         measured = await series.read(conn, cluster, start, now, names=RANKED)
     found = await asyncio.to_thread(_suspected, cluster, made, called, measured=measured, now=now)

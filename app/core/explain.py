@@ -119,10 +119,11 @@ def _worked(candidate: Candidate, signal: Signal) -> float:
     if signal.passed is not None:
         return max(UNLIKELY, signal.passed.since(change.at))
     gives = change.resource.kind in ACCESS or change.resource.kind == "ServiceAccount"
-    other = signal.active or signal.kind is SignalKind.FIGHT
-    if other and (gives or went_well(candidate, signal.low - SOON)) and signal.low - change.at > SOON:
-        return UNLIKELY
-    return 1.0
+    # What is allowed calls nobody by itself; a program that was well and had called before does not call more for it.
+    known = signal.active or signal.kind is SignalKind.FIGHT
+    if signal.kind not in (SignalKind.LOAD, SignalKind.FIGHT) or signal.low - change.at <= SOON:
+        return 1.0
+    return UNLIKELY if gives or (known and went_well(candidate, signal.low - SOON)) else 1.0
 
 
 def went_well(candidate: Candidate, by: datetime) -> bool:

@@ -41,9 +41,9 @@ class _Write:
 
 def write_fights(changes: Iterable[Change]) -> list[WriteFight]:
     """The fights among these changes (any order), most writes first. Objects fighting over one field are one fight."""
-    written = [(change, diff) for change in changes for diff in change.diffs if diff.path]
-    # A create or delete (no path) ends no fight: the field comes back with the next write. Most fields are written once
-    # or twice, and of those no more is looked at.
+    # A create or delete (no path) ends no fight: the field comes back with the next write. Of what is large no values
+    # are known. Most fields are written once or twice, and of those no more is looked at.
+    written = [(c, diff) for c in changes for diff in c.diffs if diff.path and (diff.old, diff.new) != (None, None)]
     often = Counter((change.resource, diff.path) for change, diff in written)
     runs: dict[tuple[Resource, Path], list[_Write]] = defaultdict(list)
     seen: dict[tuple[Resource, Path], set[bytes]] = {}

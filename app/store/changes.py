@@ -8,8 +8,20 @@ from datetime import datetime, timedelta
 from math import ceil
 from typing import Any
 
-from sqlalchemy import BigInteger, Select, and_, any_, func, literal, select, text
-from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Select,
+    and_,
+    any_,
+    case,
+    func,
+    literal,
+    literal_column,
+    select,
+    text,
+)
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.history import is_remembered, same_write
@@ -226,12 +238,37 @@ def _select(which: Select[Any]) -> Select[Any]:
     return named(w).order_by(w.c.at, w.c.version_key)
 
 
+_WITHOUT_VALUES = """
+(SELECT COALESCE(jsonb_agg(jsonb_build_array(field->0, field->1, NULL, NULL)), '[]')
+ FROM jsonb_array_elements(changes.diff) AS field)
+"""
+"""A diff, as codec.diff_rows writes it, of which only the fields are told."""
+
+
 async def read_window(
-    conn: AsyncConnection, cluster: str, start: datetime, end: datetime, *, limit: int
+    conn: AsyncConnection, cluster: str, start: datetime, end: datetime, *, limit: int, most_bytes: int | None = None
 ) -> list[Change]:
-    """The newest ``limit`` changes in [start, end], whole, oldest first."""
+    """The newest ``limit`` changes in [start, end], oldest first; whole, but where the stored diff is larger than
+    ``most_bytes``: of such only the fields are told, and no values."""
     c = tables.changes.c
     number = await codes.find_cluster(conn, cluster)
-    which = select(tables.changes).where(and_(c.cluster_id == number, c.at.between(start, end)))
+    columns: list[ColumnElement[Any]] = list(c)
+    if most_bytes is not None:
+        told = case((func.pg_column_size(c.diff) > most_bytes, literal_column(_WITHOUT_VALUES, JSONB)), else_=c.diff)
+        columns = [one for one in c if one.name != "diff"] + [told.label("diff")]
+    which = select(*columns).where(and_(c.cluster_id == number, c.at.between(start, end)))
+    rows = await conn.execute(_select(which.order_by(c.at.desc(), c.version_key.desc()).limit(limit)))
+    return [change_of(row) for row in rows]
+
+
+async def read_rewritten(
+    conn: AsyncConnection, cluster: str, start: datetime, end: datetime, *, least: int, limit: int
+) -> list[Change]:
+    """As read_window, of those objects only that were written ``least`` times in it: what is large and written once is
+    not read."""
+    c = tables.changes.c
+    window = and_(c.cluster_id == await codes.find_cluster(conn, cluster), c.at.between(start, end))
+    often = select(c.object_id).where(window).group_by(c.object_id).having(func.count() >= least)
+    which = select(tables.changes).where(window, c.object_id.in_(often))
     rows = await conn.execute(_select(which.order_by(c.at.desc(), c.version_key.desc()).limit(limit)))
     return [change_of(row) for row in rows]

@@ -212,10 +212,19 @@ async def load_states(conn: AsyncConnection, cluster: str, wanted: Iterable[Reso
 
 
 async def load_cluster(
-    conn: AsyncConnection, cluster: str, kinds_wanted: Collection[tuple[str, str]] | None = None
+    conn: AsyncConnection,
+    cluster: str,
+    kinds_wanted: Collection[tuple[str, str]] | None = None,
+    *,
+    most_bytes: int | None = None,
 ) -> list[ObjectState]:
-    """Every object of a cluster that is not known to be gone; of the given (api_group, kind) only, where given."""
+    """Every object of a cluster that is not known to be gone; of the given (api_group, kind) only, where given.
+
+    Those whose stored state is larger than ``most_bytes`` are left out.
+    """
     statement = _select().where(clusters.c.name == cluster, objects.c.deleted_at.is_(None))
+    if most_bytes is not None:
+        statement = statement.where(func.coalesce(func.octet_length(objects.c.state), 0) <= most_bytes)
     if kinds_wanted is not None:
         statement = statement.where(tuple_(kinds.c.api_group, kinds.c.kind).in_(list(kinds_wanted)))
     return [_state(row) for row in await conn.execute(statement)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import string
 from datetime import timedelta
 
 from msgspec import structs
@@ -224,3 +226,19 @@ async def test_hostile_text_is_stored_and_stops_nothing(conn: AsyncConnection) -
     assert kept.resource.name == "a\ufffdb\ufffd"
     [read] = await calls.read(conn, CLUSTER, NOON, NOON + HOUR)
     assert read.key.user == "a\ufffdb\ufffd"
+
+
+async def test_what_is_large_is_read_without_its_values_where_that_is_asked_for(conn: AsyncConnection) -> None:
+    noise = "".join(random.Random(1).choices(string.printable, k=20_000))
+    large = a_change("9", diffs=(a_diff(old=noise, new=noise + "!"), a_diff()))
+    small = a_change("8")
+    states = (a_state("8"), a_state("9", resource=a_resource("large"), uid="u-2", state={"data": noise}))
+    await record(conn, Batch(CLUSTER, changes=(large, small), objects=states))
+    window = (CLUSTER, NOON - HOUR, NOON + HOUR)
+    found = {c.resource_version: c for c in await changes.read_window(conn, *window, limit=9, most_bytes=10_000)}
+    assert found["8"] == small
+    assert [(d.path, d.op, d.old, d.new) for d in found["9"].diffs] == [(d.path, d.op, None, None) for d in large.diffs]
+    assert {c.resource_version: c.diffs for c in await changes.read_window(conn, *window, limit=9)}["9"] == large.diffs
+    names = [one.resource.name for one in await objects.load_cluster(conn, CLUSTER, most_bytes=10_000)]
+    assert "large" not in names
+    assert len(names) + 1 == len(await objects.load_cluster(conn, CLUSTER))
