@@ -42,6 +42,10 @@ WHERE c.name = %s GROUP BY watching
 """
 """How many kinds have been told of, and how many there are."""
 _KINDS = "SELECT api_group, plural FROM watch_positions p JOIN clusters c ON c.id = p.cluster_id WHERE c.name = %s"
+_SEEN = """
+SELECT 1 FROM collectors l JOIN clusters c ON c.id = l.cluster_id
+WHERE c.name = %s AND l.renewed_at > %s AND l.watching->'unseen' = '[]'
+"""
 READ_ALL = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch"]}
 FOLLOWED_SECONDS = 120
 REMEMBERED = "what the cluster remembers is recorded"
@@ -54,19 +58,21 @@ soon as etcd is compacted, and nobody could go on from there."""
 
 
 class Foreshock:
-    """The program, with a data folder of its own. It may be started again after each end."""
+    """The program, with a data folder of its own. It may be started again after each end; its log goes on."""
 
     def __init__(self, folder: Path, dsn: str, kubeconfig: Path, **environment: str) -> None:
         self.folder, self.log = folder, folder.with_suffix(".log")
         kept = {key: value for key, value in os.environ.items() if not key.startswith("FORESHOCK_")}
         self.environment = kept | {"DATABASE_URL": dsn, "FORESHOCK_DATA_DIR": str(folder), **environment}
         self._process: subprocess.Popen[bytes] | None = None
+        self._began = 0
+        self.log.touch()
         folder.mkdir(parents=True, exist_ok=True)
         clusters = {"clusters": [{"name": CLUSTER, "kubeconfig": str(kubeconfig), "exclude": ["secrets"]}]}
         (folder / "clusters.yaml").write_text(json.dumps(clusters))
 
     def start(self) -> None:
-        self.log.write_bytes(b"")
+        self._began = self.log.stat().st_size
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "app", "serve", "--port", "0"],
@@ -86,7 +92,8 @@ class Foreshock:
         found: list[str] = []
 
         def says() -> bool:
-            found[:] = re.findall(r"https?://127\.0\.0\.1:\d+", self.log.read_text())
+            said = self.log.read_bytes()[self._began :].decode()
+            found[:] = re.findall(r"https?://127\.0\.0\.1:\d+", said)
             return bool(found)
 
         wait_until(says, f"it says where it is, in {self.log}", seconds=60)
@@ -196,6 +203,15 @@ class Stand:
         wait_until(followed, f"the cluster is followed, see {self.program.log}", seconds=FOLLOWED_SECONDS)
         remembers = "what the cluster remembers is read"
         wait_until(lambda: REMEMBERED in self.program.log.read_text(), remembers, seconds=FOLLOWED_SECONDS)
+
+    def wait_until_seen(self) -> None:
+        """Until nothing is unseen, and that was told just now: what a fault left to be done is not the next one's."""
+        since = self.now()
+
+        def seen() -> bool:
+            return bool(self.ask(_SEEN, CLUSTER, since))
+
+        wait_until(seen, f"nothing is unseen, see {self.program.log}", seconds=FOLLOWED_SECONDS)
 
     def forgotten(self, mark: Mark) -> Counter[str]:
         """Which kinds without bookmarks had to be asked for from their beginning since then, and how often."""

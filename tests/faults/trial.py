@@ -63,6 +63,7 @@ def tried(stand: Stand, fault: str, recipe: Recipe, *, patience: float, no_sets:
     ``no_sets``: after this one nothing may be asked for from its beginning, where the API server could go on.
     ``pause`` as in oracle.Writer.run.
     """
+    stand.wait_until_seen()
     namespace, found, began = stand.namespace(), Found(), datetime.now(UTC)
     mark = stand.mark()
     with writing(stand.plane, namespace, seed=len(fault), pause=pause) as oracle:
