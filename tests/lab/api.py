@@ -34,7 +34,8 @@ _CLUSTER = {
     "/apis/scheduling.k8s.io/v1": "PriorityClass",
     "/apis/apiextensions.k8s.io/v1": "CustomResourceDefinition",
     "/apis/flowcontrol.apiserver.k8s.io/v1": "FlowSchema PriorityLevelConfiguration",
-    "/apis/admissionregistration.k8s.io/v1": "ValidatingWebhookConfiguration MutatingWebhookConfiguration",
+    "/apis/admissionregistration.k8s.io/v1": "ValidatingWebhookConfiguration MutatingWebhookConfiguration"
+    " ValidatingAdmissionPolicy ValidatingAdmissionPolicyBinding",
 }
 
 
@@ -93,13 +94,14 @@ class Answer:
 
 @dataclass
 class Caller:
-    """Somebody with a token and a user agent. Counts what it was answered, by status."""
+    """Somebody with a token and a user agent. Counts what it was answered, by status, and its bytes."""
 
     client: httpx2.AsyncClient
     user: str
     token: str
     agent: str
     counts: Counter[int] = field(default_factory=Counter)
+    received: int = 0
 
     @property
     def headers(self) -> dict[str, str]:
@@ -117,6 +119,7 @@ class Caller:
             self.counts[0] += 1
             return Answer(0, {"message": repr(error)})
         self.counts[answer.status_code] += 1
+        self.received += len(answer.content)
         is_json = answer.headers.get("content-type", "").startswith("application/json")
         told = answer.json() if is_json else {"message": answer.text}
         return Answer(answer.status_code, told, answer.headers.get("audit-id", ""))
@@ -191,6 +194,10 @@ class World:
         query = {"watch": "1", "resourceVersion": version, "timeoutSeconds": "900"}
         headers = self.caller.headers
         async with self.caller.client.stream("GET", kind.path(), params=query, headers=headers, timeout=None) as lines:
+            if lines.status_code == httpx2.codes.NOT_FOUND:  # its CustomResourceDefinition was deleted
+                self._objects[kind.name] = {}
+                await asyncio.sleep(RETRY_SECONDS)
+                return version
             async for line in lines.aiter_lines():
                 event = json.loads(line)
                 thing = event["object"]

@@ -57,6 +57,12 @@ class Process:
     def config(self) -> Mapping[str, str]:
         return self.see().config
 
+    @property
+    def env(self) -> Mapping[str, str]:
+        """What its manifest sets to a value."""
+        listed = self.see().pod["spec"]["containers"][0].get("env", ())
+        return {one["name"]: one["value"] for one in listed if "value" in one}
+
 
 Program = Callable[[Process], Awaitable[None]]
 
@@ -89,6 +95,8 @@ class Outside:
     """Images with tag that no registry has."""
     registry_up: bool = True
     dead_nodes: set[str] = field(default_factory=set)
+    full_disks: set[str] = field(default_factory=set)
+    """Nodes whose disk has no room."""
     broken: dict[str, str] = field(default_factory=dict)
     """Services outside of the cluster that do not answer, and why."""
 
@@ -120,12 +128,15 @@ def diagnose(app: App, container: Container, world: World, *, running: int) -> P
 def unreachable(world: World, pod: Json, namespace: str, service: str) -> str:
     """Why a pod does not reach a Service: names are not resolved, nothing is behind it, a policy forbids it; or ""."""
     corefile = world["ConfigMap"].get(("kube-system", "coredns"), {}).get("data", {}).get("Corefile", "")
-    if "kubernetes cluster.local" not in corefile or not _backends(world, *DNS):
+    servers = _backends(world, *DNS)
+    if "kubernetes cluster.local" not in corefile or not servers:
         return f"lookup {service}.{namespace}.svc.cluster.local: no such host"
+    if not any(_connects(world, pod, server, 53) for server in servers):
+        return f"lookup {service}.{namespace}.svc.cluster.local: i/o timeout"
     backends = _backends(world, namespace, service)
     if not backends:
         return f"dial tcp {service}.{namespace}: connection refused"
-    if not any(_allowed(world, pod, backend) for backend in backends):
+    if not any(_connects(world, pod, backend, 8080) for backend in backends):
         return f"dial tcp {service}.{namespace}: i/o timeout"
     return ""
 
@@ -144,22 +155,30 @@ def _backends(world: World, namespace: str, service: str) -> list[Json]:
     return [pods[namespace, name] for name in names if (namespace, name) in pods]
 
 
-def _allowed(world: World, pod: Json, backend: Json) -> bool:
-    """Whether the NetworkPolicies on a backend let a pod in: by podSelector and by name of its namespace."""
+def _connects(world: World, pod: Json, backend: Json, port: int) -> bool:
+    """Whether the NetworkPolicies on a pod let it out to a backend, and those on the backend let it in."""
+    out, into = ("Egress", "egress", "to"), ("Ingress", "ingress", "from")
+    return _allowed(world, pod, backend, port, *out) and _allowed(world, backend, pod, port, *into)
+
+
+def _allowed(world: World, pod: Json, other: Json, port: int, way: str, rules: str, peers: str) -> bool:
+    """One way of the policies on a pod: by podSelector, by name of the other's namespace and by number of the port."""
     policies = [
         policy["spec"]
         for (namespace, _), policy in world["NetworkPolicy"].items()
-        if namespace == backend["metadata"]["namespace"]
-        and "Ingress" in policy["spec"].get("policyTypes", ["Ingress"])
-        and _selects(policy["spec"].get("podSelector", {}), backend["metadata"].get("labels", {}))
+        if namespace == pod["metadata"]["namespace"]
+        and way in policy["spec"].get("policyTypes", ["Ingress"])
+        and _selects(policy["spec"].get("podSelector", {}), pod["metadata"].get("labels", {}))
     ]
     if not policies:
         return True
-    labels = pod["metadata"].get("labels", {})
-    home = pod["metadata"]["namespace"]
-    near = home == backend["metadata"]["namespace"]
-    for rule in (rule for policy in policies for rule in policy.get("ingress") or ()):
-        for peer in rule.get("from", [{"namespaceSelector": {}}]):
+    labels = other["metadata"].get("labels", {})
+    home = other["metadata"]["namespace"]
+    near = home == pod["metadata"]["namespace"]
+    for rule in (rule for policy in policies for rule in policy.get(rules) or ()):
+        if rule.get("ports") and port not in [one.get("port", port) for one in rule["ports"]]:
+            continue
+        for peer in rule.get(peers, [{"namespaceSelector": {}}]):
             wanted = peer.get("namespaceSelector")
             same = near if wanted is None else _selects(wanted, {"kubernetes.io/metadata.name": home})
             if same and _selects(peer.get("podSelector", {}), labels):

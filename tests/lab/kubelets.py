@@ -20,6 +20,8 @@ LEASE_ROUNDS = 8
 BACKOFF_SECONDS, LONGEST_BACKOFF = 2.0, 16.0
 RETRY_SECONDS = 4.0
 """Before a kubelet looks again for what a container waits for."""
+EVICT_SECONDS = 3.0
+"""Between two evictions of a node whose disk is full."""
 REFRESHED = 0.15
 """How often a kubelet reads a mounted Secret anew: a share of its rounds."""
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
@@ -47,6 +49,7 @@ class Kubelets:
         self._world, self._callers, self._apps, self._outside = world, callers, apps, outside
         self._pods: dict[str, _Sandbox] = {}
         self._pulled: set[tuple[str, str]] = set()
+        self._relieved: dict[str, datetime] = {}  # nodes without room on their disk, and when they evict the next pod
         self.lag = 0.0
         self.rng = random.Random(0)
         self.counts: dict[str, list[Caller]] = {}
@@ -77,21 +80,7 @@ class Kubelets:
         labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "pool": "general"}
         await kubelet.must("POST", path("Node"), {"metadata": {"name": name, "labels": labels}})
         room = {"cpu": cpu, "memory": "64Gi", "pods": "110"}
-        conditions = [
-            {
-                "type": kind,
-                "status": value,
-                "reason": reason,
-                "lastTransitionTime": _second(),
-                "lastHeartbeatTime": _second(),
-            }
-            for kind, value, reason in (
-                ("Ready", "True", "KubeletReady"),
-                ("MemoryPressure", "False", "KubeletHasSufficientMemory"),
-                ("DiskPressure", "False", "KubeletHasNoDiskPressure"),
-            )
-        ]
-        status = {"status": {"capacity": room, "allocatable": room, "conditions": conditions}}
+        status = {"status": {"capacity": room, "allocatable": room, "conditions": _node_conditions()}}
         await kubelet.must("PATCH", f"{path('Node', None, name)}/status", status)
 
     async def _renew(self, name: str) -> None:
@@ -103,7 +92,39 @@ class Kubelets:
 
     # -- pods
 
+    async def _relieve(self, node: str) -> None:
+        """Its disk is full: that is told once, then one pod after another is evicted, but for those of DaemonSets."""
+        if node not in self._relieved:
+            conditions = _node_conditions(disk_is_full=True)
+            told = await self._callers[node].call(
+                "PATCH", f"{path('Node', None, node)}/status", {"status": {"conditions": conditions}}
+            )
+            if not told.ok:
+                return
+        elif now() < self._relieved[node]:
+            return
+        self._relieved[node] = _later(EVICT_SECONDS)
+        for pod in [one for one in self._world["Pod"].values() if one["spec"].get("nodeName") == node]:
+            sandbox = self._pods.get(pod["metadata"]["uid"])
+            kept = any(owner["kind"] == "DaemonSet" for owner in pod["metadata"].get("ownerReferences", ()))
+            if not kept and sandbox and sandbox.phase != "gone" and "deletionTimestamp" not in pod["metadata"]:
+                await self._evict(node, pod, sandbox)
+                return
+
+    async def _evict(self, node: str, pod: Json, sandbox: _Sandbox) -> None:
+        """As a kubelet does for room of its own: the pod has failed, whoever owns it makes another one."""
+        reason = "The node was low on resource: ephemeral-storage."
+        if sandbox.task:
+            sandbox.task.cancel()
+        not_ready = [{"type": "Ready", "status": "False", "reason": "PodFailed", "lastTransitionTime": _second()}]
+        status = {"phase": "Failed", "reason": "Evicted", "message": reason, "conditions": not_ready}
+        await self._callers[node].call("PATCH", f"{_path(pod)}/status", {"status": status})
+        await self._warn(node, pod, "Evicted", reason)
+        sandbox.phase = "gone"
+
     async def _see_to(self, node: str) -> None:
+        if node in self._outside.full_disks:
+            await self._relieve(node)
         for pod in [one for one in self._world["Pod"].values() if one["spec"].get("nodeName") == node]:
             sandbox = self._pods.setdefault(pod["metadata"]["uid"], _Sandbox())
             if "deletionTimestamp" in pod["metadata"]:
@@ -141,13 +162,22 @@ class Kubelets:
         for kind, name in mounted(pod):
             found = await self._callers[node].call("GET", path(kind, pod["metadata"]["namespace"], name))
             if not found.ok:
-                reason = f'{kind.lower()} "{name}" not found'
-                await self._tell(node, pod, sandbox, _waiting("CreateContainerConfigError", reason))
-                await self._warn(node, pod, "Failed", f"Error: {reason}")
-                sandbox.again = _later(RETRY_SECONDS)
+                await self._wait_for(node, pod, sandbox, f'{kind.lower()} "{name}" not found')
                 return False
             (sandbox.config if kind == "ConfigMap" else sandbox.secret).update(found.body.get("data", {}))
+        for kind, name, key in env_keys(pod):
+            found = await self._callers[node].call("GET", path(kind, pod["metadata"]["namespace"], name))
+            if key not in found.body.get("data", {}):
+                missing = f"couldn't find key {key} in {kind} {pod['metadata']['namespace']}/{name}"
+                await self._wait_for(node, pod, sandbox, missing if found.ok else f'{kind.lower()} "{name}" not found')
+                return False
         return True
+
+    async def _wait_for(self, node: str, pod: Json, sandbox: _Sandbox, reason: str) -> None:
+        """What its container needs is not there yet."""
+        await self._tell(node, pod, sandbox, _waiting("CreateContainerConfigError", reason))
+        await self._warn(node, pod, "Failed", f"Error: {reason}")
+        sandbox.again = _later(RETRY_SECONDS)
 
     async def _pull(self, node: str, pod: Json, sandbox: _Sandbox) -> bool:
         image = _image(pod)
@@ -334,10 +364,38 @@ def mounted(pod: Json) -> list[Key]:
     return found
 
 
+def env_keys(pod: Json) -> list[tuple[str, str, str]]:
+    """The keys of ConfigMaps and Secrets that its environment is taken from, as kind, name and key."""
+    found = []
+    for one in pod["spec"]["containers"][0].get("env", ()):
+        for field_name, kind in (("configMapKeyRef", "ConfigMap"), ("secretKeyRef", "Secret")):
+            if reference := one.get("valueFrom", {}).get(field_name):
+                found.append((kind, reference["name"], reference["key"]))
+    return found
+
+
 def is_ready(pod: Json) -> bool:
     """Whether its status says so."""
     conditions = pod.get("status", {}).get("conditions", ())
     return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+def _node_conditions(*, disk_is_full: bool = False) -> list[Json]:
+    disk = ("True", "KubeletHasDiskPressure") if disk_is_full else ("False", "KubeletHasNoDiskPressure")
+    return [
+        {
+            "type": kind,
+            "status": value,
+            "reason": reason,
+            "lastTransitionTime": _second(),
+            "lastHeartbeatTime": _second(),
+        }
+        for kind, value, reason in (
+            ("Ready", "True", "KubeletReady"),
+            ("MemoryPressure", "False", "KubeletHasSufficientMemory"),
+            ("DiskPressure", *disk),
+        )
+    ]
 
 
 def _path(pod: Json) -> str:

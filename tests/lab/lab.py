@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
@@ -201,6 +202,15 @@ class Lab:
         await self.apply({"kind": "CustomResourceDefinition", "metadata": {"name": name}, "spec": spec})
         return made
 
+    async def served(self, *kinds: Kind) -> None:
+        """Wait until the API server serves custom kinds, and watch them. Raises RefusedError."""
+        for kind in kinds:
+            for pause in itertools.repeat(0.5):
+                if (await self.world.caller.call("GET", kind.path())).ok:
+                    break
+                await asyncio.sleep(pause)
+            await self.world.watch(kind)
+
     async def pause(self, seconds: float) -> None:
         """Time passes between two changes."""
         await asyncio.sleep(seconds)
@@ -236,6 +246,10 @@ class Lab:
     def requests(self) -> int:
         """How many requests the programs of all pods made so far."""
         return sum(one.counts.total() for callers in self.kubelets.counts.values() for one in callers)
+
+    def received(self) -> int:
+        """How many bytes they were answered."""
+        return sum(one.received for callers in self.kubelets.counts.values() for one in callers)
 
     def rate(self, count: Callable[[], int], limit: float, *, seconds: float = 4.0) -> Callable[[], bool]:
         """Whether a count grew by more than ``limit`` a second over the last seconds."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tests.lab.api import Json
@@ -18,11 +18,12 @@ def deployment(
     config: str = "",
     secret: str = "",
     account: str = "",
+    env: Sequence[Json] = (),
     probe: Mapping[str, Any] | None = None,
     kind: str = "Deployment",
     **pod: Any,
 ) -> Json:
-    """One container; ``config`` and ``secret`` are mounted, ``account`` is its ServiceAccount, ``pod`` joins it."""
+    """One container; ``config`` and ``secret`` are mounted, ``account`` is its ServiceAccount, ``pod`` joins."""
     get = {"path": "/healthz", "port": 8080, **(probe or {})}
     container: Json = {
         "name": name,
@@ -30,6 +31,8 @@ def deployment(
         "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"memory": memory}},
         "readinessProbe": {"httpGet": get, "periodSeconds": 5},
     }
+    if env:
+        container["env"] = list(env)
     volumes: list[Json] = []
     if config:
         volumes.append({"name": "config", "configMap": {"name": config}})

@@ -19,25 +19,29 @@ SPLIT = Path(__file__).with_name("split.json")
 
 @dataclass(frozen=True)
 class Family:
-    """``flags`` are further ones of kube-apiserver; without ``culprit`` no change of the recording is to blame."""
+    """``flags`` are further ones of kube-apiserver; without ``culprit`` no change of the recording is to blame.
+
+    ``joined`` numbers those that came together: they are split among themselves, so what was split before stays.
+    """
 
     name: str
     story: str
     play: Play
     flags: Sequence[str] = ()
     culprit: bool = True
+    joined: int = 1
 
 
 _FAMILIES: dict[str, Family] = {}
 
 
-def family(story: str, *, flags: Sequence[str] = (), culprit: bool = True) -> Callable[[Play], Play]:
+def family(story: str, *, flags: Sequence[str] = (), culprit: bool = True, joined: int = 1) -> Callable[[Play], Play]:
     """The function below, called like the family with underscores, is one. What it does before it yields is past."""
 
     def enter(play: Play) -> Play:
         name = str(getattr(play, "__name__", "")).replace("_", "-")
         assert name not in _FAMILIES, name
-        _FAMILIES[name] = Family(name, story, play, flags, culprit)
+        _FAMILIES[name] = Family(name, story, play, flags, culprit, joined)
         return play
 
     return enter
@@ -53,11 +57,14 @@ def load() -> dict[str, Family]:
 def split(families: Iterable[Family]) -> dict[str, str]:
     """``dev`` or ``test`` for each: in the order of a hash of their names, in turn; those without a culprit apart.
 
-    So nobody chose, and both parts have of both. What was split once stays so: split.json has it.
+    So nobody chose, and both parts have of both. What was split once stays so: those that join later are dealt apart.
     """
     parts = {}
-    for culprit in (True, False):
-        names = sorted((one.name for one in families if one.culprit is culprit), key=_hash)
+    groups: dict[tuple[int, bool], list[str]] = {}
+    for one in families:
+        groups.setdefault((one.joined, one.culprit), []).append(one.name)
+    for group in groups.values():
+        names = sorted(group, key=_hash)
         parts.update({name: ("dev", "test")[turn % 2] for turn, name in enumerate(names)})
     return dict(sorted(parts.items()))
 

@@ -13,8 +13,9 @@ import pytest
 
 from tests.lab import metadata
 from tests.lab.alerts import Rule, payload
-from tests.lab.api import KINDS, Caller, Json, World, path
-from tests.lab.apps import App, Container, diagnose, mebibytes
+from tests.lab.api import KINDS, Caller, Json, Key, World, path
+from tests.lab.apps import App, Container, diagnose, mebibytes, unreachable
+from tests.lab.kubelets import env_keys
 from tests.lab.record import arguments
 from tests.lab.scenario import SPLIT, load, part, split
 from tests.lab.scraping import Scrapes
@@ -40,6 +41,14 @@ def test_every_family_has_its_part_and_nobody_chose_it() -> None:
         culprits = [one.culprit for one in families.values() if part(one.name) == parts]
         assert culprits.count(False) >= 2
         assert culprits.count(True) >= 10
+
+
+def test_families_that_join_later_leave_the_others_where_they_were() -> None:
+    families = load().values()
+    whole = split(families)
+    for joined in range(1, max(one.joined for one in families) + 1):
+        earlier = [one for one in families if one.joined <= joined]
+        assert split(earlier) == {one.name: whole[one.name] for one in earlier}
 
 
 def test_a_family_that_joins_does_not_come_in_without_a_part() -> None:
@@ -90,6 +99,41 @@ def test_what_a_container_is_like_follows_from_its_manifest() -> None:
     assert probed
     assert "404" in probed.message
     assert diagnose(app, container(), world, running=3) is None
+
+
+def reached(*, dns: bool) -> str:
+    """What frontend is told when it calls cart under a policy that lets it out to its namespace, and to DNS or not."""
+    world = empty_world()
+    slices: dict[Key, Json] = {}
+    found: dict[Key, Json] = {}
+    for namespace, name in (("shop", "cart"), ("kube-system", "kube-dns")):
+        meta = {"namespace": namespace, "name": name}
+        found[namespace, name] = {"kind": "Pod", "metadata": meta, "spec": {}}
+        backend = {"conditions": {"ready": True}, "targetRef": {"name": name}}
+        labels = {"kubernetes.io/service-name": name}
+        slices[namespace, name] = {"metadata": {**meta, "labels": labels}, "endpoints": [backend]}
+    servers = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}}}
+    egress = [{"to": [{"podSelector": {}}]}, *([{"to": [servers], "ports": [{"port": 53}]}] if dns else [])]
+    policy = {"metadata": {"namespace": "shop"}, "spec": {"policyTypes": ["Egress"], "egress": egress}}
+    corefile = {"data": {"Corefile": "kubernetes cluster.local"}}
+    world._objects = {
+        "EndpointSlice": slices,
+        "Pod": found,
+        "NetworkPolicy": {("shop", "egress"): policy},
+        "ConfigMap": {("kube-system", "coredns"): corefile},
+    }
+    return unreachable(world, container().pod, "shop", "cart")
+
+
+def test_a_policy_on_the_way_out_needs_dns() -> None:
+    assert reached(dns=True) == ""
+    assert reached(dns=False) == "lookup cart.shop.svc.cluster.local: i/o timeout"
+
+
+def test_the_keys_that_an_environment_is_taken_from() -> None:
+    reference = {"name": "db", "key": "password"}
+    env = [{"name": "A", "value": "1"}, {"name": "B", "valueFrom": {"secretKeyRef": reference}}]
+    assert env_keys(container(env=env).pod) == [("Secret", "db", "password")]
 
 
 @pytest.mark.parametrize(("quantity", "size"), [("128Mi", 128), ("1Gi", 1024), ("512Ki", 0.5), ("1048576", 1)])

@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.lab.api import Json, now
 
-Review = Callable[[Json], Awaitable[str | None]]
-"""From an admission request to why it is denied; None when it is not."""
+Review = Callable[[Json], Awaitable[str | list[Json] | None]]
+"""From an admission request to why it is denied, or to a JSON patch; None when it is left as it is."""
 DAY = 86400.0
 
 
@@ -57,9 +57,13 @@ class Webhook:
             head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
             length = int(next(line for line in head.splitlines() if line.startswith("content-length:")).split(":")[1])
             asked: Json = json.loads(await reader.readexactly(length))
-            denied = await self._review(asked["request"])
-            status = {"status": {"message": denied, "code": 403}} if denied else {}
-            response = {"uid": asked["request"]["uid"], "allowed": not denied, **status}
+            verdict = await self._review(asked["request"])
+            response: Json = {"uid": asked["request"]["uid"], "allowed": not isinstance(verdict, str)}
+            if isinstance(verdict, str):
+                response["status"] = {"message": verdict, "code": 403}
+            elif verdict:
+                response["patchType"] = "JSONPatch"
+                response["patch"] = base64.b64encode(json.dumps(verdict).encode()).decode()
             body = json.dumps({"apiVersion": asked["apiVersion"], "kind": asked["kind"], "response": response}).encode()
             head_back = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
             writer.write(f"{head_back}Connection: close\r\n\r\n".encode() + body)

@@ -17,7 +17,8 @@ BUSY = 18.0
 LOAD = "KubeAPIRequestRateHigh"
 
 
-def _alert_on_load(lab: Lab) -> None:
+def alert_on_load(lab: Lab) -> None:
+    """Far more requests of all controllers than a calm company makes."""
     lab.alert(
         LOAD, lab.rate(lab.requests, BUSY), "the API server gets far more requests than usual", 4, job="apiserver"
     )
@@ -34,7 +35,7 @@ async def operator_version(lab: Lab) -> AsyncIterator[None]:
         await every(0.08, getting(path("Pod")))(process)
 
     await lab.controller("platform", "rightsizer", program, ("", "pods", "get,list,watch"))
-    _alert_on_load(lab)
+    alert_on_load(lab)
     yield
     await lab.roll("argocd", "platform", "rightsizer", "2.0.0", culprit=True)
 
@@ -45,7 +46,7 @@ async def operator_version(lab: Lab) -> AsyncIterator[None]:
 async def more_clients(lab: Lab) -> AsyncIterator[None]:
     program = every(1, getting(f"{path('Job', 'platform')}?limit=10"))
     await lab.controller("platform", "runner", program, ("batch", "jobs", "list"), replicas=3)
-    _alert_on_load(lab)
+    alert_on_load(lab)
     yield
     await lab.culprit("alice", "update", "Deployment", "platform", "runner", {"spec": {"replicas": 30}})
 
@@ -61,7 +62,7 @@ async def more_per_client(lab: Lab) -> AsyncIterator[None]:
     program = every(interval, getting(f"{path('Deployment')}?limit=20", f"{path('Service')}?limit=20"))
     rules = (("apps", "deployments", "list"), ("", "services", "list"))
     await lab.controller("monitoring", "inventory", program, *rules, replicas=3, config="inventory")
-    _alert_on_load(lab)
+    alert_on_load(lab)
     yield
     await lab.culprit("bob", "update", "ConfigMap", "monitoring", "inventory", {"data": {"INTERVAL_SECONDS": "0.08"}})
 
