@@ -14,7 +14,8 @@ import httpx2
 
 Json = dict[str, Any]
 MERGE = "application/merge-patch+json"
-RETRY_SECONDS = 0.5
+RETRY_SECONDS, GONE_SECONDS = 0.5, 10.0
+"""Before a watch that broke is opened again, and one of a kind that is not served any more."""
 
 _NAMESPACED = {
     "/api/v1": "Pod Service ConfigMap Secret ServiceAccount Event ResourceQuota LimitRange PersistentVolumeClaim",
@@ -196,7 +197,7 @@ class World:
         async with self.caller.client.stream("GET", kind.path(), params=query, headers=headers, timeout=None) as lines:
             if lines.status_code == httpx2.codes.NOT_FOUND:  # its CustomResourceDefinition was deleted
                 self._objects[kind.name] = {}
-                await asyncio.sleep(RETRY_SECONDS)
+                await asyncio.sleep(GONE_SECONDS)
                 return version
             async for line in lines.aiter_lines():
                 event = json.loads(line)
