@@ -19,6 +19,7 @@ from app.core.calls import Slots, axis, caller_rows, load_signals
 from app.core.candidates import Candidate, candidates
 from app.core.case import Case, Facts, Rule
 from app.core.complaints import rollout_signals, symptom_signals, with_passed
+from app.core.costs import cost_signals
 from app.core.errors import error_signals
 from app.core.evidence import RULES
 from app.core.explain import explain, is_consequence, window_of
@@ -137,6 +138,7 @@ def _signals(
     if slots and slots.size:
         found += load_signals(calls, slots) + error_signals(calls, slots) + relist_signals(calls, slots)
         found += wait_signals(calls, slots) + silence_signals(calls, slots) + watch_signals(calls, slots)
+        found += cost_signals(calls, slots)
     complaints = (s for s in gathered.symptoms if s.at <= gathered.now)
     hurt = symptom_signals(complaints, start=_seen_from(gathered), end=gathered.now, new=new)
     found += hurt + rollout_signals(gathered.rollouts, hurt, states=gathered.states, now=gathered.now)

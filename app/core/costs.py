@@ -1,0 +1,76 @@
+"""Call counts -> callers whose calls began to cost the API server more time each, called as often as before.
+
+How often somebody calls does not tell what it costs: one LIST of all pods is worth a thousand GETs. The time that the
+API server took for calls (from its audit log: stageTimestamp less requestReceivedTimestamp) does, as do its seats:
+https://kubernetes.io/docs/concepts/cluster-administration/flow-control/#seats-occupied-by-a-request .
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+import numpy as np
+
+from app.core.calls import NOTICEABLE, Load, Slots, caller_name, load_key, program
+from app.core.entities import only_reacts
+from app.core.model import SLOT_SECONDS, CallCount
+from app.core.onset import Floats, level_step
+from app.core.phrases import measure, percent
+from app.core.signals import Signal, SignalKind, moment
+
+FLOOR = 0.05
+"""Seconds of calls in a slot: the noise that is always there, a hundredth of one core's time."""
+DEARER = 3.0
+"""A call costs so many times what it did, and so many times more than others' calls do at the same time: when the API
+server is slow, everybody's are dear."""
+
+
+def cost_signals(calls: Iterable[CallCount], slots: Slots) -> list[Signal]:
+    """One signal for each caller and sort of call whose single calls became dearer than others' did."""
+    seconds: dict[Load, Floats] = defaultdict(lambda: np.zeros(slots.size))
+    counts: dict[Load, Floats] = defaultdict(lambda: np.zeros(slots.size))
+    for call in calls:
+        key, index = load_key(call.key), slots.index(call.slot)
+        if key is not None and 0 <= index < slots.size:
+            seconds[key][index] += call.latency_us / 1e6
+            counts[key][index] += call.count
+    steps = {key: step for key, spent in seconds.items() if (step := level_step(spent, floor=FLOOR))}
+    extra = sum(step.after - step.before for step in steps.values()) or 1.0
+    all_seconds, all_counts = sum(seconds.values()), sum(counts.values())
+    usual = float(np.median(all_seconds)) if seconds else 0.0
+    found = []
+    for key, step in steps.items():
+        if only_reacts(key[0]):
+            continue
+        others = _dearer(all_seconds - seconds[key], all_counts - counts[key], step.index)
+        own = _dearer(seconds[key], counts[key], step.index)
+        if own < DEARER or own < DEARER * others:
+            continue
+        user, verb, group, resource = key
+        low, more = slots.epoch(step.index), step.after - step.before
+        before, after = step.before / SLOT_SECONDS, step.after / SLOT_SECONDS
+        took = f"{measure(before, 's')} to {measure(after, 's')}"
+        found.append(
+            Signal(
+                kind=SignalKind.LOAD,
+                low=moment(low),
+                high=moment(low + SLOT_SECONDS),
+                strength=min(1.0, more / extra) * min(1.0, more / (NOTICEABLE * usual + FLOOR)),
+                about={("user", user): 1.0, **program(user), ("api", group, resource.split("/")[0], verb): 0.3},
+                sentence=f"{caller_name(user)}'s {verb.upper()} {resource} went from {took} of the API server's time a"
+                f" second ({percent(min(1.0, more / extra))} of the extra time), each call {own:.0f} times as dear",
+                users=(user,),
+                rate_before=float(counts[key][: step.index].mean()) / SLOT_SECONDS,
+                rate_after=float(counts[key][step.index :].mean()) / SLOT_SECONDS,
+                active=True,
+            )
+        )
+    return found
+
+
+def _dearer(seconds: Floats, counts: Floats, index: int) -> float:
+    """How many times what it cost before a call costs since; 1 where there were none on either side."""
+    before, after = counts[:index].sum(), counts[index:].sum()
+    spent = seconds[:index].sum()
+    return float(seconds[index:].sum() / after / (spent / before)) if before and after and spent else 1.0
