@@ -331,20 +331,37 @@ def test_few_calls_that_passed_say_little_where_few_fail() -> None:
     assert Passed(1000, counts, 1.0).since(at + timedelta(seconds=10)) == 1.0
 
 
-def test_an_account_that_called_before_is_not_why_it_calls_more() -> None:
+def test_an_account_that_was_there_is_not_why_it_calls_more() -> None:
     user = "system:serviceaccount:platform:spawner"
     account = a_resource("ServiceAccount", "spawner", "platform")
-    made = replace(a_change(account, at=after(-100), verb=Verb.CREATE), diffs=(FieldDiff((), "add", None, {}),))
+
+    def probability(made: float) -> float:
+        change = replace(a_change(account, at=after(made), verb=Verb.CREATE), diffs=(FieldDiff((), "add", None, {}),))
+        ranking = ranked(
+            change,
+            incident=an_incident(an_alert(after(30))),
+            load=[*background(), *calls(user, "delete", "pods", rate=30, start=0)],
+        )
+        return next(s.probability for s in ranking.suspects if s.change.resource == account)
+
+    assert probability(-30) < probability(-5) / 4
+
+
+def test_a_program_that_was_well_and_called_is_not_why_it_calls_more() -> None:
+    user = "system:serviceaccount:shop:web-front"
+    made = replace(image(), verb=Verb.CREATE, at=after(-60), diffs=(FieldDiff((), "add", None, {"spec": {}}),))
 
     def probability(*calm: CallCount) -> float:
         ranking = ranked(
             made,
             incident=an_incident(an_alert(after(30))),
             load=[*background(), *calm, *calls(user, "delete", "pods", rate=30, start=0)],
+            states=[a_workload(WEB, serviceAccountName="web-front")],
+            rollouts=[replace(a_rollout(-60), change_id=made.id)],
         )
-        return next(s.probability for s in ranking.suspects if s.change.resource == account)
+        return next(s.probability for s in ranking.suspects if s.change.id == made.id)
 
-    assert probability(*calls(user, "list", "pods", rate=1, start=-95)) < probability() / 4
+    assert probability(*calls(user, "list", "nodes", rate=1, start=-50)) < probability() / 4
 
 
 def test_a_rise_in_the_last_slot_alone_is_told_where_it_is_far_beyond_noise() -> None:
