@@ -22,8 +22,10 @@ from app.core.signals import Signal, SignalKind, moment
 FLOOR = 0.05
 """Seconds of calls in a slot: the noise that is always there, a hundredth of one core's time."""
 DEARER = 3.0
-"""A call costs so many times what it did, and so many times more than others' calls do at the same time: when the API
-server is slow, everybody's are dear."""
+"""A call costs so many times what it did, and so many times more than others' reads, or writes, do at the same time:
+when the API server or its store is slow, everybody's are dear."""
+READS = frozenset({"get", "list"})
+"""They are served from memory; writes wait for the store and for webhooks."""
 
 
 def cost_signals(calls: Iterable[CallCount], slots: Slots) -> list[Signal]:
@@ -37,13 +39,13 @@ def cost_signals(calls: Iterable[CallCount], slots: Slots) -> list[Signal]:
             counts[key][index] += call.count
     steps = {key: step for key, spent in seconds.items() if (step := level_step(spent, floor=FLOOR))}
     extra = sum(step.after - step.before for step in steps.values()) or 1.0
-    all_seconds, all_counts = sum(seconds.values()), sum(counts.values())
-    usual = float(np.median(all_seconds)) if seconds else 0.0
+    usual = float(np.median(sum(seconds.values()))) if seconds else 0.0
     found = []
     for key, step in steps.items():
         if only_reacts(key[0]):
             continue
-        others = _dearer(all_seconds - seconds[key], all_counts - counts[key], step.index)
+        alike = [other for other in seconds if other != key and (other[1] in READS) is (key[1] in READS)]
+        others = _dearer(sum(seconds[o] for o in alike), sum(counts[o] for o in alike), step.index)
         own = _dearer(seconds[key], counts[key], step.index)
         if own < DEARER or own < DEARER * others:
             continue
@@ -57,7 +59,7 @@ def cost_signals(calls: Iterable[CallCount], slots: Slots) -> list[Signal]:
                 low=moment(low),
                 high=moment(low + SLOT_SECONDS),
                 strength=min(1.0, more / extra) * min(1.0, more / (NOTICEABLE * usual + FLOOR)),
-                about={("user", user): 1.0, **program(user), ("api", group, resource.split("/")[0], verb): 0.3},
+                about={("user", user): 1.0, **program(user), ("api", group, resource.split("/")[0], verb): 0.7},
                 sentence=f"{caller_name(user)}'s {verb.upper()} {resource} went from {took} of the API server's time a"
                 f" second ({percent(min(1.0, more / extra))} of the extra time), each call {own:.0f} times as dear",
                 users=(user,),
@@ -69,8 +71,10 @@ def cost_signals(calls: Iterable[CallCount], slots: Slots) -> list[Signal]:
     return found
 
 
-def _dearer(seconds: Floats, counts: Floats, index: int) -> float:
+def _dearer(seconds: Floats | int, counts: Floats | int, index: int) -> float:
     """How many times what it cost before a call costs since; 1 where there were none on either side."""
+    if isinstance(seconds, int) or isinstance(counts, int):
+        return 1.0
     before, after = counts[:index].sum(), counts[index:].sum()
     spent = seconds[:index].sum()
     return float(seconds[index:].sum() / after / (spent / before)) if before and after and spent else 1.0

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from app.core.actors import service_account
 from app.core.candidates import Candidate
 from app.core.entities import NODES, POD_MAKING, READ, Entity, only_reacts, pods_in
-from app.core.mechanism import ACCESS, AT_ONCE, BEFORE_RUNNING, UNLIKELY, WHILE_RUNNING, is_other_quota, plausible
+from app.core.mechanism import AT_ONCE, BEFORE_RUNNING, CALLS_NOBODY, UNLIKELY, WHILE_RUNNING, is_other_quota, plausible
 from app.core.model import Outcome, Verb
 from app.core.phrases import names
 from app.core.reach import Reach
@@ -118,7 +118,7 @@ def _worked(candidate: Candidate, signal: Signal) -> float:
         return 1.0
     if signal.passed is not None:
         return max(UNLIKELY, signal.passed.since(change.at))
-    gives = change.resource.kind in ACCESS or change.resource.kind == "ServiceAccount"
+    gives = change.resource.kind in CALLS_NOBODY
     # What is allowed calls nobody by itself; a program that was well and had called before does not call more for it.
     known = signal.active or signal.kind is SignalKind.FIGHT
     if signal.kind not in (SignalKind.LOAD, SignalKind.FIGHT) or signal.low - change.at <= SOON:

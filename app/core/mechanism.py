@@ -30,6 +30,8 @@ AT_ONCE = ACCESS | {
     "LimitRange",
 }
 """What the API server goes by itself: from the next call on."""
+CALLS_NOBODY = ACCESS | _ROUTING | _BUDGET | {"ServiceAccount"}
+"""What lets others call, or be called: it makes nobody call the API server more than before."""
 
 _MISCONFIGURED = ("CreateContainerConfigError", "FailedMount")
 """A ConfigMap, a Secret or a key of it is not there: no other image makes it so."""

@@ -106,9 +106,9 @@ def _asked(kind: str, hook: State, top: Topology, add: Add, hops: float) -> None
     for rule in hook.get("rules") or []:
         for group in rule.get("apiGroups") or ["*"]:
             for plural in rule.get("resources") or ["*"]:
-                for operation in rule.get("operations") or ["*"]:
-                    add(("api", group, plural, _verb_of(operation)), hops + 1)
-                    add(asked(part, group, plural.replace("*/*", "*"), _verb_of(operation)), hops)
+                for verb in (verb for operation in rule.get("operations") or ["*"] for verb in _verbs_of(operation)):
+                    add(("api", group, plural, verb), hops + 1)
+                    add(asked(part, group, plural.replace("*/*", "*"), verb), hops)
 
 
 def _made_otherwise(hook: State, top: Topology, add: Add, hops: float) -> None:
@@ -122,8 +122,10 @@ def _made_otherwise(hook: State, top: Topology, add: Add, hops: float) -> None:
             add(pods_in(namespace), hops)
 
 
-def _verb_of(operation: str) -> str:
-    return {"CREATE": "create", "UPDATE": "update", "DELETE": "delete", "CONNECT": "connect"}.get(operation, "*")
+def _verbs_of(operation: str) -> tuple[str, ...]:
+    """The verbs of requests that are an operation to admission: a patch is an update."""
+    verbs = {"CREATE": ("create",), "UPDATE": ("update", "patch"), "DELETE": ("delete",), "CONNECT": ("connect",)}
+    return verbs.get(operation, ("*",))
 
 
 def _policy(change: Change, states: list[State], top: Topology, add: Add) -> None:
@@ -260,6 +262,12 @@ def _node(change: Change, _states: list[State], top: Topology, add: Add) -> None
     add(("scheduling",), 0)
     gone = {home for home, at in top.left.get(name, ()) if at >= change.at}
     touched_workloads(top, top.by_node.get(name, set()) | gone, add, 1)
+    for key in _labels_written(change):  # whoever asks for that label may come or has to go
+        touched_workloads(top, top.placing.get(key, set()), add, READ)
+
+
+def _labels_written(change: Change) -> set[str]:
+    return {str(diff.path[2]) for diff in change.diffs if diff.path[:2] == ("metadata", "labels") and diff.path[2:]}
 
 
 def _classes(change: Change, states: list[State], top: Topology, add: Add) -> None:

@@ -61,8 +61,8 @@ class Topology:
     """By Secret: the (kind, name) of the custom resources that say to fill it, as a Certificate does."""
     selecting: set[str] = field(default_factory=set)
     """The label keys by which webhooks and policies choose namespaces."""
-    placing: set[str] = field(default_factory=set)
-    """The label keys by which workloads choose nodes."""
+    placing: dict[str, set[Named]] = field(default_factory=lambda: defaultdict(set))
+    """By label key: the workloads that choose nodes by it."""
     referers: dict[Reference, set[Resource]] = field(default_factory=lambda: defaultdict(set))
     """By what is referred to: the custom resources whose spec does."""
     watched: Watched = field(default_factory=dict)
@@ -75,7 +75,7 @@ class Topology:
         if not keys or len(keys) < len(change.diffs):
             return False
         if change.resource.kind == "Node":
-            return not keys & self.placing
+            return not keys & self.placing.keys()
         if change.resource.kind != "Namespace":
             return False
         return not any(key in self.selecting or _CHOOSES.search(key) for key in keys)
@@ -241,7 +241,8 @@ def _index_workload(top: Topology, resource: Resource, state: State) -> None:
     top.in_namespace[key[0]].append(key)
     if resource.kind == "DaemonSet":
         top.daemon_sets.add(key)
-    top.placing.update(_placed_by(spec))
+    for label in _placed_by(spec):
+        top.placing[label].add(key)
     for claim in state["spec"].get("volumeClaimTemplates") or []:  # without a class it has the default one
         top.by_config[("StorageClass", "", str(_get(claim, "spec", "storageClassName") or ""))].add(key)
     for kind, name in _read_by(spec):

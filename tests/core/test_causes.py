@@ -403,3 +403,23 @@ def test_a_pod_that_no_node_lets_in_is_due_to_nodes_or_to_where_it_may_go(change
     cause = cause_of(["0/6 nodes are available: 6 node(s) had untolerated taint(s)."])
     assert cause is not None
     assert cause.leads(change) is leads
+
+
+def test_a_patch_is_an_update_to_a_webhook() -> None:
+    rules: Json = [{"apiGroups": [""], "resources": ["services"], "operations": ["UPDATE"]}]
+    top = topology([a_state(HOOK, {"webhooks": [{"name": "guard.corp.example", "rules": rules}]})])
+    reached = reach(a_change(HOOK), top)
+    assert reached["api", "", "services", "patch"] == reached["api", "", "services", "update"]
+    assert ("api", "", "services", "create") not in reached
+
+
+def test_a_label_of_a_node_is_felt_by_who_asks_for_it() -> None:
+    shipper = a_resource("DaemonSet", "log-shipper")
+    top = topology([a_workload(shipper, nodeSelector={"pool": "general"}), a_workload(WEB)])
+    node = a_resource("Node", "node-1", None)
+    lost = a_change(node, path=("metadata", "labels", "pool"), old="general", new=None)
+    other = a_change(node, path=("metadata", "labels", "rack"), old="7", new=None)
+    home = ("workload", "shop", "log-shipper")
+    assert home in reach(lost, top)
+    assert ("workload", "shop", "web-front") not in reach(lost, top)
+    assert home not in reach(other, top)

@@ -58,3 +58,12 @@ def test_the_work_of_kubernetes_own_controllers_is_left_out() -> None:
 
 def test_who_never_called_before_is_not_dearer_than_before() -> None:
     assert found(background() + dear(calls(EXPORTER, "list", "pods", rate=4, start=0), 20)) == []
+
+
+def test_a_store_that_is_slow_makes_all_writes_dear_and_no_read() -> None:
+    def writing(user: str) -> list[CallCount]:
+        early = calls(user, "patch", "configmaps", rate=4, end=0)
+        return early + dear(calls(user, "patch", "configmaps", rate=4, start=0), 20)
+
+    assert found(background() + writing(EXPORTER) + writing("system:serviceaccount:ops:other")) == []
+    assert [signal.users for signal in found(background() + writing(EXPORTER))] == [(EXPORTER,)]
