@@ -307,8 +307,9 @@ class Symptom(Struct, frozen=True, gc=False):
     ``reason`` is the alert name, the event's reason or the pod state (CrashLoopBackOff, OOMKilled, Unready ...).
     ``resource`` is what hurts, ``workload`` the owner at the top of its chain where known. ``fingerprint`` makes
     a repeat of the same symptom harmless: (fingerprint, at) is unique in a cluster. ``group`` is what an alert was
-    grouped by where it was sent, "" for nothing. ``told_at`` is when the API server was told of it, by the clock of the
-    changes: it began no later, while ``at`` is often a whole second of the clock of a node.
+    grouped by where it was sent, "" for nothing. A Warning event ended when it was last told. ``told_at`` is when the
+    API server was told of it, by the clock of the changes: it began no later, while ``at`` is often a whole second of
+    the clock of a node.
     """
 
     source: SymptomSource

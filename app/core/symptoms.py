@@ -88,7 +88,7 @@ class Symptoms:
         """What hurt when an earlier run ended: what has not ended since goes on, and warnings go on adding up."""
         for symptom in lately:
             if symptom.source is SymptomSource.EVENT:
-                spell = _Spell(symptom.at, symptom.at, symptom.told_at, symptom.count)
+                spell = _Spell(symptom.at, symptom.ended_at or symptom.at, symptom.told_at, symptom.count)
                 put(self._spells, symptom.fingerprint, spell, limit=self._limit)
             elif symptom.resource and symptom.ended_at is None and symptom.reason not in ENDINGS:
                 seen = self._seen.get(symptom.resource) or _Seen()
@@ -182,6 +182,7 @@ class Symptoms:
                 self._text(event.message or event.note)[:500],
                 "warning",
                 spell.count,
+                ended_at=spell.last,
                 told_at=spell.told,
             ),
         )

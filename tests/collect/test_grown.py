@@ -89,6 +89,7 @@ LINES = [
     pod_seen(20.7, 21, CRASHED),
     pod_seen(20.8, 22, {"running": {}}),
     read(21),
+    warned(24),
     warned(31),
     audited(31, 16, "web:2"),
     read(61),
@@ -145,6 +146,7 @@ async def at_once(database: Database, tmp_path: Path) -> dict[str, Any]:
     await imported(lab, log)
     found = await everything(lab)
     assert [len(found[name]) for name in ("changes", "symptoms", "quarantine")] == [5, 2, 2]
+    assert [T0 + timedelta(seconds=12), T0 + timedelta(seconds=31), "BackOff", 3] in map(list, found["symptoms"])
     assert found["changes"][1][-1].startswith("web at"), "one follows from the other"
     return found
 
@@ -202,7 +204,7 @@ async def test_a_log_that_grew_says_so(lab: Lab, tmp_path: Path) -> None:
     log = log.rename(tmp_path / "audit-rotated.jsonl")
     log.write_text(AUDIT)
     report = await imported(lab, log)
-    assert report.tally.lines == 11
+    assert report.tally.lines == 12
     assert f"{log}: read on from line 6, where it ended at the last import" in summary(report, [])
 
 

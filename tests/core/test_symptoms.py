@@ -77,7 +77,7 @@ def test_a_warning_event_is_a_symptom_of_its_workload() -> None:
     (found,) = symptoms().event("lab", event(message="password hunter2"), at=after(3), told=after(3))
     assert found == Symptom(
         SymptomSource.EVENT, "BackOff", NOON, found.fingerprint, POD, WEB, "password ***", "warning", 1,
-        told_at=after(3),
+        ended_at=NOON, told_at=after(3),
     )  # fmt: skip
 
 
