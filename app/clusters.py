@@ -69,6 +69,8 @@ class Clusters:
         self._recorded: dict[str, tuple[Follower, asyncio.Task[None]]] = {}
         self._watched: dict[str, tuple[WantedCluster, Live, asyncio.Task[None]]] = {}
         self._alerting: dict[str, tuple[Alertmanager, asyncio.Task[None]]] = {}
+        self._deaf: dict[str, tuple[datetime, str]] = {}
+        """Clusters whose Alertmanager does not answer: since when, and why."""
         self._kinds: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
         """What is to be added to the kinds that are followed in each cluster, and excluded."""
         self._sent_by = set[str]()
@@ -180,7 +182,11 @@ class Clusters:
                 # An import of seconds, and of fifty megabytes, that who follows nothing is spared.
                 module = await asyncio.to_thread(import_module, "app.collect.live")
                 live = module.Live(
-                    self._database.write, one, follower, is_told=partial(self._sent_by.__contains__, name)
+                    self._database.write,
+                    one,
+                    follower,
+                    is_told=partial(self._sent_by.__contains__, name),
+                    remarks=partial(self._remarks, name),
                 )
                 self._watched[name] = one, live, asyncio.create_task(keep_running(f"following {name}", live.run))
         for name in self._recorded.keys() - wanted.keys() - self._ended:
@@ -188,21 +194,37 @@ class Clusters:
         await self._listen({name: one.alertmanager for name, one in wanted.items() if one.alertmanager})
 
     async def _listen(self, wanted: Mapping[str, Alertmanager]) -> None:
-        """Ask the Alertmanagers that are named what fires, at once and then now and again."""
+        """Ask the Alertmanagers that are named what fires, at once and then now and again. One that does not answer
+        keeps nobody from their pages: it is a remark on the cluster, and none of the readiness of this process."""
         for name, (source, task) in list(self._alerting.items()):
             if wanted.get(name) != source:
                 await end([task])
                 del self._alerting[name]
+                self._deaf.pop(name, None)
         for name, source in wanted.items():
             if name not in self._alerting:
                 worker = Worker(f"what fires at {name}", partial(self._reconcile, name, source), RECONCILE_EVERY)
-                self._alerting[name] = source, asyncio.create_task(keep(worker, None, pulses=self._pulses))
+                self._alerting[name] = source, asyncio.create_task(keep(worker, None, pulses=Pulses(self._clock)))
 
     async def _reconcile(self, cluster: str, source: Alertmanager) -> None:
         """Raises OutboundError, and the store's."""
-        asked = self._clock()
-        firing = await list_firing(source, await self._redactor(), now=asked)
+        asked, redactor = self._clock(), await self._redactor()
+        try:
+            firing = await list_firing(source, redactor, now=asked)
+        except OutboundError as error:
+            since, _ = self._deaf.get(cluster, (asked, ""))
+            self._deaf[cluster] = since, str(error)
+            raise
+        self._deaf.pop(cluster, None)
         await reconcile(self._database.write, cluster, firing.alerts, fingerprints=firing.fingerprints, asked=asked)
+
+    def _remarks(self, cluster: str) -> tuple[str, ...]:
+        """What an operator should know of a cluster, besides what who follows it says."""
+        if cluster not in self._deaf:
+            return ()
+        since, why = self._deaf[cluster]
+        url = self._alerting[cluster][0].url
+        return (f"{url} does not say which alerts fire since {since:%H:%M} UTC: {why}",)
 
     async def _end(self, cluster: str) -> None:
         """Nobody follows a cluster any more that this installation followed when it last ran."""

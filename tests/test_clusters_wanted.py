@@ -6,11 +6,21 @@ import asyncio
 import os
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import httpx2
+
+from app.clusters import RECONCILE_EVERY, Clusters
+from app.collect.alerts import Alertmanager
+from app.collect.contexts import WantedCluster
 from app.store.database import Database
 from app.store.incidents import list_incidents
 from app.store.seen import read_seen
+from app.supervise import Pulses
+from app.web.deps import Deps
+from app.web.routes import create_app
+from tests.programs import free_address
 from tests.serving import program
 
 KUBECONFIG = """
@@ -86,3 +96,50 @@ def test_a_file_that_cannot_be_used_is_said_before_anything_starts(dsn: str, tmp
     assert done.returncode == 2
     assert "unknown field `kubeconfg` - at `$.clusters[0]`" in done.stderr
     assert done.stdout == ""
+
+
+async def test_an_alertmanager_that_is_away_is_a_remark_and_keeps_nobody_from_the_pages(
+    database: Database, tmp_path: Path
+) -> None:
+    later = timedelta(0)
+
+    def clock() -> datetime:
+        return datetime.now(UTC) + later
+
+    url = f"http://{free_address()}"
+    wanted = WantedCluster("deaf", str(kubeconfig(tmp_path, "deaf")), alertmanager=Alertmanager(url))
+    pulses = Pulses(clock)
+    clusters = Clusters(
+        database,
+        pulses,
+        wanted=lambda: (wanted,),
+        folder=tmp_path / "spool",
+        spool_bytes=1_000_000,
+        clock=clock,
+    )
+
+    async def remarks() -> list[str]:
+        async with database.read.connect() as conn:
+            seen = await read_seen(conn, "deaf", from_at=None, to_at=None)
+        return [remark for one in seen.followed for remark in one.watching.remarks]
+
+    app = create_app(Deps(database.read, database.write, "http://foreshock.test", clock, pulses.not_ready))
+    transport = httpx2.ASGITransport(app=app)
+    async with (
+        asyncio.timeout(60),
+        httpx2.AsyncClient(transport=transport, base_url="http://foreshock.test") as probe,
+        clusters.running(),
+    ):
+        await until_followed(database, "deaf", of="deaf")
+        while True:
+            if found := await remarks():
+                break
+            await asyncio.sleep(0.2)
+        later = 4 * RECONCILE_EVERY  # so long nobody has heard of what fires; the others go on as they did
+        while True:
+            if (await probe.get("/readyz")).status_code == 200:
+                break
+            assert not any("fires" in reason for reason in pulses.not_ready())
+            await asyncio.sleep(0.2)
+    [remark] = found
+    assert remark.startswith(f"{url} does not say which alerts fire since ")

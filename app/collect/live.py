@@ -65,11 +65,14 @@ class Live:
         *,
         pace: Pace | None = None,
         is_told: Callable[[], bool] = lambda: False,
+        remarks: Callable[[], tuple[str, ...]] = tuple,
     ) -> None:
-        """``is_told`` says whether this process gets the cluster's audit webhook."""
+        """``is_told`` says whether this process gets the cluster's audit webhook; ``remarks`` what else an operator
+        should know."""
         self._engine, self._wanted, self._follower = engine, wanted, follower
         self._spool: Spool = follower.spool
         self._pace = pace or Pace()
+        self._more_remarks = remarks
         self._reached: dict[Name, str] = {}
         self._unseen: dict[Name, Unseen] = {}
         self._heard: dict[Name, datetime] = {}
@@ -152,7 +155,7 @@ class Live:
         unseen = [one for name, one in self._unseen.items() if name == ALL or name in kinds or not kinds]
         unseen.sort(key=lambda one: (one.since, one.kind))
         following = self._following.remarks if self._following else ()
-        remarks = (*following, *self._api_metrics.remarks, *self._measuring.remarks)
+        remarks = (*following, *self._api_metrics.remarks, *self._measuring.remarks, *self._more_remarks())
         return Watching(self._server, len(kinds), tuple(unseen), self._spool.size, remarks)
 
     # -- what is seen
