@@ -335,8 +335,9 @@ def token_create(
     of_clusters = (options.Bearer.AUDIT, options.Bearer.METRICS)
     if bearer in of_clusters and cluster is None:
         raise typer.BadParameter(f"--role {bearer} takes --cluster NAME: such a token is of one cluster")
-    purpose = Purpose(bearer) if bearer in (*of_clusters, options.Bearer.CHANGES) else Purpose.API
-    if purpose is Purpose.API and cluster is not None:
+    without_role = (*of_clusters, options.Bearer.CHANGES, options.Bearer.SCRAPE)
+    purpose = Purpose(bearer) if bearer in without_role else Purpose.API
+    if purpose in (Purpose.API, Purpose.SCRAPE) and cluster is not None:
         raise typer.BadParameter("--cluster goes with --role audit, metrics or changes: a role is of every cluster")
     life = timedelta(days=expires_days)
 
@@ -363,7 +364,8 @@ def token_list() -> None:
 
     for found in _run(read):
         used = f"{found.last_used_at:%Y-%m-%d %H:%M}" if found.last_used_at else "never"
-        who = found.role or f"{found.purpose} of {found.cluster or 'every cluster'}"
+        of = "" if found.purpose is tokens.Purpose.SCRAPE else f" of {found.cluster or 'every cluster'}"
+        who = found.role or f"{found.purpose}{of}"
         print(f"{found.id:>6}  {who:<9}  until {found.expires_at:%Y-%m-%d}  used {used}  {found.note}")
 
 

@@ -26,6 +26,7 @@ from app.collect.segments import SpoolFullError, SpoolTakenError
 from app.collect.taking import BodyTooLargeError, KeyUnknownError, Spools
 from app.core.model import MetricSeries
 from app.core.redact import Redactor
+from app.core.vitals import Recording, Watch
 from app.correlate import reconcile
 from app.store import collectors
 from app.store.collectors import Standing
@@ -82,6 +83,15 @@ class Clusters:
         self._complaint = ""
         self._prometheus: dict[str, Prometheus] = {}
         self.tokens = ClusterTokens(database.write, clock)
+
+    def recordings(self) -> tuple[Recording, ...]:
+        """Of every cluster that this process records."""
+        return tuple(follower.vitals() for follower, _ in self._recorded.values())
+
+    def watches(self) -> tuple[Watch, ...]:
+        """Of every cluster that this process follows."""
+        found = (live.vitals() for _, live, _ in self._watched.values())
+        return tuple(one for one in found if one is not None)
 
     async def take(self, cluster: str, chunks: AsyncIterator[bytes], declared: int) -> None:
         """As deps.TakeAudit."""

@@ -30,6 +30,7 @@ from app.collect.remote_write import Receiver
 from app.core import pagers
 from app.core.redact import Redactor
 from app.core.roles import Role
+from app.core.vitals import Vitals
 from app.failures import Expected
 from app.settings import Settings
 from app.store import collectors, compaction, embedded, partitions, retention, tokens
@@ -238,6 +239,7 @@ def build(settings: Settings, server: Postgres, *, url: str, demo: Prepare) -> F
         public_url=url,
         clock=now,
         not_ready=pulses.not_ready,
+        vitals=lambda: Vitals(pulses.work(), clusters.recordings(), clusters.watches()),
         take_alerts=alert_taker(database),
         take_page=page_taker(database),
         cluster_of=clusters.tokens.cluster_of,

@@ -6,14 +6,17 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from hashlib import blake2b
+from time import monotonic
 from typing import Never
 
 import structlog
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
+
+from app.core.vitals import Work
 
 FIRST_PAUSE = timedelta(seconds=1)
 LONGEST_PAUSE = timedelta(minutes=1)
@@ -35,10 +38,12 @@ class _Pulse:
     since: datetime  # the last success, or the start
     every: timedelta
     error: str = ""
+    took: timedelta | None = None  # the last round
+    failures: int = 0
 
 
 class Pulses:
-    """When each worker last succeeded, for /readyz."""
+    """When each worker last succeeded, for /readyz and /metrics."""
 
     def __init__(self, clock: Callable[[], datetime]) -> None:
         self.clock = clock
@@ -47,12 +52,18 @@ class Pulses:
     def begun(self, worker: Worker) -> None:
         self._pulses[worker.name] = _Pulse(self.clock(), worker.every)
 
-    def succeeded(self, worker: Worker) -> None:
-        self._pulses[worker.name] = _Pulse(self.clock(), worker.every)
-
-    def failed(self, worker: Worker, error: Exception) -> None:
+    def succeeded(self, worker: Worker, took: timedelta) -> None:
         old = self._pulses[worker.name]
-        self._pulses[worker.name] = _Pulse(old.since, old.every, type(error).__name__)
+        self._pulses[worker.name] = replace(old, since=self.clock(), error="", took=took)
+
+    def failed(self, worker: Worker, took: timedelta, *, error: Exception) -> None:
+        old = self._pulses[worker.name]
+        failures = old.failures + 1
+        self._pulses[worker.name] = replace(old, error=type(error).__name__, took=took, failures=failures)
+
+    def work(self) -> tuple[Work, ...]:
+        """How each worker does."""
+        return tuple(Work(name, one.since, one.took, one.failures) for name, one in sorted(self._pulses.items()))
 
     def not_ready(self) -> list[str]:
         """A sentence for each worker that has missed two rounds, a minute at the least. No values, no secrets."""
@@ -118,17 +129,18 @@ async def keep(worker: Worker, engine: AsyncEngine | None, *, pulses: Pulses) ->
     pulses.begun(worker)
     failures = 0
     while True:
+        began = monotonic()
         try:
             async with turn(engine, worker.name) if engine else nullcontext(True) as ours:
                 if ours:
                     await worker.work()
         except Exception as error:  # a worker outlives every failure: that is what this loop is for
             failures += 1
-            pulses.failed(worker, error)
+            pulses.failed(worker, timedelta(seconds=monotonic() - began), error=error)
             wait = _wait_after(failures, error, worker=worker.name)
         else:
             failures = 0
-            pulses.succeeded(worker)
+            pulses.succeeded(worker, timedelta(seconds=monotonic() - began))
             log.debug("worker succeeded", worker=worker.name, worked=ours)
             wait = worker.every
         await asyncio.sleep(wait.total_seconds())

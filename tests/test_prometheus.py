@@ -33,6 +33,13 @@ def program(dsn: str, database: Database) -> Iterator[Program]:
         yield started
 
 
+def scraping(address: str, token: Path) -> str:
+    """The snippet of the documentation that scrapes Foreshock itself; only address and token's file are changed."""
+    [told] = re.findall(r"```yaml\nscrape_configs:\n(.*?)```", (DOCS / "configuration.md").read_text(), re.DOTALL)
+    told = told.replace("foreshock:8000", address.removeprefix("http://"))
+    return str(told.replace("/run/secrets/foreshock_scrape_token", str(token)))
+
+
 def configuration(address: str, token: Path) -> str:
     """The snippet of the documentation; only address and token's file are changed."""
     [told] = re.findall(r"```yaml\n(remote_write:.*?)```", (DOCS / "metrics.md").read_text(), re.DOTALL)
@@ -90,3 +97,14 @@ async def test_prometheus_sends_what_it_scrapes(program: Program, database: Data
     assert failed == 0
     async with database.read.connect() as conn:
         assert "metrics" in await reach.read(conn, "shop")
+
+
+async def test_prometheus_scrapes_how_foreshock_itself_does(program: Program, tmp_path: Path) -> None:
+    async with program.database.write.begin() as conn:
+        token = await tokens.create_for_cluster(conn, "", purpose=Purpose.SCRAPE, now=datetime.now(UTC))
+    (tmp_path / "token").write_text(f"{token}\n")
+    with prometheus(tmp_path, scraping(program.address, tmp_path / "token")) as address:
+        wait_for(lambda: asked(address, 'sum(foreshock_database_up{job="foreshock"})') == 1)
+        assert asked(address, 'up{job="foreshock"}') == 1
+        assert asked(address, 'foreshock_worker_last_success_timestamp_seconds{worker="rankings"} > 1e9') > 1e9
+        assert asked(address, 'scrape_duration_seconds{job="foreshock"}') < 5

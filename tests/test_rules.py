@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,19 @@ ALERTS = (
     "EtcdSlow",
     "EtcdNearlyFull",
     "KubeAuditEventsLost",
+    "ForeshockDown",
+    "ForeshockDatabaseDown",
+    "ForeshockNotFollowing",
+    "ForeshockWatchesSilent",
+    "ForeshockBlind",
+    "ForeshockBehind",
+    "ForeshockSpoolFilling",
+    "ForeshockAuditRefused",
+    "ForeshockIntakeSlow",
+    "ForeshockQuarantines",
+    "ForeshockWorkerFails",
+    "ForeshockRankingLate",
+    "ForeshockSourceFails",
 )
 BAD = {
     'apiserver_request_total{job="apiserver", cluster="a", verb="GET", code="200"}': "0+100x480",
@@ -40,6 +54,24 @@ BAD = {
     'etcd_mvcc_db_total_size_in_bytes{job="etcd", cluster="a"}': "1800+0x480",
     'etcd_server_quota_backend_bytes{job="etcd", cluster="a"}': "2000+0x480",
     'apiserver_audit_error_total{job="apiserver", cluster="a", plugin="webhook"}': "0+1x480",
+    'up{job="foreshock", instance="a"}': "0+0x480",
+    'foreshock_database_up{job="foreshock", instance="a"}': "1+0x100 0+0x379",
+    'foreshock_collector_renewed_timestamp_seconds{job="foreshock", cluster="a"}': "0+0x480",
+    'foreshock_watch_last_heard_timestamp_seconds{job="foreshock", cluster="a"}': "0+0x480",
+    'foreshock_open_gaps{job="foreshock", cluster="a"}': "0+0x400 1+0x79",
+    'foreshock_recorded_timestamp_seconds{job="foreshock", cluster="a", source="watch"}': "0+0x480",
+    'foreshock_recorded_timestamp_seconds{job="foreshock", cluster="a", source="metrics"}': "0+15x480",
+    'foreshock_spool_unrecorded_bytes{job="foreshock", cluster="a"}': "10+1000x480",
+    'foreshock_spool_bytes{job="foreshock", cluster="a"}': "0+2x480",
+    'foreshock_spool_capacity_bytes{job="foreshock", cluster="a"}': "1000+0x480",
+    'foreshock_intake_answers_total{job="foreshock", intake="audit", code="503"}': "0+1x480",
+    'foreshock_intake_duration_seconds_bucket{job="foreshock", intake="audit", le="1"}': "0+98x480",
+    'foreshock_intake_duration_seconds_bucket{job="foreshock", intake="audit", le="2"}': "0+100x480",
+    'foreshock_intake_duration_seconds_bucket{job="foreshock", intake="audit", le="+Inf"}': "0+100x480",
+    'foreshock_quarantined_total{job="foreshock", cluster="a"}': "0+0x400 1+0x79",
+    'foreshock_worker_failures_total{job="foreshock", worker="rankings"}': "0+1x480",
+    'foreshock_unranked_incidents{job="foreshock"}': "0+0x400 1+0x79",
+    'foreshock_remarks{job="foreshock", cluster="a"}': "0+0x300 1+0x179",
 }
 """Every alert's reason, at a sample every 15 s over two hours."""
 WELL = {
@@ -59,6 +91,30 @@ WELL = {
     'etcd_mvcc_db_total_size_in_bytes{job="etcd", cluster="a"}': "1500+0x480",
     'etcd_server_quota_backend_bytes{job="etcd", cluster="a"}': "2000+0x480",
     'apiserver_audit_error_total{job="apiserver", cluster="a", plugin="webhook"}': "7+0x480",
+    'up{job="foreshock", instance="a"}': "1+0x480",
+    'up{job="foreshock", instance="b"}': "0+0x480",  # the other one goes on
+    'foreshock_database_up{job="foreshock", instance="a"}': "1+0x480",
+    'foreshock_collector_renewed_timestamp_seconds{job="foreshock", cluster="a"}': "0+15x480",
+    'foreshock_watch_last_heard_timestamp_seconds{job="foreshock", cluster="a", instance="a"}': "-60+15x480",
+    'foreshock_watch_last_heard_timestamp_seconds{job="foreshock", cluster="a", instance="b"}': "0+0x80",
+    'foreshock_open_gaps{job="foreshock", cluster="a"}': "1+0x10 0+0x469",
+    'foreshock_recorded_timestamp_seconds{job="foreshock", cluster="a", source="watch"}': "-60+15x480",
+    'foreshock_recorded_timestamp_seconds{job="foreshock", cluster="a", source="audit log"}': "0+0x480",
+    'foreshock_spool_unrecorded_bytes{job="foreshock", cluster="a"}': "500+0x480",
+    'foreshock_recorded_timestamp_seconds{job="foreshock", cluster="quiet", source="watch"}': "0+0x480",
+    'foreshock_spool_unrecorded_bytes{job="foreshock", cluster="quiet"}': "0+0x480",
+    'foreshock_spool_bytes{job="foreshock", cluster="a"}': "125+0x480",
+    'foreshock_spool_capacity_bytes{job="foreshock", cluster="a"}': "1000+0x480",
+    'foreshock_intake_answers_total{job="foreshock", intake="audit", code="200"}': "0+100x480",
+    'foreshock_intake_answers_total{job="foreshock", intake="audit", code="503"}': "3+0x480",
+    'foreshock_intake_answers_total{job="foreshock", intake="prometheus", code="400"}': "0+100x480",
+    'foreshock_intake_duration_seconds_bucket{job="foreshock", intake="audit", le="1"}': "0+100x480",
+    'foreshock_intake_duration_seconds_bucket{job="foreshock", intake="audit", le="+Inf"}': "0+100x480",
+    'foreshock_intake_duration_seconds_bucket{job="foreshock", intake="alertmanager", le="+Inf"}': "0+100x480",
+    'foreshock_quarantined_total{job="foreshock", cluster="a"}': "9+0x480",
+    'foreshock_worker_failures_total{job="foreshock", worker="rankings"}': "0+0x200 1+0x279",
+    'foreshock_unranked_incidents{job="foreshock"}': "0+0x476 1+0x3",
+    'foreshock_remarks{job="foreshock", cluster="a"}': "0+0x400 1+0x79",
 }
 """The same, where all is well."""
 
@@ -71,6 +127,22 @@ def rules(tmp_path: Path) -> Path:
     path = tmp_path / "rules.yml"
     path.write_text(yaml.safe_dump(told["spec"]))
     return path
+
+
+def test_each_alert_on_foreshock_has_a_runbook(rules: Path) -> None:
+    told = (DEPLOY.parent / "docs" / "reliability.md").read_text()
+    [ours] = [group for group in yaml.safe_load(rules.read_text())["groups"] if group["name"] == "foreshock"]
+    for rule in ours["rules"]:
+        assert rule["annotations"]["runbook"] == f"docs/reliability.md#{rule['alert'].lower()}"
+        assert f"### {rule['alert']}\n" in told
+
+
+def test_each_alert_asks_for_metrics_that_there_are(rules: Path) -> None:
+    """Of Foreshock's own, whose names the documentation is checked to have."""
+    told = (DEPLOY.parent / "docs" / "configuration.md").read_text()
+    asked = {re.sub("_bucket$", "", name) for name in re.findall(r"foreshock_\w+", rules.read_text())}
+    assert asked
+    assert {name for name in asked if f"`{name}`" not in told} == set()
 
 
 def test_prometheus_takes_the_rules(rules: Path) -> None:

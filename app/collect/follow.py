@@ -36,6 +36,7 @@ from app.collect.words import Served, Synced
 from app.core.kinds import Kinds
 from app.core.model import Batch
 from app.core.redact import Redactor
+from app.core.vitals import Recording
 from app.store import collectors, rollouts, spools, watches
 from app.store.collectors import FencedError
 from app.store.reach import AUDIT_LOG, WATCH
@@ -119,6 +120,7 @@ class Follower:
         self._following: _Following | None = None
         self.recorded = 0
         """The position in the spool up to which everything is recorded."""
+        self._tally = Tally()
         self._wants_others = False
         self.on_unsynced: Callable[[Served], None] = lambda _served: None
         """Called, in a thread, for a kind of which all objects are to be told again."""
@@ -140,6 +142,19 @@ class Follower:
         """These kinds otherwise than usual, from the next round on."""
         self._wants_others = self._wants_others or (add, exclude) != (self._add, self._exclude)
         self._add, self._exclude = add, exclude
+
+    def vitals(self) -> Recording:
+        """How far it is. What had to be read again after a failure is counted again, but for changes."""
+        spool, tally = self.spool, self._tally
+        return Recording(
+            cluster=self.cluster,
+            spool_bytes=spool.size,
+            capacity_bytes=spool.most_bytes,
+            unrecorded_bytes=max(0, spool.end - max(self.recorded, spool.begin)),
+            changes=tally.changes,
+            calls=tally.calls,
+            quarantined=tally.rejects,
+        )
 
     async def round(self) -> None:
         """Record what the spool holds, a batch of it; or wait for something, ``idle`` at the longest.
@@ -191,7 +206,7 @@ class Follower:
         learning = Learning(
             self.engine,
             Intake(self.cluster, Redactor(key), now=EPOCH),
-            tally=Tally(),
+            tally=self._tally,
             rollouts=last,
             goes_on=True,
             also=self._note_position,

@@ -33,6 +33,7 @@ from app.collect.threads import in_thread
 from app.collect.watch import Pace
 from app.collect.words import Begun, Blind, Lost, Resumed, Served, Word, reached
 from app.core.collected import NAMES, SUMMED
+from app.core.vitals import Watch
 from app.core.watching import Unseen, Watching
 from app.store import collectors, spools, watches
 from app.store.collectors import Standing
@@ -86,6 +87,7 @@ class Live:
         self._held: list[told.Watched] = []
         self._broken: asyncio.Future[None] | None = None
         """Fails when what was told cannot be kept."""
+        self._is_ours = False
         self.standing = Standing.LEFT
         """What is said of the cluster when ``run`` is cancelled."""
         self._loop = asyncio.get_running_loop()
@@ -97,9 +99,11 @@ class Live:
         while True:
             epoch = await self._turn()
             log.info("following a cluster", cluster=self._wanted.name, epoch=epoch)
+            self._is_ours = True
             try:
                 await self._while_ours(epoch)
             finally:
+                self._is_ours = False
                 await self._leave(epoch)
             log.warning("another process follows the cluster now", cluster=self._wanted.name)
 
@@ -157,6 +161,14 @@ class Live:
         following = self._following.remarks if self._following else ()
         remarks = (*following, *self._api_metrics.remarks, *self._measuring.remarks, *self._more_remarks())
         return Watching(self._server, len(kinds), tuple(unseen), self._spool.size, remarks)
+
+    def vitals(self) -> Watch | None:
+        """The same in numbers; None while another process follows the cluster."""
+        if not self._is_ours:
+            return None
+        now = self.watching()
+        heard_at = max(self._heard.values(), default=None)
+        return Watch(self._wanted.name, heard_at, now.kinds, len(now.unseen), len(now.remarks))
 
     # -- what is seen
 

@@ -62,8 +62,8 @@ def _parsed(kind: Any, text: str, wanted: str) -> Any:
 
 
 class Bearer(StrEnum):
-    """Who a token is for: a person or program with a role, one cluster's API server or Prometheus, or who tells of
-    changes."""
+    """Who a token is for: a person or program with a role, one cluster's API server or Prometheus, who tells of
+    changes, or who scrapes Foreshock's own metrics."""
 
     VIEWER = Role.VIEWER.value
     RESPONDER = Role.RESPONDER.value
@@ -71,6 +71,7 @@ class Bearer(StrEnum):
     AUDIT = "audit"
     METRICS = "metrics"
     CHANGES = "changes"
+    SCRAPE = "scrape"
 
 
 BearerOption = Annotated[
@@ -78,7 +79,7 @@ BearerOption = Annotated[
     typer.Option(
         "--role",
         help="What its bearer may do; audit: send what an API server audits; metrics: send what a Prometheus scrapes;"
-        " changes: tell of external changes.",
+        " changes: tell of external changes; scrape: read Foreshock's own metrics.",
     ),
 ]
 ClusterOfToken = Annotated[

@@ -26,7 +26,7 @@ PREFIX = "fs_"
 class Purpose(StrEnum):
     """Where a token is good: a request's Authorization header, one login, a browser's cookie; or, and for nothing else,
     for what one cluster's API server sends, for what a Prometheus sends of one cluster, or for telling of external
-    changes."""
+    changes, or for scraping Foreshock's own metrics."""
 
     API = "api"
     LOGIN = "login"
@@ -34,10 +34,11 @@ class Purpose(StrEnum):
     AUDIT = "audit"
     METRICS = "metrics"
     CHANGES = "changes"
+    SCRAPE = "scrape"
 
 
-OF_CLUSTERS = (Purpose.AUDIT, Purpose.METRICS)
-"""Of one cluster each, and checked without the database."""
+IN_MEMORY = (Purpose.AUDIT, Purpose.METRICS, Purpose.SCRAPE)
+"""Checked without the database. The first two are of one cluster each."""
 LIFETIME = {
     Purpose.API: timedelta(days=365),
     Purpose.LOGIN: timedelta(minutes=15),
@@ -45,6 +46,7 @@ LIFETIME = {
     Purpose.AUDIT: timedelta(days=365),
     Purpose.METRICS: timedelta(days=365),
     Purpose.CHANGES: timedelta(days=365),
+    Purpose.SCRAPE: timedelta(days=365),
 }
 """How long a token lives unless its maker says otherwise."""
 
@@ -67,7 +69,8 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class ClusterToken:
-    """What the API server of a cluster may send with, or its Prometheus, as ``purpose`` says."""
+    """What the API server of a cluster may send with, or its Prometheus, as ``purpose`` says; or what our own metrics
+    are scraped with, of no cluster ("")."""
 
     id: int
     purpose: Purpose
@@ -98,7 +101,7 @@ async def create_for_cluster(
     life: timedelta | None = None,
 ) -> str:
     """A new token, without a role, for the API server of a cluster, or to tell of its external changes ("": of those of
-    every cluster). To be shown once."""
+    every cluster), or to scrape our own metrics (of no cluster, ""). To be shown once."""
     expires_at = now + (LIFETIME[purpose] if life is None else life)
     return await _create(
         conn, now=now, role=purpose.value, purpose=purpose.value, cluster=cluster, note=note, expires_at=expires_at
@@ -199,7 +202,7 @@ async def _revoke(conn: AsyncConnection, now: datetime, **which: object) -> bool
 
 async def read(conn: AsyncConnection, *, now: datetime) -> list[Token]:
     """The tokens of people, programs and API servers that are good now, oldest first."""
-    listed = [Purpose.API.value, *(purpose.value for purpose in OF_CLUSTERS), Purpose.CHANGES.value]
+    listed = [Purpose.API.value, *(purpose.value for purpose in IN_MEMORY), Purpose.CHANGES.value]
     t = tables.tokens.c
     found = await conn.execute(
         select(t.id, t.role, t.purpose, t.note, t.created_at, t.expires_at, t.revoked_at, t.last_used_at, t.cluster)
@@ -213,11 +216,11 @@ async def read(conn: AsyncConnection, *, now: datetime) -> list[Token]:
 
 
 async def read_of_clusters(conn: AsyncConnection, *, now: datetime) -> dict[bytes, ClusterToken]:
-    """The tokens of clusters that are good now, by their digest."""
+    """The tokens that are checked without the database and good now, by their digest."""
     t = tables.tokens.c
     found = await conn.execute(
         select(t.digest, t.id, t.purpose, t.cluster, t.expires_at).where(
-            t.purpose.in_([purpose.value for purpose in OF_CLUSTERS]), t.revoked_at.is_(None), t.expires_at > now
+            t.purpose.in_([purpose.value for purpose in IN_MEMORY]), t.revoked_at.is_(None), t.expires_at > now
         )
     )
     return {row.digest: ClusterToken(row.id, Purpose(row.purpose), row.cluster, row.expires_at) for row in found}

@@ -60,6 +60,15 @@ class NeedsTeller:
 
 
 @dataclass(frozen=True, slots=True)
+class NeedsScraper:
+    """A route's policy, as a dependency: who has a token to scrape our own metrics with, or the role viewer."""
+
+    async def __call__(self, request: Request) -> None:
+        if not hasattr(request.state, "scrapes"):
+            await Needs(Role.VIEWER)(request)
+
+
+@dataclass(frozen=True, slots=True)
 class Signing:
     """How a sender signs: ``header`` holds ``before`` and the HMAC-SHA256 of the body in hex, several with commas.
 
@@ -107,7 +116,7 @@ class NeedsSignature:
         request.state.body = body
 
 
-Policy = Needs | NeedsCluster | NeedsTeller | NeedsSignature
+Policy = Needs | NeedsCluster | NeedsTeller | NeedsScraper | NeedsSignature
 
 
 def policy_of(dependencies: list[Callable[..., object]]) -> Policy | None:

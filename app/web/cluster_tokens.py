@@ -30,8 +30,8 @@ class ClusterTokens:
         self._used -= used
 
     def cluster_of(self, token: str, purpose: Purpose = Purpose.AUDIT) -> str | None:
-        """The cluster whose API server (or Prometheus, by ``purpose``) has this token; None where it is unknown,
-        expired, revoked or for something else.
+        """The cluster whose API server (or Prometheus, by ``purpose``) has this token, "" with SCRAPE; None where it is
+        unknown, expired, revoked or for something else.
 
         Raises NoRoomError until they were read once: nobody is told that a good token is none.
         """

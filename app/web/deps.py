@@ -12,6 +12,7 @@ from starlette.requests import HTTPConnection
 
 from app.core.findings import Incident, Said
 from app.core.model import MetricSeries
+from app.core.vitals import Vitals
 from app.store.tokens import Purpose
 
 
@@ -121,8 +122,9 @@ class Deps:
 
     ``public_url`` is where people reach us (``https://foreshock.example``): it decides whether cookies are
     Secure. ``clock`` gives the time as aware UTC. ``not_ready`` lists, in words, why /readyz should fail; empty
-    means ready. ``take_alerts`` is given a cluster and an Alertmanager payload; it raises ValueError, in words, for
-    what is no such payload. So does ``take_page``, which is also given the pager (pagerduty, opsgenie).
+    means ready. ``vitals`` says how the process does. ``take_alerts`` is given a cluster and an Alertmanager payload;
+    it raises ValueError, in words, for what is no such payload. So does ``take_page``, which is also given the pager
+    (pagerduty, opsgenie).
 
     ``cluster_of`` answers the cluster that a token for a purpose is of, without the database, or raises NoRoomError.
     ``take_audit`` is given a cluster, the chunks of a body and how many bytes it says to have (0: it does not say); it
@@ -141,6 +143,7 @@ class Deps:
     public_url: str
     clock: Callable[[], datetime]
     not_ready: Callable[[], list[str]] = list
+    vitals: Callable[[], Vitals] = Vitals
     take_alerts: TakeAlerts = _refuse_alerts
     cluster_of: Callable[[str, Purpose], str | None] = _no_cluster
     take_page: TakePage = _refuse_page

@@ -24,6 +24,7 @@ SIGNED = frozenset({"/intake/launchdarkly"})
 SIGNED_UNDER = ("/intake/pagerduty/",)
 """What is sent here is signed, by who cannot send a credential: the route looks at the signature."""
 OF_CLUSTERS, OF_METRICS = "/intake/audit/", "/intake/prometheus/"
+METRICS = "/metrics"
 PURPOSE = {OF_CLUSTERS: tokens.Purpose.AUDIT, OF_METRICS: tokens.Purpose.METRICS}
 """Under these paths the API servers of clusters send, and who measures these, each with a token of its cluster."""
 TELLING = frozenset({"/api/v1/changes", "/intake/flux"})
@@ -70,7 +71,8 @@ class Guard:
     """Checks the credential and the origin, then adds the headers.
 
     Left in ``scope["state"]`` is the ``role``, with what the token is for as ``who``; or the ``cluster`` whose API
-    server or Prometheus it is; or the one that its external changes are of, as ``tells_of`` ("": any).
+    server or Prometheus it is; or the one that its external changes are of, as ``tells_of`` ("": any); or that it
+    ``scrapes`` our own metrics.
     """
 
     def __init__(self, app: ASGIApp, *, deps: Deps) -> None:
@@ -118,6 +120,12 @@ class Guard:
                 )
             scope.setdefault("state", {})["cluster"] = cluster
             return None
+        if scope["path"] == METRICS and purpose is tokens.Purpose.API and self._scrapes(token):
+            scope.setdefault("state", {})["scrapes"] = True
+            return None
+        return await self._refusal_by_database(scope, token, purpose)
+
+    async def _refusal_by_database(self, scope: Scope, token: str, purpose: tokens.Purpose) -> Problem | None:
         state, now = scope.setdefault("state", {}), self._deps.clock()
         tells = scope["method"] == "POST" and scope["path"] in TELLING and purpose is tokens.Purpose.API
         try:
@@ -133,3 +141,10 @@ class Guard:
             return Problem(401, "this credential is unknown, expired, revoked, or good for something else")
         state["role"], state["who"] = bearer.role, bearer.note
         return None
+
+    def _scrapes(self, token: str) -> bool:
+        """Whether it is one to scrape with: that is known without the database, of which the scrape is to tell."""
+        try:
+            return self._deps.cluster_of(token, tokens.Purpose.SCRAPE) is not None
+        except NoRoomError:
+            return False

@@ -28,6 +28,7 @@ from app.web import (
     incident_forms,
     incident_pages,
     intake,
+    metrics,
     pages,
     problems,
     prometheus_intake,
@@ -63,8 +64,10 @@ def create_app(deps: Deps, *, lifespan: Lifespan | None = None) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.deps = deps
+    app.state.answers = metrics.Answers()
     for router in (
         health.router,
+        metrics.router,
         auth.router,
         api.router,
         curves.router,
@@ -91,6 +94,7 @@ def create_app(deps: Deps, *, lifespan: Lifespan | None = None) -> FastAPI:
     app.mount("/static", StaticFiles(directory=templates.STATIC), name="static")
     problems.install(app)
     app.add_middleware(Guard, deps=deps)
+    app.add_middleware(metrics.Counted, answers=app.state.answers)  # refusals of the guard are answers, too
     app.add_middleware(GZipMiddleware, minimum_size=1000, compresslevel=5)  # around the guard: refusals are packed too
     app.add_middleware(Head)
     return app
