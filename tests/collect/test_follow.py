@@ -91,6 +91,17 @@ async def test_started_again_it_counts_nothing_again_and_room_comes_back(lab: La
     assert spool.begin > end
 
 
+async def test_its_vitals_say_what_waits_and_what_was_recorded(lab: Lab, spool: Spool) -> None:
+    send(spool, EVENTS)
+    spool.append(told.encode(told.AuditBody(NOW, b"no JSON")), durable=True)
+    one = follower(lab, spool)
+    assert one.vitals().unrecorded_bytes == one.vitals().spool_bytes == spool.size > 0
+    await one.round()
+    done = one.vitals()
+    assert (done.unrecorded_bytes, done.quarantined) == (0, 1)
+    assert (done.changes, done.calls) == (COUNTED["changes"], len(EVENTS))
+
+
 async def test_a_request_that_is_sent_again_is_counted_once_also_after_a_start(lab: Lab, spool: Spool) -> None:
     one = follower(lab, spool)
     send(spool, EVENTS)

@@ -68,8 +68,13 @@ async def test_behind_a_full_spool_a_watch_begins_where_it_was_kept(database: Da
             one = live.Live(database.write, cluster, follower, pace=Pace(sleep=_sleep, chance=lambda: 0.5))
             running = asyncio.create_task(one.run())
             await until(spool, ["6", "7"])
+            vitals = one.vitals()
             running.cancel()
             await asyncio.wait([running])
+            assert one.vitals() is None  # nobody follows it any more
+    assert vitals is not None
+    assert (vitals.cluster, vitals.kinds, vitals.unseen) == (cluster.name, 1, 0)
+    assert vitals.heard_at is not None
     asked = [one.get("resourceVersion") for one in server.asked if one["path"] == PATH and "watch" in one]
     assert asked == [None, "5", "5"]
 
