@@ -1,4 +1,4 @@
-"""Incidents by hand, for people: the form that opens one, the buttons that resolve it and open it again."""
+"""Incidents by hand, for people: the form that opens one, and what resolves, reopens and merges it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from app.core.hands import CannotError
 from app.core.roles import Role
 from app.store.seen import read_seen
 from app.web import params, templates
-from app.web.asked_incidents import IncidentToOpen
+from app.web.asked_incidents import IncidentToMerge, IncidentToOpen
 from app.web.auth import Needs
 from app.web.deps import deps_of
 from app.web.idempotency import key_of
@@ -128,3 +128,16 @@ async def set_status(request: Request, incident_id: str) -> Response:
     with in_words():
         await deps.by_hand.amend(incident_id, Said(status=status), now=deps.clock())
     return RedirectResponse(f"/incidents/{incident_id}", 303)
+
+
+@router.post("/incidents/{incident_id}/merge")
+async def merge_incident(request: Request, incident_id: str) -> Response:
+    """Makes an incident a part of another, and leads to that one."""
+    try:
+        asked = IncidentToMerge.model_validate(await read_form(request))
+    except ValidationError:
+        raise Problem(422, "into: the id of the other incident", "into") from None
+    deps = deps_of(request)
+    with in_words():
+        whole = await deps.by_hand.merge(incident_id, asked.into, now=deps.clock())
+    return RedirectResponse(f"/incidents/{whole.id}", 303)

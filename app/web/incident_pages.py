@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
 from pydantic import Field
+from sqlalchemy.ext.asyncio import AsyncConnection
 from starlette.responses import HTMLResponse, Response
 
 from app.core.axis import Axis
@@ -26,6 +27,8 @@ PAGE = 100
 MOST_ROWS = 1000
 SUSPECTED = 20
 """The newest suspected incidents, which the list has in a fold."""
+MERGEABLE = 50
+"""The newest open incidents that another may be made a part of by its page; REST takes any."""
 _IDS = r"^([0-9a-f]{28}(,[0-9a-f]{28})*)?$"
 
 
@@ -190,6 +193,7 @@ async def _screen(
         around = await surroundings.read_surroundings(conn, incident.cluster, from_at=axis.from_at, to_at=axis.to_at)
         wanted = _rows_wanted(incident, ranking, asked, axis)
         rows = await timeline.list_changes(conn, wanted, before=params.change_cursor(after), limit=limit)
+        wholes = await _wholes(conn, incident) if has(request, Role.RESPONDER) else ()
     now = deps.clock()
     page = views.incident_page(
         incident,
@@ -201,7 +205,16 @@ async def _screen(
         asked=asked.named(),
         follow=views.follow(incident, ranking, opened, now=now),
     )
-    return templates.page(template, page=page, may_act=has(request, Role.RESPONDER), now=now)
+    return templates.page(template, page=page, may_act=has(request, Role.RESPONDER), wholes=wholes, now=now)
+
+
+async def _wholes(conn: AsyncConnection, incident: Incident) -> tuple[Incident, ...]:
+    """The open incidents that this one may be made a part of, the nearest in time first."""
+    if incident.status == "merged":
+        return ()
+    found = await incidents.list_incidents(conn, cluster=incident.cluster, status="open", limit=MERGEABLE)
+    others = (one for one in found if one.id != incident.id)
+    return tuple(sorted(others, key=lambda one: abs(one.started_at - incident.started_at)))
 
 
 @router.get("/_/incidents/{incident_id}")

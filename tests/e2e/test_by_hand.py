@@ -69,6 +69,22 @@ async def test_it_is_opened_resolved_and_reopened(visit: Visit, scripts: bool) -
         await expect(page.get_by_role("button", name="Resolve")).to_be_visible()
 
 
+@pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["wide", "narrow"])
+@pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "none"])
+async def test_it_is_merged(visit: Visit, viewport: ViewportSize, scripts: bool) -> None:
+    title = f"A part, {viewport['width']} wide, {'with' if scripts else 'without'} scripts"
+    async with visit("/incidents/new", role=Role.RESPONDER, viewport=viewport, java_script_enabled=scripts) as page:
+        await page.get_by_label("What is wrong").fill(title)
+        await page.get_by_role("button", name="Open it").click()
+        await page.locator("#merge summary").click()
+        form = await box(page.locator("#merge form"))
+        assert form["x"] >= 0
+        assert form["x"] + form["width"] <= viewport["width"]
+        await page.get_by_label("Make it a part of").select_option(INCIDENT.id)
+        await page.get_by_role("button", name="Merge", exact=True).click()
+        await expect(page.get_by_role("heading", level=1)).to_have_text(INCIDENT.title)
+
+
 @pytest.mark.parametrize("scheme", ["dark", "light"])
 @pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["wide", "narrow"])
 @pytest.mark.parametrize("path", ["/", "/incidents/new", f"/incidents/{SUSPECTED.id}"])

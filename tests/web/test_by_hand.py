@@ -191,6 +191,36 @@ async def test_the_buttons_resolve_and_reopen(hands: Site) -> None:
         assert (await client.get("/incidents/new")).status_code == 403
 
 
+async def test_the_form_of_the_page_merges(hands: Site) -> None:
+    one, near, far = [
+        await opened(hands, title=title, started_at=at)
+        for title, at in (
+            ("Checkout <b>", "2026-11-20T14:03:00Z"),
+            ("A part of it", "2026-11-20T14:04:00Z"),
+            ("Long ago", "2026-11-20T09:00:00Z"),
+        )
+    ]
+    path = f"/incidents/{one['id']}"
+    async with hands.client("responder") as client:
+        page = (await client.get(path)).text
+        into = re.findall(r'<option value="([0-9a-f]{12})">', page)
+        assert into.index(near["id"]) < into.index(far["id"])
+        assert one["id"] not in into
+        assert (await send(client, f"{path}/merge", into="nothing")).status_code == 422
+        assert (await send(client, f"{path}/merge", into=one["id"])).status_code == 422
+        assert (await send(client, f"{path}/merge", into="000000000000")).status_code == 404
+        answer = await send(client, f"{path}/merge", into=near["id"])
+        assert (answer.status_code, answer.headers["location"]) == (303, f"/incidents/{near['id']}")
+        merged = (await client.get(path)).text
+        assert f'href="/incidents/{near["id"]}"' in merged
+        assert "/merge" not in merged
+        foreign = {"sec-fetch-site": "cross-site"}
+        assert (await client.post(f"{path}/merge", data={"into": far["id"]}, headers=foreign)).status_code == 403
+    async with hands.client("viewer") as client:
+        assert "/merge" not in (await client.get(f"/incidents/{near['id']}")).text
+        assert (await send(client, f"/incidents/{near['id']}/merge", into=far["id"])).status_code == 403
+
+
 async def test_another_site_cannot_act_for_a_person(hands: Site) -> None:
     async with hands.client("responder") as client:
         answer = await client.post(
