@@ -53,10 +53,15 @@ class ExploreAsked(windows.Range):
     promql: Annotated[str | None, Blank] = Field(None, max_length=4000)
     format: str = Field("html", pattern="^(html|csv|json)$")
 
+    @property
+    def is_promql(self) -> bool:
+        """PromQL that is filled in also counts where no metric is."""
+        return self.of == "promql" or (self.of == "series" and self.metric is None and self.promql is not None)
+
     def query(self) -> SeriesQuery | CallsQuery | PromQuery | None:
         """The question, None while none is asked. Raises Problem."""
         most = self.most or 10
-        if self.of == "promql":
+        if self.is_promql:
             return PromQuery(self.promql) if self.promql else None
         if self.of == "calls":
             return curves.checked(lambda: calls_query(self.measure, by=self.by, where=self.where, most=most))
@@ -97,19 +102,22 @@ async def explore(request: Request, asked: Annotated[ExploreAsked, Query()]) -> 
             raise Problem(404, f"there is no cluster {asked.cluster!r}", "cluster")
         saved = await list_views(conn)
         found: Graph | None = None
+        refused: Problem | None = None
         by: tuple[str, ...] = ()
         names: tuple[str, ...] = ()
         marks: tuple[Mark, ...] = ()
         if cluster is not None:
             names = tuple(_asked_for(await lines.list_names(conn, cluster)))
             if isinstance(query, PromQuery):
-                found, by = await curves.ask_prometheus(request, cluster, query.text, axis=axis)
+                found, by, refused = await _of_prometheus(request, cluster, query.text, axis=axis)
             elif query:
                 found, by = await curves.ask(conn, cluster, query, axis=axis), query.by
         if cluster is not None and found is not None and asked.format == "html":
             around = await surroundings.read_surroundings(conn, cluster, from_at=axis.from_at, to_at=axis.to_at)
             marks = around.marks
     if asked.format != "html":
+        if refused is not None:
+            raise refused
         if found is None or query is None:
             raise Problem(422, "ask for a metric, or of=calls, of a cluster that is recorded", "metric")
         return _csv(found) if asked.format == "csv" else JSONResponse(_json(found, by, of=query))
@@ -131,7 +139,19 @@ async def explore(request: Request, asked: Annotated[ExploreAsked, Query()]) -> 
     role: Role = request.state.role
     around_it = {"ranges": windows.RANGES, "measures": tuple(Measure), "now": now}
     views = {"views": (*SHIPPED, *saved), "may_save": role is not Role.VIEWER}
-    return templates.page("explore.html", page=page, form=asked, **around_it, **views)
+    status = 200 if refused is None else refused.status
+    return templates.page("explore.html", status, page=page, form=asked, refused=refused, **around_it, **views)
+
+
+async def _of_prometheus(
+    request: Request, cluster: str, query: str, *, axis: Axis
+) -> tuple[Graph | None, tuple[str, ...], Problem | None]:
+    """As curves.ask_prometheus, or why not: who mistypes a query keeps the form that holds it."""
+    try:
+        found, by = await curves.ask_prometheus(request, cluster, query, axis=axis)
+    except Problem as problem:
+        return None, (), problem
+    return found, by, None
 
 
 def named(request: Request) -> dict[str, Any]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from app.core.findings import Opinion, Verdict
+from app.core.findings import NONE, Opinion, Verdict
 from app.core.roles import Role
-from app.core.verdicts import own
+from app.core.verdicts import Judged, own
 from app.store import verdicts
 from app.store.seen import read_seen
 from app.web import examples, params, shapes, templates
@@ -103,6 +105,30 @@ async def say_by_form(request: Request, incident_id: str) -> Response:
     return RedirectResponse(f"/incidents/{incident_id}", 303)
 
 
+@dataclass(frozen=True, slots=True)
+class SaidRow:
+    """What one person said of one suspect. ``change_id`` None: of "none of these". ``place`` is where the suspect stood
+    in the first ranking, None where it was not among the suspects."""
+
+    incident_id: str
+    title: str
+    change_id: str | None
+    name: str
+    place: int | None
+    verdict: Verdict
+
+
+def rows(judged: list[Judged]) -> Iterator[SaidRow]:
+    """A row for each verdict."""
+    for case in judged:
+        names = {one.change.id: one.change.resource.name for told in (case.newest, case.first) for one in told.suspects}
+        places = {one.change.id: one.rank for one in case.first.suspects}
+        for verdict in case.verdicts:
+            of = verdict.change_id
+            change_id, name = (None, "none of these") if of == NONE else (of, names.get(of, "a change"))
+            yield SaidRow(case.incident_id, case.title, change_id, name, places.get(of), verdict)
+
+
 @pages.get("/accuracy")
 async def accuracy(request: Request) -> HTMLResponse:
     """How good this installation's rankings were, by what people said of them."""
@@ -110,4 +136,4 @@ async def accuracy(request: Request) -> HTMLResponse:
     async with deps.read.connect() as conn:
         judged = await verdicts.read_judged(conn)
         seen = await read_seen(conn, None, from_at=None, to_at=None)
-    return templates.page("accuracy.html", own=own(judged), judged=judged, seen=seen, now=deps.clock())
+    return templates.page("accuracy.html", own=own(judged), rows=tuple(rows(judged)), seen=seen, now=deps.clock())

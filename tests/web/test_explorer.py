@@ -8,6 +8,7 @@ import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from html import escape
 from typing import Any
 
 import pytest
@@ -203,3 +204,13 @@ async def test_a_query_is_for_responders_and_what_prometheus_says_of_it_is_told(
         assert (answer.status_code, page.status_code) == (status, status)
         assert said in answer.json()["detail"]
         assert said.lower() in page.text.lower()
+        assert f'value="{escape(PROMQL["promql"])}"' in page.text, "the form keeps what was asked"
+
+
+async def test_promql_that_is_filled_in_counts_without_being_chosen(site: Site) -> None:
+    asked = {name: value for name, value in PROMQL.items() if name != "of"}
+    with asking(site, answering(coded("200", 1.0, 2.0))):
+        async with site.client("responder") as client:
+            page = (await client.get("/explore", params=asked)).raise_for_status().text
+    assert '<option value="promql" selected>' in page
+    assert "What to look at?" not in page

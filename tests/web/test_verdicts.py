@@ -40,9 +40,12 @@ async def test_a_verdict_is_kept_shown_counted_and_taken_back(site: Site) -> Non
     assert "Take back" not in seen, "a viewer says nothing"
     assert "This was it</button>" not in seen
     accuracy = await page(site, "/accuracy")
-    assert "<b>1</b> incident of which it is known" in accuracy
-    assert "100 %" in accuracy
-    assert "These are few" in accuracy
+    assert "of <b>1</b> incident it is known what it was" in accuracy
+    assert "<b>100 %</b>" in accuracy
+    assert "these are few" in accuracy
+    name = world.ranking().suspects[0].change.resource.name
+    assert f'href="/changes/{FIRST}">{name}</a></td><td class="place">#1</td>' in accuracy
+    assert "it was, says a responder" in accuracy
     async with site.client("responder") as client:
         taken = await client.delete(address(FIRST))
         assert taken.json()["incident"]["verdicts"] == []
