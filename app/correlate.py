@@ -19,12 +19,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from app.core import hands
 from app.core.calls import axis
 from app.core.collected import RANKED
+from app.core.counted import Calls
 from app.core.external import AHEAD
 from app.core.fights import MIN_WRITES, fight_members, write_fights
 from app.core.findings import Incident, Ranking, Said
 from app.core.incidents import FIRES_ON, LOOKS_AHEAD, LOOKS_BACK, REOPENS_WITHIN, bundle, gone
 from app.core.lines import grid
-from app.core.model import Batch, CallCount, Change, MetricSeries, Reject, Symptom
+from app.core.model import Batch, Change, MetricSeries, Reject, Symptom
 from app.core.pagers import Paged, of_last_firing
 from app.core.redact import Redactor
 from app.core.relists import relist_signals
@@ -78,7 +79,7 @@ async def gather(conn: AsyncConnection, incident: Incident, now: datetime) -> Ga
         changes=tuple(await changes.read_window(conn, cluster, start, now, limit=MOST_CHANGES, most_bytes=LARGE)),
         rollouts=tuple(await rollouts.read_window(conn, cluster, start, now)),
         symptoms=tuple(await symptoms.read_window(conn, cluster, recent, now)),
-        calls=tuple(await calls.read(conn, cluster, recent, now)),
+        calls=await calls.read(conn, cluster, recent, now),
         series=tuple(await series.read(conn, cluster, recent, now, names=RANKED)),
         states=tuple(await objects.load_cluster(conn, cluster, most_bytes=LARGE)),
         gone=tuple(await objects.load_gone_pods(conn, cluster, since=recent)),
@@ -151,7 +152,7 @@ async def suspect(engine: AsyncEngine, cluster: str, now: datetime) -> Incident 
 
 
 def _suspected(
-    cluster: str, made: list[Change], called: list[CallCount], *, measured: list[MetricSeries], now: datetime
+    cluster: str, made: list[Change], called: Calls, *, measured: list[MetricSeries], now: datetime
 ) -> Incident | None:
     slots, lines = axis(called, until=now.timestamp()), grid(measured, until=now.timestamp())
     signals = relist_signals(called, slots) if slots and slots.size else []

@@ -81,7 +81,7 @@ async def imported(
     async with database.read.connect() as conn:
         found = await changes.read_window(conn, cluster, T0 - timedelta(hours=1), NOW, limit=100)
         counted = await calls.read(conn, cluster, T0 - timedelta(hours=1), NOW)
-    return report, sorted(found, key=lambda change: (change.at, change.resource.name)), counted
+    return report, sorted(found, key=lambda change: (change.at, change.resource.name)), list(counted)
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,12 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 
 from app.core.calls import MIN_EXTRA_PER_SECOND, Slots, caller_name, grouped
+from app.core.counted import Calls
 from app.core.entities import only_reacts
 from app.core.families import FAMILIES
 from app.core.findings import Spark
 from app.core.lines import LEVELS, addable, grid
-from app.core.model import SLOT_SECONDS, ActorSource, CallCount, CallKey, Change, MetricSeries, ObjectState
+from app.core.model import SLOT_SECONDS, ActorSource, CallKey, Change, MetricSeries, ObjectState
 from app.core.onset import MIN_BEFORE, Floats, level_step
 from app.core.reach import reach
 from app.core.series import sparks
@@ -52,7 +53,7 @@ class Measured:
     """
 
     slots: tuple[int, int] | None
-    calls: tuple[CallCount, ...]
+    calls: Calls
     series: tuple[MetricSeries, ...]
 
 
@@ -136,8 +137,7 @@ def _callers(change_at: datetime, measured: Measured) -> Iterable[Moved]:
 Line = tuple[str, str, str, int]  # user, verb, resource, the code of what failed or 0 for all calls
 
 
-def _lines(calls: Iterable[CallCount], slots: Slots) -> dict[Line, Floats]:
-    calls = tuple(calls)
+def _lines(calls: Calls, slots: Slots) -> dict[Line, Floats]:
     return grouped(calls, slots, _all) | grouped(calls, slots, _failed)
 
 

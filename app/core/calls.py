@@ -7,17 +7,18 @@ SLOT_SECONDS; a step is found by best split (onset.py).
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
 
 from app.core.actors import service_account
+from app.core.counted import Calls, Ints, firsts
 from app.core.duels import as_one, duels
 from app.core.entities import Entity, only_reacts, workload
 from app.core.findings import CallerRow
-from app.core.model import SLOT_SECONDS, CallCount, CallKey
+from app.core.model import SLOT_SECONDS, CallKey
 from app.core.onset import Floats, Step, count_step
 from app.core.phrases import many, percent, rise
 from app.core.signals import Signal, SignalKind, moment
@@ -54,27 +55,36 @@ class Slots:
         return self.start + index * SLOT_SECONDS
 
 
-def axis(calls: Iterable[CallCount], *, until: float) -> Slots | None:
+def axis(calls: Calls, *, until: float) -> Slots | None:
     """The axis that holds these counts up to ``until``; the first and an unfinished last slot are left out."""
-    starts = [call.slot for call in calls if call.slot + SLOT_SECONDS <= until]
-    if not starts:
+    starts = calls.slot[calls.slot + SLOT_SECONDS <= until]
+    if not len(starts):
         return None
-    first = min(starts) + SLOT_SECONDS
-    return Slots(first, max(0, (max(starts) - first) // SLOT_SECONDS + 1))
+    first = int(starts.min()) + SLOT_SECONDS
+    return Slots(first, max(0, (int(starts.max()) - first) // SLOT_SECONDS + 1))
 
 
-def grouped(calls: Iterable[CallCount], slots: Slots, key: Callable[[CallKey], K | None]) -> dict[K, Floats]:
-    """Counts per slot of each group; a key of None leaves a call out."""
-    found: dict[K, Floats] = {}
-    for call in calls:
-        group = key(call.key)
-        index = slots.index(call.slot)
-        if group is None or not 0 <= index < slots.size:
-            continue
-        if group not in found:
-            found[group] = np.zeros(slots.size)
-        found[group][index] += call.count
-    return found
+def grouped(
+    calls: Calls, slots: Slots, key: Callable[[CallKey], K | None], *, column: Ints | None = None
+) -> dict[K, Floats]:
+    """Counts, or what another ``column`` says, per slot of each group, in the order in which they are first counted.
+
+    A key of None leaves a call out.
+    """
+    groups: dict[K, int] = {}
+    sorts = (key(one) for one in calls.keys)
+    of = np.array([-1 if sort is None else groups.setdefault(sort, len(groups)) for sort in sorts], dtype=np.int64)
+    group, index = of[calls.key], (calls.slot - slots.start) // SLOT_SECONDS
+    size = max(0, slots.size)
+    inside = (group >= 0) & (index >= 0) & (index < size)
+    group, index = group[inside], index[inside]
+    cells = np.bincount(
+        group * size + index, weights=(calls.count if column is None else column)[inside], minlength=len(groups) * size
+    )
+    series = cells.reshape(len(groups), size)
+    first = firsts(group, len(groups))
+    names = list(groups)
+    return {names[n]: series[n] for n in np.argsort(first, kind="stable").tolist() if first[n] < len(group)}
 
 
 def who(key: CallKey) -> Entity:
@@ -101,7 +111,7 @@ def load_key(key: CallKey) -> Load | None:
     return None if key.verb == "watch" else (key.user, key.verb, key.api_group, key.resource)
 
 
-def load_signals(calls: list[CallCount], slots: Slots) -> list[Signal]:
+def load_signals(calls: Calls, slots: Slots) -> list[Signal]:
     """Callers whose rate of one kind of call stepped up, with their share of all the extra load."""
     series = grouped(calls, slots, load_key)
     steps = {key: step for key, counts in series.items() if (step := count_step(counts))}
@@ -133,12 +143,12 @@ def load_signals(calls: list[CallCount], slots: Slots) -> list[Signal]:
     return sorted(found, key=lambda s: -s.strength)
 
 
-def _places(calls: list[CallCount], steps: dict[Load, Step]) -> dict[Load, Counter[str]]:
+def _places(calls: Calls, steps: dict[Load, Step]) -> dict[Load, Counter[str]]:
     """How often, by namespace, each kind of call was made."""
     found: dict[Load, Counter[str]] = {key: Counter() for key in steps}
-    for call in calls:
-        if (key := load_key(call.key)) in found:
-            found[key][call.key.namespace] += call.count
+    for one, count in calls.sums():
+        if (key := load_key(one)) in found:
+            found[key][one.namespace] += count
     return found
 
 
@@ -207,7 +217,7 @@ def _reaction(
     ]
 
 
-def _load_signal(key: Load, step: Step, slots: Slots, calls: list[CallCount], *, share: float, others: int) -> Signal:
+def _load_signal(key: Load, step: Step, slots: Slots, calls: Calls, *, share: float, others: int) -> Signal:
     user, verb, group, resource = key
     before, after = step.before / SLOT_SECONDS, step.after / SLOT_SECONDS
     low = slots.epoch(step.index)
@@ -226,20 +236,17 @@ def _load_signal(key: Load, step: Step, slots: Slots, calls: list[CallCount], *,
         rate_before=before,
         rate_after=after,
         facts=facts,
-        active=any(call.key.user == user and call.slot < low for call in calls),
+        active=bool((calls.where(lambda one: one.user == user).slot < low).any()),
     )
 
 
-def _pods(key: Load, calls: list[CallCount], *, boundary: int) -> dict[str, str]:
+def _pods(key: Load, calls: Calls, *, boundary: int) -> dict[str, str]:
     """How many pods of the caller made these calls, before and after: more clients, or more per client?"""
-    before: set[str] = set()
+    mine = calls.where(lambda one: load_key(one) == key and bool(one.pod))
+    before = {one.pod for one, _ in mine.during(end=boundary).sums()}
     after: dict[str, int] = defaultdict(int)
-    for call in calls:
-        if load_key(call.key) == key and call.key.pod:
-            if call.slot < boundary:
-                before.add(call.key.pod)
-            else:
-                after[call.key.pod] += call.count
+    for one, count in mine.during(boundary).sums():
+        after[one.pod] += count
     new = {pod: count for pod, count in after.items() if pod not in before}
     total = sum(after.values())
     if not total:
@@ -252,7 +259,7 @@ def _pods(key: Load, calls: list[CallCount], *, boundary: int) -> dict[str, str]
     }
 
 
-def caller_rows(calls: list[CallCount], slots: Slots, *, onset: float, most: int = 8) -> list[CallerRow]:
+def caller_rows(calls: Calls, slots: Slots, *, onset: float, most: int = 8) -> list[CallerRow]:
     """The callers for the heat lane: first those whose calls grew most after the onset, then the loudest."""
     series = grouped(calls, slots, load_key)
     split = min(max(1, slots.index(int(onset))), max(1, slots.size - 1))

@@ -7,14 +7,12 @@ https://kubernetes.io/docs/concepts/cluster-administration/flow-control/#seats-o
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
-
 import numpy as np
 
-from app.core.calls import NOTICEABLE, Load, Slots, caller_name, load_key, program
+from app.core.calls import NOTICEABLE, Slots, caller_name, grouped, load_key, program
+from app.core.counted import Calls
 from app.core.entities import only_reacts
-from app.core.model import SLOT_SECONDS, CallCount
+from app.core.model import SLOT_SECONDS
 from app.core.onset import Floats, level_step
 from app.core.phrases import measure, percent
 from app.core.signals import Signal, SignalKind, moment
@@ -28,15 +26,10 @@ READS = frozenset({"get", "list"})
 """They are served from memory; writes wait for the store and for webhooks."""
 
 
-def cost_signals(calls: Iterable[CallCount], slots: Slots) -> list[Signal]:
+def cost_signals(calls: Calls, slots: Slots) -> list[Signal]:
     """One signal for each caller and sort of call whose single calls became dearer than others' did."""
-    seconds: dict[Load, Floats] = defaultdict(lambda: np.zeros(slots.size))
-    counts: dict[Load, Floats] = defaultdict(lambda: np.zeros(slots.size))
-    for call in calls:
-        key, index = load_key(call.key), slots.index(call.slot)
-        if key is not None and 0 <= index < slots.size:
-            seconds[key][index] += call.latency_us / 1e6
-            counts[key][index] += call.count
+    counts = grouped(calls, slots, load_key)
+    seconds = {key: spent / 1e6 for key, spent in grouped(calls, slots, load_key, column=calls.latency_us).items()}
     steps = {key: step for key, spent in seconds.items() if (step := level_step(spent, floor=FLOOR))}
     extra = sum(step.after - step.before for step in steps.values()) or 1.0
     usual = float(np.median(sum(seconds.values()))) if seconds else 0.0

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable
 
 import numpy as np
 
 from app.core.calls import Slots, caller_name, grouped, load_key, program
 from app.core.causes import cause_of
+from app.core.counted import Calls
 from app.core.entities import Entity
 from app.core.mechanism import refused_by, refuser
-from app.core.model import SLOT_SECONDS, CallCount, CallKey
+from app.core.model import SLOT_SECONDS, CallKey
 from app.core.onset import MIN_SURPRISE, Floats, beginning, count_step
 from app.core.phrases import times
 from app.core.signals import Passed, Signal, SignalKind, moment
@@ -43,7 +43,7 @@ def _failure(key: CallKey) -> Failure | None:
     return None if key.code < 400 else (key.user, key.verb, key.api_group, key.resource, key.code)
 
 
-def error_signals(calls: list[CallCount], slots: Slots) -> list[Signal]:
+def error_signals(calls: Calls, slots: Slots) -> list[Signal]:
     """Failures that were not there before, or became many: one signal for each caller, call and code."""
     failures = grouped(calls, slots, _failure)
     everything = grouped(calls, slots, load_key)
@@ -89,22 +89,22 @@ def error_signals(calls: list[CallCount], slots: Slots) -> list[Signal]:
     return sorted(found, key=lambda s: -s.strength)
 
 
-def _said(calls: Iterable[CallCount], since: dict[Failure, int]) -> dict[Failure, Said]:
+def _said(calls: Calls, since: dict[Failure, int]) -> dict[Failure, Said]:
     """What each kind of failure said from its onset (epoch seconds) on, where: what it did not say before.
 
     If all of it was said before, all of it counts.
     """
     after: dict[Failure, Said] = defaultdict(Counter)
     before: dict[Failure, set[str]] = defaultdict(set)
-    for call in calls:
-        failure = _failure(call.key)
-        if failure is None or failure not in since:
-            continue
-        text = _general(call.key.error)
-        if call.slot >= since[failure]:
-            after[failure][text, call.key.namespace] += call.count
-        else:
-            before[failure].add(text)
+    failed = calls.where(lambda key: _failure(key) in since)
+    of = [failure for key in failed.keys if (failure := _failure(key))]
+    begun = failed.slot >= np.array([since[failure] for failure in of], dtype=np.int64)[failed.key]
+    for key, count in failed.at(begun).sums():
+        if failure := _failure(key):
+            after[failure][_general(key.error), key.namespace] += count
+    for key, _ in failed.at(~begun).sums():
+        if failure := _failure(key):
+            before[failure].add(_general(key.error))
     for failure, said in after.items():
         fresh = Counter({at: n for at, n in said.items() if at[0] not in before[failure]})
         after[failure] = fresh or said

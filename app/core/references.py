@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
+from app.core.counted import Calls
 from app.core.entities import only_reacts
 from app.core.kinds import BUILT_IN
-from app.core.model import CallCount, Resource
+from app.core.model import Resource
 
 Reference = tuple[str, str, str]  # (kind, "" where none is said; namespace; name)
 Watched = dict[tuple[str, str], set[str]]
@@ -42,12 +43,11 @@ def _references(value: Any, namespace: str) -> Iterator[Reference]:
             yield from _references(inner, namespace)
 
 
-def watched(calls: Iterable[CallCount]) -> Watched:
+def watched(calls: Calls) -> Watched:
     """Who lists or watches which custom kinds, without Kubernetes' own controllers and those who watch everything."""
     found: Watched = defaultdict(set)
     kinds: dict[str, set[tuple[str, str]]] = defaultdict(set)
-    for call in calls:
-        key = call.key
+    for key in calls.keys:
         if key.verb in ("list", "watch") and key.code < 400 and "." in key.api_group and not only_reacts(key.user):
             kinds[key.user].add((key.api_group, key.resource))
     for user, seen in kinds.items():

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from app.core.calls import MIN_EXTRA_PER_SECOND, Slots, grouped
-from app.core.model import SLOT_SECONDS, CallCount, CallKey, ListClass
+from app.core.counted import Calls
+from app.core.model import SLOT_SECONDS, CallKey, ListClass
 from app.core.onset import Burst, count_burst
 from app.core.phrases import duration, many, rise
 from app.core.signals import Signal, SignalKind, moment
@@ -23,7 +23,7 @@ Fleet = tuple[str, str, str]
 """One kind of client (user agent family) and what it lists or watches (API group, resource)."""
 
 
-def relist_signals(calls: list[CallCount], slots: Slots) -> list[Signal]:
+def relist_signals(calls: Calls, slots: Slots) -> list[Signal]:
     """Bursts of LISTs by one kind of client, after 410 Gone or each followed by a new watch.
 
     410 Gone says outright that a version or a place in a list is too old, but it mostly comes as an event inside a
@@ -31,32 +31,31 @@ def relist_signals(calls: list[CallCount], slots: Slots) -> list[Signal]:
     A LIST that timed out (504) is told beside it, and is no sign of it.
     """
     found = []
-    told: dict[Fleet, list[CallCount]] = defaultdict(list)
-    for call in calls:
-        if call.key.verb in ("list", "watch"):
-            told[_fleet(call.key)].append(call)
-    for fleet, counts in grouped(calls, slots, lambda key: _fleet(key) if _fine(key, "list") else None).items():
+    told = calls.where(lambda key: key.verb in ("list", "watch"))
+    for fleet, counts in grouped(told, slots, lambda key: _fleet(key) if _fine(key, "list") else None).items():
         burst = count_burst(counts)
         if burst is None or (burst.during - burst.before) / SLOT_SECONDS < MIN_EXTRA_PER_SECOND:
             continue
-        if signal := _signal(fleet, burst, told[fleet], slots):
+        if signal := _signal(fleet, burst, told, slots):
             found.append(signal)
     return found
 
 
-def _signal(fleet: Fleet, burst: Burst, calls: list[CallCount], slots: Slots) -> Signal | None:
+def _signal(fleet: Fleet, burst: Burst, told: Calls, slots: Slots) -> Signal | None:
     agent, group, resource = fleet
     low, end = slots.epoch(burst.start), slots.epoch(burst.end)
-    around = [call for call in calls if low - AROUND * SLOT_SECONDS <= call.slot < end + AROUND * SLOT_SECONDS]
-    users = _users((call for call in around if low <= call.slot < end), lambda key: _fine(key, "list"))
-    anew = [call for call in around if call.slot >= low and _fine(call.key, "watch")]
-    watched = _count((call for call in calls if call.slot < low), lambda key: _fine(key, "watch"))
+    calls = told.where(lambda key: _fleet(key) == fleet)
+    around = calls.during(low - AROUND * SLOT_SECONDS, end + AROUND * SLOT_SECONDS)
+    users = _users(around.during(low, end), lambda key: _fine(key, "list"))
+    anew = around.during(low)
+    watched = _count(calls.during(end=low), lambda key: _fine(key, "watch"))
     usual = watched * (burst.end - burst.start + AROUND) / max(1, burst.start)
     tokens = _count(around, lambda key: key.code == 410 and key.list_class is ListClass.CONTINUE)
     gone = _count(around, lambda key: key.code == 410 and key.list_class is not ListClass.CONTINUE)
     late = _count(around, lambda key: key.code == 504 and key.verb == "list")
-    watching = users & {call.key.user for call in anew}
-    lost = len(users) >= FLEET and len(watching) >= len(users) / 2 and sum(call.count for call in anew) >= 2 * usual
+    watching = users & _users(anew, lambda key: _fine(key, "watch"))
+    opened = _count(anew, lambda key: _fine(key, "watch"))
+    lost = len(users) >= FLEET and len(watching) >= len(users) / 2 and opened >= 2 * usual
     if not (gone or tokens or lost):
         return None
     why = [f"{many(gone, 'watch', 'watches')} expired (410 Gone)"] if gone else []
@@ -89,9 +88,9 @@ def _fine(key: CallKey, verb: str) -> bool:
     return key.verb == verb and key.code < 400
 
 
-def _users(calls: Iterable[CallCount], wanted: Callable[[CallKey], bool]) -> set[str]:
-    return {call.key.user for call in calls if wanted(call.key)}
+def _users(calls: Calls, wanted: Callable[[CallKey], bool]) -> set[str]:
+    return {key.user for key, _ in calls.sums() if wanted(key)}
 
 
-def _count(calls: Iterable[CallCount], wanted: Callable[[CallKey], bool]) -> int:
-    return sum(call.count for call in calls if wanted(call.key))
+def _count(calls: Calls, wanted: Callable[[CallKey], bool]) -> int:
+    return sum(count for key, count in calls.sums() if wanted(key))

@@ -8,8 +8,9 @@ import numpy as np
 
 from app.core.actors import service_account
 from app.core.calls import Slots, caller_name, grouped
+from app.core.counted import Calls
 from app.core.entities import only_reacts, workload
-from app.core.model import SLOT_SECONDS, CallCount
+from app.core.model import SLOT_SECONDS
 from app.core.phrases import rate
 from app.core.signals import Signal, SignalKind, moment
 
@@ -21,7 +22,7 @@ LONGER = 3
 STRENGTH = 0.5
 
 
-def silence_signals(calls: list[CallCount], slots: Slots) -> list[Signal]:
+def silence_signals(calls: Calls, slots: Slots) -> list[Signal]:
     """One signal for each ServiceAccount that called steadily and has not called since, while others have."""
     found = []
     by_user = grouped(calls, slots, lambda key: key.user)

@@ -20,6 +20,7 @@ from app.core.candidates import Candidate, candidates
 from app.core.case import Case, Facts, Rule
 from app.core.complaints import rollout_signals, symptom_signals, with_passed
 from app.core.costs import cost_signals
+from app.core.counted import NO_CALLS, Calls
 from app.core.errors import error_signals
 from app.core.evidence import RULES
 from app.core.explain import explain, is_consequence, window_of
@@ -27,7 +28,7 @@ from app.core.fight_signals import fight_signal
 from app.core.fights import write_fights
 from app.core.findings import Evidence, Incident, Onset, Ranking, Suspect, WriteFight
 from app.core.lines import Grid, grid
-from app.core.model import CallCount, Change, MetricSeries, ObjectState, Rollout, Symptom, SymptomSource
+from app.core.model import Change, MetricSeries, ObjectState, Rollout, Symptom, SymptomSource
 from app.core.newborn import Newborn, newborn
 from app.core.places import located
 from app.core.relevance import surroundings, weigh
@@ -65,7 +66,7 @@ class Gathered:
     changes: tuple[Change, ...] = ()
     rollouts: tuple[Rollout, ...] = ()
     symptoms: tuple[Symptom, ...] = ()
-    calls: tuple[CallCount, ...] = ()
+    calls: Calls = NO_CALLS
     series: tuple[MetricSeries, ...] = ()
     states: tuple[ObjectState, ...] = ()
     gone: tuple[ObjectState, ...] = ()
@@ -106,7 +107,7 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES) -> Ranking:
         window=(gathered.start, now),
         fights=tuple(fights),
         sparks=tuple(sparks(list(gathered.series), grid_axis)) if grid_axis else (),
-        callers=tuple(caller_rows(list(gathered.calls), slots_axis, onset=onset.at.timestamp())) if slots_axis else (),
+        callers=tuple(caller_rows(gathered.calls, slots_axis, onset=onset.at.timestamp())) if slots_axis else (),
         findings=tuple(
             Evidence(s.kind.value, round(salience[id(s)], 3), f"{s.sentence}, from {s.low:%H:%M:%S}.")
             for s in sorted(case.signals, key=lambda s: -salience[id(s)])[:12]
@@ -132,7 +133,7 @@ def _signals(
 ) -> tuple[list[Signal], Slots | None, Grid | None]:
     """Everything that turned bad in the window."""
     until = gathered.now.timestamp()
-    calls = list(gathered.calls)
+    calls = gathered.calls
     slots = axis(calls, until=until)
     found: list[Signal] = [fight_signal(fight, gathered.rollouts) for fight in fights]
     if slots and slots.size:
@@ -154,7 +155,7 @@ def _signals(
 def _seen_from(gathered: Gathered) -> datetime:
     """When the window's record really begins: before that, nothing can be said to be new."""
     firsts = [change.at for change in gathered.changes[:1] + gathered.changes[-1:]]
-    firsts += [moment(min(call.slot for call in gathered.calls))] if gathered.calls else []
+    firsts += [moment(int(gathered.calls.slot.min()))] if gathered.calls else []
     firsts += [moment(min(one.times[0] for one in gathered.series if one.times))] if gathered.series else []
     return max(gathered.start, min(firsts, default=gathered.start))
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from app.core.model import CallCount, CallKey
+from app.core.counted import Calls
+from app.core.model import CallKey
 
 BY: dict[str, tuple[str, ...]] = {
     "user": ("user",),
@@ -62,7 +63,7 @@ class Talker:
 
 
 def talkers(
-    counts: Iterable[CallCount],
+    counts: Calls,
     *,
     boundary: float,
     seconds: float,
@@ -77,12 +78,12 @@ def talkers(
     """
     parts = tuple(dict.fromkeys(part for name in by for part in BY[name]))
     sides: dict[tuple[Any, ...], tuple[list[int], list[int]]] = {}
-    for call in counts:
-        now, before = sides.setdefault(_values(call.key, parts), ([0, 0, 0], [0, 0, 0]))
-        side = before if call.slot < boundary else now
-        side[0] += call.count
-        side[1] += call.count if call.key.code >= 400 else 0
-        side[2] += call.latency_us
+    for place, some in enumerate((counts.during(boundary), counts.during(end=boundary))):
+        for key, count, latency_us in some.totals():
+            side = sides.setdefault(_values(key, parts), ([0, 0, 0], [0, 0, 0]))[place]
+            side[0] += count
+            side[1] += count if key.code >= 400 else 0
+            side[2] += latency_us
     found = [
         Talker(dict(zip(parts, values, strict=True)), _side(now), _side(before), seconds)
         for values, (now, before) in sides.items()

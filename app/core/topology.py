@@ -13,8 +13,9 @@ from datetime import datetime
 from typing import Any
 
 from app.core import dependencies
+from app.core.counted import NO_CALLS, Calls
 from app.core.entities import NODES, WORKLOADS, Entity, of_resource, workload
-from app.core.model import CallCount, Change, ObjectState, Resource, Symptom
+from app.core.model import Change, ObjectState, Resource, Symptom
 from app.core.references import Reference, Watched, is_custom, references, watched
 
 _CHOOSES = re.compile(r"inject|^pod-security\.kubernetes\.io/|^istio\.io/rev$")
@@ -88,7 +89,7 @@ class Topology:
 
 def topology(
     states: Iterable[ObjectState],
-    calls: Iterable[CallCount] = (),
+    calls: Calls = NO_CALLS,
     *,
     gone: Iterable[ObjectState] = (),
     complaints: Iterable[Symptom] = (),

@@ -7,9 +7,10 @@ from collections import Counter, defaultdict
 import numpy as np
 
 from app.core.calls import Slots, grouped
+from app.core.counted import Calls
 from app.core.entities import CLUSTER, Entity
 from app.core.errors import failure_onset
-from app.core.model import SLOT_SECONDS, CallCount, CallKey
+from app.core.model import SLOT_SECONDS, CallKey
 from app.core.phrases import many
 from app.core.signals import Signal, SignalKind, moment
 
@@ -30,7 +31,7 @@ def asked(part: str, group: str, resource: str, verb: str) -> Entity:
     return ("asked", part, group, resource, _OPERATION.get(verb, verb))
 
 
-def wait_signals(calls: list[CallCount], slots: Slots) -> list[Signal]:
+def wait_signals(calls: Calls, slots: Slots) -> list[Signal]:
     """Parts of the API server that calls began to wait for, one signal each."""
     slow = grouped(calls, slots, lambda key: key.waited_for or None)
     everything = grouped(calls, slots, _sort)
@@ -63,13 +64,12 @@ def _sort(key: CallKey) -> tuple[str, str, str] | None:
     return None if key.verb == "watch" else (key.api_group, key.resource, key.verb)
 
 
-def _sorts(calls: list[CallCount], part: str, *, since: int) -> Counter[tuple[str, str, str]]:
+def _sorts(calls: Calls, part: str, *, since: int) -> Counter[tuple[str, str, str]]:
     """What sorts of calls waited for a part, and how many of each."""
     found: Counter[tuple[str, str, str]] = Counter()
-    for call in calls:
-        sort = _sort(call.key)
-        if call.key.waited_for == part and call.slot >= since and sort:
-            found[sort] += call.count
+    for key, count in calls.during(since).sums():
+        if key.waited_for == part and (sort := _sort(key)):
+            found[sort] += count
     return found
 
 

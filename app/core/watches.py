@@ -11,8 +11,9 @@ from collections import Counter
 import numpy as np
 
 from app.core.calls import Slots, caller_name, grouped, program
+from app.core.counted import Calls
 from app.core.entities import only_reacts
-from app.core.model import SLOT_SECONDS, CallCount
+from app.core.model import SLOT_SECONDS
 from app.core.onset import count_step
 from app.core.phrases import many, percent, rise
 from app.core.signals import Signal, SignalKind, moment
@@ -21,9 +22,9 @@ LEAST = 20
 """So many watches more than before are no reconnecting."""
 
 
-def watch_signals(calls: list[CallCount], slots: Slots) -> list[Signal]:
+def watch_signals(calls: Calls, slots: Slots) -> list[Signal]:
     """One signal for each caller whose watches are opened ever faster; its strength is the share of the extra ones."""
-    calls = [call for call in calls if call.key.verb == "watch" and call.key.code < 400]
+    calls = calls.where(lambda key: key.verb == "watch" and key.code < 400)
     series = grouped(calls, slots, lambda key: key.user)
     steps = {user: step for user, counts in series.items() if (step := count_step(counts))}
     extra = {user: (step.after - step.before) * (slots.size - step.index) for user, step in steps.items()}
@@ -58,10 +59,10 @@ def watch_signals(calls: list[CallCount], slots: Slots) -> list[Signal]:
     return sorted(found, key=lambda signal: -signal.strength)
 
 
-def _opened(calls: list[CallCount], user: str, *, since: int) -> Counter[tuple[str, str]]:
+def _opened(calls: Calls, user: str, *, since: int) -> Counter[tuple[str, str]]:
     """How many watches a caller opened of each (API group, resource)."""
     found: Counter[tuple[str, str]] = Counter()
-    for call in calls:
-        if call.key.user == user and call.slot >= since:
-            found[call.key.api_group, call.key.resource] += call.count
+    for key, count in calls.during(since).sums():
+        if key.user == user:
+            found[key.api_group, key.resource] += count
     return found

@@ -8,7 +8,7 @@ each column with its bytes transposed, so that the many zero bytes lie together.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from hashlib import blake2b
 from typing import Any
@@ -19,6 +19,7 @@ from sqlalchemy import Integer, any_, literal, select, text
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.core.counted import NO_CALLS, Calls, Ints
 from app.core.model import SLOT_SECONDS, CallCount, CallKey, ListClass
 from app.store import codec, codes, partitions, tables
 from app.store.copy import copy
@@ -175,7 +176,7 @@ async def load_keys(conn: AsyncConnection, ids: Iterable[int]) -> dict[int, Call
     }
 
 
-async def read(conn: AsyncConnection, cluster: str, start: datetime, end: datetime) -> list[CallCount]:
+async def read(conn: AsyncConnection, cluster: str, start: datetime, end: datetime) -> Calls:
     """The counts of every slot that begins in [start, end), by slot; batches that told of one slot are summed."""
     number = await codes.find_cluster(conn, cluster)
     c = tables.call_minutes.c
@@ -187,12 +188,21 @@ async def read(conn: AsyncConnection, cluster: str, start: datetime, end: dateti
         part = unpack(payload)
         part[:, 1] = part[:, 1] * SLOT_SECONDS + int(at.timestamp())
         parts.append(part[(part[:, 1] >= start.timestamp()) & (part[:, 1] < end.timestamp())])
-    if not parts:
-        return []
-    cells: dict[tuple[int, int], list[int]] = {}
-    for key, slot, count, latency in np.concatenate(parts).tolist():
-        cell = cells.setdefault((slot, key), [0, 0])
-        cell[0] += count
-        cell[1] += latency
-    keys = await load_keys(conn, {key for _, key in cells})
-    return [CallCount(keys[key], slot, count, latency) for (slot, key), (count, latency) in sorted(cells.items())]
+    rows = np.concatenate(parts) if parts else np.empty((0, 4), dtype=np.int64)
+    if not len(rows):
+        return NO_CALLS
+    rows = rows[np.lexsort((rows[:, 0], rows[:, 1]))]
+    first = np.flatnonzero(np.diff(rows[:, :2], axis=0, prepend=-1).any(axis=1))
+    counts, latencies = np.add.reduceat(rows[:, 2:], first).T
+    return as_calls(
+        rows[first, 0], rows[first, 1], counts, latencies, keys=await load_keys(conn, np.unique(rows[:, 0]).tolist())
+    )
+
+
+def as_calls(key: Ints, slot: Ints, count: Ints, latency_us: Ints, *, keys: Mapping[int, CallKey]) -> Calls:
+    """Columns of counts whose keys are told by their ids; keys come in the order of their first count."""
+    ids, first, number = np.unique(key, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    return Calls(tuple(keys[one] for one in ids[order].tolist()), place[number], slot, count, latency_us)

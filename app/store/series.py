@@ -20,7 +20,8 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.aftermath import METRICS, Measured, added_up, told_apart
-from app.core.model import SLOT_SECONDS, CallCount, CallKey, MetricSeries
+from app.core.counted import NO_CALLS, Calls
+from app.core.model import SLOT_SECONDS, CallKey, MetricSeries
 from app.core.onset import Floats
 from app.core.series_bins import drawn, is_counter
 from app.core.stale import table
@@ -353,7 +354,7 @@ async def read_around(
         for group in _together(rows, _lines(about_series, _present(rows)))
         for one in added_up(*group.line, times=group.times, values=group.values)
     ]
-    return Measured(slots, tuple(counts), tuple(series))
+    return Measured(slots, counts, tuple(series))
 
 
 def _lines(
@@ -366,7 +367,7 @@ def _lines(
 
 def _counts(
     minutes: list[tuple[int, bytes]], keys: dict[int, CallKey], start: float, *, end: float
-) -> tuple[tuple[int, int] | None, list[CallCount]]:
+) -> tuple[tuple[int, int] | None, Calls]:
     """The first and the last slot that holds any call, and the counts of ``keys``."""
     parts = [np.empty((0, 4), dtype=np.int64)]
     for at, payload in minutes:
@@ -375,7 +376,6 @@ def _counts(
         parts.append(part[(part[:, 1] >= start) & (part[:, 1] < end)])
     every = np.concatenate(parts)
     if not len(every):
-        return None, []
+        return None, NO_CALLS
     mine = every[np.isin(every[:, 0], np.array(list(keys), dtype=np.int64))]
-    counts = [CallCount(keys[key], slot, count, latency) for key, slot, count, latency in mine.tolist()]
-    return (int(every[:, 1].min()), int(every[:, 1].max())), counts
+    return (int(every[:, 1].min()), int(every[:, 1].max())), calls.as_calls(*mine.T, keys=keys)

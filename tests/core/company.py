@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from app.core.counted import Calls
 from app.core.findings import Incident, Ranking
 from app.core.model import CallCount, Change, ObjectState, Rollout, Symptom
 from app.core.suspects import Gathered, rank
@@ -55,7 +56,7 @@ def ranked(
             now=after(60),
             changes=(*noise(), *culprit),
             symptoms=tuple(symptoms),
-            calls=tuple(load if load is not None else background()),
+            calls=Calls.of(load if load is not None else background()),
             states=tuple(states),
             rollouts=tuple(rollouts),
         )

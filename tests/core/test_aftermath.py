@@ -11,6 +11,7 @@ import pytest
 from msgspec import structs
 
 from app.core.aftermath import MOST, Measured, moved, users_of
+from app.core.counted import NO_CALLS, Calls
 from app.core.model import SLOT_SECONDS, Actor, ActorSource, CallCount, CallKey, MetricSeries, Object, ObjectState
 from tests.web import world
 
@@ -35,7 +36,7 @@ def calls(
 
 
 def measured(*some: list[CallCount], series: tuple[MetricSeries, ...] = ()) -> Measured:
-    return Measured((START, END - SLOT_SECONDS), tuple(count for one in some for count in one), series)
+    return Measured((START, END - SLOT_SECONDS), Calls.of(count for one in some for count in one), series)
 
 
 def gauge(name: str, value: Callable[[float], float], *, step: float = 15.0) -> MetricSeries:
@@ -73,7 +74,7 @@ def test_what_moved_before_or_hardly_is_not_shown(rate: Callable[[float], float]
 def test_a_record_that_begins_after_the_change_says_nothing_of_before() -> None:
     whole = measured(calls(step_at(90, 0.2, 41)))
     late = int(AT.timestamp())
-    cut = replace(whole, slots=(late, END), calls=tuple(call for call in whole.calls if call.slot >= late))
+    cut = replace(whole, slots=(late, END), calls=whole.calls.during(late))
     assert moved(AT, whole)
     assert moved(AT, cut) == ()
 
@@ -117,8 +118,8 @@ def test_at_most_four_lines_and_the_callers_come_first() -> None:
 
 
 def test_nothing_measured_is_nothing_moved() -> None:
-    assert moved(AT, Measured(None, (), ())) == ()
-    assert moved(AT, Measured((START, START), (), ())) == ()
+    assert moved(AT, Measured(None, NO_CALLS, ())) == ()
+    assert moved(AT, Measured((START, START), NO_CALLS, ())) == ()
 
 
 def state(spec: Object) -> ObjectState:

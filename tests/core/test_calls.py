@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.core.calls import axis, caller_rows, load_signals
+from app.core.counted import Calls
 from app.core.model import CallCount
 from app.core.signals import Signal
 from tests.core.factories import after, calls
@@ -13,9 +14,10 @@ AGENT = "system:serviceaccount:monitoring:agent"
 
 
 def loads(counts: list[CallCount]) -> list[Signal]:
-    slots = axis(counts, until=after(60).timestamp())
+    together = Calls.of(counts)
+    slots = axis(together, until=after(60).timestamp())
     assert slots is not None
-    return load_signals(counts, slots)
+    return load_signals(together, slots)
 
 
 def test_a_caller_that_calls_more_is_named_with_its_share() -> None:
@@ -93,8 +95,9 @@ def test_what_one_of_them_began_at_another_time_is_no_part_of_it() -> None:
 
 def test_heat_rows_begin_with_who_grew() -> None:
     counts = calls("loud", "get", "pods", rate=50) + calls(AGENT, "list", "services", rate=10, start=-20)
-    slots = axis(counts, until=after(60).timestamp())
+    together = Calls.of(counts)
+    slots = axis(together, until=after(60).timestamp())
     assert slots is not None
-    rows = caller_rows(counts, slots, onset=after(-20).timestamp())
+    rows = caller_rows(together, slots, onset=after(-20).timestamp())
     assert [row.user for row in rows] == [AGENT, "loud"]
     assert rows[0].before_per_second == 0

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from app.core.calls import axis
 from app.core.costs import cost_signals
+from app.core.counted import Calls
 from app.core.model import CallCount
 from app.core.signals import Signal
 from tests.core.company import background
@@ -26,9 +27,10 @@ def exporter(times: float) -> list[CallCount]:
 
 
 def found(counts: list[CallCount]) -> list[Signal]:
-    slots = axis(counts, until=after(60).timestamp())
+    together = Calls.of(counts)
+    slots = axis(together, until=after(60).timestamp())
     assert slots is not None
-    return cost_signals(counts, slots)
+    return cost_signals(together, slots)
 
 
 def test_who_lists_as_often_but_all_at_once_is_found_by_what_that_costs() -> None:

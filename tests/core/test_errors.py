@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.core.calls import axis
+from app.core.counted import Calls
 from app.core.errors import error_signals
 from app.core.model import CallCount
 from app.core.signals import Signal
@@ -16,9 +17,10 @@ CI = "ci"
 
 
 def errors(counts: list[CallCount]) -> list[Signal]:
-    slots = axis(counts, until=after(60).timestamp())
+    together = Calls.of(counts)
+    slots = axis(together, until=after(60).timestamp())
     assert slots is not None
-    return error_signals(counts, slots)
+    return error_signals(together, slots)
 
 
 def refused(text: str, **more: float) -> list[CallCount]:

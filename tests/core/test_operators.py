@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from app.core.counted import Calls
 from app.core.model import CallCount, Json, Resource
 from app.core.operators import SEVERAL
 from app.core.reach import reach
@@ -53,7 +54,7 @@ def test_who_watches_everything_acts_on_nothing() -> None:
     acting = calls(USER, "watch", "clusterpolicies", rate=1, group=GROUP)
     refused = calls("bob", "list", "clusterpolicies", rate=1, group=GROUP, code=403)
     itself = calls("system:kube-controller-manager", "watch", "clusterpolicies", rate=1, group=GROUP)
-    assert watched([*backups, *acting, *refused, *itself]) == {(GROUP, "clusterpolicies"): {USER}}
+    assert watched(Calls.of([*backups, *acting, *refused, *itself])) == {(GROUP, "clusterpolicies"): {USER}}
 
 
 @pytest.mark.parametrize("load", [calls(USER, "watch", "clusterpolicies", rate=0.2, group=GROUP), []])

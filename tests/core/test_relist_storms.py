@@ -7,6 +7,7 @@ import pytest
 from msgspec import structs
 
 from app.core.calls import axis
+from app.core.counted import Calls
 from app.core.model import CallCount, ListClass
 from app.core.onset import count_burst
 from app.core.relists import relist_signals
@@ -18,9 +19,10 @@ STEADY = calls("steady", "get", "pods", rate=4)
 
 
 def relists(counts: list[CallCount]) -> list[Signal]:
-    slots = axis(counts, until=after(60).timestamp())
+    together = Calls.of(counts)
+    slots = axis(together, until=after(60).timestamp())
     assert slots is not None
-    return relist_signals(counts, slots)
+    return relist_signals(together, slots)
 
 
 def fleet(verb: str, *, size: int = 60, kind: ListClass = ListClass.NOT_A_LIST, **more: float) -> list[CallCount]:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from app.core.aftermath import Measured, added_up, moved, told_apart
+from app.core.counted import NO_CALLS
 from app.core.lines import grid
 from app.core.model import MetricSeries
 from app.core.series import metric_signals, sparks
@@ -162,4 +163,4 @@ def test_what_moved_after_a_change_is_no_server_that_joined() -> None:
         for told in (one, two)
         for together in added_up(MEMORY, told_apart(told.labels), times=told.times, values=np.array([told.values]))
     ]
-    assert moved(change, Measured(None, (), tuple(summed))) == ()
+    assert moved(change, Measured(None, NO_CALLS, tuple(summed))) == ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.core.calls import axis
+from app.core.counted import Calls
 from app.core.model import CallCount
 from app.core.silence import silence_signals
 from tests.core.company import background, first, ranked
@@ -14,7 +15,7 @@ ISSUER = "system:serviceaccount:cert-manager:cert-manager"
 
 
 def fell_silent(*load: list[CallCount]) -> list[str]:
-    together = [count for one in load for count in one]
+    together = Calls.of(count for one in load for count in one)
     slots = axis(together, until=after(60).timestamp())
     assert slots
     return [signal.users[0] for signal in silence_signals(together, slots)]

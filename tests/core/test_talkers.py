@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from app.core.counted import NO_CALLS, Calls
 from app.core.model import CallCount, CallKey, ListClass
 from app.core.talkers import BY, NOTHING, WEIGHTS, Side, talkers
 
@@ -21,7 +22,7 @@ def test_both_sides_have_counts_failures_and_summed_latency() -> None:
         calls("a", 100, 20, latency_us=40_000),
         calls("a", 105, 5, code=429, latency_us=10_000),
     ]
-    (one,) = talkers(counts, boundary=100, seconds=10, most=5)
+    (one,) = talkers(Calls.of(counts), boundary=100, seconds=10, most=5)
     assert one.of == {"user": "a", "verb": "list", "api_group": "", "resource": "pods"}
     assert one.before == Side(10, 0, 0.999)
     assert (one.now.calls, one.now.failed, one.seconds) == (25, 5, 10)
@@ -38,17 +39,17 @@ def test_those_that_rose_come_first_then_the_loud() -> None:
         calls("quiet", 90, 5),
         calls("quiet", 100, 5),
     ]
-    found = talkers(counts, boundary=100, seconds=10, most=10)
+    found = talkers(Calls.of(counts), boundary=100, seconds=10, most=10)
     assert [one.of["user"] for one in found] == ["rose", "steady", "quiet", "fell"]
     assert found[-1].now == NOTHING
-    assert [one.of["user"] for one in talkers(counts, boundary=100, seconds=10, most=1)] == ["rose"]
+    assert [one.of["user"] for one in talkers(Calls.of(counts), boundary=100, seconds=10, most=1)] == ["rose"]
 
 
 def test_one_call_that_takes_a_minute_outweighs_many_short_ones_where_time_is_asked_for() -> None:
     counts = [calls("many", 100, 900, latency_us=9_000_000), calls("heavy", 100, 1, latency_us=58_000_000)]
-    found = talkers(counts, boundary=100, seconds=10, most=2, weight=WEIGHTS["latency"])
+    found = talkers(Calls.of(counts), boundary=100, seconds=10, most=2, weight=WEIGHTS["latency"])
     assert [one.of["user"] for one in found] == ["heavy", "many"]
-    assert [one.of["user"] for one in talkers(counts, boundary=100, seconds=10, most=2)] == ["many", "heavy"]
+    assert [one.of["user"] for one in talkers(Calls.of(counts), boundary=100, seconds=10, most=2)] == ["many", "heavy"]
 
 
 @pytest.mark.parametrize(
@@ -66,13 +67,13 @@ def test_one_call_that_takes_a_minute_outweighs_many_short_ones_where_time_is_as
 )
 def test_calls_are_told_apart_by_what_is_asked_for_alone(by: str, told: dict[str, Any]) -> None:
     counts = [calls("a", 100, 3), calls("a", 100, 2, **told)]
-    found = talkers(counts, boundary=100, seconds=10, most=9, by=[by])
+    found = talkers(Calls.of(counts), boundary=100, seconds=10, most=9, by=[by])
     assert [one.now.calls for one in found] == [3, 2]
     assert found[1].of.items() >= told.items()
     assert set(found[1].of) == set(BY[by])
-    (together,) = talkers(counts, boundary=100, seconds=10, most=9, by=["user"])
+    (together,) = talkers(Calls.of(counts), boundary=100, seconds=10, most=9, by=["user"])
     assert (together.of, together.now.calls) == ({"user": "a"}, 5)
 
 
 def test_no_calls_no_talkers() -> None:
-    assert talkers([], boundary=0, seconds=1, most=5) == []
+    assert talkers(NO_CALLS, boundary=0, seconds=1, most=5) == []

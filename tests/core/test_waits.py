@@ -8,6 +8,7 @@ from msgspec import structs
 from app.core import audit
 from app.core.annotations import RawAnnotations, seconds, waited_for
 from app.core.calls import axis
+from app.core.counted import Calls
 from app.core.model import CallCount, Json
 from app.core.signals import Signal
 from app.core.waits import PARTS, wait_signals
@@ -45,9 +46,10 @@ def slow(part: str, verb: str, resource: str, *, start: float, rate: float = 4) 
 
 
 def waits(counts: list[CallCount]) -> list[Signal]:
-    slots = axis(counts, until=after(60).timestamp())
+    together = Calls.of(counts)
+    slots = axis(together, until=after(60).timestamp())
     assert slots is not None
-    return wait_signals(counts, slots)
+    return wait_signals(together, slots)
 
 
 @pytest.mark.parametrize("part", PARTS)

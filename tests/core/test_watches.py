@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from app.core.calls import axis
+from app.core.counted import Calls
 from app.core.model import CallCount
 from app.core.signals import Signal
 from app.core.watches import watch_signals
@@ -13,9 +14,10 @@ EXPORTER = "system:serviceaccount:data:exporter"
 
 
 def watches(counts: list[CallCount]) -> list[Signal]:
-    slots = axis(counts, until=after(60).timestamp())
+    together = Calls.of(counts)
+    slots = axis(together, until=after(60).timestamp())
     assert slots is not None
-    return watch_signals(counts, slots)
+    return watch_signals(together, slots)
 
 
 def test_a_caller_that_opens_watch_after_watch() -> None:

@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from app.core.aftermath import SOON, Measured, moved, users_of
+from app.core.counted import NO_CALLS, Calls
 from app.core.model import SLOT_SECONDS, Batch, CallCount, CallKey, MetricSeries
 from app.store import series
 from app.store.record import record
@@ -69,7 +70,7 @@ async def test_what_is_read_is_of_the_users_and_the_time_asked_for(site: Site) -
     (line,) = found.series
     assert (line.name, line.labels) == ("workqueue_depth", ())
     assert all(start.timestamp() <= time <= end.timestamp() for time in line.times)
-    assert nothing == Measured(None, (), ())
+    assert nothing == Measured(None, NO_CALLS, ())
     (stored,) = whole.series
     assert (stored.times, stored.values) == (depth().times, depth().values)
 
@@ -159,7 +160,7 @@ async def test_adding_series_up_changes_nothing_that_is_drawn(site: Site) -> Non
     assert len({one.times[0] // 3600 for one in told} | {one.times[-1] // 3600 for one in told}) == 2
     assert sorted(one_by_one, key=repr) == sorted(told, key=repr)
     assert len(added.series) < len(told) / 2
-    expected, found = moved(AT, Measured(None, (), one_by_one)), moved(AT, added)
+    expected, found = moved(AT, Measured(None, NO_CALLS, one_by_one)), moved(AT, added)
     assert {one.line.title for one in expected} == {"Requests", "Server errors", "Queue depth", "Latency"}
     assert [(one.line.title, one.at) for one in found] == [(one.line.title, one.at) for one in expected]
     for one, other in zip(found, expected, strict=True):
@@ -169,5 +170,5 @@ async def test_adding_series_up_changes_nothing_that_is_drawn(site: Site) -> Non
 
 
 def test_a_line_of_a_single_moment_cannot_have_moved() -> None:
-    assert moved(AT, Measured((BEGIN, BEGIN), counts(ARGOCD, 1, 1)[:1], ())) == ()
-    assert after(world.CULPRIT, Measured(None, (), ())).looked == ()
+    assert moved(AT, Measured((BEGIN, BEGIN), Calls.of(counts(ARGOCD, 1, 1)[:1]), ())) == ()
+    assert after(world.CULPRIT, Measured(None, NO_CALLS, ())).looked == ()
