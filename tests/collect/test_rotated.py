@@ -26,7 +26,7 @@ async def test_a_log_that_is_rotated_before_it_is_read_is_not_taken_for_the_new_
 ) -> None:
     monkeypatch.setattr(importer, "APART_BYTES", apart)
     log, rotated = tmp_path / "audit.jsonl", tmp_path / "audit-2026.jsonl"
-    cut = BEHIND[9]
+    cut = BEHIND[10]
     log.write_text(AUDIT[:cut])
     inputs = list(survey([str(log)]).inputs)
     shutil.copy(log, rotated) if after == "copied and emptied" else log.rename(rotated)
