@@ -26,8 +26,7 @@ from app.core.baselines import BASELINES, rank_among
 from app.core.candidates import Candidate, candidates
 from app.core.evidence import RULES
 from app.core.fights import write_fights
-from app.core.findings import Incident, Ranking
-from app.core.model import Change
+from app.core.findings import Incident, Ranking, Suspect
 from app.core.suspects import Gathered, rank
 from app.core.topology import topology
 from app.correlate import gather, open_incidents
@@ -269,17 +268,19 @@ def _quiet(_path: str, _lines: int, _offset: int) -> None:
     """An evaluation shows no progress of its imports."""
 
 
-def _is(change: Change, answers: Answers) -> bool:
-    resource = change.resource
+def _is(one: Suspect | Candidate, answers: Answers) -> bool:
+    """Whether it is an answer, by itself or as one of the same edits."""
     return any(
-        (resource.kind, resource.namespace, resource.name) == (one.kind, one.namespace, one.name)
-        and abs(change.at - one.at) <= SAME_MOMENT
-        for one in answers
+        (made.resource.kind, made.resource.namespace, made.resource.name)
+        == (answer.kind, answer.namespace, answer.name)
+        and abs(made.at - answer.at) <= SAME_MOMENT
+        for made in (one.change, *one.also)
+        for answer in answers
     )
 
 
 def _rank_of(ranking: Ranking, answers: Answers) -> Rank | None:
-    return next((Rank(s.rank - 1) for s in ranking.suspects if _is(s.change, answers)), None)
+    return next((Rank(s.rank - 1) for s in ranking.suspects if _is(s, answers)), None)
 
 
 def _baseline_rank(name: str, gathered: Gathered, answers: Answers) -> Rank | None:
@@ -292,14 +293,14 @@ def _baseline_rank(name: str, gathered: Gathered, answers: Answers) -> Rank | No
     )
     score = BASELINES[name]
     scores = {c.change.id: score(c, gathered) for c in found}
-    ranks = [rank_among(scores, c.change.id) for c in found if _is(c.change, answers)]
+    ranks = [rank_among(scores, c.change.id) for c in found if _is(c, answers)]
     return min(filter(None, ranks), key=lambda rank: rank.mean, default=None)
 
 
 def _verdict(name: str, when: str, ranking: Ranking, answers: Answers) -> Verdict:
     position = _rank_of(ranking, answers)
     top = ranking.suspects[0] if ranking.suspects else None
-    mine = next((s for s in ranking.suspects if _is(s.change, answers)), None)
+    mine = next((s for s in ranking.suspects if _is(s, answers)), None)
     none_leads = ranking.none_of_these > (top.probability if top else 0.0)
     above = [str(s.change.resource) for s in ranking.suspects if position is None or s.rank <= position.above][:3]
     return Verdict(

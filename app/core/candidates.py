@@ -13,11 +13,13 @@ from app.core.fights import fight_members
 from app.core.findings import WriteFight
 from app.core.mechanism import halts, is_cosmetic, is_inert
 from app.core.model import Change, Resource, Rollout, Verb
+from app.core.moves import pods_added, pods_moved
 from app.core.reach import Reach, reach
 from app.core.revisions import lacking
+from app.core.same_edit import same_edits
 from app.core.stalls import DEADLINE, patience
 from app.core.steering import set_off
-from app.core.topology import Named, Topology, behind, pod_template, pods_at_once, selects
+from app.core.topology import Named, Topology, behind, pod_template, selects
 from app.core.traits import Trait, trait
 
 SAME_EDIT = timedelta(seconds=120)
@@ -29,7 +31,8 @@ CROWD = 5
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A change that may have preceded the incident. ``derived`` are the ids of the edits folded into it.
+    """A change that may have preceded the incident. ``derived`` are the ids of the edits folded into it, ``also`` is
+    the same edit of other objects (same_edit.py).
 
     ``pods`` is how many pods it makes or replaces, ``added`` how many more there are then; ``empties``: the
     Service behind which it leaves no workload ("" for none); ``stops``: nothing of it runs since; ``crowds``: what its
@@ -57,6 +60,7 @@ class Candidate:
     lacking: frozenset[Named] = frozenset()
     patience: timedelta = DEADLINE / 2
     set_off: tuple[Change, ...] = ()
+    also: tuple[Change, ...] = ()
 
 
 def candidates(
@@ -69,8 +73,8 @@ def candidates(
 ) -> list[Candidate]:
     """The roots among the changes up to ``until``, newest last.
 
-    Left out: edits that another change began (they are that change's ``derived``), and the rewrites that make up a
-    write fight (they are the symptom).
+    Left out: edits that another change began (they are that change's ``derived``), repeats of the same edit on other
+    objects (``also``), and the rewrites that make up a write fight (they are the symptom).
     """
     ordered = sorted((c for c in changes if c.at <= until), key=lambda c: (c.at, c.key))
     rewrites = {change.key for change in fight_members(ordered, fights)}
@@ -86,6 +90,8 @@ def candidates(
     places: dict[str, int] = {}
     followers: dict[int, list[Change]] = defaultdict(list)
     causes = set_off(ordered, topology)
+    repeats = same_edits(ordered)
+    others: dict[int, list[Change]] = defaultdict(list)
     for change in ordered:
         if change.key in rewrites:
             continue
@@ -94,6 +100,10 @@ def candidates(
             followers[place].append(change)
             places[change.id] = place
         if place is not None or change.begun_by:
+            continue
+        if (first := places.get(repeats.get(change.id, ""))) is not None:
+            others[first].append(change)
+            places[change.id] = first
             continue
         kind = trait(change)
         mine = (change.actor.name, change.resource, kind)
@@ -132,7 +142,7 @@ def candidates(
         last[(change.actor.name, change.resource)] = len(found) - 1
     return [
         _with_followers(
-            candidate,
+            _with_others(candidate, others.get(place, []), rollouts=by_change, topology=topology),
             followers.get(place, []),
             derived=tuple(children.get(candidate.change.id, ())),
             rollouts=by_change,
@@ -148,6 +158,29 @@ def _root(change: Change, causes: dict[str, Change], places: dict[str, int]) -> 
     while cause is not None and cause.id not in places:
         cause = causes.get(cause.id)
     return places[cause.id] if cause else None
+
+
+def _with_others(
+    candidate: Candidate, others: list[Change], *, rollouts: dict[str, Rollout], topology: Topology
+) -> Candidate:
+    """A candidate with the same edit of other objects: it reaches what all of them reach."""
+    if not others:
+        return candidate
+    reached = dict(candidate.reach)
+    for change in others:
+        for entity, hops in reach(change, topology).items():
+            reached[entity] = min(hops, reached.get(entity, 99))
+    moved = sum(pods_moved(change, rollouts.get(change.id), topology) for change in others)
+    return replace(
+        candidate,
+        reach=reached,
+        rollout=candidate.rollout or next((rollouts[c.id] for c in others if c.id in rollouts), None),
+        pods=candidate.pods + moved,
+        added=candidate.added + sum(pods_added(change, topology) for change in others),
+        empties=candidate.empties or next(filter(None, (empties(change, topology) for change in others)), ""),
+        lacking=candidate.lacking.union(*(lacking(change, topology) for change in others)),
+        also=tuple(others),
+    )
 
 
 def _with_followers(
@@ -180,38 +213,6 @@ def _with_followers(
         cosmetic=False,
         set_off=acts,
     )
-
-
-def pods_moved(change: Change, rollout: Rollout | None, topology: Topology) -> int:
-    """How many pods the change makes or replaces; 0 where it moves none, or nothing is known."""
-    if change.resource.kind not in WORKLOADS:
-        return 0
-    state = topology.states.get(change.resource) or {}
-    spec = state.get("spec")
-    replicas = pods_at_once(spec) if isinstance(spec, dict) else 1
-    desired = max((p.desired for p in rollout.progress), default=0) if rollout else 0
-    before = after = replicas if isinstance(replicas, int) else 1
-    for diff in change.diffs:
-        if diff.path[-1:] in (("replicas",), ("parallelism",)):
-            before, after = (v if isinstance(v, int) else 1 for v in (diff.old, diff.new))
-    retemplated = any("template" in diff.path for diff in change.diffs) or change.verb is not Verb.UPDATE
-    if retemplated and pod_template(state) is not None:
-        return max(before, after, desired)
-    return abs(after - before)
-
-
-def pods_added(change: Change, topology: Topology) -> int:
-    """How many more pods there are after the change: what takes room from others."""
-    if change.resource.kind not in WORKLOADS or change.verb is Verb.DELETE:
-        return 0
-    if change.verb is Verb.CREATE:
-        return pods_moved(change, None, topology)
-    more = 0
-    for diff in change.diffs:
-        if diff.path[-1:] in (("replicas",), ("parallelism",)):
-            before, after = (value if isinstance(value, int) else 1 for value in (diff.old, diff.new))
-            more += max(0, after - before)
-    return more
 
 
 def _stands_still(state: dict[str, Any] | None) -> bool:

@@ -107,8 +107,17 @@ class Evidence(Struct, frozen=True):
     measured: bool = True
 
 
+class Also(Struct, frozen=True):
+    """The same edit of another object."""
+
+    change_id: str
+    at: datetime
+    resource: Resource
+
+
 class Suspect(Struct, frozen=True):
-    """A change ranked against an incident. ``would_flip`` is the one rule without which it would not be where it is."""
+    """A change ranked against an incident. ``would_flip`` is the one rule without which it would not be where it is.
+    ``also`` is the same edit of other objects, made in one go with it."""
 
     rank: int
     probability: float
@@ -118,6 +127,7 @@ class Suspect(Struct, frozen=True):
     derived: tuple[str, ...] = ()
     t_minus: timedelta = timedelta()
     would_flip: str = ""
+    also: tuple[Also, ...] = ()
 
 
 class WriteFight(Struct, frozen=True):

@@ -26,7 +26,7 @@ from app.core.evidence import RULES
 from app.core.explain import explain, is_consequence, window_of
 from app.core.fight_signals import fight_signal
 from app.core.fights import write_fights
-from app.core.findings import Evidence, Incident, Onset, Ranking, Suspect, WriteFight
+from app.core.findings import Also, Evidence, Incident, Onset, Ranking, Suspect, WriteFight
 from app.core.lines import Grid, grid
 from app.core.model import Change, MetricSeries, ObjectState, Rollout, Symptom, SymptomSource
 from app.core.newborn import Newborn, newborn
@@ -210,6 +210,7 @@ def _score(case: Case, found: list[Candidate], rules: tuple[Rule, ...]) -> tuple
             evidence=tuple(sorted(evidence, key=lambda e: -abs(e.weight))),
             derived=candidate.derived,
             t_minus=case.onset.at - candidate.change.at,
+            also=tuple(Also(c.id, c.at, c.resource) for c in candidate.also),
         )
         for index, ((score, candidate, evidence), weight) in enumerate(zip(scored[:SHOWN], weights, strict=False))
     ]

@@ -56,6 +56,7 @@ BEGUN = _change(
     generation=1,
     begun_by=CULPRIT.id,
 )
+WORKER = model.Resource("shop", "apps", "Deployment", "payments", "checkout-worker")
 HARMLESS = _change(
     model.Resource("shop", "", "ConfigMap", "growth", "growth-mailer"),
     AT - timedelta(seconds=31),
@@ -131,6 +132,7 @@ SUSPECT = findings.Suspect(
     derived=(BEGUN.id,),
     t_minus=ONSET - AT,
     would_flip="rollout",
+    also=(findings.Also(HARMLESS.id, AT + timedelta(seconds=2), WORKER),),
 )
 RAREST = findings.Suspect(
     2,
@@ -170,7 +172,7 @@ SHAPES: tuple[BaseModel, ...] = (
     *(_fresh, _gap, _call, _incident, _rollout, _changes[0], _suspects[0]),
     shapes.FirstSuspect.model_validate(_first),
     *(_changes[0].resource, _changes[0].diffs[0], _rollout.progress[1], _incident.alerts[0], _incident.verdicts[0]),
-    _suspects[0].evidence[0],
+    *(_suspects[0].evidence[0], _suspects[0].also[0]),
     shapes.Changes(items=_changes, next=None, **_around),
     shapes.ToldChanges(items=[shapes.Change.of(TOLD)]),
     shapes.OneChange(change=_changes[0], began=[shapes.Change.of(BEGUN)], **_around),

@@ -261,6 +261,14 @@ class Evidence(Shape):
     measured: bool
 
 
+class Also(Shape):
+    """The same edit of another object."""
+
+    change_id: str
+    at: datetime
+    resource: Resource
+
+
 class Suspect(Shape):
     """A change ranked against an incident."""
 
@@ -271,6 +279,7 @@ class Suspect(Shape):
     change: Change
     evidence: list[Evidence]
     derived: list[str] = Field(description="ids of the edits that followed from it")
+    also: list[Also] = Field(description="the same edit of other objects, made in one go with it")
     would_flip: str = Field(description="the rule without which it would not be where it is")
 
     @classmethod
@@ -283,6 +292,7 @@ class Suspect(Shape):
             change=Change.of(suspect.change),
             evidence=[Evidence.model_validate(reason) for reason in suspect.evidence],
             derived=list(suspect.derived),
+            also=[Also.model_validate(one) for one in suspect.also],
             would_flip=suspect.would_flip,
         )
 

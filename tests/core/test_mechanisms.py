@@ -374,7 +374,7 @@ def test_an_image_does_not_make_a_secret_vanish() -> None:
 
 def test_many_who_cannot_pull_at_once_have_no_one_rollout_to_blame() -> None:
     homes = [a_resource("Deployment", f"app-{n}", team) for n, team in enumerate(TEAMS * 2)]
-    rollouts = [a_change(home, at=after(-30 + 3 * n)) for n, home in enumerate(homes)]
+    rollouts = [a_change(home, at=after(-30 + 3 * n), new=f"r/{home.name}:2") for n, home in enumerate(homes)]
     ranking = ranked(
         *rollouts,
         incident=an_incident(an_alert(after(30), name="KubeContainerWaiting", namespace="search", deployment="app-1")),

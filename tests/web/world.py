@@ -10,7 +10,7 @@ import math
 import random
 from datetime import UTC, datetime, timedelta
 
-from app.core.findings import CallerRow, Evidence, Incident, Onset, Ranking, Scope, Spark, Suspect, WriteFight
+from app.core.findings import Also, CallerRow, Evidence, Incident, Onset, Ranking, Scope, Spark, Suspect, WriteFight
 from app.core.model import (
     Actor,
     ActorSource,
@@ -288,6 +288,7 @@ def ranking() -> Ranking:
     """Three suspects, a fight, sparks and callers."""
     others = surrounding_changes()
     second, third = (next(c for c in others if c.resource.kind == kind) for kind in ("ConfigMap", "NetworkPolicy"))
+    alike = [c for c in others if c.resource.kind == "ConfigMap" and c is not second][:2]
     return Ranking(
         incident_id=incident().id,
         ranked_at=ALERT_AT + timedelta(minutes=3),
@@ -324,6 +325,7 @@ def ranking() -> Ranking:
                 second,
                 (Evidence("time", 0.4, "It came 31 s before the onset."),),
                 t_minus=ONSET_AT - second.at,
+                also=tuple(Also(c.id, c.at, c.resource) for c in alike),
             ),
             Suspect(
                 3,

@@ -1,0 +1,56 @@
+"""The same edit of many objects in one go is one suspect that reaches what all of them reach."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from app.core.candidates import Candidate, candidates
+from app.core.model import Actor, ActorSource, Change, Json
+from app.core.same_edit import same_edits
+from app.core.topology import topology
+from tests.core.factories import a_change, a_resource, a_workload, after
+
+LABEL = ("metadata", "labels", "pool")
+
+
+def labelled(number: int, second: float, *, new: Json = "batch", actor: str = "alice") -> Change:
+    node = a_resource("Node", f"node-{number}", None)
+    change = a_change(node, at=after(second), path=LABEL, old="general", new=new)
+    return msgspec.structs.replace(change, actor=Actor(actor, ActorSource.AUDIT))
+
+
+def found(*changes: Change) -> list[Candidate]:
+    wanting = [
+        a_workload(a_resource("DaemonSet", f"on-{pool}", "logs"), nodeSelector={"pool": pool})
+        for pool in ("general", "batch")
+    ]
+    return candidates(changes, (), (), topology=topology(wanting), until=after(600))
+
+
+def test_a_loop_over_nodes_is_one_candidate() -> None:
+    (one,) = found(labelled(1, 0), labelled(2, 1), labelled(3, 2))
+    assert one.change.resource.name == "node-1"
+    assert [change.resource.name for change in one.also] == ["node-2", "node-3"]
+    assert {("node", "node-1"), ("node", "node-2"), ("node", "node-3")} <= one.reach.keys()
+    assert one.alike == 0
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        labelled(2, 1, new="gpu"),
+        labelled(2, 1, actor="bob"),
+        labelled(2, 121),
+        labelled(1, 1),
+        a_change(a_resource("Node", "node-2", None), at=after(1), path=LABEL, old=None, new=None),
+    ],
+    ids=["another value", "somebody else", "later", "the same object", "values that are not known"],
+)
+def test_what_is_another_edit_is_a_rival(other: Change) -> None:
+    assert len(found(labelled(1, 0), other)) == 2
+
+
+def test_what_begins_later_is_a_new_go() -> None:
+    made = [labelled(1, 0), labelled(2, 100), labelled(3, 150), labelled(4, 160)]
+    assert same_edits(made) == {made[1].id: made[0].id, made[3].id: made[2].id}
