@@ -27,12 +27,13 @@ from app.core.incidents import FIRES_ON, LOOKS_AHEAD, LOOKS_BACK, REOPENS_WITHIN
 from app.core.lines import grid
 from app.core.model import Batch, Change, MetricSeries, Reject, Symptom
 from app.core.pagers import Paged, of_last_firing
+from app.core.precedents import remembered
 from app.core.redact import Redactor
 from app.core.relists import relist_signals
 from app.core.series import metric_signals
 from app.core.suspected import WINDOW, follow_up, suspected
 from app.core.suspects import Gathered, rank
-from app.store import calls, changes, idempotency, incidents, objects, rollouts, series, symptoms
+from app.store import calls, changes, idempotency, incidents, objects, precedents, rollouts, series, symptoms
 from app.store.external import list_clusters
 from app.store.noise import mark_noise
 from app.store.partitions import storable
@@ -91,6 +92,16 @@ async def rank_incident(conn: AsyncConnection, incident: Incident, now: datetime
     news_at = await incidents.read_news(conn, incident.id)
     gathered = await gather(conn, incident, now)
     ranking = await asyncio.to_thread(rank, gathered)  # seconds of computing must not hold up the pages
+    memory = await precedents.read_memory(
+        conn,
+        incident.id,
+        [one.change for one in ranking.suspects],
+        cluster=incident.cluster,
+        before=incident.started_at - LOOKS_BACK,
+        now=now,
+        most_bytes=LARGE,
+    )
+    ranking = remembered(ranking, memory)
     await incidents.save_ranking(conn, ranking, news_at=news_at)
     await mark_noise(conn, incident.cluster, fight_members(gathered.changes, ranking.fights))
     return ranking

@@ -25,10 +25,10 @@ def same_edits(ordered: Iterable[Change]) -> dict[str, str]:
     firsts: dict[tuple[str, str, str, bytes], Change] = {}
     found: dict[str, str] = {}
     for change in ordered:
-        wrote = _wrote(change)
-        if not wrote:
+        values = wrote(change)
+        if not values:
             continue
-        edit = (change.actor.name, change.resource.api_group, change.resource.kind, wrote)
+        edit = (change.actor.name, change.resource.api_group, change.resource.kind, values)
         first = firsts.get(edit)
         if first is None or change.at - first.at > IN_ONE_GO:
             firsts[edit] = change
@@ -37,7 +37,7 @@ def same_edits(ordered: Iterable[Change]) -> dict[str, str]:
     return found
 
 
-def _wrote(change: Change) -> bytes:
+def wrote(change: Change) -> bytes:
     """The new values of an update's fields; nothing where one is not known."""
     if change.verb is not Verb.UPDATE or any(diff.old is None and diff.new is None for diff in change.diffs):
         return b""

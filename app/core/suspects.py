@@ -214,7 +214,7 @@ def _score(case: Case, found: list[Candidate], rules: tuple[Rule, ...]) -> tuple
         )
         for index, ((score, candidate, evidence), weight) in enumerate(zip(scored[:SHOWN], weights, strict=False))
     ]
-    return [replace(s, would_flip=_would_flip(s, suspects)) for s in suspects], 1.0 / total
+    return [replace(s, would_flip=would_flip(s, suspects)) for s in suspects], 1.0 / total
 
 
 def _share(
@@ -232,7 +232,7 @@ def _share(
     return pods / total if total else 0.0
 
 
-def _would_flip(suspect: Suspect, suspects: list[Suspect]) -> str:
+def would_flip(suspect: Suspect, suspects: list[Suspect]) -> str:
     """The weakest single piece of evidence without which the first would not be first."""
     if suspect.rank != 1 or len(suspects) < 2:
         return ""

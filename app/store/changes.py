@@ -245,6 +245,13 @@ _WITHOUT_VALUES = """
 """A diff, as codec.diff_rows writes it, of which only the fields are told."""
 
 
+def without_large(most_bytes: int) -> list[ColumnElement[Any]]:
+    """The columns of a change, whole, but where the stored diff is larger: of such only the fields are told."""
+    c = tables.changes.c
+    told = case((func.pg_column_size(c.diff) > most_bytes, literal_column(_WITHOUT_VALUES, JSONB)), else_=c.diff)
+    return [one for one in c if one.name != "diff"] + [told.label("diff")]
+
+
 async def read_window(
     conn: AsyncConnection, cluster: str, start: datetime, end: datetime, *, limit: int, most_bytes: int | None = None
 ) -> list[Change]:
@@ -252,10 +259,7 @@ async def read_window(
     ``most_bytes``: of such only the fields are told, and no values."""
     c = tables.changes.c
     number = await codes.find_cluster(conn, cluster)
-    columns: list[ColumnElement[Any]] = list(c)
-    if most_bytes is not None:
-        told = case((func.pg_column_size(c.diff) > most_bytes, literal_column(_WITHOUT_VALUES, JSONB)), else_=c.diff)
-        columns = [one for one in c if one.name != "diff"] + [told.label("diff")]
+    columns = without_large(most_bytes) if most_bytes is not None else list(c)
     which = select(*columns).where(and_(c.cluster_id == number, c.at.between(start, end)))
     rows = await conn.execute(_select(which.order_by(c.at.desc(), c.version_key.desc()).limit(limit)))
     return [change_of(row) for row in rows]
