@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from statistics import median
@@ -37,6 +38,7 @@ from app.core.series import metric_signals, sparks
 from app.core.signals import Signal, SignalKind, moment
 from app.core.silence import silence_signals
 from app.core.topology import topology
+from app.core.traits import trait
 from app.core.waits import wait_signals
 from app.core.watches import watch_signals
 
@@ -199,7 +201,7 @@ def _score(case: Case, found: list[Candidate], rules: tuple[Rule, ...]) -> tuple
         scored.append((sum(e.weight for e in evidence), candidate, evidence))
     scored.sort(key=lambda item: (-item[0], -item[1].change.at.timestamp()))
     prior = CROWDING * math.log(max(1, len(times)))
-    weights = [math.exp(score - prior) for score, _, _ in scored]
+    weights = _as_rivals([math.exp(score - prior) for score, _, _ in scored], [c for _, c, _ in scored])
     total = 1.0 + sum(weights)
     suspects = [
         Suspect(
@@ -215,6 +217,16 @@ def _score(case: Case, found: list[Candidate], rules: tuple[Rule, ...]) -> tuple
         for index, ((score, candidate, evidence), weight) in enumerate(zip(scored[:SHOWN], weights, strict=False))
     ]
     return [replace(s, would_flip=would_flip(s, suspects)) for s in suspects], 1.0 / total
+
+
+def _as_rivals(weights: list[float], found: list[Candidate]) -> list[float]:
+    """An edit that is made over and over is one rival: all of them together weigh as much as the likeliest."""
+    edits = [(c.change.actor.name, c.change.resource, trait(c.change)) for c in found]
+    together: dict[tuple[object, ...], list[float]] = defaultdict(list)
+    for edit, weight in zip(edits, weights, strict=True):
+        together[edit].append(weight)
+    shares = {edit: max(some) / sum(some) for edit, some in together.items()}
+    return [weight * shares[edit] for edit, weight in zip(edits, weights, strict=True)]
 
 
 def _share(

@@ -93,6 +93,20 @@ def test_probabilities_and_none_of_these_make_one() -> None:
     assert [s.rank for s in ranking.suspects] == list(range(1, len(ranking.suspects) + 1))
 
 
+def test_what_writes_the_same_field_all_the_time_is_no_crowd_of_rivals() -> None:
+    heartbeat = a_resource("ConfigMap", "canary", "monitoring")
+
+    def none_of_these(times: int) -> float:
+        beats = [
+            a_change(heartbeat, at=after(40 - 150 * n / times), path=("data", "at"), old=str(n), new=str(n + 1))
+            for n in range(times)
+        ]
+        incident = an_incident(an_alert(after(40), name="Slow", namespace="monitoring"))
+        return ranked(*beats, incident=incident).none_of_these
+
+    assert none_of_these(300) > 0.9 * none_of_these(1)
+
+
 def test_nothing_recorded_is_said() -> None:
     ranking = rank(Gathered(incident=an_incident(), start=after(-120), now=after(60)))
     assert ranking.suspects == ()
