@@ -153,7 +153,7 @@ def collect_audit_file(
 @cli.command()
 def evaluate(
     folder: Annotated[
-        Path | None, typer.Argument(metavar="DIR", help="A folder with recordings that have a label.json.")
+        Path | None, typer.Argument(metavar="DIR", help="A folder with recordings (label.json) or ITBench snapshots.")
     ] = None,
     own: Annotated[bool, typer.Option("--own", help="This installation's incidents, by what people said.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

@@ -25,6 +25,8 @@ def as_table(result: Result) -> Iterator[str]:
     """Each incident, those that could not be judged, then the methods side by side with their 95 % intervals."""
     for verdict in result.verdicts:
         yield from _incident(verdict)
+    for remark in result.remarks:
+        yield f"{remark.name}: {remark.said}"
     for one in result.not_judged:
         yield f"{one.name}: not judged: {one.reason}"
     if result.accuracy:
