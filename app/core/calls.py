@@ -16,7 +16,7 @@ import numpy as np
 from app.core.actors import service_account
 from app.core.counted import Calls, Ints, firsts
 from app.core.duels import as_one, duels
-from app.core.entities import Entity, only_reacts, workload
+from app.core.entities import Entity, altered, only_reacts, workload
 from app.core.findings import CallerRow
 from app.core.model import SLOT_SECONDS, CallKey
 from app.core.onset import Floats, Step, count_step
@@ -39,6 +39,9 @@ MIN_EXTRA_PER_SECOND = 0.5
 MIN_EXTRA_SHARE = 0.02
 NOTICEABLE = 0.25
 """Extra calls count in full from this share of all usual calls on; a rise of a quarter is felt by everybody."""
+
+_REPEATED = frozenset({"create", "update", "patch"})
+"""What a controller writes again, when what is stored is not what it wrote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +226,9 @@ def _load_signal(key: Load, step: Step, slots: Slots, calls: Calls, *, share: fl
     low = slots.epoch(step.index)
     about = {("user", user): 1.0, **program(user), ("api", group, resource.split("/")[0], verb): 0.3}
     facts = _pods(key, calls, boundary=low)
+    active = bool((calls.where(lambda one: one.user == user).slot < low).any())
+    if active and verb in _REPEATED:
+        about[altered(group, resource.split("/")[0], verb)] = 0.7
     more = f" and {many(others, 'other sort')} of call" if others else ""
     return Signal(
         kind=SignalKind.LOAD,
@@ -236,7 +242,7 @@ def _load_signal(key: Load, step: Step, slots: Slots, calls: Calls, *, share: fl
         rate_before=before,
         rate_after=after,
         facts=facts,
-        active=bool((calls.where(lambda one: one.user == user).slot < low).any()),
+        active=active,
     )
 
 

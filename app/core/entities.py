@@ -14,6 +14,7 @@
 ("admission", namespace) ("throttle",) ("scheduling",) ("relist",) ("queue", name)   parts of the control plane
 ("agent", "csi" or "cni")           what gives pods their volumes, or their network, on every node
 ("object", kind, namespace, name)   any other object
+("altered", group, resource, operation)   what is written to a resource is stored otherwise; who writes it writes again
 ("asked", part, group, resource, verb)   that webhooks, validating or mutating, are asked about such a write
 ("pods", namespace)                 how pods are made there; "*" everywhere
 ("refuses", kind, namespace)        what a quota, a limit range, a namespace's pod security ... does not let in
@@ -36,6 +37,8 @@ READ = 0.3
 """A workload's configuration is nearly the workload: configuration pushes begin 31 % of incidents, binaries 37 %."""
 CLUSTER: Entity = ("cluster",)
 NODES: Entity = ("nodes",)
+_OPERATION = {"patch": "update", "deletecollection": "delete"}
+"""What admission calls a verb, where it calls it something else."""
 POD_MAKING: Entity = ("pods", "*")
 
 WORKLOADS = frozenset({"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob", "Rollout"})
@@ -85,3 +88,13 @@ def of_resource(resource: Resource) -> list[Entity]:
     if resource.kind == "Namespace":
         return [("ns", resource.name)]
     return [("object", resource.kind, resource.namespace or "", resource.name)]
+
+
+def asked(part: str, group: str, resource: str, verb: str) -> Entity:
+    """That webhooks of a sort are asked about such a write; "*" for any."""
+    return ("asked", part, group, resource, _OPERATION.get(verb, verb))
+
+
+def altered(group: str, resource: str, verb: str) -> Entity:
+    """That something else is stored than what such a write says; "*" for any."""
+    return ("altered", group, resource, _OPERATION.get(verb, verb))

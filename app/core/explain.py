@@ -97,9 +97,9 @@ def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
     """What is left of a match where this sort of change hardly leads to that sort of complaint."""
     if candidate.inert or is_other_quota(candidate.change, signal.text):
         return UNLIKELY
-    if signal.cause and not candidate.set_off and not signal.cause.leads(candidate.change):
-        return UNLIKELY
     worked = _worked(candidate, signal)
+    if signal.cause and not candidate.set_off and not signal.cause.leads(candidate.change):
+        return UNLIKELY * worked
     if signal.kind is not SignalKind.SYMPTOM or via[:1] == ("named",):
         return worked
     reason, refused = signal.facts.get("reason", ""), signal.facts.get("refused", "")
@@ -226,10 +226,10 @@ def is_consequence(signal: Signal) -> bool:
 
 
 def distance(reached: Reach, entity: Entity) -> float | None:
-    """Hops from a change to an entity; "*" in an api, access or asked entity of the change matches anything."""
+    """Hops from a change to an entity; "*" in an entity of the change that is about calls matches anything."""
     if entity in reached:
         return reached[entity]
-    if entity[0] in ("api", "access", "asked"):
+    if entity[0] in ("api", "access", "asked", "altered"):
         hops = [
             hops
             for other, hops in reached.items()

@@ -27,6 +27,7 @@ _BUDGET = frozenset({"PodDisruptionBudget"})
 AT_ONCE = ACCESS | {
     *("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration", "APIService", "CustomResourceDefinition"),
     *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "FlowSchema", "PriorityLevelConfiguration"),
+    *("MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"),
     "LimitRange",
 }
 """What the API server goes by itself: from the next call on."""

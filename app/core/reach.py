@@ -16,7 +16,19 @@ from typing import Any
 
 from app.core import access, operators
 from app.core.causes import NAME_SERVERS
-from app.core.entities import CLUSTER, NODES, POD_MAKING, READ, Add, Entity, of_resource, pods_in, workload
+from app.core.entities import (
+    CLUSTER,
+    NODES,
+    POD_MAKING,
+    READ,
+    Add,
+    Entity,
+    altered,
+    asked,
+    of_resource,
+    pods_in,
+    workload,
+)
 from app.core.kinds import told_by
 from app.core.mechanism import is_cosmetic, is_default, is_default_class, refuser
 from app.core.meshes import is_policy
@@ -31,7 +43,6 @@ from app.core.topology import (
     touched_clients,
     touched_workloads,
 )
-from app.core.waits import asked
 
 Reach = dict[Entity, float]
 Rule = Callable[[Change, list[State], Topology, Add], None]
@@ -109,6 +120,8 @@ def _asked(kind: str, hook: State, top: Topology, add: Add, hops: float) -> None
                 for verb in (verb for operation in rule.get("operations") or ["*"] for verb in _verbs_of(operation)):
                     add(("api", group, plural, verb), hops + 1)
                     add(asked(part, group, plural.replace("*/*", "*"), verb), hops)
+                    if kind == "MutatingWebhookConfiguration":
+                        add(altered(group, plural.replace("*/*", "*"), verb), hops)
 
 
 def _made_otherwise(hook: State, top: Topology, add: Add, hops: float) -> None:
@@ -137,6 +150,8 @@ def _policy(change: Change, states: list[State], top: Topology, add: Add) -> Non
             for group in rule.get("apiGroups") or ["*"]:
                 for plural in rule.get("resources") or ["*"]:
                     add(("api", group, plural, "*"), 1)
+                    if change.resource.kind.startswith("Mutating"):
+                        add(altered(group, plural, "*"), 0)
 
 
 def _selector(*path: str) -> Rule:
@@ -244,6 +259,7 @@ def _namespace_wide(change: Change, _states: list[State], top: Topology, add: Ad
 def _crd(change: Change, states: list[State], top: Topology, add: Add) -> None:
     plural, _, group = change.resource.name.partition(".")
     add(("api", group, plural, "*"), 0)
+    add(altered(group, plural, "*"), 0)  # it sets defaults, and prunes what its schema does not know
     add(CLUSTER, 3)
     for state in states:
         names: Any = (state.get("spec") or {}).get("names") or {}
@@ -287,7 +303,9 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("Role", "ClusterRole"), access.role),
     **dict.fromkeys(("RoleBinding", "ClusterRoleBinding"), access.binding),
     **dict.fromkeys(("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"), _webhook),
-    **dict.fromkeys(("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"), _policy),
+    **dict.fromkeys(
+        (f"{does}AdmissionPolicy{of}" for does in ("Validating", "Mutating") for of in ("", "Binding")), _policy
+    ),
     "NetworkPolicy": _network_policy,
     "Service": _service,
     "PodDisruptionBudget": _budget,

@@ -8,7 +8,7 @@ import numpy as np
 
 from app.core.calls import Slots, grouped
 from app.core.counted import Calls
-from app.core.entities import CLUSTER, Entity
+from app.core.entities import CLUSTER, Entity, asked
 from app.core.errors import failure_onset
 from app.core.model import SLOT_SECONDS, CallKey
 from app.core.phrases import many
@@ -22,13 +22,6 @@ PARTS = {
 }
 """Parts of a call that can be waited for, as annotations.py tells them, in words."""
 _WEBHOOKS = frozenset({"validating-webhook", "mutating-webhook"})
-_OPERATION = {"patch": "update", "deletecollection": "delete"}
-"""What admission calls a verb, where it calls it something else."""
-
-
-def asked(part: str, group: str, resource: str, verb: str) -> Entity:
-    """That webhooks of a sort are asked about such a write; "*" for any."""
-    return ("asked", part, group, resource, _OPERATION.get(verb, verb))
 
 
 def wait_signals(calls: Calls, slots: Slots) -> list[Signal]:

@@ -6,9 +6,10 @@ import pytest
 
 from app.core.calls import axis, caller_rows, load_signals
 from app.core.counted import Calls
-from app.core.model import CallCount
+from app.core.model import CallCount, Json, Object
 from app.core.signals import Signal
-from tests.core.factories import after, calls
+from tests.core.company import background, first, ranked
+from tests.core.factories import a_change, a_resource, a_state, a_workload, after, an_alert, an_incident, calls
 
 AGENT = "system:serviceaccount:monitoring:agent"
 
@@ -101,3 +102,33 @@ def test_heat_rows_begin_with_who_grew() -> None:
     rows = caller_rows(together, slots, onset=after(-20).timestamp())
     assert [row.user for row in rows] == [AGENT, "loud"]
     assert rows[0].before_per_second == 0
+
+
+MATCHED: Json = [{"apiGroups": ["example.com"], "resources": ["widgets"], "operations": ["UPDATE"]}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "state"),
+    [
+        ("MutatingWebhookConfiguration", "defaults", {"webhooks": [{"name": "d.example", "rules": MATCHED}]}),
+        ("MutatingAdmissionPolicy", "defaults", {"spec": {"matchConstraints": {"resourceRules": MATCHED}}}),
+        ("CustomResourceDefinition", "widgets.example.com", {"spec": {"names": {"kind": "Widget"}}}),
+    ],
+)
+def test_who_writes_again_and_again_what_is_altered_is_not_the_cause(kind: str, name: str, state: Object) -> None:
+    operator = a_workload(a_resource("Deployment", "operator", "platform"), serviceAccountName="operator")
+    account = "system:serviceaccount:platform:operator"
+    load = [
+        *background(),
+        *calls(account, "patch", "widgets", rate=1, end=-20, group="example.com"),
+        *calls(account, "patch", "widgets", rate=40, start=-20, group="example.com"),
+    ]
+    altering = a_resource(kind, name, None)
+    ranking = ranked(
+        a_change(altering, at=after(-24)),
+        incident=an_incident(an_alert(after(30), name="KubeAPIErrorBudgetBurn")),
+        load=load,
+        states=[a_state(altering, state), operator],
+    )
+    assert first(ranking) == (kind, name)
+    assert ranking.suspects[0].probability > 0.5
