@@ -267,23 +267,27 @@ def _pods(key: Load, calls: Calls, *, boundary: int) -> dict[str, str]:
 
 def caller_rows(calls: Calls, slots: Slots, *, onset: float, most: int = 8) -> list[CallerRow]:
     """The callers for the heat lane: first those whose calls grew most after the onset, then the loudest."""
-    series = grouped(calls, slots, load_key)
     split = min(max(1, slots.index(int(onset))), max(1, slots.size - 1))
-    rows = []
-    for (user, verb, _group, resource), counts in series.items():
-        rows.append(
-            CallerRow(
-                user=user,
-                verb=verb,
-                resource=resource,
-                start=float(slots.start),
-                step=float(SLOT_SECONDS),
-                counts=tuple(int(c) for c in counts),
-                before_per_second=float(counts[:split].mean()) / SLOT_SECONDS,
-                after_per_second=float(counts[split:].mean()) / SLOT_SECONDS if slots.size > split else 0.0,
-            )
+    rows = [
+        (load, counts, _per_second(counts[:split]), _per_second(counts[split:]))
+        for load, counts in grouped(calls, slots, load_key).items()
+    ]
+    rows.sort(key=lambda row: (row[2] - row[3], -row[1].sum()))
+    loud = sorted(rows[most // 2 :], key=lambda row: -row[1].sum())
+    return [
+        CallerRow(
+            user=user,
+            verb=verb,
+            resource=resource,
+            start=float(slots.start),
+            step=float(SLOT_SECONDS),
+            counts=tuple(counts.astype(int).tolist()),
+            before_per_second=before,
+            after_per_second=after,
         )
-    rows.sort(key=lambda r: (-(r.after_per_second - r.before_per_second), -sum(r.counts)))
-    grown = rows[: most // 2]
-    loud = sorted((r for r in rows[most // 2 :]), key=lambda r: -sum(r.counts))[: most - len(grown)]
-    return [*grown, *loud]
+        for (user, verb, _group, resource), counts, before, after in [*rows[: most // 2], *loud][:most]
+    ]
+
+
+def _per_second(counts: Floats) -> float:
+    return float(counts.mean()) / SLOT_SECONDS if counts.size else 0.0

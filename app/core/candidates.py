@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from app.core.entities import READ, WORKLOADS, workload
 from app.core.fights import fight_members
@@ -29,8 +31,7 @@ CROWD = 5
 """So many pods more of one workload are felt by whoever calls the same."""
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Struct, frozen=True, gc=False):
     """A change that may have preceded the incident. ``derived`` are the ids of the edits folded into it, ``also`` is
     the same edit of other objects (same_edit.py).
 
@@ -86,6 +87,7 @@ def candidates(
     seen: Counter[Trait] = Counter()
     own: Counter[tuple[str, Resource, Trait]] = Counter()
     found: list[Candidate] = []
+    ids: list[str] = []
     last: dict[tuple[str, Resource], int] = {}
     places: dict[str, int] = {}
     followers: dict[int, list[Change]] = defaultdict(list)
@@ -95,20 +97,22 @@ def candidates(
     for change in ordered:
         if change.key in rewrites:
             continue
-        place = places.get(change.begun_by) if change.begun_by else _root(change, causes, places)
+        number = change.id
+        place = places.get(change.begun_by) if change.begun_by else _root(number, causes, places)
         if place is not None:
             followers[place].append(change)
-            places[change.id] = place
+            places[number] = place
         if place is not None or change.begun_by:
             continue
-        if (first := places.get(repeats.get(change.id, ""))) is not None:
+        if (first := places.get(repeats.get(number, ""))) is not None:
             others[first].append(change)
-            places[change.id] = first
+            places[number] = first
             continue
         kind = trait(change)
         mine = (change.actor.name, change.resource, kind)
-        rollout = by_change.get(change.id)
-        inert, cosmetic = (is_so(change) or topology.ignores(change) for is_so in (is_inert, is_cosmetic))
+        rollout = by_change.get(number)
+        ignored = topology.ignores(change)
+        inert, cosmetic = ignored or is_inert(change), ignored or is_cosmetic(change)
         seen[kind] += 1
         own[mine] += 1
         edited = last.get((change.actor.name, change.resource))
@@ -116,13 +120,13 @@ def candidates(
         crowds, shares = _crowded(change, added, topology)
         touches_up = (inert or cosmetic) and own[mine] == 1 and not rollout
         if touches_up and edited is not None and change.at - found[edited].change.at <= SAME_EDIT:
-            children[found[edited].change.id].append(change.id)
-            places[change.id] = edited
+            children[ids[edited]].append(number)
+            places[number] = edited
             continue
         found.append(
             Candidate(
                 change=change,
-                reach=reach(change, topology) | shares,
+                reach=reach(change, topology) | shares if shares else reach(change, topology),
                 rollout=rollout,
                 derived=(),
                 pods=pods_moved(change, rollout, topology),
@@ -138,23 +142,23 @@ def candidates(
                 patience=patience(topology.states.get(change.resource)),
             )
         )
-        places[change.id] = len(found) - 1
-        last[(change.actor.name, change.resource)] = len(found) - 1
+        ids.append(number)
+        places[number] = last[(change.actor.name, change.resource)] = len(found) - 1
     return [
         _with_followers(
             _with_others(candidate, others.get(place, []), rollouts=by_change, topology=topology),
             followers.get(place, []),
-            derived=tuple(children.get(candidate.change.id, ())),
+            derived=tuple(children.get(number, ())),
             rollouts=by_change,
             topology=topology,
         )
-        for place, candidate in enumerate(found)
+        for place, (number, candidate) in enumerate(zip(ids, found, strict=True))
     ]
 
 
-def _root(change: Change, causes: dict[str, Change], places: dict[str, int]) -> int | None:
-    """The place of the candidate that set a change off, over as many programs as it takes."""
-    cause = causes.get(change.id)
+def _root(number: str, causes: dict[str, Change], places: dict[str, int]) -> int | None:
+    """The place of the candidate that set off the change with this id, over as many programs as it takes."""
+    cause = causes.get(number)
     while cause is not None and cause.id not in places:
         cause = causes.get(cause.id)
     return places[cause.id] if cause else None
@@ -195,7 +199,7 @@ def _with_followers(
     acts = tuple(change for change in followers if not change.begun_by)
     derived = (*derived, *(change.id for change in acts))
     if not followers:
-        return replace(candidate, derived=derived)
+        return replace(candidate, derived=derived) if derived else candidate
     reached = dict(candidate.reach)
     for change in followers:
         for entity, hops in reach(change, topology).items():

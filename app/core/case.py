@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from msgspec import Struct
+
 from app.core.candidates import Candidate
 from app.core.explain import Match
 from app.core.findings import Evidence, Incident, Onset
@@ -29,10 +31,13 @@ class Case:
     typical_pods: float
     audited: bool
     now: datetime
+    alert_messages: str
+    """Of all alerts, a line each."""
+    alert_labels: frozenset[str]
+    """The values of their labels."""
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(Struct, frozen=True, gc=False):
     """One candidate with what it explains and how many others came between it and the onset."""
 
     candidate: Candidate

@@ -134,8 +134,8 @@ def emptied(case: Case, facts: Facts) -> Evidence | None:
     what no longer runs, where the alert misses just that."""
     if facts.candidate.empties:
         return say("empties", 1.5, f"No workload stands behind Service {facts.candidate.empties} now.")
-    scope = touches(case, facts)
-    if facts.candidate.stops and scope is not None and scope.weight >= 1.0:
+    scope = touches(case, facts) if facts.candidate.stops else None
+    if scope is not None and scope.weight >= 1.0:
         return say("stops", 1.5, f"Since then {facts.candidate.change.resource.name} starts nothing any more.")
     return None
 
@@ -181,6 +181,8 @@ def own_rollout(case: Case, facts: Facts) -> Evidence | None:
 
 def chain(_case: Case, facts: Facts) -> Evidence | None:
     """The order in which churn takes a control plane down: pods move, watches are lost, memory and latency rise."""
+    if len(facts.matches) < 3:
+        return None
     found = sorted((m.signal for m in facts.matches if m.score >= 0.2), key=lambda signal: signal.low)
     links: list[Signal] = []
     for stage in range(4):
@@ -231,6 +233,8 @@ def not_measured(case: Case, _facts: Facts) -> Evidence | None:
 
 def without_it(case: Case, facts: Facts) -> Evidence | None:
     """Pods that do not have the change in them complain of the same: it does not take the change."""
+    if not facts.candidate.lacking:
+        return None
     shares = [(case.salience.get(id(s), 0.0), without(facts.candidate, s), s) for s in case.signals]
     felt = [(salience, share, s.sentence) for salience, share, s in shares if share >= TOO]
     if not felt:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
+
+from msgspec import Struct
 
 from app.core.actors import service_account
 from app.core.candidates import Candidate
@@ -55,8 +57,7 @@ _CALLER = re.compile(r'User "[^"]*"')
 """Who was refused is not what refused it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(Struct, frozen=True, gc=False):
     """``score`` 0 to 1: how well this candidate explains this signal; ``via`` the entity they share."""
 
     signal: Signal
@@ -145,8 +146,7 @@ def _alone(candidate: Candidate, signal: Signal) -> float:
         return 1.0
     reached = 0
     for other in signal.others:
-        ways = (*_ways(other, signal), pods_in(other[1]), POD_MAKING)
-        reached += any(way in candidate.reach for way in ways)
+        reached += any(way in candidate.reach for way in (*ways(other, signal), pods_in(other[1]), POD_MAKING))
     return math.sqrt((1 + reached) / (1 + len(signal.others)))
 
 
@@ -172,14 +172,14 @@ def _nearest(candidate: Candidate, signal: Signal) -> tuple[float, Entity]:
     best: float = 0.0
     via: Entity = ()
     for entity, weight in signal.about.items():
-        for way in _ways(entity, signal):
+        for way in ways(entity, signal):
             hops = distance(candidate.reach, way)
             if hops is not None and weight * HOP**hops > best:
                 best, via = weight * HOP**hops, way
     return best, via
 
 
-def _ways(entity: Entity, signal: Signal) -> tuple[Entity, ...]:
+def ways(entity: Entity, signal: Signal) -> tuple[Entity, ...]:
     """A workload is touched itself or, while it runs, by what becomes of what it calls; where its complaints say that
     there is not enough for all, by others that call the same."""
     if entity[0] != "workload" or signal.kind is not SignalKind.SYMPTOM:
@@ -197,8 +197,8 @@ def _covered(candidate: Candidate, signal: Signal) -> tuple[float, int]:
         if home[0] == "asked":
             hops = distance(candidate.reach, home)
         else:
-            ways = [home, POD_MAKING] if home[0] != "workload" else [*_ways(home, signal), pods_in(home[1]), POD_MAKING]
-            hops = min((candidate.reach[way] for way in ways if way in candidate.reach), default=None)
+            own = (*ways(home, signal), pods_in(home[1])) if home[0] == "workload" else (home,)
+            hops = min((candidate.reach[way] for way in (*own, POD_MAKING) if way in candidate.reach), default=None)
         if hops is not None:
             covered, reached = covered + share * HOP**hops, reached + 1
     return covered, reached
@@ -226,21 +226,26 @@ def is_consequence(signal: Signal) -> bool:
 
 
 def distance(reached: Reach, entity: Entity) -> float | None:
-    """Hops from a change to an entity; "*" in an entity of the change that is about calls matches anything."""
+    """Hops from a change to an entity, or else to what is as good as it."""
     if entity in reached:
         return reached[entity]
+    return min((reached[other] for other in alike(reached, entity)), default=None)
+
+
+def alike(reached: Collection[Entity], entity: Entity) -> Iterable[Entity]:
+    """Those entities, of ``reached``, that are as good as this one: "*" in one that is about calls matches anything,
+    and a ServiceAccount is in the group of its namespace."""
     if entity[0] in ("api", "access", "asked", "altered"):
-        hops = [
-            hops
-            for other, hops in reached.items()
+        return [
+            other
+            for other in reached
             if other[0] == entity[0]
             and len(other) == len(entity)
             and all(a in (b, "*") or b == "*" for a, b in zip(other[1:], entity[1:], strict=True))
         ]
-        return min(hops, default=None)
-    if entity[0] == "user" and (account := service_account(entity[1])):
-        return reached.get(("user", f"group:system:serviceaccounts:{account[0]}"))
-    return None
+    account = service_account(entity[1]) if entity[0] == "user" else None
+    group: Entity = ("user", f"group:system:serviceaccounts:{account[0]}") if account else ()
+    return [group] if group in reached else []
 
 
 def mentioned(candidate: Candidate, signal: Signal) -> tuple[str, float] | None:
@@ -250,7 +255,7 @@ def mentioned(candidate: Candidate, signal: Signal) -> tuple[str, float] | None:
     Only names that could not be an accident: at least five characters, and not those of the workloads that complain
     and of their namespaces, which name themselves.
     """
-    text = _CALLER.sub("", signal.text)
+    text = said(signal)
     if not text:
         return None
     about = [entity for entity in (*signal.about, *signal.spread) if entity[0] in ("workload", "ns")]
@@ -266,6 +271,11 @@ def mentioned(candidate: Candidate, signal: Signal) -> tuple[str, float] | None:
             if names(text, name):
                 return name, hops
     return None
+
+
+def said(signal: Signal) -> str:
+    """What a signal's messages say, without who was refused."""
+    return _CALLER.sub("", signal.text)
 
 
 def window_of(at: datetime) -> tuple[datetime, datetime]:

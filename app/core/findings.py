@@ -98,7 +98,7 @@ class Incident(Struct, frozen=True):
     verdicts: tuple[Verdict, ...] = ()
 
 
-class Evidence(Struct, frozen=True):
+class Evidence(Struct, frozen=True, gc=False):
     """One reason for (weight > 0), against (< 0) or not measured (weight 0, ``measured`` False)."""
 
     rule: str

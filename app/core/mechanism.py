@@ -154,11 +154,11 @@ def _annotations(change: Change) -> list[str]:
 def is_cosmetic(change: Change) -> bool:
     """Whether only labels or annotations of the object itself changed; those of a Namespace and the labels of a
     Node decide much, and some of a ServiceAccount and of a class."""
-    if is_identity(change) or is_default(change):
-        return False
     paths = {diff.path[:2] for diff in change.diffs if diff.path}
     cosmetic = {_LABELS, _ANNOTATIONS} - _DECIDES.get(change.resource.kind, set())
-    return change.verb is Verb.UPDATE and bool(paths) and paths <= cosmetic
+    if change.verb is not Verb.UPDATE or not paths or not paths <= cosmetic:
+        return False
+    return not is_identity(change) and not is_default(change)
 
 
 def is_inert(change: Change) -> bool:

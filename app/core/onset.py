@@ -137,11 +137,12 @@ def _best_split(y: Floats, raw: Floats, *, floor: float) -> tuple[Step, float] |
         return None
     cuts = np.arange(MIN_BEFORE, n - MIN_AFTER + 1)
     sums, squares = np.cumsum(y), np.cumsum(y * y)
+    left_sum, left_squares = (total[MIN_BEFORE - 1 : n - MIN_AFTER] for total in (sums, squares))
     left_n, right_n = cuts.astype(float), (n - cuts).astype(float)
-    left = sums[cuts - 1] / left_n
-    right = (sums[-1] - sums[cuts - 1]) / right_n
-    variance_left = np.maximum(squares[cuts - 1] / left_n - left**2, 0.0)
-    variance_right = np.maximum((squares[-1] - squares[cuts - 1]) / right_n - right**2, 0.0)
+    left = left_sum / left_n
+    right = (sums[-1] - left_sum) / right_n
+    variance_left = np.maximum(left_squares / left_n - left**2, 0.0)
+    variance_right = np.maximum((squares[-1] - left_squares) / right_n - right**2, 0.0)
     pooled = (variance_left * left_n + variance_right * right_n) / n
     noise = np.sqrt(np.maximum(pooled, floor**2))
     t = (right - left) / (noise * np.sqrt(1.0 / left_n + 1.0 / right_n))

@@ -94,4 +94,6 @@ def excerpt(text: str, most: int = 140) -> str:
 
 def names(text: str, name: str) -> bool:
     """Whether a text says this name whole, and not by accident: a short one may be a word."""
-    return len(name) >= SHORTEST and re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", text) is not None
+    if len(name) < SHORTEST or name not in text:
+        return False
+    return re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", text) is not None

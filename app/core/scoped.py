@@ -5,7 +5,7 @@ from __future__ import annotations
 from app.core.candidates import Candidate
 from app.core.case import Case, Facts, say
 from app.core.entities import workload
-from app.core.findings import Evidence, Incident
+from app.core.findings import Evidence
 from app.core.phrases import SHORTEST, names
 
 TIED = 0.3
@@ -30,7 +30,7 @@ def touches(case: Case, facts: Facts) -> Evidence | None:
     for node in scope.nodes:
         if ("node", node) in reached:
             return say("scope", 1.2, f"It touches node {node}, which the alert names.")
-    if named_in_alert(case.incident, facts.candidate):
+    if named_in_alert(case, facts.candidate):
         return say("scope", 1.0, f"The alert names {facts.candidate.change.resource.name}.")
     hops_to = [reached[("ns", ns)] for ns in scope.namespaces if ("ns", ns) in reached]
     if hops_to:
@@ -58,10 +58,7 @@ def _touches_workload(facts: Facts, namespace: str, name: str) -> Evidence | Non
     return None
 
 
-def named_in_alert(incident: Incident, candidate: Candidate) -> bool:
+def named_in_alert(case: Case, candidate: Candidate) -> bool:
     """Whether an alert says the object's own name, in its message or as a label's value."""
     name = candidate.change.resource.name
-    return any(
-        names(alert.message, name) or (len(name) >= SHORTEST and name in (value for _, value in alert.labels))
-        for alert in incident.alerts
-    )
+    return len(name) >= SHORTEST and (name in case.alert_labels or names(case.alert_messages, name))

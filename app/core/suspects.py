@@ -35,6 +35,7 @@ from app.core.places import located
 from app.core.relevance import surroundings, weigh
 from app.core.relists import relist_signals
 from app.core.series import metric_signals, sparks
+from app.core.shared import shared
 from app.core.signals import Signal, SignalKind, moment
 from app.core.silence import silence_signals
 from app.core.topology import topology
@@ -97,6 +98,8 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES) -> Ranking:
         typical_pods=median([c.pods for c in found if c.pods] or [1]),
         audited=bool(gathered.calls),
         now=now,
+        alert_messages="\n".join(alert.message for alert in incident.alerts),
+        alert_labels=frozenset(value for alert in incident.alerts for _, value in alert.labels),
     )
     suspects, none = _score(case, found, rules)
     return Ranking(
@@ -189,10 +192,10 @@ def _score(case: Case, found: list[Candidate], rules: tuple[Rule, ...]) -> tuple
     times = sorted(c.change.at for c in found if not c.routine)
     before_onset = bisect_right(times, case.onset.high)
     scored = []
-    for candidate in found:
+    for candidate, signals in zip(found, shared(found, case.signals), strict=True):
         matches = tuple(
             match
-            for signal in case.signals
+            for signal in signals
             if (match := explain(candidate, signal, churn_share=_share(candidate, signal, moves, adds)))
         )
         between = max(0, before_onset - bisect_right(times, candidate.change.at))
