@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -17,12 +18,19 @@ SOURCE_BITS = {"audit": 1, "watch": 2, "state": 4, "history": 8, "external": 16}
 SOURCES = tuple(frozenset(source for source, bit in SOURCE_BITS.items() if bits & bit) for bits in range(32))
 
 
+_OWN = (
+    *("at", "version_key", "verb", "actor_source", "diff_source", "sources", "generation", "resource_version"),
+    *("begun_by", "impersonator", "audit_id", "within_seconds", "found_in", "summary", "diff", "url", "workload"),
+)
+"""What is read of a row itself, in the order in which change_of takes it."""
+
+
 def named(page: FromClause) -> Select[Any]:
-    """The rows of ``page`` (columns of ``changes``) with their codes turned into names."""
+    """The rows of ``page`` (columns of ``changes``) with their codes turned into names, as change_of takes them."""
     namespace, actor, agent, pod = (words.alias(name) for name in ("namespace", "actor", "agent", "pod"))
     return (
         select(
-            page,
+            *(page.c[name] for name in _OWN),
             clusters.c.name.label("cluster"),
             kinds.c.api_group,
             kinds.c.kind,
@@ -49,26 +57,29 @@ def newest_first(page: FromClause) -> Select[Any]:
 
 
 def change_of(row: Row[Any]) -> Change:
-    """A row of ``named`` as a change."""
+    """A row of ``named``, or one that begins like it, as a change. By place: looked up by name, columns take four times
+    as long as all the rest."""
+    values: Sequence[Any] = row
+    at, key, verb, actor_source, diff_source, sources, generation, resource_version, *further = values
+    begun_by, impersonator, audit_id, within_seconds, found_in, summary, diff, url, workload, *names = further
+    cluster, api_group, kind, name, uid, namespace, actor, agent, pod, *_ = names
     return Change(
-        resource=Resource(row.cluster, row.api_group, row.kind, row.namespace, row.name),
-        at=row.at,
-        verb=VERBS[row.verb],
-        key=row.version_key,
-        actor=Actor(
-            row.actor or "", ACTOR_SOURCES[row.actor_source], row.agent or "", row.pod or None, row.impersonator or None
-        ),
-        uid=row.uid,
-        resource_version=row.resource_version,
-        generation=row.generation,
-        diffs=codec.diffs_of(row.diff),
-        diff_source=DIFF_SOURCES[row.diff_source],
-        summary=row.summary,
-        sources=SOURCES[row.sources],
-        begun_by=row.begun_by or None,
-        audit_id=codec.unpacked_id(row.audit_id),
-        since=row.at - timedelta(seconds=row.within_seconds) if row.within_seconds else None,
-        found_in=row.found_in,
-        url=row.url,
-        workload=row.workload,
+        resource=Resource(cluster, api_group, kind, namespace, name),
+        at=at,
+        verb=VERBS[verb],
+        key=key,
+        actor=Actor(actor or "", ACTOR_SOURCES[actor_source], agent or "", pod or None, impersonator or None),
+        uid=uid,
+        resource_version=resource_version,
+        generation=generation,
+        diffs=codec.diffs_of(diff),
+        diff_source=DIFF_SOURCES[diff_source],
+        summary=summary,
+        sources=SOURCES[sources],
+        begun_by=begun_by or None,
+        audit_id=codec.unpacked_id(audit_id),
+        since=at - timedelta(seconds=within_seconds) if within_seconds else None,
+        found_in=found_in,
+        url=url,
+        workload=workload,
     )

@@ -76,7 +76,10 @@ def packed_id(text: str) -> bytes:
 
 def unpacked_id(stored: bytes) -> str:
     """The inverse of packed_id."""
-    return str(UUID(bytes=stored[1:])) if stored[:1] == b"\0" else stored.decode()
+    if stored[:1] != b"\0":
+        return stored.decode()
+    digits = stored[1:].hex()
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def pack(raw: bytes) -> bytes:

@@ -69,7 +69,7 @@ def _searched(wanted: ChangeFilter, *, limit: int, paged: bool) -> Select[Any]:
     edge = _edge(_indexed(wanted), paged=paged).cte("edge")
     newer = changes.c.at >= func.coalesce(select(edge.c.reached).scalar_subquery(), LONG_AGO)
     rows = listed(wanted, limit=limit, paged=paged, also=[newer]).subquery("rows")
-    beside = select(edge.c.reached, rows).select_from(edge.outerjoin(rows, true()))
+    beside = select(rows, edge.c.reached).select_from(edge.outerjoin(rows, true()))
     return beside.order_by(rows.c.at.desc(), rows.c.version_key.desc())
 
 
