@@ -22,6 +22,7 @@ from bench.gates import Gate
 from bench.imports import imports
 from bench.memory import memory
 from bench.pages import pages
+from bench.ranking import ranking
 from bench.remote_write import remote_write
 
 PAIRS = 15
@@ -32,7 +33,7 @@ GATED = 10_000
 NAMES = ("bench_ours", "bench_raw", "bench_storage", "bench_import", "bench_pages", "bench_browser", "bench_samples")
 SIZES = [1_000_000]
 LARGE = [1_000_000, 10_000_000]
-"""With --large: about eight minutes more, and 10 GB of disk."""
+"""With --large: about eight minutes more, and 12 GB of disk."""
 
 
 async def run(dsns: list[str], folder: Path, *, sizes: list[int]) -> list[Gate]:
@@ -46,6 +47,7 @@ async def run(dsns: list[str], folder: Path, *, sizes: list[int]) -> list[Gate]:
     gates += await imports(opened[3], dsns[3], folder)
     gates += await asyncio.to_thread(memory, dsns[3])
     gates += await pages(opened[4], sizes)
+    gates += await ranking(opened[4], changes=sizes[-1])
     gates += await browser(opened[5], dsns[5])
     gates += await remote_write(opened[6], dsns[6])
     for database in opened:

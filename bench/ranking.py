@@ -1,0 +1,205 @@
+"""Ranking one incident with everything stored: from its gathering, and from an alert's webhook, until it is saved.
+
+Calls are packed as they always are, and repeated by the database, minute after minute, up to the demo's incident.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import httpx2
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.commands.demo import CLUSTER, replay
+from app.core.findings import Incident
+from app.core.model import SLOT_SECONDS, CallCount, CallKey
+from app.core.roles import Role
+from app.core.suspects import Gathered, rank
+from app.correlate import gather, rank_incident
+from app.main import alert_taker
+from app.store import calls, tokens
+from app.store.database import Database
+from app.store.incidents import read_incident
+from app.store.partitions import ensure
+from app.store.tokens import Purpose
+from app.web.deps import Deps
+from app.web.routes import create_app
+from bench.gates import Gate
+from bench.made import Company
+from bench.pages import DAYS
+
+KEYS = 240
+MINUTES_MADE = 8
+"""Minutes of calls that differ; the others repeat them."""
+EVERY = 8
+"""Of the other clusters, every eighth minute is told of: seven in ten of all call-minutes are theirs."""
+ROUNDS = 10
+WEBHOOKS = 5
+RANKED_MS = 300.0
+WEBHOOK_MS = 2000.0
+
+_CALLS = """
+INSERT INTO call_minutes (cluster_id, at, total, payload)
+SELECT c.id, to_timestamp(60 * m), made.total, made.payload
+FROM clusters c CROSS JOIN generate_series(CAST(:first AS bigint), CAST(:last AS bigint)) m
+JOIN unnest(CAST(:totals AS int[]), CAST(:payloads AS bytea[])) WITH ORDINALITY AS made (total, payload, number)
+  ON made.number = 1 + (m + m / :every) % :made
+WHERE c.name = :cluster OR m % :every = 0
+"""
+
+
+def _packed(ids: dict[CallKey, int], minute: list[CallCount]) -> bytes:
+    return calls.pack(
+        [(ids[one.key], one.slot % calls.MINUTE // SLOT_SECONDS, one.count, one.latency_us) for one in minute]
+    )
+
+
+async def fill(conn: AsyncConnection, start: datetime, end: datetime) -> int:
+    """Calls of KEYS callers in every minute of the demo's cluster, fewer in the others; how many call-minutes."""
+    company = Company(1)
+    made = [company.minute(KEYS, number) for number in range(MINUTES_MADE)]
+    ids = await calls.key_ids(conn, (one.key for minute in made for one in minute))
+    await ensure(conn, "call_minutes", [start + timedelta(days=day) for day in range((end - start).days + 2)])
+    filled = await conn.execute(
+        text(_CALLS),
+        {
+            "totals": [sum(one.count for one in minute) for minute in made],
+            "payloads": [_packed(ids, minute) for minute in made],
+            "first": int(start.timestamp()) // calls.MINUTE,
+            "last": int(end.timestamp()) // calls.MINUTE - 1,
+            "every": EVERY,
+            "made": MINUTES_MADE,
+            "cluster": CLUSTER,
+        },
+    )
+    return filled.rowcount * KEYS
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Milliseconds, in each round: all of it, saved too; and what gathering and ranking alone take."""
+
+    whole: list[float]
+    gathering: list[float]
+    ranking: list[float]
+    changes: int
+    """That were gathered."""
+
+
+async def _ranked(database: Database, incident_id: str) -> Times:
+    """Ranks an incident once more and forgets it again, in each round; the first two only warm up."""
+    async with database.read.connect() as conn:
+        found = await read_incident(conn, incident_id)
+    if found is None or found[1] is None:
+        raise LookupError(f"incident {incident_id} has no ranking")
+    times = Times([], [], [], len((await _gathered(database, found[0], found[1].ranked_at)).changes))
+    for number in range(ROUNDS + 2):
+        now = found[1].ranked_at + timedelta(milliseconds=number)
+        began = time.perf_counter()
+        gathered = await _gathered(database, found[0], now)
+        between = time.perf_counter()
+        rank(gathered)
+        ended = time.perf_counter()
+        async with database.write.connect() as conn:
+            await rank_incident(conn, found[0], now)
+            whole = time.perf_counter() - ended
+            await conn.rollback()
+        if number >= 2:
+            times.gathering.append((between - began) * 1000)
+            times.ranking.append((ended - between) * 1000)
+            times.whole.append(whole * 1000)
+    return times
+
+
+async def _gathered(database: Database, incident: Incident, now: datetime) -> Gathered:
+    async with database.write.connect() as conn:
+        return await gather(conn, incident, now)
+
+
+def _payload(number: int, at: datetime) -> dict[str, object]:
+    """An alert of one namespace, as Alertmanager tells of it."""
+    labels = {"alertname": f"KubePodCrashLooping{number}", "namespace": f"team-{number}", "severity": "critical"}
+    return {
+        "version": "4",
+        "groupKey": "{}",
+        "status": "firing",
+        "alerts": [
+            {
+                "status": "firing",
+                "labels": labels,
+                "annotations": {"summary": "pods crash"},
+                "startsAt": at.isoformat(),
+                "endsAt": "0001-01-01T00:00:00Z",
+                "fingerprint": f"bench{number}",
+            }
+        ],
+    }
+
+
+async def _webhooks(database: Database) -> list[float]:
+    """Milliseconds from an alert that is sent until the ranking of its incident is stored, of several alerts."""
+    app = create_app(
+        Deps(
+            read=database.read,
+            write=database.write,
+            public_url="http://bench",
+            clock=lambda: datetime.now(UTC),
+            take_alerts=alert_taker(database),
+        )
+    )
+    async with database.write.begin() as conn:
+        token = await tokens.create(conn, Role.RESPONDER, purpose=Purpose.API, now=datetime.now(UTC))
+    times = []
+    async with httpx2.AsyncClient(
+        transport=httpx2.ASGITransport(app=app),
+        base_url="http://bench",
+        headers={"Authorization": f"Bearer {token}"},
+        timeout=60,
+    ) as client:
+        for number in range(WEBHOOKS):
+            alert = _payload(number, datetime.now(UTC) - timedelta(minutes=1))
+            began = time.perf_counter()
+            answer = (await client.post(f"/intake/alertmanager/{CLUSTER}", json=alert)).raise_for_status()
+            times.append((time.perf_counter() - began) * 1000)
+            async with database.read.connect() as conn:
+                (found,) = [await read_incident(conn, one) for one in answer.json()["incidents"]]
+            if found is None or found[1] is None:
+                raise LookupError(f"the alert of team-{number} was answered before its incident was ranked")
+    return times
+
+
+async def ranking(database: Database, *, changes: int) -> list[Gate]:
+    """The gates, where ``changes`` fill the last ninety days: with ten million of them, a hundred million call-minutes
+    do too; with fewer, as many fewer fill the last days of it, as densely.
+    """
+    now = datetime.now(UTC)
+    incident = await replay(database.write, now=now)
+    async with database.write.begin() as conn:
+        filled = await fill(conn, now - timedelta(days=max(1, DAYS * changes // 10_000_000)), now)
+    async with database.write.connect() as raw:
+        conn = await raw.execution_options(isolation_level="AUTOCOMMIT")
+        await conn.execute(text("VACUUM ANALYZE call_minutes"))
+        await conn.execute(text("CHECKPOINT"))
+    times = await _ranked(database, incident)
+    title = f"{changes:,} changes, {filled:,} call-minutes"
+    shares = f"gathering {statistics.median(times.gathering):.0f}, ranking {statistics.median(times.ranking):.0f}"
+    p95 = statistics.quantiles(times.whole, n=20, method="inclusive")[-1]
+    told = await _webhooks(database)
+    return [
+        Gate(
+            f"{title}: one incident ranked, of {times.changes:,} changes, p95 (medians: {shares})",
+            p95,
+            "ms",
+            at_most=RANKED_MS,
+        ),
+        Gate(
+            f"{title}: alert to stored ranking, the slowest of {WEBHOOKS} (median {statistics.median(told):.0f})",
+            max(told),
+            "ms",
+            at_most=WEBHOOK_MS,
+        ),
+    ]
