@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -36,6 +37,16 @@ class Container:
     tag: str
     config: Mapping[str, str]
     secret: Mapping[str, str]
+    index: int = 0
+    """Which of its pod's containers it is; sidecars come after the first."""
+    seconds: float = 0.0
+    """Since it was started."""
+
+    @property
+    def spec(self) -> Json:
+        """Its own part of the pod's manifest."""
+        found: Json = self.pod["spec"]["containers"][self.index]
+        return found
 
 
 @dataclass
@@ -81,8 +92,12 @@ class App:
     """Requests a second that one container stands."""
     load: float = 0.0
     """Requests a second that all of its containers get."""
+    answer_seconds: float = 0.0
+    """How long an idle container takes to answer a probe; the nearer its load comes to its capacity, the longer."""
     check: Callable[[Container], Problem | None] = lambda container: None
     program: Program | None = None
+    ends_after: float | None = None
+    """Seconds after which it is done, as the work of a Job; None for what runs for ever."""
     agent: str = ""
     """User agent of its program, before the tag."""
 
@@ -99,11 +114,15 @@ class Outside:
     """Nodes whose disk has no room."""
     broken: dict[str, str] = field(default_factory=dict)
     """Services outside of the cluster that do not answer, and why."""
+    cut_off: set[str] = field(default_factory=set)
+    """Nodes whose pods reach none of another node: there are no routes, or no wire."""
 
 
-def diagnose(app: App, container: Container, world: World, *, running: int) -> Problem | None:
+def diagnose(
+    app: App, container: Container, world: World, *, running: int, cut_off: AbstractSet[str] = frozenset()
+) -> Problem | None:
     """What is wrong with a running container; ``running`` are the containers of its image."""
-    spec = container.pod["spec"]["containers"][0]
+    spec = container.spec
     limit = spec.get("resources", {}).get("limits", {}).get("memory")
     if limit and mebibytes(limit) < app.memory_mi:
         return Problem("oom", f"needs {app.memory_mi}Mi, may have {limit}")
@@ -115,8 +134,10 @@ def diagnose(app: App, container: Container, world: World, *, running: int) -> P
             return Problem(kind, f"probe failed: dial tcp :{asked['port']}: connect: connection refused")
         if asked and asked["path"] != app.path:
             return Problem(kind, "probe failed: HTTP probe failed with statuscode: 404")
+    if late := _answers_late(app, spec, running):
+        return late
     for namespace, name in app.upstreams:
-        if trouble := unreachable(world, container.pod, namespace, name):
+        if trouble := unreachable(world, container.pod, namespace, name, cut_off=cut_off):
             return Problem("unready", f"probe failed: HTTP probe failed with statuscode: 503 ({trouble})")
     if app.load > app.capacity * max(running, 1):
         return Problem(
@@ -125,18 +146,29 @@ def diagnose(app: App, container: Container, world: World, *, running: int) -> P
     return None
 
 
-def unreachable(world: World, pod: Json, namespace: str, service: str) -> str:
-    """Why a pod does not reach a Service: names are not resolved, nothing is behind it, a policy forbids it; or ""."""
+def _answers_late(app: App, spec: Json, running: int) -> Problem | None:
+    """A liveness probe is not answered in its time: a queue grows as the share of the capacity that is free shrinks."""
+    free = 1 - app.load / (app.capacity * max(running, 1))
+    probe = spec.get("livenessProbe")
+    if not probe or free <= 0 or app.answer_seconds / free <= probe.get("timeoutSeconds", 1):
+        return None
+    return Problem("crash", "Liveness probe failed: context deadline exceeded while awaiting headers")
+
+
+def unreachable(
+    world: World, pod: Json, namespace: str, service: str, *, cut_off: AbstractSet[str] = frozenset()
+) -> str:
+    """Why a pod does not reach a Service, by names, backends, policies and routes; or ""."""
     corefile = world["ConfigMap"].get(("kube-system", "coredns"), {}).get("data", {}).get("Corefile", "")
     servers = _backends(world, *DNS)
     if "kubernetes cluster.local" not in corefile or not servers:
         return f"lookup {service}.{namespace}.svc.cluster.local: no such host"
-    if not any(_connects(world, pod, server, 53) for server in servers):
+    if not any(_connects(world, pod, server, 53, cut_off) for server in servers):
         return f"lookup {service}.{namespace}.svc.cluster.local: i/o timeout"
     backends = _backends(world, namespace, service)
     if not backends:
         return f"dial tcp {service}.{namespace}: connection refused"
-    if not any(_connects(world, pod, backend, 8080) for backend in backends):
+    if not any(_connects(world, pod, backend, 8080, cut_off) for backend in backends):
         return f"dial tcp {service}.{namespace}: i/o timeout"
     return ""
 
@@ -155,8 +187,11 @@ def _backends(world: World, namespace: str, service: str) -> list[Json]:
     return [pods[namespace, name] for name in names if (namespace, name) in pods]
 
 
-def _connects(world: World, pod: Json, backend: Json, port: int) -> bool:
-    """Whether the NetworkPolicies on a pod let it out to a backend, and those on the backend let it in."""
+def _connects(world: World, pod: Json, backend: Json, port: int, cut_off: AbstractSet[str]) -> bool:
+    """Whether there is a way, and the NetworkPolicies let a pod out to a backend, and into that one."""
+    nodes = {one["spec"].get("nodeName", "") for one in (pod, backend)}
+    if len(nodes) > 1 and nodes & cut_off:
+        return False
     out, into = ("Egress", "egress", "to"), ("Ingress", "ingress", "from")
     return _allowed(world, pod, backend, port, *out) and _allowed(world, backend, pod, port, *into)
 

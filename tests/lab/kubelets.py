@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -33,7 +34,8 @@ class _Sandbox:
 
     phase: str = "new"
     again: datetime | None = None
-    restarts: int = 0
+    started: datetime | None = None
+    restarts: Counter[int] = field(default_factory=Counter)  # of each of its containers
     well: bool = False
     since: datetime | None = None  # when its problem began; what shows does so a lag later
     config: dict[str, str] = field(default_factory=dict)
@@ -180,12 +182,12 @@ class Kubelets:
         sandbox.again = _later(RETRY_SECONDS)
 
     async def _pull(self, node: str, pod: Json, sandbox: _Sandbox) -> bool:
-        image = _image(pod)
-        if (node, image) in self._pulled:
+        lacking = [image for image in _images(pod) if (node, image) not in self._pulled]
+        absent = [image for image in lacking if image in self._outside.missing or not self._outside.registry_up]
+        self._pulled |= {(node, image) for image in lacking if image not in absent}
+        if not absent:
             return True
-        if self._outside.registry_up and image not in self._outside.missing:
-            self._pulled.add((node, image))
-            return True
+        image = absent[0]
         reason = (
             "manifest unknown" if self._outside.registry_up else "dial tcp 10.0.9.4:443: connect: connection refused"
         )
@@ -206,17 +208,20 @@ class Kubelets:
                 None,
                 _later(self.rng.uniform(0.5, 1.5)),
             )
-            app = self._apps.get(_image(pod).rsplit(":", 1)[0])
+            sandbox.started = now()
+            app = self._app(_images(pod)[0])
             if app and app.program:
                 sandbox.task = asyncio.create_task(self._run_program(node, pod, sandbox, app))
 
     async def _probe(self, node: str, pod: Json, sandbox: _Sandbox) -> None:
         """Tell what the container is like now, if that is news."""
         await self._refresh(node, pod, sandbox)
-        app = self._apps.get(_image(pod).rsplit(":", 1)[0])
-        problem = self._trouble(pod, sandbox, app) if app else None
+        index, problem = self._trouble(pod, sandbox)
         if problem is None:
             sandbox.since = None
+            if self._is_done(pod, sandbox):
+                await self._complete(node, pod, sandbox)
+                return
             if not sandbox.well:
                 running = {"state": {"running": {"startedAt": _second()}}, "ready": True, "started": True}
                 sandbox.well = await self._tell(node, pod, sandbox, running, phase="Running")
@@ -236,7 +241,7 @@ class Kubelets:
             await self._warn(node, pod, "Unhealthy", f"Readiness {problem.message}")
             sandbox.again = _later(RETRY_SECONDS)
             return
-        await self._fall(node, pod, sandbox, problem)
+        await self._fall(node, pod, sandbox, problem, index=index)
 
     async def _refresh(self, node: str, pod: Json, sandbox: _Sandbox) -> None:
         """Read its Secrets anew, now and then: what is gone stays as it was read."""
@@ -245,45 +250,67 @@ class Kubelets:
                 found = await self._callers[node].call("GET", path(kind, pod["metadata"]["namespace"], name))
                 sandbox.secret.update(found.body.get("data", {}) if found.ok else {})
 
-    def _trouble(self, pod: Json, sandbox: _Sandbox, app: App) -> Problem | None:
+    def _trouble(self, pod: Json, sandbox: _Sandbox) -> tuple[int, Problem | None]:
+        """Which of its containers is not well, and why; the first one that is not."""
         if sandbox.task and sandbox.task.done() and not sandbox.task.cancelled():
             error = sandbox.task.exception()
             if error and not isinstance(error, CrashError):
                 raise error
-            return Problem("crash", str(error or "the program ended"))
-        return diagnose(app, self._see(pod, sandbox), self._world, running=self._running(app.image))
+            return 0, Problem("crash", str(error or "the program ended"))
+        cut_off = self._outside.cut_off
+        for index, image in enumerate(_images(pod)):
+            if app := self._app(image):
+                container = self._see(pod, sandbox, index=index)
+                running = self._running(app.image)
+                if found := diagnose(app, container, self._world, running=running, cut_off=cut_off):
+                    return index, found
+        return 0, None
+
+    def _app(self, image: str) -> App | None:
+        return self._apps.get(image.rsplit(":", 1)[0])
+
+    def _is_done(self, pod: Json, sandbox: _Sandbox) -> bool:
+        app = self._app(_images(pod)[0])
+        return app is not None and app.ends_after is not None and _age(sandbox) >= app.ends_after
+
+    async def _complete(self, node: str, pod: Json, sandbox: _Sandbox) -> None:
+        """The work of a Job is done."""
+        done = {"exitCode": 0, "reason": "Completed", "startedAt": _second(), "finishedAt": _second()}
+        if await self._tell(node, pod, sandbox, {"state": {"terminated": done}, "ready": False}, phase="Succeeded"):
+            sandbox.phase = "gone"
 
     def _running(self, image: str) -> int:
         return sum(
-            _image(pod).rsplit(":", 1)[0] == image and pod.get("status", {}).get("phase") == "Running"
+            _images(pod)[0].rsplit(":", 1)[0] == image and pod.get("status", {}).get("phase") == "Running"
             for pod in self._world["Pod"].values()
             if "deletionTimestamp" not in pod["metadata"]
         )
 
-    async def _fall(self, node: str, pod: Json, sandbox: _Sandbox, problem: Problem) -> None:
+    async def _fall(self, node: str, pod: Json, sandbox: _Sandbox, problem: Problem, *, index: int) -> None:
         """The container ended: told, and started again after a while."""
         if sandbox.task:
             sandbox.task.cancel()
         sandbox.phase, sandbox.well = "down", False
-        sandbox.restarts += 1
-        wait = min(BACKOFF_SECONDS * 2 ** (sandbox.restarts - 1), LONGEST_BACKOFF)
+        sandbox.restarts[index] += 1
+        wait = min(BACKOFF_SECONDS * 2 ** (sandbox.restarts[index] - 1), LONGEST_BACKOFF)
         sandbox.again = _later(wait)
         code, reason = (137, "OOMKilled") if problem.kind == "oom" else (1, "Error")
         message = "" if problem.kind == "oom" else problem.message
         ended = {"terminated": {"exitCode": code, "reason": reason, "message": message, "finishedAt": _second()}}
         back_off = _waiting("CrashLoopBackOff", f"back-off {wait:g}s restarting failed container")
-        await self._tell(node, pod, sandbox, {**back_off, "lastState": ended}, phase="Running")
+        await self._tell(node, pod, sandbox, {**back_off, "lastState": ended}, phase="Running", index=index)
         await self._warn(node, pod, "BackOff", "Back-off restarting failed container")
 
     # -- programs
 
-    def _see(self, pod: Json, sandbox: _Sandbox) -> Container:
+    def _see(self, pod: Json, sandbox: _Sandbox, *, index: int = 0) -> Container:
         """Its ConfigMaps as they are now: a mounted one follows; what is gone stays as it was read."""
         config = dict(sandbox.config)
         for kind, name in mounted(pod):
             if kind == "ConfigMap":
                 config.update(self._world["ConfigMap"].get((pod["metadata"]["namespace"], name), {}).get("data") or {})
-        return Container(pod, _image(pod).rsplit(":", 1)[1], config, sandbox.secret)
+        tag = _images(pod)[index].rsplit(":", 1)[1]
+        return Container(pod, tag, config, sandbox.secret, index, _age(sandbox))
 
     async def _run_program(self, node: str, pod: Json, sandbox: _Sandbox, app: App) -> None:
         """With a token as the kubelet asks for one: bound to the pod."""
@@ -295,7 +322,7 @@ class Kubelets:
         given = await self._callers[node].call("POST", where, {"spec": {"boundObjectRef": reference}})
         if not given.ok:
             raise CrashError(f"no token: {given.body.get('message')}")
-        tag = _image(pod).rsplit(":", 1)[1]
+        tag = _images(pod)[0].rsplit(":", 1)[1]
         user = f"system:serviceaccount:{meta['namespace']}:{account}"
         agent = f"{app.agent or app.image.rsplit('/', 1)[1]}/{tag}"
         caller = Caller(self._callers[node].client, user, given.body["status"]["token"], agent)
@@ -304,8 +331,10 @@ class Kubelets:
 
     # -- what is told
 
-    async def _tell(self, node: str, pod: Json, sandbox: _Sandbox, container: Json, *, phase: str = "Pending") -> bool:
-        """Write a pod's status; whether it was taken."""
+    async def _tell(
+        self, node: str, pod: Json, sandbox: _Sandbox, container: Json, *, phase: str = "Pending", index: int = 0
+    ) -> bool:
+        """Write a pod's status, ``container`` of that one of its containers; whether it was taken."""
         is_up = "True" if container.get("ready") else "False"
         conditions = [
             {"type": kind, "status": value, "lastTransitionTime": _second()}
@@ -316,19 +345,24 @@ class Kubelets:
                 ("Ready", is_up),
             )
         ]
-        one = pod["spec"]["containers"][0]
-        about = {
-            "name": one["name"],
-            "image": one["image"],
-            "imageID": "",
-            "restartCount": sandbox.restarts,
-            "ready": False,
-        }
+        beside = {"state": {"running": {"startedAt": _second()}}, "ready": True, "started": True}
+        others = beside if phase == "Running" else container
+        told = [
+            {
+                "name": one["name"],
+                "image": one["image"],
+                "imageID": "",
+                "restartCount": sandbox.restarts[number],
+                "ready": False,
+                **(container if number == index else others),
+            }
+            for number, one in enumerate(pod["spec"]["containers"])
+        ]
         address = f"10.244.{int(pod['metadata']['uid'][:2], 16)}.{int(pod['metadata']['uid'][2:4], 16) or 1}"
         status = {
             "phase": phase,
             "conditions": conditions,
-            "containerStatuses": [{**about, **container}],
+            "containerStatuses": told,
             "podIP": address,
             "podIPs": [{"ip": address}],
             "startTime": _second(),
@@ -380,6 +414,11 @@ def is_ready(pod: Json) -> bool:
     return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
+def is_done(pod: Json) -> bool:
+    """Whether it is of a Job, and its work is done."""
+    return bool(pod.get("status", {}).get("phase") == "Succeeded")
+
+
 def _node_conditions(*, disk_is_full: bool = False) -> list[Json]:
     disk = ("True", "KubeletHasDiskPressure") if disk_is_full else ("False", "KubeletHasNoDiskPressure")
     return [
@@ -402,8 +441,13 @@ def _path(pod: Json) -> str:
     return path("Pod", pod["metadata"]["namespace"], pod["metadata"]["name"])
 
 
-def _image(pod: Json) -> str:
-    return str(pod["spec"]["containers"][0]["image"])
+def _images(pod: Json) -> list[str]:
+    return [str(one["image"]) for one in pod["spec"]["containers"]]
+
+
+def _age(sandbox: _Sandbox) -> float:
+    """Seconds since its containers were started; 0 before."""
+    return (now() - sandbox.started).total_seconds() if sandbox.started else 0.0
 
 
 def _waiting(reason: str, message: str) -> Json:

@@ -13,7 +13,7 @@ import httpx2
 
 from tests.cluster.control_plane import ControlPlane
 from tests.lab import objects
-from tests.lab.alerts import Rule, lacking, stuck
+from tests.lab.alerts import Rule, lacking, pods, stuck
 from tests.lab.api import KINDS, UNWATCHED, Answer, Caller, Json, Kind, RefusedError, World, now, path
 from tests.lab.apps import App, Outside, Program
 from tests.lab.kubelets import Kubelets
@@ -137,6 +137,15 @@ class Lab:
         await self.apply(objects.cluster_role(name, *rules))
         await self.apply(objects.binding(name, name, namespace, name))
         return await self.app(namespace, name, like=App("", program=program), account=name, **manifest)
+
+    async def robot(self, name: str, namespace: str, account: str, agent: str) -> None:
+        """``who`` of this name is the one pod of an app: it has a token that is bound to it. Raises RefusedError."""
+        [pod] = pods(self.world, namespace, account)
+        reference = {"apiVersion": "v1", "kind": "Pod", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
+        where = f"{path('ServiceAccount', namespace, account)}/token"
+        given = await self.who["admin"].must("POST", where, {"spec": {"boundObjectRef": reference}})
+        user = f"system:serviceaccount:{namespace}:{account}"
+        self.who[name] = Caller(self.client, user, given.body["status"]["token"], agent)
 
     def reserve(self, namespace: str, *names: str) -> None:
         """Nobody else changes what these are about."""

@@ -18,9 +18,9 @@ import httpx2
 
 from tests.cluster.control_plane import POLICY, ControlPlane
 from tests.lab import company
-from tests.lab.alerts import payload, pods
-from tests.lab.api import KINDS, Answer, Caller, Json, now, path, stamp
-from tests.lab.kubelets import is_ready
+from tests.lab.alerts import payload
+from tests.lab.api import KINDS, Answer, Json, now, path, stamp
+from tests.lab.kubelets import is_done, is_ready
 from tests.lab.lab import ROBOTS, USERS, Lab, Variation
 from tests.lab.scenario import Family, load, part
 from tests.lab.scraping import Scrapes, scrape
@@ -74,22 +74,17 @@ async def laboratory(family: Family, variation: Variation, folder: Path) -> Asyn
 async def robots(lab: Lab) -> None:
     """Those that deploy get a token that is bound to their pod, as theirs is."""
     for name, (namespace, account, agent) in ROBOTS.items():
-        [pod] = pods(lab.world, namespace, account)
-        reference = {"apiVersion": "v1", "kind": "Pod", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
-        where = f"{path('ServiceAccount', namespace, account)}/token"
-        given = await lab.who["admin"].must("POST", where, {"spec": {"boundObjectRef": reference}})
-        user = f"system:serviceaccount:{namespace}:{account}"
-        lab.who[name] = Caller(lab.client, user, given.body["status"]["token"], f"{agent}/v3.1.0")
+        await lab.robot(name, namespace, account, f"{agent}/v3.1.0")
 
 
 async def settled(lab: Lab) -> None:
     """Every pod is ready. Raises NotRecordedError."""
     for _ in range(SETTLE_SECONDS * 2):
         there = list(lab.world["Pod"].values())
-        if len(there) > len(company.APPS) and all(is_ready(pod) for pod in there):
+        if len(there) > len(company.APPS) and all(is_ready(pod) or is_done(pod) for pod in there):
             return
         await asyncio.sleep(0.5)
-    late = [pod["metadata"]["name"] for pod in lab.world["Pod"].values() if not is_ready(pod)]
+    late = [pod["metadata"]["name"] for pod in lab.world["Pod"].values() if not (is_ready(pod) or is_done(pod))]
     raise NotRecordedError(f"not ready before it began: {late}")
 
 
