@@ -78,6 +78,12 @@ def pods(world: World, namespace: str, name: str) -> list[Json]:
     ]
 
 
+def restarts(world: World, namespace: str, name: str) -> int:
+    """Of all containers of an app's pods that are there."""
+    found = pods(world, namespace, name)
+    return sum(one["restartCount"] for pod in found for one in pod.get("status", {}).get("containerStatuses", ()))
+
+
 def lacking(world: World, namespace: str, name: str) -> bool:
     """Fewer pods of an app are ready than its Deployment, StatefulSet or DaemonSet wants."""
     ready = sum(is_ready(pod) and "deletionTimestamp" not in pod["metadata"] for pod in pods(world, namespace, name))

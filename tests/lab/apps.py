@@ -23,7 +23,7 @@ class CrashError(Exception):
 
 @dataclass(frozen=True)
 class Problem:
-    """Why a container is not well: it ``crash``es, is ``oom``-killed, or is ``unready``."""
+    """Why a container is not well: it ``crash``es, is ``oom``-killed, ``killed`` as not alive, or is ``unready``."""
 
     kind: str
     message: str
@@ -128,7 +128,7 @@ def diagnose(
         return Problem("oom", f"needs {app.memory_mi}Mi, may have {limit}")
     if found := app.check(container):
         return found
-    for probe, kind in (("livenessProbe", "crash"), ("readinessProbe", "unready")):
+    for probe, kind in (("livenessProbe", "killed"), ("readinessProbe", "unready")):
         asked = spec.get(probe, {}).get("httpGet")
         if asked and asked["port"] != app.port:
             return Problem(kind, f"probe failed: dial tcp :{asked['port']}: connect: connection refused")
@@ -152,7 +152,7 @@ def _answers_late(app: App, spec: Json, running: int) -> Problem | None:
     probe = spec.get("livenessProbe")
     if not probe or free <= 0 or app.answer_seconds / free <= probe.get("timeoutSeconds", 1):
         return None
-    return Problem("crash", "Liveness probe failed: context deadline exceeded while awaiting headers")
+    return Problem("killed", "probe failed: context deadline exceeded (Client.Timeout exceeded while awaiting headers)")
 
 
 def unreachable(

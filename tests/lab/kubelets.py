@@ -294,11 +294,13 @@ class Kubelets:
         sandbox.restarts[index] += 1
         wait = min(BACKOFF_SECONDS * 2 ** (sandbox.restarts[index] - 1), LONGEST_BACKOFF)
         sandbox.again = _later(wait)
-        code, reason = (137, "OOMKilled") if problem.kind == "oom" else (1, "Error")
-        message = "" if problem.kind == "oom" else problem.message
+        code, reason = {"oom": (137, "OOMKilled"), "killed": (137, "Error")}.get(problem.kind, (1, "Error"))
+        message = problem.message if problem.kind == "crash" else ""
         ended = {"terminated": {"exitCode": code, "reason": reason, "message": message, "finishedAt": _second()}}
         back_off = _waiting("CrashLoopBackOff", f"back-off {wait:g}s restarting failed container")
         await self._tell(node, pod, sandbox, {**back_off, "lastState": ended}, phase="Running", index=index)
+        if problem.kind == "killed":
+            await self._warn(node, pod, "Unhealthy", f"Liveness {problem.message}")
         await self._warn(node, pod, "BackOff", "Back-off restarting failed container")
 
     # -- programs

@@ -140,6 +140,7 @@ class Lab:
 
     async def robot(self, name: str, namespace: str, account: str, agent: str) -> None:
         """``who`` of this name is the one pod of an app: it has a token that is bound to it. Raises RefusedError."""
+        await self.until(lambda: pods(self.world, namespace, account))
         [pod] = pods(self.world, namespace, account)
         reference = {"apiVersion": "v1", "kind": "Pod", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
         where = f"{path('ServiceAccount', namespace, account)}/token"
@@ -219,6 +220,14 @@ class Lab:
                     break
                 await asyncio.sleep(pause)
             await self.world.watch(kind)
+
+    async def until(self, holds: Callable[[], object], *, seconds: float = 90) -> None:
+        """Wait for what is bound to come. Raises TimeoutError."""
+        async with asyncio.timeout(seconds):
+            for pause in itertools.repeat(0.5):
+                if holds():
+                    return
+                await asyncio.sleep(pause)
 
     async def pause(self, seconds: float) -> None:
         """Time passes between two changes."""

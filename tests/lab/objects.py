@@ -20,6 +20,7 @@ def deployment(
     account: str = "",
     env: Sequence[Json] = (),
     probe: Mapping[str, Any] | None = None,
+    liveness: Mapping[str, Any] | None = None,
     kind: str = "Deployment",
     **pod: Any,
 ) -> Json:
@@ -31,6 +32,8 @@ def deployment(
         "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"memory": memory}},
         "readinessProbe": {"httpGet": get, "periodSeconds": 5},
     }
+    if liveness:
+        container["livenessProbe"] = dict(liveness)
     if env:
         container["env"] = list(env)
     volumes: list[Json] = []

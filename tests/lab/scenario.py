@@ -14,6 +14,8 @@ from tests.lab import families
 from tests.lab.lab import Lab
 
 Play = Callable[[Lab], AsyncIterator[None]]
+EVEN_SINCE = 4
+"""From this ``joined`` on, those without a culprit are dealt after those with one, in the same turn."""
 SPLIT = Path(__file__).with_name("split.json")
 
 
@@ -58,14 +60,16 @@ def split(families: Iterable[Family]) -> dict[str, str]:
     """``dev`` or ``test`` for each: in the order of a hash of their names, in turn; those without a culprit apart.
 
     So nobody chose, and both parts have of both. What was split once stays so: those that join later are dealt apart.
+    Since the fourth time those without a culprit take the turn where those with one have left it: the halves are equal.
     """
     parts = {}
     groups: dict[tuple[int, bool], list[str]] = {}
     for one in families:
         groups.setdefault((one.joined, one.culprit), []).append(one.name)
-    for group in groups.values():
+    for (joined, culprit), group in groups.items():
+        first = 0 if culprit or joined < EVEN_SINCE else len(groups.get((joined, True), ()))
         names = sorted(group, key=_hash)
-        parts.update({name: ("dev", "test")[turn % 2] for turn, name in enumerate(names)})
+        parts.update({name: ("dev", "test")[turn % 2] for turn, name in enumerate(names, first)})
     return dict(sorted(parts.items()))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import json
 from datetime import UTC, datetime, timedelta
@@ -10,14 +11,17 @@ from pathlib import Path
 import httpx2
 import orjson
 import pytest
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 
-from tests.lab import metadata
+from tests.lab import metadata, tokens
 from tests.lab.alerts import Rule, payload
 from tests.lab.api import KINDS, Caller, Json, Key, World, path
 from tests.lab.apps import App, Container, diagnose, mebibytes, unreachable
 from tests.lab.kubelets import env_keys
 from tests.lab.record import arguments
-from tests.lab.scenario import SPLIT, load, part, split
+from tests.lab.scenario import EVEN_SINCE, SPLIT, load, part, split
 from tests.lab.scraping import Scrapes
 
 AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -49,6 +53,13 @@ def test_families_that_join_later_leave_the_others_where_they_were() -> None:
     for joined in range(1, max(one.joined for one in families) + 1):
         earlier = [one for one in families if one.joined <= joined]
         assert split(earlier) == {one.name: whole[one.name] for one in earlier}
+
+
+def test_since_the_fourth_time_the_halves_of_those_that_join_are_equal() -> None:
+    families = load().values()
+    for joined in range(EVEN_SINCE, max(one.joined for one in families) + 1):
+        parts = [part(one.name) for one in families if one.joined == joined]
+        assert abs(parts.count("dev") - parts.count("test")) <= 1
 
 
 def test_a_family_that_joins_does_not_come_in_without_a_part() -> None:
@@ -101,14 +112,55 @@ def test_what_a_container_is_like_follows_from_its_manifest() -> None:
     assert diagnose(app, container(), world, running=3) is None
 
 
-def reached(*, dns: bool) -> str:
-    """What frontend is told when it calls cart under a policy that lets it out to its namespace, and to DNS or not."""
+def test_a_sidecar_has_a_manifest_of_its_own() -> None:
+    pod = container(resources={"limits": {"memory": "512Mi"}}).pod
+    pod["spec"]["containers"].append({"name": "proxy", "resources": {"limits": {"memory": "64Mi"}}})
+    app, world = App("proxy", memory_mi=100), empty_world()
+    found = diagnose(app, Container(pod, "1.0.0", {}, {}, index=1), world, running=1)
+    assert found
+    assert found.kind == "oom"
+    assert diagnose(app, Container(pod, "1.0.0", {}, {}), world, running=1) is None
+
+
+@pytest.mark.parametrize(
+    ("load", "timeout", "falls"),
+    [(40, 1, False), (120, 5, False), (120, 1, True)],
+)
+def test_a_busy_container_answers_its_liveness_probe_late(load: float, timeout: int, *, falls: bool) -> None:
+    app = App("a", capacity=50, load=load, answer_seconds=0.4)
+    probe = {"httpGet": {"path": "/healthz", "port": 8080}, "timeoutSeconds": timeout}
+    found = diagnose(app, container(livenessProbe=probe), empty_world(), running=3)
+    assert (found.kind if found else "") == ("killed" if falls else "")
+
+
+def test_a_token_says_whose_it_is_until_when_and_is_signed(tmp_path: Path) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    plain = serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+    file = tmp_path / "service-accounts.key"
+    file.write_bytes(key.private_bytes(serialization.Encoding.PEM, *plain))
+    head, claims, signature = tokens.given(file, "shop", "exporter", "u-1", expires=1.9e9).split(".")
+    told = json.loads(unpadded(claims))
+    assert (told["sub"], told["exp"]) == ("system:serviceaccount:shop:exporter", 1_900_000_000)
+    both = (int.from_bytes(unpadded(signature)[:32]), int.from_bytes(unpadded(signature)[32:]))
+    signed = f"{head}.{claims}".encode()
+    key.public_key().verify(encode_dss_signature(*both), signed, ec.ECDSA(hashes.SHA256()))
+
+
+def unpadded(part: str) -> bytes:
+    return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
+
+
+def reached(*, dns: bool, cut_off: frozenset[str] = frozenset()) -> str:
+    """What frontend is told when it calls cart under a policy that lets it out to its namespace, and to DNS or not.
+
+    It has no node, cart and DNS each have one.
+    """
     world = empty_world()
     slices: dict[Key, Json] = {}
     found: dict[Key, Json] = {}
     for namespace, name in (("shop", "cart"), ("kube-system", "kube-dns")):
         meta = {"namespace": namespace, "name": name}
-        found[namespace, name] = {"kind": "Pod", "metadata": meta, "spec": {}}
+        found[namespace, name] = {"kind": "Pod", "metadata": meta, "spec": {"nodeName": f"node-of-{name}"}}
         backend = {"conditions": {"ready": True}, "targetRef": {"name": name}}
         labels = {"kubernetes.io/service-name": name}
         slices[namespace, name] = {"metadata": {**meta, "labels": labels}, "endpoints": [backend]}
@@ -122,12 +174,24 @@ def reached(*, dns: bool) -> str:
         "NetworkPolicy": {("shop", "egress"): policy},
         "ConfigMap": {("kube-system", "coredns"): corefile},
     }
-    return unreachable(world, container().pod, "shop", "cart")
+    return unreachable(world, container().pod, "shop", "cart", cut_off=cut_off)
 
 
 def test_a_policy_on_the_way_out_needs_dns() -> None:
     assert reached(dns=True) == ""
     assert reached(dns=False) == "lookup cart.shop.svc.cluster.local: i/o timeout"
+
+
+@pytest.mark.parametrize(
+    ("node", "message"),
+    [
+        ("node-of-kube-dns", "lookup cart.shop.svc.cluster.local: i/o timeout"),
+        ("node-of-cart", "dial tcp cart.shop: i/o timeout"),
+        ("another", ""),
+    ],
+)
+def test_who_is_on_a_node_without_routes_is_not_reached(node: str, message: str) -> None:
+    assert reached(dns=True, cut_off=frozenset({node})) == message
 
 
 def test_the_keys_that_an_environment_is_taken_from() -> None:

@@ -105,6 +105,24 @@ async def webhook_backend(lab: Lab) -> AsyncIterator[None]:
     await lab.roll("argocd", "shop", "cart", "1.0.1")
 
 
+@family(
+    "A namespace gets the strictest of the Pod Security Standards: what runs there goes on, and no pod of the next,"
+    " harmless rollout is admitted.",
+    joined=4,
+)
+async def pod_security(lab: Lab) -> AsyncIterator[None]:
+    namespace, name = lab.rng.choice(
+        (("shop", "catalog"), ("payments", "ledger"), ("search", "indexer"), ("media", "thumbnails"))
+    )
+    lab.reserve(namespace, name)
+    lab.alert_stuck(namespace, name)
+    yield
+    body = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
+    await lab.culprit("flux", "update", "Namespace", "", namespace, body)
+    await lab.pause(8)
+    await lab.roll("argocd", namespace, name, "1.0.1")
+
+
 @family("A RoleBinding is deleted in an audit of rights: the controller that lives by it is forbidden what it does.")
 async def role_binding(lab: Lab) -> AsyncIterator[None]:
     await lab.apply(objects.config_map("media", "mirror", seen="never"))

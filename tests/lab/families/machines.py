@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from datetime import datetime
 
 from tests.lab import objects
-from tests.lab.alerts import pods
+from tests.lab.alerts import restarts
 from tests.lab.api import Caller, now, path, stamp
 from tests.lab.apps import App, Container, Problem, Process
 from tests.lab.families.load import alert_on_load
@@ -40,10 +40,6 @@ async def memory_leak(lab: Lab) -> AsyncIterator[None]:
     order: list[str] = []
     begun: list[datetime] = []
 
-    def restarts() -> int:
-        found = pods(lab.world, "search", "suggest")
-        return sum(one["restartCount"] for pod in found for one in pod.get("status", {}).get("containerStatuses", ()))
-
     def check(container: Container) -> Problem | None:
         """A process that was there before is full, each some seconds after another; one that began anew is not."""
         uid, told = container.pod["metadata"]["uid"], container.pod.get("status", {}).get("containerStatuses", ())
@@ -57,7 +53,7 @@ async def memory_leak(lab: Lab) -> AsyncIterator[None]:
     await lab.app("search", "suggest", like=App("", check=check), replicas=4)
     lab.alert(
         "KubePodRestarting",
-        lambda: restarts() >= 3,
+        lambda: restarts(lab.world, "search", "suggest") >= 3,
         "pods of suggest restart",
         2,
         namespace="search",

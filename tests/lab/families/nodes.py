@@ -69,43 +69,48 @@ async def preemption(lab: Lab) -> AsyncIterator[None]:
     await lab.culprit("bob", "create", "Deployment", "platform", "training", manifest)
 
 
+async def provide(process: Process) -> None:
+    """As a CSI provisioner: a volume for each claim of its class."""
+    claims = await process.api.call("GET", path("PersistentVolumeClaim"))
+    for claim in claims.body.get("items", []):
+        meta: Json = claim["metadata"]
+        key: Key = (meta["namespace"], meta["name"])
+        if claim["status"]["phase"] == "Pending" and claim["spec"].get("storageClassName") == "standard":
+            reference = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": key[0], "name": key[1]}
+            spec = {
+                "capacity": {"storage": "1Gi"},
+                "accessModes": ["ReadWriteOnce"],
+                "storageClassName": "standard",
+                "claimRef": {**reference, "uid": meta["uid"]},
+                "csi": {"driver": "disk.csi.example", "volumeHandle": meta["uid"]},
+            }
+            body = {"metadata": {"name": f"pvc-{meta['uid']}"}, "spec": spec}
+            await process.api.call("POST", path("PersistentVolume"), body)
+
+
+async def stateful(lab: Lab, namespace: str, name: str) -> None:
+    """A StatefulSet each of whose pods claims a volume and names no class. Raises RefusedError."""
+    await lab.apply(objects.service(namespace, name))
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    image = f"registry.corp.example/{namespace}/{name}:1.0.0"
+    template: Json = objects.deployment(namespace, name, image, kind="StatefulSet")
+    template["spec"]["volumeClaimTemplates"] = [{"metadata": {"name": "data"}, "spec": claim}]
+    template["spec"]["serviceName"] = name
+    await lab.apply(template)
+
+
 @family(
     "The default StorageClass loses its mark in a migration: new volumes have no class, and their pods wait for ever."
 )
 async def storage_class(lab: Lab) -> AsyncIterator[None]:
-    async def provide(process: Process) -> None:
-        """As a CSI provisioner: a volume for each claim of its class."""
-        claims = await process.api.call("GET", path("PersistentVolumeClaim"))
-        for claim in claims.body.get("items", []):
-            meta: Json = claim["metadata"]
-            key: Key = (meta["namespace"], meta["name"])
-            if claim["status"]["phase"] == "Pending" and claim["spec"].get("storageClassName") == "standard":
-                reference = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": key[0], "name": key[1]}
-                spec = {
-                    "capacity": {"storage": "1Gi"},
-                    "accessModes": ["ReadWriteOnce"],
-                    "storageClassName": "standard",
-                    "claimRef": {**reference, "uid": meta["uid"]},
-                    "csi": {"driver": "disk.csi.example", "volumeHandle": meta["uid"]},
-                }
-                body = {"metadata": {"name": f"pvc-{meta['uid']}"}, "spec": spec}
-                await process.api.call("POST", path("PersistentVolume"), body)
-
     rules = (("", "persistentvolumeclaims,persistentvolumes", "*"), ("storage.k8s.io", "*", "get,list,watch"))
-    await lab.apply(objects.service("search", "vectors"))
     await lab.controller("kube-system", "csi-provisioner", every(1, provide), *rules, replicas=1)
     mark = {"storageclass.kubernetes.io/is-default-class": "true"}
     meta = {"name": "standard", "annotations": mark}
     await lab.apply({"kind": "StorageClass", "metadata": meta, "provisioner": "disk.csi.example"})
     holds = lambda: pending(lab.world, "search")  # noqa: E731
     lab.alert("KubePodPending", holds, "a pod of search has had no node for a while", 6, namespace="search")
-    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-    template: Json = objects.deployment(
-        "search", "vectors", "registry.corp.example/search/vectors:1.0.0", kind="StatefulSet"
-    )
-    template["spec"]["volumeClaimTemplates"] = [{"metadata": {"name": "data"}, "spec": claim}]
-    template["spec"]["serviceName"] = "vectors"
-    await lab.apply(template)
+    await stateful(lab, "search", "vectors")
     yield
     body = {"metadata": {"annotations": {"storageclass.kubernetes.io/is-default-class": "false"}}}
     await lab.culprit("ci", "update", "StorageClass", "", "standard", body)
