@@ -22,6 +22,8 @@ _ADMISSION = frozenset({"MutatingWebhookConfiguration", "ValidatingWebhookConfig
 _CERTIFICATES = frozenset({"Secret", "Certificate", "Issuer", "ClusterIssuer", "CertificateSigningRequest"})
 NAME_SERVERS = re.compile(r"coredns|kube-dns|local-?dns|dns-cache")
 """What answers for the names of a cluster, by what it is called."""
+PROVIDERS = re.compile(r"\bcsi\b|provisioner")
+"""What makes volumes, by what it is called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,10 @@ def _any(*ways: Leads) -> Leads:
 
 def _serves_names(change: Change) -> bool:
     return NAME_SERVERS.search(change.resource.name) is not None
+
+
+def _provides_volumes(change: Change) -> bool:
+    return change.resource.kind in WORKLOADS | {"ConfigMap", "Secret"} and bool(PROVIDERS.search(change.resource.name))
 
 
 def _trusts(change: Change) -> bool:
@@ -90,6 +96,11 @@ NAMES = Cause(
         _writes("env", "envFrom", "args", "command", "dnsPolicy", "dnsConfig"),
     ),
 )
+VOLUMES = Cause(
+    "a volume that nobody provides",
+    re.compile(r"unbound immediate PersistentVolumeClaims|storageclass\S* .*not found|no persistent volumes avail"),
+    _any(_is(*_CLAIMS), _writes("volumes", "volumeClaimTemplates"), _provides_volumes),
+)
 CAUSES = (
     Cause(
         "a certificate, a token or a licence that ran out",
@@ -115,11 +126,7 @@ CAUSES = (
         re.compile(_PULL + r"(?:not found|manifest unknown|does not exist)", re.IGNORECASE | re.DOTALL),
         _any(_is("MutatingWebhookConfiguration"), _writes("image")),
     ),
-    Cause(
-        "a volume that nobody provides",
-        re.compile(r"unbound immediate PersistentVolumeClaims|storageclass\S* .*not found|no persistent volumes avail"),
-        _any(_is(*_CLAIMS), _writes("volumes", "volumeClaimTemplates")),
-    ),
+    VOLUMES,
     Cause(
         "configuration that is not there",
         re.compile(r"(?:configmap|secret) \S+ not found|couldn't find key", re.IGNORECASE),

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 import numpy as np
 
 from app.core.audit import error_template
-from app.core.causes import NAMES, Cause, cause_of
+from app.core.causes import NAMES, VOLUMES, Cause, cause_of
 from app.core.entities import Entity, of_resource, pods_in
 from app.core.mechanism import refused_by, refuser
 from app.core.model import SLOT_SECONDS, ObjectState, Outcome, Rollout, Symptom, SymptomSource
@@ -268,6 +268,8 @@ def _node_agent(reason: str, message: str, cause: Cause | None) -> Entity | None
     """The program that every pod needs and that did not do what the complaint says."""
     if cause is NAMES:
         return ("agent", "dns")
+    if cause is VOLUMES:
+        return ("agent", "csi")
     if reason in ("FailedMount", "FailedAttachVolume", "FailedMapVolume") and "csi" in message.lower():
         return ("agent", "csi")
     return ("agent", "cni") if reason == "FailedCreatePodSandBox" and "network" in message.lower() else None

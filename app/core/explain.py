@@ -104,8 +104,10 @@ def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
     if signal.kind is not SignalKind.SYMPTOM or via[:1] == ("named",):
         return worked
     reason, refused = signal.facts.get("reason", ""), signal.facts.get("refused", "")
-    # What was made and was well has nothing in it that differs from when it was well.
-    if (reason in BEFORE_RUNNING or candidate.change.verb is Verb.CREATE) and went_well(candidate, signal.low):
+    # What was made and was well has nothing in it that differs from when it was well; but that says little of what it
+    # does for others.
+    made = reason in BEFORE_RUNNING or candidate.change.verb is Verb.CREATE
+    if made and via[:1] != ("agent",) and went_well(candidate, signal.low):
         return UNLIKELY
     follows = candidate.set_off or via[:1] in (("calls",), ("shares",))
     sort = 1.0 if follows else plausible(candidate.change, reason, refused=refused)

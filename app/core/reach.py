@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from app.core import access, operators
-from app.core.causes import NAME_SERVERS
+from app.core.causes import NAME_SERVERS, PROVIDERS
 from app.core.entities import (
     CLUSTER,
     NODES,
@@ -34,6 +34,7 @@ from app.core.mechanism import is_cosmetic, is_default, is_default_class, refuse
 from app.core.meshes import is_policy
 from app.core.model import Change, Verb
 from app.core.topology import (
+    Named,
     State,
     Topology,
     before_and_after,
@@ -50,7 +51,7 @@ Rule = Callable[[Change, list[State], Topology, Add], None]
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:[-.][a-z0-9]+)+")
 """A name of Kubernetes' of several words: no mode, no number, nothing that messages say by accident."""
 _AGENTS = {
-    "csi": re.compile(r"\bcsi\b"),
+    "csi": PROVIDERS,
     "cni": re.compile(r"cni\b|calico|cilium|flannel|weave|antrea"),
     "dns": NAME_SERVERS,
 }
@@ -70,7 +71,7 @@ def _workload(change: Change, _states: list[State], top: Topology, add: Add) -> 
     _agents(change.resource.name, add, 0)
     for kind, hook in top.answers.get(key, ()):
         _asked(kind, hook, top, add, 0)
-    if change.resource.kind in ("DaemonSet", "Deployment") and NODE_AGENTS.search(change.resource.name):
+    if change.resource.kind in ("DaemonSet", "Deployment") and _serves_pods(key, top):
         _every_pod(add, 1)
     for kind in ("ConfigMap", "Secret"):
         for named, users in top.by_config.items():
@@ -84,6 +85,12 @@ def _agents(name: str, add: Add, hops: float) -> None:
             add(("agent", sort), hops)
 
 
+def _serves_pods(key: Named, top: Topology) -> bool:
+    """Whether a workload is a part of its nodes, which every pod there rests on: by what it is called, or by how it
+    runs."""
+    return key in top.node_parts or NODE_AGENTS.search(key[1]) is not None
+
+
 def _every_pod(add: Add, hops: float) -> None:
     for entity in (NODES, CLUSTER, POD_MAKING):
         add(entity, hops)
@@ -95,10 +102,11 @@ def _config(change: Change, _states: list[State], top: Topology, add: Add) -> No
     for key in found:
         for kind, hook in top.answers.get(key, ()):
             _asked(kind, hook, top, add, READ)
-    for _, name in found:
+    for key in found:
+        name = key[1]
         add(("manager", name), 2)
         _agents(name, add, READ)
-        if NODE_AGENTS.search(name):
+        if _serves_pods(key, top):
             _every_pod(add, 1 + READ)
 
 

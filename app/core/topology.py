@@ -18,6 +18,8 @@ from app.core.entities import NODES, WORKLOADS, Entity, of_resource, workload
 from app.core.model import Change, ObjectState, Resource, Symptom
 from app.core.references import Reference, Watched, is_custom, references, watched
 
+_NODE_CRITICAL = "system-node-critical"
+"""https://kubernetes.io/docs/tasks/administer-cluster/guaranteed-scheduling-critical-addon-pods/"""
 _CHOOSES = re.compile(r"inject|^pod-security\.kubernetes\.io/|^istio\.io/rev$")
 """Label keys of a Namespace that are known to decide how its pods are made, whoever reads them."""
 _SELECTING = re.compile(r"(?:WebhookConfiguration|Policy|PolicyBinding)$")
@@ -45,6 +47,8 @@ class Topology:
     namespace_labels: dict[str, dict[str, str]] = field(default_factory=dict)
     subjects: dict[tuple[str, str, str], set[str]] = field(default_factory=lambda: defaultdict(set))
     daemon_sets: set[Named] = field(default_factory=set)
+    node_parts: set[Named] = field(default_factory=set)
+    """Those of them that are a part of each node, as its network is."""
     unlimited: set[Named] = field(default_factory=set)
     """The workloads with a container that sets no limit itself: what a LimitRange says is theirs."""
     wanted: dict[Named, int] = field(default_factory=dict)
@@ -242,6 +246,8 @@ def _index_workload(top: Topology, resource: Resource, state: State) -> None:
     top.in_namespace[key[0]].append(key)
     if resource.kind == "DaemonSet":
         top.daemon_sets.add(key)
+        if key[0] == "kube-system" or spec.get("hostNetwork") or spec.get("priorityClassName") == _NODE_CRITICAL:
+            top.node_parts.add(key)
     for label in _placed_by(spec):
         top.placing[label].add(key)
     for claim in state["spec"].get("volumeClaimTemplates") or []:  # without a class it has the default one

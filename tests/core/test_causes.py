@@ -423,3 +423,29 @@ def test_a_label_of_a_node_is_felt_by_who_asks_for_it() -> None:
     assert home in reach(lost, top)
     assert ("workload", "shop", "web-front") not in reach(lost, top)
     assert home not in reach(other, top)
+
+
+@pytest.mark.parametrize(
+    ("namespace", "pod"),
+    [("kube-system", {}), ("net", {"hostNetwork": True}), ("net", {"priorityClassName": "system-node-critical"})],
+)
+def test_a_part_of_each_node_reaches_the_pods_there(namespace: str, pod: dict[str, Any]) -> None:
+    agent, beside = a_resource("DaemonSet", "routes", namespace), a_resource("DaemonSet", "log-shipper", "logs")
+    top = topology([a_workload(agent, **pod), a_workload(beside), a_workload(WEB)])
+    assert ("pods", "*") in reach(a_change(agent), top)
+    assert ("pods", "*") not in reach(a_change(beside), top)
+
+
+def test_a_provider_of_volumes_that_is_well_itself_may_provide_none() -> None:
+    provider = a_resource("Deployment", "disk-provisioner", "storage")
+    rollout = a_change(provider, at=after(-40))
+    unbound = "0/6 nodes are available: pod has unbound immediate PersistentVolumeClaims"
+    done = Rollout(provider, "uid", 2, after(-40), Outcome.COMPLETE, change_id=rollout.id, ended_at=after(-30))
+    ranking = ranked(
+        rollout,
+        incident=an_incident(an_alert(after(30), name="KubePodNotReady", namespace="shop", deployment="web-front")),
+        symptoms=[a_symptom(WEB, "Unschedulable", at=after(-5), message=unbound, count=4)],
+        states=[a_workload(provider), a_workload(WEB)],
+        rollouts=[done],
+    )
+    assert first(ranking) == ("Deployment", "disk-provisioner")
