@@ -188,6 +188,7 @@ class ControlPlane:
             f"--initial-advertise-peer-urls={peers}",
             f"--initial-cluster=default={peers}",
             "--socket-reuse-port",
+            "--watch-progress-notify-interval=5s",  # as kubeadm has it: bookmarks of a kind that rests go on
             "--unsafe-no-fsync",  # kill -9 loses nothing; only the machine's own end would
             "--log-level=warn",
         ]
