@@ -16,6 +16,7 @@
 ("object", kind, namespace, name)   any other object
 ("altered", group, resource, operation)   what is written to a resource is stored otherwise; who writes it writes again
 ("asked", part, group, resource, verb)   that webhooks, validating or mutating, are asked about such a write
+("injected", namespace)             what webhooks put into the pods there
 ("pods", namespace)                 how pods are made there; "*" everywhere
 ("refuses", kind, namespace)        what a quota, a limit range, a namespace's pod security ... does not let in
 ("evictions", namespace)            evictions of pods there
@@ -88,6 +89,11 @@ def of_resource(resource: Resource) -> list[Entity]:
     if resource.kind == "Namespace":
         return [("ns", resource.name)]
     return [("object", resource.kind, resource.namespace or "", resource.name)]
+
+
+def of_injected(namespace: str) -> Entity:
+    """What webhooks put into the pods of a namespace."""
+    return ("injected", namespace)
 
 
 def asked(part: str, group: str, resource: str, verb: str) -> Entity:

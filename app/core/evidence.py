@@ -17,7 +17,7 @@ from app.core.entities import WORKLOADS, workload
 from app.core.explain import CLOCK_SKEW, Match, before, is_consequence, without
 from app.core.findings import Evidence
 from app.core.kinds import several
-from app.core.model import SLOT_SECONDS, Outcome
+from app.core.model import SLOT_SECONDS, Outcome, Verb
 from app.core.phrases import excerpt, percent
 from app.core.priors import novelty, plane, risk
 from app.core.scoped import in_scope, touches
@@ -30,6 +30,8 @@ UNEXPLAINED = 1.5
 """What it weighs against a change that nothing that turned bad leads to it, where that is clearly bad."""
 TAU_ONSET = timedelta(minutes=5)
 SLOT = timedelta(seconds=SLOT_SECONDS)
+FOR_OTHERS = (("agent",), ("injected",))
+"""Ways to what a program does for other pods: that its own are well says nothing of that."""
 CALLED = WORKLOADS | {"Service", "Ingress", "HTTPRoute"}
 """What can be called over the network."""
 
@@ -169,6 +171,8 @@ def own_rollout(case: Case, facts: Facts) -> Evidence | None:
         return None
     main = max(facts.matches, key=lambda m: case.salience.get(id(m.signal), 0.0) * m.score, default=None)
     well = (main.signal.low if main else case.onset.low) - rollout.ended_at
+    if main and main.via[:1] in FOR_OTHERS and facts.candidate.change.verb is Verb.UPDATE:
+        return None
     if well > max(running, SLOT):
         weight = -0.9 * math.log1p(well / max(running, SLOT))
         if main and main.signal.users:

@@ -104,10 +104,10 @@ def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
     if signal.kind is not SignalKind.SYMPTOM or via[:1] == ("named",):
         return worked
     reason, refused = signal.facts.get("reason", ""), signal.facts.get("refused", "")
-    # What was made and was well has nothing in it that differs from when it was well; but that says little of what it
-    # does for others.
-    made = reason in BEFORE_RUNNING or candidate.change.verb is Verb.CREATE
-    if made and via[:1] != ("agent",) and went_well(candidate, signal.low):
+    # What was made and was well has nothing in it that differs from when it was well; of an update that says little of
+    # what it does for others.
+    made = candidate.change.verb is Verb.CREATE or (reason in BEFORE_RUNNING and via[:1] != ("agent",))
+    if made and went_well(candidate, signal.low):
         return UNLIKELY
     follows = candidate.set_off or via[:1] in (("calls",), ("shares",))
     sort = 1.0 if follows else plausible(candidate.change, reason, refused=refused)

@@ -25,6 +25,7 @@ from app.core.entities import (
     Entity,
     altered,
     asked,
+    of_injected,
     of_resource,
     pods_in,
     workload,
@@ -141,6 +142,7 @@ def _made_otherwise(hook: State, top: Topology, add: Add, hops: float) -> None:
         labels = {"kubernetes.io/metadata.name": namespace, **top.namespace_labels.get(namespace, {})}
         if selects(hook.get("namespaceSelector") or {}, labels):
             add(pods_in(namespace), hops)
+            add(of_injected(namespace), hops - 1)
 
 
 def _verbs_of(operation: str) -> tuple[str, ...]:

@@ -28,6 +28,7 @@ from app.core.explain import explain, is_consequence, window_of
 from app.core.fight_signals import fight_signal
 from app.core.fights import write_fights
 from app.core.findings import Also, Evidence, Incident, Onset, Ranking, Suspect, WriteFight
+from app.core.injected import with_injected
 from app.core.lines import Grid, grid
 from app.core.model import Change, MetricSeries, ObjectState, Rollout, Symptom, SymptomSource
 from app.core.newborn import Newborn, newborn
@@ -82,7 +83,7 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES) -> Ranking:
     new = newborn((c for c in gathered.changes if c.at <= now), gathered.rollouts)
     measured, slots_axis, grid_axis = _signals(gathered, fights, new)
     top_of = topology(gathered.states, gathered.calls, gone=gathered.gone, complaints=gathered.symptoms)
-    signals = located(measured, gathered.symptoms, top_of)
+    signals = with_injected(located(measured, gathered.symptoms, top_of), top_of)
     around = surroundings(incident, top_of, new=new)
     weighed = weigh(signals, incident.scope, near=around, top=top_of)
     top = max((w for _, w in weighed), default=0.0)
