@@ -7,6 +7,7 @@ for the suspects alone, once they are ranked, and moves them by odds, as all evi
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -62,7 +63,10 @@ class Memory:
 
 def remembered(ranking: Ranking, memory: Memory) -> Ranking:
     """The ranking with what is remembered of each suspect. Those that were not shown keep their weight."""
-    more = [_evidence(one, memory, ranking) for one in ranking.suspects]
+    known: dict[_Object, list[Precedent]] = defaultdict(list)
+    for precedent in memory.precedents:
+        known[_object(precedent.change)].append(precedent)
+    more = [_evidence(one, known[_object(one.change)], memory, now=ranking.ranked_at) for one in ranking.suspects]
     if not any(more):
         return ranking
     gains = [sum(e.weight for e in some) for some in more]
@@ -87,16 +91,16 @@ def remembered(ranking: Ranking, memory: Memory) -> Ranking:
     )
 
 
-def _evidence(suspect: Suspect, memory: Memory, ranking: Ranking) -> list[Evidence]:
+def _evidence(suspect: Suspect, alike: list[Precedent], memory: Memory, *, now: datetime) -> list[Evidence]:
     change = suspect.change
-    alike = [one for one in memory.precedents if _same_object(one.change, change)]
     own = [one for one in alike if one.change.resource.cluster == change.resource.cluster]
+    others = [one for one in alike if one.change.resource.cluster != change.resource.cluster]
     sort = trait(change)
     before = [one for one in own if trait(one.change) == sort]
     judged = [said for one in alike if trait(one.change) == sort for said in one.said]
     judged += [said for change_id, said in memory.said if change_id == change.id]
     found = (
-        _elsewhere(change, [one for one in alike if one not in own], ranking.ranked_at),
+        _elsewhere(change, others, now),
         _habit(change, before),
         _first(change, own, before, since=memory.since),
         _judged(judged),
@@ -104,9 +108,13 @@ def _evidence(suspect: Suspect, memory: Memory, ranking: Ranking) -> list[Eviden
     return [one for one in found if one is not None]
 
 
-def _same_object(one: Change, other: Change) -> bool:
-    a, b = one.resource, other.resource
-    return (a.api_group, a.kind, a.namespace, a.name) == (b.api_group, b.kind, b.namespace, b.name)
+_Object = tuple[str, str, str | None, str]
+
+
+def _object(change: Change) -> _Object:
+    """An object, in whichever cluster."""
+    resource = change.resource
+    return resource.api_group, resource.kind, resource.namespace, resource.name
 
 
 def _elsewhere(change: Change, others: Sequence[Precedent], now: datetime) -> Evidence | None:
