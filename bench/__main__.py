@@ -33,7 +33,7 @@ GATED = 10_000
 NAMES = ("bench_ours", "bench_raw", "bench_storage", "bench_import", "bench_pages", "bench_browser", "bench_samples")
 SIZES = [1_000_000]
 LARGE = [1_000_000, 10_000_000]
-"""With --large: about eight minutes more, and 12 GB of disk."""
+"""With --large: ten to twenty minutes more, and 12 GB of disk."""
 
 
 async def run(dsns: list[str], folder: Path, *, sizes: list[int]) -> list[Gate]:
