@@ -42,7 +42,8 @@ class Candidate(Struct, frozen=True, gc=False):
     nothing acts upon it; ``cosmetic``: only labels or annotations changed, and nothing followed. ``lacking`` are the
     ReplicaSets of its Deployment whose pods do not have it in them (revisions.py). ``patience`` is how long its rollout
     may rest before it hangs (stalls.py). ``set_off`` are the changes that a
-    program made because of it (steering.py); what they touch is in the reach.
+    program made because of it (steering.py); what they touch is in the reach. ``edit`` is one number for all edits
+    of one field of one object by one actor.
     """
 
     change: Change
@@ -62,6 +63,7 @@ class Candidate(Struct, frozen=True, gc=False):
     patience: timedelta = DEADLINE / 2
     set_off: tuple[Change, ...] = ()
     also: tuple[Change, ...] = ()
+    edit: int = 0
 
 
 def candidates(
@@ -86,6 +88,7 @@ def candidates(
     by_change = {rollout.change_id: rollout for rollout in rollouts if rollout.change_id}
     seen: Counter[Trait] = Counter()
     own: Counter[tuple[str, Resource, Trait]] = Counter()
+    edits: dict[tuple[str, Resource, Trait], int] = {}
     found: list[Candidate] = []
     ids: list[str] = []
     last: dict[tuple[str, Resource], int] = {}
@@ -140,6 +143,7 @@ def candidates(
                 cosmetic=cosmetic,
                 lacking=lacking(change, topology),
                 patience=patience(topology.states.get(change.resource)),
+                edit=edits.setdefault(mine, len(edits)),
             )
         )
         ids.append(number)

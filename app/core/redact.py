@@ -389,7 +389,7 @@ class Redactor:
             found = self._embedded(value, key, depth)
         else:
             found = self.text(value)
-        if found == value and len(value) <= 512:
+        if found == value and len(value) <= 512 and clean(key) == key:  # _dict takes what is kept as it is
             if len(self._kept) >= _BENIGN_LIMIT:
                 self._kept.clear()
             self._kept.add((key, value))

@@ -40,7 +40,6 @@ from app.core.shared import shared
 from app.core.signals import Signal, SignalKind, moment
 from app.core.silence import silence_signals
 from app.core.topology import topology
-from app.core.traits import trait
 from app.core.waits import wait_signals
 from app.core.watches import watch_signals
 
@@ -225,12 +224,11 @@ def _score(case: Case, found: list[Candidate], rules: tuple[Rule, ...]) -> tuple
 
 def _as_rivals(weights: list[float], found: list[Candidate]) -> list[float]:
     """An edit that is made over and over is one rival: all of them together weigh as much as the likeliest."""
-    edits = [(c.change.actor.name, c.change.resource, trait(c.change)) for c in found]
-    together: dict[tuple[object, ...], list[float]] = defaultdict(list)
-    for edit, weight in zip(edits, weights, strict=True):
-        together[edit].append(weight)
+    together: dict[int, list[float]] = defaultdict(list)
+    for candidate, weight in zip(found, weights, strict=True):
+        together[candidate.edit].append(weight)
     shares = {edit: max(some) / sum(some) for edit, some in together.items()}
-    return [weight * shares[edit] for edit, weight in zip(edits, weights, strict=True)]
+    return [weight * shares[candidate.edit] for candidate, weight in zip(found, weights, strict=True)]
 
 
 def _share(

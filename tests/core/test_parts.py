@@ -46,7 +46,7 @@ def at_once(group: str, kind: str, raw: bytes) -> Object:
     return normalise(Redactor(KEY).object(group, kind, body.desired()), group, kind=kind)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(_kinds, st.lists(_objects, min_size=1, max_size=3))
 def test_part_by_part_is_at_once(named: tuple[str, str], objects: list[Object]) -> None:
     group, kind = named
@@ -56,6 +56,14 @@ def test_part_by_part_is_at_once(named: tuple[str, str], objects: list[Object]) 
         body = read_body(raw)
         assert body is not None
         assert parts.state(Resource("c", group, kind, None, "x"), body) == at_once(group, kind, raw)
+
+
+def test_a_key_that_cannot_be_stored_is_cleaned_however_often_its_value_was_seen() -> None:
+    redactor = Redactor(KEY)
+    one: Object = {"data": {"\0": "plain"}}
+    for made in (one, one | {"spec": {"\0": "plain"}}):
+        found: Object = redactor.object("", "ConfigMap", made)
+        assert [list(part) for part in found.values() if isinstance(part, dict)] == [["\ufffd"]] * len(made)
 
 
 def test_a_state_is_not_altered_by_the_next_one_of_its_kind() -> None:
