@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from hypothesis import settings
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store import embedded
@@ -21,6 +22,8 @@ from app.store.database import Database, open_database
 from app.store.migrate import migrate
 
 TEMPLATE = "foreshock_template"
+settings.register_profile("untimed", settings(), deadline=None)  # a busy machine refutes nothing
+settings.load_profile("untimed")
 os.environ["KUBECONFIG"] = os.devnull  # no test follows the cluster of who runs it
 
 

@@ -50,7 +50,7 @@ texts = st.text(max_size=40) | st.sampled_from(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(texts, min_size=1, max_size=7), st.sampled_from(sorted(SAME)))
 def test_no_text_in_an_event_changes_how_its_export_is_read(texts: list[str], form: str) -> None:
     events = [

@@ -334,5 +334,5 @@ class Disturbed(RuleBasedStateMachine):
         self.folder.cleanup()
 
 
-Disturbed.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+Disturbed.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
 TestDisturbed = Disturbed.TestCase

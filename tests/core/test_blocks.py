@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.blocks import Block, block_graph
@@ -203,7 +203,6 @@ def test_only_what_meets_the_conditions_is_drawn() -> None:
 numbers = st.integers(0, 3).map(float) | st.just(math.nan)
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.lists(numbers, min_size=9, max_size=9), min_size=1, max_size=6),
     st.sampled_from([Measure.RATE, Measure.LEVEL, Measure.HIGHEST, Measure.CHANGES]),

@@ -182,7 +182,7 @@ def sorted_lists(value: Json) -> Json:
     return value
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(_objects, _objects)
 def test_apply_makes_the_new_and_undo_the_old(old: Object, new: Object) -> None:
     found = diff(old, new)
@@ -190,13 +190,13 @@ def test_apply_makes_the_new_and_undo_the_old(old: Object, new: Object) -> None:
     assert sorted_lists(undo(found, new)) == sorted_lists(old)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(_objects)
 def test_equal_states_have_no_diff(state: Object) -> None:
     assert diff(state, orjson.loads(orjson.dumps(state))) == ()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(_objects, _objects)
 def test_neither_state_is_altered(old: Object, new: Object) -> None:
     before = orjson.dumps([old, new])

@@ -70,7 +70,7 @@ def test_no_cut_leaves_a_value(name: str) -> None:
         assert {part: leak for part, leak in found.items() if leak} == {}
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=1500)
 @given(st.sampled_from([form for event in EVENTS.values() for form in printed(event)]), st.data())
 def test_no_piece_from_the_middle_leaves_a_value(form: str, data: st.DataObject) -> None:
     ends = [n for n, char in enumerate(form) if char in '{}[]",:\n ']  # where a piece may look whole

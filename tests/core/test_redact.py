@@ -390,7 +390,7 @@ def test_a_number_is_secret_by_the_name_beside_it_too(value: int) -> None:
     assert redactor.object("apps", "Widget", shown) == shown
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.dictionaries(keys, jsons, max_size=4), st.sampled_from(["Secret", "ConfigMap", "Deployment", "Widget"]))
 @example({"": {"name": "Pass", "value": 9223372036854775808}}, "ConfigMap")
 def test_redacting_twice_is_redacting_once(obj: Any, kind: str) -> None:
@@ -399,14 +399,14 @@ def test_redacting_twice_is_redacting_once(obj: Any, kind: str) -> None:
     assert redactor.object(group, kind, once) == once
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(strings, max_size=4).map(" ".join))
 def test_redacting_a_text_twice_is_redacting_it_once(text: str) -> None:
     once = redactor.text(text)
     assert redactor.text(once) == once
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=1000)
 @given(st.from_regex(TRIGGER), st.sampled_from([str, str.upper, str.lower]))
 def test_one_look_misses_nothing_that_may_be_secret(text: str, spelled: Callable[[str], str]) -> None:
     assert may_hide(spelled(text)) == bool(TRIGGER.search(spelled(text)))
@@ -447,7 +447,7 @@ _any_json = st.recursive(
 )
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=1000)
 @given(_any_json.filter(lambda value: not isinstance(value, str)))
 @example({"b": [1, {}, []], "a": {"c": -0.0, "d": 1e16, "e": 2**70}})
 @example({"a": "\ud800"})

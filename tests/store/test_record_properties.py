@@ -179,9 +179,7 @@ def test_tellings_of_one_write_make_the_same_one_in_any_order(orders: tuple[list
     assert one == other
 
 
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.data())
 async def test_any_split_order_and_repetition_gives_the_same_rows(conn: AsyncConnection, data: st.DataObject) -> None:
     batches = data.draw(pieces)

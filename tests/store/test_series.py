@@ -73,7 +73,7 @@ samples = st.tuples(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.lists(samples, min_size=1, max_size=6), min_size=1, max_size=6), st.data())
 async def test_any_cut_and_any_compaction_leave_the_same_samples(
     conn: AsyncConnection, cuts: list[list[Sample]], data: st.DataObject

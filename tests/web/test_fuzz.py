@@ -84,7 +84,6 @@ def test_no_answer_is_outside_the_description(
     @given(case=st.one_of(operation.as_strategy(), operation.as_strategy(generation_mode=_invalid())))
     @settings(
         max_examples=EXAMPLES,
-        deadline=None,
         derandomize=True,
         database=None,
         phases=[Phase.generate],
