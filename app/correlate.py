@@ -31,6 +31,7 @@ from app.core.precedents import remembered
 from app.core.redact import Redactor
 from app.core.relists import relist_signals
 from app.core.series import metric_signals
+from app.core.shortlist import shortlist, unread
 from app.core.suspected import WINDOW, follow_up, suspected
 from app.core.suspects import Gathered, rank
 from app.store import calls, changes, idempotency, incidents, objects, precedents, rollouts, series, symptoms
@@ -39,11 +40,14 @@ from app.store.noise import mark_noise
 from app.store.partitions import storable
 from app.store.record import lock, record
 from app.store.redaction import redaction_key
+from app.store.sketches import read_sketches
 
 CALLS_WINDOW = timedelta(hours=2)
-MOST_CHANGES = 20_000
-MOST_LOOKED_AT = 5000
-"""Changes that are looked at for a write fight: at 50 writes a second, a hundred seconds of it."""
+LOOKED_OVER = 40_000
+"""Changes of a day that are looked over, the newest, to choose MOST_READ of them to be weighed."""
+MOST_READ = 1000
+MOST_FOUGHT = 5000
+"""Changes that are read for a write fight: at 50 writes a second, a hundred seconds of it."""
 LARGE = 64 << 10
 """Bytes, as stored, from which on neither an object's state nor the values of a change are read to rank: what leads
 from one object to another is told in few, and hundreds of objects of a megabyte take more memory than is promised."""
@@ -73,11 +77,15 @@ async def gather(conn: AsyncConnection, incident: Incident, now: datetime) -> Ga
     """Everything recorded of the incident's cluster that may matter, up to ``now``."""
     cluster, alert = incident.cluster, incident.started_at
     start, recent = alert - LOOKS_BACK, alert - CALLS_WINDOW
+    rows, keys = await read_sketches(conn, cluster, start, now, near=incident.scope.namespaces, limit=LOOKED_OVER)
+    chosen = shortlist(rows, alert=alert.timestamp(), most=MOST_READ, blows=MOST_FOUGHT)
+    read = keys[chosen].tolist()
     return Gathered(
         incident=incident,
         start=recent,
         now=now,
-        changes=tuple(await changes.read_window(conn, cluster, start, now, limit=MOST_CHANGES, most_bytes=LARGE)),
+        changes=tuple(await changes.read_chosen(conn, cluster, read, start=start, end=now, most_bytes=LARGE)),
+        unread=unread(rows, chosen, keys[chosen]),
         rollouts=tuple(await rollouts.read_window(conn, cluster, start, now)),
         symptoms=tuple(await symptoms.read_window(conn, cluster, recent, now)),
         calls=await calls.read(conn, cluster, recent, now),
@@ -143,11 +151,11 @@ async def reconcile(
 async def suspect(engine: AsyncEngine, cluster: str, now: datetime) -> Incident | None:
     """Looks whether something turned bad lately that nobody told of; what it saved, mostly None.
 
-    It reads half an hour, of changes those that may be of a write fight, the newest MOST_LOOKED_AT.
+    It reads half an hour, of changes those that may be of a write fight, the newest MOST_FOUGHT.
     """
     start = now - WINDOW
     async with engine.connect() as conn:
-        made = await changes.read_rewritten(conn, cluster, start, now, least=MIN_WRITES, limit=MOST_LOOKED_AT)
+        made = await changes.read_rewritten(conn, cluster, start, now, least=MIN_WRITES, limit=MOST_FOUGHT)
         called = await calls.read(conn, cluster, start, now)
         measured = await series.read(conn, cluster, start, now, names=RANKED)
     found = await asyncio.to_thread(_suspected, cluster, made, called, measured=measured, now=now)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -38,7 +38,8 @@ class Candidate(Struct, frozen=True, gc=False):
     ``pods`` is how many pods it makes or replaces, ``added`` how many more there are then; ``empties``: the
     Service behind which it leaves no workload ("" for none); ``stops``: nothing of it runs since; ``crowds``: what its
     new pods crowd, and how many they are ("" for nothing); ``alike`` how many changes of the same kind and field
-    there were in the window before it, ``routine`` how many of those by the same actor on the same object; ``inert``:
+    there were in the window before it, ``routine`` how many of those by the same actor on the same object, ``unread``
+    how many writes of the same object by the same actor were not looked at; ``inert``:
     nothing acts upon it; ``cosmetic``: only labels or annotations changed, and nothing followed. ``lacking`` are the
     ReplicaSets of its Deployment whose pods do not have it in them (revisions.py). ``patience`` is how long its rollout
     may rest before it hangs (stalls.py). ``set_off`` are the changes that a
@@ -64,6 +65,7 @@ class Candidate(Struct, frozen=True, gc=False):
     set_off: tuple[Change, ...] = ()
     also: tuple[Change, ...] = ()
     edit: int = 0
+    unread: int = 0
 
 
 def candidates(
@@ -73,8 +75,12 @@ def candidates(
     *,
     topology: Topology,
     until: datetime,
+    unread: Mapping[int, int] | None = None,
 ) -> list[Candidate]:
     """The roots among the changes up to ``until``, newest last.
+
+    ``unread`` says of changes, by key, how often their actor had written their object before in changes that were not
+    read (shortlist.py).
 
     Left out: edits that another change began (they are that change's ``derived``), repeats of the same edit on other
     objects (``also``), and the rewrites that make up a write fight (they are the symptom).
@@ -94,8 +100,9 @@ def candidates(
     last: dict[tuple[str, Resource], int] = {}
     places: dict[str, int] = {}
     followers: dict[int, list[Change]] = defaultdict(list)
-    causes = set_off(ordered, topology)
-    repeats = same_edits(ordered)
+    telling = _without_further(ordered, rewrites)
+    causes = set_off(telling, topology)
+    repeats = same_edits(telling)
     others: dict[int, list[Change]] = defaultdict(list)
     for change in ordered:
         if change.key in rewrites:
@@ -139,6 +146,7 @@ def candidates(
                 crowds=crowds,
                 alike=seen[kind] - 1,
                 routine=own[mine] - 1,
+                unread=(unread or {}).get(change.key, 0),
                 inert=inert,
                 cosmetic=cosmetic,
                 lacking=lacking(change, topology),
@@ -158,6 +166,20 @@ def candidates(
         )
         for place, (number, candidate) in enumerate(zip(ids, found, strict=True))
     ]
+
+
+def _without_further(ordered: list[Change], blows: set[int]) -> list[Change]:
+    """The changes less the blows of a fight after each writer's first to each object: they tell nothing further."""
+    told = set[tuple[str, Resource]]()
+    found = []
+    for change in ordered:
+        if change.key in blows:
+            blow = (change.actor.name, change.resource)
+            if blow in told:
+                continue
+            told.add(blow)
+        found.append(change)
+    return found
 
 
 def _root(number: str, causes: dict[str, Change], places: dict[str, int]) -> int | None:

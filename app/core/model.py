@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
@@ -91,6 +92,7 @@ Path = tuple[Segment, ...]
 _ODD = re.compile(r"[./\[\] ]")
 
 
+@lru_cache(maxsize=10_000)  # the same few fields are written all the time
 def path_text(path: Path) -> str:
     """A path as a person writes it: ``spec.template.spec.containers[app].image``."""
     text = ""

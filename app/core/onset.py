@@ -133,7 +133,7 @@ def level_step(values: Floats, *, floor: float) -> Step | None:
 def _best_split(y: Floats, raw: Floats, *, floor: float) -> tuple[Step, float] | None:
     """The step, with the squared error that it leaves in ``y``."""
     n = len(y)
-    if n < MIN_BEFORE + MIN_AFTER:
+    if n < MIN_BEFORE + MIN_AFTER or y.max() - y.min() < MIN_EFFECT * floor:  # means differ less than extremes do
         return None
     cuts = np.arange(MIN_BEFORE, n - MIN_AFTER + 1)
     sums, squares = np.cumsum(y), np.cumsum(y * y)

@@ -101,7 +101,10 @@ def _ties(path: Path) -> bool:
 
 def novelty(_case: Case, facts: Facts) -> Evidence | None:
     """Changes like this one that did no harm speak for it; the first of its sort speaks against it."""
-    alike, routine = facts.candidate.alike, facts.candidate.routine
+    alike, routine, unread = facts.candidate.alike, facts.candidate.routine, facts.candidate.unread
+    if routine + unread >= 2 and unread:
+        times = routine + unread
+        return say("routine", -math.log1p(times), f"The same actor wrote it {times} times before in this window.")
     if routine >= 2:
         return say(
             "routine",

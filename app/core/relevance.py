@@ -84,7 +84,7 @@ def relevance(signal: Signal, scope: Scope, *, near: Near) -> float:
     """How much a signal is what the alert is about, 0 to 1."""
     if _is_newborn(signal, scope, near=near):
         return NEWBORN
-    inside, words = _inside(signal, scope, upstream=near.upstream), near.words
+    within, words = inside(signal, scope, upstream=near.upstream), near.words
     widely = signal.kind in (SignalKind.LOAD, SignalKind.FIGHT, SignalKind.METRIC)
     if scope.control_plane:
         base = {SignalKind.SYMPTOM: 0.4, SignalKind.ERROR: 0.7}.get(signal.kind, 1.0)
@@ -102,7 +102,7 @@ def relevance(signal: Signal, scope: Scope, *, near: Near) -> float:
         base = 0.25 if _is_lone(signal) else 0.6
     said = frozenset(re.findall(r"[a-z]{4,}", f"{signal.sentence} {signal.text}".lower()))
     overlap = len(said & words) / max(4.0, math.sqrt(len(said) * max(1, len(words)))) if words else 0.0
-    return min(1.0, max(base, inside) + 0.3 * overlap)
+    return min(1.0, max(base, within) + 0.3 * overlap)
 
 
 def _is_lone(signal: Signal) -> bool:
@@ -127,7 +127,7 @@ def _named(home: Entity, scope: Scope, said: str) -> bool:
     return names(said, home[-1])
 
 
-def _inside(signal: Signal, scope: Scope, *, upstream: dict[Named, int]) -> float:
+def inside(signal: Signal, scope: Scope, *, upstream: dict[Named, int]) -> float:
     """1 where the signal is about the alert's own workload, 0.9 what that calls, 0.8 its namespace, 0 elsewhere."""
     best = 0.0
     for entity, weight in signal.about.items():

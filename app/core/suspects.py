@@ -32,11 +32,13 @@ from app.core.injected import with_injected
 from app.core.lines import Grid, grid
 from app.core.model import Change, MetricSeries, ObjectState, Rollout, Symptom, SymptomSource
 from app.core.newborn import Newborn, newborn
+from app.core.onset import Floats
 from app.core.places import located
-from app.core.relevance import surroundings, weigh
+from app.core.relevance import Near, inside, surroundings, weigh
 from app.core.relists import relist_signals
 from app.core.series import metric_signals, sparks
 from app.core.shared import shared
+from app.core.shortlist import ALL_READ, Unread
 from app.core.signals import Signal, SignalKind, moment
 from app.core.silence import silence_signals
 from app.core.topology import topology
@@ -61,7 +63,7 @@ SHOWN = 20
 @dataclass(frozen=True, slots=True)
 class Gathered:
     """Everything recorded around an incident, as of ``now``: nothing later is in it. ``gone`` are the last states of
-    the pods that went in that time."""
+    the pods that went in that time; ``unread`` is what is known of the changes that are not among ``changes``."""
 
     incident: Incident
     start: datetime
@@ -73,6 +75,7 @@ class Gathered:
     series: tuple[MetricSeries, ...] = ()
     states: tuple[ObjectState, ...] = ()
     gone: tuple[ObjectState, ...] = ()
+    unread: Unread = ALL_READ
 
 
 def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES) -> Ranking:
@@ -87,8 +90,9 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES) -> Ranking:
     weighed = weigh(signals, incident.scope, near=around, top=top_of)
     top = max((w for _, w in weighed), default=0.0)
     salience = {id(s): w / top for s, w in weighed} if top else {}
-    onset = find_onset(incident, weighed)
-    found = candidates(gathered.changes, gathered.rollouts, fights, topology=top_of, until=now)
+    onset = find_onset(incident, weighed, near=around)
+    earlier = gathered.unread.earlier
+    found = candidates(gathered.changes, gathered.rollouts, fights, topology=top_of, until=now, unread=earlier)
     case = Case(
         incident=incident,
         onset=onset,
@@ -101,7 +105,7 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES) -> Ranking:
         alert_messages="\n".join(alert.message for alert in incident.alerts),
         alert_labels=frozenset(value for alert in incident.alerts for _, value in alert.labels),
     )
-    suspects, none = _score(case, found, rules)
+    suspects, none = _score(case, found, rules, others=gathered.unread.times)
     return Ranking(
         incident_id=incident.id,
         ranked_at=now,
@@ -130,6 +134,8 @@ def _missing(gathered: Gathered) -> tuple[str, ...]:
         missing.append("Control-plane metrics.")
     if not any(s.source is not SymptomSource.ALERT for s in gathered.symptoms):
         missing.append("Warning events and pod states.")
+    if left := gathered.unread.count:
+        missing.append(f"{left:,} changes that are older, elsewhere, or repeated since.")
     return tuple(missing)
 
 
@@ -160,13 +166,17 @@ def _signals(
 def _seen_from(gathered: Gathered) -> datetime:
     """When the window's record really begins: before that, nothing can be said to be new."""
     firsts = [change.at for change in gathered.changes[:1] + gathered.changes[-1:]]
+    firsts += [moment(gathered.unread.oldest)] if gathered.unread.oldest is not None else []
     firsts += [moment(int(gathered.calls.slot.min()))] if gathered.calls else []
     firsts += [moment(min(one.times[0] for one in gathered.series if one.times))] if gathered.series else []
     return max(gathered.start, min(firsts, default=gathered.start))
 
 
-def find_onset(incident: Incident, weighed: list[tuple[Signal, float]]) -> Onset:
-    """When it began to go wrong: the earliest of the signals that matter; the alert's start where none does."""
+def find_onset(incident: Incident, weighed: list[tuple[Signal, float]], *, near: Near) -> Onset:
+    """When it began to go wrong: the earliest of the signals that matter; the alert's start where none does.
+
+    Where those that matter are not about what the alert is about, it may have begun as late as the alert.
+    """
     top = max((w for _, w in weighed), default=0.0)
     enough = max(SALIENT * top, FAINT)
     matter = [s for s, w in weighed if w >= enough and s.kind is not SignalKind.METRIC]
@@ -182,15 +192,20 @@ def find_onset(incident: Incident, weighed: list[tuple[Signal, float]]) -> Onset
     # Of those that may have begun together, the one that knows best when.
     first = min((s for s in matter if s.low <= earliest.high), key=lambda s: (s.high - s.low, s.low))
     middle = first.low + (first.high - first.low) / 2
-    return Onset(middle, first.low, first.high, first.sentence.split(":")[0])
+    is_meant = any(inside(s, incident.scope, upstream=near.upstream) for s in matter)
+    high = first.high if is_meant or not incident.scope.namespaces else max(first.high, incident.started_at)
+    return Onset(middle, first.low, high, first.sentence.split(":")[0])
 
 
-def _score(case: Case, found: list[Candidate], rules: tuple[Rule, ...]) -> tuple[list[Suspect], float]:
+def _score(
+    case: Case, found: list[Candidate], rules: tuple[Rule, ...], *, others: Floats
+) -> tuple[list[Suspect], float]:
+    """The first suspects, and the odds of none. ``others`` are the times of rivals that were not read."""
     moves = sorted((c.change.at, c.pods) for c in found if c.pods)
     adds = sorted((c.change.at, c.added) for c in found if c.added)
     # An edit made over and over is one rival, not as many.
-    times = sorted(c.change.at for c in found if not c.routine)
-    before_onset = bisect_right(times, case.onset.high)
+    times = sorted([*others.tolist(), *(c.change.at.timestamp() for c in found if not c.routine and not c.unread)])
+    before_onset = bisect_right(times, case.onset.high.timestamp())
     scored = []
     for candidate, signals in zip(found, shared(found, case.signals), strict=True):
         matches = tuple(
@@ -198,7 +213,7 @@ def _score(case: Case, found: list[Candidate], rules: tuple[Rule, ...]) -> tuple
             for signal in signals
             if (match := explain(candidate, signal, churn_share=_share(candidate, signal, moves, adds)))
         )
-        between = max(0, before_onset - bisect_right(times, candidate.change.at))
+        between = max(0, before_onset - bisect_right(times, candidate.change.at.timestamp()))
         facts = Facts(candidate, matches, between)
         evidence = tuple(e for rule in rules if (e := rule(case, facts)))
         scored.append((sum(e.weight for e in evidence), candidate, evidence))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from math import ceil
 from typing import Any
@@ -262,6 +262,24 @@ async def read_window(
     columns = without_large(most_bytes) if most_bytes is not None else list(c)
     which = select(*columns).where(and_(c.cluster_id == number, c.at.between(start, end)))
     rows = await conn.execute(_select(which.order_by(c.at.desc(), c.version_key.desc()).limit(limit)))
+    return [change_of(row) for row in rows]
+
+
+async def read_chosen(
+    conn: AsyncConnection,
+    cluster: str,
+    keys: Sequence[int],
+    *,
+    start: datetime,
+    end: datetime,
+    most_bytes: int | None = None,
+) -> list[Change]:
+    """As read_window, of the changes with these version keys."""
+    c = tables.changes.c
+    number = await codes.find_cluster(conn, cluster)
+    columns = without_large(most_bytes) if most_bytes is not None else list(c)
+    chosen = and_(c.version_key == any_(literal(keys, ARRAY(BigInteger))), c.at.between(start, end))
+    rows = await conn.execute(_select(select(*columns).where(c.cluster_id == number, chosen)))
     return [change_of(row) for row in rows]
 
 

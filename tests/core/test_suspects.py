@@ -125,6 +125,18 @@ def test_the_work_that_every_rollout_makes_is_not_yet_a_workloads_onset() -> Non
         assert abs((ranking.onset.at - after(start)).total_seconds()) <= 5
 
 
+def test_what_turned_bad_elsewhere_does_not_clear_what_came_after_it() -> None:
+    portal = a_resource("Deployment", "portal", "web")
+    busy = [*background(), *calls("system:serviceaccount:shop:cart", "list", "services", rate=40, start=-20)]
+    for named, until in (("web", 40.0), ("shop", -20.0)):
+        incident = an_incident(an_alert(after(40), name="Slow", namespace=named))
+        ranking = ranked(a_change(portal, at=after(30)), incident=incident, load=busy)
+        assert abs((ranking.onset.low - after(-20)).total_seconds()) <= 5
+        assert abs((ranking.onset.high - after(until)).total_seconds()) <= 5
+        in_time = [s for s in ranking.suspects if all(e.rule != "after onset" for e in s.evidence)]
+        assert any(s.change.resource == portal for s in in_time) is (named == "web")
+
+
 @pytest.mark.parametrize(
     ("about", "resumed", "missed"),
     [({"cronjob": "import"}, False, True), ({"cronjob": "import"}, True, False), ({"deployment": "web"}, False, False)],

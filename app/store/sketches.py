@@ -1,0 +1,52 @@
+"""What is known of changes before they are read, for those who choose which to read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import UTC, datetime
+from functools import reduce
+
+import numpy as np
+from sqlalchemy import ColumnElement, func, literal, or_, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.core.counted import Ints
+from app.core.shortlist import Sketches
+from app.store import codes
+from app.store.tables import changes, words
+
+_EPOCH = datetime(2000, 1, 1, tzinfo=UTC).timestamp()
+"""PostgreSQL sends a timestamptz as the microseconds since then."""
+_ROW = np.dtype([("at", ">i8"), ("key", ">i8"), ("object", ">i8"), ("actor", ">i4"), ("near", "?")])
+
+
+async def read_sketches(
+    conn: AsyncConnection, cluster: str, start: datetime, end: datetime, *, near: Collection[str], limit: int
+) -> tuple[Sketches, Ints]:
+    """The newest ``limit`` changes in [start, end] in outline, newest first, and their version keys.
+
+    ``near`` are the namespaces of the alert. All rows come as one value, as each of its own takes thirty times the
+    processor's time.
+    """
+    c = changes.c
+    here = or_(c.namespace_id == 0, c.namespace_id.in_(select(words.c.id).where(words.c.word.in_(near))))
+    page = (
+        select(c.at, c.version_key, c.object_id, c.actor_id, here.label("near"))
+        .where(c.cluster_id == await codes.find_cluster(conn, cluster), c.at.between(start, end))
+        .order_by(c.at.desc(), c.version_key.desc())
+        .limit(limit)
+        .subquery("page")
+    )
+    p = page.c
+    sent: tuple[ColumnElement[bytes], ...] = (
+        func.timestamptz_send(p.at),
+        func.int8send(p.version_key),
+        func.int8send(p.object_id),
+        func.int4send(p.actor_id),
+        func.boolsend(p.near),
+    )
+    row = reduce(lambda before, column: before.op("||")(column), sent)
+    raw = (await conn.execute(select(func.string_agg(row, literal(b""))))).scalar_one() or b""
+    rows = np.frombuffer(raw, dtype=_ROW)
+    key, object_, actor = (rows[name].astype(np.int64) for name in ("key", "object", "actor"))
+    return Sketches(rows["at"] / 1e6 + _EPOCH, object_, actor, rows["near"].copy()), key
