@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -159,6 +159,7 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     ablate: Annotated[bool, typer.Option("--ablate", help="Also leave out each rule in turn.")] = False,
     without: Annotated[list[InputKind] | None, typer.Option(help="Leave this kind of input out.")] = None,
+    alert_shift: Annotated[float, typer.Option(help="Seconds by which the alerts' start is told too late.")] = 0.0,
 ) -> None:
     """Rank recorded incidents whose answer is known, each in an empty database, and compare with simple baselines.
 
@@ -172,8 +173,8 @@ def evaluate(
     from app.settings import load
 
     if own:
-        if folder is not None or ablate or without:
-            raise typer.BadParameter("--own takes neither DIR nor --ablate nor --without")
+        if folder is not None or ablate or without or alert_shift:
+            raise typer.BadParameter("--own takes neither DIR nor --ablate, --without or --alert-shift")
         told = _run(scores.read_own)
         print(scores.own_as_json(told) if as_json else "\n".join(scores.own_as_table(told)))
         return
@@ -186,6 +187,7 @@ def evaluate(
                 evaluation.recordings(folder),
                 now=root.now(),
                 leave_out=frozenset(without or ()),
+                shift=timedelta(seconds=alert_shift),
                 ablate=ablate,
             )
         )

@@ -11,6 +11,7 @@ from sqlalchemy import text
 
 from app.collect.inputs import InputKind
 from app.commands import demo, evaluate
+from app.commands.evaluate_cases import recording
 from app.commands.importing import import_paths, summary
 from app.commands.scores import as_json, as_table
 from app.core.findings import Ranking
@@ -83,6 +84,18 @@ async def test_an_evaluation_compares_with_the_answer(dsn: str, without: frozens
     table = "\n".join(as_table(result))
     assert "rank 1 of" in table
     assert '"verdicts"' in as_json(result)
+
+
+@pytest.mark.parametrize("seconds", [-60, 10])
+async def test_an_evaluation_can_tell_the_start_wrong(dsn: str, tmp_path: Path, seconds: int) -> None:
+    (tmp_path / "linked").symlink_to(demo.FOLDER)
+    (folder,) = evaluate.recordings(tmp_path)
+    case, _ = await recording(dsn, folder, now=NOW, shift=timedelta(seconds=seconds))
+    right, _ = await recording(dsn, folder, now=NOW)
+    assert case.at_alert.now == right.at_alert.now
+    assert case.at_alert.incident.started_at - right.at_alert.incident.started_at == timedelta(seconds=seconds)
+    result = await evaluate.evaluate(dsn, [folder], now=NOW, shift=timedelta(seconds=seconds))
+    assert [verdict.rank for verdict in result.verdicts] == [1.0, 1.0]
 
 
 def a_recording(folder: Path, name: str, **files: bytes | None) -> Path:

@@ -6,9 +6,10 @@ the label is read only when the ranking is done.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from app.collect import itbench
@@ -89,7 +90,11 @@ class Result:
 def recordings(folder: Path) -> list[Path]:
     """The folders with a label, and those with an ITBench snapshot, under ``folder`` (or itself). Raises
     UnreadableError where there is none."""
-    found = {path.parent for name in (LABEL, *itbench.NAMES) for path in folder.glob(f"**/{name}")}
+    found = {
+        Path(where)
+        for where, _, names in os.walk(folder, followlinks=True)
+        if not {LABEL, *itbench.NAMES}.isdisjoint(names)
+    }
     if not found:
         raise UnreadableError(
             f"{folder}: no recording in it (a folder with a {LABEL}), and no ITBench snapshot ({itbench.OBJECTS})"
@@ -98,9 +103,16 @@ def recordings(folder: Path) -> list[Path]:
 
 
 async def evaluate(
-    dsn: str, folders: list[Path], *, now: datetime, leave_out: frozenset[InputKind] = frozenset(), ablate: bool = False
+    dsn: str,
+    folders: list[Path],
+    *,
+    now: datetime,
+    leave_out: frozenset[InputKind] = frozenset(),
+    shift: timedelta = timedelta(0),
+    ablate: bool = False,
 ) -> Result:
-    """Import, rank and only then compare. ``leave_out`` imports a recording without some of its inputs.
+    """Import, rank and only then compare. ``leave_out`` imports a recording without some of its inputs, ``shift`` tells
+    the start of its alert wrong by so much.
 
     A recording that cannot be judged is told among the others' verdicts.
     """
@@ -109,7 +121,7 @@ async def evaluate(
     for folder in folders:
         try:
             if (folder / LABEL).exists():
-                labelled.append(await recording(dsn, folder, now=now, leave_out=leave_out))
+                labelled.append(await recording(dsn, folder, now=now, leave_out=leave_out, shift=shift))
             else:
                 labelled.append(await snapshot(dsn, folder, now=now))
         except (NotJudgedError, UnreadableError, DamagedError) as error:

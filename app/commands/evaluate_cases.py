@@ -14,6 +14,7 @@ from typing import Annotated
 from uuid import uuid4
 
 import msgspec
+from msgspec.structs import replace
 from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -91,10 +92,18 @@ class Case:
 
 
 async def recording(
-    dsn: str, folder: Path, *, now: datetime, leave_out: frozenset[InputKind] = frozenset()
+    dsn: str,
+    folder: Path,
+    *,
+    now: datetime,
+    leave_out: frozenset[InputKind] = frozenset(),
+    shift: timedelta = timedelta(0),
 ) -> tuple[Case, Answer]:
-    """A recording, ranked, and only then its label. Raises NotJudgedError, UnreadableError, DamagedError."""
-    case = await _case(dsn, folder, now=now, leave_out=leave_out)
+    """A recording, ranked, and only then its label. Raises NotJudgedError, UnreadableError, DamagedError.
+
+    ``shift`` is by how much the start of its alert is told wrong; it is ranked when the alert came all the same.
+    """
+    case = await _case(dsn, folder, now=now, leave_out=leave_out, shift=shift)
     answers = _label(folder).answers
     right = frozenset(change.id for change in case.changes if any(one.is_of(change) for one in answers))
     return case, Answer(bool(answers), right)
@@ -114,7 +123,7 @@ def _label(folder: Path) -> RawLabel:
         ) from None
 
 
-async def _case(dsn: str, folder: Path, *, now: datetime, leave_out: frozenset[InputKind]) -> Case:
+async def _case(dsn: str, folder: Path, *, now: datetime, leave_out: frozenset[InputKind], shift: timedelta) -> Case:
     found = survey([str(folder)])
     if found.damaged:
         raise NotJudgedError(f"{'; '.join(found.damaged)}: copy it again, or take it away to judge without it")
@@ -131,6 +140,7 @@ async def _case(dsn: str, folder: Path, *, now: datetime, leave_out: frozenset[I
             raise NotJudgedError(f"{'; '.join(first.problems) or silent}: put the payload there that called somebody")
         incident = min(opened, key=lambda i: i.started_at)
         started = incident.started_at
+        incident = replace(incident, started_at=started + shift)
         await Import(engine, CLUSTER, now=now, progress=_quiet, until=started).run(inputs)
         at_alert = await gathered(engine, incident, started)
         last = await Import(engine, CLUSTER, now=now, progress=_quiet, until=started + LATER).run(inputs)
