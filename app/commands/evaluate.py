@@ -7,7 +7,7 @@ the label is read only when the ranking is done.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -17,7 +17,7 @@ from app.collect.files import DamagedError, UnreadableError
 from app.collect.inputs import LABEL, InputKind
 from app.commands.evaluate_cases import LATER, Answer, Case, NotJudgedError, recording
 from app.commands.evaluate_snapshots import snapshot
-from app.core.accuracy import Accuracy, Comparison, Rank, Reliability, accuracy, auroc, compare, reliability
+from app.core.accuracy import Accuracy, Comparison, Rank, Reliability, accuracy, auroc, compare, reliability, surprise
 from app.core.baselines import BASELINES, rank_among
 from app.core.candidates import Candidate, candidates
 from app.core.evidence import RULES
@@ -65,10 +65,19 @@ class Remark:
 
 @dataclass(frozen=True, slots=True)
 class Ablated:
-    """What is left at the alert without one rule."""
+    """What is left without one rule, at the alert; and how surprising the right answers are then, and later."""
 
     accuracy: Accuracy
     none_told: float | None
+    surprise: Surprise
+
+
+@dataclass(frozen=True, slots=True)
+class Surprise:
+    """The mean of -ln p of the right answers, a change or "none of these"."""
+
+    at_alert: float
+    later: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +91,8 @@ class Result:
     """Ours at the alert with each baseline."""
     none_told: float | None
     """AUROC of P("none of these") at the alert."""
+    surprise: Surprise | None
+    """None where nothing was judged."""
     reliability: tuple[Reliability, ...]
     """Of the leaders at the alert, with or without a culprit."""
     ablation: dict[str, Ablated]
@@ -152,20 +163,34 @@ async def evaluate(
         accuracy={name: accuracy(ranks) for name, ranks in methods.items()} if with_culprit else {},
         compared=compared if with_culprit else {},
         none_told=_none_told((case.first, answer) for case, answer in labelled),
+        surprise=_surprise([((c.first, c.second), answer) for c, answer in labelled]) if labelled else None,
         reliability=tuple(reliability(leaders)),
         ablation=_ablation(labelled) if ablate and with_culprit else {},
     )
 
 
 def _ablation(labelled: list[tuple[Case, Answer]]) -> dict[str, Ablated]:
-    """At the alert, by the rule that is left out."""
+    """By the rule that is left out."""
     found = {}
     for rule in RULES:
         kept = tuple(other for other in RULES if other is not rule)
-        ranked = [(rank(case.at_alert, rules=kept), answer) for case, answer in labelled]
-        ranks = [_rank_of(ranking, answer) for ranking, answer in ranked if answer.has_culprit]
-        found[rule.__name__.replace("_", " ")] = Ablated(accuracy(ranks), _none_told(ranked))
+        ranked = [((rank(c.at_alert, rules=kept), rank(c.later, rules=kept)), answer) for c, answer in labelled]
+        ranks = [_rank_of(first, answer) for (first, _), answer in ranked if answer.has_culprit]
+        none_told = _none_told((first, answer) for (first, _), answer in ranked)
+        found[rule.__name__.replace("_", " ")] = Ablated(accuracy(ranks), none_told, _surprise(ranked))
     return found
+
+
+def _surprise(ranked: Sequence[tuple[tuple[Ranking, Ranking], Answer]]) -> Surprise:
+    at_alert, later = (surprise([_said(both[n], answer) for both, answer in ranked]) for n in (0, 1))
+    return Surprise(at_alert, later)
+
+
+def _said(ranking: Ranking, answer: Answer) -> float:
+    """The probability of what is right."""
+    if not answer.has_culprit:
+        return ranking.none_of_these
+    return sum(suspect.probability for suspect in ranking.suspects if _is(suspect, answer))
 
 
 def _none_told(ranked: Iterable[tuple[Ranking, Answer]]) -> float | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 import orjson
 
-from app.commands.evaluate import Result, Verdict
+from app.commands.evaluate import Ablated, Result, Verdict
 from app.core.accuracy import Accuracy
 from app.core.verdicts import Own, own
 from app.store.database import Database
@@ -27,27 +27,36 @@ def as_table(result: Result) -> Iterator[str]:
         yield from _incident(verdict)
     for remark in result.remarks:
         yield f"{remark.name}: {remark.said}"
-    for one in result.not_judged:
-        yield f"{one.name}: not judged: {one.reason}"
+    for left_out in result.not_judged:
+        yield f"{left_out.name}: not judged: {left_out.reason}"
     if result.accuracy:
         yield from _methods(result)
     if result.none_told is not None:
         without = sum(verdict.when == "alert" for verdict in result.verdicts) - _cases(result)
         yield ""
         yield f'"None of these" tells the {without} without a culprit from the others: AUROC {result.none_told:.2f}'
+    if result.surprise:
+        yield ""
+        told = f"{result.surprise.at_alert:.3f} at the alert, {result.surprise.later:.3f} later"
+        yield f"How surprising the right answers were (mean of -ln p): {told}"
     if result.reliability:
         yield ""
         yield 'What led at the alert, a change or "none of these": its probability, and how often that was right'
-        for told in result.reliability:
-            low, high = told.right_interval
-            yield f"said {told.said:.2f} ({told.cases}): right {told.right:.2f} [{low:.2f} {high:.2f}]"
+        for one in result.reliability:
+            low, high = one.right_interval
+            yield f"said {one.said:.2f} ({one.cases}): right {one.right:.2f} [{low:.2f} {high:.2f}]"
     if result.ablation:
-        yield ""
-        yield "At the alert, without one rule"
-        yield f"{HEADING}   AUROC"
-        for name, left in result.ablation.items():
-            none_told = "" if left.none_told is None else f"{left.none_told:8.2f}"
-            yield _row(f"without {name}", left.accuracy) + none_told
+        yield from _ablation(result.ablation)
+
+
+def _ablation(ablation: dict[str, Ablated]) -> Iterator[str]:
+    yield ""
+    yield "At the alert, without one rule; surprise at the alert and later"
+    yield f"{HEADING}   AUROC   -ln p   later"
+    for name, left in ablation.items():
+        none_told = "" if left.none_told is None else f"{left.none_told:.2f}"
+        surprise = f"{left.surprise.at_alert:8.3f}{left.surprise.later:8.3f}"
+        yield f"{_row(f'without {name}', left.accuracy)}{none_told:>8s}{surprise}"
 
 
 def _methods(result: Result) -> Iterator[str]:

@@ -99,6 +99,16 @@ def auroc(with_culprit: Sequence[float], without: Sequence[float]) -> float | No
     return sum(higher) / len(higher)
 
 
+LEAST = 0.001
+"""What is said to be less likely than that counts as this likely: one answer that is missed outright is not all."""
+
+
+def surprise(said: Sequence[float]) -> float:
+    """How surprising the right answers were, from what was said of each: the mean of -ln p (the logarithmic score:
+    I. J. Good, J. R. Stat. Soc. B 14, 1952). 0 is certain of all that is right, ln 2 of each by half. Needs one."""
+    return -sum(math.log(max(LEAST, p)) for p in said) / len(said)
+
+
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """Incidents whose culprit one method has first and the other has not, and the chance of a difference as great where

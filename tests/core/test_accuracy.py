@@ -1,6 +1,8 @@
+import math
+
 import pytest
 
-from app.core.accuracy import Rank, accuracy, auroc, compare, reliability, wilson
+from app.core.accuracy import LEAST, Rank, accuracy, auroc, compare, reliability, surprise, wilson
 from app.core.baselines import rank_among
 
 
@@ -60,3 +62,10 @@ def test_two_methods_differ_by_who_is_first_where_the_other_is_not() -> None:
     assert (told.won, told.lost) == (10, 2)
     assert told.p == pytest.approx(2 * (1 + 12 + 66) / 2**12)  # 0.039, by the binomial
     assert compare([first], [first]).p == 1.0
+
+
+def test_the_surer_of_what_is_right_the_less_it_surprises() -> None:
+    assert surprise([1.0, 1.0]) == 0.0
+    assert surprise([0.5, 0.5]) == pytest.approx(math.log(2))
+    assert surprise([0.9, 0.2]) == pytest.approx(-(math.log(0.9) + math.log(0.2)) / 2)
+    assert surprise([0.0]) == pytest.approx(-math.log(LEAST))
