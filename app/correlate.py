@@ -21,8 +21,8 @@ from app.core.calls import axis
 from app.core.collected import RANKED
 from app.core.counted import Calls
 from app.core.external import AHEAD
-from app.core.fights import MIN_WRITES, fight_members, write_fights
-from app.core.findings import Incident, Ranking, Said
+from app.core.fights import FIRST_BLOW, MIN_WRITES, fight_members, write_fights
+from app.core.findings import Incident, Ranking, Said, WriteFight
 from app.core.incidents import FIRES_ON, LOOKS_AHEAD, LOOKS_BACK, REOPENS_WITHIN, bundle, gone
 from app.core.lines import grid
 from app.core.model import Batch, Change, MetricSeries, Reject, Symptom
@@ -43,7 +43,7 @@ from app.store.redaction import redaction_key
 from app.store.sketches import read_sketches
 
 CALLS_WINDOW = timedelta(hours=2)
-LOOKED_OVER = 40_000
+LOOKED_OVER = 20_000
 """Changes of a day that are looked over, the newest, to choose MOST_READ of them to be weighed."""
 MOST_READ = 1000
 MOST_FOUGHT = 5000
@@ -111,8 +111,26 @@ async def rank_incident(conn: AsyncConnection, incident: Incident, now: datetime
     )
     ranking = remembered(ranking, memory)
     await incidents.save_ranking(conn, ranking, news_at=news_at)
-    await mark_noise(conn, incident.cluster, fight_members(gathered.changes, ranking.fights))
     return ranking
+
+
+async def _rank(engine: AsyncEngine, incident: Incident, now: datetime) -> None:
+    """Ranks, and once that is saved marks every blow of the write fights that it found, to be drawn as one thing."""
+    async with engine.begin() as conn:
+        ranking = await rank_incident(conn, incident, now)
+    for fight in ranking.fights:
+        await _mark_blows(engine, incident.cluster, fight)
+
+
+async def _mark_blows(engine: AsyncEngine, cluster: str, fight: WriteFight) -> None:
+    """The newest first, so many in a transaction."""
+    start, marked = fight.began_at - FIRST_BLOW, MOST_FOUGHT
+    while marked:
+        async with engine.begin() as conn:
+            made = await changes.read_rewritten(
+                conn, cluster, start, fight.ended_at, least=MIN_WRITES, limit=MOST_FOUGHT, with_noise=False
+            )
+            marked = await mark_noise(conn, cluster, fight_members(made, [fight]))
 
 
 async def take_alerts(engine: AsyncEngine, cluster: str, alerts: Iterable[Symptom], now: datetime) -> list[Incident]:
@@ -181,8 +199,7 @@ def _suspected(
 
 async def _rank_all(engine: AsyncEngine, touched: Iterable[Incident], now: datetime) -> None:
     for incident in touched:
-        async with engine.begin() as conn:
-            await rank_incident(conn, incident, now)
+        await _rank(engine, incident, now)
 
 
 async def take_page(engine: AsyncEngine, cluster: str, paged: Paged, *, source: str, now: datetime) -> list[Incident]:
@@ -286,8 +303,7 @@ async def _rank_now(engine: AsyncEngine, incident: Incident, now: datetime) -> N
     as_of = max(min(now, incident.started_at + LOOKS_AHEAD), incident.started_at)
     if incident.ranked_at is not None:
         as_of = max(as_of, incident.ranked_at + timedelta(milliseconds=1))
-    async with engine.begin() as conn:
-        await rank_incident(conn, incident, as_of)
+    await _rank(engine, incident, as_of)
 
 
 async def rank_news(engine: AsyncEngine, cluster: str, now: datetime) -> list[Incident]:
@@ -303,10 +319,10 @@ async def _rank_as_recorded(engine: AsyncEngine, found: Iterable[Incident], now:
         async with engine.begin() as conn:
             until = min(now, incident.started_at + LOOKS_AHEAD)
             end = await incidents.recorded_to(conn, incident.cluster, until=until)
-            as_of = max(incident.started_at, end or incident.started_at)
-            if incident.ranked_at is not None:  # one more ranking, not another of the same moment
-                as_of = max(as_of, incident.ranked_at + timedelta(milliseconds=1))
-            await rank_incident(conn, incident, as_of)
+        as_of = max(incident.started_at, end or incident.started_at)
+        if incident.ranked_at is not None:  # one more ranking, not another of the same moment
+            as_of = max(as_of, incident.ranked_at + timedelta(milliseconds=1))
+        await _rank(engine, incident, as_of)
 
 
 async def rerank(engine: AsyncEngine, now: datetime) -> list[str]:
@@ -317,8 +333,7 @@ async def rerank(engine: AsyncEngine, now: datetime) -> list[str]:
     due = {incident.id: incident for incident in recent if incident.status == "open" and is_due(incident, now)}
     late = [one for one in unranked if one.id not in due and now - one.started_at > RERANK_AFTER[-1]]
     for incident in due.values():
-        async with engine.begin() as conn:
-            await rank_incident(conn, incident, now)
+        await _rank(engine, incident, now)
     await _rank_as_recorded(engine, late, now)
     return [*due, *(incident.id for incident in late)]
 

@@ -8,7 +8,7 @@ each single write looks harmless: that is why repeats are never deduplicated.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -30,17 +30,23 @@ FIRST_BLOW = timedelta(seconds=5)
 
 @dataclass(frozen=True, slots=True)
 class _Write:
-    """One write of one field of one object; ``returns`` it to a value that it had before."""
+    """One write of one field of one object, for as many like it as ``count`` says; ``returns`` it to a value that it
+    had before."""
 
     at: datetime
     writer: str
     by_hand: bool
     value: bytes
     returns: bool
+    count: float
 
 
-def write_fights(changes: Iterable[Change]) -> list[WriteFight]:
-    """The fights among these changes (any order), most writes first. Objects fighting over one field are one fight."""
+def write_fights(changes: Iterable[Change], *, stands_for: Mapping[int, float] | None = None) -> list[WriteFight]:
+    """The fights among these changes (any order), most writes first. Objects fighting over one field are one fight.
+
+    ``stands_for`` says of some, by key, how many like it were made of which these are a part.
+    """
+    counts = stands_for or {}
     # A create or delete (no path) ends no fight: the field comes back with the next write. Of what is large no values
     # are known. Most fields are written once or twice, and of those no more is looked at.
     written = [(c, diff) for c in changes for diff in c.diffs if diff.path and (diff.old, diff.new) != (None, None)]
@@ -51,7 +57,11 @@ def write_fights(changes: Iterable[Change]) -> list[WriteFight]:
         if often[change.resource, diff.path] >= MIN_WRITES:
             field, value = (change.resource, diff.path), _fingerprint(diff.new)
             known = seen.setdefault(field, {_fingerprint(diff.old)})
-            runs[field].append(_Write(change.at, _writer(change), _is_by_hand(change), value, value in known))
+            runs[field].append(
+                _Write(
+                    change.at, _writer(change), _is_by_hand(change), value, value in known, counts.get(change.key, 1.0)
+                )
+            )
             known.add(value)
     grouped: dict[tuple[str, str, str], list[tuple[Resource, list[_Write]]]] = defaultdict(list)
     for (resource, path), run in runs.items():
@@ -78,7 +88,7 @@ def _bout(run: list[_Write]) -> list[_Write]:
             if first and write.returns and run[first].at - run[first - 1].at <= PAUSE:
                 bout = run[first - 1 : number + 1]  # with the write that was returned from
     lasted = (bout[-1].at - bout[0].at).total_seconds() if bout else 0.0
-    pace = len(bout) / max(lasted, 1.0)
+    pace = sum(write.count for write in bout) / max(lasted, 1.0)
     one_person = all(write.by_hand for write in bout) and len({write.writer for write in bout}) == 1
     return bout if len(bout) >= MIN_WRITES and pace >= (BY_HAND_PER_SECOND if one_person else MIN_PER_SECOND) else []
 
@@ -103,6 +113,7 @@ def _belongs(change: Change, fights: Iterable[WriteFight]) -> bool:
 
 def _fight(group: str, kind: str, path: str, members: list[tuple[Resource, list[_Write]]]) -> WriteFight:
     writes = [write for _, bout in members for write in bout]
+    made = round(sum(write.count for write in writes))
     began, ended = min(write.at for write in writes), max(write.at for write in writes)
     writers = Counter(write.writer for write in writes)
     values = Counter(_text(write.value) for write in writes)
@@ -112,10 +123,10 @@ def _fight(group: str, kind: str, path: str, members: list[tuple[Resource, list[
         path_text=path,
         objects=tuple(sorted((r for r, _ in members), key=str)),
         writers=tuple(sorted(writers, key=lambda w: -writers[w])),
-        writes=len(writes),
+        writes=made,
         began_at=began,
         ended_at=ended,
-        per_second=len(writes) / max((ended - began).total_seconds(), 1.0),
+        per_second=made / max((ended - began).total_seconds(), 1.0),
         values=tuple(sorted((v for v in values if values[v] > 1), key=lambda v: -values[v])[:4]),
     )
 

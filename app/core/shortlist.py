@@ -4,7 +4,8 @@ To read and to weigh a change takes a tenth of a millisecond, and there are days
 of a change without reading it says already how likely it is, in the terms in which it is weighed later (evidence.py):
 how long before the alert it was, how many came in between, and whether it is where the alert is. Of what one actor
 writes to one object again and again the newest write stands for the others, but for what may be a write fight: of that
-every blow is read. docs/decisions/0024-the-likeliest-changes-are-read.md has what that costs.
+runs of blows are read, from the first to the last. docs/decisions/0024-the-likeliest-changes-are-read.md says what it
+costs.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.core.counted import Ints
-from app.core.fights import MIN_PER_SECOND, MIN_WRITES
+from app.core.fights import MIN_PER_SECOND, MIN_WRITES, PAUSE
 from app.core.onset import Floats
 
 TAU = timedelta(minutes=5).total_seconds()
@@ -29,6 +30,10 @@ AFTER = 2.0
 """What weighs against a change that came after the alert, which an alert's start may be wrong about."""
 BOUT = 2 * MIN_WRITES / MIN_PER_SECOND
 """Seconds: in every fight there are MIN_WRITES writes of an object within so long."""
+RUN = 20
+"""Writes of an object that are read together where not all are: who wrote in turns is still seen to."""
+EACH = 200
+"""Of an object that may be fought over so many writes are read, and up to as many more of a few runs."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,12 +54,14 @@ class Sketches:
 class Unread:
     """What is known of the changes of a window that were not read.
 
-    ``earlier`` says of changes that were read, by key, how often their actor had written their object before; ``times``
-    are those of the others, less the repeats; ``oldest`` is since when the window was looked over (epoch seconds).
+    ``earlier`` says of changes that were read, by key, how often their actor had written their object before, and
+    ``stands_for`` of blows of what may be a fight for how many each stands; ``times`` are those of the others, less the
+    repeats; ``oldest`` is since when the window was looked over (epoch seconds).
     """
 
     count: int = 0
     earlier: Mapping[int, int] = field(default_factory=dict)
+    stands_for: Mapping[int, float] = field(default_factory=dict)
     times: Floats = field(default_factory=lambda: np.empty(0))
     oldest: float | None = None
 
@@ -63,9 +70,9 @@ ALL_READ = Unread()
 
 
 def shortlist(rows: Sketches, *, alert: float, most: int, blows: int) -> Ints:
-    """The places of those to read, in order: the ``most`` likeliest, and of what may be fights the newest ``blows``."""
+    """The places of those to read, in order: the ``most`` likeliest, and of what may be fights ``blows`` at most."""
     fought = _fought(rows)
-    fights = np.flatnonzero(fought)[:blows]
+    fights = _runs(rows, np.flatnonzero(fought))[:blows]
     others = np.flatnonzero(~fought)
     if len(others) > most:
         best = np.argsort(-_beforehand(rows, alert)[others], kind="stable")[:most]
@@ -87,7 +94,35 @@ def unread(rows: Sketches, read: Ints, keys: Ints) -> Unread:
     first = np.empty(len(rows), dtype=bool)
     first[order] = starts
     repeated = {key: count for key, count in zip(keys.tolist(), earlier[read].tolist(), strict=True) if count}
-    return Unread(int(left.sum()), repeated, np.sort(rows.at[left & first]), float(rows.at[-1]))
+    return Unread(
+        count=int(left.sum()),
+        earlier=repeated,
+        stands_for=_stands_for(rows, read, keys),
+        times=np.sort(rows.at[left & first]),
+        oldest=float(rows.at[-1]),
+    )
+
+
+def _stands_for(rows: Sketches, read: Ints, keys: Ints) -> dict[int, float]:
+    fought = _fought(rows)
+    _, number = np.unique(rows.object, return_inverse=True)
+    written = np.bincount(number)
+    share = written / np.maximum(1, np.bincount(number[read], minlength=len(written)))
+    blows = fought[read] & (share[number[read]] > 1)
+    return dict(zip(keys[blows].tolist(), share[number[read[blows]]].tolist(), strict=True))
+
+
+def _runs(rows: Sketches, blows: Ints) -> Ints:
+    """Of the writes of each object all, or where these are many and fast, runs of them: the first, the last and some
+    between, so that no fight seems to pause."""
+    order = blows[np.lexsort((blows, rows.object[blows]))]
+    chosen = [blows[:0]]
+    for written in np.split(order, np.flatnonzero(np.diff(rows.object[order])) + 1) if len(order) else ():
+        pace = RUN * max(float(-np.median(np.diff(rows.at[written]))), 1e-3)
+        every = max(1, min(-(-len(written) // EACH), 1 + int(PAUSE.total_seconds() / 2 / pace)))
+        run, last = np.arange(len(written)) // RUN, (len(written) - 1) // RUN
+        chosen.append(written[(run % every == 0) | (run >= last - 1)])
+    return np.sort(np.concatenate(chosen))
 
 
 def _beforehand(rows: Sketches, alert: float) -> Floats:

@@ -81,7 +81,7 @@ class Gathered:
 def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES) -> Ranking:
     """Rank the changes before an incident. ``rules`` lets an ablation leave some out."""
     incident, now = gathered.incident, gathered.now
-    fights = write_fights(c for c in gathered.changes if c.at <= now)
+    fights = write_fights((c for c in gathered.changes if c.at <= now), stands_for=gathered.unread.stands_for)
     new = newborn((c for c in gathered.changes if c.at <= now), gathered.rollouts)
     measured, slots_axis, grid_axis = _signals(gathered, fights, new)
     top_of = topology(gathered.states, gathered.calls, gone=gathered.gone, complaints=gathered.symptoms)

@@ -284,13 +284,21 @@ async def read_chosen(
 
 
 async def read_rewritten(
-    conn: AsyncConnection, cluster: str, start: datetime, end: datetime, *, least: int, limit: int
+    conn: AsyncConnection,
+    cluster: str,
+    start: datetime,
+    end: datetime,
+    *,
+    least: int,
+    limit: int,
+    with_noise: bool = True,
 ) -> list[Change]:
     """As read_window, of those objects only that were written ``least`` times in it: what is large and written once is
-    not read."""
+    not read. Those marked as part of something that is shown as one thing may be left out, though they count."""
     c = tables.changes.c
     window = and_(c.cluster_id == await codes.find_cluster(conn, cluster), c.at.between(start, end))
     often = select(c.object_id).where(window).group_by(c.object_id).having(func.count() >= least)
     which = select(tables.changes).where(window, c.object_id.in_(often))
+    which = which if with_noise else which.where(~c.noise)
     rows = await conn.execute(_select(which.order_by(c.at.desc(), c.version_key.desc()).limit(limit)))
     return [change_of(row) for row in rows]

@@ -37,6 +37,15 @@ def test_two_writers_that_return_a_field_to_its_former_value_fight() -> None:
     assert 0.9 < fight.per_second < 1.2
 
 
+def test_a_fight_is_told_by_a_part_of_its_blows() -> None:
+    blows = rewrites(200, values=("server", "worker"), actors=(SERVER, WORKER))
+    part = [*blows[:20], *blows[80:120], *blows[180:]]
+    (whole,) = write_fights(blows)
+    (fight,) = write_fights(part, stands_for=dict.fromkeys((blow.key for blow in part), 2.5))
+    assert fight == replace(whole, values=fight.values)
+    assert set(fight.values) == set(whole.values)
+
+
 def test_one_actor_with_two_intents_fights_itself() -> None:
     (fight,) = write_fights(rewrites(20, values=("server", "worker"), actors=(SERVER,)))
     assert fight.writers == ("controller-a",)

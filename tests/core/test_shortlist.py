@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.fights import MIN_WRITES
-from app.core.shortlist import BOUT, Sketches, shortlist, unread
+from app.core.fights import MIN_WRITES, PAUSE
+from app.core.shortlist import BOUT, EACH, RUN, Sketches, shortlist, unread
 
 ALERT = 100_000.0
 Row = tuple[float, int, int, bool]
@@ -82,13 +83,33 @@ def test_what_came_after_the_alert_goes_behind() -> None:
 
 
 def test_every_blow_of_what_may_be_a_fight_is_read() -> None:
-    blows: list[Row] = [(40_000.0 + 2 * n, 1, n % 2, False) for n in range(300)]
+    blows: list[Row] = [(40_000.0 + 2 * n, 1, n % 2, False) for n in range(EACH)]
     others: list[Row] = [(60.0 * n, 10 + n, 5, False) for n in range(200)]
     found = Counter(chosen([*blows, *others], 20, blows=1000))
     assert all(found[before] == 1 for before, *_ in blows)
-    assert sum(found.values()) == 320
+    assert sum(found.values()) == 20 + EACH
     newest = chosen([*blows, *others], 20, blows=50)
     assert [before for before in newest if before >= 40_000.0] == [40_000.0 + 2 * n for n in range(50)]
+
+
+def test_of_a_storm_of_blows_runs_are_read_from_the_first_to_the_last() -> None:
+    blows: list[Row] = [(100.0 + 0.05 * n, 1, n % 2, False) for n in range(5000)]
+    told = sketches(blows)
+    places = shortlist(told, alert=ALERT, most=10, blows=1000)
+    assert places[:RUN].tolist() == list(range(RUN))
+    assert places[-RUN:].tolist() == list(range(5000 - RUN, 5000))
+    assert EACH <= len(places) <= EACH + 3 * RUN
+    in_turn = told.actor[places[:-1]] != told.actor[places[1:]]
+    assert in_turn.mean() > 0.9
+    rest = unread(told, places, places)
+    assert sum(rest.stands_for.values()) == pytest.approx(5000)
+
+
+def test_no_slow_fight_seems_to_pause() -> None:
+    blows: list[Row] = [(100.0 + 55 * n, 1, n % 2, False) for n in range(1200)]
+    told = sketches(blows)
+    places = shortlist(told, alert=ALERT, most=10, blows=5000)
+    assert (-np.diff(told.at[places])).max() < PAUSE.total_seconds()
 
 
 def test_writes_too_far_apart_are_no_fight() -> None:

@@ -10,11 +10,11 @@ from msgspec.structs import replace
 from app import correlate
 from app.core.model import Actor, ActorSource, Batch, Change
 from app.core.suspects import rank
-from app.store import changes
+from app.store import changes, incidents
 from app.store.database import Database
 from app.store.record import record
 from app.store.sketches import read_sketches
-from tests.core.factories import NOON, a_change, a_resource, after, an_alert, an_incident
+from tests.core.factories import CI, NOON, a_change, a_resource, after, an_alert, an_incident
 
 ROBOT = Actor("robot", ActorSource.AUDIT)
 
@@ -71,3 +71,29 @@ async def test_on_a_busy_day_what_is_likely_beforehand_is_weighed(
     assert "351 changes that are older, elsewhere, or repeated since." in ranking.not_measured
     repeated = next(s for s in ranking.suspects if s.change.resource.name == "c0")
     assert "The same actor wrote it 5 times before in this window." in {e.sentence for e in repeated.evidence}
+
+
+async def test_a_storm_of_blows_is_told_by_runs_of_them_and_hidden_whole(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(correlate, "MOST_FOUGHT", 300)
+    account, path = a_resource("ServiceAccount", "shared"), ("metadata", "annotations", "owner")
+    blows = [
+        a_change(account, at=after(n / 10), path=path, old="ab"[n % 2], new="ba"[n % 2], actor=(ROBOT, CI)[n % 2])
+        for n in range(1000)
+    ]
+    await recorded(database, "storm", blows)
+    incident = replace(an_incident(an_alert(after(90))), cluster="storm")
+    async with database.write.begin() as conn:
+        await incidents.save_incident(conn, incident)
+    await correlate.rank_news(database.write, "storm", after(200))
+    async with database.read.connect() as conn:
+        found = await incidents.read_incident(conn, incident.id)
+        rows, _ = await read_sketches(conn, "storm", NOON, after(200), near=[], limit=2000)
+        loud = await changes.read_rewritten(conn, "storm", NOON, after(200), least=1, limit=2000, with_noise=False)
+    assert found is not None
+    assert found[1] is not None
+    (fight,) = found[1].fights
+    assert (len(rows), fight.writes, fight.began_at, fight.ended_at) == (1000, 1000, NOON, after(99.9))
+    assert len(fight.writers) == 2
+    assert loud == []
