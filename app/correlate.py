@@ -1,6 +1,6 @@
 """Alerts and people -> incidents, and incidents -> rankings: gather what was recorded, decide in core, save.
 
-One transaction reads and writes; ranking the same data twice gives the same answer.
+Ranking the same data twice gives the same answer.
 """
 
 from __future__ import annotations
@@ -24,33 +24,23 @@ from app.core.external import AHEAD
 from app.core.fights import FIRST_BLOW, MIN_WRITES, fight_members, write_fights
 from app.core.findings import Incident, Ranking, Said, WriteFight
 from app.core.incidents import FIRES_ON, LOOKS_AHEAD, LOOKS_BACK, REOPENS_WITHIN, bundle, gone
-from app.core.lines import grid
+from app.core.lines import laid
 from app.core.model import Batch, Change, MetricSeries, Reject, Symptom
 from app.core.pagers import Paged, of_last_firing
 from app.core.precedents import remembered
 from app.core.redact import Redactor
 from app.core.relists import relist_signals
 from app.core.series import metric_signals
-from app.core.shortlist import shortlist, unread
 from app.core.suspected import WINDOW, follow_up, suspected
-from app.core.suspects import Gathered, rank
-from app.store import calls, changes, idempotency, incidents, objects, precedents, rollouts, series, symptoms
+from app.core.suspects import rank
+from app.store import calls, changes, idempotency, incidents, precedents, series
 from app.store.external import list_clusters
+from app.store.gathering import LARGE, MOST_FOUGHT, gather
 from app.store.noise import mark_noise
 from app.store.partitions import storable
 from app.store.record import lock, record
 from app.store.redaction import redaction_key
-from app.store.sketches import read_sketches
 
-CALLS_WINDOW = timedelta(hours=2)
-LOOKED_OVER = 20_000
-"""Changes of a day that are looked over, the newest, to choose MOST_READ of them to be weighed."""
-MOST_READ = 1000
-MOST_FOUGHT = 5000
-"""Changes that are read for a write fight: at 50 writes a second, a hundred seconds of it."""
-LARGE = 64 << 10
-"""Bytes, as stored, from which on neither an object's state nor the values of a change are read to rank: what leads
-from one object to another is told in few, and hundreds of objects of a megabyte take more memory than is promised."""
 RERANK_AFTER = (timedelta(0), timedelta(minutes=3), timedelta(minutes=10))
 """A ranking at once, and again when new pods and callers have had time to show themselves."""
 QUIET = timedelta(minutes=1)
@@ -73,51 +63,33 @@ async def open_incidents(conn: AsyncConnection, cluster: str, alerts: Iterable[S
     return touched
 
 
-async def gather(conn: AsyncConnection, incident: Incident, now: datetime) -> Gathered:
-    """Everything recorded of the incident's cluster that may matter, up to ``now``."""
-    cluster, alert = incident.cluster, incident.started_at
-    start, recent = alert - LOOKS_BACK, alert - CALLS_WINDOW
-    rows, keys = await read_sketches(conn, cluster, start, now, near=incident.scope.namespaces, limit=LOOKED_OVER)
-    chosen = shortlist(rows, alert=alert.timestamp(), most=MOST_READ, blows=MOST_FOUGHT)
-    read = keys[chosen].tolist()
-    return Gathered(
-        incident=incident,
-        start=recent,
-        now=now,
-        changes=tuple(await changes.read_chosen(conn, cluster, read, start=start, end=now, most_bytes=LARGE)),
-        unread=unread(rows, chosen, keys[chosen]),
-        rollouts=tuple(await rollouts.read_window(conn, cluster, start, now)),
-        symptoms=tuple(await symptoms.read_window(conn, cluster, recent, now)),
-        calls=await calls.read(conn, cluster, recent, now),
-        series=tuple(await series.read(conn, cluster, recent, now, names=RANKED)),
-        states=tuple(await objects.load_cluster(conn, cluster, most_bytes=LARGE)),
-        gone=tuple(await objects.load_gone_pods(conn, cluster, since=recent)),
-    )
+async def rank_incident(engine: AsyncEngine, incident: Incident, now: datetime) -> Ranking:
+    """Rank an incident's suspects as of ``now`` and save the ranking beside the earlier ones.
 
-
-async def rank_incident(conn: AsyncConnection, incident: Incident, now: datetime) -> Ranking:
-    """Rank an incident's suspects as of ``now`` and save the ranking beside the earlier ones."""
-    news_at = await incidents.read_news(conn, incident.id)
-    gathered = await gather(conn, incident, now)
-    ranking = await asyncio.to_thread(rank, gathered)  # seconds of computing must not hold up the pages
-    memory = await precedents.read_memory(
-        conn,
-        incident.id,
-        [one.change for one in ranking.suspects],
-        cluster=incident.cluster,
-        before=incident.started_at - LOOKS_BACK,
-        now=now,
-        most_bytes=LARGE,
-    )
-    ranking = remembered(ranking, memory)
-    await incidents.save_ranking(conn, ranking, news_at=news_at)
+    No connection is held while it is computed.
+    """
+    async with engine.connect() as conn:
+        news_at = await incidents.read_news(conn, incident.id)
+    gathered = await gather(engine, incident, now)
+    ranking = await asyncio.to_thread(rank, gathered)  # computing must not hold up the pages
+    async with engine.begin() as conn:
+        memory = await precedents.read_memory(
+            conn,
+            incident.id,
+            [one.change for one in ranking.suspects],
+            cluster=incident.cluster,
+            before=incident.started_at - LOOKS_BACK,
+            now=now,
+            most_bytes=LARGE,
+        )
+        ranking = remembered(ranking, memory)
+        await incidents.save_ranking(conn, ranking, news_at=news_at)
     return ranking
 
 
 async def _rank(engine: AsyncEngine, incident: Incident, now: datetime) -> None:
     """Ranks, and once that is saved marks every blow of the write fights that it found, to be drawn as one thing."""
-    async with engine.begin() as conn:
-        ranking = await rank_incident(conn, incident, now)
+    ranking = await rank_incident(engine, incident, now)
     for fight in ranking.fights:
         await _mark_blows(engine, incident.cluster, fight)
 
@@ -191,9 +163,9 @@ async def suspect(engine: AsyncEngine, cluster: str, now: datetime) -> Incident 
 def _suspected(
     cluster: str, made: list[Change], called: Calls, *, measured: list[MetricSeries], now: datetime
 ) -> Incident | None:
-    slots, lines = axis(called, until=now.timestamp()), grid(measured, until=now.timestamp())
+    slots, lines = axis(called, until=now.timestamp()), laid(measured, until=now.timestamp())
     signals = relist_signals(called, slots) if slots and slots.size else []
-    signals += metric_signals(measured, lines) if lines and lines.size else []
+    signals += metric_signals(lines) if lines else []
     return suspected(cluster, fights=write_fights(made), signals=signals, now=now)
 
 

@@ -15,14 +15,14 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.commands.demo import CLUSTER, replay
-from app.core.findings import Incident
 from app.core.model import SLOT_SECONDS, CallCount, CallKey
 from app.core.roles import Role
-from app.core.suspects import Gathered, rank
-from app.correlate import gather, rank_incident
+from app.core.suspects import rank
+from app.correlate import rank_incident
 from app.main import alert_taker
 from app.store import calls, tokens
 from app.store.database import Database
+from app.store.gathering import gather
 from app.store.incidents import read_incident
 from app.store.partitions import ensure
 from app.store.tokens import Purpose
@@ -91,33 +91,26 @@ class Times:
 
 
 async def _ranked(database: Database, incident_id: str) -> Times:
-    """Ranks an incident once more and forgets it again, in each round; the first two only warm up."""
+    """Ranks an incident once more in each round; the first two only warm up."""
     async with database.read.connect() as conn:
         found = await read_incident(conn, incident_id)
     if found is None or found[1] is None:
         raise LookupError(f"incident {incident_id} has no ranking")
-    times = Times([], [], [], len((await _gathered(database, found[0], found[1].ranked_at)).changes))
+    times = Times([], [], [], len((await gather(database.write, found[0], found[1].ranked_at)).changes))
     for number in range(ROUNDS + 2):
         now = found[1].ranked_at + timedelta(milliseconds=number)
         began = time.perf_counter()
-        gathered = await _gathered(database, found[0], now)
+        gathered = await gather(database.write, found[0], now)
         between = time.perf_counter()
         rank(gathered)
         ended = time.perf_counter()
-        async with database.write.connect() as conn:
-            await rank_incident(conn, found[0], now)
-            whole = time.perf_counter() - ended
-            await conn.rollback()
+        await rank_incident(database.write, found[0], now)
+        whole = time.perf_counter() - ended
         if number >= 2:
             times.gathering.append((between - began) * 1000)
             times.ranking.append((ended - between) * 1000)
             times.whole.append(whole * 1000)
     return times
-
-
-async def _gathered(database: Database, incident: Incident, now: datetime) -> Gathered:
-    async with database.write.connect() as conn:
-        return await gather(conn, incident, now)
 
 
 def _payload(number: int, at: datetime) -> dict[str, object]:

@@ -20,12 +20,13 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.collect.importer import Import
 from app.collect.inputs import LABEL, InputKind, survey
-from app.core.findings import Incident, Ranking
+from app.core.findings import Ranking
 from app.core.model import Change
 from app.core.suspects import Gathered, rank
-from app.correlate import gather, open_incidents
+from app.correlate import open_incidents
 from app.failures import Expected
 from app.store.database import open_database
+from app.store.gathering import gather
 from app.store.migrate import migrate
 from app.store.scratch import create_database, drop_database
 
@@ -142,17 +143,11 @@ async def _case(dsn: str, folder: Path, *, now: datetime, leave_out: frozenset[I
         started = incident.started_at
         incident = replace(incident, started_at=started + shift)
         await Import(engine, CLUSTER, now=now, progress=_quiet, until=started).run(inputs)
-        at_alert = await gathered(engine, incident, started)
+        at_alert = await gather(engine, incident, started)
         last = await Import(engine, CLUSTER, now=now, progress=_quiet, until=started + LATER).run(inputs)
         end = min(last.to_at or started, started + LATER)
-        later = await gathered(engine, incident, max(end, started))
+        later = await gather(engine, incident, max(end, started))
     return Case(folder.name, at_alert, later, rank(at_alert), rank(later))
-
-
-async def gathered(engine: AsyncEngine, incident: Incident, at: datetime) -> Gathered:
-    """What is recorded around an incident, up to a time."""
-    async with engine.connect() as conn:
-        return await gather(conn, incident, at)
 
 
 @asynccontextmanager

@@ -10,12 +10,13 @@ from msgspec.structs import replace
 from app.collect import itbench
 from app.collect.snapshot import Snapshot
 from app.collect.strict import SHOWN_PROBLEMS
-from app.commands.evaluate_cases import CLUSTER, LATER, Answer, Case, NotJudgedError, gathered, scratch
+from app.commands.evaluate_cases import CLUSTER, LATER, Answer, Case, NotJudgedError, scratch
 from app.core.ground_truth import GroundTruth
 from app.core.incidents import HEARTBEATS
 from app.core.model import Symptom
 from app.core.suspects import rank
 from app.correlate import open_incidents
+from app.store.gathering import gather
 
 
 async def snapshot(dsn: str, folder: Path, *, now: datetime) -> tuple[Case, Answer]:
@@ -42,7 +43,7 @@ async def snapshot(dsn: str, folder: Path, *, now: datetime) -> tuple[Case, Answ
             async with engine.begin() as conn:
                 opened = await open_incidents(conn, CLUSTER, [one for one in alerts if _is_of(one, calling)])
             incident = min(opened, key=lambda one: one.started_at)
-            found.append(await gathered(engine, incident, until))
+            found.append(await gather(engine, incident, until))
     at_alert, later = found
     first, second = rank(at_alert), rank(later)
     states = (*at_alert.states, *at_alert.gone, *later.states, *later.gone)

@@ -17,7 +17,7 @@ from app.core.counted import Calls
 from app.core.entities import only_reacts
 from app.core.families import FAMILIES
 from app.core.findings import Spark
-from app.core.lines import LEVELS, addable, grid
+from app.core.lines import LEVELS, addable, laid
 from app.core.model import SLOT_SECONDS, ActorSource, CallKey, Change, MetricSeries, ObjectState
 from app.core.onset import MIN_BEFORE, Floats, level_step
 from app.core.reach import reach
@@ -150,12 +150,11 @@ def _failed(key: CallKey) -> Line | None:
 
 
 def _control_plane(change_at: datetime, series: Iterable[MetricSeries]) -> Iterable[Moved]:
-    told = list(series)
-    lines = grid(told, until=(change_at + SOON).timestamp())
-    if lines is None:
+    told = laid(series, until=(change_at + SOON).timestamp())
+    if told is None:
         return
     floors = {family.title: family.floor for family in FAMILIES}
-    for spark in sparks(told, lines, most=len(FAMILIES)):
+    for spark in sparks(told, most=len(FAMILIES)):
         values = np.array([np.nan if value is None else value for value in spark.values])
         floor = floors[spark.title]
         found = _moved(change_at, "", values, index=_turn(values, floor=floor / 3.0), line=spark, fails=True)

@@ -150,11 +150,6 @@ def _rates(times: Floats, values: Floats, axis: Grid) -> Floats:
     return _bin(times[1:], increase / np.maximum(np.diff(times), 1e-3), axis)
 
 
-def level(series: MetricSeries, axis: Grid) -> Floats:
-    """A gauge in each bin: the last sample in it; NaN where there was none."""
-    return np.asarray(_bin(np.asarray(series.times), table([series.values]), axis)[0])
-
-
 def _bin(times: Floats, values: Floats, axis: Grid) -> Floats:
     """Rows of values at common times, each laid into the bins."""
     out = np.full((len(values), axis.size), np.nan)
@@ -170,17 +165,47 @@ def _bin(times: Floats, values: Floats, axis: Grid) -> Floats:
     return out
 
 
-def lines(series: list[MetricSeries], axis: Grid, family: Family) -> dict[tuple[str, ...], Floats]:
+@dataclass(frozen=True, slots=True, eq=False)
+class Laid:
+    """Series on a grid, each measured once: families ask for the same again and again, split one way and another."""
+
+    axis: Grid
+    series: list[MetricSeries]
+    labels: list[dict[str, str]]
+    rows: Floats
+    """A row for each series: rates of counters, levels of gauges; NaN where it was not measured."""
+    named: dict[str, list[int]]
+    """The places of the series of a name."""
+
+
+def laid(series: Iterable[MetricSeries], *, until: float) -> Laid | None:
+    """Series laid on their grid up to ``until``; None where there is too little of them."""
+    told = list(series)
+    axis = grid(told, until=until)
+    if axis is None or not axis.size:
+        return None
+    told = whole(told)
+    named: dict[str, list[int]] = defaultdict(list)
+    together: dict[tuple[bool, tuple[float, ...]], list[int]] = defaultdict(list)
+    for place, one in enumerate(told):
+        named[one.name].append(place)
+        together[one.name in LEVELS or one.name == STARTED, one.times].append(place)
+    rows = np.empty((len(told), axis.size))
+    for (is_level, times), places in together.items():
+        measure = _bin if is_level else _rates
+        rows[places] = measure(np.asarray(times), table([told[place].values for place in places]), axis)
+    return Laid(axis, told, [dict(one.labels) for one in told], rows, named)
+
+
+def lines(told: Laid, family: Family) -> dict[tuple[str, ...], Floats]:
     """The family's lines, one for each combination of its ``by`` labels (NaN: not measured)."""
     wanted = (f"{family.metrics[0]}_sum", f"{family.metrics[0]}_count") if family.measure == "mean" else family.metrics
-    grouped: dict[tuple[str, tuple[str, ...]], list[MetricSeries]] = defaultdict(list)
-    for one in series:
-        if one.name not in wanted:
-            continue
-        labels = dict(one.labels)
+    grouped: dict[tuple[str, tuple[str, ...]], list[int]] = defaultdict(list)
+    for place in sorted(place for name in wanted for place in told.named.get(name, ())):
+        labels = told.labels[place]
         if family.keep(labels):
-            grouped[(one.name, tuple(labels.get(name, "") for name in family.by))].append(one)
-    measured = {key: _measured(members, axis, family) for key, members in grouped.items()}
+            grouped[(told.series[place].name, tuple(labels.get(name, "") for name in family.by))].append(place)
+    measured = {key: _measured(members, told) for key, members in grouped.items()}
     if family.measure == "mean":
         return _means(measured, family.metrics[0])
     parts: dict[tuple[str, ...], list[Floats]] = defaultdict(list)
@@ -189,24 +214,24 @@ def lines(series: list[MetricSeries], axis: Grid, family: Family) -> dict[tuple[
     return {split: added(members) for split, members in parts.items()}
 
 
-def _measured(members: list[MetricSeries], axis: Grid, family: Family) -> Floats:
-    """The sum of the members, each measured as the family says; those scraped together at once."""
-    together: dict[tuple[float, ...], list[tuple[float, ...]]] = defaultdict(list)
-    for member in _there(members, axis):
-        together[member.times].append(member.values)
-    measure = _bin if family.measure == "level" else _rates
-    return added([measure(np.asarray(times), table(values), axis) for times, values in together.items()])
+def _measured(members: list[int], told: Laid) -> Floats:
+    """The sum of the members."""
+    there = _there(members, told)
+    return told.rows[there[0]] if len(there) == 1 else added([told.rows[there]])
 
 
-def _there(members: list[MetricSeries], axis: Grid) -> list[MetricSeries]:
+def _there(members: list[int], told: Laid) -> list[int]:
     """The members without those of targets that joined others: that there is one more is no rise of what is measured.
 
     What begins where the others end takes their place.
     """
-    joined = min(one.times[0] for one in members) + JOINS * axis.step
-    first = [one for one in members if one.times[0] <= joined]
-    end = max(one.times[-1] for one in first)
-    return [*first, *(one for one in members if one.times[0] > max(joined, end))]
+    if len(members) == 1:
+        return members
+    series = told.series
+    joined = min(series[one].times[0] for one in members) + JOINS * told.axis.step
+    first = [one for one in members if series[one].times[0] <= joined]
+    end = max(series[one].times[-1] for one in first)
+    return [*first, *(one for one in members if series[one].times[0] > max(joined, end))]
 
 
 def _means(measured: dict[tuple[str, tuple[str, ...]], Floats], base: str) -> dict[tuple[str, ...], Floats]:

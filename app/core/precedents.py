@@ -26,6 +26,8 @@ REMEMBERED = timedelta(days=90)
 """So far back precedents are looked for."""
 MOST = 50
 """So many of one object are looked at, the newest."""
+ELSEWHERE = 10
+"""So many of an object of its name in another cluster: there can be dozens of clusters."""
 HARM = timedelta(hours=1)
 """An incident that began so soon after a change counts against it; without one it is said to have gone well."""
 LONG_ENOUGH = timedelta(days=7)

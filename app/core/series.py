@@ -10,26 +10,25 @@ import numpy as np
 from app.core.entities import CLUSTER
 from app.core.families import FAMILIES, Family, Labels
 from app.core.findings import Spark
-from app.core.lines import STARTED, Grid, added, level, lines, whole
-from app.core.model import MetricSeries
+from app.core.lines import STARTED, Grid, Laid, added, lines
 from app.core.onset import Floats, Step, level_step
 from app.core.phrases import measure, rise
 from app.core.signals import Signal, SignalKind, moment
 
 
-def metric_signals(series: list[MetricSeries], axis: Grid) -> list[Signal]:
+def metric_signals(told: Laid) -> list[Signal]:
     """Rises of control-plane lines, strongest first; and restarts of its processes."""
-    series, found = whole(series), []
+    found = []
     for family in FAMILIES:
-        split = lines(series, axis, family)
+        split = lines(told, family)
         steps = {key: step for key, line in split.items() if (step := level_step(line, floor=family.floor / 3.0))}
         steps = {key: step for key, step in steps.items() if step.after - step.before >= family.floor}
         extra = sum(s.after - s.before for s in steps.values()) or 1.0
         for key, step in steps.items():
             labels = dict(zip(family.by, key, strict=True))
             share = (step.after - step.before) / extra
-            found.append(_signal(family, labels, step, axis, share=share))
-    return sorted([*found, *_restarts(series, axis)], key=lambda s: -s.strength)
+            found.append(_signal(family, labels, step, told.axis, share=share))
+    return sorted([*found, *_restarts(told)], key=lambda s: -s.strength)
 
 
 def _signal(family: Family, labels: Labels, step: Step, axis: Grid, *, share: float) -> Signal:
@@ -65,16 +64,14 @@ def _from_to(step: Step, unit: str) -> str:
     return f"from {measure(step.before, unit)} to {measure(step.after, unit)}"
 
 
-def _restarts(series: list[MetricSeries], axis: Grid) -> list[Signal]:
-    found = []
-    for one in series:
-        if one.name != STARTED:
-            continue
-        values = level(one, axis)
+def _restarts(told: Laid) -> list[Signal]:
+    found, axis = [], told.axis
+    for place in told.named.get(STARTED, ()):
+        values = told.rows[place]
         known = np.flatnonzero(~np.isnan(values))
         for before, after in pairwise(known):
             if values[after] > values[before] + 1:
-                job = dict(one.labels).get("job", "a process")
+                job = told.labels[place].get("job", "a process")
                 found.append(
                     Signal(
                         kind=SignalKind.METRIC,
@@ -89,15 +86,15 @@ def _restarts(series: list[MetricSeries], axis: Grid) -> list[Signal]:
     return found
 
 
-def sparks(series: list[MetricSeries], axis: Grid, *, most: int = 6) -> list[Spark]:
+def sparks(told: Laid, *, most: int = 6) -> list[Spark]:
     """The lines for the page: the totals of the families that are there, those that turned bad first.
 
     Of a sum, targets that joined others are left out.
     """
-    series, out = whole(series), []
+    out, axis = [], told.axis
     for family in FAMILIES:
         # a mean is that of its worst part; all else adds up, whatever it is split by
-        split = lines(series, axis, family if family.measure == "mean" else replace(family, by=()))
+        split = lines(told, family if family.measure == "mean" else replace(family, by=()))
         if not split:
             continue
         total = added(list(split.values())) if family.measure != "mean" else np.nanmax(_stack(split), axis=0)

@@ -29,7 +29,7 @@ from app.core.fight_signals import fight_signal
 from app.core.fights import write_fights
 from app.core.findings import Also, Evidence, Incident, Onset, Ranking, Suspect, WriteFight
 from app.core.injected import with_injected
-from app.core.lines import Grid, grid
+from app.core.lines import Laid, laid
 from app.core.model import Change, MetricSeries, ObjectState, Rollout, Symptom, SymptomSource
 from app.core.newborn import Newborn, newborn
 from app.core.onset import Floats
@@ -83,7 +83,7 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES) -> Ranking:
     incident, now = gathered.incident, gathered.now
     fights = write_fights((c for c in gathered.changes if c.at <= now), stands_for=gathered.unread.stands_for)
     new = newborn((c for c in gathered.changes if c.at <= now), gathered.rollouts)
-    measured, slots_axis, grid_axis = _signals(gathered, fights, new)
+    measured, slots_axis, lines = _signals(gathered, fights, new)
     top_of = topology(gathered.states, gathered.calls, gone=gathered.gone, complaints=gathered.symptoms)
     signals = with_injected(located(measured, gathered.symptoms, top_of), top_of)
     around = surroundings(incident, top_of, new=new)
@@ -115,7 +115,7 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES) -> Ranking:
         candidates=len(found),
         window=(gathered.start, now),
         fights=tuple(fights),
-        sparks=tuple(sparks(list(gathered.series), grid_axis)) if grid_axis else (),
+        sparks=tuple(sparks(lines)) if lines else (),
         callers=tuple(caller_rows(gathered.calls, slots_axis, onset=onset.at.timestamp())) if slots_axis else (),
         findings=tuple(
             Evidence(s.kind.value, round(salience[id(s)], 3), f"{s.sentence}, from {s.low:%H:%M:%S}.")
@@ -141,7 +141,7 @@ def _missing(gathered: Gathered) -> tuple[str, ...]:
 
 def _signals(
     gathered: Gathered, fights: list[WriteFight], new: Newborn
-) -> tuple[list[Signal], Slots | None, Grid | None]:
+) -> tuple[list[Signal], Slots | None, Laid | None]:
     """Everything that turned bad in the window."""
     until = gathered.now.timestamp()
     calls = gathered.calls
@@ -154,10 +154,9 @@ def _signals(
     complaints = (s for s in gathered.symptoms if s.at <= gathered.now)
     hurt = symptom_signals(complaints, start=_seen_from(gathered), end=gathered.now, new=new)
     found += hurt + rollout_signals(gathered.rollouts, hurt, states=gathered.states, now=gathered.now)
-    series = list(gathered.series)
-    lines = grid(series, until=until)
+    lines = laid(gathered.series, until=until)
     if lines:
-        found += metric_signals(series, lines)
+        found += metric_signals(lines)
     found = with_passed(found)
     latest = gathered.incident.started_at + LATE_ALERT
     return [s for s in found if s.low <= latest], slots, lines

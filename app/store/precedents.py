@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.findings import Opinion
 from app.core.model import Change, Resource
-from app.core.precedents import HARM, MOST, REMEMBERED, Memory, Precedent
+from app.core.precedents import ELSEWHERE, HARM, MOST, REMEMBERED, Memory, Precedent
 from app.store import codes, tables
 from app.store.change_rows import SOURCE_BITS, change_of, named
 from app.store.changes import without_large
@@ -47,7 +47,7 @@ async def read_memory(
         select(*without_large(most_bytes))
         .where(c.object_id == same.c.id, c.at.between(now - REMEMBERED, now), c.at < until, ~c.noise, c.begun_by == "")
         .order_by(c.at.desc())
-        .limit(MOST)
+        .limit(case((same.c.cluster_id == number, MOST), else_=ELSEWHERE))
         .lateral("newest")
     )
     page = select(newest).select_from(same.join(newest, true())).subquery("page")

@@ -9,7 +9,7 @@ import pytest
 
 from app.core.aftermath import Measured, added_up, moved, told_apart
 from app.core.counted import NO_CALLS
-from app.core.lines import grid
+from app.core.lines import Laid, laid
 from app.core.model import MetricSeries
 from app.core.series import metric_signals, sparks
 from app.core.signals import Signal
@@ -36,9 +36,13 @@ def steady(labels: dict[str, str] = OK, *, each: float = 50, since: float = 0, f
 
 
 def rises(*series: MetricSeries) -> list[Signal]:
-    axis = grid(series, until=START + STEP * SIZE)
-    assert axis is not None
-    return metric_signals(list(series), axis)
+    return metric_signals(told(*series))
+
+
+def told(*series: MetricSeries) -> Laid:
+    found = laid(series, until=START + STEP * SIZE)
+    assert found is not None
+    return found
 
 
 def began(signal: Signal) -> float:
@@ -89,9 +93,7 @@ def test_a_scrape_that_is_missing_is_no_zero() -> None:
     holed = MetricSeries(
         REQUESTS, whole.labels, "", tuple(whole.times[i] for i in kept), tuple(whole.values[i] for i in kept)
     )
-    axis = grid([holed], until=START + STEP * SIZE)
-    assert axis is not None
-    (line,) = sparks([holed], axis)
+    (line,) = sparks(told(holed))
     assert None in line.values
     assert rises(holed) == []
 
@@ -101,9 +103,7 @@ def test_a_series_ends_where_it_is_marked_as_stale(name: str, gone: set[int]) ->
     """A rate is one over two scrapes: neither up to the mark nor from it on."""
     values = [1000.0 + 50 * i for i in range(SIZE)]
     ended = a_series(name, OK, [*values[:30], float("nan"), *values[31:]])
-    axis = grid([ended], until=START + STEP * SIZE)
-    assert axis is not None
-    (line,) = sparks([ended], axis)
+    (line,) = sparks(told(ended))
     assert {place for place, value in enumerate(line.values) if value is None} == gone
 
 
@@ -119,9 +119,7 @@ def test_memory_of_a_server_that_joins_is_no_rise_of_the_others() -> None:
     one = a_series(MEMORY, {"job": "apiserver", "instance": "a"}, [1e9] * SIZE)
     two = a_series(MEMORY, {"job": "apiserver", "instance": "b"}, [1e9] * 30, first=30)
     assert rises(one, two) == []
-    axis = grid([one, two], until=START + STEP * SIZE)
-    assert axis is not None
-    (line,) = sparks([one, two], axis)
+    (line,) = sparks(told(one, two))
     assert line.bad_from is None
 
 

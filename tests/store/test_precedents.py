@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -12,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app import correlate
 from app.core.findings import Opinion, Verdict
 from app.core.model import Batch, Change
-from app.core.precedents import HARM, Memory, Precedent
+from app.core.precedents import ELSEWHERE, HARM, Memory, Precedent
 from app.store import verdicts
 from app.store.precedents import read_memory
 from app.store.record import record
@@ -57,6 +58,17 @@ async def test_earlier_changes_of_the_object_and_of_its_like_elsewhere_are_found
     assert by_version(found).keys() == {"4", "5", "105"}
     assert {one.change.resource.cluster for one in found.precedents} == {CLUSTER, "south"}
     assert by_version(await memory(conn, node)).keys() == {"3"}
+
+
+async def test_many_clusters_do_not_crowd_out_its_own(conn: AsyncConnection) -> None:
+    """Of an object of its name elsewhere the newest few tell whether the same was done there."""
+    for cluster in (CLUSTER, "east", "south"):
+        await told(conn, *(a_change(str(n), seconds=-86_400 - n) for n in range(ELSEWHERE + 5)), cluster=cluster)
+    found = await memory(conn)
+    counted = Counter(one.change.resource.cluster for one in found.precedents)
+    assert counted == {CLUSTER: ELSEWHERE + 5, "east": ELSEWHERE, "south": ELSEWHERE}
+    newest = {one.change.resource_version for one in found.precedents if one.change.resource.cluster == "south"}
+    assert newest == {str(n) for n in range(ELSEWHERE)}
 
 
 async def test_without_suspects_there_is_nothing_to_remember(conn: AsyncConnection) -> None:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from app import correlate
 from app.core.model import Actor, ActorSource, Batch, Change
 from app.core.suspects import rank
-from app.store import changes, incidents
+from app.store import changes, gathering, incidents
 from app.store.database import Database
 from app.store.record import record
 from app.store.sketches import read_sketches
@@ -54,7 +54,7 @@ async def test_an_outline_tells_when_of_what_by_whom_and_whether_near(database: 
 async def test_on_a_busy_day_what_is_likely_beforehand_is_weighed(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(correlate, "MOST_READ", 50)
+    monkeypatch.setattr(gathering, "MOST_READ", 50)
     culprit = a_change(at=after(-2400))
     busy = [
         a_change(a_resource("ConfigMap", f"c{n % 70}", f"team-{n % 7}"), at=after(-20 * n), actor=ROBOT, new=str(n))
@@ -62,8 +62,7 @@ async def test_on_a_busy_day_what_is_likely_beforehand_is_weighed(
     ]
     await recorded(database, "busy", [culprit, *busy])
     incident = replace(an_incident(an_alert(NOON, namespace="shop", deployment="web")), cluster="busy")
-    async with database.read.connect() as conn:
-        gathered = await correlate.gather(conn, incident, NOON)
+    gathered = await gathering.gather(database.read, incident, NOON)
     assert culprit.key in {change.key for change in gathered.changes}
     assert (len(gathered.changes), gathered.unread.count) == (50, 351)
     ranking = rank(gathered)
@@ -76,7 +75,7 @@ async def test_on_a_busy_day_what_is_likely_beforehand_is_weighed(
 async def test_a_storm_of_blows_is_told_by_runs_of_them_and_hidden_whole(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(correlate, "MOST_FOUGHT", 300)
+    monkeypatch.setattr(gathering, "MOST_FOUGHT", 300)
     account, path = a_resource("ServiceAccount", "shared"), ("metadata", "annotations", "owner")
     blows = [
         a_change(account, at=after(n / 10), path=path, old="ab"[n % 2], new="ba"[n % 2], actor=(ROBOT, CI)[n % 2])

@@ -1,0 +1,66 @@
+"""Everything recorded around an incident -> what its ranking is made of."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from app.core.collected import RANKED
+from app.core.findings import Incident
+from app.core.incidents import LOOKS_BACK
+from app.core.shortlist import shortlist, unread
+from app.core.suspects import Gathered
+from app.store import calls, changes, objects, rollouts, series, symptoms
+from app.store.sketches import read_sketches
+
+CALLS_WINDOW = timedelta(hours=2)
+LOOKED_OVER = 20_000
+"""Changes of a day that are looked over, the newest, to choose MOST_READ of them to be weighed."""
+MOST_READ = 1000
+MOST_FOUGHT = 5000
+"""Changes that are read for a write fight: at 50 writes a second, a hundred seconds of it."""
+LARGE = 64 << 10
+"""Bytes, as stored, from which on neither an object's state nor the values of a change are read to rank: what leads
+from one object to another is told in few, and hundreds of objects of a megabyte take more memory than is promised."""
+
+
+async def gather(engine: AsyncEngine, incident: Incident, now: datetime) -> Gathered:
+    """Everything recorded of the incident's cluster that may matter, up to ``now``.
+
+    Over two connections, neither held while the other is waited for: PostgreSQL looks for the changes while calls,
+    metrics and states are decoded.
+    """
+    recent = incident.started_at - CALLS_WINDOW
+    changed, happened = await asyncio.gather(
+        _changed(engine, incident, now), _happened(engine, incident.cluster, recent, now)
+    )
+    return Gathered(incident=incident, start=recent, now=now, **changed, **happened)
+
+
+async def _changed(engine: AsyncEngine, incident: Incident, now: datetime) -> dict[str, Any]:
+    cluster, alert = incident.cluster, incident.started_at
+    start = alert - LOOKS_BACK
+    async with engine.connect() as conn:
+        rows, keys = await read_sketches(conn, cluster, start, now, near=incident.scope.namespaces, limit=LOOKED_OVER)
+        chosen = shortlist(rows, alert=alert.timestamp(), most=MOST_READ, blows=MOST_FOUGHT)
+        read = keys[chosen]
+        found = await changes.read_chosen(conn, cluster, read.tolist(), start=start, end=now, most_bytes=LARGE)
+        return {
+            "changes": tuple(found),
+            "unread": unread(rows, chosen, read),
+            "rollouts": tuple(await rollouts.read_window(conn, cluster, start, now)),
+        }
+
+
+async def _happened(engine: AsyncEngine, cluster: str, start: datetime, now: datetime) -> dict[str, Any]:
+    async with engine.connect() as conn:
+        return {
+            "calls": await calls.read(conn, cluster, start, now),
+            "series": tuple(await series.read(conn, cluster, start, now, names=RANKED)),
+            "symptoms": tuple(await symptoms.read_window(conn, cluster, start, now)),
+            "states": tuple(await objects.load_cluster(conn, cluster, most_bytes=LARGE)),
+            "gone": tuple(await objects.load_gone_pods(conn, cluster, since=start)),
+        }
