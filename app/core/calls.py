@@ -108,19 +108,25 @@ def program(user: str) -> dict[Entity, float]:
 
 
 Load = tuple[str, str, str, str]  # user, verb, api group, resource
+Loads = dict[Load, Floats]
+"""Counts per slot."""
 
 
 def load_key(key: CallKey) -> Load | None:
     return None if key.verb == "watch" else (key.user, key.verb, key.api_group, key.resource)
 
 
-def load_signals(calls: Calls, slots: Slots) -> list[Signal]:
+def loads(calls: Calls, slots: Slots) -> Loads:
+    """How often each caller makes each kind of call: what most that is found in calls begins with."""
+    return grouped(calls, slots, load_key)
+
+
+def load_signals(calls: Calls, slots: Slots, made: Loads) -> list[Signal]:
     """Callers whose rate of one kind of call stepped up, with their share of all the extra load."""
-    series = grouped(calls, slots, load_key)
-    steps = {key: step for key, counts in series.items() if (step := count_step(counts))}
+    steps = {key: step for key, counts in made.items() if (step := count_step(counts))}
     extra = {key: (step.after - step.before) / SLOT_SECONDS for key, step in steps.items()}
     total = sum(extra.values()) or 1.0
-    usual = float(np.median(np.sum(list(series.values()), axis=0))) / SLOT_SECONDS if series else 0.0
+    usual = float(np.median(np.sum(list(made.values()), axis=0))) / SLOT_SECONDS if made else 0.0
     found = []
     by_caller: dict[str, list[Load]] = defaultdict(list)
     for key in sorted(steps, key=lambda key: -extra[key]):
@@ -265,13 +271,10 @@ def _pods(key: Load, calls: Calls, *, boundary: int) -> dict[str, str]:
     }
 
 
-def caller_rows(calls: Calls, slots: Slots, *, onset: float, most: int = 8) -> list[CallerRow]:
+def caller_rows(made: Loads, slots: Slots, *, onset: float, most: int = 8) -> list[CallerRow]:
     """The callers for the heat lane: first those whose calls grew most after the onset, then the loudest."""
     split = min(max(1, slots.index(int(onset))), max(1, slots.size - 1))
-    rows = [
-        (load, counts, _per_second(counts[:split]), _per_second(counts[split:]))
-        for load, counts in grouped(calls, slots, load_key).items()
-    ]
+    rows = [(load, counts, _per_second(counts[:split]), _per_second(counts[split:])) for load, counts in made.items()]
     rows.sort(key=lambda row: (row[2] - row[3], -row[1].sum()))
     loud = sorted(rows[most // 2 :], key=lambda row: -row[1].sum())
     return [

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from app.core.calls import NOTICEABLE, Slots, caller_name, grouped, load_key, program
+from app.core.calls import NOTICEABLE, Loads, Slots, caller_name, grouped, load_key, program
 from app.core.counted import Calls
 from app.core.entities import only_reacts
 from app.core.model import SLOT_SECONDS
@@ -26,9 +26,8 @@ READS = frozenset({"get", "list"})
 """They are served from memory; writes wait for the store and for webhooks."""
 
 
-def cost_signals(calls: Calls, slots: Slots) -> list[Signal]:
+def cost_signals(calls: Calls, slots: Slots, counts: Loads) -> list[Signal]:
     """One signal for each caller and sort of call whose single calls became dearer than others' did."""
-    counts = grouped(calls, slots, load_key)
     seconds = {key: spent / 1e6 for key, spent in grouped(calls, slots, load_key, column=calls.latency_us).items()}
     steps = {key: step for key, spent in seconds.items() if (step := level_step(spent, floor=FLOOR))}
     extra = sum(step.after - step.before for step in steps.values()) or 1.0

@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 
 import numpy as np
 
-from app.core.calls import Slots, caller_name, grouped, load_key, program
+from app.core.calls import Loads, Slots, caller_name, grouped, program
 from app.core.causes import cause_of
 from app.core.counted import Calls
 from app.core.entities import Entity
@@ -43,10 +43,9 @@ def _failure(key: CallKey) -> Failure | None:
     return None if key.code < 400 else (key.user, key.verb, key.api_group, key.resource, key.code)
 
 
-def error_signals(calls: Calls, slots: Slots) -> list[Signal]:
+def error_signals(calls: Calls, slots: Slots, made: Loads) -> list[Signal]:
     """Failures that were not there before, or became many: one signal for each caller, call and code."""
     failures = grouped(calls, slots, _failure)
-    everything = grouped(calls, slots, load_key)
     begun = {key: first for key, counts in failures.items() if (first := failure_onset(counts)) is not None}
     said = _said(calls, {key: slots.epoch(first) for key, first in begun.items()})
     found = []
@@ -54,7 +53,7 @@ def error_signals(calls: Calls, slots: Slots) -> list[Signal]:
         user, verb, group, resource, code = key
         counts = failures[key]
         after, before = counts[first:], counts[:first]
-        everyone = everything.get((user, verb, group, resource), counts)
+        everyone = made.get((user, verb, group, resource), counts)
         low = slots.epoch(first)
         share = float(min(1.0, after.sum() / (everyone[first:].sum() or 1.0)))
         # What worked before and fails now is worse than what never worked.

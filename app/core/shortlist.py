@@ -32,7 +32,7 @@ BOUT = 2 * MIN_WRITES / MIN_PER_SECOND
 """Seconds: in every fight there are MIN_WRITES writes of an object within so long."""
 RUN = 20
 """Writes of an object that are read together where not all are: who wrote in turns is still seen to."""
-EACH = 200
+EACH = 100
 """Of an object that may be fought over so many writes are read, and up to as many more of a few runs."""
 
 

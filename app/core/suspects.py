@@ -16,7 +16,7 @@ from statistics import median
 
 from msgspec.structs import replace
 
-from app.core.calls import Slots, axis, caller_rows, load_signals
+from app.core.calls import Loads, Slots, axis, caller_rows, load_signals, loads
 from app.core.candidates import Candidate, candidates
 from app.core.case import Case, Facts, Rule
 from app.core.complaints import rollout_signals, symptom_signals, with_passed
@@ -83,7 +83,9 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES) -> Ranking:
     incident, now = gathered.incident, gathered.now
     fights = write_fights((c for c in gathered.changes if c.at <= now), stands_for=gathered.unread.stands_for)
     new = newborn((c for c in gathered.changes if c.at <= now), gathered.rollouts)
-    measured, slots_axis, lines = _signals(gathered, fights, new)
+    slots, lines = axis(gathered.calls, until=now.timestamp()), laid(gathered.series, until=now.timestamp())
+    made = loads(gathered.calls, slots) if slots else {}
+    measured = _signals(gathered, fights, new, slots=slots, made=made, lines=lines)
     top_of = topology(gathered.states, gathered.calls, gone=gathered.gone, complaints=gathered.symptoms)
     signals = with_injected(located(measured, gathered.symptoms, top_of), top_of)
     around = surroundings(incident, top_of, new=new)
@@ -116,7 +118,7 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES) -> Ranking:
         window=(gathered.start, now),
         fights=tuple(fights),
         sparks=tuple(sparks(lines)) if lines else (),
-        callers=tuple(caller_rows(gathered.calls, slots_axis, onset=onset.at.timestamp())) if slots_axis else (),
+        callers=tuple(caller_rows(made, slots, onset=onset.at.timestamp())) if slots else (),
         findings=tuple(
             Evidence(s.kind.value, round(salience[id(s)], 3), f"{s.sentence}, from {s.low:%H:%M:%S}.")
             for s in sorted(case.signals, key=lambda s: -salience[id(s)])[:12]
@@ -140,26 +142,23 @@ def _missing(gathered: Gathered) -> tuple[str, ...]:
 
 
 def _signals(
-    gathered: Gathered, fights: list[WriteFight], new: Newborn
-) -> tuple[list[Signal], Slots | None, Laid | None]:
+    gathered: Gathered, fights: list[WriteFight], new: Newborn, *, slots: Slots | None, made: Loads, lines: Laid | None
+) -> list[Signal]:
     """Everything that turned bad in the window."""
-    until = gathered.now.timestamp()
     calls = gathered.calls
-    slots = axis(calls, until=until)
     found: list[Signal] = [fight_signal(fight, gathered.rollouts) for fight in fights]
     if slots and slots.size:
-        found += load_signals(calls, slots) + error_signals(calls, slots) + relist_signals(calls, slots)
+        found += load_signals(calls, slots, made) + error_signals(calls, slots, made) + relist_signals(calls, slots)
         found += wait_signals(calls, slots) + silence_signals(calls, slots) + watch_signals(calls, slots)
-        found += cost_signals(calls, slots)
+        found += cost_signals(calls, slots, made)
     complaints = (s for s in gathered.symptoms if s.at <= gathered.now)
     hurt = symptom_signals(complaints, start=_seen_from(gathered), end=gathered.now, new=new)
     found += hurt + rollout_signals(gathered.rollouts, hurt, states=gathered.states, now=gathered.now)
-    lines = laid(gathered.series, until=until)
     if lines:
         found += metric_signals(lines)
     found = with_passed(found)
     latest = gathered.incident.started_at + LATE_ALERT
-    return [s for s in found if s.low <= latest], slots, lines
+    return [s for s in found if s.low <= latest]
 
 
 def _seen_from(gathered: Gathered) -> datetime:

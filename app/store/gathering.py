@@ -19,7 +19,7 @@ from app.store.sketches import read_sketches
 CALLS_WINDOW = timedelta(hours=2)
 LOOKED_OVER = 20_000
 """Changes of a day that are looked over, the newest, to choose MOST_READ of them to be weighed."""
-MOST_READ = 1000
+MOST_READ = 600
 MOST_FOUGHT = 5000
 """Changes that are read for a write fight: at 50 writes a second, a hundred seconds of it."""
 LARGE = 64 << 10

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.core.calls import axis, caller_rows, load_signals
+from app.core.calls import axis, caller_rows, load_signals, loads
 from app.core.counted import Calls
 from app.core.model import CallCount, Json, Object
 from app.core.signals import Signal
@@ -14,16 +14,16 @@ from tests.core.factories import a_change, a_resource, a_state, a_workload, afte
 AGENT = "system:serviceaccount:monitoring:agent"
 
 
-def loads(counts: list[CallCount]) -> list[Signal]:
+def risen(counts: list[CallCount]) -> list[Signal]:
     together = Calls.of(counts)
     slots = axis(together, until=after(60).timestamp())
     assert slots is not None
-    return load_signals(together, slots)
+    return load_signals(together, slots, loads(together, slots))
 
 
 def test_a_caller_that_calls_more_is_named_with_its_share() -> None:
     counts = calls("steady", "get", "pods", rate=4) + calls(AGENT, "list", "services", rate=40, start=-30)
-    (signal,) = loads(counts)
+    (signal,) = risen(counts)
     assert signal.users == (AGENT,)
     assert signal.sentence == "agent went from 0 to 40 LIST services/s (100 % of the extra API load)"
     assert abs((signal.low - after(-30)).total_seconds()) <= 5
@@ -33,7 +33,7 @@ def test_new_pods_of_a_caller_are_told_from_old_ones() -> None:
     counts = calls(AGENT, "list", "pods", rate=1, pod="old-1") + calls(
         AGENT, "list", "pods", rate=30, start=-20, pod="new-1"
     )
-    (signal,) = loads(counts)
+    (signal,) = risen(counts)
     assert signal.facts["new_pods"] == "new-1"
     assert float(signal.facts["new_share"]) > 0.9
 
@@ -48,7 +48,7 @@ def test_what_only_reacts_is_one_signal() -> None:
         )
         for c in calls(user, verb, resource, rate=20, start=-30)
     ] + calls("steady", "get", "pods", rate=4)
-    (signal,) = loads(counts)
+    (signal,) = risen(counts)
     assert len(signal.users) == 3
     assert "own controllers" in signal.sentence
 
@@ -63,7 +63,7 @@ A, B, C = (f"system:serviceaccount:edge:{name}" for name in ("inner", "outer", "
 
 
 def test_two_that_write_one_as_often_as_the_other_do_it_to_each_other() -> None:
-    (signal,) = loads(calls("steady", "get", "pods", rate=4) + writes(A, 6) + writes(B, 7))
+    (signal,) = risen(calls("steady", "get", "pods", rate=4) + writes(A, 6) + writes(B, 7))
     assert signal.users == (A, B)
     assert signal.about["user", A] == signal.about["user", B] == 1.0
     assert signal.strength > 0.9
@@ -84,13 +84,13 @@ def of_their_own(user: str) -> list[CallCount]:
     ids=["more", "later", "three", "of their own"],
 )
 def test_others_that_write_more_do_so_by_themselves(others: list[CallCount]) -> None:
-    found = loads(calls("steady", "get", "pods", rate=4) + writes(A, 6) + others)
+    found = risen(calls("steady", "get", "pods", rate=4) + writes(A, 6) + others)
     assert all(len(signal.users) == 1 for signal in found)
 
 
 def test_what_one_of_them_began_at_another_time_is_no_part_of_it() -> None:
     early = calls(A, "list", "secrets", rate=9, start=-90)
-    found = loads(calls("steady", "get", "pods", rate=4) + early + writes(A, 6) + writes(B, 6))
+    found = risen(calls("steady", "get", "pods", rate=4) + early + writes(A, 6) + writes(B, 6))
     assert [signal.users for signal in sorted(found, key=lambda one: one.low)] == [(A,), (A, B)]
 
 
@@ -99,7 +99,7 @@ def test_heat_rows_begin_with_who_grew() -> None:
     together = Calls.of(counts)
     slots = axis(together, until=after(60).timestamp())
     assert slots is not None
-    rows = caller_rows(together, slots, onset=after(-20).timestamp())
+    rows = caller_rows(loads(together, slots), slots, onset=after(-20).timestamp())
     assert [row.user for row in rows] == [AGENT, "loud"]
     assert rows[0].before_per_second == 0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from app.core.calls import axis
+from app.core.calls import axis, loads
 from app.core.costs import cost_signals
 from app.core.counted import Calls
 from app.core.model import CallCount
@@ -30,7 +30,7 @@ def found(counts: list[CallCount]) -> list[Signal]:
     together = Calls.of(counts)
     slots = axis(together, until=after(60).timestamp())
     assert slots is not None
-    return cost_signals(together, slots)
+    return cost_signals(together, slots, loads(together, slots))
 
 
 def test_who_lists_as_often_but_all_at_once_is_found_by_what_that_costs() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.core.calls import axis
+from app.core.calls import axis, loads
 from app.core.counted import Calls
 from app.core.errors import error_signals
 from app.core.model import CallCount
@@ -20,7 +20,7 @@ def errors(counts: list[CallCount]) -> list[Signal]:
     together = Calls.of(counts)
     slots = axis(together, until=after(60).timestamp())
     assert slots is not None
-    return error_signals(together, slots)
+    return error_signals(together, slots, loads(together, slots))
 
 
 def refused(text: str, **more: float) -> list[CallCount]:
