@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request
 from pydantic import Field
 from sqlalchemy.ext.asyncio import AsyncConnection
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from app.core.axis import Axis
 from app.core.findings import Incident, Ranking
@@ -92,6 +92,12 @@ async def list_incidents(request: Request, asked: Annotated[IncidentsAsked, Quer
     before = params.decode(asked.after) if asked.after else None
     found = await _list(request, asked.cluster, before)
     return await _listed("incidents.html", request, found, asked=asked)
+
+
+@router.get("/incidents")
+async def find_incidents() -> RedirectResponse:
+    """The list's address as one guesses it from that of an incident."""
+    return RedirectResponse("/", 301)
 
 
 @router.get("/_/incidents")

@@ -263,3 +263,9 @@ async def test_a_page_says_up_to_when_each_source_tells(site: Site) -> None:
     assert "recorded to <time" in label
     assert 'title="audit log to 2026-11-20T14:03:' in label
     assert ", watch to 2026-11-20T14:03:" in label
+
+
+async def test_the_list_is_found_where_its_incidents_are(site: Site) -> None:
+    async with site.client() as client:
+        answer = await client.get("/incidents")
+    assert (answer.status_code, answer.headers["location"]) == (301, "/")
