@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from tests.lab.api import Json, World
-from tests.lab.kubelets import is_ready
+from tests.lab.manifests import is_ready
 
 NEVER = "0001-01-01T00:00:00Z"
 

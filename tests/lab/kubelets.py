@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from tests.lab.api import Answer, Caller, Json, Key, World, now, path, stamp
+from tests.lab.api import Answer, Caller, Json, World, now, path, stamp
 from tests.lab.apps import App, Container, CrashError, Outside, Problem, Process, diagnose
+from tests.lab.manifests import env_keys, images, mounted, place
 
 ROUND_SECONDS = 0.5
 LEASE_ROUNDS = 8
@@ -120,7 +121,7 @@ class Kubelets:
             sandbox.task.cancel()
         not_ready = [{"type": "Ready", "status": "False", "reason": "PodFailed", "lastTransitionTime": _second()}]
         status = {"phase": "Failed", "reason": "Evicted", "message": reason, "conditions": not_ready}
-        await self._callers[node].call("PATCH", f"{_path(pod)}/status", {"status": status})
+        await self._callers[node].call("PATCH", f"{place(pod)}/status", {"status": status})
         await self._warn(node, pod, "Evicted", reason)
         sandbox.phase = "gone"
 
@@ -146,7 +147,7 @@ class Kubelets:
         if sandbox.task:
             sandbox.task.cancel()
         body = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod["metadata"]["uid"]}}
-        done = await self._callers[node].call("DELETE", _path(pod), body)
+        done = await self._callers[node].call("DELETE", place(pod), body)
         sandbox.phase = "gone" if done.status in (200, 404, 409) else sandbox.phase
 
     async def _go_on(self, node: str, pod: Json, sandbox: _Sandbox) -> None:
@@ -182,7 +183,7 @@ class Kubelets:
         sandbox.again = _later(RETRY_SECONDS)
 
     async def _pull(self, node: str, pod: Json, sandbox: _Sandbox) -> bool:
-        lacking = [image for image in _images(pod) if (node, image) not in self._pulled]
+        lacking = [image for image in images(pod) if (node, image) not in self._pulled]
         absent = [image for image in lacking if image in self._outside.missing or not self._outside.registry_up]
         self._pulled |= {(node, image) for image in lacking if image not in absent}
         if not absent:
@@ -209,7 +210,7 @@ class Kubelets:
                 _later(self.rng.uniform(0.5, 1.5)),
             )
             sandbox.started = now()
-            app = self._app(_images(pod)[0])
+            app = self._app(images(pod)[0])
             if app and app.program:
                 sandbox.task = asyncio.create_task(self._run_program(node, pod, sandbox, app))
 
@@ -258,7 +259,7 @@ class Kubelets:
                 raise error
             return 0, Problem("crash", str(error or "the program ended"))
         cut_off = self._outside.cut_off
-        for index, image in enumerate(_images(pod)):
+        for index, image in enumerate(images(pod)):
             if app := self._app(image):
                 container = self._see(pod, sandbox, index=index)
                 running = self._running(app.image)
@@ -270,7 +271,7 @@ class Kubelets:
         return self._apps.get(image.rsplit(":", 1)[0])
 
     def _is_done(self, pod: Json, sandbox: _Sandbox) -> bool:
-        app = self._app(_images(pod)[0])
+        app = self._app(images(pod)[0])
         return app is not None and app.ends_after is not None and _age(sandbox) >= app.ends_after
 
     async def _complete(self, node: str, pod: Json, sandbox: _Sandbox) -> None:
@@ -281,7 +282,7 @@ class Kubelets:
 
     def _running(self, image: str) -> int:
         return sum(
-            _images(pod)[0].rsplit(":", 1)[0] == image and pod.get("status", {}).get("phase") == "Running"
+            images(pod)[0].rsplit(":", 1)[0] == image and pod.get("status", {}).get("phase") == "Running"
             for pod in self._world["Pod"].values()
             if "deletionTimestamp" not in pod["metadata"]
         )
@@ -311,7 +312,7 @@ class Kubelets:
         for kind, name in mounted(pod):
             if kind == "ConfigMap":
                 config.update(self._world["ConfigMap"].get((pod["metadata"]["namespace"], name), {}).get("data") or {})
-        tag = _images(pod)[index].rsplit(":", 1)[1]
+        tag = images(pod)[index].rsplit(":", 1)[1]
         return Container(pod, tag, config, sandbox.secret, index, _age(sandbox))
 
     async def _run_program(self, node: str, pod: Json, sandbox: _Sandbox, app: App) -> None:
@@ -324,7 +325,7 @@ class Kubelets:
         given = await self._callers[node].call("POST", where, {"spec": {"boundObjectRef": reference}})
         if not given.ok:
             raise CrashError(f"no token: {given.body.get('message')}")
-        tag = _images(pod)[0].rsplit(":", 1)[1]
+        tag = images(pod)[0].rsplit(":", 1)[1]
         user = f"system:serviceaccount:{meta['namespace']}:{account}"
         agent = f"{app.agent or app.image.rsplit('/', 1)[1]}/{tag}"
         caller = Caller(self._callers[node].client, user, given.body["status"]["token"], agent)
@@ -369,7 +370,7 @@ class Kubelets:
             "podIPs": [{"ip": address}],
             "startTime": _second(),
         }
-        done: Answer = await self._callers[node].call("PATCH", f"{_path(pod)}/status", {"status": status})
+        done: Answer = await self._callers[node].call("PATCH", f"{place(pod)}/status", {"status": status})
         sandbox.said = "ready" if container.get("ready") else "told"
         return done.ok
 
@@ -389,38 +390,6 @@ class Kubelets:
         await self._callers[node].call("POST", path("Event", meta["namespace"]), event)
 
 
-def mounted(pod: Json) -> list[Key]:
-    """The ConfigMaps and Secrets that a pod cannot start without, as kind and name."""
-    found = []
-    for volume in pod["spec"].get("volumes", ()):
-        if "configMap" in volume:
-            found.append(("ConfigMap", volume["configMap"]["name"]))
-        if "secret" in volume:
-            found.append(("Secret", volume["secret"]["secretName"]))
-    return found
-
-
-def env_keys(pod: Json) -> list[tuple[str, str, str]]:
-    """The keys of ConfigMaps and Secrets that its environment is taken from, as kind, name and key."""
-    found = []
-    for one in pod["spec"]["containers"][0].get("env", ()):
-        for field_name, kind in (("configMapKeyRef", "ConfigMap"), ("secretKeyRef", "Secret")):
-            if reference := one.get("valueFrom", {}).get(field_name):
-                found.append((kind, reference["name"], reference["key"]))
-    return found
-
-
-def is_ready(pod: Json) -> bool:
-    """Whether its status says so."""
-    conditions = pod.get("status", {}).get("conditions", ())
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
-
-
-def is_done(pod: Json) -> bool:
-    """Whether it is of a Job, and its work is done."""
-    return bool(pod.get("status", {}).get("phase") == "Succeeded")
-
-
 def _node_conditions(*, disk_is_full: bool = False) -> list[Json]:
     disk = ("True", "KubeletHasDiskPressure") if disk_is_full else ("False", "KubeletHasNoDiskPressure")
     return [
@@ -437,14 +406,6 @@ def _node_conditions(*, disk_is_full: bool = False) -> list[Json]:
             ("DiskPressure", *disk),
         )
     ]
-
-
-def _path(pod: Json) -> str:
-    return path("Pod", pod["metadata"]["namespace"], pod["metadata"]["name"])
-
-
-def _images(pod: Json) -> list[str]:
-    return [str(one["image"]) for one in pod["spec"]["containers"]]
 
 
 def _age(sandbox: _Sandbox) -> float:

@@ -20,8 +20,8 @@ from tests.cluster.control_plane import POLICY, ControlPlane
 from tests.lab import company
 from tests.lab.alerts import payload
 from tests.lab.api import KINDS, Answer, Json, now, path, stamp
-from tests.lab.kubelets import is_done, is_ready
 from tests.lab.lab import ROBOTS, USERS, Lab, Variation
+from tests.lab.manifests import is_done, is_ready
 from tests.lab.scenario import Family, load, part
 from tests.lab.scraping import Scrapes, scrape
 

@@ -18,8 +18,9 @@ from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 from tests.lab import metadata, tokens
 from tests.lab.alerts import Rule, payload
 from tests.lab.api import KINDS, Caller, Json, Key, World, path
-from tests.lab.apps import App, Container, diagnose, mebibytes, unreachable
-from tests.lab.kubelets import env_keys
+from tests.lab.apps import App, Container, diagnose, mebibytes
+from tests.lab.manifests import env_keys
+from tests.lab.network import unreachable
 from tests.lab.record import arguments
 from tests.lab.scenario import EVEN_SINCE, SPLIT, load, part, split
 from tests.lab.scraping import Scrapes

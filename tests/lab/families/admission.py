@@ -10,8 +10,8 @@ from tests.lab.alerts import pods
 from tests.lab.api import Json, now, path, stamp
 from tests.lab.apps import Process
 from tests.lab.company import APPS, SYSTEM
-from tests.lab.kubelets import is_ready
 from tests.lab.lab import Lab
+from tests.lab.manifests import is_ready
 from tests.lab.programs import every
 from tests.lab.scenario import family
 from tests.lab.webhook import DAY, Review, Webhook, configuration

@@ -12,8 +12,8 @@ from tests.lab.api import Json, path
 from tests.lab.apps import App, Container, Problem, Process
 from tests.lab.company import APPS
 from tests.lab.families.loops import LOOSE
-from tests.lab.kubelets import is_ready
 from tests.lab.lab import Lab
+from tests.lab.manifests import is_ready
 from tests.lab.programs import every
 from tests.lab.scenario import family
 

@@ -11,8 +11,8 @@ from tests.lab.alerts import pods
 from tests.lab.api import Caller, Json, now, path
 from tests.lab.apps import Process
 from tests.lab.families.upgrades import CALLERS
-from tests.lab.kubelets import is_ready
 from tests.lab.lab import NODES, Lab
+from tests.lab.manifests import is_ready
 from tests.lab.programs import every
 from tests.lab.scenario import family
 

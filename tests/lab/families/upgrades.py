@@ -9,8 +9,8 @@ from tests.lab.alerts import pending, pods, restarts
 from tests.lab.api import Json, path
 from tests.lab.apps import App, Container, Problem, Process
 from tests.lab.families.nodes import provide, stateful
-from tests.lab.kubelets import is_ready
 from tests.lab.lab import Lab
+from tests.lab.manifests import is_ready
 from tests.lab.programs import both, every, informer, lagging, leading
 from tests.lab.scenario import family
 from tests.lab.webhook import Webhook, configuration

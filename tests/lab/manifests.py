@@ -1,0 +1,47 @@
+"""What pods say of themselves: their images, what they mount, how they are."""
+
+from __future__ import annotations
+
+from tests.lab.api import Json, Key, path
+
+
+def mounted(pod: Json) -> list[Key]:
+    """The ConfigMaps and Secrets that a pod cannot start without, as kind and name."""
+    found = []
+    for volume in pod["spec"].get("volumes", ()):
+        if "configMap" in volume:
+            found.append(("ConfigMap", volume["configMap"]["name"]))
+        if "secret" in volume:
+            found.append(("Secret", volume["secret"]["secretName"]))
+    return found
+
+
+def env_keys(pod: Json) -> list[tuple[str, str, str]]:
+    """The keys of ConfigMaps and Secrets that its environment is taken from, as kind, name and key."""
+    found = []
+    for one in pod["spec"]["containers"][0].get("env", ()):
+        for field_name, kind in (("configMapKeyRef", "ConfigMap"), ("secretKeyRef", "Secret")):
+            if reference := one.get("valueFrom", {}).get(field_name):
+                found.append((kind, reference["name"], reference["key"]))
+    return found
+
+
+def is_ready(pod: Json) -> bool:
+    """Whether its status says so."""
+    conditions = pod.get("status", {}).get("conditions", ())
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+def is_done(pod: Json) -> bool:
+    """Whether it is of a Job, and its work is done."""
+    return bool(pod.get("status", {}).get("phase") == "Succeeded")
+
+
+def place(pod: Json) -> str:
+    """Its path."""
+    return path("Pod", pod["metadata"]["namespace"], pod["metadata"]["name"])
+
+
+def images(pod: Json) -> list[str]:
+    """Of its containers, with their tags."""
+    return [str(one["image"]) for one in pod["spec"]["containers"]]

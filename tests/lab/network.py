@@ -1,0 +1,81 @@
+"""Whether a pod reaches what it calls: names, backends, policies, routes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from typing import Any
+
+from tests.lab.api import Json, World
+
+DNS = ("kube-system", "kube-dns")
+
+
+def unreachable(
+    world: World, pod: Json, namespace: str, service: str, *, cut_off: AbstractSet[str] = frozenset()
+) -> str:
+    """Why a pod does not reach a Service, by names, backends, policies and routes; or ""."""
+    corefile = world["ConfigMap"].get(("kube-system", "coredns"), {}).get("data", {}).get("Corefile", "")
+    servers = _backends(world, *DNS)
+    if "kubernetes cluster.local" not in corefile or not servers:
+        return f"lookup {service}.{namespace}.svc.cluster.local: no such host"
+    if not any(_connects(world, pod, server, 53, cut_off) for server in servers):
+        return f"lookup {service}.{namespace}.svc.cluster.local: i/o timeout"
+    backends = _backends(world, namespace, service)
+    if not backends:
+        return f"dial tcp {service}.{namespace}: connection refused"
+    if not any(_connects(world, pod, backend, 8080, cut_off) for backend in backends):
+        return f"dial tcp {service}.{namespace}: i/o timeout"
+    return ""
+
+
+def _backends(world: World, namespace: str, service: str) -> list[Json]:
+    """The ready pods behind a Service, as its EndpointSlices say."""
+    pods = world["Pod"]
+    names = [
+        endpoint["targetRef"]["name"]
+        for piece in world["EndpointSlice"].values()
+        if piece["metadata"]["namespace"] == namespace
+        and piece["metadata"].get("labels", {}).get("kubernetes.io/service-name") == service
+        for endpoint in piece.get("endpoints") or ()
+        if endpoint.get("conditions", {}).get("ready") and "targetRef" in endpoint
+    ]
+    return [pods[namespace, name] for name in names if (namespace, name) in pods]
+
+
+def _connects(world: World, pod: Json, backend: Json, port: int, cut_off: AbstractSet[str]) -> bool:
+    """Whether there is a way, and the NetworkPolicies let a pod out to a backend, and into that one."""
+    nodes = {one["spec"].get("nodeName", "") for one in (pod, backend)}
+    if len(nodes) > 1 and nodes & cut_off:
+        return False
+    out, into = ("Egress", "egress", "to"), ("Ingress", "ingress", "from")
+    return _allowed(world, pod, backend, port, *out) and _allowed(world, backend, pod, port, *into)
+
+
+def _allowed(world: World, pod: Json, other: Json, port: int, way: str, rules: str, peers: str) -> bool:
+    """One way of the policies on a pod: by podSelector, by name of the other's namespace and by number of the port."""
+    policies = [
+        policy["spec"]
+        for (namespace, _), policy in world["NetworkPolicy"].items()
+        if namespace == pod["metadata"]["namespace"]
+        and way in policy["spec"].get("policyTypes", ["Ingress"])
+        and _selects(policy["spec"].get("podSelector", {}), pod["metadata"].get("labels", {}))
+    ]
+    if not policies:
+        return True
+    labels = other["metadata"].get("labels", {})
+    home = other["metadata"]["namespace"]
+    near = home == pod["metadata"]["namespace"]
+    for rule in (rule for policy in policies for rule in policy.get(rules) or ()):
+        if rule.get("ports") and port not in [one.get("port", port) for one in rule["ports"]]:
+            continue
+        for peer in rule.get(peers, [{"namespaceSelector": {}}]):
+            wanted = peer.get("namespaceSelector")
+            same = near if wanted is None else _selects(wanted, {"kubernetes.io/metadata.name": home})
+            if same and _selects(peer.get("podSelector", {}), labels):
+                return True
+    return False
+
+
+def _selects(selector: Json, labels: Mapping[str, Any]) -> bool:
+    return all(labels.get(key) == value for key, value in selector.get("matchLabels", {}).items())
