@@ -21,7 +21,10 @@ class CrashError(Exception):
 
 @dataclass(frozen=True)
 class Problem:
-    """Why a container is not well: it ``crash``es, is ``oom``-killed, ``killed`` as not alive, or is ``unready``."""
+    """Why a container is not well: it ``crash``es, is ``oom``-killed, ``killed`` as not alive, or is ``unready``.
+
+    One that is ``starting`` has a startup probe that goes on.
+    """
 
     kind: str
     message: str
@@ -86,6 +89,10 @@ class App:
     port: int = 8080
     upstreams: tuple[tuple[str, str], ...] = ()
     """Services (namespace, name) that it cannot do without."""
+    abroad: tuple[str, ...] = ()
+    """Names outside of the cluster that it cannot do without."""
+    start_seconds: float = 0.0
+    """For which it answers nothing after its start."""
     capacity: float = 100.0
     """Requests a second that one container stands."""
     load: float = 0.0
@@ -107,6 +114,8 @@ class Outside:
     missing: set[str] = field(default_factory=set)
     """Images with tag that no registry has."""
     registry_up: bool = True
+    resolver_up: bool = True
+    """The one that the cluster's DNS asks for all other names."""
     dead_nodes: set[str] = field(default_factory=set)
     full_disks: set[str] = field(default_factory=set)
     """Nodes whose disk has no room."""
@@ -117,7 +126,13 @@ class Outside:
 
 
 def diagnose(
-    app: App, container: Container, world: World, *, running: int, cut_off: AbstractSet[str] = frozenset()
+    app: App,
+    container: Container,
+    world: World,
+    *,
+    running: int,
+    cut_off: AbstractSet[str] = frozenset(),
+    resolver_up: bool = True,
 ) -> Problem | None:
     """What is wrong with a running container; ``running`` are the containers of its image."""
     spec = container.spec
@@ -126,22 +141,48 @@ def diagnose(
         return Problem("oom", f"needs {app.memory_mi}Mi, may have {limit}")
     if found := app.check(container):
         return found
+    if container.seconds < app.start_seconds:
+        return _starting(spec, container.seconds)
+    if found := _asked_wrongly(app, spec) or _answers_late(app, spec, running):
+        return found
+    if trouble := _misses(app, container.pod, world, cut_off, resolver_up=resolver_up):
+        return Problem("unready", f"probe failed: {trouble}")
+    if app.load > app.capacity * max(running, 1):
+        return Problem(
+            "unready", "probe failed: context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
+        )
+    return None
+
+
+def _asked_wrongly(app: App, spec: Json) -> Problem | None:
+    """A probe asks at a port or for a path that it does not have."""
     for probe, kind in (("livenessProbe", "killed"), ("readinessProbe", "unready")):
         asked = spec.get(probe, {}).get("httpGet")
         if asked and asked["port"] != app.port:
             return Problem(kind, f"probe failed: dial tcp :{asked['port']}: connect: connection refused")
         if asked and asked["path"] != app.path:
             return Problem(kind, "probe failed: HTTP probe failed with statuscode: 404")
-    if late := _answers_late(app, spec, running):
-        return late
-    for namespace, name in app.upstreams:
-        if trouble := unreachable(world, container.pod, namespace, name, cut_off=cut_off):
-            return Problem("unready", f"probe failed: HTTP probe failed with statuscode: 503 ({trouble})")
-    if app.load > app.capacity * max(running, 1):
-        return Problem(
-            "unready", "probe failed: context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
-        )
     return None
+
+
+def _misses(app: App, pod: Json, world: World, cut_off: AbstractSet[str], *, resolver_up: bool) -> str:
+    """Whom it cannot do without and does not reach, and why; or ""."""
+    for namespace, name in app.upstreams:
+        if trouble := unreachable(world, pod, namespace, name, cut_off=cut_off):
+            return f"HTTP probe failed with statuscode: 503 ({trouble})"
+    if app.abroad and not resolver_up:
+        return f"HTTP probe failed with statuscode: 503 (lookup {app.abroad[0]}: server misbehaving)"
+    return ""
+
+
+def _starting(spec: Json, seconds: float) -> Problem:
+    """It answers nothing yet: a startup probe waits for it, a liveness probe for as long as it may fail."""
+    kind, name = ("starting", "startupProbe") if "startupProbe" in spec else ("unready", "livenessProbe")
+    probe = spec.get(name, {})
+    allowed = probe.get("initialDelaySeconds", 0) + probe.get("failureThreshold", 3) * probe.get("periodSeconds", 10)
+    if probe and seconds >= allowed:
+        kind = "killed"
+    return Problem(kind, "probe failed: dial tcp :8080: connect: connection refused")
 
 
 def _answers_late(app: App, spec: Json, running: int) -> Problem | None:

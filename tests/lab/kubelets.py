@@ -16,6 +16,7 @@ from datetime import datetime, timedelta
 from tests.lab.api import Answer, Caller, Json, World, now, path, stamp
 from tests.lab.apps import App, Container, CrashError, Outside, Problem, Process, diagnose
 from tests.lab.manifests import env_keys, images, mounted, place
+from tests.lab.volumes import held_elsewhere
 
 ROUND_SECONDS = 0.5
 LEASE_ROUNDS = 8
@@ -162,6 +163,12 @@ class Kubelets:
 
     async def _mount(self, node: str, pod: Json, sandbox: _Sandbox) -> bool:
         """Read what the pod mounts; whether all of it is there."""
+        if volume := held_elsewhere(self._world, pod):
+            await self._tell(node, pod, sandbox, _waiting("ContainerCreating", ""))
+            missing = f"Unable to attach or mount volumes: unmounted volumes=[{volume}]: timed out waiting"
+            await self._warn(node, pod, "FailedMount", missing)
+            sandbox.again = _later(RETRY_SECONDS)
+            return False
         for kind, name in mounted(pod):
             found = await self._callers[node].call("GET", path(kind, pod["metadata"]["namespace"], name))
             if not found.ok:
@@ -233,13 +240,14 @@ class Kubelets:
                 running = {"state": {"running": {"startedAt": _second()}}, "ready": True, "started": True}
                 sandbox.well = await self._tell(node, pod, sandbox, running, phase="Running")
             return
-        if problem.kind == "unready":
-            running = {"state": {"running": {"startedAt": _second()}}, "ready": False, "started": True}
+        if problem.kind in ("unready", "starting"):
+            has_started = problem.kind == "unready"
+            running = {"state": {"running": {"startedAt": _second()}}, "ready": False, "started": has_started}
             if sandbox.said != "unready":
                 sandbox.well = False
                 await self._tell(node, pod, sandbox, running, phase="Running")
                 sandbox.said = "unready"
-            await self._warn(node, pod, "Unhealthy", f"Readiness {problem.message}")
+            await self._warn(node, pod, "Unhealthy", f"{'Readiness' if has_started else 'Startup'} {problem.message}")
             sandbox.again = _later(RETRY_SECONDS)
             return
         await self._fall(node, pod, sandbox, problem, index=index)
@@ -258,12 +266,20 @@ class Kubelets:
             if error and not isinstance(error, CrashError):
                 raise error
             return 0, Problem("crash", str(error or "the program ended"))
-        cut_off = self._outside.cut_off
+        outside = self._outside
         for index, image in enumerate(images(pod)):
             if app := self._app(image):
                 container = self._see(pod, sandbox, index=index)
                 running = self._running(app.image)
-                if found := diagnose(app, container, self._world, running=running, cut_off=cut_off):
+                found = diagnose(
+                    app,
+                    container,
+                    self._world,
+                    running=running,
+                    cut_off=outside.cut_off,
+                    resolver_up=outside.resolver_up,
+                )
+                if found:
                     return index, found
         return 0, None
 

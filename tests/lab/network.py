@@ -9,6 +9,7 @@ from typing import Any
 from tests.lab.api import Json, World
 
 DNS = ("kube-system", "kube-dns")
+INGRESS_CONTROLLER, INGRESS_CLASS = ("ingress-nginx", "ingress-nginx"), "nginx"
 
 
 def unreachable(
@@ -17,7 +18,7 @@ def unreachable(
     """Why a pod does not reach a Service, by names, backends, policies and routes; or ""."""
     corefile = world["ConfigMap"].get(("kube-system", "coredns"), {}).get("data", {}).get("Corefile", "")
     servers = _backends(world, *DNS)
-    if "kubernetes cluster.local" not in corefile or not servers:
+    if "kubernetes cluster.local" not in corefile or not servers or _asks_its_node(pod):
         return f"lookup {service}.{namespace}.svc.cluster.local: no such host"
     if not any(_connects(world, pod, server, 53, cut_off) for server in servers):
         return f"lookup {service}.{namespace}.svc.cluster.local: i/o timeout"
@@ -27,6 +28,29 @@ def unreachable(
     if not any(_connects(world, pod, backend, 8080, cut_off) for backend in backends):
         return f"dial tcp {service}.{namespace}: i/o timeout"
     return ""
+
+
+def unserved(world: World, host: str) -> str:
+    """Why nobody is answered who asks for a public name, by Ingresses, their controller and backends; or ""."""
+    if not _backends(world, *INGRESS_CONTROLLER):
+        return "dial tcp 198.51.100.7:443: connect: connection refused"
+    found = [
+        (namespace, path["backend"]["service"]["name"])
+        for (namespace, _), ingress in world["Ingress"].items()
+        if ingress["spec"].get("ingressClassName") == INGRESS_CLASS
+        for rule in ingress["spec"].get("rules", ())
+        if rule.get("host") == host
+        for path in rule["http"]["paths"]
+    ]
+    if not found:
+        return "404 Not Found (default backend)"
+    return "" if any(_backends(world, *service) for service in found) else "503 Service Temporarily Unavailable"
+
+
+def _asks_its_node(pod: Json) -> bool:
+    """Its names are resolved as its node's are: the cluster's are not among them."""
+    policy, on_host = pod["spec"].get("dnsPolicy", "ClusterFirst"), pod["spec"].get("hostNetwork", False)
+    return bool(policy == "Default" or (on_host and policy == "ClusterFirst"))
 
 
 def _backends(world: World, namespace: str, service: str) -> list[Json]:
@@ -53,7 +77,7 @@ def _connects(world: World, pod: Json, backend: Json, port: int, cut_off: Abstra
 
 
 def _allowed(world: World, pod: Json, other: Json, port: int, way: str, rules: str, peers: str) -> bool:
-    """One way of the policies on a pod: by podSelector, by name of the other's namespace and by number of the port."""
+    """One way of the policies on a pod: by podSelector, labels of the other's namespace and number of the port."""
     policies = [
         policy["spec"]
         for (namespace, _), policy in world["NetworkPolicy"].items()
@@ -65,13 +89,15 @@ def _allowed(world: World, pod: Json, other: Json, port: int, way: str, rules: s
         return True
     labels = other["metadata"].get("labels", {})
     home = other["metadata"]["namespace"]
+    of_home = world["Namespace"].get(("", home), {}).get("metadata", {}).get("labels", {})
+    home_labels = {**of_home, "kubernetes.io/metadata.name": home}
     near = home == pod["metadata"]["namespace"]
     for rule in (rule for policy in policies for rule in policy.get(rules) or ()):
         if rule.get("ports") and port not in [one.get("port", port) for one in rule["ports"]]:
             continue
         for peer in rule.get(peers, [{"namespaceSelector": {}}]):
             wanted = peer.get("namespaceSelector")
-            same = near if wanted is None else _selects(wanted, {"kubernetes.io/metadata.name": home})
+            same = near if wanted is None else _selects(wanted, home_labels)
             if same and _selects(peer.get("podSelector", {}), labels):
                 return True
     return False

@@ -21,6 +21,7 @@ def deployment(
     env: Sequence[Json] = (),
     probe: Mapping[str, Any] | None = None,
     liveness: Mapping[str, Any] | None = None,
+    startup: Mapping[str, Any] | None = None,
     kind: str = "Deployment",
     **pod: Any,
 ) -> Json:
@@ -34,6 +35,8 @@ def deployment(
     }
     if liveness:
         container["livenessProbe"] = dict(liveness)
+    if startup:
+        container["startupProbe"] = dict(startup)
     if env:
         container["env"] = list(env)
     volumes: list[Json] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import gzip
 import json
 from datetime import UTC, datetime, timedelta
@@ -17,13 +18,13 @@ from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 
 from tests.lab import metadata, tokens
 from tests.lab.alerts import Rule, payload
-from tests.lab.api import KINDS, Caller, Json, Key, World, path
+from tests.lab.api import KINDS, Caller, Json, World, path
 from tests.lab.apps import App, Container, diagnose, mebibytes
 from tests.lab.manifests import env_keys
-from tests.lab.network import unreachable
 from tests.lab.record import arguments
 from tests.lab.scenario import EVEN_SINCE, SPLIT, load, part, split
 from tests.lab.scraping import Scrapes
+from tests.lab.volumes import held_elsewhere
 
 AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
@@ -151,48 +152,45 @@ def unpadded(part: str) -> bytes:
     return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
 
 
-def reached(*, dns: bool, cut_off: frozenset[str] = frozenset()) -> str:
-    """What frontend is told when it calls cart under a policy that lets it out to its namespace, and to DNS or not.
-
-    It has no node, cart and DNS each have one.
-    """
-    world = empty_world()
-    slices: dict[Key, Json] = {}
-    found: dict[Key, Json] = {}
-    for namespace, name in (("shop", "cart"), ("kube-system", "kube-dns")):
-        meta = {"namespace": namespace, "name": name}
-        found[namespace, name] = {"kind": "Pod", "metadata": meta, "spec": {"nodeName": f"node-of-{name}"}}
-        backend = {"conditions": {"ready": True}, "targetRef": {"name": name}}
-        labels = {"kubernetes.io/service-name": name}
-        slices[namespace, name] = {"metadata": {**meta, "labels": labels}, "endpoints": [backend]}
-    servers = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}}}
-    egress = [{"to": [{"podSelector": {}}]}, *([{"to": [servers], "ports": [{"port": 53}]}] if dns else [])]
-    policy = {"metadata": {"namespace": "shop"}, "spec": {"policyTypes": ["Egress"], "egress": egress}}
-    corefile = {"data": {"Corefile": "kubernetes cluster.local"}}
-    world._objects = {
-        "EndpointSlice": slices,
-        "Pod": found,
-        "NetworkPolicy": {("shop", "egress"): policy},
-        "ConfigMap": {("kube-system", "coredns"): corefile},
-    }
-    return unreachable(world, container().pod, "shop", "cart", cut_off=cut_off)
-
-
-def test_a_policy_on_the_way_out_needs_dns() -> None:
-    assert reached(dns=True) == ""
-    assert reached(dns=False) == "lookup cart.shop.svc.cluster.local: i/o timeout"
-
-
 @pytest.mark.parametrize(
-    ("node", "message"),
+    ("probes", "seconds", "kind"),
     [
-        ("node-of-kube-dns", "lookup cart.shop.svc.cluster.local: i/o timeout"),
-        ("node-of-cart", "dial tcp cart.shop: i/o timeout"),
-        ("another", ""),
+        (("livenessProbe",), 2, "unready"),
+        (("livenessProbe",), 4, "killed"),
+        (("livenessProbe", "startupProbe"), 4, "starting"),
+        (("livenessProbe",), 9, ""),
+        ((), 4, "unready"),
     ],
 )
-def test_who_is_on_a_node_without_routes_is_not_reached(node: str, message: str) -> None:
-    assert reached(dns=True, cut_off=frozenset({node})) == message
+def test_who_starts_slowly_needs_a_startup_probe(probes: tuple[str, ...], seconds: float, kind: str) -> None:
+    get = {"path": "/healthz", "port": 8080}
+    thresholds = {"livenessProbe": 3, "startupProbe": 30}
+    asked = {one: {"httpGet": get, "periodSeconds": 1, "failureThreshold": thresholds[one]} for one in probes}
+    young = dataclasses.replace(container(**asked), seconds=seconds)
+    found = diagnose(App("a", start_seconds=9), young, empty_world(), running=1)
+    assert (found.kind if found else "") == kind
+
+
+def test_names_outside_need_the_resolver() -> None:
+    app = App("a", abroad=("smtp.example",))
+    assert diagnose(app, container(), empty_world(), running=1) is None
+    found = diagnose(app, container(), empty_world(), running=1, resolver_up=False)
+    assert found
+    assert "smtp.example" in found.message
+
+
+@pytest.mark.parametrize(("node", "mode", "held"), [("a", "One", ""), ("b", "One", "data"), ("b", "Many", "")])
+def test_a_volume_that_one_node_may_write_is_not_attached_to_a_second(node: str, mode: str, held: str) -> None:
+    world = empty_world()
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "wiki"}}]
+
+    def pod(name: str, where: str) -> Json:
+        meta = {"namespace": "shop", "name": name}
+        return {"metadata": meta, "spec": {"nodeName": where, "volumes": volumes}, "status": {"phase": "Running"}}
+
+    claim: Json = {"spec": {"accessModes": [f"ReadWrite{mode.replace('One', 'Once')}"]}}
+    world._objects = {"Pod": {("shop", "old"): pod("old", "a")}, "PersistentVolumeClaim": {("shop", "wiki"): claim}}
+    assert held_elsewhere(world, pod("new", node)) == held
 
 
 def test_the_keys_that_an_environment_is_taken_from() -> None:

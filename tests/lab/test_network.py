@@ -1,0 +1,98 @@
+"""Who reaches whom in the laboratory."""
+
+from __future__ import annotations
+
+import httpx2
+import pytest
+
+from tests.lab.api import Caller, Json, Key, World
+from tests.lab.network import unreachable, unserved
+
+
+def calling(**spec: object) -> Json:
+    """A pod of shop, with no node."""
+    return {"metadata": {"namespace": "shop", "name": "a-1"}, "spec": spec}
+
+
+def reachable_world() -> World:
+    """Where cart, DNS and the controller of Ingresses have a pod each, on a node of its own."""
+    world = World(Caller(httpx2.AsyncClient(), "nobody", "", "test"))
+    slices: dict[Key, Json] = {}
+    found: dict[Key, Json] = {}
+    for namespace, name in (("shop", "cart"), ("kube-system", "kube-dns"), ("ingress-nginx", "ingress-nginx")):
+        meta = {"namespace": namespace, "name": name}
+        found[namespace, name] = {"kind": "Pod", "metadata": meta, "spec": {"nodeName": f"node-of-{name}"}}
+        backend = {"conditions": {"ready": True}, "targetRef": {"name": name}}
+        labels = {"kubernetes.io/service-name": name}
+        slices[namespace, name] = {"metadata": {**meta, "labels": labels}, "endpoints": [backend]}
+    corefile = {"data": {"Corefile": "kubernetes cluster.local"}}
+    world._objects = {"EndpointSlice": slices, "Pod": found, "ConfigMap": {("kube-system", "coredns"): corefile}}
+    return world
+
+
+def reached(*, dns: bool, cut_off: frozenset[str] = frozenset()) -> str:
+    """What frontend, which has no node, is told when it calls cart under a policy that lets it out to DNS or not."""
+    world = reachable_world()
+    servers = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}}}
+    egress = [{"to": [{"podSelector": {}}]}, *([{"to": [servers], "ports": [{"port": 53}]}] if dns else [])]
+    policy = {"metadata": {"namespace": "shop"}, "spec": {"policyTypes": ["Egress"], "egress": egress}}
+    world._objects["NetworkPolicy"] = {("shop", "egress"): policy}
+    return unreachable(world, calling(), "shop", "cart", cut_off=cut_off)
+
+
+def test_a_policy_on_the_way_out_needs_dns() -> None:
+    assert reached(dns=True) == ""
+    assert reached(dns=False) == "lookup cart.shop.svc.cluster.local: i/o timeout"
+
+
+@pytest.mark.parametrize(
+    ("node", "message"),
+    [
+        ("node-of-kube-dns", "lookup cart.shop.svc.cluster.local: i/o timeout"),
+        ("node-of-cart", "dial tcp cart.shop: i/o timeout"),
+        ("another", ""),
+    ],
+)
+def test_who_is_on_a_node_without_routes_is_not_reached(node: str, message: str) -> None:
+    assert reached(dns=True, cut_off=frozenset({node})) == message
+
+
+@pytest.mark.parametrize(
+    ("spec", "resolved"),
+    [
+        ({"hostNetwork": True, "dnsPolicy": "ClusterFirst"}, False),
+        ({"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}, True),
+        ({"dnsPolicy": "Default"}, False),
+        ({"dnsPolicy": "ClusterFirst"}, True),
+    ],
+)
+def test_who_asks_as_its_node_does_knows_no_service(spec: Json, *, resolved: bool) -> None:
+    world = reachable_world()
+    assert unreachable(world, calling(**spec), "shop", "cart") == (
+        "" if resolved else "lookup cart.shop.svc.cluster.local: no such host"
+    )
+
+
+@pytest.mark.parametrize(("labels", "lets_in"), [({"tier": "customer"}, True), ({}, False)])
+def test_a_policy_selects_namespaces_by_their_labels(labels: Json, *, lets_in: bool) -> None:
+    world = reachable_world()
+    callers = [{"namespaceSelector": {"matchLabels": {"tier": "customer"}}}]
+    spec = {"policyTypes": ["Ingress"], "ingress": [{"from": callers}]}
+    world._objects["NetworkPolicy"] = {("shop", "cart"): {"metadata": {"namespace": "shop"}, "spec": spec}}
+    world._objects["Namespace"] = {("", "media"): {"metadata": {"name": "media", "labels": labels}}}
+    caller: Json = {"metadata": {"namespace": "media", "name": "a-1"}, "spec": {}}
+    assert unreachable(world, caller, "shop", "cart") == ("" if lets_in else "dial tcp cart.shop: i/o timeout")
+
+
+@pytest.mark.parametrize(
+    ("ingress_class", "service", "answer"),
+    [("nginx", "cart", ""), ("gateway", "cart", "404"), ("nginx", "gone", "503")],
+)
+def test_a_public_name_is_served_by_an_ingress_of_the_class_that_has_a_controller(
+    ingress_class: str, service: str, answer: str
+) -> None:
+    world = reachable_world()
+    paths = [{"path": "/", "backend": {"service": {"name": service, "port": {"number": 80}}}}]
+    spec = {"ingressClassName": ingress_class, "rules": [{"host": "shop.example", "http": {"paths": paths}}]}
+    world._objects["Ingress"] = {("shop", "shop"): {"spec": spec}}
+    assert unserved(world, "shop.example")[:3] == answer

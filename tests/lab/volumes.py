@@ -1,0 +1,31 @@
+"""Volumes that pods claim by name: one that a single node may write is not mounted at a second one."""
+
+from __future__ import annotations
+
+from tests.lab.api import Json, World
+
+
+def claims(pod: Json) -> dict[str, str]:
+    """The PersistentVolumeClaims of its namespace that a pod mounts, each with the name that its volume has there."""
+    listed = ((volume.get("persistentVolumeClaim"), volume["name"]) for volume in pod["spec"].get("volumes", ()))
+    return {claim["claimName"]: name for claim, name in listed if claim}
+
+
+def held_elsewhere(world: World, pod: Json) -> str:
+    """A volume of a pod that is at another node, where a pod runs that mounts it; or ""."""
+    namespace, node = pod["metadata"]["namespace"], pod["spec"].get("nodeName")
+    wanted = {claim: name for claim, name in claims(pod).items() if _is_exclusive(world, namespace, claim)}
+    if not wanted:
+        return ""
+    for (where, _), other in world["Pod"].items():
+        runs = other.get("status", {}).get("phase") == "Running"
+        if where == namespace and runs and other["spec"].get("nodeName") != node:
+            for claim in wanted.keys() & claims(other).keys():
+                return wanted[claim]
+    return ""
+
+
+def _is_exclusive(world: World, namespace: str, claim: str) -> bool:
+    """Whether a single node may have it at a time."""
+    modes = world["PersistentVolumeClaim"].get((namespace, claim), {}).get("spec", {}).get("accessModes", ())
+    return "ReadWriteMany" not in modes
