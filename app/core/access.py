@@ -7,6 +7,7 @@ from typing import Any
 
 from app.core.actors import service_account
 from app.core.entities import CLUSTER, READ, Add, workload
+from app.core.grants import rules_of
 from app.core.mechanism import is_identity, refuser
 from app.core.model import Change, DiffSource, Verb
 from app.core.topology import State, Topology, subject_users, touched_workloads
@@ -68,20 +69,12 @@ def _workloads_of_users(users: set[str], top: Topology, add: Add) -> None:
             add(workload(*key), 1)
 
 
-def permissions(rules: Any) -> Iterator[tuple[str, str, str]]:
-    """(group, resource, verb) of each permission in a role's rules."""
-    for rule in rules or []:
-        if isinstance(rule, dict):
-            for group in rule.get("apiGroups") or [""]:
-                for plural in rule.get("resources") or []:
-                    for verb in rule.get("verbs") or []:
-                        yield str(group), str(plural), str(verb)
-
-
 def lost_access(change: Change, states: list[State]) -> set[tuple[str, str, str]]:
-    """The (group, resource, verb) that a change to a role took away. All of them for a delete."""
-    before, after = rules_before_and_after(change, states)
-    return set(permissions(before)) - set(permissions(after))
+    """The (group, resource, verb) that a change to a role took away, for some names at least. All of them for a
+    delete."""
+    before, after = (rules_of({"rules": rules}) for rules in rules_before_and_after(change, states))
+    lost = {(group, resource.partition(" ")[0], verb) for group, resource, verb in before - after}
+    return lost - after  # what is allowed for all names now is allowed for those that it was
 
 
 def rules_before_and_after(change: Change, states: list[State]) -> tuple[list[Any], list[Any]]:
@@ -95,11 +88,9 @@ def rules_before_and_after(change: Change, states: list[State]) -> tuple[list[An
         elif diff.path[0] == "rules":
             whole = len(diff.path) <= 2
             for value, side in ((diff.old, old), (diff.new, new)):
-                if value is None:
-                    continue
-                if whole:
+                if whole and value is not None:
                     side.extend(value if isinstance(value, list) else [value])
-                elif states:
+                elif states and not whole:
                     side.append(_rule_with(states[0], diff.path, value))
     if new and change.verb.value == "update" and states:
         new += list(states[0].get("rules") or [])
@@ -111,12 +102,12 @@ def _rules(value: Any) -> list[Any]:
 
 
 def _rule_with(state: State, path: tuple[Any, ...], value: Any) -> dict[str, Any]:
-    """The rule at ``path`` as it was with ``value`` in one of its lists."""
+    """The rule at ``path`` as it was with ``value`` in one of its lists, or without that list."""
     rules: Any = state.get("rules") or []
     index = path[1] if isinstance(path[1], int) else 0
     rule = dict(rules[index]) if isinstance(rules, list) and index < len(rules) else {}
     if len(path) >= 3 and isinstance(path[2], str):
-        rule[path[2]] = value if isinstance(value, list) else [value]
+        rule[path[2]] = value if isinstance(value, list) else [] if value is None else [value]
     return rule
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from app.core.access import lost_access
 from app.core.causes import cause_of
 from app.core.complaints import symptom_signals
 from app.core.findings import Ranking
@@ -278,6 +279,18 @@ def test_rights_that_are_given_ail_nobody() -> None:
     taken = replace(a_change(role, verb=Verb.DELETE), diffs=(FieldDiff((), "remove", {"rules": rules}, None),))
     assert plausible(given, "CrashLoopBackOff", refused="") == UNLIKELY
     assert plausible(taken, "CrashLoopBackOff", refused="") == 1.0
+
+
+def test_names_in_a_rule_take_rights_away() -> None:
+    role = a_resource("Role", "leaders")
+    rule: Object = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get"]}
+    named = rule | {"resourceNames": ["operator"]}
+    narrowed = a_change(role, path=("rules", 0, "resourceNames"), old=None, new=["operator"])
+    widened = a_change(role, path=("rules", 0, "resourceNames"), old=["operator"], new=None)
+    assert plausible(narrowed, "CrashLoopBackOff", refused="") == 1.0
+    assert plausible(widened, "CrashLoopBackOff", refused="") == UNLIKELY
+    assert lost_access(narrowed, [{"rules": [named]}]) == {("coordination.k8s.io", "leases", "get")}
+    assert lost_access(widened, [{"rules": [rule]}]) == set()
 
 
 def test_an_alert_about_a_workload_is_not_dated_by_what_rollouts_give_controllers_to_do() -> None:
