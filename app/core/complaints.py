@@ -147,6 +147,21 @@ def with_passed(found: list[Signal]) -> list[Signal]:
     return [replace(s, passed=told.passed) if s.facts.get("reason") == "FailedCreate" else s for s in found]
 
 
+def with_came_up(found: list[Signal], rollouts: Iterable[Rollout]) -> list[Signal]:
+    """Complaints of one workload: with when its pods were last all well."""
+    ended: dict[Entity, list[datetime]] = defaultdict(list)
+    for rollout in rollouts:
+        if rollout.outcome is Outcome.COMPLETE and rollout.ended_at is not None:
+            ended[of_resource(rollout.resource)[0]].append(rollout.ended_at)
+    told = []
+    for signal in found:
+        homes = [one for one in signal.about if one[0] == "workload"]
+        well = [at for home in homes for at in ended[home] if at < signal.low]
+        is_one = signal.kind is SignalKind.SYMPTOM and len(homes) == 1
+        told.append(replace(signal, came_up=max(well)) if is_one and well else signal)
+    return told
+
+
 def _how_it_fares(rollout: Rollout, given: timedelta, *, now: datetime) -> str:
     """In words, what is wrong with a rollout; nothing where nothing is."""
     if rollout.outcome is Outcome.FAILED:

@@ -16,7 +16,16 @@ from msgspec import Struct
 from app.core.actors import service_account
 from app.core.candidates import Candidate
 from app.core.entities import NODES, POD_MAKING, READ, Entity, only_reacts, pods_in
-from app.core.mechanism import AT_ONCE, BEFORE_RUNNING, CALLS_NOBODY, UNLIKELY, WHILE_RUNNING, is_other_quota, plausible
+from app.core.mechanism import (
+    AT_ONCE,
+    BEFORE_RUNNING,
+    CALLS_NOBODY,
+    UNLIKELY,
+    WHILE_RUNNING,
+    is_borne,
+    is_other_quota,
+    plausible,
+)
 from app.core.model import Outcome, Verb
 from app.core.phrases import names
 from app.core.reach import Reach
@@ -100,6 +109,8 @@ def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
         return UNLIKELY
     worked = _worked(candidate, signal)
     if signal.cause and not candidate.set_off and not signal.cause.leads(candidate.change):
+        return UNLIKELY * worked
+    if is_borne(candidate.change, signal.came_up):
         return UNLIKELY * worked
     if signal.kind is not SignalKind.SYMPTOM or via[:1] == ("named",):
         return worked

@@ -9,6 +9,7 @@ https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/ (
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from typing import Any
 
 from app.core.entities import WORKLOADS, Entity
@@ -33,6 +34,15 @@ AT_ONCE = ACCESS | {
 """What the API server goes by itself: from the next call on."""
 CALLS_NOBODY = ACCESS | _ROUTING | _BUDGET | {"ServiceAccount"}
 """What lets others call, or be called: it makes nobody call the API server more than before."""
+BORNE = (
+    ACCESS
+    | _CONFIG
+    | {
+        *("ServiceAccount", "Service", "NetworkPolicy"),
+        *("PersistentVolumeClaim", "PersistentVolume", "StorageClass"),
+    }
+)
+"""What pods start with, or do not: where they came up well once it was there, they bear it."""
 
 _MISCONFIGURED = ("CreateContainerConfigError", "FailedMount")
 """A ConfigMap, a Secret or a key of it is not there: no other image makes it so."""
@@ -98,6 +108,12 @@ def plausible(change: Change, reason: str, *, refused: str) -> float:
     if refused and not change.resource.kind.endswith(refused) and not _asks_for_more(change):
         return UNLIKELY
     return 1.0
+
+
+def is_borne(change: Change, came_up: datetime | None) -> bool:
+    """Whether this was made, and then the pods that complain came up well with it."""
+    made = change.verb is Verb.CREATE and change.resource.kind in BORNE
+    return made and came_up is not None and change.at <= came_up
 
 
 def only_scales(change: Change) -> bool:

@@ -59,7 +59,8 @@ class Signal:
     ``revisions`` are the shares of the complaints by the ReplicaSet of the pod, as (namespace, name).
     ``text`` is what error messages said, for names in them. ``place`` is given where only pods on some nodes complain,
     ``cause`` where all messages say what it is, ``passed`` where calls fail. ``active``: whoever
-    calls more had called before, be it something else.
+    calls more had called before, be it something else. ``came_up`` is when all pods of the workload that complains were
+    last placed, started and ready before it did.
     """
 
     kind: SignalKind
@@ -80,6 +81,7 @@ class Signal:
     cause: Cause | None = None
     passed: Passed | None = None
     active: bool = False
+    came_up: datetime | None = None
 
 
 def moment(epoch: float) -> datetime:

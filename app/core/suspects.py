@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from app.core.calls import Loads, Slots, axis, caller_rows, load_signals, loads
 from app.core.candidates import Candidate, candidates
 from app.core.case import Case, Facts, Rule
-from app.core.complaints import rollout_signals, symptom_signals, with_passed
+from app.core.complaints import rollout_signals, symptom_signals, with_came_up, with_passed
 from app.core.costs import cost_signals
 from app.core.counted import NO_CALLS, Calls
 from app.core.errors import error_signals
@@ -156,7 +156,7 @@ def _signals(
     found += hurt + rollout_signals(gathered.rollouts, hurt, states=gathered.states, now=gathered.now)
     if lines:
         found += metric_signals(lines)
-    found = with_passed(found)
+    found = with_came_up(with_passed(found), gathered.rollouts)
     latest = gathered.incident.started_at + LATE_ALERT
     return [s for s in found if s.low <= latest]
 

@@ -1,0 +1,49 @@
+"""What pods came up well with is not what ails them later."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.core.findings import Ranking
+from app.core.model import Object, Outcome, Rollout, Verb
+from tests.core.company import first, ranked
+from tests.core.factories import a_change, a_resource, a_symptom, a_workload, after, an_alert, an_incident
+
+WEB = a_resource("Deployment", "archive", "shop")
+CLAIM = a_resource("PersistentVolumeClaim", "archive", "shop")
+SCALER = a_resource("HorizontalPodAutoscaler", "archive", "shop")
+TARGET: Object = {"kind": "Deployment", "name": "archive", "apiVersion": "apps/v1"}
+
+
+def blamed(*, claimed: float, outcome: Outcome = Outcome.COMPLETE) -> Ranking:
+    """A claim is made; pods come up fifty seconds before the alert; an autoscaler wants more of them; one of those does
+    not get the volume."""
+    claim = a_change(CLAIM, at=after(claimed), path=(), old=None, new={"spec": {}}, verb=Verb.CREATE)
+    scaler: Object = {"spec": {"scaleTargetRef": TARGET, "minReplicas": 2, "maxReplicas": 4}}
+    scales = a_change(SCALER, at=after(-12), path=(), old=None, new=scaler, verb=Verb.CREATE)
+    came_up = Rollout(WEB, "uid", 1, after(-55), outcome, ended_at=after(-50))
+    told = "Unable to attach or mount volumes: unmounted volumes=[data]: timed out waiting"
+    return ranked(
+        claim,
+        scales,
+        incident=an_incident(an_alert(after(0), name="Lacking", namespace="shop", deployment="archive")),
+        symptoms=[a_symptom(WEB, "FailedMount", at=after(-10), message=told, count=4)],
+        states=[
+            a_workload(WEB, volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "archive"}}]),
+        ],
+        rollouts=[came_up],
+    )
+
+
+def weight(ranking: Ranking) -> float:
+    """Of what the claim explains."""
+    found = [one for one in ranking.suspects if one.change.resource == CLAIM]
+    return sum(e.weight for one in found for e in one.evidence if e.rule == "symptoms")
+
+
+@pytest.mark.parametrize(("claimed", "outcome"), [(-45, Outcome.COMPLETE), (-58, Outcome.FAILED)])
+def test_what_they_came_up_with_is_hardly_to_blame(claimed: float, outcome: Outcome) -> None:
+    """What came later may be, and what never let them come up."""
+    borne = blamed(claimed=-58)
+    assert first(borne) == ("HorizontalPodAutoscaler", "archive")
+    assert weight(borne) < weight(blamed(claimed=claimed, outcome=outcome)) / 2
