@@ -49,11 +49,14 @@ class Grid:
 def grid(series: Iterable[MetricSeries], *, until: float) -> Grid | None:
     """A grid whose step is the median scrape interval, ending at ``until``."""
     firsts, gaps = [], []
-    for times, together in Counter(one.times for one in series).items():
+    # By which tuple it is, not by what it holds: to hash hundreds of times takes longer than all else that is done.
+    scraped = {id(one.times): one.times for one in series}
+    counted = Counter(id(one.times) for one in series)
+    for number, times in scraped.items():
         known = [t for t in times if t <= until]
         if len(known) >= 3:
             firsts.append(known[0])
-            gaps += [float(np.median(np.diff(known)))] * together
+            gaps += [float(np.median(np.diff(known)))] * counted[number]
     if not firsts:
         return None
     step = max(1.0, float(np.median(gaps)))
@@ -110,16 +113,16 @@ def _since_first_scrape(members: list[MetricSeries], scraped: list[MetricSeries]
 
 def _restarts(members: list[MetricSeries]) -> set[float]:
     """The scrapes of a target before which it started anew: it says so, or a counter of it fell."""
-    together: dict[tuple[float, ...], list[tuple[float, ...]]] = defaultdict(list)
+    together: dict[int, list[MetricSeries]] = defaultdict(list)
     found = set()
     for one in members:
         if one.name == STARTED:
             known = [(at, value) for at, value in zip(one.times, one.values, strict=True) if not math.isnan(value)]
             found |= {at for (_, old), (at, new) in pairwise(known) if new > old + 1}
         elif one.name not in LEVELS:
-            together[one.times].append(one.values)
-    for times, told in together.items():
-        values = table(told)
+            together[id(one.times)].append(one)
+    for told in together.values():
+        times, values = told[0].times, table([one.values for one in told])
         number = endings(values)
         for which in np.unique(number):  # a target that starts anew often fails a scrape: then its series end before
             rows = values[number == which]
@@ -186,14 +189,14 @@ def laid(series: Iterable[MetricSeries], *, until: float) -> Laid | None:
         return None
     told = whole(told)
     named: dict[str, list[int]] = defaultdict(list)
-    together: dict[tuple[bool, tuple[float, ...]], list[int]] = defaultdict(list)
+    together: dict[tuple[bool, int], list[int]] = defaultdict(list)
     for place, one in enumerate(told):
         named[one.name].append(place)
-        together[one.name in LEVELS or one.name == STARTED, one.times].append(place)
+        together[one.name in LEVELS or one.name == STARTED, id(one.times)].append(place)
     rows = np.empty((len(told), axis.size))
-    for (is_level, times), places in together.items():
-        measure = _bin if is_level else _rates
-        rows[places] = measure(np.asarray(times), table([told[place].values for place in places]), axis)
+    for (is_level, _), places in together.items():
+        measure, times = _bin if is_level else _rates, np.asarray(told[places[0]].times)
+        rows[places] = measure(times, table([told[place].values for place in places]), axis)
     return Laid(axis, told, [dict(one.labels) for one in told], rows, named)
 
 

@@ -250,8 +250,10 @@ def _share(
     """The candidate's share of the pods that were moved shortly before the signal; of those added, where room is
     what lacks."""
     pods, all_pods = (candidate.added, adds) if signal.kind is SignalKind.SYMPTOM else (candidate.pods, moves)
+    if not pods:
+        return 0.0
     low, high = window_of(signal.high)
-    if not pods or not low <= candidate.change.at <= high:
+    if not low <= candidate.change.at <= high:
         return 0.0
     total = sum(
         count for _, count in all_pods[bisect_left(all_pods, (low, 0)) : bisect_right(all_pods, (high, 1 << 30))]

@@ -144,14 +144,9 @@ async def load_keys(conn: AsyncConnection, ids: Iterable[int]) -> dict[int, Call
     """The call keys behind ids."""
     k = tables.call_keys
     user, pod, agent, namespace = (tables.words.alias(name) for name in ("u", "p", "a", "n"))
+    told = k.c.id, user.c.word, pod.c.word, agent.c.word, k.c.verb, k.c.api_group, k.c.resource, namespace.c.word
     statement = (
-        select(
-            k,
-            user.c.word.label("user"),
-            pod.c.word.label("pod"),
-            agent.c.word.label("agent"),
-            namespace.c.word.label("namespace"),
-        )
+        select(*told, k.c.code, k.c.list_class, k.c.error, k.c.waited_for)
         .outerjoin(user, user.c.id == k.c.user_id)
         .outerjoin(pod, pod.c.id == k.c.pod_id)
         .outerjoin(agent, agent.c.id == k.c.agent_id)
@@ -159,20 +154,22 @@ async def load_keys(conn: AsyncConnection, ids: Iterable[int]) -> dict[int, Call
         .where(k.c.id == any_(literal(list(ids), ARRAY(Integer))))
     )
     return {
-        row.id: CallKey(
-            user=row.user or "",
-            pod=row.pod or "",
-            user_agent=row.agent or "",
-            verb=row.verb,
-            api_group=row.api_group,
-            resource=row.resource,
-            namespace=row.namespace or "",
-            code=row.code,
-            list_class=ListClass(row.list_class),
-            error=row.error,
-            waited_for=row.waited_for,
+        number: CallKey(
+            user=by or "",
+            pod=sender or "",
+            user_agent=agent or "",
+            verb=verb,
+            api_group=group,
+            resource=resource,
+            namespace=where or "",
+            code=code,
+            list_class=ListClass(list_class),
+            error=error,
+            waited_for=waited,
         )
-        for row in await conn.execute(statement)
+        for number, by, sender, agent, verb, group, resource, where, code, list_class, error, waited in (
+            await conn.execute(statement)
+        )
     }
 
 

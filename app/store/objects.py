@@ -174,7 +174,8 @@ def _select() -> Select[Any]:
             kinds.c.api_group,
             kinds.c.kind,
             func.coalesce(words.c.word, "").label("namespace"),
-            objects,
+            *(objects.c.name, objects.c.uid, objects.c.resource_version, objects.c.seen_at, objects.c.state),
+            *(objects.c.generation, objects.c.owner_kind, objects.c.owner_name, objects.c.deleted_at),
         )
         .join(clusters, clusters.c.id == objects.c.cluster_id)
         .join(kinds, kinds.c.id == objects.c.kind_id)
@@ -183,16 +184,20 @@ def _select() -> Select[Any]:
 
 
 def _state(row: Row[Any]) -> ObjectState:
+    """By place, as looked up by name columns take longer than all the rest."""
+    values: Sequence[Any] = row
+    cluster, api_group, kind, namespace, name, uid, resource_version, seen_at, state, *further = values
+    generation, owner_kind, owner_name, deleted_at = further
     return ObjectState(
-        Resource(row.cluster, row.api_group, row.kind, row.namespace or None, row.name),
-        row.uid,
-        row.resource_version,
-        row.seen_at,
-        codec.unpack_state(row.state),
-        generation=row.generation,
-        owner_kind=row.owner_kind,
-        owner_name=row.owner_name,
-        deleted_at=row.deleted_at,
+        Resource(cluster, api_group, kind, namespace or None, name),
+        uid,
+        resource_version,
+        seen_at,
+        codec.unpack_state(state),
+        generation=generation,
+        owner_kind=owner_kind,
+        owner_name=owner_name,
+        deleted_at=deleted_at,
     )
 
 
