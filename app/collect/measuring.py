@@ -23,7 +23,7 @@ from app.collect.scrape import Scraped, Target, UnreadableError, fetch
 from app.collect.watch import Pace
 from app.core.model import MetricSeries
 from app.core.redact import Redactor
-from app.store import measured
+from app.store import measured, series
 from app.store.redaction import redaction_key
 
 EVERY = timedelta(seconds=30)
@@ -34,7 +34,11 @@ WAITING = timedelta(minutes=10)
 """So long scrapes wait for a database that is away. Then the oldest are a gap in their lines."""
 MOST_SERVERS = 16
 """API servers behind one address, and their restarts, of which the last counts are known."""
+TOLD_LATELY = timedelta(minutes=5)
+"""What others told of an API server counts for so long: Prometheus' --query.lookback-delta."""
 API_SERVER = "kube-apiserver"
+SINCE = ", up since "
+"""Stands in the name of every API server that is scraped here, and in no other's."""
 STARTED = "process_start_time_seconds"
 
 log = structlog.get_logger()
@@ -92,17 +96,24 @@ class Measuring:
         raise AssertionError("sources end only by an error")
 
     async def take(self, text: bytes, address: str, at: datetime) -> None:
-        """As api_metrics.Reader; several API servers may answer at one address."""
+        """As api_metrics.Reader; several API servers may answer at one address.
+
+        One whose samples come from elsewhere, by remote-write, is left to that: told twice, its calls count twice.
+        """
         if (redactor := self._redactor) is None:
+            return
+        started = _started(text)
+        if await self._is_told(started, at):
+            mine = self._servers.pop(started, None)
+            await self._keep(mine.miss(at) if mine else [], at)
             return
 
         def read() -> list[MetricSeries]:
-            started = _started(text)
             scraped = self._servers.pop(started, None)
             if scraped is None:
                 url, since = URL(address), datetime.fromtimestamp(started, UTC)
                 # Of several behind one address each counts by itself, and each life of one begins at zero.
-                instance = f"{url.host}:{url.port}, up since {since:%Y-%m-%d %H:%M:%S}"
+                instance = f"{url.host}:{url.port}{SINCE}{since:%Y-%m-%d %H:%M:%S}"
                 scraped = Scraped({"job": API_SERVER, "instance": instance}, redactor, self._names)
             self._servers = dict([*self._servers.items(), (started, scraped)][-MOST_SERVERS:])
             return scraped.take(text, at)
@@ -114,6 +125,17 @@ class Measuring:
             return
         self._trouble.pop("the API server", None)
         await self._keep(found, at)
+
+    async def _is_told(self, started: float, at: datetime) -> bool:
+        """Whether somebody else told lately of the process that was started then, to the hundredth of a second."""
+        try:
+            async with self._engine.connect() as conn:
+                told = await series.read(conn, self._wanted.name, at - TOLD_LATELY, at, names=(STARTED,))
+        except AWAY:
+            return False
+        return started > 0 and any(
+            SINCE not in dict(one.labels).get("instance", "") and started in one.values for one in told
+        )
 
     async def miss(self, at: datetime) -> None:
         """As api_metrics.Reader."""

@@ -139,6 +139,28 @@ def api_server(started: float, depth: int) -> bytes:
     return f"# TYPE up gauge\nworkqueue_depth {depth}\nprocess_start_time_seconds {started!r}\n".encode()
 
 
+async def test_an_api_server_that_others_tell_of_is_left_to_them(lab: Lab) -> None:
+    """By remote-write, under another name: it is known by when it was started."""
+    one, started = measuring(lab, WantedCluster(lab.cluster), Clock(sleeps=0)), T0.timestamp() - 86400.37
+    sent = (("instance", "10.0.0.1:6443"), ("job", "apiserver"))
+
+    async def send(minute: int, start: float) -> None:
+        at = (T0 + timedelta(minutes=minute)).timestamp()
+        async with lab.database.write.begin() as conn:
+            told = MetricSeries("process_start_time_seconds", sent, "", (at,), (start,))
+            await measured.record(conn, lab.cluster, [told])
+
+    async with running(one):
+        await send(0, started - 1)  # another one
+        await one.take(api_server(started, 1), ADDRESS, T0)
+        await send(1, started)
+        for minute in (1, 2, 8):  # nobody has told of it for long by then
+            await one.take(api_server(started, minute), ADDRESS, T0 + timedelta(minutes=minute))
+    (depth,) = await stored(lab, "workqueue_depth")
+    assert [("end" if is_stale(value) else value) for value in depth.values] == [1.0, "end", 8.0]
+    assert [(at - T0.timestamp()) / 60 for at in depth.times] == [0, 1, 8]
+
+
 async def test_api_servers_behind_one_address_are_told_apart(lab: Lab) -> None:
     one = measuring(lab, WantedCluster(lab.cluster), Clock(sleeps=0))
     assert not one.is_wanted, "it cannot be kept yet"
