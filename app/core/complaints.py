@@ -57,6 +57,8 @@ OTHER = 0.4
 NOT_SO = 0.7
 """A condition that should be true and is not, whatever its reason: those of custom resources are their operators'."""
 STARTING = timedelta(seconds=5)
+SPAM = 25
+"""From so many Events of one object on, one in five minutes is told: maxBurst of client-go's spam filter for Events."""
 AT_ONCE = timedelta(minutes=1)
 """Complaints that began within this time of one another may have one cause."""
 WIDE = 3
@@ -136,30 +138,6 @@ def rollout_signals(
         for home in of_resource(rollout.resource)
         if home not in said
     ]
-
-
-def with_passed(found: list[Signal]) -> list[Signal]:
-    """Pods that cannot be made: with how many could be before, as the calls tell that failed for it."""
-    calls = [s for s in found if s.kind is SignalKind.ERROR and s.passed and MAKES_PODS in s.about]
-    told = max(calls, key=lambda signal: signal.strength, default=None)
-    if told is None:
-        return found
-    return [replace(s, passed=told.passed) if s.facts.get("reason") == "FailedCreate" else s for s in found]
-
-
-def with_came_up(found: list[Signal], rollouts: Iterable[Rollout]) -> list[Signal]:
-    """Complaints of one workload: with when its pods were last all well."""
-    ended: dict[Entity, list[datetime]] = defaultdict(list)
-    for rollout in rollouts:
-        if rollout.outcome is Outcome.COMPLETE and rollout.ended_at is not None:
-            ended[of_resource(rollout.resource)[0]].append(rollout.ended_at)
-    told = []
-    for signal in found:
-        homes = [one for one in signal.about if one[0] == "workload"]
-        well = [at for home in homes for at in ended[home] if at < signal.low]
-        is_one = signal.kind is SignalKind.SYMPTOM and len(homes) == 1
-        told.append(replace(signal, came_up=max(well)) if is_one and well else signal)
-    return told
 
 
 def _how_it_fares(rollout: Rollout, given: timedelta, *, now: datetime) -> str:
@@ -248,7 +226,14 @@ def _signal(reason: str, members: list[Symptom], *, start: datetime) -> Signal:
         text=" | ".join(texts[:20])[:2000],
         facts={"reason": sort, "chronic": str(chronic), "refused": kind or ""} | _says(reason, members),
         cause=cause,
+        until=None if _goes_on(members) else max(s.ended_at or s.at for s in members),
     )
+
+
+def _goes_on(members: list[Symptom]) -> bool:
+    """Whether it is not known to have ended: a state that holds, or Events told so often that they are held back."""
+    states = (s for s in members if s.source is not SymptomSource.EVENT)
+    return any(s.ended_at is None for s in states) or sum(s.count for s in members) >= SPAM
 
 
 def _weight(reason: str, symptom: Symptom) -> float:

@@ -26,6 +26,8 @@ NEWBORN = 0.1
 FOLLOWS = 0.4
 """What a client's complaint keeps where what it calls complained before it."""
 TOGETHER = timedelta(seconds=1)
+REST = timedelta(seconds=30)
+"""What is not complained of for three probes (every 10 s, Kubernetes' default) is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +68,18 @@ def weigh(signals: list[Signal], scope: Scope, *, near: Near, top: Topology) -> 
     complaints = [(n, home) for n, signal in enumerate(signals) if (home := _home(signal))]
     for n, home in complaints:
         below = closure([home], top.upstream, depth=DEPTH)
-        before = [m for m, other in complaints if other in below and signals[m].low <= signals[n].low + TOGETHER]
+        before = [m for m, other in complaints if other in below and _before(signals[m], signals[n])]
         if before:
             final[n] = FOLLOWS * weights[n]
             strongest = max(before, key=lambda m: weights[m])
             final[strongest] = max(final[strongest], weights[n])
     return list(zip(signals, final, strict=True))
+
+
+def _before(signal: Signal, client: Signal) -> bool:
+    """Whether it began before the client's complaint, and was not over by then."""
+    is_over = signal.until is not None and signal.until + REST < client.low
+    return signal.low <= client.low + TOGETHER and not is_over
 
 
 def _home(signal: Signal) -> Named | None:

@@ -60,7 +60,7 @@ class Signal:
     ``text`` is what error messages said, for names in them. ``place`` is given where only pods on some nodes complain,
     ``cause`` where all messages say what it is, ``passed`` where calls fail. ``active``: whoever
     calls more had called before, be it something else. ``came_up`` is when all pods of the workload that complains were
-    last placed, started and ready before it did.
+    last placed, started and ready before it did; ``until`` when it last complained, None where that goes on.
     """
 
     kind: SignalKind
@@ -82,6 +82,7 @@ class Signal:
     passed: Passed | None = None
     active: bool = False
     came_up: datetime | None = None
+    until: datetime | None = None
 
 
 def moment(epoch: float) -> datetime:

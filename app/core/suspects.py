@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from app.core.calls import Loads, Slots, axis, caller_rows, load_signals, loads
 from app.core.candidates import Candidate, candidates
 from app.core.case import Case, Facts, Rule
-from app.core.complaints import rollout_signals, symptom_signals, with_came_up, with_passed
+from app.core.complaints import rollout_signals, symptom_signals
 from app.core.costs import cost_signals
 from app.core.counted import NO_CALLS, Calls
 from app.core.errors import error_signals
@@ -44,6 +44,7 @@ from app.core.silence import silence_signals
 from app.core.topology import topology
 from app.core.waits import wait_signals
 from app.core.watches import watch_signals
+from app.core.worked import with_came_up, with_passed
 
 CROWDING = 0.6
 """Each of n candidates is n ** CROWDING times less likely beforehand than "none of these", whose score is 0.

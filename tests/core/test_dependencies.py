@@ -161,6 +161,21 @@ def test_what_a_client_suffers_from_is_handed_to_what_it_calls() -> None:
     assert "symptoms" in rules(ranking)
 
 
+@pytest.mark.parametrize(("count", "most"), [(1, "card-gateway"), (25, "screening")])
+def test_what_was_over_before_a_client_complained_is_not_what_it_suffers_from(count: int, most: str) -> None:
+    """Once a minute earlier, as while it was rolled out; or so often that its kubelet tells it no more."""
+    server, client = a_resource("Deployment", "screening", "fraud"), a_resource("Deployment", "card-gateway", "billing")
+    ranking = ranked(
+        incident=an_incident(an_alert(after(30), name="HighErrorRate", namespace="billing", service="card-gateway")),
+        symptoms=[
+            a_symptom(server, "Unhealthy", at=after(-60), count=count),
+            a_symptom(client, "Unhealthy", at=after(-5), count=10),
+        ],
+        states=company(),
+    )
+    assert ranking.findings[0].sentence.partition(",")[0].endswith(f" on {most}")
+
+
 def test_what_a_webhook_answers_follows_from_its_own_configuration() -> None:
     """A mutating webhook's backend reads a policy from a ConfigMap: what that spoils is made everywhere."""
     policy = a_resource("ConfigMap", "placement-policy", "platform")
