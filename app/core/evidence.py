@@ -53,7 +53,7 @@ def _explains(kind: SignalKind, rule: str, factor: float) -> Rule:
         weight = factor * best * (0.6 + 0.6 * explained) * (0.15 + 0.85 * case.quality)
         if weight < 0.05:
             return None
-        return say(rule, weight, _sentence(facts.candidate, scored[0][1]))
+        return say(rule, weight, _sentence(facts.candidate, scored[0][1]) + _but(facts.candidate, scored[0][1]))
 
     explains.__name__ = rule
     return explains
@@ -84,6 +84,12 @@ def _sentence(candidate: Candidate, match: Match) -> str:
     if match.via[0] == "workload" and match.via != workload(change.resource.namespace, change.resource.name):
         return f"{match.via[-1]} depends on it: {sentence}"
     return sentence if _begins_with_a_name(signal) else sentence[:1].upper() + sentence[1:]
+
+
+def _but(candidate: Candidate, match: Match) -> str:
+    """What the match was discounted for (explain.py): pods that do not have the change in them complain too."""
+    share = without(candidate, match.signal)
+    return f" But {percent(share)} of these complaints are of pods that do not have it in them." if share >= TOO else ""
 
 
 def _called(candidate: Candidate, match: Match) -> str:
@@ -235,20 +241,6 @@ def not_measured(case: Case, _facts: Facts) -> Evidence | None:
     return Evidence("callers", 0.0, "Who called the API is not measured: no audit log.", measured=False)
 
 
-def without_it(case: Case, facts: Facts) -> Evidence | None:
-    """Pods that do not have the change in them complain of the same: it does not take the change."""
-    if not facts.candidate.lacking:
-        return None
-    shares = [(case.salience.get(id(s), 0.0), without(facts.candidate, s), s) for s in case.signals]
-    felt = [(salience, share, s.sentence) for salience, share, s in shares if share >= TOO]
-    if not felt:
-        return None
-    _, share, sentence = max(felt)
-    return say(
-        "without it", -share, f"{percent(share)} of the complaints are of pods that do not have it in them: {sentence}."
-    )
-
-
 RULES: tuple[Rule, ...] = (
     _explains(SignalKind.FIGHT, "write fight", 4.0),
     _explains(SignalKind.LOAD, "load", 4.0),
@@ -256,7 +248,6 @@ RULES: tuple[Rule, ...] = (
     _explains(SignalKind.SYMPTOM, "symptoms", 4.0),
     _explains(SignalKind.METRIC, "metrics", 2.0),
     own_rollout,
-    without_it,
     time_before,
     after_onset,
     in_scope,
