@@ -14,6 +14,7 @@ import httpx2
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.collect.garbage import garbage_rarely
 from app.commands.demo import CLUSTER, replay
 from app.core.model import SLOT_SECONDS, CallCount, CallKey
 from app.core.roles import Role
@@ -177,11 +178,12 @@ async def ranking(database: Database, *, changes: int) -> list[Gate]:
         conn = await raw.execution_options(isolation_level="AUTOCOMMIT")
         await conn.execute(text("VACUUM ANALYZE call_minutes"))
         await conn.execute(text("CHECKPOINT"))
-    times = await _ranked(database, incident)
+    with garbage_rarely():  # as `serve` does
+        times = await _ranked(database, incident)
+        told = await _webhooks(database)
     title = f"{changes:,} changes, {filled:,} call-minutes"
     shares = f"gathering {statistics.median(times.gathering):.0f}, ranking {statistics.median(times.ranking):.0f}"
     p95 = statistics.quantiles(times.whole, n=20, method="inclusive")[-1]
-    told = await _webhooks(database)
     return [
         Gate(
             f"{title}: one incident ranked, of {times.changes:,} changes, p95 (medians: {shares})",

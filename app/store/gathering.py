@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.core.collected import RANKED
 from app.core.findings import Incident
 from app.core.incidents import LOOKS_BACK
-from app.core.shortlist import shortlist, unread
+from app.core.model import Change
+from app.core.shortlist import Unread, shortlist, unread
 from app.core.suspects import Gathered
 from app.store import calls, changes, objects, rollouts, series, symptoms
 from app.store.sketches import read_sketches
@@ -33,14 +34,15 @@ async def gather(engine: AsyncEngine, incident: Incident, now: datetime) -> Gath
     Over two connections, neither held while the other is waited for: PostgreSQL looks for the changes while calls,
     metrics and states are decoded.
     """
-    recent = incident.started_at - CALLS_WINDOW
-    changed, happened = await asyncio.gather(
-        _changed(engine, incident, now), _happened(engine, incident.cluster, recent, now)
+    start = incident.started_at - CALLS_WINDOW
+    gathered, (found, left) = await asyncio.gather(
+        _happened(engine, incident, start, now), _made(engine, incident, now)
     )
-    return Gathered(incident=incident, start=recent, now=now, **changed, **happened)
+    return replace(gathered, changes=tuple(found), unread=left)
 
 
-async def _changed(engine: AsyncEngine, incident: Incident, now: datetime) -> dict[str, Any]:
+async def _made(engine: AsyncEngine, incident: Incident, now: datetime) -> tuple[list[Change], Unread]:
+    """The changes that are likely beforehand, and what is known of the others."""
     cluster, alert = incident.cluster, incident.started_at
     start = alert - LOOKS_BACK
     async with engine.connect() as conn:
@@ -48,19 +50,21 @@ async def _changed(engine: AsyncEngine, incident: Incident, now: datetime) -> di
         chosen = shortlist(rows, alert=alert.timestamp(), most=MOST_READ, blows=MOST_FOUGHT)
         read = keys[chosen]
         found = await changes.read_chosen(conn, cluster, read.tolist(), start=start, end=now, most_bytes=LARGE)
-        return {
-            "changes": tuple(found),
-            "unread": unread(rows, chosen, read),
-            "rollouts": tuple(await rollouts.read_window(conn, cluster, start, now)),
-        }
+        return found, unread(rows, chosen, read)
 
 
-async def _happened(engine: AsyncEngine, cluster: str, start: datetime, now: datetime) -> dict[str, Any]:
+async def _happened(engine: AsyncEngine, incident: Incident, start: datetime, now: datetime) -> Gathered:
+    """Everything else."""
+    cluster = incident.cluster
     async with engine.connect() as conn:
-        return {
-            "calls": await calls.read(conn, cluster, start, now),
-            "series": tuple(await series.read(conn, cluster, start, now, names=RANKED)),
-            "symptoms": tuple(await symptoms.read_window(conn, cluster, start, now)),
-            "states": tuple(await objects.load_cluster(conn, cluster, most_bytes=LARGE)),
-            "gone": tuple(await objects.load_gone_pods(conn, cluster, since=start)),
-        }
+        return Gathered(
+            incident=incident,
+            start=start,
+            now=now,
+            calls=await calls.read(conn, cluster, start, now),
+            series=tuple(await series.read(conn, cluster, start, now, names=RANKED)),
+            symptoms=tuple(await symptoms.read_window(conn, cluster, start, now)),
+            rollouts=tuple(await rollouts.read_window(conn, cluster, incident.started_at - LOOKS_BACK, now)),
+            states=tuple(await objects.load_cluster(conn, cluster, most_bytes=LARGE)),
+            gone=tuple(await objects.load_gone_pods(conn, cluster, since=start)),
+        )
