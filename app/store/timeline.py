@@ -101,7 +101,7 @@ def shape(wanted: ChangeFilter) -> ChangeFilter:
 def asked(wanted: ChangeFilter) -> dict[str, Any]:
     """The values of a filter's parameters."""
     names = ("cluster", "namespace", "kind", "actor", "text", "from_at", "to_at")
-    values = {name: value for name in names if (value := getattr(wanted, name))}
+    values = {name: value for name in names if (value := getattr(wanted, name)) is not None}
     return values if wanted.verb is None else values | {"verb": VERBS.index(wanted.verb)}
 
 

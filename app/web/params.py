@@ -160,7 +160,7 @@ class Before(Asked):
 class WhatChanged(Before):
     """What changed before a moment."""
 
-    cluster: Text | None = None
+    cluster: Annotated[Text | None, BeforeValidator(blank)] = Field(None, description="a cluster's name; all clusters")
     namespace: Text | None = None
     format: str = Field("text", pattern="^(text|json)$", description="text is made for a terminal: 20 lines of 80")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
 import tracemalloc
@@ -210,6 +211,10 @@ async def test_what_was_learned_goes_with_who_learned_it(database: Database) -> 
     gc.disable()
     try:
         del learning
+        for _ in range(100):  # the thread lets go of its work a moment after that is done
+            if tracker() is None:
+                break
+            await asyncio.sleep(0.01)
         assert tracker() is None
     finally:
         gc.enable()

@@ -206,6 +206,13 @@ async def test_what_changed_fits_a_terminal(site: Site) -> None:
     assert lines[2].startswith(as_json["items"][0]["at"][11:19])
 
 
+async def test_an_empty_cluster_is_none(site: Site) -> None:
+    async with site.client() as client:
+        blank = await client.get("/api/v1/what-changed?cluster=&minus=1h")
+        every = await client.get("/api/v1/what-changed?minus=1h")
+    assert (blank.status_code, blank.text) == (200, every.text)
+
+
 async def test_what_changed_in_one_namespace_and_in_none(site: Site) -> None:
     one = await got(site, "what-changed", minus="1h", namespace="payments", format="json")
     assert {change["resource"]["namespace"] for change in one["items"]} == {"payments"}
