@@ -11,9 +11,11 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
+from weakref import WeakKeyDictionary
 
 import msgspec
 from msgspec.structs import replace
+from sqlalchemy import Pool
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from app.core import hands
@@ -45,6 +47,7 @@ RERANK_AFTER = (timedelta(0), timedelta(minutes=3), timedelta(minutes=10))
 """A ranking at once, and again when new pods and callers have had time to show themselves."""
 QUIET = timedelta(minutes=1)
 """What is recorded of an older incident, by an import mostly, is ranked once nothing of it came for so long."""
+_turns: WeakKeyDictionary[Pool, asyncio.Lock] = WeakKeyDictionary()
 
 
 async def open_incidents(conn: AsyncConnection, cluster: str, alerts: Iterable[Symptom]) -> list[Incident]:
@@ -88,8 +91,12 @@ async def rank_incident(engine: AsyncEngine, incident: Incident, now: datetime) 
 
 
 async def _rank(engine: AsyncEngine, incident: Incident, now: datetime) -> None:
-    """Ranks, and once that is saved marks every blow of the write fights that it found, to be drawn as one thing."""
-    ranking = await rank_incident(engine, incident, now)
+    """Ranks, and once that is saved marks every blow of the write fights that it found, to be drawn as one thing.
+
+    One after the other, as they share a processor: a storm of alerts does not hold all connections meanwhile.
+    """
+    async with _turns.setdefault(engine.sync_engine.pool, asyncio.Lock()):
+        ranking = await rank_incident(engine, incident, now)
     for fight in ranking.fights:
         await _mark_blows(engine, incident.cluster, fight)
 

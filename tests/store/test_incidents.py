@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+import asyncio
+from datetime import datetime, timedelta
 
+import pytest
 from msgspec.structs import replace
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from app import correlate
-from app.core.findings import Incident
+from app.core.findings import Incident, Ranking
 from app.core.model import Batch, Symptom
 from app.store import incidents
+from app.store.database import Database
 from app.store.record import record
 from tests.core.factories import NOON, after, an_alert
 
@@ -49,3 +52,28 @@ async def test_incidents_during_a_time_are_those_that_had_begun_and_not_ended(co
     assert await names(-3599, 0) == [one.reason]
     assert await names(90_000, 90_000) == [one.reason]
     assert await incidents.list_during(conn, "elsewhere", start=NOON, end=NOON) == []
+
+
+async def test_alerts_that_come_at_once_are_ranked_one_after_the_other(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a storm of them waits for each other's connections until it is refused."""
+    at_once: list[int] = []
+    rank, running = correlate.rank_incident, 0
+
+    async def counted(engine: AsyncEngine, incident: Incident, now: datetime) -> Ranking:
+        nonlocal running
+        running += 1
+        at_once.append(running)
+        try:
+            return await rank(engine, incident, now)
+        finally:
+            running -= 1
+
+    monkeypatch.setattr(correlate, "rank_incident", counted)
+    alerts = [an_alert(NOON, name=f"Alert{n}", namespace=f"team-{n}") for n in range(12)]
+    taken = await asyncio.gather(*(correlate.take_alerts(database.write, "lab", [one], after(60)) for one in alerts))
+    assert at_once == [1] * 12
+    async with database.read.connect() as conn:
+        found = [await incidents.read_incident(conn, one.id) for opened in taken for one in opened]
+    assert len([one for one in found if one and one[1]]) == 12
