@@ -142,7 +142,7 @@ def diagnose(
     if found := app.check(container):
         return found
     if container.seconds < app.start_seconds:
-        return _starting(spec, container.seconds)
+        return _starting(app, spec, container.seconds)
     if found := _asked_wrongly(app, spec) or _answers_late(app, spec, running):
         return found
     if trouble := _misses(app, container.pod, world, cut_off, resolver_up=resolver_up):
@@ -175,14 +175,14 @@ def _misses(app: App, pod: Json, world: World, cut_off: AbstractSet[str], *, res
     return ""
 
 
-def _starting(spec: Json, seconds: float) -> Problem:
+def _starting(app: App, spec: Json, seconds: float) -> Problem:
     """It answers nothing yet: a startup probe waits for it, a liveness probe for as long as it may fail."""
     kind, name = ("starting", "startupProbe") if "startupProbe" in spec else ("unready", "livenessProbe")
     probe = spec.get(name, {})
     allowed = probe.get("initialDelaySeconds", 0) + probe.get("failureThreshold", 3) * probe.get("periodSeconds", 10)
     if probe and seconds >= allowed:
         kind = "killed"
-    return Problem(kind, "probe failed: dial tcp :8080: connect: connection refused")
+    return Problem(kind, f"probe failed: dial tcp :{app.port}: connect: connection refused")
 
 
 def _answers_late(app: App, spec: Json, running: int) -> Problem | None:

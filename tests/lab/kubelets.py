@@ -243,10 +243,10 @@ class Kubelets:
         if problem.kind in ("unready", "starting"):
             has_started = problem.kind == "unready"
             running = {"state": {"running": {"startedAt": _second()}}, "ready": False, "started": has_started}
-            if sandbox.said != "unready":
+            if sandbox.said != problem.kind:
                 sandbox.well = False
                 await self._tell(node, pod, sandbox, running, phase="Running")
-                sandbox.said = "unready"
+                sandbox.said = problem.kind
             await self._warn(node, pod, "Unhealthy", f"{'Readiness' if has_started else 'Startup'} {problem.message}")
             sandbox.again = _later(RETRY_SECONDS)
             return

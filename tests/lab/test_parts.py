@@ -179,8 +179,17 @@ def test_names_outside_need_the_resolver() -> None:
     assert "smtp.example" in found.message
 
 
-@pytest.mark.parametrize(("node", "mode", "held"), [("a", "One", ""), ("b", "One", "data"), ("b", "Many", "")])
-def test_a_volume_that_one_node_may_write_is_not_attached_to_a_second(node: str, mode: str, held: str) -> None:
+@pytest.mark.parametrize(
+    ("node", "modes", "held"),
+    [
+        ("a", ["ReadWriteOnce"], ""),
+        ("b", ["ReadWriteOnce"], "data"),
+        ("b", ["ReadWriteMany"], ""),
+        ("b", ["ReadWriteOnce", "ReadOnlyMany"], ""),
+        ("b", [], ""),
+    ],
+)
+def test_a_volume_that_one_node_may_write_is_not_attached_to_a_second(node: str, modes: list[str], held: str) -> None:
     world = empty_world()
     volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "wiki"}}]
 
@@ -188,7 +197,7 @@ def test_a_volume_that_one_node_may_write_is_not_attached_to_a_second(node: str,
         meta = {"namespace": "shop", "name": name}
         return {"metadata": meta, "spec": {"nodeName": where, "volumes": volumes}, "status": {"phase": "Running"}}
 
-    claim: Json = {"spec": {"accessModes": [f"ReadWrite{mode.replace('One', 'Once')}"]}}
+    claim: Json = {"spec": {"accessModes": modes}}
     world._objects = {"Pod": {("shop", "old"): pod("old", "a")}, "PersistentVolumeClaim": {("shop", "wiki"): claim}}
     assert held_elsewhere(world, pod("new", node)) == held
 

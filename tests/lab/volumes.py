@@ -26,6 +26,6 @@ def held_elsewhere(world: World, pod: Json) -> str:
 
 
 def _is_exclusive(world: World, namespace: str, claim: str) -> bool:
-    """Whether a single node may have it at a time."""
+    """Whether a single node may have it at a time. A claim that is not there holds nobody up."""
     modes = world["PersistentVolumeClaim"].get((namespace, claim), {}).get("spec", {}).get("accessModes", ())
-    return "ReadWriteMany" not in modes
+    return bool(modes) and not {"ReadWriteMany", "ReadOnlyMany"} & set(modes)
