@@ -179,14 +179,17 @@ def addresses(told: Told) -> list[str]:
 
 
 def test_no_page_and_no_answer_shows_one(told: Told) -> None:
-    def shown(path: str) -> tuple[str, int, set[str]]:
+    def shown(path: str) -> tuple[str, str, set[str]]:
         status, body = told.get(path)
-        return path, status, told.search.leaks(html.unescape(body))
+        refused = "" if status == 200 else f"{status}: {body[-2000:]}"
+        return path, refused, told.search.leaks(html.unescape(body))
 
     with ThreadPoolExecutor(4) as pool:
         answers = list(pool.map(shown, addresses(told)))
     assert [f"{leak} in {path}" for path, _, leaks in answers for leak in leaks] == []
-    assert {path for path, status, _ in answers if status != 200} == {"/nothing", "/api/v1/nothing"}
+    refused = {path: answer for path, answer, _ in answers if answer}
+    assert refused.keys() == {"/nothing", "/api/v1/nothing"}, refused
+    assert all(answer.startswith("404") for answer in refused.values())
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ import psycopg
 import pytest
 
 from app.failures import Exit
+from tests.processes import runs
 
 FORESHOCK = [sys.executable, "-m", "app"]
 PATIENCE = 90
@@ -100,15 +101,6 @@ def server_pid(folder: Path) -> int | None:
         return int((folder / "data" / "postmaster.pid").read_text().split("\n")[0])
     except (FileNotFoundError, ValueError):
         return None
-
-
-def runs(pid: int) -> bool:
-    """Whether a process runs; one that only waits to be reaped does not."""
-    try:
-        os.kill(pid, 0)
-        return not Path("/proc").exists() or Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 30) -> None:

@@ -19,6 +19,7 @@ import psycopg
 import pytest
 
 from app.store import binaries, embedded, keeper
+from tests.processes import runs
 
 QUICK = ("fsync=off",)
 PROGRAM = """
@@ -41,7 +42,7 @@ def folder() -> Iterator[Path]:
     pid = server_pid(made)
     if pid and embedded._is_server_of(pid, made / "data"):
         os.kill(pid, signal.SIGQUIT)
-        wait_until(lambda: not alive(pid))
+        wait_until(lambda: not runs(pid))
     shutil.rmtree(made)
 
 
@@ -50,18 +51,6 @@ def wait_until(done: Callable[[], bool], *, seconds: float = 20) -> None:
     while not done():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.02)
-
-
-def alive(pid: int) -> bool:
-    """Whether a process runs; one that only waits to be reaped does not."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def server_pid(folder: Path) -> int | None:
@@ -146,7 +135,7 @@ def test_the_server_ends_when_its_only_program_is_killed_outright(folder: Path) 
     assert whose == "ours"
     assert pid is not None
     end(program, signal.SIGKILL)
-    wait_until(lambda: not alive(pid))
+    wait_until(lambda: not runs(pid))
     server = embedded.start(folder, options=QUICK)
     assert put(server, 1) == [1]
     server.stop()
@@ -168,7 +157,7 @@ def test_the_server_outlives_the_program_that_started_it(folder: Path, how: int 
     attached.stop()
     assert not attached.alive
     assert pid is not None
-    wait_until(lambda: not alive(pid))
+    wait_until(lambda: not runs(pid))
 
 
 @pytest.mark.parametrize("how", HOW)
@@ -189,9 +178,9 @@ def test_the_last_of_several_programs_ends_the_server(folder: Path, how: int | N
     pid = server_pid(folder)
     assert pid is not None
     end(first, how)
-    assert alive(pid)
+    assert runs(pid)
     end(second, how)
-    wait_until(lambda: not alive(pid), seconds=60)
+    wait_until(lambda: not runs(pid), seconds=60)
 
 
 def test_programs_that_come_and_go_never_find_a_server_that_ends(folder: Path) -> None:
@@ -221,7 +210,7 @@ def test_a_keeper_killed_outright_takes_its_server_along_and_both_start_again(fo
     assert server.kept is not None
     assert pid is not None
     server.kept.kill()
-    wait_until(lambda: not alive(pid), seconds=60)
+    wait_until(lambda: not runs(pid), seconds=60)
     assert not server.alive
     server = server.again()
     assert put(server, 2) == [1, 2]

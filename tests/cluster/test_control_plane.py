@@ -19,6 +19,7 @@ from app.store import changes
 from app.store.database import Database
 from tests.cluster.control_plane import ControlPlane, running
 from tests.cluster.programs import NotReadyError, wait_until
+from tests.processes import runs
 from tests.test_cli import FORESHOCK, PATIENCE, environment
 
 CONTROLLER = "system:serviceaccount:kube-system:"
@@ -188,13 +189,5 @@ def test_nothing_is_left_of_a_test_run_that_is_killed(control_plane: ControlPlan
         folder, *pids = starter.stdout.readline().split()
         starter.send_signal(signal.SIGKILL)
     assert len(pids) == 2
-    wait_until(lambda: not any(is_alive(int(pid)) for pid in pids), "both programs are gone", seconds=20)
+    wait_until(lambda: not any(runs(int(pid)) for pid in pids), "both programs are gone", seconds=20)
     shutil.rmtree(folder)
-
-
-def is_alive(pid: int) -> bool:
-    """Whether the process runs: one that nobody has waited for yet does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False

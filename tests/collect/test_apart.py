@@ -17,6 +17,7 @@ from app.collect.files import UnreadableError
 from app.collect.inputs import Input, InputKind, find_inputs
 from app.collect.logs import Job, Log, pieces
 from app.commands.demo import FOLDER
+from tests.processes import runs
 
 PATIENCE = 30.0
 linux = pytest.mark.skipif(sys.platform != "linux", reason="asks /proc which processes we have started")
@@ -40,7 +41,7 @@ def readers() -> list[int]:
 
 def wait_until_gone(pid: int) -> None:
     deadline = time.monotonic() + PATIENCE
-    while Path(f"/proc/{pid}").exists() and Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] != "Z":
+    while runs(pid):
         assert time.monotonic() < deadline, "it goes on"
         time.sleep(0.05)
 
