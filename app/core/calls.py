@@ -19,7 +19,7 @@ from app.core.duels import as_one, duels
 from app.core.entities import Entity, altered, only_reacts, workload
 from app.core.findings import CallerRow
 from app.core.model import SLOT_SECONDS, CallKey
-from app.core.onset import Floats, Step, count_step
+from app.core.onset import Floats, Step, count_steps
 from app.core.phrases import many, percent, rise
 from app.core.signals import Signal, SignalKind, moment
 
@@ -123,7 +123,7 @@ def loads(calls: Calls, slots: Slots) -> Loads:
 
 def load_signals(calls: Calls, slots: Slots, made: Loads) -> list[Signal]:
     """Callers whose rate of one kind of call stepped up, with their share of all the extra load."""
-    steps = {key: step for key, counts in made.items() if (step := count_step(counts))}
+    steps = count_steps(made)
     extra = {key: (step.after - step.before) / SLOT_SECONDS for key, step in steps.items()}
     total = sum(extra.values()) or 1.0
     usual = float(np.median(np.sum(list(made.values()), axis=0))) / SLOT_SECONDS if made else 0.0
@@ -274,9 +274,11 @@ def _pods(key: Load, calls: Calls, *, boundary: int) -> dict[str, str]:
 def caller_rows(made: Loads, slots: Slots, *, onset: float, most: int = 8) -> list[CallerRow]:
     """The callers for the heat lane: first those whose calls grew most after the onset, then the loudest."""
     split = min(max(1, slots.index(int(onset))), max(1, slots.size - 1))
-    rows = [(load, counts, _per_second(counts[:split]), _per_second(counts[split:])) for load, counts in made.items()]
-    rows.sort(key=lambda row: (row[2] - row[3], -row[1].sum()))
-    loud = sorted(rows[most // 2 :], key=lambda row: -row[1].sum())
+    names, counted = list(made), np.array(list(made.values())).reshape(len(made), slots.size)
+    before, after = (_per_second(part) for part in (counted[:, :split], counted[:, split:]))
+    total = counted.sum(axis=1)
+    grown = np.lexsort((-total, before - after)).tolist()
+    loud = sorted(grown[most // 2 :], key=lambda place: -total[place])
     return [
         CallerRow(
             user=user,
@@ -284,13 +286,15 @@ def caller_rows(made: Loads, slots: Slots, *, onset: float, most: int = 8) -> li
             resource=resource,
             start=float(slots.start),
             step=float(SLOT_SECONDS),
-            counts=tuple(counts.astype(int).tolist()),
-            before_per_second=before,
-            after_per_second=after,
+            counts=tuple(counted[place].astype(int).tolist()),
+            before_per_second=float(before[place]),
+            after_per_second=float(after[place]),
         )
-        for (user, verb, _group, resource), counts, before, after in [*rows[: most // 2], *loud][:most]
+        for place in [*grown[: most // 2], *loud][:most]
+        for user, verb, _group, resource in [names[place]]
     ]
 
 
-def _per_second(counts: Floats) -> float:
-    return float(counts.mean()) / SLOT_SECONDS if counts.size else 0.0
+def _per_second(counts: Floats) -> Floats:
+    """The mean rate of each row; 0 where there is no slot."""
+    return np.asarray(counts.mean(axis=1) / SLOT_SECONDS) if counts.shape[1] else np.zeros(len(counts))

@@ -13,7 +13,7 @@ from app.core.calls import NOTICEABLE, Loads, Slots, caller_name, grouped, load_
 from app.core.counted import Calls
 from app.core.entities import only_reacts
 from app.core.model import SLOT_SECONDS
-from app.core.onset import Floats, level_step
+from app.core.onset import Floats, level_steps
 from app.core.phrases import measure, percent
 from app.core.signals import Signal, SignalKind, moment
 
@@ -29,7 +29,7 @@ READS = frozenset({"get", "list"})
 def cost_signals(calls: Calls, slots: Slots, counts: Loads) -> list[Signal]:
     """One signal for each caller and sort of call whose single calls became dearer than others' did."""
     seconds = {key: spent / 1e6 for key, spent in grouped(calls, slots, load_key, column=calls.latency_us).items()}
-    steps = {key: step for key, spent in seconds.items() if (step := level_step(spent, floor=FLOOR))}
+    steps = level_steps(seconds, floor=FLOOR)
     extra = sum(step.after - step.before for step in steps.values()) or 1.0
     usual = float(np.median(sum(seconds.values()))) if seconds else 0.0
     found = []

@@ -8,12 +8,16 @@ a z-score against a baseline, at a fraction of a millisecond a series.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+K = TypeVar("K", bound=Hashable)
+Rise = TypeVar("Rise")
 
 MIN_BEFORE = 3
 MIN_AFTER = 2
@@ -45,9 +49,39 @@ class Step:
     t: float
 
 
+def count_steps(series: Mapping[K, Floats]) -> dict[K, Step]:
+    """The most significant rise of each of these count series that has one; all are as long."""
+    return _risen(series, count_step, _stabilised, floor=1.0)
+
+
+def count_bursts(series: Mapping[K, Floats]) -> dict[K, Burst]:
+    """As ``count_steps``, of rises that may end again."""
+    return _risen(series, count_burst, _stabilised, floor=1.0)
+
+
+def level_steps(series: Mapping[K, Floats], *, floor: float) -> dict[K, Step]:
+    """The most significant rise of each of these measured levels that has one; all are as long."""
+    return _risen(series, lambda values: level_step(values, floor=floor), np.asarray, floor=floor)
+
+
+def _risen(
+    series: Mapping[K, Floats], find: Callable[[Floats], Rise | None], scaled: Callable[[Floats], Floats], floor: float
+) -> dict[K, Rise]:
+    """What is found in those series whose extremes are far enough apart for any effect: in most, they are not."""
+    if not series:
+        return {}
+    values = scaled(np.array(list(series.values())))
+    moves = np.fmax.reduce(values, axis=1) - np.fmin.reduce(values, axis=1) >= MIN_EFFECT * floor
+    return {key: found for (key, line), may in zip(series.items(), moves, strict=True) if may and (found := find(line))}
+
+
+def _stabilised(counts: Floats) -> Floats:
+    return np.asarray(2.0 * np.sqrt(np.maximum(counts, 0.0) + 0.375))
+
+
 def count_step(counts: Floats) -> Step | None:
     """The most significant rise of a count series, or None. Bins are equal and none is missing."""
-    y = 2.0 * np.sqrt(np.maximum(counts, 0.0) + 0.375)
+    y = _stabilised(counts)
     found = _best_split(y, counts, floor=1.0)
     return found[0] if found else _just_begun(y, counts)
 
@@ -91,7 +125,7 @@ def count_burst(counts: Floats) -> Burst | None:
     """
     if len(counts) < MIN_BEFORE + 1:
         return None
-    y = 2.0 * np.sqrt(np.maximum(counts, 0.0) + 0.375)
+    y = _stabilised(counts)
     usual = float(np.median(y))
     noise = max(1.0, 1.4826 * float(np.median(np.abs(y - usual))))
     excess = (y - usual) / noise

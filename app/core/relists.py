@@ -7,7 +7,7 @@ from collections.abc import Callable
 from app.core.calls import MIN_EXTRA_PER_SECOND, Slots, grouped
 from app.core.counted import Calls
 from app.core.model import SLOT_SECONDS, CallKey, ListClass
-from app.core.onset import Burst, count_burst
+from app.core.onset import Burst, count_bursts
 from app.core.phrases import duration, many, rise
 from app.core.signals import Signal, SignalKind, moment
 
@@ -32,9 +32,9 @@ def relist_signals(calls: Calls, slots: Slots) -> list[Signal]:
     """
     found = []
     told = calls.where(lambda key: key.verb in ("list", "watch"))
-    for fleet, counts in grouped(told, slots, lambda key: _fleet(key) if _fine(key, "list") else None).items():
-        burst = count_burst(counts)
-        if burst is None or (burst.during - burst.before) / SLOT_SECONDS < MIN_EXTRA_PER_SECOND:
+    listed = grouped(told, slots, lambda key: _fleet(key) if _fine(key, "list") else None)
+    for fleet, burst in count_bursts(listed).items():
+        if (burst.during - burst.before) / SLOT_SECONDS < MIN_EXTRA_PER_SECOND:
             continue
         if signal := _signal(fleet, burst, told, slots):
             found.append(signal)

@@ -11,7 +11,7 @@ from app.core.entities import CLUSTER
 from app.core.families import FAMILIES, Family, Labels
 from app.core.findings import Spark
 from app.core.lines import STARTED, Grid, Laid, added, lines
-from app.core.onset import Floats, Step, level_step
+from app.core.onset import Floats, Step, level_step, level_steps
 from app.core.phrases import measure, rise
 from app.core.signals import Signal, SignalKind, moment
 
@@ -21,8 +21,8 @@ def metric_signals(told: Laid) -> list[Signal]:
     found = []
     for family in FAMILIES:
         split = lines(told, family)
-        steps = {key: step for key, line in split.items() if (step := level_step(line, floor=family.floor / 3.0))}
-        steps = {key: step for key, step in steps.items() if step.after - step.before >= family.floor}
+        rose = level_steps(split, floor=family.floor / 3.0)
+        steps = {key: step for key, step in rose.items() if step.after - step.before >= family.floor}
         extra = sum(s.after - s.before for s in steps.values()) or 1.0
         for key, step in steps.items():
             labels = dict(zip(family.by, key, strict=True))

@@ -14,7 +14,7 @@ from app.core.calls import Slots, caller_name, grouped, program
 from app.core.counted import Calls
 from app.core.entities import only_reacts
 from app.core.model import SLOT_SECONDS
-from app.core.onset import count_step
+from app.core.onset import count_steps
 from app.core.phrases import many, percent, rise
 from app.core.signals import Signal, SignalKind, moment
 
@@ -26,7 +26,7 @@ def watch_signals(calls: Calls, slots: Slots) -> list[Signal]:
     """One signal for each caller whose watches are opened ever faster; its strength is the share of the extra ones."""
     calls = calls.where(lambda key: key.verb == "watch" and key.code < 400)
     series = grouped(calls, slots, lambda key: key.user)
-    steps = {user: step for user, counts in series.items() if (step := count_step(counts))}
+    steps = count_steps(series)
     extra = {user: (step.after - step.before) * (slots.size - step.index) for user, step in steps.items()}
     total = sum(extra.values())
     found = []

@@ -109,14 +109,14 @@ def unpack(payload: bytes) -> npt.NDArray[np.int64]:
     """The payload -> an array of shape (entries, 4), sorted by key and slot."""
     raw = np.frombuffer(codec.unpack(payload), dtype=np.uint8)
     length = len(raw) // sum(np.dtype(kind).itemsize for _, kind in _LAYOUT)
-    columns, at = [], 0
-    for _, kind in _LAYOUT:
+    columns, at = np.empty((len(_LAYOUT), length), dtype=np.int64), 0
+    for place, (_, kind) in enumerate(_LAYOUT):
         width = np.dtype(kind).itemsize
         part = raw[at : at + length * width].reshape(width, length).T
-        columns.append(np.ascontiguousarray(part).view(kind).ravel().astype(np.int64))
+        columns[place] = np.ascontiguousarray(part).view(kind).ravel()
         at += length * width
-    columns[0] = np.cumsum(columns[0])
-    return np.stack(columns, axis=1)
+    np.cumsum(columns[0], out=columns[0])
+    return columns.T
 
 
 async def write(conn: AsyncConnection, cluster_id: int, counts: Iterable[CallCount]) -> int:
@@ -180,20 +180,21 @@ async def read(conn: AsyncConnection, cluster: str, start: datetime, end: dateti
     statement = select(c.at, c.payload).where(
         c.cluster_id == number, c.at > start - timedelta(seconds=MINUTE), c.at < end
     )
-    parts = []
-    for at, payload in await conn.execute(statement):
-        part = unpack(payload)
-        part[:, 1] = part[:, 1] * SLOT_SECONDS + int(at.timestamp())
-        parts.append(part[(part[:, 1] >= start.timestamp()) & (part[:, 1] < end.timestamp())])
-    rows = np.concatenate(parts) if parts else np.empty((0, 4), dtype=np.int64)
-    if not len(rows):
+    minutes = (await conn.execute(statement)).all()
+    if not minutes:
         return NO_CALLS
-    rows = rows[np.lexsort((rows[:, 0], rows[:, 1]))]
-    first = np.flatnonzero(np.diff(rows[:, :2], axis=0, prepend=-1).any(axis=1))
-    counts, latencies = np.add.reduceat(rows[:, 2:], first).T
-    return as_calls(
-        rows[first, 0], rows[first, 1], counts, latencies, keys=await load_keys(conn, np.unique(rows[:, 0]).tolist())
-    )
+    parts = [unpack(payload) for _, payload in minutes]
+    key, slot, count, latency = np.concatenate(parts).T
+    slot = slot * SLOT_SECONDS + np.repeat([int(at.timestamp()) for at, _ in minutes], [len(part) for part in parts])
+    order = np.lexsort((key, slot))
+    order = order[(slot[order] >= start.timestamp()) & (slot[order] < end.timestamp())]
+    if not len(order):
+        return NO_CALLS
+    key, slot = key[order], slot[order]
+    first = np.flatnonzero((np.diff(key, prepend=-1) != 0) | (np.diff(slot, prepend=-1) != 0))
+    counts, latencies = (np.add.reduceat(column[order], first) for column in (count, latency))
+    keys = await load_keys(conn, np.unique(key).tolist())
+    return as_calls(key[first], slot[first], counts, latencies, keys=keys)
 
 
 def as_calls(key: Ints, slot: Ints, count: Ints, latency_us: Ints, *, keys: Mapping[int, CallKey]) -> Calls:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -49,7 +49,8 @@ async def _made(engine: AsyncEngine, incident: Incident, now: datetime) -> tuple
         rows, keys = await read_sketches(conn, cluster, start, now, near=incident.scope.namespaces, limit=LOOKED_OVER)
         chosen = shortlist(rows, alert=alert.timestamp(), most=MOST_READ, blows=MOST_FOUGHT)
         read = keys[chosen]
-        found = await changes.read_chosen(conn, cluster, read.tolist(), start=start, end=now, most_bytes=LARGE)
+        oldest = datetime.fromtimestamp(rows.at[chosen].min(initial=now.timestamp()) // 1, UTC)
+        found = await changes.read_chosen(conn, cluster, read.tolist(), start=oldest, end=now, most_bytes=LARGE)
         return found, unread(rows, chosen, read)
 
 

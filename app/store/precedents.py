@@ -5,14 +5,30 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Text as Words
-from sqlalchemy import Values, and_, case, column, exists, select, true, values
+from sqlalchemy import (
+    ARRAY,
+    Column,
+    Integer,
+    Select,
+    Subquery,
+    Text,
+    and_,
+    any_,
+    bindparam,
+    case,
+    exists,
+    func,
+    literal,
+    select,
+    true,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.findings import Opinion
-from app.core.model import Change, Resource
+from app.core.model import Change
 from app.core.precedents import ELSEWHERE, HARM, MOST, REMEMBERED, Memory, Precedent
 from app.store import codes, tables
 from app.store.change_rows import SOURCE_BITS, change_of, named
@@ -39,30 +55,21 @@ async def read_memory(
     if not suspects:
         return Memory()
     number = await codes.find_cluster(conn, cluster)
-    c, i = tables.changes.c, tables.incidents.c
-    told = tables.incidents.c.status.in_(["open", "resolved"])
-    same = _objects({one.resource for one in suspects})
-    until = case((same.c.cluster_id == number, before), else_=now)
-    newest = (
-        select(*without_large(most_bytes))
-        .where(c.object_id == same.c.id, c.at.between(now - REMEMBERED, now), c.at < until, ~c.noise, c.begun_by == "")
-        .order_by(c.at.desc())
-        .limit(case((same.c.cluster_id == number, MOST), else_=ELSEWHERE))
-        .lateral("newest")
-    )
-    page = select(newest).select_from(same.join(newest, true())).subquery("page")
-    soon = (
-        select(i.title)
-        .where(i.cluster_id == page.c.cluster_id, i.started_at.between(page.c.at, page.c.at + HARM))
-        .where(told, i.id != incident_id)
-        .order_by(i.started_at)
-        .limit(1)
-        .scalar_subquery()
-    )
-    alerted = exists().where(i.cluster_id == page.c.cluster_id, told)
+    c = tables.changes.c
     # What a cluster remembers of itself reaches back to where nothing else was seen.
     seen = select(c.at).where(c.cluster_id == number, c.sources.op("&")(_SEEN) != 0).order_by(c.at).limit(1)
-    rows = (await conn.execute(named(page).add_columns(soon.label("soon"), alerted.label("alerted")))).all()
+    wanted = sorted({one.resource for one in suspects})
+    asked = {
+        "groups": [one.api_group for one in wanted],
+        "kinds": [one.kind for one in wanted],
+        "namespaces": [one.namespace or "" for one in wanted],
+        "names": [one.name for one in wanted],
+        "own": number,
+        "incident": incident_id,
+        "before": before,
+        "now": now,
+    }
+    rows = (await conn.execute(_remembered(most_bytes), asked)).all()
     made = [change_of(row) for row in rows]
     said = await _said(conn, incident_id, [one.id for one in (*made, *suspects)])
     return Memory(
@@ -75,12 +82,41 @@ async def read_memory(
     )
 
 
-def _objects(resources: set[Resource]) -> Any:
-    """The objects of these kinds and names in every cluster, those that went too."""
+@cache
+def _remembered(most_bytes: int) -> Select[Any]:
+    """The newest changes of some objects in the cluster ``own`` ``before`` a time and in others up to ``now``, each
+    with what ailed its cluster soon after. Building it takes as long as running it."""
+    c, i = tables.changes.c, tables.incidents.c
+    own, now = bindparam("own", type_=Integer), bindparam("now", type_=c.at.type)
+    told = i.status.in_(["open", "resolved"])
+    same = _objects()
+    until = case((same.c.cluster_id == own, bindparam("before", type_=c.at.type)), else_=now)
+    newest = (
+        select(*without_large(most_bytes))
+        .where(c.object_id == same.c.id, c.at.between(now - REMEMBERED, now), c.at < until, ~c.noise, c.begun_by == "")
+        .order_by(c.at.desc())
+        .limit(case((same.c.cluster_id == own, MOST), else_=ELSEWHERE))
+        .lateral("newest")
+    )
+    page = select(newest).select_from(same.join(newest, true())).subquery("page")
+    soon = (
+        select(i.title)
+        .where(i.cluster_id == page.c.cluster_id, i.started_at.between(page.c.at, page.c.at + HARM))
+        .where(told, i.id != bindparam("incident", type_=Text))
+        .order_by(i.started_at)
+        .limit(1)
+        .scalar_subquery()
+    )
+    alerted = exists().where(i.cluster_id == page.c.cluster_id, told)
+    return named(page).add_columns(soon.label("soon"), alerted.label("alerted"))
+
+
+def _objects() -> Subquery:
+    """The objects of the kinds and names asked for in every cluster, those that went too."""
     o, k, w = tables.objects.c, tables.kinds.c, tables.words.c
-    wanted: Values = values(
-        *(column(name, Words) for name in ("api_group", "kind", "namespace", "name")), name="wanted"
-    ).data([(one.api_group, one.kind, one.namespace or "", one.name) for one in sorted(resources)])
+    asked = func.unnest(*(bindparam(name, type_=ARRAY(Text)) for name in ("groups", "kinds", "namespaces", "names")))
+    names = (Column(name, Text) for name in ("api_group", "kind", "namespace", "name"))
+    wanted = asked.table_valued(*names).render_derived("wanted")
     a = wanted.c
     word = select(w.id).where(w.word == a.namespace).scalar_subquery()
     namespace = o.namespace_id == case((a.namespace == "", 0), else_=word)
@@ -101,7 +137,8 @@ async def _said(conn: AsyncConnection, incident_id: str, ids: Sequence[str]) -> 
     """What people said of changes as suspects of other incidents."""
     v = tables.verdicts.c
     found: dict[str, list[Opinion]] = defaultdict(list)
-    wanted = select(v.change_id, v.opinion).where(v.change_id.in_(ids), v.incident_id != incident_id)
+    of = v.change_id == any_(literal(ids, ARRAY(Text)))
+    wanted = select(v.change_id, v.opinion).where(of, v.incident_id != incident_id)
     for row in await conn.execute(wanted.order_by(v.said_at)):
         found[row.change_id].append(Opinion(row.opinion))
     return found

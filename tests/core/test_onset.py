@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.onset import count_step, level_step
+from app.core.onset import count_burst, count_bursts, count_step, count_steps, level_step, level_steps
 
 RNG = np.random.default_rng(7)
 
@@ -67,3 +67,19 @@ def test_gaps_are_left_out() -> None:
 def test_any_counts_are_answered(counts: list[int]) -> None:
     step = count_step(np.array(counts, dtype=float))
     assert step is None or 0 < step.index < len(counts)
+
+
+def test_of_many_series_those_rise_that_rise_by_themselves() -> None:
+    """Most are told to stay where they are without being looked at one by one."""
+    rng = np.random.default_rng(3)
+    level, rise = rng.choice([0.0, 0.3, 4.0, 60.0], 400), rng.choice([0.0, 0.0, 1.5, 9.0, 40.0], 400)
+    rates = level[:, np.newaxis] + rise[:, np.newaxis] * (np.arange(50) >= 35)
+    counts = dict(enumerate(rng.poisson(rates).astype(float)))
+    levels = {key: np.where(rng.random(50) < 0.1, np.nan, line) for key, line in counts.items()}
+    levels[400] = np.full(50, np.nan)
+    steps = {key: step for key, line in counts.items() if (step := count_step(line))}
+    assert 20 < len(steps) < 300
+    assert count_steps(counts) == steps
+    assert count_bursts(counts) == {key: burst for key, line in counts.items() if (burst := count_burst(line))}
+    assert level_steps(levels, floor=0.5) == {k: s for k, line in levels.items() if (s := level_step(line, floor=0.5))}
+    assert count_steps({}) == {}
