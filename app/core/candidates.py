@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from app.core.entities import READ, WORKLOADS, workload
 from app.core.fights import fight_members
 from app.core.findings import WriteFight
+from app.core.managers import with_accounts
 from app.core.mechanism import halts, is_cosmetic, is_inert
 from app.core.model import Change, Resource, Rollout, Verb
 from app.core.moves import pods_added, pods_moved
@@ -101,7 +102,7 @@ def candidates(
     places: dict[str, int] = {}
     followers: dict[int, list[Change]] = defaultdict(list)
     telling = _without_further(ordered, rewrites)
-    causes = set_off(telling, topology)
+    causes = set_off(with_accounts(telling, topology), topology)
     repeats = same_edits(telling)
     others: dict[int, list[Change]] = defaultdict(list)
     for change in ordered:

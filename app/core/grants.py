@@ -45,6 +45,8 @@ def only_allows_more(change: Change) -> bool:
 def _only_adds(diff: FieldDiff) -> bool:
     if diff.path[-1:] == ("resourceNames",) and None in (diff.old, diff.new):  # without names it is for all of them
         return diff.new is None
+    if diff.path[:2] == ("metadata", "labels"):  # by which a role's rules are a part of an aggregated one
+        return diff.op == "add"
     if diff.path[:1] == ("metadata",) or diff.op == "add":
         return True
     if not (isinstance(diff.old, list) and isinstance(diff.new, list)):

@@ -33,6 +33,7 @@ from app.core.lines import Laid, laid
 from app.core.model import Change, MetricSeries, ObjectState, Rollout, Symptom, SymptomSource
 from app.core.newborn import Newborn, newborn
 from app.core.onset import Floats
+from app.core.permitted import may_watch, rights, with_callers
 from app.core.places import located
 from app.core.relevance import Near, inside, surroundings, weigh
 from app.core.relists import relist_signals
@@ -91,6 +92,11 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES) -> Ranking:
     signals = with_injected(located(measured, gathered.symptoms, top_of), top_of)
     around = surroundings(incident, top_of, new=new)
     weighed = weigh(signals, incident.scope, near=around, top=top_of)
+    if not gathered.calls:
+        able = rights(top_of)
+        top_of.watched.update(may_watch(able, top_of))
+        told = with_callers((signal for signal, _ in weighed), able, top_of)
+        weighed = [(signal, weight) for signal, (_, weight) in zip(told, weighed, strict=True)]
     top = max((w for _, w in weighed), default=0.0)
     salience = {id(s): w / top for s, w in weighed} if top else {}
     onset = find_onset(incident, weighed, near=around)

@@ -1,0 +1,82 @@
+"""What rights tell where no audit log tells who calls: whose calls a metric may count, and who acts on what.
+
+The API server's own metrics have no client (https://kubernetes.io/docs/reference/instrumentation/metrics/). But in a
+cluster with RBAC few programs may list Deployments, or ask for tokens, and the cluster's roles say which; and it is
+its operator that a role lets watch a custom resource by name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from app.core.actors import service_account
+from app.core.entities import Entity, only_reacts, workload
+from app.core.families import VERBS
+from app.core.grants import Grant, rules_of
+from app.core.kinds import plural_of
+from app.core.references import FEW, Watched
+from app.core.signals import Signal, SignalKind
+from app.core.topology import Topology
+
+Rights = Mapping[str, frozenset[Grant]]
+"""What each user may do."""
+CAN = 0.9
+"""How sure it is that a rise of calls is by one of those who may make them, where one alone may."""
+
+
+def rights(top: Topology) -> Rights:
+    """What each ServiceAccount may do that something runs as, less those of Kubernetes' own controllers."""
+    found: dict[str, frozenset[Grant]] = defaultdict(frozenset)
+    for role, state in top.states.items():
+        if role.kind in ("Role", "ClusterRole"):
+            where = (role.namespace or "") if role.kind == "Role" else ""
+            for user in top.subjects.get((role.kind, where, role.name), ()):
+                if service_account(user) in top.by_account and not only_reacts(user):
+                    found[user] |= rules_of(state)
+    return found
+
+
+def may_watch(of: Rights, top: Topology) -> Watched:
+    """Who may list or watch which custom resources, as references.watched tells who does: who may watch anything acts
+    on none in particular."""
+    found: Watched = defaultdict(set)
+    kinds = [(group, plural_of(group, kind)) for group, kind in top.customs]
+    for user, grants in of.items():
+        named = [grant for grant in grants if grant[0] != "*"]
+        seen = [
+            kind
+            for kind in kinds
+            if any(_covers(grant, (*kind, verb)) for grant in named for verb in ("list", "watch"))
+        ]
+        for kind in seen if len(seen) <= FEW else ():
+            found[kind].add(user)
+    return found
+
+
+def with_callers(signals: Iterable[Signal], of: Rights, top: Topology) -> list[Signal]:
+    """The signals; metrics of calls are about the programs that may make them as well."""
+    return [replace(one, about=_callers(one, of, top) | one.about) for one in signals]
+
+
+def _callers(signal: Signal, of: Rights, top: Topology) -> dict[Entity, float]:
+    """The likelier, the fewer of the cluster's accounts may: that one may which has nothing to do with it says less
+    the more there are that may, log(all/those) as of any evidence."""
+    verb, resource = VERBS.get(signal.facts.get("verb", "")), signal.facts.get("resource")
+    if signal.kind is not SignalKind.METRIC or not verb or not resource:
+        return {}
+    below = signal.facts.get("subresource")
+    call = signal.facts.get("group", ""), f"{resource}/{below}" if below else resource, verb
+    able = [user for user, grants in of.items() if any(_covers(grant, call) for grant in grants)]
+    if not able:
+        return {}
+    everybody = max(2, len(top.by_account))
+    told = CAN * math.log(everybody / len(able)) / math.log(everybody)
+    homes = [home for user in able if (account := service_account(user)) for home in top.by_account[account]]
+    return dict.fromkeys([("user", user) for user in able] + [workload(*home) for home in homes], told)
+
+
+def _covers(grant: Grant, call: Grant) -> bool:
+    return all(have in ("*", want) for have, want in zip(grant, call, strict=True))

@@ -1,0 +1,116 @@
+"""Without an audit log: rights say whose calls a metric may count, and field managers who wrote."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from app.core.managers import with_accounts
+from app.core.model import Actor, ActorSource, Change, Json, MetricSeries, ObjectState, Resource
+from app.core.permitted import may_watch, rights
+from app.core.suspects import Gathered, rank
+from app.core.topology import topology
+from tests.core.company import noise
+from tests.core.factories import NOON, a_change, a_resource, a_state, a_workload, after, an_alert, an_incident
+
+GROUP = "trust.example"
+USER = "system:serviceaccount:{0}:{0}"
+
+
+def may(name: str, group: str, resource: str, *verbs: str, namespace: str | None = None) -> list[ObjectState]:
+    """A program that runs in a namespace of its name, and what it may do everywhere or in one namespace."""
+    kind = "Role" if namespace else "ClusterRole"
+    rules: Json = [{"apiGroups": [group], "resources": [resource], "verbs": list(verbs)}]
+    subjects: Json = [{"kind": "ServiceAccount", "namespace": name, "name": name}]
+    return [
+        a_workload(a_resource("Deployment", name, name), serviceAccountName=name),
+        a_state(a_resource(kind, name, namespace), {"rules": rules}),
+        a_state(
+            a_resource(f"{kind}Binding", name, namespace),
+            {"roleRef": {"kind": kind, "name": name}, "subjects": subjects},
+        ),
+    ]
+
+
+def test_rights_are_those_of_all_roles_of_an_account_that_something_runs_as() -> None:
+    states = [
+        *may("inventory", "apps", "deployments", "list"),
+        *may("inventory", "", "pods", "get", namespace="shop"),
+        *may("inventory", "", "secrets", "get", namespace="media")[1:2],  # a role that nobody has
+        *may("retired", "", "pods", "list")[1:],  # nothing runs as it
+    ]
+    found = rights(topology(states))
+    assert found == {USER.format("inventory"): {("apps", "deployments", "list"), ("", "pods", "get")}}
+
+
+def test_who_may_watch_a_custom_resource_by_name_acts_on_it() -> None:
+    states = [
+        *may("trust-manager", GROUP, "*", "*"),
+        *may("poller", GROUP, "bundles", "list"),
+        *may("writer", GROUP, "bundles", "patch"),
+        *may("gitops", "*", "*", "*"),
+        a_state(Resource("lab", GROUP, "Bundle", None, "ca"), {"spec": {}}),
+    ]
+    top = topology(states)
+    assert may_watch(rights(top), top) == {(GROUP, "bundles"): {USER.format("poller"), USER.format("trust-manager")}}
+
+
+def listed(rate: float) -> MetricSeries:
+    """LISTs of Deployments, which rise 15 seconds before noon."""
+    times = tuple(after(second).timestamp() for second in range(-120, 61, 5))
+    values, total = [], 0.0
+    for time in times:
+        total += 5 * (rate if time >= after(-15).timestamp() else 1)
+        values.append(total)
+    labels = {"group": "apps", "resource": "deployments", "verb": "LIST", "code": "200", "instance": "a:6443"}
+    return MetricSeries("apiserver_request_total", tuple(sorted(labels.items())), "counter", times, tuple(values))
+
+
+def configured(name: str, at: float) -> Change:
+    return a_change(a_resource("ConfigMap", name, name), at=after(at), path=("data", "interval"), old="4", new="0.1")
+
+
+@pytest.mark.parametrize("resource", ["deployments", "services"])
+def test_of_two_programs_the_one_that_may_make_the_calls_is_blamed(resource: str) -> None:
+    reads: Json = {"name": "c", "envFrom": [{"configMapRef": {"name": "inventory"}}]}
+    program = a_workload(
+        a_resource("Deployment", "inventory", "inventory"), serviceAccountName="inventory", containers=[reads]
+    )
+    states = [program, *may("inventory", "apps", resource, "list")[1:]]
+    states += [state for name in ("reporter", "mailer", "billing") for state in may(name, "", "configmaps", "get")]
+    ranking = rank(
+        Gathered(
+            incident=an_incident(an_alert(after(20), name="KubeAPIRequestRateHigh", job="apiserver")),
+            start=after(-120),
+            now=after(60),
+            changes=(*noise(), configured("inventory", -22), configured("reporter", -18)),
+            series=(listed(40),),
+            states=tuple(states),
+        )
+    )
+    places = {one.change.resource.name: one for one in ranking.suspects}
+    told = {evidence.rule: evidence for evidence in places["inventory"].evidence}
+    assert (places["inventory"].rank == 1) is (resource == "deployments")
+    assert ("metrics" in told) is (resource == "deployments")
+
+
+MANAGER = Actor("trust-manager", ActorSource.MANAGED_FIELDS)
+
+
+@pytest.mark.parametrize(
+    ("actor", "namespaces", "account"),
+    [
+        (MANAGER, ["trust-manager"], USER.format("trust-manager")),
+        (MANAGER, ["trust-manager", "staging"], "trust-manager"),  # which of two is not known
+        (Actor("kubectl", ActorSource.MANAGED_FIELDS), ["trust-manager"], "kubectl"),
+        (Actor("trust-manager", ActorSource.AUDIT), ["trust-manager"], "trust-manager"),  # a user of that name
+    ],
+)
+def test_a_field_manager_is_the_one_program_of_its_name(actor: Actor, namespaces: list[str], account: str) -> None:
+    homes = [
+        a_workload(a_resource("Deployment", "trust-manager", space), serviceAccountName="trust-manager")
+        for space in namespaces
+    ]
+    change = a_change(at=NOON, actor=actor)
+    (known,) = with_accounts([change], topology(homes))
+    assert known == replace(change, actor=replace(actor, name=account))
