@@ -89,7 +89,7 @@ def count_step(counts: Floats) -> Step | None:
 def _just_begun(y: Floats, counts: Floats) -> Step | None:
     """A rise in the last bin alone: whoever is called at once sees no more of it. It has to be far beyond any noise."""
     before = y[:-1]
-    if len(before) < MIN_BEFORE:
+    if len(before) < MIN_BEFORE or y[-1] - before.min() < FAR:  # the mean is no lower
         return None
     noise = max(1.0, float(before.std()))
     effect = float(y[-1] - before.mean()) / noise

@@ -91,7 +91,7 @@ def sparks(told: Laid, *, most: int = 6) -> list[Spark]:
 
     Of a sum, targets that joined others are left out.
     """
-    out, axis = [], told.axis
+    found: list[tuple[Family, Floats, float | None]] = []
     for family in FAMILIES:
         # a mean is that of its worst part; all else adds up, whatever it is split by
         split = lines(told, family if family.measure == "mean" else replace(family, by=()))
@@ -102,19 +102,20 @@ def sparks(told: Laid, *, most: int = 6) -> list[Spark]:
             continue
         step = level_step(total, floor=family.floor / 3.0)
         rose = step is not None and step.after - step.before >= family.floor
-        out.append(
-            Spark(
-                title=family.title,
-                unit=family.unit,
-                start=axis.start,
-                step=axis.step,
-                values=tuple(None if np.isnan(v) else float(v) for v in total),
-                bad_from=axis.epoch(step.index) if step and rose else None,
-            )
-        )
+        found.append((family, total, told.axis.epoch(step.index) if step and rose else None))
     # First what turned bad, last what never moved from nothing.
-    out.sort(key=lambda s: (s.bad_from is None, not any(s.values)))
-    return out[:most]
+    found.sort(key=lambda one: (one[2] is None, not np.nan_to_num(one[1]).any()))
+    return [
+        Spark(
+            title=family.title,
+            unit=family.unit,
+            start=told.axis.start,
+            step=told.axis.step,
+            values=tuple(None if np.isnan(v) else float(v) for v in total),
+            bad_from=bad_from,
+        )
+        for family, total, bad_from in found[:most]
+    ]
 
 
 def _stack(split: dict[tuple[str, ...], Floats]) -> Floats:
