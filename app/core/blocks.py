@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from app.core.lines import STARTED, TARGET, Grid, addable
+from app.core.lines import STARTED, TARGET, Grid, Target, addable
 from app.core.measures import Graph, Measure, SeriesQuery, graph
-from app.core.model import MetricSeries
 from app.core.onset import Floats
+from app.core.scraped import Asked, Rows, asked_of
 
 Places = NDArray[np.intp]
 
@@ -23,11 +23,12 @@ class Block:
 
     name: str
     labels: Sequence[dict[str, str]]
-    times: tuple[float, ...]
+    times: Floats
     values: Floats
     highest: Floats
     _known: dict[str, tuple[Places, list[str]]] = field(default_factory=dict)
-    _starts: list[MetricSeries] = field(default_factory=list)
+    _apart: dict[bool, Places] = field(default_factory=dict)
+    _starts: list[Rows] = field(default_factory=list)
 
     def coded(self, label: str) -> tuple[Places, list[str]]:
         """A label's values, each once, and which of them each row has; "" where it has none."""
@@ -37,50 +38,68 @@ class Block:
             self._known[label] = (np.array(rows, dtype=np.intp), list(codes))
         return self._known[label]
 
-    def asked(self, query: SeriesQuery) -> Iterator[MetricSeries]:
-        """The rows that meet the question's conditions, added up over what it does not tell apart.
+    @property
+    def target(self) -> Target:
+        """What all of it was scraped of."""
+        return tuple(self.labels[0].get(name, "") for name in TARGET)
+
+    def _addable(self, measure: Measure) -> Places:
+        """As lines.addable; worked out once, as it does not depend on what is asked."""
+        counts = measure not in (Measure.LEVEL, Measure.HIGHEST)
+        if counts not in self._apart:
+            self._apart[counts] = addable(self.values, counts=counts)
+        return self._apart[counts]
+
+    def asked(self, query: SeriesQuery) -> Rows | None:
+        """The rows that meet the question's conditions, added up over what it does not tell apart; None if none does.
 
         Of levels of which the highest is asked for, that is kept instead of the sum.
         """
+        told = self.highest if query.measure is Measure.HIGHEST else self.values
+        if len(self.labels) == 1:  # as most are that a controller tells of itself: nothing to add up
+            (labels,) = self.labels
+            if not all(match.fits(labels.get(match.name, "")) for match in query.where):
+                return None
+            return Rows(self.name, self.target, (_asked(labels, query),), self.times, told)
         rows = np.arange(len(self.labels))
         for match in query.where:
             codes, values = self.coded(match.name)
             rows = rows[np.array([match.fits(value) for value in values])[codes[rows]]]
         if not len(rows):
-            return
-        apart = (*query.by, *TARGET, *(("le",) if query.measure is Measure.QUANTILE else ()))
-        group = np.zeros(len(rows), dtype=np.intp)
-        for label in apart:
+            return None
+        group = self._addable(query.measure)[rows]
+        group = group - group.min()
+        for label in (*query.by, *(("le",) if query.measure is Measure.QUANTILE else ())):
             codes, values = self.coded(label)
             group = group * len(values) + codes[rows]
-        told = (self.highest if query.measure is Measure.HIGHEST else self.values)[rows]
-        number = addable(told, counts=query.measure not in (Measure.LEVEL, Measure.HIGHEST))
-        group = np.where(number < 0, number, group * (number.max() + 1) + number)
         if query.measure is Measure.CHANGES:  # of a sum are not those of what it is the sum of
             group = np.arange(len(rows))
         _, first, number, sizes = np.unique(group, return_index=True, return_inverse=True, return_counts=True)
         begins = np.concatenate([[0], np.cumsum(sizes)[:-1]])
         together = np.maximum if query.measure is Measure.HIGHEST else np.add
-        sums = together.reduceat(told[np.argsort(number, kind="stable")], begins, axis=0)
-        for row, line in zip(rows[first].tolist(), sums.tolist(), strict=True):
-            known = self.labels[row]
-            labels = tuple((label, known[label]) for label in sorted(set(apart)) if label in known)
-            yield MetricSeries(self.name, labels, "", self.times, tuple(line))
+        sums = together.reduceat(told[rows[np.argsort(number, kind="stable")]], begins, axis=0)
+        asked = [_asked(self.labels[row], query) for row in rows[first].tolist()]
+        return Rows(self.name, self.target, asked, self.times, sums)
 
-    def starts(self) -> list[MetricSeries]:
+    def starts(self) -> list[Rows]:
         """Of a block of STARTED: when its target started. Worked out once, as every question of counters needs it."""
         if not self._starts:
-            self._starts.extend(self.asked(SeriesQuery((STARTED,), Measure.LEVEL)))
+            self._starts.extend(filter(None, [self.asked(SeriesQuery((STARTED,), Measure.LEVEL))]))
         return self._starts
 
 
+def _asked(labels: dict[str, str], query: SeriesQuery) -> Asked:
+    split, bound = asked_of(labels, query.by)
+    return split, bound if query.measure is Measure.QUANTILE else ""
+
+
 def block_graph(blocks: Iterable[Block], axis: Grid, query: SeriesQuery) -> Graph:
-    """As measures.graph, of those series that meet the question's conditions."""
+    """What is asked, of those series that meet the question's conditions."""
     names = frozenset(query.names)
-    series: list[MetricSeries] = []
+    found: list[Rows] = []
     for block in blocks:
         if block.name in names:
-            series += block.asked(query)
+            found += filter(None, [block.asked(query)])
         elif block.name == STARTED:  # a counter that begins with its process did not begin at zero
-            series += block.starts()
-    return graph(series, axis, query)
+            found += block.starts()
+    return graph(found, axis, query)

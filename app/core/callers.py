@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from app.core.lines import Grid
 from app.core.matching import Match
-from app.core.measures import Curve, Graph, Measure, Split
+from app.core.measures import Curve, Graph, Measure
 from app.core.model import CallKey
 from app.core.onset import Floats
+from app.core.scraped import Split
 
 Ints = NDArray[np.int64]
 FIELDS = (

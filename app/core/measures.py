@@ -13,16 +13,14 @@ from enum import StrEnum
 
 import numpy as np
 
-from app.core.binning import levels, peaks, per_bin, rates
-from app.core.lines import STARTED, Grid, added, whole
+from app.core.binning import Scrapes, levels, peaks, per_bin, rates
+from app.core.lines import STARTED, Grid, added
 from app.core.matching import Match
-from app.core.model import MetricSeries
 from app.core.onset import Floats
-from app.core.stale import endings, table
+from app.core.scraped import Rows, Split, highest, since_first_scrape, sums
 
 LOOKBACK_SECONDS = 300.0
 """How long before a window its samples begin to count: Prometheus' --query.lookback-delta."""
-Split = tuple[str, ...]
 
 
 class Measure(StrEnum):
@@ -108,11 +106,11 @@ def window_grid(start: float, end: float, *, most: int = 180) -> Grid:
     return Grid(first, step, int(np.ceil((end - first) / step)))
 
 
-def graph(series: Iterable[MetricSeries], axis: Grid, query: SeriesQuery) -> Graph:
+def graph(rows: Iterable[Rows], axis: Grid, query: SeriesQuery) -> Graph:
     """What is asked, of these series, which meet its conditions; a metric under a later name only where none is stored
     under an earlier."""
-    named: dict[str, list[MetricSeries]] = defaultdict(list)
-    for one in series:
+    named: dict[str, list[Rows]] = defaultdict(list)
+    for one in rows:
         named[one.name].append(one)
     for metric in query.metrics:
         for measure in (query.measure, Measure.MEAN) if query.measure is Measure.QUANTILE else (query.measure,):
@@ -130,32 +128,34 @@ class _Line:
 
 
 def _curves(
-    named: dict[str, list[MetricSeries]], axis: Grid, query: SeriesQuery, *, metric: str, measure: Measure
+    named: dict[str, list[Rows]], axis: Grid, query: SeriesQuery, *, metric: str, measure: Measure
 ) -> tuple[Curve, ...]:
     wanted = {f"{metric}{part}": part for part in PARTS.get(measure, ("",))}
     if measure is Measure.QUANTILE:
         wanted = {f"{metric}_bucket": ""}
     own = [one for name in wanted for one in named.get(name, ())]
-    if measure in (Measure.RATE, Measure.MEAN, Measure.QUANTILE):
-        own = [one for one in whole([*own, *named.get(STARTED, ())]) if one.name in wanted]
+    if own and measure in (Measure.RATE, Measure.MEAN, Measure.QUANTILE):
+        every = since_first_scrape([*own, *named.get(STARTED, ())], query.by)
+        own = [one for one in every if one.name in wanted]
     lines: dict[Split, _Line] = defaultdict(_Line)
-    for (name, split, bound), line in _measured(own, axis, query.by, measure=measure).items():
+    for (name, split, bound), line in _measured(own, axis, measure=measure).items():
         lines[split].parts[wanted[name] or bound].append(line)
-    finished = {split: _finished(line, measure, query.quantile) for split, line in lines.items()}
-    known = {split: values for split, values in finished.items() if not np.isnan(values).all()}
-    if len(known) > 1:  # lines that never were anything but nothing say nothing beside others
-        known = {split: values for split, values in known.items() if np.nanmax(values) > 0} or known
-    order = sorted(known, key=lambda split: (-_weight(known[split], measure), split))
+    if not lines:
+        return ()
+    splits = list(lines)
+    values = np.vstack([_finished(line, measure, query.quantile) for line in lines.values()])
+    worst = np.fmax.reduce(values, axis=1)
+    known = ~np.isnan(worst)
+    if (worst > 0).any():  # lines that never were anything but nothing say nothing beside others
+        known = worst > 0
+    # what adds up is compared by how much there was; what does not, by its worst
+    weight = np.nansum(values, axis=1) if measure in ADDITIVE else worst
+    order = sorted(np.flatnonzero(known).tolist(), key=lambda place: (-weight[place], splits[place]))
     shown, rest = order[: query.most], order[query.most :]
     if len(rest) == 1:
         shown, rest = order, []
-    curves = tuple(Curve(split, known[split]) for split in shown)
-    return (*curves, _others([lines[split] for split in rest], measure, query.quantile)) if rest else curves
-
-
-def _weight(values: Floats, measure: Measure) -> float:
-    """What adds up is compared by how much there was; what does not, by its worst."""
-    return float(np.nansum(values) if measure in ADDITIVE else np.nanmax(values))
+    curves = tuple(Curve(splits[place], values[place]) for place in shown)
+    return (*curves, _others([lines[splits[place]] for place in rest], measure, query.quantile)) if rest else curves
 
 
 def _others(lines: Sequence[_Line], measure: Measure, quantile: float) -> Curve:
@@ -166,49 +166,56 @@ def _others(lines: Sequence[_Line], measure: Measure, quantile: float) -> Curve:
     return Curve((), _finished(together, measure, quantile), len(lines))
 
 
-def _measured(
-    series: Iterable[MetricSeries], axis: Grid, by: Split, *, measure: Measure
-) -> dict[tuple[str, Split, str], Floats]:
-    """(name, split, upper bound of a bucket) -> its line; what was scraped together at once."""
-    together: dict[int, tuple[tuple[float, ...], list[tuple[str, Split, str]], list[tuple[float, ...]]]] = {}
-    for one in series:
-        labels = dict(one.labels)
-        # by which tuple it is, not by what it holds: to hash hundreds of times takes longer than to add them up
-        _, keys, told = together.setdefault(id(one.times), (one.times, [], []))
-        keys.append((one.name, tuple(labels.get(name, "") for name in by), labels.get("le", "")))
-        told.append(one.values)
-    lines: dict[tuple[str, Split, str], list[Floats]] = defaultdict(list)
-    for times, keys, told in together.values():
-        values = table(told)
-        number = endings(values)
-        for which in np.unique(number):
-            rows = np.flatnonzero(number == which)
-            for row, line in zip(rows, _binned(np.asarray(times), values[rows], axis, measure), strict=True):
-                lines[keys[row]].append(line)
-    summed = {key: highest(rows) if measure is Measure.HIGHEST else added(rows) for key, rows in lines.items()}
-    return {key: line for key, line in summed.items() if not np.isnan(line).all()}
+def _measured(rows: Iterable[Rows], axis: Grid, *, measure: Measure) -> dict[tuple[str, Split, str], Floats]:
+    """(name, split, upper bound of a bucket) -> its line; what was scraped as often at once."""
+    alike: dict[int, list[Rows]] = defaultdict(list)
+    for one in rows:
+        alike[len(one.times)].append(one)
+    numbers: dict[tuple[str, Split, str], int] = {}
+    every = [(one.name, *key) for some in alike.values() for one in some for key in one.asked]
+    number = np.array([numbers.setdefault(key, len(numbers)) for key in every], np.intp)
+    if not numbers:
+        return {}
+    order = np.argsort(number, kind="stable")
+    binned = np.concatenate([_binned(some, axis, measure) for some in alike.values()])[order]
+    begins = np.searchsorted(number[order], np.arange(len(numbers)))
+    lines = highest(binned, begins) if measure is Measure.HIGHEST else sums(binned, begins)
+    known = np.flatnonzero(~np.isnan(lines).all(axis=1)).tolist()
+    keys = list(numbers)
+    return {keys[place]: lines[place] for place in known}
 
 
-def _binned(times: Floats, values: Floats, axis: Grid, measure: Measure) -> Iterable[Floats]:
-    """The line of each row; they were scraped together and ended (NaN) together."""
+def _binned(rows: Sequence[Rows], axis: Grid, measure: Measure) -> Floats:
+    """The line of each series, all of which were scraped as often as each other."""
+    # by which array it is, not by what it holds: to compare hundreds of times takes longer than to add them up
+    times = {id(one.times): one.times for one in rows}
+    place = {name: number for number, name in enumerate(times)}
+    of = np.repeat([place[id(one.times)] for one in rows], [len(one.asked) for one in rows])
+    scrapes, values = Scrapes(np.vstack(list(times.values())), of), np.concatenate([one.values for one in rows])
     if measure is Measure.HIGHEST:
-        return [peaks(times, row, axis) for row in values]
+        return peaks(scrapes, values, axis)
     if measure is Measure.LEVEL:
-        return [levels(times, row, axis) for row in values]
-    if measure is Measure.CHANGES:  # as PromQL's changes(): what began again as another changed once
-        known = ~np.isnan(values[0])
-        return [per_bin(times[known], np.diff(row[known]) != 0, axis) for row in values]
+        return levels(scrapes, values, axis)
+    if measure is Measure.CHANGES:
+        return _changes(scrapes, values, axis)
     steps = np.diff(values)
     steps = np.where(steps < 0, values[:, 1:], steps)  # a reset: it counted up from zero again
-    return rates(times, steps, axis)
+    return rates(scrapes, steps, axis)
 
 
-def highest(rows: Sequence[Floats]) -> Floats:
-    """The highest of lines in each bin; NaN where none of them is known."""
-    return np.asarray(np.fmax.reduce(np.vstack(rows), axis=0))
+def _changes(scrapes: Scrapes, values: Floats, axis: Grid) -> Floats:
+    """As PromQL's changes(): what began again as another changed once."""
+    lines = per_bin(scrapes, np.diff(values) != 0, axis)
+    for row in np.flatnonzero(np.isnan(values).any(axis=1)).tolist():
+        known = ~np.isnan(values[row])
+        alone = Scrapes(scrapes.times[scrapes.of[row], known][np.newaxis], np.zeros(1, np.intp))
+        lines[row] = per_bin(alone, np.diff(values[row, known])[np.newaxis] != 0, axis)[0]
+    return lines
 
 
 def _finished(line: _Line, measure: Measure, quantile: float) -> Floats:
+    if measure is Measure.HIGHEST:
+        return np.asarray(highest(np.vstack(line.parts[""]), np.zeros(1, np.intp))[0])
     parts = {name: added(rows) for name, rows in line.parts.items()}
     if measure is Measure.QUANTILE:
         return histogram_quantile(quantile, {float(bound): rate for bound, rate in parts.items() if bound})
@@ -217,8 +224,6 @@ def _finished(line: _Line, measure: Measure, quantile: float) -> Floats:
         if total is None or observed is None:
             return np.full_like(next(iter(parts.values())), np.nan)
         return np.asarray(np.where(observed > 0, total / np.where(observed > 0, observed, 1.0), np.nan))
-    if measure is Measure.HIGHEST:
-        return highest([row for rows in line.parts.values() for row in rows])
     return parts[""]
 
 

@@ -59,20 +59,37 @@ def joined(parts: Iterable[Columns]) -> Columns:
 def merged(parts: Iterable[Columns]) -> Columns:
     """Sorted by series and time, a sample told twice once: of two values the one told later, in the order of parts."""
     every = joined(parts)
-    steps = _steps(every)
-    if (steps < 0).any():  # where one part goes on where the other ends, this is enough, and takes a tenth of the time
-        every = every.where(np.argsort(every.series, kind="stable"))
-        steps = _steps(every)
-    if (steps < 0).any():
+    again, back = _steps(every)
+    if back.any():  # where one part goes on where the other ends, this is enough, and takes a tenth of the time
+        every = every.where(_by_series(every.series))
+        again, back = _steps(every)
+    if back.any():
         every = every.where(np.lexsort((every.times, every.series)))
-        steps = _steps(every)
-    return every if steps.all() else every.where(np.append(steps != 0, True))
+        again, _ = _steps(every)
+    return every.where(np.append(~again, True)) if again.any() else every
 
 
-def _steps(rows: Columns) -> Integers:
-    """Above 0 where a row comes behind the one before it, by series and time, 0 where it is the same sample."""
-    step = np.diff(rows.series)
-    return np.where(step == 0, np.diff(rows.times), step)
+def _by_series(series: Integers) -> NDArray[np.intp]:
+    """A stable argsort. numpy sorts by counting, several times as fast, where numbers have no more than 16 bits
+    (https://numpy.org/doc/stable/reference/generated/numpy.sort.html): so the low ones first, then the high ones."""
+    above = series - series.min()
+    order = np.argsort(above.astype(np.uint16), kind="stable")  # keeps the low 16 bits
+    if above.max() < 1 << 16:
+        return order
+    high = above[order] >> 16  # of ids, which are of 32 bits
+    return order[np.argsort(high.astype(np.uint16), kind="stable")]
+
+
+def _steps(rows: Columns) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Of each row but the last: whether the next one is the same sample, and whether it should stand before it."""
+    same = rows.series[1:] == rows.series[:-1]
+    back = (rows.series[1:] < rows.series[:-1]) | (same & (rows.times[1:] < rows.times[:-1]))
+    return same & (rows.times[1:] == rows.times[:-1]), back
+
+
+def starts_of(series: Integers) -> NDArray[np.intp]:
+    """Where each series begins in rows as ``merged`` gives them."""
+    return np.flatnonzero(np.append(True, series[1:] != series[:-1])[: len(series)])
 
 
 def _planes(numbers: NDArray[np.generic]) -> bytes:
@@ -115,7 +132,7 @@ def unpack_told(payload: bytes) -> Columns:
 
 def pack_block(rows: Columns) -> bytes:
     """Samples of at most BLOCK series, as ``merged`` gives them."""
-    starts = np.flatnonzero(np.diff(rows.series, prepend=-1))
+    starts = starts_of(rows.series)
     lengths = np.diff(np.append(starts, len(rows.series)))
     scrapes: dict[bytes, int] = {}
     scraped = [

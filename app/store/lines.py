@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import asyncio
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 
 import numpy as np
@@ -12,11 +13,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.blocks import Block
 from app.core.callers import Ints, Tally
-from app.core.lines import TARGET, Grid
+from app.core.lines import TARGET, Grid, Target
 from app.core.measures import LOOKBACK_SECONDS
 from app.core.model import SLOT_SECONDS
-from app.core.stale import table
-from app.store import calls, codec, series
+from app.core.onset import Floats
+from app.core.stale import quiet
+from app.store import calls, chunks, codec, series
+from app.store.chunks import Columns
+from app.store.series_keys import Key
 
 Places = NDArray[np.intp]
 
@@ -36,20 +40,45 @@ async def read_series(
     start, step = codec.utc(axis.start - LOOKBACK_SECONDS), timedelta(seconds=axis.step)
     coarse = step if step >= series.MINUTE else None
     rows, greatest, keys = await series.read_rows(conn, cluster, start, end, names=names, step=coarse)
-    groups: dict[tuple[str, bytes, str | None, str | None, str | None], tuple[list[dict[str, str]], list[slice]]] = {}
-    for number, part in series.by_series(rows):
-        key, labels = keys[number], dict(keys[number].labels)
-        instance, job, path = map(labels.get, TARGET)
-        known, parts = groups.setdefault((key.name, rows.times[part].tobytes(), instance, job, path), ([], []))
+    return await asyncio.to_thread(_tables, rows, greatest, keys)
+
+
+def _tables(rows: Columns, greatest: Floats, keys: Mapping[int, Key]) -> list[Block]:
+    """What was scraped of one target at the same times, as one block each."""
+    values = quiet(rows.values)
+    highest = values if greatest is rows.values else quiet(greatest)
+    begins = chunks.starts_of(rows.series)
+    lengths = np.diff(begins, append=len(rows.series))
+    groups: dict[tuple[str, int, int, Target], tuple[list[dict[str, str]], list[int]]] = {}
+    ids, firsts = rows.series[begins].tolist(), rows.times[begins].tolist()
+    for number, begin, length, first in zip(ids, begins.tolist(), lengths.tolist(), firsts, strict=True):
+        labels = dict(keys[number].labels)
+        target = tuple([labels.get(name, "") for name in TARGET])
+        known, places = groups.setdefault((keys[number].name, length, first, target), ([], []))
         known.append(labels)
-        parts.append(part)
-    seconds = {times: series.seconds(np.frombuffer(times, np.int64)) for _, times, *_ in groups}
+        places.append(begin)
+    scraped: dict[bytes, Floats] = {}
     found = []
-    for (name, times, *_), (known, parts) in groups.items():
-        values = table([rows.values[part] for part in parts])
-        highest = values if greatest is rows.values else table([greatest[part] for part in parts])
-        found.append(Block(name, known, seconds[times], values, highest))
+    for (name, length, *_), (about, places) in groups.items():
+        cells = np.array(places)[:, np.newaxis] + np.arange(length)
+        for some in _alike(rows.times[cells]):
+            mine = cells if len(some) == len(cells) else cells[some]
+            known = [about[place] for place in some]
+            times = rows.times[mine[0]]
+            at = scraped.setdefault(times.tobytes(), times / 1000)
+            told = values[mine]
+            found.append(Block(name, known, at, told, told if highest is values else highest[mine]))
     return found
+
+
+def _alike(times: Ints) -> list[list[int]]:
+    """Which rows are the same, nearly always all of them."""
+    if (times == times[0]).all():
+        return [list(range(len(times)))]
+    groups: dict[bytes, list[int]] = {}
+    for place, row in enumerate(times):
+        groups.setdefault(row.tobytes(), []).append(place)
+    return list(groups.values())
 
 
 async def list_names(conn: AsyncConnection, cluster: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -15,7 +16,7 @@ from starlette.responses import HTMLResponse
 from app.core.axis import Axis, Tick, ticks
 from app.core.blocks import Block, block_graph
 from app.core.callers import CallsQuery, Tally, call_graph
-from app.core.lines import Grid
+from app.core.lines import STARTED, Grid
 from app.core.matching import written
 from app.core.measures import Graph, window_grid
 from app.core.panels import GROUPS, METRICS, Panel
@@ -81,12 +82,17 @@ def explored(panel: Panel) -> dict[str, Any]:
 
 def graphs(blocks: Sequence[Block], tally: Tally, grid: Grid) -> dict[str, Graph]:
     """Every panel's graph by its key."""
-    return {
-        panel.key: call_graph(tally, grid, panel.query)
-        if isinstance(panel.query, CallsQuery)
-        else block_graph(blocks, grid, panel.query)
-        for panel in _PANELS
-    }
+    named: dict[str, list[Block]] = defaultdict(list)
+    for block in blocks:
+        named[block.name].append(block)
+    found = {}
+    for panel in _PANELS:
+        if isinstance(panel.query, CallsQuery):
+            found[panel.key] = call_graph(tally, grid, panel.query)
+        else:
+            names = dict.fromkeys((*panel.query.names, STARTED))
+            found[panel.key] = block_graph([block for name in names for block in named[name]], grid, panel.query)
+    return found
 
 
 def groups_of(found: dict[str, Graph], axis: Axis) -> tuple[PanelGroup, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Iterable
 
 import numpy as np
@@ -11,40 +10,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.blocks import Block, block_graph
-from app.core.lines import TARGET, Grid
+from app.core.blocks import block_graph
+from app.core.lines import Grid
 from app.core.matching import parse
-from app.core.measures import Graph, Measure, SeriesQuery, graph
+from app.core.measures import Graph, Measure, SeriesQuery
 from app.core.model import MetricSeries
-from app.core.stale import STALE, table
+from app.core.stale import STALE
+from tests.core.graphs import blocks, graph
 
 TIMES = tuple(float(time) for time in range(0, 601, 15))
 FINE = Grid(0.0, 15.0, 40)
 MINUTES = Grid(0.0, 60.0, 10)
 FAILED = 20
 """The scrape at 300 s."""
-Labels = dict[str, str]
 Draw = Callable[[list[MetricSeries], Grid, SeriesQuery], Graph]
 
 
 def a_series(name: str, values: Iterable[float], *, times: tuple[float, ...] = TIMES, **labels: str) -> MetricSeries:
     told = {"job": "apiserver", "instance": "a"} | labels
     return MetricSeries(name, tuple(sorted(told.items())), "", times, tuple(values))
-
-
-def blocks(series: Iterable[MetricSeries]) -> list[Block]:
-    """As they are read: a block of what is called alike and was scraped of one target at the same times."""
-    groups: dict[tuple[str, tuple[float, ...], tuple[str, ...]], list[tuple[Labels, tuple[float, ...]]]]
-    groups = defaultdict(list)
-    for one in series:
-        labels = dict(one.labels)
-        target = tuple(labels.get(label, "") for label in TARGET)
-        groups[one.name, one.times, target].append((labels, one.values))
-    found = []
-    for (name, times, _), rows in groups.items():
-        values = table([values for _, values in rows])
-        found.append(Block(name, [labels for labels, _ in rows], times, values, values))
-    return found
 
 
 def of_blocks(series: list[MetricSeries], axis: Grid, query: SeriesQuery) -> Graph:

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from app.core.lines import Grid
 from app.core.matching import parse, written
-from app.core.measures import Graph, Measure, SeriesQuery, graph, histogram_quantile, window_grid
+from app.core.measures import Graph, Measure, SeriesQuery, histogram_quantile, window_grid
 from app.core.model import MetricSeries
 from app.core.panels import GROUPS, METRICS, PANELS
+from tests.core.graphs import graph
 
 AXIS = Grid(0.0, 60.0, 10)
 EVERY_15 = tuple(float(t) for t in range(0, 601, 15))

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from datetime import timedelta
 
 import numpy as np
 from msgspec.structs import replace
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.blocks import block_graph
+from app.core.blocks import Block, block_graph
 from app.core.lines import Grid
 from app.core.measures import Measure, SeriesQuery, window_grid
 from app.core.model import Batch, MetricSeries
+from app.core.scraped import Rows
 from app.core.stale import STALE
 from app.store import compaction, lines
 from app.store.record import record
@@ -30,12 +32,16 @@ def a_series(resource: str, *, reset: bool = False, name: str = "apiserver_reque
     return MetricSeries(name, labels, "counter", TIMES, values)
 
 
+def asked(blocks: Iterable[Block]) -> list[Rows]:
+    return [rows for block in blocks if (rows := block.asked(QUERY)) is not None]
+
+
 async def told(conn: AsyncConnection, *series: MetricSeries, minutes: float = 30) -> list[MetricSeries]:
     await record(conn, Batch(CLUSTER, series=series))
     end = NOON + timedelta(minutes=minutes)
     axis = Grid(EPOCH + 600, 15.0, int(minutes * 4))
     blocks = await lines.read_series(conn, CLUSTER, QUERY.names, axis, end=end)
-    return [one for block in blocks for one in block.asked(QUERY)]
+    return [one for rows in asked(blocks) for one in rows.series(QUERY.by, range(len(rows.asked)))]
 
 
 async def test_series_that_nobody_tells_apart_are_one_and_others_are_not_read(conn: AsyncConnection) -> None:
@@ -87,7 +93,8 @@ async def test_a_long_window_is_read_as_fine_as_it_is_drawn(conn: AsyncConnectio
     await told(conn, a_series("pods"))
     axis = Grid(EPOCH, 300.0, 15)
     (block,) = await lines.read_series(conn, CLUSTER, QUERY.names, axis, end=NOON + 2 * HOUR)
-    (one,) = block.asked(QUERY)
+    (rows,) = asked([block])
+    (one,) = rows.series(QUERY.by, [0])
     assert [value for value in one.values if value % 20 != 19] == [one.values[0]], "the last of each five minutes"
 
 
