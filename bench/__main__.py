@@ -18,6 +18,7 @@ from app.store.migrate import migrate
 from app.store.scratch import create_database
 from bench import store
 from bench.browser import browser
+from bench.control_plane import control_plane
 from bench.gates import Gate
 from bench.imports import imports
 from bench.memory import memory
@@ -30,7 +31,7 @@ WRITES = {400: 8 * PAIRS, 2_000: 4 * PAIRS, 10_000: 2 * PAIRS}
 """Rows a batch, and how often. 400 are an API server's audit batch."""
 GATED = 10_000
 """What an import writes at a time, and who follows a cluster under load: fewer are printed (docs/performance.md)."""
-NAMES = ("bench_ours", "bench_raw", "bench_storage", "bench_import", "bench_pages", "bench_browser", "bench_samples")
+NAMES = tuple(f"bench_{name}" for name in ("ours", "raw", "storage", "import", "pages", "browser", "samples", "plane"))
 SIZES = [1_000_000]
 LARGE = [1_000_000, 10_000_000]
 """With --large: ten to twenty minutes more, and 12 GB of disk."""
@@ -50,6 +51,7 @@ async def run(dsns: list[str], folder: Path, *, sizes: list[int]) -> list[Gate]:
     gates += await ranking(opened[4], changes=sizes[-1])
     gates += await browser(opened[5], dsns[5])
     gates += await remote_write(opened[6], dsns[6])
+    gates += await control_plane(opened[7])
     for database in opened:
         await database.close()
     return gates

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from app.core.lines import STARTED, TARGET, Grid, Target, addable
 from app.core.measures import Graph, Measure, SeriesQuery, graph
 from app.core.onset import Floats
-from app.core.scraped import Asked, Rows, asked_of
+from app.core.scraped import Asked, Rows
 
 Places = NDArray[np.intp]
 
@@ -60,7 +60,7 @@ class Block:
             (labels,) = self.labels
             if not all(match.fits(labels.get(match.name, "")) for match in query.where):
                 return None
-            return Rows(self.name, self.target, (_asked(labels, query),), self.times, told)
+            return Rows(self.name, self.target, self._told_apart(np.arange(1), query), self.times, told)
         rows = np.arange(len(self.labels))
         for match in query.where:
             codes, values = self.coded(match.name)
@@ -78,19 +78,24 @@ class Block:
         begins = np.concatenate([[0], np.cumsum(sizes)[:-1]])
         together = np.maximum if query.measure is Measure.HIGHEST else np.add
         sums = together.reduceat(told[rows[np.argsort(number, kind="stable")]], begins, axis=0)
-        asked = [_asked(self.labels[row], query) for row in rows[first].tolist()]
-        return Rows(self.name, self.target, asked, self.times, sums)
+        return Rows(self.name, self.target, self._told_apart(rows[first], query), self.times, sums)
+
+    def _told_apart(self, rows: Places, query: SeriesQuery) -> list[Asked]:
+        """As scraped.asked_of; the bounds of buckets only where they are asked for."""
+        bounds = query.measure is Measure.QUANTILE and "le" not in query.by
+        columns = [self._column(label, rows) for label in query.by]
+        splits = zip(*columns, strict=True) if columns else [()] * len(rows)
+        return list(zip(splits, self._column("le", rows) if bounds else [""] * len(rows), strict=True))
+
+    def _column(self, label: str, rows: Places) -> list[str]:
+        codes, values = self.coded(label)
+        return [values[code] for code in codes[rows].tolist()]
 
     def starts(self) -> list[Rows]:
         """Of a block of STARTED: when its target started. Worked out once, as every question of counters needs it."""
         if not self._starts:
             self._starts.extend(filter(None, [self.asked(SeriesQuery((STARTED,), Measure.LEVEL))]))
         return self._starts
-
-
-def _asked(labels: dict[str, str], query: SeriesQuery) -> Asked:
-    split, bound = asked_of(labels, query.by)
-    return split, bound if query.measure is Measure.QUANTILE else ""
 
 
 def block_graph(blocks: Iterable[Block], axis: Grid, query: SeriesQuery) -> Graph:

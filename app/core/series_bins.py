@@ -32,11 +32,7 @@ def kept(series: Integers, times: Integers, values: Floats, *, counters: Mask, s
     is always kept: what a counter was at before may be known elsewhere.
     """
     begins, bins = _bins(series, times, step)
-    keep: Mask = begins | np.append(bins[1:], True)[: len(times)]
-    unknown = np.isnan(values)
-    edge = ~begins[1:] & ((unknown[1:] != unknown[:-1]) | (counters[1:] & (values[1:] < values[:-1])))
-    keep[1:] |= edge
-    keep[:-1] |= edge
+    keep = begins | _last(bins) | _edges(values, begins, counters=counters)
     if len(times):
         for extreme in (np.fmin, np.fmax):
             keep[_where(extreme.reduceat(quiet(values), np.flatnonzero(bins)), values, bins, of=~counters)] = True
@@ -55,19 +51,32 @@ def drawn(
     if not len(times):
         return np.zeros(0, np.bool_), values
     begins, bins = _bins(series, times, of)
-    keep = np.where(counters, kept(series, times, values, counters=counters, step=step), np.append(bins[1:], True))
-    unknown = np.isnan(values)
-    edge = ~begins[1:] & (unknown[1:] != unknown[:-1])
-    keep[1:] |= edge
-    keep[:-1] |= edge
+    longer = bins if step == of else _bins(series, times, step)[1]
+    keep = np.where(counters, begins | _last(longer), _last(bins)) | _edges(values, begins, counters=counters)
     greatest = np.fmax.reduceat(quiet(values), np.flatnonzero(bins))[np.cumsum(bins) - 1]
-    return keep, np.where(counters | unknown, values, greatest)
+    return keep, np.where(counters | np.isnan(values), values, greatest)
 
 
 def _bins(series: Integers, times: Integers, step: int) -> tuple[Mask, Mask]:
     """Where a series begins, and where a bin of it does."""
-    begins: Mask = np.diff(series, prepend=-1) != 0
-    return begins, begins | (np.diff(times // step, prepend=-1) != 0)
+    number = times // step
+    begins = np.append(True, series[1:] != series[:-1])[: len(series)]
+    return begins, begins | np.append(True, number[1:] != number[:-1])[: len(series)]
+
+
+def _last(bins: Mask) -> Mask:
+    """The last sample of each bin."""
+    return np.append(bins[1:], True)[: len(bins)]
+
+
+def _edges(values: Floats, begins: Mask, *, counters: Mask) -> Mask:
+    """Both sides of where a series ends or begins again, and of a counter's resets."""
+    unknown = np.isnan(values)
+    edge = ~begins[1:] & ((unknown[1:] != unknown[:-1]) | (counters[1:] & (values[1:] < values[:-1])))
+    found = np.zeros(len(values), np.bool_)
+    found[1:] = edge
+    found[:-1] |= edge
+    return found
 
 
 def _where(extremes: Floats, values: Floats, bins: Mask, *, of: Mask) -> NDArray[np.intp]:
