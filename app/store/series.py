@@ -230,7 +230,7 @@ def _unpacked(
 ) -> Columns:
     """The samples in [start, end] of the series that are wanted (None: of all), from rows (order, payload)."""
     low, high = -((_EPOCH - start) // _MILLISECOND), milliseconds(end)
-    chosen = None if wanted is None else _chooser(wanted)
+    chosen = None if wanted is None else chooser(wanted)
     parts = []
     for order, payload in found:
         part = chunks.unpack(payload)
@@ -243,7 +243,7 @@ def _unpacked(
     return chunks.merged(part for *_, part in sorted(parts, key=itemgetter(0, 1)))
 
 
-def _chooser(wanted: NDArray[np.int64]) -> Callable[[NDArray[np.int64]], NDArray[np.bool_]]:
+def chooser(wanted: NDArray[np.int64]) -> Callable[[NDArray[np.int64]], NDArray[np.bool_]]:
     """Which of some series are wanted. As np.isin, whose table is made once instead of for each of a thousand rows."""
     low, high = (int(wanted.min()), int(wanted.max())) if len(wanted) else (0, 0)
     if high - low > MOST_APART:

@@ -259,3 +259,10 @@ async def test_a_value_that_is_told_otherwise_is_the_later_one_in_every_tier(con
     await tell_and_compact(conn, scraped("queue_depth", [1.0, 2.0]))
     for bins in (timedelta(seconds=15), MINUTE, HOUR):
         assert max((await drawn(conn, bins)).greatest) == 2.0
+
+
+@pytest.mark.parametrize("wanted", [[], [7], [7, 9, 300], [7, 7 + 2 * series.MOST_APART]])
+def test_the_series_that_are_wanted_are_chosen_however_far_apart_they_are(wanted: list[int]) -> None:
+    some = np.array([0, 5, 6, 7, 8, 9, 299, 300, 301, 2**31 - 1, *wanted])
+    chosen = series.chooser(np.array(wanted, np.int64))(some)
+    assert chosen.tolist() == [one in wanted for one in some.tolist()]
