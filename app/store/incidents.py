@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
-from sqlalchemy import Float, Row, ScalarSelect, Select, func, select, tuple_, update
+from sqlalchemy import Float, Row, ScalarSelect, Select, func, select, tuple_, union_all, update
 from sqlalchemy.dialects.postgresql import aggregate_order_by, insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -171,13 +171,28 @@ async def list_incidents(
 
     Without ``status`` those that were merged into others, and those that are only suspected, are left out.
     """
+    return [_incident(row) for row in await conn.execute(_newest(cluster, status, before, limit=limit))]
+
+
+def _newest(cluster: str | None, status: str | None, before: tuple[datetime, str] | None, *, limit: int) -> Select[Any]:
     query = _incidents().where(_CALLED_FOR if status is None else incidents.c.status == status)
     if cluster is not None:
         query = query.where(clusters.c.name == cluster)
     if before is not None:
         query = query.where(tuple_(incidents.c.started_at, incidents.c.id) < tuple_(*before))
-    query = query.order_by(incidents.c.started_at.desc(), incidents.c.id.desc()).limit(limit)
-    return [_incident(row) for row in await conn.execute(query)]
+    return query.order_by(incidents.c.started_at.desc(), incidents.c.id.desc()).limit(limit)
+
+
+async def list_with_suspected(
+    conn: AsyncConnection, *, cluster: str | None, before: tuple[datetime, str] | None, limit: int, suspected: int
+) -> tuple[list[Incident], list[Incident]]:
+    """As list_incidents, and beside it the newest that are only suspected. One query."""
+    parts = (_newest(cluster, None, before, limit=limit), _newest(cluster, "suspected", None, limit=suspected))
+    both = union_all(*(select(part.subquery()) for part in parts)).subquery()
+    query = select(both).order_by(both.c.started_at.desc(), both.c.id.desc())
+    found = [_incident(row) for row in await conn.execute(query)]
+    quiet = [one for one in found if one.status == "suspected"]
+    return [one for one in found if one.status != "suspected"], quiet
 
 
 async def list_near(conn: AsyncConnection, *, start: datetime, end: datetime) -> list[Incident]:

@@ -89,9 +89,7 @@ def _ids(text: str) -> tuple[str, ...]:
 @router.get("/")
 async def list_incidents(request: Request, asked: Annotated[IncidentsAsked, Query()]) -> HTMLResponse:
     """Incidents, newest first."""
-    before = params.decode(asked.after) if asked.after else None
-    found = await _list(request, asked.cluster, before)
-    return await _listed("incidents.html", request, found, asked=asked)
+    return await _listed("incidents.html", request, asked)
 
 
 @router.get("/incidents")
@@ -107,21 +105,17 @@ async def list_incidents_news(request: Request, asked: Annotated[IncidentsNewsAs
         standings = await incidents.list_standings(conn, cluster=asked.cluster, limit=PAGE)
     if asked.since == live.list_version(standings, deps_of(request).clock()):
         return Response(status_code=204)
-    found = await _list(request, asked.cluster, None)
-    return await _listed("_incidents.html", request, found, asked=IncidentsAsked(cluster=asked.cluster))
+    return await _listed("_incidents.html", request, IncidentsAsked(cluster=asked.cluster))
 
 
-async def _list(request: Request, cluster: str | None, before: tuple[Any, str] | None) -> list[Incident]:
-    async with deps_of(request).read.connect() as conn:
-        return await incidents.list_incidents(conn, cluster=cluster, before=before, limit=PAGE)
-
-
-async def _listed(template: str, request: Request, found: list[Incident], *, asked: IncidentsAsked) -> HTMLResponse:
-    deps = deps_of(request)
+async def _listed(template: str, request: Request, asked: IncidentsAsked) -> HTMLResponse:
+    deps, before = deps_of(request), params.decode(asked.after) if asked.after else None
     async with deps.read.connect() as conn:
+        found, quiet = await incidents.list_with_suspected(
+            conn, cluster=asked.cluster, before=before, limit=PAGE, suspected=SUSPECTED
+        )
         suspects = await incidents.first_suspects(conn, [incident.id for incident in found])
         seen = await read_seen(conn, asked.cluster, from_at=None, to_at=None)
-        quiet = await incidents.list_incidents(conn, cluster=asked.cluster, status="suspected", limit=SUSPECTED)
     now = deps.clock()
     return templates.page(
         template,

@@ -15,7 +15,7 @@ from app.core.model import Batch, Symptom
 from app.store import incidents
 from app.store.database import Database
 from app.store.record import record
-from tests.core.factories import NOON, after, an_alert
+from tests.core.factories import NOON, after, an_alert, an_incident
 
 
 async def told(conn: AsyncConnection, *alerts: Symptom) -> list[Incident]:
@@ -77,3 +77,17 @@ async def test_alerts_that_come_at_once_are_ranked_one_after_the_other(
     async with database.read.connect() as conn:
         found = [await incidents.read_incident(conn, one.id) for opened in taken for one in opened]
     assert len([one for one in found if one and one[1]]) == 12
+
+
+async def test_the_suspected_stand_beside_the_list_newest_first(conn: AsyncConnection) -> None:
+    alerts = {n: an_alert(after(n), name=f"Alert{n}", namespace=f"team-{n}") for n in range(6)}
+    for n, alert in alerts.items():
+        status = "suspected" if n % 2 else "open"
+        await incidents.save_incident(conn, replace(an_incident(alert), cluster="lab", status=status))
+    found, quiet = await incidents.list_with_suspected(conn, cluster="lab", before=None, limit=2, suspected=5)
+    assert [one.started_at for one in found] == [after(4), after(2)]
+    assert [one.started_at for one in quiet] == [after(5), after(3), after(1)]
+    last = (found[-1].started_at, found[-1].id)
+    found, quiet = await incidents.list_with_suspected(conn, cluster="lab", before=last, limit=2, suspected=1)
+    assert [one.started_at for one in (*found, *quiet)] == [after(0), after(5)]
+    assert await incidents.list_with_suspected(conn, cluster="x", before=None, limit=2, suspected=1) == ([], [])
