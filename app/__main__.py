@@ -180,7 +180,7 @@ def evaluate(
         return
     if folder is None:
         raise typer.BadParameter("name a folder with recordings, or say --own")
-    with root.postgres(load()) as server:
+    with root.postgres(load(), migrated=False) as server:  # it works in databases of its own
         found = uvloop.run(
             evaluation.evaluate(
                 server.dsn,

@@ -77,8 +77,9 @@ class Postgres:
 
 
 @contextmanager
-def postgres(settings: Settings) -> Iterator[Postgres]:
-    """The database, migrated, for the length of the block. Our own server ends with the last who uses it.
+def postgres(settings: Settings, *, migrated: bool = True) -> Iterator[Postgres]:
+    """The database, migrated unless it is only a server to us, for the length of the block. Our own server ends with
+    the last who uses it.
 
     Raises embedded.EmbeddedError, binaries.NoBinaries or database.DatabaseError.
     """
@@ -88,7 +89,8 @@ def postgres(settings: Settings) -> Iterator[Postgres]:
         own = embedded.start(settings.data_dir)
         found = Postgres(own.dsn, own)
     try:
-        migrate(found.dsn)
+        if migrated:
+            migrate(found.dsn)
         yield found
     finally:
         if found.own is not None:

@@ -215,7 +215,7 @@ async def storage(database: Database, step: int, *, at_most: float) -> Gate:
 
 
 async def remote_write(database: Database, dsn: str) -> list[Gate]:
-    """All of the above. What a sample weighs first, while there are no partitions but its own: an empty one has pages."""
+    """All of the above; what a sample weighs before there are other partitions, as an empty one has pages too."""
     return [
         await storage(database, 15, at_most=1.5),
         await storage(database, 60, at_most=1.5),

@@ -11,9 +11,12 @@ import time
 from datetime import datetime, timedelta
 from pathlib import Path
 
+import psycopg
 import pytest
+from sqlalchemy.engine import make_url
 
 from app.failures import Exit
+from app.store.scratch import create_database, drop_database
 from tests.test_cli import FORESHOCK, PATIENCE, environment, foreshock
 
 
@@ -105,10 +108,16 @@ def test_what_the_terminal_cannot_show_becomes_a_question_mark(recorded: str) ->
 
 
 def test_an_evaluation_of_nothing_that_can_be_judged_ends_with_65(dsn: str, tmp_path: Path) -> None:
+    """And whatever it evaluates, it leaves the database as it was that it was told."""
     (tmp_path / "label.json").write_text("{")
-    done = foreshock("evaluate", str(tmp_path), "--json", DATABASE_URL=dsn)
+    create_database(dsn, "bare")
+    bare = make_url(dsn).set(database="bare").render_as_string(hide_password=False)
+    done = foreshock("evaluate", str(tmp_path), "--json", DATABASE_URL=bare)
     assert done.returncode == Exit.UNUSABLE, done.stderr
     assert [one["name"] for one in json.loads(done.stdout)["not_judged"]] == [tmp_path.name]
+    with psycopg.connect(bare) as conn:
+        assert conn.execute("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'").fetchone() == (0,)
+    drop_database(dsn, "bare")
 
 
 def test_a_cluster_that_is_not_known_ends_with_2_and_the_known_ones(recorded: str) -> None:
