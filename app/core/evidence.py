@@ -18,7 +18,7 @@ from app.core.explain import CLOCK_SKEW, Match, before, is_consequence, without
 from app.core.findings import Evidence
 from app.core.kinds import several
 from app.core.model import SLOT_SECONDS, Outcome, Verb
-from app.core.phrases import excerpt, percent
+from app.core.phrases import excerpt, many, percent
 from app.core.priors import novelty, plane, risk
 from app.core.scoped import in_scope, touches
 from app.core.signals import Signal, SignalKind
@@ -62,19 +62,8 @@ def _explains(kind: SignalKind, rule: str, factor: float) -> Rule:
 def _sentence(candidate: Candidate, match: Match) -> str:
     signal, change = match.signal, candidate.change
     since = f", {seconds(match.lag)} after this change" if match.lag else ", at once"
-    if match.via[0] == "named":
-        return f'Error messages name "{match.via[1]}": {signal.sentence}{since}.'
-    if match.via[0] == "spread":
-        return f"It {_acts_on(match)}: {signal.sentence}{since}."
-    if match.via[0] == "churn":
-        how = f"wants room for {candidate.added} more pods, most of those added then"
-        if signal.kind is not SignalKind.SYMPTOM:
-            how = f"moves {candidate.pods} pods, most of what moved then"
-        return f"It {how}: {signal.sentence}{since}."
-    if match.via[0] in ("calls", "shares"):
-        return f"{match.via[-1]} calls {_called(candidate, match)}: {signal.sentence}{since}."
-    if match.via[0] == "access":
-        return f"It took away what this caller needs: {signal.sentence}{since}."
+    if how := _how(candidate, match):
+        return f"{how}: {signal.sentence}{since}."
     sentence = f"{signal.sentence}{since}."
     if said := signal.facts.get("says"):
         sentence = f'{signal.sentence}{since}: "{said}".'
@@ -84,6 +73,31 @@ def _sentence(candidate: Candidate, match: Match) -> str:
     if match.via[0] == "workload" and match.via != workload(change.resource.namespace, change.resource.name):
         return f"{match.via[-1]} depends on it: {sentence}"
     return sentence if _begins_with_a_name(signal) else sentence[:1].upper() + sentence[1:]
+
+
+def _how(candidate: Candidate, match: Match) -> str:
+    """How the change leads to the signal, where that is not plain from what it is about; "" where it is."""
+    signal, via = match.signal, match.via
+    if via[0] == "named":
+        return f'Error messages name "{via[1]}"'
+    if via[0] == "spread":
+        return f"It {_acts_on(match)}"
+    if via[0] == "churn" and signal.kind is SignalKind.SYMPTOM:
+        return f"It wants room for {candidate.added} more pods, most of those added then"
+    if via[0] == "churn":
+        return f"It moves {candidate.pods} pods, most of what moved then"
+    if via[0] in ("calls", "shares"):
+        return f"{via[-1]} calls {_called(candidate, match)}"
+    if via[0] == "access":
+        return "It took away what this caller needs"
+    return _able(match) if "able" in signal.facts and via[0] in ("user", "workload") else ""
+
+
+def _able(match: Match) -> str:
+    """Whose calls a metric may count, of how many that the cluster's roles let make them (permitted.py)."""
+    name = caller_name(match.via[1]) if match.via[0] == "user" else match.via[-1]
+    others = int(match.signal.facts["able"]) - 1
+    return f"{name} may make these calls, as {'no other program' if not others else many(others, 'other')} may"
 
 
 def _but(candidate: Candidate, match: Match) -> str:

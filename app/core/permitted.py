@@ -57,25 +57,30 @@ def may_watch(of: Rights, top: Topology) -> Watched:
 
 
 def with_callers(signals: Iterable[Signal], of: Rights, top: Topology) -> list[Signal]:
-    """The signals; metrics of calls are about the programs that may make them as well."""
-    return [replace(one, about=_callers(one, of, top) | one.about) for one in signals]
+    """The signals; metrics of calls are about the programs that may make them as well, and say how many may (``able``).
+
+    The likelier, the fewer of the cluster's accounts may: that one may which has nothing to do with it says less the
+    more there are that may, log(all/those) as of any evidence.
+    """
+    return [_with_callers(one, of, top) for one in signals]
 
 
-def _callers(signal: Signal, of: Rights, top: Topology) -> dict[Entity, float]:
-    """The likelier, the fewer of the cluster's accounts may: that one may which has nothing to do with it says less
-    the more there are that may, log(all/those) as of any evidence."""
+def _with_callers(signal: Signal, of: Rights, top: Topology) -> Signal:
     verb, resource = VERBS.get(signal.facts.get("verb", "")), signal.facts.get("resource")
     if signal.kind is not SignalKind.METRIC or not verb or not resource:
-        return {}
+        return signal
     below = signal.facts.get("subresource")
     call = signal.facts.get("group", ""), f"{resource}/{below}" if below else resource, verb
     able = [user for user, grants in of.items() if any(_covers(grant, call) for grant in grants)]
     if not able:
-        return {}
+        return signal
     everybody = max(2, len(top.by_account))
     told = CAN * math.log(everybody / len(able)) / math.log(everybody)
     homes = [home for user in able if (account := service_account(user)) for home in top.by_account[account]]
-    return dict.fromkeys([("user", user) for user in able] + [workload(*home) for home in homes], told)
+    callers: list[Entity] = [*(("user", user) for user in able), *(workload(*home) for home in homes)]
+    return replace(
+        signal, about=dict.fromkeys(callers, told) | signal.about, facts=signal.facts | {"able": str(len(able))}
+    )
 
 
 def _covers(grant: Grant, call: Grant) -> bool:

@@ -92,6 +92,8 @@ def test_of_two_programs_the_one_that_may_make_the_calls_is_blamed(resource: str
     told = {evidence.rule: evidence for evidence in places["inventory"].evidence}
     assert (places["inventory"].rank == 1) is (resource == "deployments")
     assert ("metrics" in told) is (resource == "deployments")
+    if resource == "deployments":
+        assert told["metrics"].sentence.startswith("inventory may make these calls, as no other program may: requests ")
 
 
 MANAGER = Actor("trust-manager", ActorSource.MANAGED_FIELDS)
