@@ -135,7 +135,8 @@ def _worked(candidate: Candidate, signal: Signal) -> float:
     gives = change.resource.kind in CALLS_NOBODY
     # What is allowed calls nobody by itself; a program that was well and had called before does not call more for it.
     known = signal.active or signal.kind is SignalKind.FIGHT
-    if signal.kind not in (SignalKind.LOAD, SignalKind.FIGHT) or signal.low - change.at <= SOON:
+    calling = signal.kind in (SignalKind.LOAD, SignalKind.FIGHT) or "able" in signal.facts
+    if not calling or signal.low - change.at <= SOON:
         return 1.0
     return UNLIKELY if gives or (known and went_well(candidate, signal.low - SOON)) else 1.0
 

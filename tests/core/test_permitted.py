@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from app.core.managers import with_accounts
-from app.core.model import Actor, ActorSource, Change, Json, MetricSeries, ObjectState, Resource
+from app.core.model import Actor, ActorSource, Change, Json, MetricSeries, ObjectState, Resource, Verb
 from app.core.permitted import may_watch, rights
 from app.core.suspects import Gathered, rank
 from app.core.topology import topology
@@ -78,22 +78,25 @@ def test_of_two_programs_the_one_that_may_make_the_calls_is_blamed(resource: str
     )
     states = [program, *may("inventory", "apps", resource, "list")[1:]]
     states += [state for name in ("reporter", "mailer", "billing") for state in may(name, "", "configmaps", "get")]
+    allowed = a_change(a_resource("ServiceAccount", "inventory", "inventory"), at=after(-50), verb=Verb.CREATE)
     ranking = rank(
         Gathered(
             incident=an_incident(an_alert(after(20), name="KubeAPIRequestRateHigh", job="apiserver")),
             start=after(-120),
             now=after(60),
-            changes=(*noise(), configured("inventory", -22), configured("reporter", -18)),
+            changes=(*noise(), allowed, configured("inventory", -22), configured("reporter", -18)),
             series=(listed(40),),
             states=tuple(states),
         )
     )
-    places = {one.change.resource.name: one for one in ranking.suspects}
-    told = {evidence.rule: evidence for evidence in places["inventory"].evidence}
-    assert (places["inventory"].rank == 1) is (resource == "deployments")
+    places = {(one.change.resource.kind, one.change.resource.name): one for one in ranking.suspects}
+    told = {evidence.rule: evidence for evidence in places["ConfigMap", "inventory"].evidence}
+    assert (places["ConfigMap", "inventory"].rank == 1) is (resource == "deployments")
     assert ("metrics" in told) is (resource == "deployments")
     if resource == "deployments":
         assert told["metrics"].sentence.startswith("inventory may make these calls, as no other program may: requests ")
+        account = {evidence.rule: evidence.weight for evidence in places["ServiceAccount", "inventory"].evidence}
+        assert account.get("metrics", 0.0) < told["metrics"].weight / 2  # it calls nobody by itself
 
 
 MANAGER = Actor("trust-manager", ActorSource.MANAGED_FIELDS)
