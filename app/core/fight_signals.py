@@ -40,14 +40,15 @@ def fight_signal(fight: WriteFight, rollouts: Iterable[Rollout]) -> Signal:
     if owner and not _EVERYBODYS.search(fight.path_text):
         # The prefix of an annotation's or label's key is, by convention, the domain of the component that owns it.
         about[("prefix", owner.group(1))] = 0.9
-    objects = several(fight.kind) if len(fight.objects) > 1 else fight.kind
+    several_of = len(fight.objects) > 1
+    objects = f"{len(fight.objects)} {several(fight.kind)}" if several_of else f"{fight.kind} {fight.objects[0].name}"
     return Signal(
         kind=SignalKind.FIGHT,
         low=fight.began_at,
         high=fight.began_at + timedelta(seconds=1),
         strength=min(1.0, 0.3 + math.log1p(fight.per_second * 10) / math.log(400)),
         about=about,
-        sentence=f"write fight over {field_name(fight.path_text)} of {len(fight.objects)} {objects}:"
+        sentence=f"write fight over {field_name(fight.path_text)} of {objects}:"
         f" {_who(fight, users)}, {rate(fight.per_second, 'writes')} since {fight.began_at:%H:%M:%S},"
         f" {fight.writes:,} so far{_rolled_out(fight, users, rollouts)}",
         users=users,

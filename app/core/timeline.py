@@ -200,8 +200,9 @@ def _rates(rows: Iterable[CallerRow]) -> dict[tuple[float, float], float]:
 def braid(axis: Axis, fight: WriteFight) -> Braid:
     """A write fight's place and names."""
     field = fight.path_text.removesuffix('"]').rpartition('["')[2].rpartition("/")[2].rpartition(".")[2]
-    subtitle = f"{field} × {len(fight.objects)} {fight.kind}" if fight.objects else field
-    return Braid("Write fight", subtitle, axis.x(fight.began_at), axis.x(fight.ended_at), sides(fight))
+    names = [one.name for one in fight.objects]
+    of = f" of {names[0]}" if len(names) == 1 else f" × {len(names)} {fight.kind}" if names else ""
+    return Braid("Write fight", f"{field}{of}", axis.x(fight.began_at), axis.x(fight.ended_at), sides(fight))
 
 
 def sides(fight: WriteFight) -> str:

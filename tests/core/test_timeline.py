@@ -147,7 +147,7 @@ def test_the_picture_holds_everything_and_the_first_suspect_stands_out() -> None
     assert drawn.lanes[0].subtitle == "2 · 1 running"
     assert drawn.blind[0].text == world.gap().why
     assert len(drawn.lines) == len(ranking.sparks)
-    assert drawn.braids[0].subtitle == "owner-signature × 1 ServiceAccount"
+    assert drawn.braids[0].subtitle == "owner-signature of checkout"
 
 
 @pytest.mark.parametrize(
