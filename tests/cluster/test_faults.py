@@ -22,6 +22,6 @@ def one_after_the_other(stand: Stand, found: Found) -> None:
 def test_whatever_breaks_every_write_is_recorded_once_and_in_order_without_a_list() -> None:
     with standing() as stand:
         result = tried(stand, "in short", one_after_the_other, patience=120, no_sets=True)
-        assert result.holds, result
+        assert result.holds, repr(result)  # as text it is not cut short
         stalled = tried(stand, "leader stalled", partial(ends.stall_of_leader, seconds=16), patience=60, no_sets=True)
-        assert stalled.holds, stalled
+        assert stalled.holds, repr(stalled)
