@@ -1,0 +1,42 @@
+"""What teams do on an ordinary day: a migration, a flag, a port's name, the size of a pool."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from tests.lab import objects
+from tests.lab.alerts import pods
+from tests.lab.apps import App, Container, Problem
+from tests.lab.lab import Lab
+from tests.lab.scenario import family
+
+MAX_CONNECTIONS, PER_REQUEST = 100, 20
+FAILED = "probe failed: HTTP probe failed with statuscode: 503"
+
+
+@family(
+    "A migration adds a constraint to a large table and holds its lock for as long as it checks the rows: whoever"
+    " writes there waits behind it.",
+    joined=6,
+)
+async def migration_lock(lab: Lab) -> AsyncIterator[None]:
+    namespace, name = lab.rng.choice((("payments", "invoices"), ("shop", "orders"), ("media", "albums")))
+    migrate = f"{name}-migrate"
+    image = f"registry.corp.example/{namespace}/{migrate}"
+    lab.apps[image] = App(image, ends_after=600)
+
+    def check(container: Container) -> Problem | None:
+        """The lock is held while the migration runs, and no longer."""
+        runs = any(pod.get("status", {}).get("phase") == "Running" for pod in pods(lab.world, namespace, migrate))
+        return Problem("unready", f"{FAILED} (canceling statement due to lock timeout)") if runs else None
+
+    await lab.app(namespace, name, like=App("", check=check), replicas=3)
+    lab.alert_lacking(namespace, name)
+    yield
+    number = lab.rng.randrange(20, 90)
+    made = objects.deployment(namespace, migrate, f"{image}:1.{number}.0")["spec"]["template"]
+    made["spec"]["restartPolicy"] = "Never"
+    del made["spec"]["containers"][0]["readinessProbe"]
+    meta = {"namespace": namespace, "name": f"{migrate}-{number:04}"}
+    body = {"kind": "Job", "metadata": meta, "spec": {"template": made, "backoffLimit": 0}}
+    await lab.culprit("ci", "create", "Job", namespace, meta["name"], body)
