@@ -6,8 +6,10 @@ from collections.abc import AsyncIterator
 
 from tests.lab import objects
 from tests.lab.alerts import pods
+from tests.lab.api import Json
 from tests.lab.apps import App, Container, Problem
 from tests.lab.lab import Lab
+from tests.lab.network import unreachable
 from tests.lab.scenario import family
 
 MAX_CONNECTIONS, PER_REQUEST = 100, 20
@@ -40,3 +42,35 @@ async def migration_lock(lab: Lab) -> AsyncIterator[None]:
     meta = {"namespace": namespace, "name": f"{migrate}-{number:04}"}
     body = {"kind": "Job", "metadata": meta, "spec": {"template": made, "backoffLimit": 0}}
     await lab.culprit("ci", "create", "Job", namespace, meta["name"], body)
+
+
+@family(
+    "A flag in a ConfigMap switches a call on that was tried where no policies are: the team that is called lets in"
+    " whom it knows, and every page waits for it.",
+    joined=6,
+)
+async def flag_call(lab: Lab) -> AsyncIterator[None]:
+    namespace, name = lab.rng.choice((("shop", "product-pages"), ("media", "home"), ("shop", "basket")))
+    callee = lab.rng.choice(("recommendations", "ranking", "suggestions"))
+    flag = f"FEATURE_{callee.upper()}"
+
+    def check(container: Container) -> Problem | None:
+        if container.config.get(flag) != "on":
+            return None
+        trouble = unreachable(lab.world, container.pod, "search", callee)
+        return Problem("unready", f"{FAILED} ({trouble})") if trouble else None
+
+    await lab.app("search", callee)
+    known = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "search"}}}
+    spec: Json = {
+        "podSelector": {"matchLabels": {"app.kubernetes.io/name": callee}},
+        "policyTypes": ["Ingress"],
+        "ingress": [{"from": [known]}],
+    }
+    await lab.apply({"kind": "NetworkPolicy", "metadata": {"namespace": "search", "name": callee}, "spec": spec})
+    await lab.apply(objects.config_map(namespace, name, **{flag: "off", "LOG_LEVEL": "info"}))
+    await lab.app(namespace, name, like=App("", check=check), config=name, replicas=3)
+    lab.alert_lacking(namespace, name)
+    yield
+    by = lab.rng.choice(("alice", "carol", "flux"))
+    await lab.culprit(by, "update", "ConfigMap", namespace, name, {"data": {flag: "on"}})
