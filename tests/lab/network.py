@@ -54,13 +54,14 @@ def _asks_its_node(pod: Json) -> bool:
 
 
 def _backends(world: World, namespace: str, service: str) -> list[Json]:
-    """The ready pods behind a Service, as its EndpointSlices say."""
+    """The ready pods behind a Service, as its EndpointSlices say: one whose pods lack the port's name has no ports."""
     pods = world["Pod"]
     names = [
         endpoint["targetRef"]["name"]
         for piece in world["EndpointSlice"].values()
         if piece["metadata"]["namespace"] == namespace
         and piece["metadata"].get("labels", {}).get("kubernetes.io/service-name") == service
+        and piece.get("ports")
         for endpoint in piece.get("endpoints") or ()
         if endpoint.get("conditions", {}).get("ready") and "targetRef" in endpoint
     ]

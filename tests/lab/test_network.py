@@ -24,7 +24,8 @@ def reachable_world() -> World:
         found[namespace, name] = {"kind": "Pod", "metadata": meta, "spec": {"nodeName": f"node-of-{name}"}}
         backend = {"conditions": {"ready": True}, "targetRef": {"name": name}}
         labels = {"kubernetes.io/service-name": name}
-        slices[namespace, name] = {"metadata": {**meta, "labels": labels}, "endpoints": [backend]}
+        ports = [{"port": 8080}]
+        slices[namespace, name] = {"metadata": {**meta, "labels": labels}, "endpoints": [backend], "ports": ports}
     corefile = {"data": {"Corefile": "kubernetes cluster.local"}}
     world._objects = {"EndpointSlice": slices, "Pod": found, "ConfigMap": {("kube-system", "coredns"): corefile}}
     return world
@@ -96,3 +97,10 @@ def test_a_public_name_is_served_by_an_ingress_of_the_class_that_has_a_controlle
     spec = {"ingressClassName": ingress_class, "rules": [{"host": "shop.example", "http": {"paths": paths}}]}
     world._objects["Ingress"] = {("shop", "shop"): {"spec": spec}}
     assert unserved(world, "shop.example")[:3] == answer
+
+
+@pytest.mark.parametrize("ports", [None, []])
+def test_who_is_ready_without_the_port_that_its_service_names_is_not_reached(ports: list[Json] | None) -> None:
+    world = reachable_world()
+    world._objects["EndpointSlice"]["shop", "cart"]["ports"] = ports
+    assert unreachable(world, calling(), "shop", "cart") == "dial tcp cart.shop: connection refused"

@@ -74,3 +74,24 @@ async def flag_call(lab: Lab) -> AsyncIterator[None]:
     yield
     by = lab.rng.choice(("alice", "carol", "flux"))
     await lab.culprit(by, "update", "ConfigMap", namespace, name, {"data": {flag: "on"}})
+
+
+@family(
+    "A release calls the port of its container by another name, and its Service goes by the name: its pods are ready,"
+    " and nobody reaches them.",
+    joined=6,
+)
+async def port_name(lab: Lab) -> AsyncIterator[None]:
+    namespace, name, caller = lab.rng.choice(
+        (("shop", "pricing", "offers"), ("search", "synonyms", "suggest"), ("media", "metadata", "player"))
+    )
+    await lab.app(namespace, name)
+    await lab.until(lambda: (namespace, name) in lab.world["Deployment"])
+    await lab.roll("admin", namespace, name, "1.0.0", ports=[{"name": "http", "containerPort": 8080}])
+    by_name = {"spec": {"ports": [{"port": 80, "targetPort": "http"}]}}
+    await lab.edit("admin", "Service", namespace, name, by_name)
+    await lab.app(namespace, caller, like=App("", upstreams=((namespace, name),)), replicas=3)
+    lab.alert_lacking(namespace, caller)
+    yield
+    ports = [{"name": "http-api", "containerPort": 8080}]
+    await lab.roll(lab.rng.choice(("argocd", "ci")), namespace, name, "1.1.0", culprit=True, ports=ports)
