@@ -9,6 +9,7 @@ from tests.lab.alerts import pods
 from tests.lab.api import Json
 from tests.lab.apps import App, Container, Problem
 from tests.lab.lab import Lab
+from tests.lab.manifests import is_ready
 from tests.lab.network import unreachable
 from tests.lab.scenario import family
 
@@ -95,3 +96,31 @@ async def port_name(lab: Lab) -> AsyncIterator[None]:
     yield
     ports = [{"name": "http-api", "containerPort": 8080}]
     await lab.roll(lab.rng.choice(("argocd", "ci")), namespace, name, "1.1.0", culprit=True, ports=ports)
+
+
+@family(
+    "A release raises the size of its pool: it keeps every connection that the database has, and another app that"
+    " opens one for each request gets none.",
+    joined=6,
+)
+async def connection_pool(lab: Lab) -> AsyncIterator[None]:
+    namespace, greedy, starved = lab.rng.choice(
+        (("shop", "reports", "orders"), ("payments", "reconciler", "refunds"), ("media", "statistics", "comments"))
+    )
+
+    def kept() -> int:
+        """Connections of the pools of all that are ready."""
+        found = [pod for pod in pods(lab.world, namespace, greedy) if is_ready(pod)]
+        return sum(int(one["value"]) for pod in found for one in pod["spec"]["containers"][0]["env"])
+
+    def check(container: Container) -> Problem | None:
+        if kept() + PER_REQUEST <= MAX_CONNECTIONS:
+            return None
+        return Problem("unready", f"{FAILED} (FATAL: sorry, too many clients already)")
+
+    await lab.app(namespace, greedy, replicas=3, env=[{"name": "POOL_SIZE", "value": "10"}])
+    await lab.app(namespace, starved, like=App("", check=check), replicas=3)
+    lab.alert_lacking(namespace, starved)
+    yield
+    env = [{"name": "POOL_SIZE", "value": lab.rng.choice(("40", "50", "100"))}]
+    await lab.roll(lab.rng.choice(("argocd", "flux")), namespace, greedy, "1.0.0", culprit=True, env=env)
