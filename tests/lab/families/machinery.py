@@ -1,0 +1,50 @@
+"""What serves and tends the cluster: conversions of an API, an aggregated one, a descheduler."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from tests.lab.api import Json, now
+from tests.lab.apps import Process
+from tests.lab.families.loops import LOOSE
+from tests.lab.lab import Lab
+from tests.lab.programs import every
+from tests.lab.scenario import family
+
+
+@family(
+    "A chart brings a new version of an API and a webhook that converts to it, under a name that no Service has: what"
+    " is written in the old version cannot be stored any more.",
+    joined=6,
+)
+async def conversion_webhook(lab: Lab) -> AsyncIterator[None]:
+    group = "mesh.corp.example"
+    kind = await lab.custom(lab.rng.choice(("Listener", "Upstream", "Circuit")), group, LOOSE)
+    await lab.served(kind)
+    name = f"{kind.name.lower()}-operator"
+    for number in range(lab.rng.randrange(3, 6)):
+        meta = {"namespace": "platform", "name": f"{kind.name.lower()}-{number}"}
+        body: Json = {"apiVersion": f"{group}/v1", "kind": kind.name, "metadata": meta, "spec": {"seen": ""}}
+        await lab.who["argocd"].must("POST", kind.path("platform"), body)
+
+    async def reconcile(process: Process) -> None:
+        """Writes into each when it was there last."""
+        listed = await process.api.call("GET", kind.path())
+        for one in listed.body.get("items", []):
+            body = {"spec": {"seen": now().isoformat(timespec="seconds")}}
+            await process.api.call("PATCH", kind.path("platform", one["metadata"]["name"]), body)
+
+    app = await lab.controller("platform", name, every(3, reconcile), (group, kind.plural, "*"), replicas=1)
+    failing = lab.rate(lab.refused(app.image, 500), 0.4)
+    lab.alert("ReconcileErrorsHigh", failing, f"{name} fails to reconcile", namespace="platform", deployment=name)
+    yield
+    version = {"served": True, "schema": {"openAPIV3Schema": LOOSE}}
+    service = {"namespace": "platform", "name": f"{kind.name.lower()}-conversion", "path": "/convert", "port": 443}
+    webhook = {"conversionReviewVersions": ["v1"], "clientConfig": {"service": service}}
+    spec = {
+        "versions": [{"name": "v2", "storage": True, **version}, {"name": "v1", "storage": False, **version}],
+        "conversion": {"strategy": "Webhook", "webhook": webhook},
+    }
+    place = f"{kind.plural}.{group}"
+    by = lab.rng.choice(("ci", "argocd"))
+    await lab.culprit(by, "update", "CustomResourceDefinition", "", place, {"spec": spec})
