@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import datetime
 
-from tests.lab.api import Json, now
+from tests.lab.api import KINDS, Json, Kind, now, path
 from tests.lab.apps import Process
 from tests.lab.families.loops import LOOSE
 from tests.lab.lab import Lab
@@ -48,3 +49,37 @@ async def conversion_webhook(lab: Lab) -> AsyncIterator[None]:
     place = f"{kind.plural}.{group}"
     by = lab.rng.choice(("ci", "argocd"))
     await lab.culprit(by, "update", "CustomResourceDefinition", "", place, {"spec": spec})
+
+
+@family(
+    "A chart for metrics of a queue registers an API of its own, but what should serve it is not there: nobody can"
+    " tell any more what kinds there are, and a namespace that somebody deletes stays.",
+    joined=6,
+)
+async def aggregated_api(lab: Lab) -> AsyncIterator[None]:
+    KINDS["APIService"] = Kind("APIService", "/apis/apiregistration.k8s.io/v1", namespaced=False)
+    await lab.served(KINDS["APIService"])
+    going = f"review-{lab.rng.randrange(100, 999)}"
+    await lab.namespace(going)
+    await lab.app(going, "web")
+
+    def stays() -> bool:
+        """Longer than it takes to end what is in it."""
+        told = lab.world["Namespace"].get(("", going), {}).get("metadata", {}).get("deletionTimestamp")
+        return bool(told) and (now() - datetime.fromisoformat(told)).total_seconds() > 12
+
+    lab.alert("KubeNamespaceTerminating", stays, f"namespace {going} does not go", 4, namespace=going)
+    yield
+    group = lab.rng.choice(("external.metrics.k8s.io", "custom.metrics.k8s.io"))
+    spec = {
+        "group": group,
+        "version": "v1beta1",
+        "groupPriorityMinimum": 100,
+        "versionPriority": 100,
+        "insecureSkipTLSVerify": True,
+        "service": {"namespace": "monitoring", "name": "queue-metrics-apiserver", "port": 443},
+    }
+    body = {"metadata": {"name": f"v1beta1.{group}"}, "spec": spec}
+    await lab.culprit(lab.rng.choice(("ci", "flux")), "create", "APIService", "", f"v1beta1.{group}", body)
+    await lab.pause(8)
+    await lab.who["alice"].must("DELETE", path("Namespace", None, going))
