@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from datetime import datetime
 
+from tests.lab import objects
 from tests.lab.api import KINDS, Json, Kind, now, path
-from tests.lab.apps import Process
+from tests.lab.apps import App, Process
 from tests.lab.families.loops import LOOSE
 from tests.lab.lab import Lab
-from tests.lab.programs import every
+from tests.lab.programs import both, every, leading
 from tests.lab.scenario import family
 
 
@@ -83,3 +84,34 @@ async def aggregated_api(lab: Lab) -> AsyncIterator[None]:
     await lab.culprit(lab.rng.choice(("ci", "flux")), "create", "APIService", "", f"v1beta1.{group}", body)
     await lab.pause(8)
     await lab.who["alice"].must("DELETE", path("Namespace", None, going))
+
+
+@family(
+    "The longest life of a pod is given in hours where a descheduler reads seconds: it evicts what has hardly come"
+    " up, again and again.",
+    joined=6,
+)
+async def pod_lifetime(lab: Lab) -> AsyncIterator[None]:
+    namespace, name = lab.rng.choice((("search", "suggest"), ("media", "transcoder"), ("shop", "warehouse")))
+
+    async def deschedule(process: Process) -> None:
+        """Evicts what is older than its policy allows, as its PodLifeTime strategy does."""
+        listed = await process.api.call("GET", path("Pod", namespace))
+        for pod in listed.body.get("items", []):
+            meta = pod["metadata"]
+            age = (now() - datetime.fromisoformat(meta["creationTimestamp"])).total_seconds()
+            if "deletionTimestamp" not in meta and age > float(process.config["MAX_POD_LIFE_SECONDS"]):
+                own = {"namespace": namespace, "name": meta["name"]}
+                body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": own}
+                await process.api.call("POST", f"{path('Pod', namespace, meta['name'])}/eviction", body)
+
+    await lab.apply(objects.config_map("kube-system", "descheduler", MAX_POD_LIFE_SECONDS="604800"))
+    rules = ("", "pods", "get,list,watch"), ("", "pods/eviction", "create"), ("coordination.k8s.io", "leases", "*")
+    program = both(every(3, deschedule), leading("kube-system", "descheduler"))
+    await lab.controller("kube-system", "descheduler", program, *rules, replicas=1, config="descheduler")
+    await lab.app(namespace, name, like=App("", start_seconds=16), replicas=3)
+    lab.alert_lacking(namespace, name)
+    yield
+    body = {"data": {"MAX_POD_LIFE_SECONDS": lab.rng.choice(("24", "12"))}}
+    by = lab.rng.choice(("bob", "flux"))
+    await lab.culprit(by, "update", "ConfigMap", "kube-system", "descheduler", body)
