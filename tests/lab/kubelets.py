@@ -36,6 +36,7 @@ class _Sandbox:
 
     phase: str = "new"
     again: datetime | None = None
+    end_again: datetime | None = None  # its end was refused
     started: datetime | None = None
     restarts: Counter[int] = field(default_factory=Counter)  # of each of its containers
     well: bool = False
@@ -87,6 +88,10 @@ class Kubelets:
         status = {"status": {"capacity": room, "allocatable": room, "conditions": _node_conditions()}}
         await kubelet.must("PATCH", f"{path('Node', None, name)}/status", status)
 
+    def expire(self, name: str) -> None:
+        """The certificate of a node's kubelet is over: what it asks for is unauthorized, what it runs goes on."""
+        self._callers[name].token = "expired"
+
     async def _renew(self, name: str) -> None:
         renewed = now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         spec = {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": renewed}
@@ -132,7 +137,7 @@ class Kubelets:
         for pod in [one for one in self._world["Pod"].values() if one["spec"].get("nodeName") == node]:
             sandbox = self._pods.setdefault(pod["metadata"]["uid"], _Sandbox())
             if "deletionTimestamp" in pod["metadata"]:
-                if sandbox.phase != "gone":
+                if sandbox.phase != "gone" and not (sandbox.end_again and now() < sandbox.end_again):
                     await self._end(node, pod, sandbox)
             elif sandbox.phase != "gone" and not (sandbox.again and now() < sandbox.again):
                 await self._go_on(node, pod, sandbox)
@@ -149,7 +154,10 @@ class Kubelets:
             sandbox.task.cancel()
         body = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod["metadata"]["uid"]}}
         done = await self._callers[node].call("DELETE", place(pod), body)
-        sandbox.phase = "gone" if done.status in (200, 404, 409) else sandbox.phase
+        if done.status in (200, 404, 409):
+            sandbox.phase = "gone"
+        else:
+            sandbox.end_again = _later(RETRY_SECONDS)
 
     async def _go_on(self, node: str, pod: Json, sandbox: _Sandbox) -> None:
         match sandbox.phase:

@@ -7,12 +7,29 @@ from collections.abc import AsyncIterator
 
 from tests.lab.alerts import pods
 from tests.lab.apps import App
-from tests.lab.lab import Lab
+from tests.lab.lab import NODES, Lab
 from tests.lab.manifests import is_ready
 from tests.lab.scenario import family
 
 CALLERS = (("shop", "frontend"), ("shop", "cart"), ("payments", "checkout"), ("search", "query"))
 USUAL, RETRY_SECONDS = 20.0, 2.0
+
+
+@family(
+    "The certificates of the kubelets of two nodes, made on the same day a year ago and never renewed, are over: what"
+    " they run goes on, but they are unauthorized, and their nodes are called lost.",
+    culprit=False,
+    joined=6,
+)
+async def kubelet_certificate(lab: Lab) -> AsyncIterator[None]:
+    for place in CALLERS:
+        lab.reserve(*place)
+        lab.alert_lacking(*place)
+    yield
+    pod = lab.rng.choice(pods(lab.world, *lab.rng.choice(CALLERS)))
+    first = NODES.index(pod["spec"]["nodeName"]) // 2 * 2
+    for node in NODES[first : first + 2]:
+        lab.kubelets.expire(node)
 
 
 @family(
