@@ -61,6 +61,10 @@ SPAM = 25
 """From so many Events of one object on, one in five minutes is told: maxBurst of client-go's spam filter for Events."""
 AT_ONCE = timedelta(minutes=1)
 """Complaints that began within this time of one another may have one cause."""
+REST = timedelta(seconds=30)
+"""What is not complained of for three probes (every 10 s, Kubernetes' default) is over."""
+LASTING = frozenset({"Unhealthy", "Unready", "Pending", "Unschedulable"})
+"""Reasons that are told as long as it is so, by each probe or by a pod's state; others are told less and less often."""
 WIDE = 3
 """From this many workloads on, the same complaint is one wide signal and not several narrow ones."""
 MAKES_PODS: Entity = ("api", "", "pods", "create")
@@ -150,10 +154,18 @@ def _how_it_fares(rollout: Rollout, given: timedelta, *, now: datetime) -> str:
     return f"hangs: {last.available} of {last.desired} pods are available"
 
 
+def is_over(signal: Signal, at: datetime) -> bool:
+    """Whether all was well again for REST by then, of what is told as long as it is so."""
+    lasts = signal.facts.get("reason") in LASTING
+    return lasts and signal.until is not None and signal.until + REST < at
+
+
 def _beside(signal: Signal, found: list[Signal], new: Newborn) -> Signal:
-    """With the workloads, but for new ones, that complain of the same reason at about the same time."""
+    """With the workloads, but for new ones, that began to complain of the same reason at about the same time, and had
+    not ended when this did."""
     reason = signal.facts["reason"]
-    alike = [o for o in found if o.facts["reason"] == reason and abs(o.low - signal.low) <= AT_ONCE]
+    near = (o for o in found if o.facts["reason"] == reason and abs(o.low - signal.low) <= AT_ONCE)
+    alike = [o for o in near if not is_over(o, signal.low)]
     homes = {h for other in alike for h in other.about if h[0] == "workload" and not is_newborn(h, other.low, new)}
     return replace(signal, others=frozenset(homes - signal.about.keys()))
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from app.core.actors import service_account
-from app.core.complaints import WIDE
+from app.core.complaints import REST, WIDE, is_over
 from app.core.dependencies import Named, closure
 from app.core.entities import Entity, workload
 from app.core.findings import Incident, Scope
@@ -26,14 +26,15 @@ NEWBORN = 0.1
 FOLLOWS = 0.4
 """What a client's complaint keeps where what it calls complained before it."""
 TOGETHER = timedelta(seconds=1)
-REST = timedelta(seconds=30)
-"""What is not complained of for three probes (every 10 s, Kubernetes' default) is over."""
+OVER = 0.3
+"""What a complaint keeps that was over long before the alert began: too little to date an onset by."""
+LONG = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """What surrounds an alert: its own words, what its workloads call (in steps), what is new in the window, and all
-    that it says.
+    """What surrounds an alert: its own words, what its workloads call (in steps), what is new in the window, all
+    that it says, and when it began.
 
     An alert that says "cannot create pods" is about calls that create pods.
     """
@@ -42,6 +43,7 @@ class Near:
     upstream: dict[Named, int]
     newborn: Newborn
     said: str
+    at: datetime
 
 
 def surroundings(incident: Incident, top: Topology, *, new: Newborn) -> Near:
@@ -49,7 +51,7 @@ def surroundings(incident: Incident, top: Topology, *, new: Newborn) -> Near:
     named = [(namespace, name) for namespace, _, name in (one.partition("/") for one in incident.scope.workloads)]
     words = frozenset(re.findall(r"[a-z]{4,}", " ".join(_said(alert) for alert in incident.alerts).lower()))
     said = " ".join(f"{alert.message} {' '.join(value for _, value in alert.labels)}" for alert in incident.alerts)
-    return Near(words, closure(named, top.upstream, depth=DEPTH), new, said)
+    return Near(words, closure(named, top.upstream, depth=DEPTH), new, said, incident.started_at)
 
 
 def _said(alert: Symptom) -> str:
@@ -64,6 +66,8 @@ def weigh(signals: list[Signal], scope: Scope, *, near: Near, top: Topology) -> 
     a client suffers from is handed on to what it suffers under.
     """
     weights = [relevance(signal, scope, near=near) * signal.strength for signal in signals]
+    long_before = near.at - LONG
+    weights = [OVER * w if is_over(signal, long_before) else w for signal, w in zip(signals, weights, strict=True)]
     final = list(weights)
     complaints = [(n, home) for n, signal in enumerate(signals) if (home := _home(signal))]
     for n, home in complaints:
