@@ -77,6 +77,7 @@ _meta = msgspec.json.Decoder(RawMeta)
 _owners = msgspec.json.Decoder(list[RawOwner])
 _node = msgspec.json.Decoder(RawNode)
 _NODE = msgspec.Raw(b'"Node"')
+_NAMESPACE = msgspec.Raw(b'"Namespace"')
 _BITS = (1 << 60) - 1
 """Of a hash: as many as Python holds in 32 bytes, where one more takes 48."""
 _BETWEEN = b"\0"
@@ -146,7 +147,9 @@ class Body:
 
     @property
     def finalizers(self) -> bool:
-        return bytes(self._meta.finalizers) not in (b"", b"null", b"[]")
+        """Whether something has to be done before it can go. Namespaces say so in their spec, too."""
+        own = bytes(self._meta.finalizers) not in (b"", b"null", b"[]")
+        return own or (self._top.get("kind") == _NAMESPACE and b'"finalizers"' in self.spec())
 
     def status(self) -> bytes:
         """The raw status, empty where there is none."""

@@ -3,7 +3,7 @@
 "x509: certificate has expired" is the clock's doing, and "dial tcp: connection refused" while an image is pulled is the
 registry's: whatever was rolled out just then is only the occasion. Words: https://pkg.go.dev/net#DNSError ,
 https://pkg.go.dev/crypto/x509#CertificateInvalidError , https://kubernetes.io/docs/concepts/containers/images/ ,
-https://kubernetes.io/docs/concepts/scheduling-eviction/ .
+https://kubernetes.io/docs/concepts/scheduling-eviction/ , https://pkg.go.dev/k8s.io/client-go/discovery .
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from app.core.entities import WORKLOADS
+from app.core.mechanism import ACCESS
 from app.core.model import Change, Path, Verb
 
 Leads = Callable[[Change], bool]
@@ -139,6 +140,16 @@ CAUSES = (
         "nodes that do not let a pod in",
         re.compile(r"untolerated taint|didn't match Pod's node (?:affinity|selector)"),
         _any(_is("Node"), _writes("tolerations", "affinity", "nodeSelector", "runtimeClassName")),
+    ),
+    Cause(
+        "an API that nothing serves",
+        re.compile(r"complete list of server APIs|stale GroupVersion discovery"),
+        _any(_is("APIService", "CustomResourceDefinition", "Service"), _POLICIES, _is(*WORKLOADS), _trusts),
+    ),
+    Cause(
+        "finalizers that nobody takes away",
+        re.compile(r"has finalizers remaining"),
+        _any(_is("CustomResourceDefinition", "ServiceAccount"), _is(*ACCESS), _is(*WORKLOADS)),
     ),
     NAMES,
 )

@@ -65,8 +65,8 @@ class Life:
                 self._symptoms.await_status(resource)
         elif resource.kind == "Node" and resource.api_group == "":
             found = self._symptoms.node(resource, body, at=sighting.at, told=_told(sighting))
-        elif is_custom(resource) or resource.kind == "APIService":
-            found = self._symptoms.custom(resource, body, at=sighting.at, told=_told(sighting))
+        elif is_custom(resource) or resource.kind in ("APIService", "Namespace"):
+            found = self._symptoms.conditions(resource, body, at=sighting.at, told=_told(sighting))
         else:
             return learned
         return structs.replace(learned, symptoms=found) if found else learned

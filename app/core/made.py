@@ -52,3 +52,8 @@ def update(
         changes.summary(resource, Verb.UPDATE, found, old=old, new=new), frozenset({sighting.source}), None,
         sighting.audit_id,
     )  # fmt: skip
+
+
+def is_compared(change: Change) -> bool:
+    """Whether an update is told by its object's states before and after it."""
+    return change.diff_source is DiffSource.STATES and change.verb is Verb.UPDATE

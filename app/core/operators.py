@@ -11,7 +11,7 @@ from app.core.kinds import plural_of
 from app.core.meshes import is_policy, policy
 from app.core.model import Change, Resource
 from app.core.references import references
-from app.core.topology import State, Topology, touched_workloads
+from app.core.topology import State, Topology, pod_template, touched_workloads
 
 SEVERAL = 5
 """Of more objects of a kind than this, one is a small part of what keeps their program busy."""
@@ -43,6 +43,17 @@ def acting(resource: Resource, top: Topology) -> set[str]:
     domain = resource.api_group.partition(".")[0]
     named = (key for key in top.accounts if domain in (key[1], key[1].partition("-")[0]))
     return found or {user for key in named for _, user in top.users_of(key)}
+
+
+def served(namespace: str, states: list[State], top: Topology) -> set[str]:
+    """The API groups whose custom resources a workload lists or watches: where it is gone, nobody tends them."""
+    accounts = {str(_account(template)) for state in states if (template := pod_template(state))}
+    users = {f"system:serviceaccount:{namespace}:{account}" for account in accounts}
+    return {group for (group, _), by in top.watched.items() if by & users and not group.endswith(".k8s.io")}
+
+
+def _account(template: State) -> str:
+    return (template.get("spec") or {}).get("serviceAccountName") or "default"
 
 
 def _near(resource: Resource, top: Topology) -> set[str]:

@@ -28,6 +28,14 @@ def patch_diffs(patch: Json, old: Object | None) -> tuple[FieldDiff, ...]:
     return tuple(one for one in found if one.path not in _NEVER_CHANGED)
 
 
+def scaled(patch: Json, subresource: str) -> Json:
+    """A Scale object (autoscaling/v1) says one thing about its target: how many replicas."""
+    if subresource != "scale" or not isinstance(patch, dict):
+        return patch
+    spec = patch.get("spec")
+    return {"spec": {"replicas": spec.get("replicas", 0)}} if isinstance(spec, dict) else {}
+
+
 def with_removals(normal: Object, patch: Object) -> Object:
     """A normalised merge patch with the nulls and empty lists of ``patch`` in it again: in a state nothing, a removal
     in a patch."""

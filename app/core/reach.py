@@ -31,7 +31,7 @@ from app.core.entities import (
     workload,
 )
 from app.core.kinds import told_by
-from app.core.mechanism import is_cosmetic, is_default, is_default_class, refuser
+from app.core.mechanism import halts, is_cosmetic, is_default, is_default_class, refuser
 from app.core.meshes import is_policy
 from app.core.model import Change, Verb
 from app.core.topology import (
@@ -61,7 +61,7 @@ NODE_AGENTS = re.compile("|".join(("kube-proxy", *(agent.pattern for agent in _A
 """What every pod needs: a rollout or a new configuration of one of these reaches the pods, not only itself."""
 
 
-def _workload(change: Change, _states: list[State], top: Topology, add: Add) -> None:
+def _workload(change: Change, states: list[State], top: Topology, add: Add) -> None:
     key = (change.resource.namespace or "", change.resource.name)
     touched_workloads(top, [key], add, 0)
     add(("manager", change.resource.name), 1)
@@ -78,6 +78,9 @@ def _workload(change: Change, _states: list[State], top: Topology, add: Add) -> 
         for named, users in top.by_config.items():
             if named[0] == kind and key in users:
                 add(("object", *named), 1)
+    if change.verb is Verb.DELETE or halts(change):
+        for group in operators.served(key[0], states, top):
+            add(("named", group), 0)
 
 
 def _agents(name: str, add: Add, hops: float) -> None:
@@ -280,6 +283,7 @@ def _crd(change: Change, states: list[State], top: Topology, add: Add) -> None:
 def _api_service(change: Change, _states: list[State], _top: Topology, add: Add) -> None:
     group = change.resource.name.partition(".")[2]
     add(("api", group, "*", "*"), 0)
+    add(("named", group), 0)
     add(CLUSTER, 2)
 
 

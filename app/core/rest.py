@@ -13,7 +13,7 @@ from app.core.body import RawWhole
 from app.core.rollouts import KINDS as ROLLED_OUT
 from app.core.rollouts import has_rolled_out
 
-_NEVER = frozenset({"Node", "APIService", "CustomResourceDefinition"})
+_NEVER = frozenset({"Node", "Namespace", "APIService", "CustomResourceDefinition"})
 """Built-in kinds of which every status is looked at."""
 
 

@@ -1,4 +1,4 @@
-"""Warning events, pod states, conditions of nodes and custom resources -> Symptoms.
+"""Warning events, pod states, conditions of nodes, namespaces and custom resources -> Symptoms.
 
 Reasons are those of the kubelet and the scheduler (https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/);
 an event's own time is used, so that a repeat of the same event is the same symptom.
@@ -236,11 +236,12 @@ class Symptoms:
         self._keep(resource, seen)
         return tuple(found)
 
-    def custom(
+    def conditions(
         self, resource: Resource, body: Shown, *, at: datetime, told: datetime | None = None
     ) -> tuple[Symptom, ...]:
-        """What the conditions of a custom resource say."""
-        lasting = {} if body.deleting else failing(body.status() or b"{}", at)
+        """What the conditions of any other object say; of one that is being deleted, those of a Namespace alone."""
+        goes = body.deleting and resource.kind != "Namespace"
+        lasting = {} if goes else failing(body.status() or b"{}", at)
         if not lasting and resource not in self._seen:
             return ()
         seen = self._seen_of(resource)

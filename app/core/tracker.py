@@ -35,7 +35,7 @@ from app.core.model import (
 )
 from app.core.normalise import normalise
 from app.core.parts import Parts
-from app.core.patches import applied, patch_diffs, with_removals
+from app.core.patches import applied, patch_diffs, scaled, with_removals
 from app.core.recent import Recent
 from app.core.redact import Redactor, decode
 from app.core.sight import Sight, moved_on, note, unseen
@@ -123,6 +123,8 @@ class Tracker:
         policy = self._kinds.policy(resource.api_group, resource.kind)
         if resource.kind == "Event" and sighting.body is not None and sighting.verb is not Verb.DELETE:
             return self._life.event(sighting)
+        if resource.kind == "Namespace" and sighting.subresource == "finalize":
+            return self._finalized(sighting)
         if policy is Policy.NEVER or sighting.subresource not in _OWN:
             return NOTHING
         body = read_body(sighting.body) if sighting.body is not None and sighting.subresource != "scale" else None
@@ -305,7 +307,7 @@ class Tracker:
         later = self._recent.by_key(made.key_of(sighting.resource, entry.uid, str(entry.changed)))
         if body.version >= entry.changed and quiet is not None:
             before, later = current, quiet
-        elif later is not None and _is_compared(later) and entry.before < body.version:
+        elif later is not None and made.is_compared(later) and entry.before < body.version:
             before = _object(undo(later.diffs, current))
         else:
             change = self._from_patch(sighting, body, new=state)
@@ -367,7 +369,7 @@ class Tracker:
             new = normalise(patch, resource.api_group, kind=resource.kind) if isinstance(patch, dict) else None
             found: tuple[FieldDiff, ...] = (FieldDiff((), "add", None, new),)
         else:
-            found = patch_diffs(self._scaled(patch, sighting), old)
+            found = patch_diffs(scaled(patch, sighting.subresource), old)
             new = applied(found, old)
         if not found:
             return self._unchanged(sighting)
@@ -382,14 +384,7 @@ class Tracker:
             states = (self._object_state(sighting, entry, new),)
         return Learned(self._telling.new(sighting, change, None, new), states)
 
-    def _scaled(self, patch: Object | list[object], sighting: Sighting) -> Object:
-        """A Scale object (autoscaling/v1) says one thing about its target: how many replicas."""
-        if sighting.subresource != "scale" or not isinstance(patch, dict):
-            return patch  # type: ignore[return-value]
-        spec = patch.get("spec")
-        return {"spec": {"replicas": spec.get("replicas", 0)}} if isinstance(spec, dict) else {}
-
-    def _request(self, sighting: Sighting) -> Object | list[object] | None:
+    def _request(self, sighting: Sighting) -> Json:
         raw = sighting.patch
         if raw is None and sighting.body is not None and read_body(sighting.body) is not None:
             raw = sighting.body
@@ -404,7 +399,7 @@ class Tracker:
         if isinstance(redacted, dict):
             normal = normalise(redacted, resource.api_group, kind=resource.kind)
             return normal if "kind" in redacted else with_removals(normal, redacted)
-        return redacted if isinstance(redacted, list) else None  # type: ignore[return-value]
+        return redacted if isinstance(redacted, list) else None
 
     # -- deletions
 
@@ -424,10 +419,7 @@ class Tracker:
             if lingers:
                 entry.deleting = True
             else:
-                entry.deleted, entry.raw = True, 0
-                self._memory.forget(entry)
-                gone = structs.replace(self._object_state(sighting, entry, None), deleted_at=sighting.at)
-                learned = structs.replace(self._life.ended(resource, sighting.at), states=(gone,))
+                learned = self._ended(sighting, entry)
             entry.version = max(entry.version, body.version if body else 0)
             self._memory.put(resource, entry)
         elif entry.uid and uid and entry.uid != uid and not lingers:
@@ -441,12 +433,27 @@ class Tracker:
             change = unseen(change, self._sight.since(resource, entry))
         return structs.replace(learned, changes=self._telling.new(sighting, change, body, old))
 
+    def _finalized(self, sighting: Sighting) -> Learned:
+        """The last write to a Namespace that is being deleted, by which it goes."""
+        body = read_body(sighting.body) if sighting.body is not None else None
+        entry = self._known(sighting.resource, body.uid) if body else None
+        if body is None or not body.deleting or body.finalizers:
+            return NOTHING
+        return self._ended(sighting, entry) if entry and not entry.deleted and entry.uid == body.uid else NOTHING
+
+    def _ended(self, sighting: Sighting, entry: Entry) -> Learned:
+        """The object is gone, and what hurt or was under way with it."""
+        entry.deleted, entry.raw = True, 0
+        self._memory.forget(entry)
+        gone = structs.replace(self._object_state(sighting, entry, None), deleted_at=sighting.at)
+        return structs.replace(self._life.ended(sighting.resource, sighting.at), states=(gone,))
+
     # -- handing on
 
     def _from_patch(self, sighting: Sighting, body: Body, *, new: Object | None) -> Change | None:
         """The request is the diff. None where there is no patch, or it touches nothing that is desired state."""
         patch = self._request(sighting) if sighting.patch is not None else None
-        found = patch_diffs(patch, None) if patch else ()  # type: ignore[arg-type]
+        found = patch_diffs(patch, None) if patch else ()
         if not found or (all(part.op != "remove" for part in found) and body.untouched_at(sighting.at)):
             return None
         return structs.replace(made.update(sighting, body, found, old=None, new=new), diff_source=DiffSource.PATCH)
@@ -485,10 +492,6 @@ class Tracker:
             sighting.resource, entry.uid, version, sighting.at.astimezone(UTC), state,
             entry.generation, owner.kind if owner else "", owner.name if owner else "",
         )  # fmt: skip
-
-
-def _is_compared(change: Change) -> bool:
-    return change.diff_source is DiffSource.STATES and change.verb is Verb.UPDATE
 
 
 def _object(state: Json) -> Object | None:

@@ -11,8 +11,18 @@ from msgspec.structs import replace
 
 from app.core.conditions import failing
 from app.core.model import Resource, SymptomSource, Verb
-from tests.core.company import first, ranked
-from tests.core.factories import a_change, a_resource, a_state, a_symptom, after, an_alert, an_incident
+from tests.core.company import background, first, ranked
+from tests.core.factories import (
+    a_change,
+    a_resource,
+    a_state,
+    a_symptom,
+    a_workload,
+    after,
+    an_alert,
+    an_incident,
+    calls,
+)
 from tests.core.objects import an_object, learn, seen
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -89,3 +99,69 @@ def test_a_gateway_is_blamed_for_routes_that_it_takes_no_more() -> None:
     assert first(ranking) == ("Gateway", "public")
     said = next(one.sentence for one in ranking.suspects[0].evidence if one.rule == "symptoms")
     assert said.startswith("It acts on all 4 that complain: NotAllowedByListeners ×4 on")
+
+
+def a_namespace(version: int, **conditions: tuple[str, str, str]) -> Any:
+    told = [
+        {"type": sort, "status": is_so, "reason": reason, "message": message}
+        for sort, (is_so, reason, message) in conditions.items()
+    ]
+    meta = {"deletionTimestamp": "2026-11-20T11:59:00Z"}
+    return an_object("Namespace", "review", version=version, namespace=None, meta=meta, status={"conditions": told})
+
+
+def test_a_namespace_says_what_keeps_it_from_going() -> None:
+    remains = {"NamespaceContentRemaining": ("True", "SomeResourcesRemain", "pods. has 3 resource instances")}
+    fails = {"NamespaceDeletionDiscoveryFailure": ("True", "DiscoveryFailed", STALE)}
+    found = {"NamespaceDeletionDiscoveryFailure": ("False", "ResourcesDiscovered", "")}
+    learned = learn(
+        seen(a_namespace(1, **remains), 0),
+        seen(a_namespace(2, **remains, **fails), 5),
+        seen(a_namespace(3, **remains, **found), 9),
+    )
+    told = [symptom for one in learned for symptom in one.symptoms]
+    assert [(one.reason, one.message, one.ended_at is not None) for one in told] == [
+        ("DiscoveryFailed", STALE, False),
+        ("DiscoveryFailed", STALE, True),
+    ]
+
+
+STALE = (
+    "Discovery failed for some groups, 1 failing: unable to retrieve the complete list of server APIs:"
+    " custom.metrics.k8s.io/v1beta1: stale GroupVersion discovery: custom.metrics.k8s.io/v1beta1"
+)
+
+
+REVIEW = a_resource("Namespace", "review", None)
+
+
+def kept(reason: str, message: str) -> Any:
+    """The namespace is deleted, and says what keeps it from going."""
+    told = a_symptom(REVIEW, reason, at=after(-18), message=message, count=1)
+    return {
+        "incident": an_incident(an_alert(after(40), name="KubeNamespaceTerminating", namespace="review")),
+        "symptoms": [replace(told, source=SymptomSource.CONDITION)],
+    }
+
+
+GOES = a_change(REVIEW, at=after(-20), verb=Verb.DELETE)
+
+
+def test_a_namespace_is_not_to_blame_for_an_api_that_nothing_serves() -> None:
+    api = a_resource("APIService", "v1beta1.custom.metrics.k8s.io", None)
+    ranking = ranked(a_change(api, at=after(-40), verb=Verb.CREATE), GOES, **kept("DiscoveryFailed", STALE))
+    assert first(ranking) == ("APIService", api.name)
+
+
+def test_a_namespace_is_not_to_blame_for_finalizers_whose_operator_was_removed() -> None:
+    operator = a_resource("Deployment", "copies", "platform")
+    gone = a_workload(operator, serviceAccountName="copies").state
+    watches = calls("system:serviceaccount:platform:copies", "watch", "backups", group="corp.example", rate=1, end=-40)
+    told = "Some content in the namespace has finalizers remaining: corp.example/copy in 1 resource instances"
+    ranking = ranked(
+        a_change(operator, at=after(-40), verb=Verb.DELETE, path=(), old=gone, new=None),
+        GOES,
+        load=[*background(), *watches],
+        **kept("SomeFinalizersRemain", told),
+    )
+    assert first(ranking) == ("Deployment", "copies")

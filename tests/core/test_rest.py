@@ -162,6 +162,6 @@ def test_other_kinds_rest_but_for_those_whose_statuses_are_read() -> None:
     raw = workload("ReplicaSet", updated=0, available=0)
     assert at_rest("ReplicaSet", raw)
     assert rests_for_good("ReplicaSet")
-    for kind in ("Node", "APIService", "CustomResourceDefinition"):
+    for kind in ("Node", "Namespace", "APIService", "CustomResourceDefinition"):
         assert not at_rest(kind, raw)
         assert not rests_for_good(kind)

@@ -256,6 +256,22 @@ def test_a_deletion_that_waits_for_finalizers_is_told_once() -> None:
     assert found[0].actor == ALICE
 
 
+def test_a_namespace_that_is_deleted_is_there_until_it_is_finalized() -> None:
+    stamp = {"deletionTimestamp": "2026-11-21T05:00:01Z"}
+    old = an_object("Namespace", "old", version=5, namespace=None, spec={"finalizers": ["kubernetes"]})
+    going = an_object("Namespace", "old", version=6, namespace=None, meta=stamp, spec=old["spec"])
+    marked = an_object("Namespace", "old", version=6, namespace=None, meta=stamp, spec={})
+    learned = learn(
+        listed(old),
+        audited(going, 1, verb=Verb.DELETE),
+        audited(going, 2, subresource="finalize"),
+        audited(marked, 9, subresource="finalize"),
+        audited(marked, 9, subresource="finalize"),
+    )
+    assert [(change.verb, change.at) for change in changes(learned)] == [(Verb.DELETE, at(1))]
+    assert [[state.deleted_at for state in one.states] for one in learned[1:]] == [[], [], [at(9)], []]
+
+
 def test_the_same_name_again_is_another_object() -> None:
     again = a_deployment(version=9)
     again["metadata"]["uid"] = "uid-2"
