@@ -18,6 +18,7 @@ from app.core.model import SLOT_SECONDS, ObjectState, Outcome, Rollout, Symptom,
 from app.core.newborn import Newborn, is_newborn
 from app.core.onset import beginning
 from app.core.phrases import excerpt
+from app.core.pod_states import EVICTED
 from app.core.revisions import revision
 from app.core.signals import Signal, SignalKind
 from app.core.stalls import lacks, patience, rests
@@ -48,6 +49,7 @@ WEIGHTS = {
     "Unhealthy": 0.6,
     "Unready": 0.5,
     "BackoffLimitExceeded": 0.8,
+    EVICTED: 0.6,
     "ProvisioningFailed": 0.8,
     "RunContainerError": 0.9,
     "CreateContainerError": 0.9,
@@ -189,7 +191,8 @@ def _template(symptom: Symptom) -> str:
 
 def _home(symptom: Symptom) -> Entity:
     resource = symptom.workload or symptom.resource
-    return of_resource(resource)[0] if resource else ("cluster",)
+    home = of_resource(resource)[0] if resource else ("cluster",)
+    return ("loses", *home[1:]) if symptom.reason == EVICTED else home
 
 
 def _signal(reason: str, members: list[Symptom], *, start: datetime) -> Signal:

@@ -14,9 +14,11 @@ from dataclasses import replace
 
 from app.core.actors import service_account
 from app.core.entities import Entity, only_reacts, workload
+from app.core.evictions import EVICTION
 from app.core.families import VERBS
 from app.core.grants import Grant, rules_of
 from app.core.kinds import plural_of
+from app.core.pod_states import EVICTED
 from app.core.references import FEW, Watched
 from app.core.signals import Signal, SignalKind
 from app.core.topology import Topology
@@ -57,7 +59,8 @@ def may_watch(of: Rights, top: Topology) -> Watched:
 
 
 def with_callers(signals: Iterable[Signal], of: Rights, top: Topology) -> list[Signal]:
-    """The signals; metrics of calls are about the programs that may make them as well, and say how many may (``able``).
+    """The signals; metrics of calls, and evictions, are about the programs that may make them as well, and say how many
+    may (``able``).
 
     The likelier, the fewer of the cluster's accounts may: that one may which has nothing to do with it says less the
     more there are that may, log(all/those) as of any evidence.
@@ -66,11 +69,9 @@ def with_callers(signals: Iterable[Signal], of: Rights, top: Topology) -> list[S
 
 
 def _with_callers(signal: Signal, of: Rights, top: Topology) -> Signal:
-    verb, resource = VERBS.get(signal.facts.get("verb", "")), signal.facts.get("resource")
-    if signal.kind is not SignalKind.METRIC or not verb or not resource:
+    call = _call(signal)
+    if call is None:
         return signal
-    below = signal.facts.get("subresource")
-    call = signal.facts.get("group", ""), f"{resource}/{below}" if below else resource, verb
     able = [user for user, grants in of.items() if any(_covers(grant, call) for grant in grants)]
     if not able:
         return signal
@@ -81,6 +82,17 @@ def _with_callers(signal: Signal, of: Rights, top: Topology) -> Signal:
     return replace(
         signal, about=dict.fromkeys(callers, told) | signal.about, facts=signal.facts | {"able": str(len(able))}
     )
+
+
+def _call(signal: Signal) -> Grant | None:
+    """The call that a signal counts, or that somebody made for it; None where it does not say."""
+    if signal.facts.get("reason") == EVICTED:
+        return EVICTION
+    verb, resource = VERBS.get(signal.facts.get("verb", "")), signal.facts.get("resource")
+    if signal.kind is not SignalKind.METRIC or not verb or not resource:
+        return None
+    below = signal.facts.get("subresource")
+    return signal.facts.get("group", ""), f"{resource}/{below}" if below else resource, verb
 
 
 def _covers(grant: Grant, call: Grant) -> bool:

@@ -27,7 +27,10 @@ _WAITING = frozenset(
 _SAME = {"ErrImagePull": "ImagePullBackOff"}
 """The kubelet alternates between the two while it retries: one symptom."""
 
-ENDINGS = frozenset({"OOMKilled", "Error"})
+EVICTED = "EvictionByEvictionAPI"
+"""Why a pod is taken away where somebody asked for its eviction: a drain, a descheduler, an autoscaler
+(https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions)."""
+ENDINGS = frozenset({"OOMKilled", "Error", EVICTED})
 """The reasons of ``endings``, which are moments; the others last."""
 
 Found = dict[str, tuple[datetime, str]]
@@ -72,8 +75,12 @@ def awaited(
 
 
 def endings(status: RawPodStatus) -> list[tuple[str, datetime, str]]:
-    """Containers that ended badly: (OOMKilled or Error, when, how). A container's last end is told at each sighting."""
+    """Containers that ended badly: (OOMKilled or Error, when, how), and the pod's eviction. A container's last end is
+    told at each sighting."""
     found = []
+    target = condition_of(status.conditions, "DisruptionTarget")
+    if target and target.status == "True" and target.reason == EVICTED and target.lastTransitionTime:
+        found.append((EVICTED, target.lastTransitionTime, target.message))
     for container in (*(status.initContainerStatuses or ()), *(status.containerStatuses or ())):
         for states in (container.state, container.lastState):
             ended = states.terminated if states else None

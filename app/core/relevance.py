@@ -143,7 +143,7 @@ def inside(signal: Signal, scope: Scope, *, upstream: dict[Named, int]) -> float
     """1 where the signal is about the alert's own workload, 0.9 what that calls, 0.8 its namespace, 0 elsewhere."""
     best = 0.0
     for entity, weight in signal.about.items():
-        if entity[0] == "workload":
+        if entity[0] in ("workload", "loses"):
             if f"{entity[1]}/{entity[2]}" in scope.workloads:
                 best = max(best, min(1.0, 0.4 + weight))
             elif (steps := upstream.get((entity[1], entity[2]))) is not None:

@@ -67,9 +67,10 @@ def rests(kind: str, whole: RawWhole) -> bool:
 
 
 def is_well(status: bytes) -> bool:
-    """Whether a pod runs and is ready, and nothing of it has gone wrong of late."""
+    """Whether a pod runs and is ready, nothing of it has gone wrong of late, and nobody takes it away."""
     try:
         found = _well.decode(status)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return False
-    return any(condition.type == "Ready" for condition in found.conditions)
+    told = {condition.type for condition in found.conditions}
+    return "Ready" in told and "DisruptionTarget" not in told

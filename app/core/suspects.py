@@ -23,6 +23,7 @@ from app.core.complaints import rollout_signals, symptom_signals
 from app.core.costs import cost_signals
 from app.core.counted import NO_CALLS, Calls
 from app.core.errors import error_signals
+from app.core.evictions import with_evictors
 from app.core.evidence import RULES
 from app.core.explain import explain, is_consequence, window_of
 from app.core.fight_signals import fight_signal
@@ -90,6 +91,7 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES) -> Ranking:
     measured = _signals(gathered, fights, new, slots=slots, made=made, lines=lines)
     top_of = topology(gathered.states, gathered.calls, gone=gathered.gone, complaints=gathered.symptoms)
     signals = with_injected(located(measured, gathered.symptoms, top_of), top_of)
+    signals = with_evictors(signals, gathered.calls, top_of)
     around = surroundings(incident, top_of, new=new)
     weighed = weigh(signals, incident.scope, near=around, top=top_of)
     if not gathered.calls:

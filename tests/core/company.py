@@ -48,6 +48,7 @@ def ranked(
     load: list[CallCount] | None = None,
     states: Sequence[ObjectState] = (),
     rollouts: Sequence[Rollout] = (),
+    gone: Sequence[ObjectState] = (),
 ) -> Ranking:
     return rank(
         Gathered(
@@ -58,6 +59,7 @@ def ranked(
             symptoms=tuple(symptoms),
             calls=Calls.of(load if load is not None else background()),
             states=tuple(states),
+            gone=tuple(gone),
             rollouts=tuple(rollouts),
         )
     )

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from app.core.body import AsBefore, Body, read_body, read_whole
 from app.core.model import Json, Object
+from app.core.pod_states import EVICTED
 from app.core.rest import is_well, rests, rests_for_good
 from app.core.rollouts import Rollouts
 from app.core.symptoms import Symptoms
@@ -59,6 +60,7 @@ def test_a_pod_that_runs_and_is_ready_is_well(status: bytes) -> None:
         status_of(READY | {"status": "False"}),
         status_of(READY | {"status": "Unknown"}),
         status_of(READY, {"type": "PodScheduled", "status": "False"}),
+        status_of(READY, {"type": "DisruptionTarget", "status": "True"}),
         status_of(READY, containerStatuses=containers(WAITING)),
         status_of(READY, containerStatuses=containers(KILLED)),
         status_of(READY, containerStatuses=containers(RUNNING, KILLED)),
@@ -72,8 +74,8 @@ def test_a_pod_of_which_more_may_be_said_is_not_called_well(status: bytes) -> No
 
 
 conditions = st.builds(
-    lambda kind, status: {**READY, "type": kind, "status": status, "message": "said"},
-    st.sampled_from(["Ready", "PodScheduled", "ContainersReady"]),
+    lambda kind, status: {**READY, "type": kind, "status": status, "message": "said", "reason": EVICTED},
+    st.sampled_from(["Ready", "PodScheduled", "ContainersReady", "DisruptionTarget"]),
     st.sampled_from(["True", "True", "True", "False", "Unknown"]),
 )
 states = st.sampled_from([RUNNING, RUNNING, RUNNING, DONE, KILLED, WAITING])

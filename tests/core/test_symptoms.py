@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from app.core.body import Body, read_body
 from app.core.model import Json, Object, Resource, Symptom, SymptomSource
-from app.core.pod_states import PENDING_AFTER
+from app.core.pod_states import EVICTED, PENDING_AFTER
 from app.core.symptoms import UNSCHEDULED_AFTER, Symptoms
 from tests.core.factories import NOON, a_resource, after
 
@@ -268,3 +268,18 @@ def test_a_nodes_conditions() -> None:
     assert {(s.reason, s.ended_at) for s in seen.node(node, body(ok), at=after(50))} == {
         ("NodeNotReady", after(50)), ("DiskPressure", after(50)),
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "told"),
+    [
+        ("True", EVICTED, [EVICTED]),
+        ("False", EVICTED, []),
+        ("True", "PreemptionByScheduler", []),  # the scheduler's Events tell of that
+    ],
+)
+def test_that_a_pod_is_evicted_is_told(status: str, reason: str, told: list[str]) -> None:
+    target = condition("DisruptionTarget", status, after(5), reason=reason, message="Eviction API: evicting")
+    found = symptoms().pod(POD, body({"phase": "Running", "conditions": [target]}), at=after(5.2))
+    assert reasons(found) == told
+    assert {(one.at, one.workload, one.message) for one in found} <= {(after(5), WEB, "Eviction API: evicting")}
