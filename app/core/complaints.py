@@ -22,6 +22,7 @@ from app.core.pod_states import EVICTED
 from app.core.revisions import revision
 from app.core.signals import Signal, SignalKind
 from app.core.stalls import lacks, patience, rests
+from app.core.starting import PASSED
 
 WEIGHTS = {
     "CrashLoopBackOff": 0.9,
@@ -173,8 +174,11 @@ def _beside(signal: Signal, found: list[Signal], new: Newborn) -> Signal:
 
 
 def _passing(symptom: Symptom) -> bool:
-    """Whether a pod only took as long as pods take to start: the SLO of Kubernetes gives it five seconds
+    """Whether a pod failed probes only before it was ready (starting.py), or only took as long as pods take to start:
+    the SLO of Kubernetes gives it five seconds
     (https://github.com/kubernetes/community/blob/master/sig-scalability/slos/pod_startup_latency.md)."""
+    if symptom.severity == PASSED:
+        return True
     waited = symptom.reason in ("Unschedulable", "Pending", "Unready")
     return waited and symptom.ended_at is not None and symptom.ended_at - symptom.at < STARTING
 

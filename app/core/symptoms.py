@@ -22,6 +22,7 @@ from app.core.conditions import failing
 from app.core.model import Resource, Symptom, SymptomSource
 from app.core.pod_states import ENDINGS, PENDING_AFTER, UNREADY_AFTER, Found, awaited, condition_of, endings, pod_states
 from app.core.raw_status import RawEvent, RawNodeStatus, RawPodStatus
+from app.core.starting import Starting
 
 UNSCHEDULED_AFTER = timedelta(seconds=10)
 """A pod that no scheduler has looked at for longer hurts: twice the scalability SLO of Kubernetes for starting a pod
@@ -81,6 +82,7 @@ class Symptoms:
         self._seen: dict[Resource, _Seen | None] = {}  # None: it has been ready, and nothing hurts
         self._spells: dict[str, _Spell] = {}
         self._events: dict[str, int] = {}
+        self._starting = Starting()
         self._unscheduled: OrderedDict[Resource, datetime] = OrderedDict()  # the first of these are looked for often
         self._late: dict[str, OrderedDict[Resource, datetime]] = {reason: OrderedDict() for reason in _LATE}
 
@@ -171,21 +173,20 @@ class Symptoms:
         more = total - before if before else 1
         spell = altered(spell, last=max(spell.last, when), count=spell.count + more)
         put(self._spells, fingerprint, spell, limit=self._limit)
-        return (
-            Symptom(
-                SymptomSource.EVENT,
-                event.reason,
-                spell.first,
-                fingerprint,
-                resource,
-                self._workload_of(resource),
-                self._text(event.message or event.note)[:500],
-                "warning",
-                spell.count,
-                ended_at=spell.last,
-                told_at=spell.told,
-            ),
+        symptom = Symptom(
+            SymptomSource.EVENT,
+            event.reason,
+            spell.first,
+            fingerprint,
+            resource,
+            self._workload_of(resource),
+            self._text(event.message or event.note)[:500],
+            "warning",
+            spell.count,
+            ended_at=spell.last,
+            told_at=spell.told,
         )
+        return (self._starting.heard(symptom, was_ready=self._was_ready(resource)),)
 
     def pod(
         self, resource: Resource, body: Shown, *, at: datetime, told: datetime | None = None
@@ -209,9 +210,12 @@ class Symptoms:
                 lasting["Unready"] = waits[1:]
             else:
                 seen.waits = waits
+        starts = not seen.ready
         seen.ready = seen.ready or bool(ready and ready.status == "True")
         found = self._changed(SymptomSource.POD, resource, seen, lasting, at=at, told=told)
         self._keep(resource, seen)
+        if starts and ready and ready.status == "True":
+            found += self._starting.ready(resource, ready.lastTransitionTime or at, at=at)
         for reason, since, message in endings(status):
             found.append(self._symptom(SymptomSource.POD, resource, reason, since=since, message=message, told=told))
         return tuple(found)
@@ -252,8 +256,13 @@ class Symptoms:
     def forget(self, resource: Resource, at: datetime) -> tuple[Symptom, ...]:
         """The pod or node is gone: what hurt has ended."""
         self._unscheduled.pop(resource, None)
+        self._starting.forget(resource)
         seen = self._seen.pop(resource, None)
         return tuple(replace(symptom, ended_at=max(at, symptom.at)) for symptom in seen.open.values()) if seen else ()
+
+    def _was_ready(self, resource: Resource) -> bool:
+        seen = self._seen.get(resource)
+        return seen.ready if seen is not None else resource in self._seen
 
     def _seen_of(self, resource: Resource) -> _Seen:
         """What hurt when the object was last seen, to be altered and kept."""

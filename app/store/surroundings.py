@@ -24,6 +24,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.lanes import Mark, Problem
 from app.core.model import Outcome, Progress, Resource, Rollout, change_id
+from app.core.starting import PASSED
 from app.store.seen import CLUSTER, FROM_AT, TO_AT, Seen, blind, followed, fresh, mine_of, seen_of, several, time_of
 from app.store.tables import changes, clusters, kinds, objects, rollouts, symptoms, words
 
@@ -53,7 +54,8 @@ def _hurting(mine: CTE) -> Select[Any]:
             func.sum(symptoms.c.count).label("number"),
         )
         .join(mine, mine.c.id == symptoms.c.cluster_id)
-        .where(symptoms.c.source != "alert", symptoms.c.at >= FROM_AT, symptoms.c.at < TO_AT)
+        .where(symptoms.c.source != "alert", symptoms.c.severity != PASSED)
+        .where(symptoms.c.at >= FROM_AT, symptoms.c.at < TO_AT)
         .group_by(symptoms.c.reason, what)
         .order_by(func.sum(symptoms.c.count).desc())
         .limit(40)

@@ -34,6 +34,7 @@ def _merge(known: Symptom, told: Symptom) -> Symptom:
         count=max(known.count, told.count),
         ended_at=max(ends, default=None),
         message=max(known.message, told.message),
+        severity=min(known.severity, told.severity),  # "info" comes before "warning": what was no harm stays so
         resource=known.resource or told.resource,
         workload=known.workload or told.workload,
         told_at=min(times, default=None),
@@ -78,6 +79,7 @@ async def write(conn: AsyncConnection, cluster_id: int, told: Iterable[Symptom])
                 "count": func.greatest(old.count, new.count),
                 "ended_at": func.greatest(old.ended_at, new.ended_at),
                 "message": func.greatest(old.message, new.message),
+                "severity": func.least(old.severity, new.severity),  # as _merge has it
                 "resource": func.coalesce(old.resource, new.resource),
                 "workload": func.coalesce(old.workload, new.workload),
                 "told_at": func.least(old.told_at, new.told_at),

@@ -103,6 +103,7 @@ def some_symptom(draw: st.DrawFn) -> Symptom:
         count=draw(st.integers(1, 9)),
         ended_at=draw(st.none() | seconds.map(lambda s: NOON + timedelta(seconds=s))),
         message=draw(st.sampled_from(["", "a", "b"])),
+        severity=draw(st.sampled_from(["warning", "info"])),
     )
 
 

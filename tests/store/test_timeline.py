@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from sqlalchemy import Connection, event
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.model import Actor, ActorSource, Change, Outcome, Resource, Verb
+from app.core.model import Actor, ActorSource, Batch, Change, Outcome, Resource, Verb
+from app.core.starting import PASSED
 from app.store import history, incidents, surroundings, timeline
 from app.store.record import record
 from app.store.seen import read_seen
@@ -135,6 +136,20 @@ async def test_a_window_holds_its_beginning_and_not_its_end(filled: AsyncConnect
     before = await timeline.list_changes(filled, ChangeFilter(from_at=at - timedelta(microseconds=1), to_at=at))
     assert told(inside) == [world.CULPRIT.id]
     assert before == []
+
+
+async def test_what_was_no_harm_is_no_problem_of_the_window(filled: AsyncConnection) -> None:
+    async def problems() -> set[str]:
+        around = await surroundings.read_surroundings(filled, world.CLUSTER, from_at=world.START, to_at=world.END)
+        return {problem.reason for problem in around.problems}
+
+    told = replace(
+        world.batch().symptoms[0], fingerprint="started", reason="Unhealthy while it starts", severity="warning"
+    )
+    await record(filled, Batch(world.CLUSTER, symptoms=(told,)))
+    assert "Unhealthy while it starts" in await problems()
+    await record(filled, Batch(world.CLUSTER, symptoms=(replace(told, severity=PASSED),)))
+    assert "Unhealthy while it starts" not in await problems()
 
 
 async def test_surroundings_hold_every_change_of_the_window_in_one_query(filled: AsyncConnection) -> None:
