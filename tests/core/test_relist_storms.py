@@ -33,15 +33,37 @@ def fleet(verb: str, *, size: int = 60, kind: ListClass = ListClass.NOT_A_LIST, 
 
 def storm() -> list[CallCount]:
     """Ten seconds of LISTs by a fleet, in the middle of the window, each with a new watch."""
-    return STEADY + fleet("list", rate=0.6, start=-10, end=0) + fleet("watch", rate=0.2, start=-5, end=0)
+    at_work = STEADY + fleet("get", rate=0.2)
+    return at_work + fleet("list", rate=0.6, start=-10, end=0) + fleet("watch", rate=0.2, start=-5, end=0)
+
+
+def agents(*verbs: str, start: float) -> list[CallCount]:
+    """Six pods make the calls, as one user."""
+    made = [
+        c
+        for pod in range(6)
+        for verb in verbs
+        for c in calls(AGENT, verb, "pods", rate=1, start=start, pod=f"agent-{pod}")
+    ]
+    return [structs.replace(c, key=structs.replace(c.key, user_agent="agent")) for c in made]
 
 
 def test_a_fleet_that_lists_and_watches_anew_lost_its_watches() -> None:
     counts = STEADY + [c for verb in ("list", "watch") for c in fleet(verb, size=6, rate=1, start=-30)]
-    (signal,) = relists(counts)
+    (signal,) = relists(counts + fleet("get", size=6, rate=0.2))
     assert signal.sentence == (
         "relist storm: 6 kubelet clients went from 0 to 6 LIST pods/s, each with a new watch: they had lost theirs"
     )
+
+
+def test_the_pods_of_an_agent_are_a_fleet_though_they_are_one_user() -> None:
+    (signal,) = relists(STEADY + agents("get", start=-120) + agents("list", "watch", start=-30))
+    assert signal.sentence.startswith("relist storm: 6 agent clients went from 0 to 6 LIST pods/s, each with a new")
+    assert signal.users == (AGENT,)
+
+
+def test_pods_that_a_rollout_made_lost_no_watch() -> None:
+    assert relists(STEADY + agents("get", "list", "watch", start=-30)) == []
 
 
 def test_a_burst_that_is_over_is_told_with_its_length() -> None:
