@@ -204,18 +204,20 @@ def own_rollout(case: Case, facts: Facts) -> Evidence | None:
 
 
 def chain(_case: Case, facts: Facts) -> Evidence | None:
-    """The order in which churn takes a control plane down: pods move, watches are lost, memory and latency rise."""
+    """The order in which churn takes a control plane down: pods move, watches end (410 Gone), who lost theirs list
+    everything, memory and latency rise, it is restarted. Three links make a chain, the first and one of the next two
+    among them."""
     if len(facts.matches) < 3:
         return None
     found = sorted((m.signal for m in facts.matches if m.score >= 0.2), key=lambda signal: signal.low)
     links: list[Signal] = []
-    for stage in range(4):
+    for stage in range(5):
         since = links[-1].low if links else datetime.min.replace(tzinfo=UTC)
         link = next((signal for signal in found if _stage(signal) == stage and signal.high > since), None)
-        if link is None and stage <= 1:
-            return None
         if link is not None:
             links.append(link)
+        if not links or (stage == 2 and len(links) < 2):
+            return None
     if len(links) < 3:
         return None
     # When each began is known to an interval only: one that is told by its lower end seems to come before its cause.
@@ -228,12 +230,14 @@ def chain(_case: Case, facts: Facts) -> Evidence | None:
 def _stage(signal: Signal) -> int | None:
     """How far down the chain from churn to restart a signal belongs; None for what is not of it."""
     family = signal.facts.get("family", "")
-    if "relist" in signal.facts or family == "Watches ended":
+    if family == "Watches ended":
         return 1
-    if family in ("Memory", "CPU", "Latency", "etcd latency", "In flight"):
+    if "relist" in signal.facts:
         return 2
-    if family == "Restarts":
+    if family in ("Memory", "CPU", "Latency", "etcd latency", "In flight"):
         return 3
+    if family == "Restarts":
+        return 4
     return 0 if is_consequence(signal) else None
 
 

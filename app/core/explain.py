@@ -219,16 +219,16 @@ def _covered(candidate: Candidate, signal: Signal) -> tuple[float, int]:
 
 
 def is_consequence(signal: Signal) -> bool:
-    """Whether the signal is what moving pods makes: controllers' calls, their queues, watch events, no room left."""
+    """Whether the signal is what moving pods makes: controllers' calls, their queues, watch events, LISTs of those who
+    could not follow them, no room left."""
     if signal.kind is SignalKind.LOAD:
-        return bool(signal.users) and all(only_reacts(user) for user in signal.users)
+        reacts = bool(signal.users) and all(only_reacts(user) for user in signal.users)
+        return reacts or _podlike(signal.facts.get("relist", ""))
     if signal.kind is SignalKind.SYMPTOM:
         return bool(signal.spread) and signal.facts.get("reason") in _CROWDED
     if signal.kind is not SignalKind.METRIC:
         return False
-    family, resource = signal.facts.get("family", ""), signal.facts.get("resource", "")
-    podlike = resource.split(".")[0] in ("pods", "events", "endpointslices", "endpoints", "replicasets", "bindings")
-    return podlike or family in (
+    return _podlike(signal.facts.get("resource", "")) or signal.facts.get("family") in (
         "Queue adds",
         "Queue depth",
         "Watches ended",
@@ -237,6 +237,11 @@ def is_consequence(signal: Signal) -> bool:
         "etcd latency",
         "Goroutines",
     )
+
+
+def _podlike(resource: str) -> bool:
+    """Whether objects of this resource move with pods."""
+    return resource.partition(".")[0] in ("pods", "events", "endpointslices", "endpoints", "replicasets", "bindings")
 
 
 def distance(reached: Reach, entity: Entity) -> float | None:
