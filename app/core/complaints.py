@@ -54,8 +54,11 @@ WEIGHTS = {
     "ProvisioningFailed": 0.8,
     "RunContainerError": 0.9,
     "CreateContainerError": 0.9,
+    "MultiplePodDisruptionBudgets": 0.15,
+    "DNSConfigForming": 0.15,
 }
-"""How much a reason says that something is broken. Reasons that are not listed count OTHER."""
+"""How much a reason says that something is broken: the last ones are remarks on a configuration with which pods run.
+Reasons that are not listed count OTHER."""
 OTHER = 0.4
 NOT_SO = 0.7
 """A condition that should be true and is not, whatever its reason: those of custom resources are their operators'."""
