@@ -9,7 +9,7 @@ from datetime import timedelta
 from app.core import kinds
 from app.core.actors import is_controller, service_account
 from app.core.memory import Memory
-from app.core.model import ActorSource, Change, Object, Resource, Verb
+from app.core.model import NOBODY, ActorSource, Change, Object, Resource, Verb
 from app.core.recent import Recent
 
 FOLLOWS = timedelta(seconds=120)
@@ -65,6 +65,8 @@ class Derivation:
         scaler = self._scalers.get(change.resource)
         if _only_replicas(change) and self._scales(change, scaler):
             return self._root(scaler, change)
+        if change.verb is Verb.DELETE and change.actor == NOBODY:
+            return self._deleted_with(change)
         if not _is_program(change):
             return None
         if change.verb is Verb.DELETE and change.actor.name == _GARBAGE_COLLECTOR:
@@ -77,6 +79,15 @@ class Derivation:
                 Resource(change.resource.cluster, "", "Namespace", None, change.resource.namespace), change
             )
         return None
+
+    def _deleted_with(self, change: Change) -> str | None:
+        """The deletion of its owner or its namespace, with which an object goes that nobody is known to have deleted."""
+        resource = change.resource
+        entry = self._memory.peek(resource)
+        above = [entry.owner] if entry and entry.owner else []
+        if resource.namespace:
+            above.append(Resource(resource.cluster, "", "Namespace", None, resource.namespace))
+        return next(filter(None, (self._latest(one, change, _deletes) for one in above)), None)
 
     def _owner_chain(self, change: Change) -> str | None:
         """The root of the latest change on the nearest owner that was changed."""

@@ -40,6 +40,16 @@ def test_what_a_person_deletes_follows_from_nothing() -> None:
     assert gone.begun_by is None
 
 
+@pytest.mark.parametrize(("kind", "name"), [("ConfigMap", "source"), ("Namespace", "shop"), ("Namespace", "other")])
+def test_what_nobody_is_known_to_have_deleted_goes_with_its_owner_or_its_namespace(kind: str, name: str) -> None:
+    owned = an_object("ConfigMap", "ca", version=6, data={"ca.crt": "x"}, meta={"ownerReferences": ELSEWHERE})
+    above = an_object(kind, name, version=5, namespace=None if kind == "Namespace" else "shop")
+    first, gone = changes(
+        learn(listed(owned), listed(above), seen(above, 4, verb=Verb.DELETE), seen(owned, 5, verb=Verb.DELETE))
+    )
+    assert gone.begun_by == (None if name == "other" else first.id)
+
+
 @pytest.mark.parametrize(("replicas", "image", "follows"), [(9, "r/web:v1", True), (9, "r/web:v2", False)])
 def test_a_custom_autoscaler_scales_as_it_was_told(replicas: int, image: str, follows: bool) -> None:
     def scaler(version: int, most: int) -> object:
