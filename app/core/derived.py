@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 from app.core import kinds
 from app.core.actors import is_controller, service_account
+from app.core.gitops import tenders
 from app.core.memory import Memory
 from app.core.model import NOBODY, ActorSource, Change, Object, Resource, Verb
 from app.core.recent import Recent
@@ -81,13 +83,19 @@ class Derivation:
         return None
 
     def _deleted_with(self, change: Change) -> str | None:
-        """The deletion of its owner or its namespace, with which an object goes that nobody is known to have deleted."""
+        """What an object goes with that nobody is known to have deleted: its owner or its namespace, which was deleted,
+        or what its GitOps controller was told."""
         resource = change.resource
         entry = self._memory.peek(resource)
         above = [entry.owner] if entry and entry.owner else []
         if resource.namespace:
             above.append(Resource(resource.cluster, "", "Namespace", None, resource.namespace))
-        return next(filter(None, (self._latest(one, change, _deletes) for one in above)), None)
+        metadata = _metadata(change)
+        labels, annotations = ({**(metadata.get(part) or {})} for part in ("labels", "annotations"))
+        told = tenders(resource, labels, annotations, known=self._recent.objects("Application"))
+        found = [self._latest(one, change, _deletes) for one in above]
+        found += [self._latest(one, change, _orders) for one in told]
+        return next(filter(None, found), None)
 
     def _owner_chain(self, change: Change) -> str | None:
         """The root of the latest change on the nearest owner that was changed."""
@@ -187,6 +195,18 @@ class Derivation:
 
 def _gives_owners(change: Change) -> bool:
     return change.verb is Verb.CREATE or any(diff.path[:2] == _OWNERS for diff in change.diffs)
+
+
+def _metadata(change: Change) -> dict[str, Any]:
+    """The metadata of an object that was deleted; nothing where its last state is not known."""
+    old = change.diffs[0].old if change.diffs and not change.diffs[0].path else None
+    metadata = old.get("metadata") if isinstance(old, dict) else None
+    return metadata if isinstance(metadata, dict) else {}
+
+
+def _orders(change: Change) -> bool:
+    """Whether an edit says what is to be there, or the object that said so is gone."""
+    return _deletes(change) or any(diff.path[:1] == ("spec",) for diff in change.diffs)
 
 
 def _deletes(change: Change) -> bool:

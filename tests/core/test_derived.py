@@ -50,6 +50,39 @@ def test_what_nobody_is_known_to_have_deleted_goes_with_its_owner_or_its_namespa
     assert gone.begun_by == (None if name == "other" else first.id)
 
 
+FLUX = {"kustomize.toolkit.fluxcd.io/name": "apps", "kustomize.toolkit.fluxcd.io/namespace": "flux-system"}
+HELM = {"helm.toolkit.fluxcd.io/name": "apps"}
+ARGO = {"argocd.argoproj.io/tracking-id": "argocd_apps:apps/Deployment:shop/web"}
+
+
+@pytest.mark.parametrize(
+    ("api", "kind", "namespace", "labels", "annotations"),
+    [
+        ("kustomize.toolkit.fluxcd.io/v1", "Kustomization", "flux-system", FLUX, {}),
+        ("helm.toolkit.fluxcd.io/v2", "HelmRelease", "shop", HELM, {}),
+        ("argoproj.io/v1alpha1", "Application", "argocd", {}, ARGO),
+        ("argoproj.io/v1alpha1", "Application", "argocd", {"argocd.argoproj.io/instance": "apps"}, {}),
+    ],
+)
+@pytest.mark.parametrize(("part", "follows"), [("spec", True), ("data", False)])
+def test_what_is_pruned_follows_from_what_its_gitops_controller_was_told(
+    api: str, kind: str, namespace: str, labels: object, annotations: object, part: str, follows: bool
+) -> None:
+    def told_to(path: str, version: int) -> object:
+        return an_object(kind, "apps", version=version, api=api, namespace=namespace, **{part: {"path": path}})
+
+    tended = a_deployment(version=5, meta={"labels": labels, "annotations": annotations})
+    edit, gone = changes(
+        learn(
+            listed(tended),
+            listed(told_to("./all", 4)),
+            audited(told_to("./some", 6), 4),
+            seen(tended, 6, verb=Verb.DELETE),
+        )
+    )
+    assert gone.begun_by == (edit.id if follows else None)
+
+
 @pytest.mark.parametrize(("replicas", "image", "follows"), [(9, "r/web:v1", True), (9, "r/web:v2", False)])
 def test_a_custom_autoscaler_scales_as_it_was_told(replicas: int, image: str, follows: bool) -> None:
     def scaler(version: int, most: int) -> object:
