@@ -43,6 +43,14 @@ BORNE = (
     }
 )
 """What pods start with, or do not: where they came up well once it was there, they bear it."""
+ADMITS = frozenset(
+    {
+        *("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration", "LimitRange"),
+        *("MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"),
+        *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
+    }
+)
+"""What pods are made by, or are not: where they were made once it was there, and came up well, they bear it."""
 
 _MISCONFIGURED = ("CreateContainerConfigError", "FailedMount")
 """A ConfigMap, a Secret or a key of it is not there: no other image makes it so."""
@@ -110,10 +118,13 @@ def plausible(change: Change, reason: str, *, refused: str) -> float:
     return 1.0
 
 
-def is_borne(change: Change, came_up: datetime | None) -> bool:
-    """Whether this was made, and then the pods that complain came up well with it."""
-    made = change.verb is Verb.CREATE and change.resource.kind in BORNE
-    return made and came_up is not None and change.at <= came_up
+def is_borne(change: Change, came_up: tuple[datetime, datetime] | None) -> bool:
+    """Whether this was made, and then the pods that complain came up well with it, between two times."""
+    if change.verb is not Verb.CREATE or came_up is None:
+        return False
+    since, by = came_up
+    kind = change.resource.kind
+    return (kind in BORNE and change.at <= by) or (kind in ADMITS and change.at <= since)
 
 
 def only_scales(change: Change) -> bool:

@@ -58,9 +58,9 @@ class Signal:
     words or elsewhere. ``sentence`` says it to a person, without a full stop.
     ``revisions`` are the shares of the complaints by the ReplicaSet of the pod, as (namespace, name).
     ``text`` is what error messages said, for names in them. ``place`` is given where only pods on some nodes complain,
-    ``cause`` where all messages say what it is, ``passed`` where calls fail. ``active``: whoever
-    calls more had called before, be it something else. ``came_up`` is when all pods of the workload that complains were
-    last placed, started and ready before it did; ``until`` when it last complained, None where that goes on.
+    ``cause`` where all messages say what it is, ``passed`` where calls fail. ``active``: whoever calls more had called
+    before, be it something else. ``came_up`` says between which times all pods of the workload that complains were last
+    made, placed, started and ready before it did; ``until`` when it last complained, None where that goes on.
     """
 
     kind: SignalKind
@@ -81,7 +81,7 @@ class Signal:
     cause: Cause | None = None
     passed: Passed | None = None
     active: bool = False
-    came_up: datetime | None = None
+    came_up: tuple[datetime, datetime] | None = None
     until: datetime | None = None
 
 

@@ -24,14 +24,14 @@ def with_passed(found: list[Signal]) -> list[Signal]:
 
 def with_came_up(found: list[Signal], rollouts: Iterable[Rollout]) -> list[Signal]:
     """Complaints of one workload: with when its pods were last all well."""
-    ended: dict[Entity, list[datetime]] = defaultdict(list)
+    went: dict[Entity, list[tuple[datetime, datetime]]] = defaultdict(list)
     for rollout in rollouts:
         if rollout.outcome is Outcome.COMPLETE and rollout.ended_at is not None:
-            ended[of_resource(rollout.resource)[0]].append(rollout.ended_at)
+            went[of_resource(rollout.resource)[0]].append((rollout.started_at, rollout.ended_at))
     told = []
     for signal in found:
         homes = [one for one in signal.about if one[0] == "workload"]
-        well = [at for home in homes for at in ended[home] if at < signal.low]
+        well = [span for home in homes for span in went[home] if span[1] < signal.low]
         is_one = signal.kind is SignalKind.SYMPTOM and len(homes) == 1
-        told.append(replace(signal, came_up=max(well)) if is_one and well else signal)
+        told.append(replace(signal, came_up=max(well, key=lambda span: span[1])) if is_one and well else signal)
     return told

@@ -7,7 +7,7 @@ import pytest
 from app.core.findings import Ranking
 from app.core.model import Object, Outcome, Rollout, Verb
 from tests.core.company import first, ranked
-from tests.core.factories import a_change, a_resource, a_symptom, a_workload, after, an_alert, an_incident
+from tests.core.factories import a_change, a_resource, a_state, a_symptom, a_workload, after, an_alert, an_incident
 
 WEB = a_resource("Deployment", "archive", "shop")
 CLAIM = a_resource("PersistentVolumeClaim", "archive", "shop")
@@ -47,3 +47,24 @@ def test_what_they_came_up_with_is_hardly_to_blame(claimed: float, outcome: Outc
     borne = blamed(claimed=-58)
     assert first(borne) == ("HorizontalPodAutoscaler", "archive")
     assert weight(borne) < weight(blamed(claimed=claimed, outcome=outcome)) / 2
+
+
+INJECTOR = a_resource("MutatingWebhookConfiguration", "injector", None)
+INJECTS: Object = {
+    "webhooks": [{"name": "i.mesh.example", "rules": [{"apiGroups": [""], "resources": ["pods"], "operations": ["*"]}]}]
+}
+
+
+@pytest.mark.parametrize(("made", "is_borne"), [(-58, True), (-53, False)])
+def test_what_they_were_admitted_by_is_hardly_to_blame(made: float, *, is_borne: bool) -> None:
+    """A rollout that began before a webhook was there says nothing of it."""
+    ranking = ranked(
+        a_change(INJECTOR, at=after(made), path=(), old=None, new=INJECTS, verb=Verb.CREATE),
+        incident=an_incident(an_alert(after(0), name="Lacking", namespace="shop", deployment="archive")),
+        symptoms=[a_symptom(WEB, "CrashLoopBackOff", at=after(-10), count=4)],
+        states=[a_workload(WEB), a_state(INJECTOR, INJECTS)],
+        rollouts=[Rollout(WEB, "uid", 1, after(-55), Outcome.COMPLETE, ended_at=after(-50))],
+    )
+    (webhook,) = [one for one in ranking.suspects if one.change.resource == INJECTOR]
+    told = sum(evidence.weight for evidence in webhook.evidence if evidence.rule == "symptoms")
+    assert (told < 0.25) is is_borne
