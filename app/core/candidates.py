@@ -41,11 +41,11 @@ class Candidate(Struct, frozen=True, gc=False):
     new pods crowd, and how many they are ("" for nothing); ``alike`` how many changes of the same kind and field
     there were in the window before it, ``routine`` how many of those by the same actor on the same object, ``unread``
     how many writes of the same object by the same actor were not looked at; ``inert``:
-    nothing acts upon it; ``cosmetic``: only labels or annotations changed, and nothing followed. ``lacking`` are the
-    ReplicaSets of its Deployment whose pods do not have it in them (revisions.py). ``patience`` is how long its rollout
-    may rest before it hangs (stalls.py). ``set_off`` are the changes that a
-    program made because of it (steering.py); what they touch is in the reach. ``edit`` is one number for all edits
-    of one field of one object by one actor.
+    nothing acts upon it; ``cosmetic``: only labels or annotations changed, and nothing followed; ``fleeting``: it
+    deletes what was only made in the window. ``lacking`` are the ReplicaSets of its Deployment whose pods do not have
+    it in them (revisions.py). ``patience`` is how long its rollout may rest before it hangs (stalls.py). ``set_off``
+    are the changes that a program made because of it (steering.py); what they touch is in the reach. ``edit`` is one
+    number for all edits of one field of one object by one actor.
     """
 
     change: Change
@@ -61,6 +61,7 @@ class Candidate(Struct, frozen=True, gc=False):
     routine: int
     inert: bool
     cosmetic: bool
+    fleeting: bool = False
     lacking: frozenset[Named] = frozenset()
     patience: timedelta = DEADLINE / 2
     set_off: tuple[Change, ...] = ()
@@ -96,6 +97,7 @@ def candidates(
     seen: Counter[Trait] = Counter()
     own: Counter[tuple[str, Resource, Trait]] = Counter()
     edits: dict[tuple[str, Resource, Trait], int] = {}
+    made = {change.resource for change in ordered if change.verb is Verb.CREATE}
     found: list[Candidate] = []
     ids: list[str] = []
     last: dict[tuple[str, Resource], int] = {}
@@ -122,8 +124,7 @@ def candidates(
         kind = trait(change)
         mine = (change.actor.name, change.resource, kind)
         rollout = by_change.get(number)
-        ignored = topology.ignores(change)
-        inert, cosmetic = ignored or is_inert(change), ignored or is_cosmetic(change)
+        inert, cosmetic = (topology.ignores(change) or fits(change) for fits in (is_inert, is_cosmetic))
         seen[kind] += 1
         own[mine] += 1
         edited = last.get((change.actor.name, change.resource))
@@ -150,6 +151,7 @@ def candidates(
                 unread=(unread or {}).get(change.key, 0),
                 inert=inert,
                 cosmetic=cosmetic,
+                fleeting=change.verb is Verb.DELETE and change.resource in made,
                 lacking=lacking(change, topology),
                 patience=patience(topology.states.get(change.resource)),
                 edit=edits.setdefault(mine, len(edits)),

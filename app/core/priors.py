@@ -74,7 +74,7 @@ def risk(_case: Case, facts: Facts) -> Evidence | None:
         if only_allows_more(change):
             return say("kind of change", -0.4, "It only allows more than before.")
         return say("kind of change", 0.4, f"It changes what others may do ({kind}).")
-    if change.verb is Verb.DELETE:
+    if change.verb is Verb.DELETE and not facts.candidate.fleeting:
         return say("kind of change", 0.6, f"It deletes the {kind}.")
     return _by_field(facts, words)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.core.findings import Ranking
-from app.core.model import Object, Outcome, Rollout, Verb
+from app.core.model import Change, Object, Outcome, Rollout, Verb
 from tests.core.company import first, ranked
 from tests.core.factories import a_change, a_resource, a_state, a_symptom, a_workload, after, an_alert, an_incident
 
@@ -68,3 +68,16 @@ def test_what_they_were_admitted_by_is_hardly_to_blame(made: float, *, is_borne:
     (webhook,) = [one for one in ranking.suspects if one.change.resource == INJECTOR]
     told = sum(evidence.weight for evidence in webhook.evidence if evidence.rule == "symptoms")
     assert (told < 0.25) is is_borne
+
+
+def test_the_end_of_what_was_only_made_is_no_trigger() -> None:
+    preview = a_resource("Deployment", "preview-7", "shop")
+    gone = a_change(preview, at=after(-12), path=(), old={"spec": {}}, new=None, verb=Verb.DELETE)
+    made = a_change(preview, at=after(-50), path=(), old=None, new={"spec": {}}, verb=Verb.CREATE)
+
+    def told(*changes: Change) -> list[str]:
+        ranking = ranked(*changes, incident=an_incident(an_alert(after(0), name="Lacking", namespace="shop")))
+        return [e.sentence for s in ranking.suspects if s.change.id == gone.id for e in s.evidence]
+
+    assert "It deletes the Deployment." in told(gone)
+    assert "It deletes the Deployment." not in told(made, gone)
