@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
 
 from app.core import kinds
 from app.core.actors import is_controller, service_account
 from app.core.gitops import tenders
 from app.core.memory import Memory
-from app.core.model import NOBODY, ActorSource, Change, Object, Resource, Verb
+from app.core.model import NOBODY, ActorSource, Change, Json, Object, Resource, Verb
 from app.core.recent import Recent
 
 FOLLOWS = timedelta(seconds=120)
@@ -90,8 +89,7 @@ class Derivation:
         above = [entry.owner] if entry and entry.owner else []
         if resource.namespace:
             above.append(Resource(resource.cluster, "", "Namespace", None, resource.namespace))
-        metadata = _metadata(change)
-        labels, annotations = ({**(metadata.get(part) or {})} for part in ("labels", "annotations"))
+        labels, annotations = (_said(change, part) for part in ("labels", "annotations"))
         told = tenders(resource, labels, annotations, known=self._recent.objects("Application"))
         found = [self._latest(one, change, _deletes) for one in above]
         found += [self._latest(one, change, _orders) for one in told]
@@ -197,11 +195,12 @@ def _gives_owners(change: Change) -> bool:
     return change.verb is Verb.CREATE or any(diff.path[:2] == _OWNERS for diff in change.diffs)
 
 
-def _metadata(change: Change) -> dict[str, Any]:
-    """The metadata of an object that was deleted; nothing where its last state is not known."""
-    old = change.diffs[0].old if change.diffs and not change.diffs[0].path else None
-    metadata = old.get("metadata") if isinstance(old, dict) else None
-    return metadata if isinstance(metadata, dict) else {}
+def _said(change: Change, part: str) -> dict[str, Json]:
+    """The labels or annotations of an object that was deleted; none where its last state is not known, or odd."""
+    found: Json = change.diffs[0].old if change.diffs and not change.diffs[0].path else None
+    for step in ("metadata", part):
+        found = found.get(step) if isinstance(found, dict) else None
+    return found if isinstance(found, dict) else {}
 
 
 def _orders(change: Change) -> bool:

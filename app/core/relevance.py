@@ -29,6 +29,7 @@ TOGETHER = timedelta(seconds=1)
 OVER = 0.3
 """What a complaint keeps that was over long before the alert began: too little to date an onset by."""
 LONG = timedelta(minutes=1)
+"""So long before it all must have been well already (complaints.is_over): probes may be asked once a minute."""
 
 
 @dataclass(frozen=True, slots=True)

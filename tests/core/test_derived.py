@@ -83,6 +83,13 @@ def test_what_is_pruned_follows_from_what_its_gitops_controller_was_told(
     assert gone.begun_by == (edit.id if follows else None)
 
 
+@pytest.mark.parametrize("labels", [None, [], "apps", 7, {"kustomize.toolkit.fluxcd.io/name": 7}])
+def test_odd_labels_name_nobody(labels: object) -> None:
+    odd = a_deployment(version=5, meta={"labels": labels, "annotations": labels})
+    (gone,) = changes(learn(listed(odd), seen(odd, 6, verb=Verb.DELETE)))
+    assert gone.begun_by is None
+
+
 @pytest.mark.parametrize(("replicas", "image", "follows"), [(9, "r/web:v1", True), (9, "r/web:v2", False)])
 def test_a_custom_autoscaler_scales_as_it_was_told(replicas: int, image: str, follows: bool) -> None:
     def scaler(version: int, most: int) -> object:
