@@ -1,4 +1,4 @@
-"""What probes say of pods that have not been ready yet: no harm, once they are.
+"""What probes say of pods that have not been ready yet: no harm, where they soon are.
 
 A pod is not asked whether it is ready before it could be, so that nearly every rollout's pods fail some probes:
 https://kubernetes.io/docs/concepts/configuration/liveness-readiness-startup-probes/ . Liveness probes are another
@@ -16,6 +16,8 @@ from app.core.model import Resource, Symptom
 
 PASSED = "info"
 """The severity of what was no harm."""
+SOON = timedelta(minutes=2)
+"""A pod that fails its probes for longer before it is ready was missed, though it is well now."""
 _PROBES = ("Readiness probe", "Startup probe")
 _LATELY = timedelta(minutes=5)
 """An Event about a pod's start is told within this time after it."""
@@ -56,4 +58,5 @@ class Starting:
 
 
 def _passed(symptom: Symptom, since: datetime) -> Symptom:
-    return replace(symptom, severity=PASSED) if (symptom.ended_at or symptom.at) <= since else symptom
+    soon = (symptom.ended_at or symptom.at) <= since <= symptom.at + SOON
+    return replace(symptom, severity=PASSED) if soon else symptom

@@ -7,10 +7,10 @@ from msgspec.structs import replace
 
 from app.core.complaints import symptom_signals
 from app.core.model import Object, Symptom
-from app.core.starting import PASSED
+from app.core.starting import PASSED, SOON
 from app.core.symptoms import Symptoms
 from tests.core.factories import a_symptom, after
-from tests.core.test_symptoms import POD, body, condition, event, symptoms
+from tests.core.test_symptoms import POD, body, condition, event, reasons, symptoms
 
 REFUSED = "Readiness probe failed: connect: connection refused"
 
@@ -60,6 +60,13 @@ def test_a_pod_that_goes_before_it_is_ready_has_failed() -> None:
     fails(found, 2)
     found.forget(POD, after(9))
     assert seen(found, 14) == ()
+
+
+def test_who_took_long_to_be_ready_was_missed() -> None:
+    found = symptoms()
+    seen(found, 0, so=False)
+    fails(found, 2)
+    assert reasons(seen(found, 3 + SOON.total_seconds())) == []
 
 
 def test_of_a_pod_that_has_long_been_ready_nothing_is_kept() -> None:
