@@ -42,10 +42,11 @@ class Candidate(Struct, frozen=True, gc=False):
     there were in the window before it, ``routine`` how many of those by the same actor on the same object, ``unread``
     how many writes of the same object by the same actor were not looked at; ``inert``:
     nothing acts upon it; ``cosmetic``: only labels or annotations changed, and nothing followed; ``fleeting``: it
-    deletes what was only made in the window. ``lacking`` are the ReplicaSets of its Deployment whose pods do not have
-    it in them (revisions.py). ``patience`` is how long its rollout may rest before it hangs (stalls.py). ``set_off``
-    are the changes that a program made because of it (steering.py); what they touch is in the reach. ``edit`` is one
-    number for all edits of one field of one object by one actor.
+    deletes what was only made in the window; ``acts_at`` is when it acted first, where that was later (latent.py).
+    ``lacking`` are the ReplicaSets of its Deployment whose pods do not have it in them (revisions.py). ``patience`` is
+    how long its rollout may rest before it hangs (stalls.py). ``set_off`` are the changes that a program made because
+    of it (steering.py); what they touch is in the reach. ``edit`` is one number for all edits of one field of one
+    object by one actor.
     """
 
     change: Change
@@ -62,6 +63,7 @@ class Candidate(Struct, frozen=True, gc=False):
     inert: bool
     cosmetic: bool
     fleeting: bool = False
+    acts_at: datetime | None = None
     lacking: frozenset[Named] = frozenset()
     patience: timedelta = DEADLINE / 2
     set_off: tuple[Change, ...] = ()

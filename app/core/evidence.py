@@ -17,6 +17,7 @@ from app.core.entities import WORKLOADS, workload
 from app.core.explain import CLOCK_SKEW, Match, before, is_consequence, without
 from app.core.findings import Evidence
 from app.core.kinds import several
+from app.core.latent import began
 from app.core.model import SLOT_SECONDS, Outcome, Verb
 from app.core.phrases import excerpt, many, percent
 from app.core.priors import novelty, plane, risk
@@ -128,7 +129,7 @@ def _begins_with_a_name(signal: Signal) -> bool:
 
 def time_before(case: Case, facts: Facts) -> Evidence | None:
     """Closer is likelier, both in minutes and in how many other changes came after it and before the onset."""
-    at = facts.candidate.change.at
+    at = began(facts.candidate, case.onset.high)
     in_time = before(at, case.onset.high)
     if in_time < 1.0:
         return None
@@ -137,6 +138,8 @@ def time_before(case: Case, facts: Facts) -> Evidence | None:
     count = "one other change" if facts.between == 1 else f"{facts.between} other changes"
     rivals = f"; {count} came between" if facts.between else "; nothing came between"
     when = f"{seconds(lag)} before the onset" if lag >= CLOCK_SKEW else "At the onset"
+    if at != facts.candidate.change.at:
+        when = f"The first pods started with it {when[0].lower()}{when[1:]}"
     return say("time", weight, f"{when}{rivals}.")
 
 

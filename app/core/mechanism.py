@@ -192,8 +192,13 @@ def is_inert(change: Change) -> bool:
     """Whether nothing acts upon a change: it is cosmetic, or says of a workload how its next rollout is to go."""
     if change.resource.kind not in _INERT and not is_policy(change.resource):
         return False
+    return is_cosmetic(change) or is_for_next_rollout(change)
+
+
+def is_for_next_rollout(change: Change) -> bool:
+    """Whether an update only says how the next rollout of a workload is to go."""
     paths = {diff.path[:2] for diff in change.diffs if diff.path}
-    return is_cosmetic(change) or (change.verb is Verb.UPDATE and bool(paths) and paths <= _NEXT_ROLLOUT)
+    return change.verb is Verb.UPDATE and bool(paths) and paths <= _NEXT_ROLLOUT
 
 
 def halts(change: Change) -> bool:

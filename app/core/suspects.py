@@ -30,6 +30,7 @@ from app.core.fight_signals import fight_signal
 from app.core.fights import write_fights
 from app.core.findings import Also, Evidence, Incident, Onset, Ranking, Suspect, WriteFight
 from app.core.injected import with_injected
+from app.core.latent import began, started, waiting
 from app.core.lines import Laid, laid
 from app.core.model import Change, MetricSeries, ObjectState, Rollout, Symptom, SymptomSource
 from app.core.newborn import Newborn, newborn
@@ -104,6 +105,8 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES) -> Ranking:
     onset = find_onset(incident, weighed, near=around)
     earlier = gathered.unread.earlier
     found = candidates(gathered.changes, gathered.rollouts, fights, topology=top_of, until=now, unread=earlier)
+    begun = started(gathered.rollouts)
+    found = [waiting(c, begun) for c in found]
     case = Case(
         incident=incident,
         onset=onset,
@@ -220,7 +223,7 @@ def _score(
             for signal in signals
             if (match := explain(candidate, signal, churn_share=_share(candidate, signal, moves, adds)))
         )
-        between = max(0, before_onset - bisect_right(times, candidate.change.at.timestamp()))
+        between = max(0, before_onset - bisect_right(times, began(candidate, case.onset.high).timestamp()))
         facts = Facts(candidate, matches, between)
         evidence = tuple(e for rule in rules if (e := rule(case, facts)))
         scored.append((sum(e.weight for e in evidence), candidate, evidence))
