@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import AsyncIterator
 
-from tests.lab.api import Json
+from tests.lab.api import Json, path
+from tests.lab.apps import App, Container, Problem, Process
 from tests.lab.company import APPS, SYSTEM
+from tests.lab.families.loops import LOOSE
 from tests.lab.lab import NODES, Lab
+from tests.lab.programs import every
 from tests.lab.scenario import family
 from tests.lab.webhook import Webhook, configuration
 
@@ -51,3 +55,57 @@ async def webhook_leases(lab: Lab) -> AsyncIterator[None]:
     body = {"metadata": made["metadata"], "webhooks": [{**made["webhooks"][0], "rules": [rule]}]}
     by = lab.rng.choice(("carol", "flux"))
     await lab.culprit(by, "create", "ValidatingWebhookConfiguration", "", "namespace-owner", body)
+
+
+@family(
+    "A store of secrets gets another path in a tidying-up: the operator that syncs from it writes what is there into"
+    " every Secret, and those passwords are of another database.",
+    joined=7,
+)
+async def secret_store(lab: Lab) -> AsyncIterator[None]:
+    group = "external-secrets.io"
+    store, external = await lab.custom("SecretStore", group, LOOSE), await lab.custom("ExternalSecret", group, LOOSE)
+    namespace, names = lab.rng.choice(
+        (("payments", ("payouts", "refunds")), ("shop", ("orders", "loyalty")), ("media", ("rights", "uploaders")))
+    )
+    vault = {mount: {name: f"{mount} {name}" for name in names} for mount in ("kv/production", "kv/shared")}
+
+    async def sync(process: Process) -> None:
+        """As External Secrets: what differs from the store is written."""
+        listed = await process.api.call("GET", external.path())
+        for one in listed.body.get("items", []):
+            where, name = one["metadata"]["namespace"], one["metadata"]["name"]
+            found = await process.api.call("GET", store.path(where, one["spec"]["store"]))
+            there = await process.api.call("GET", path("Secret", where, name))
+            if not found.ok or not there.ok:
+                continue
+            value = base64.b64encode(vault[found.body["spec"]["path"]][name].encode()).decode()
+            if there.body.get("data", {}).get("password") != value:
+                await process.api.call("PATCH", path("Secret", where, name), {"data": {"password": value}})
+
+    def checked(name: str) -> App:
+        right = base64.b64encode(vault["kv/production"][name].encode()).decode()
+
+        def check(container: Container) -> Problem | None:
+            same = container.secret.get("password") == right
+            return None if same else Problem("crash", f"FATAL: password authentication failed for user {name}")
+
+        return App("", check=check)
+
+    for name in names:
+        right = base64.b64encode(vault["kv/production"][name].encode()).decode()
+        meta = {"namespace": namespace, "name": name}
+        await lab.apply({"kind": "Secret", "metadata": meta, "data": {"password": right}})
+        await lab.app(namespace, name, like=checked(name), secret=name)
+    rules = ((group, "secretstores,externalsecrets", "get,list"), ("", "secrets", "get,patch"))
+    await lab.controller("platform", "external-secrets", every(2, sync), *rules, replicas=1)
+    await lab.served(store, external)
+    api, meta = f"{group}/v1", {"namespace": namespace, "name": "vault"}
+    await lab.apply({"apiVersion": api, "kind": "SecretStore", "metadata": meta, "spec": {"path": "kv/production"}})
+    for name in names:
+        meta = {"namespace": namespace, "name": name}
+        await lab.apply({"apiVersion": api, "kind": "ExternalSecret", "metadata": meta, "spec": {"store": "vault"}})
+        lab.alert_lacking(namespace, name)
+    yield
+    by = lab.rng.choice(("bob", "flux"))
+    await lab.culprit(by, "update", "SecretStore", namespace, "vault", {"spec": {"path": "kv/shared"}})
