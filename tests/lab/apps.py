@@ -123,6 +123,8 @@ class Outside:
     """Services outside of the cluster that do not answer, and why."""
     cut_off: set[str] = field(default_factory=set)
     """Nodes whose pods reach none of another node: there are no routes, or no wire."""
+    addresses: dict[str, int] = field(default_factory=dict)
+    """How many pods the network has an address for, by node; a node that is not named has enough."""
 
 
 def diagnose(

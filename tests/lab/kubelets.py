@@ -16,6 +16,7 @@ from datetime import datetime, timedelta
 from tests.lab.api import Answer, Caller, Json, World, now, path, stamp
 from tests.lab.apps import App, Container, CrashError, Outside, Problem, Process, diagnose
 from tests.lab.manifests import env_keys, images, mounted, place
+from tests.lab.network import lacks_address
 from tests.lab.volumes import held_elsewhere
 
 ROUND_SECONDS = 0.5
@@ -162,7 +163,11 @@ class Kubelets:
     async def _go_on(self, node: str, pod: Json, sandbox: _Sandbox) -> None:
         match sandbox.phase:
             case "new":
-                if await self._mount(node, pod, sandbox) and await self._pull(node, pod, sandbox):
+                if (
+                    await self._mount(node, pod, sandbox)
+                    and await self._connect(node, pod, sandbox)
+                    and await self._pull(node, pod, sandbox)
+                ):
                     await self._start(node, pod, sandbox)
             case "down":
                 await self._start(node, pod, sandbox)
@@ -190,6 +195,17 @@ class Kubelets:
                 await self._wait_for(node, pod, sandbox, missing if found.ok else f'{kind.lower()} "{name}" not found')
                 return False
         return True
+
+    async def _connect(self, node: str, pod: Json, sandbox: _Sandbox) -> bool:
+        """Give a pod an address; whether there was one."""
+        most = self._outside.addresses.get(node)
+        if most is None or not lacks_address(self._world, pod, most):
+            return True
+        # as it has no address, its status is not told as that of others is
+        failure = "Failed to create pod sandbox: add cmd: failed to assign an IP address to container"
+        await self._warn(node, pod, "FailedCreatePodSandBox", failure)
+        sandbox.again = _later(RETRY_SECONDS)
+        return False
 
     async def _wait_for(self, node: str, pod: Json, sandbox: _Sandbox, reason: str) -> None:
         """What its container needs is not there yet."""

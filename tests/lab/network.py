@@ -30,6 +30,21 @@ def unreachable(
     return ""
 
 
+def lacks_address(world: World, pod: Json, most: int) -> bool:
+    """Whether the other pods of its node have all the addresses that there are."""
+    node, uid = pod["spec"].get("nodeName"), pod["metadata"]["uid"]
+    others = (one for one in world["Pod"].values() if one["spec"].get("nodeName") == node)
+    taken = (one["metadata"]["uid"] != uid and _holds_address(one) for one in others)
+    return not pod["spec"].get("hostNetwork") and sum(taken) >= most
+
+
+def _holds_address(pod: Json) -> bool:
+    """What has ended has none any more; what is on its node's network needs none."""
+    status = pod.get("status", {})
+    is_over = status.get("phase") in ("Succeeded", "Failed")
+    return "podIP" in status and not is_over and not pod["spec"].get("hostNetwork")
+
+
 def unserved(world: World, host: str) -> str:
     """Why nobody is answered who asks for a public name, by Ingresses, their controller and backends; or ""."""
     if not _backends(world, *INGRESS_CONTROLLER):

@@ -6,7 +6,7 @@ import httpx2
 import pytest
 
 from tests.lab.api import Caller, Json, Key, World
-from tests.lab.network import unreachable, unserved
+from tests.lab.network import lacks_address, unreachable, unserved
 
 
 def calling(**spec: object) -> Json:
@@ -104,3 +104,26 @@ def test_who_is_ready_without_the_port_that_its_service_names_is_not_reached(por
     world = reachable_world()
     world._objects["EndpointSlice"]["shop", "cart"]["ports"] = ports
     assert unreachable(world, calling(), "shop", "cart") == "dial tcp cart.shop: connection refused"
+
+
+@pytest.mark.parametrize(
+    ("phase", "on_host", "lacks"),
+    [("Running", False, True), ("Pending", False, True), ("Succeeded", False, False), ("Running", True, False)],
+)
+def test_a_pod_gets_no_address_when_others_of_its_node_have_them_all(phase: str, on_host: bool, lacks: bool) -> None:
+    def pod(name: str, node: str, **status: str) -> Json:
+        spec = {"nodeName": node, "hostNetwork": on_host and bool(status)}
+        return {"metadata": {"namespace": "shop", "name": name, "uid": name}, "spec": spec, "status": status}
+
+    world = World(Caller(httpx2.AsyncClient(), "nobody", "", "test"))
+    new = pod("new", "a")
+    there = [
+        new,
+        pod("old", "a", phase=phase, podIP="10.244.0.1"),
+        pod("far", "b", phase="Running", podIP="10.244.0.2"),
+    ]
+    world._objects = {"Pod": {("shop", one["metadata"]["name"]): one for one in there}}
+    assert lacks_address(world, new, 1) is lacks
+    assert not lacks_address(world, new, 2)
+    new["spec"]["hostNetwork"] = True
+    assert not lacks_address(world, new, 1)
