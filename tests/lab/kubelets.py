@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 
 from tests.lab.api import Answer, Caller, Json, World, now, path, stamp
 from tests.lab.apps import App, Container, CrashError, Outside, Problem, Process, diagnose
-from tests.lab.manifests import env_keys, images, mounted, place
+from tests.lab.manifests import env_keys, images, mounted, mounts_token, place
 from tests.lab.network import lacks_address
 from tests.lab.volumes import held_elsewhere
 
@@ -359,6 +359,8 @@ class Kubelets:
         """With a token as the kubelet asks for one: bound to the pod."""
         assert app.program
         meta = pod["metadata"]
+        if not mounts_token(pod):
+            raise CrashError("open /var/run/secrets/kubernetes.io/serviceaccount/token: no such file or directory")
         reference = {"apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": meta["uid"]}
         account = pod["spec"]["serviceAccountName"]
         where = f"{path('ServiceAccount', meta['namespace'], account)}/token"

@@ -26,6 +26,14 @@ def env_keys(pod: Json) -> list[tuple[str, str, str]]:
     return found
 
 
+def mounts_token(pod: Json) -> bool:
+    """Whether a token of its ServiceAccount is among its files: admission put it there, unless that was told not to."""
+    sources = (
+        one for volume in pod["spec"].get("volumes", ()) for one in volume.get("projected", {}).get("sources", ())
+    )
+    return any("serviceAccountToken" in one for one in sources)
+
+
 def is_ready(pod: Json) -> bool:
     """Whether its status says so."""
     conditions = pod.get("status", {}).get("conditions", ())

@@ -20,7 +20,7 @@ from tests.lab import metadata, tokens
 from tests.lab.alerts import Rule, payload
 from tests.lab.api import KINDS, Caller, Json, World, path
 from tests.lab.apps import App, Container, diagnose, mebibytes
-from tests.lab.manifests import env_keys
+from tests.lab.manifests import env_keys, mounts_token
 from tests.lab.record import arguments
 from tests.lab.scenario import EVEN_SINCE, SPLIT, load, part, split
 from tests.lab.scraping import Scrapes
@@ -206,6 +206,20 @@ def test_the_keys_that_an_environment_is_taken_from() -> None:
     reference = {"name": "db", "key": "password"}
     env = [{"name": "A", "value": "1"}, {"name": "B", "valueFrom": {"secretKeyRef": reference}}]
     assert env_keys(container(env=env).pod) == [("Secret", "db", "password")]
+
+
+@pytest.mark.parametrize(
+    ("volume", "has_it"),
+    [
+        ({"projected": {"sources": [{"configMap": {}}, {"serviceAccountToken": {"path": "token"}}]}}, True),
+        ({"projected": {"sources": [{"configMap": {}}]}}, False),
+        ({"configMap": {"name": "a"}}, False),
+    ],
+)
+def test_whether_a_pod_mounts_a_token(volume: Json, has_it: bool) -> None:
+    pod: Json = {"metadata": {"namespace": "shop", "name": "a-1"}, "spec": {"volumes": [{"name": "v", **volume}]}}
+    assert mounts_token(pod) is has_it
+    assert not mounts_token({"spec": {}})
 
 
 @pytest.mark.parametrize(("quantity", "size"), [("128Mi", 128), ("1Gi", 1024), ("512Ki", 0.5), ("1048576", 1)])

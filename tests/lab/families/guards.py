@@ -10,7 +10,7 @@ from tests.lab.apps import App, Container, Problem, Process
 from tests.lab.company import APPS, SYSTEM
 from tests.lab.families.loops import LOOSE
 from tests.lab.lab import NODES, Lab
-from tests.lab.programs import every
+from tests.lab.programs import every, getting
 from tests.lab.scenario import family
 from tests.lab.webhook import Webhook, configuration
 
@@ -55,6 +55,27 @@ async def webhook_leases(lab: Lab) -> AsyncIterator[None]:
     body = {"metadata": made["metadata"], "webhooks": [{**made["webhooks"][0], "rules": [rule]}]}
     by = lab.rng.choice(("carol", "flux"))
     await lab.culprit(by, "create", "ValidatingWebhookConfiguration", "", "namespace-owner", body)
+
+
+@family(
+    "A ServiceAccount is told to mount no token, as a benchmark of security wants it: what runs has one, and after the"
+    " next, harmless rollout the controller finds none and ends.",
+    joined=7,
+)
+async def token_mount(lab: Lab) -> AsyncIterator[None]:
+    name = lab.rng.choice(("dns-sync", "certificate-sync", "tenant-sync"))
+    work = every(1.5, getting(f"{path('Service')}?limit=20", f"{path('Ingress')}?limit=20"))
+    await lab.controller("platform", name, work, ("", "services", "list"), ("networking.k8s.io", "ingresses", "list"))
+    lab.reserve("platform", name)
+    lab.alert_stuck("platform", name)
+    yield
+    by, body = lab.rng.choice(("carol", "alice")), {"automountServiceAccountToken": False}
+    for harmless in lab.rng.sample(sorted(APPS), 2):  # what runs there asks the API for nothing
+        await lab.edit(by, "ServiceAccount", harmless, "default", body)
+        await lab.pause(1)
+    await lab.culprit(by, "update", "ServiceAccount", "platform", name, body)
+    await lab.pause(lab.rng.uniform(7, 12))
+    await lab.roll("argocd", "platform", name, "1.0.1")
 
 
 @family(
