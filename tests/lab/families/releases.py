@@ -12,6 +12,26 @@ from tests.lab.scenario import family
 
 
 @family(
+    "The strategy of an app becomes Recreate, so that no two versions of it write at once: the next, harmless rollout"
+    " ends every replica before it makes a new one, they are slow to start, and what calls it has nobody.",
+    joined=7,
+)
+async def recreate_strategy(lab: Lab) -> AsyncIterator[None]:
+    namespace, name, caller = lab.rng.choice(
+        (("shop", "stock", "offers"), ("payments", "fees", "quotes"), ("search", "synonyms", "suggest"))
+    )
+    await lab.app(namespace, name, like=App("", start_seconds=25), replicas=3)
+    await lab.app(namespace, caller, like=App("", upstreams=((namespace, name),)))
+    lab.alert_lacking(namespace, caller)
+    yield
+    by = lab.rng.choice(("bob", "carol", "flux"))
+    strategy = {"type": "Recreate", "rollingUpdate": None}
+    await lab.culprit(by, "update", "Deployment", namespace, name, {"spec": {"strategy": strategy}})
+    await lab.pause(lab.rng.uniform(8, 14))
+    await lab.roll("argocd", namespace, name, "1.0.1")
+
+
+@family(
     "A migration drops a column one release early: what runs still reads it and crashes.",
     joined=7,
 )
