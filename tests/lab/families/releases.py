@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 
 from tests.lab import objects
+from tests.lab.alerts import pods
+from tests.lab.api import Json
 from tests.lab.apps import App, Container, Problem
-from tests.lab.lab import Lab
+from tests.lab.lab import NODES, Lab
 from tests.lab.manifests import is_done
 from tests.lab.scenario import family
 
@@ -57,3 +61,43 @@ async def migration_column(lab: Lab) -> AsyncIterator[None]:
     template = objects.deployment(namespace, f"{name}-migrate", f"{image}:1.9.0", restartPolicy="Never")
     spec = {"template": template["spec"]["template"], "backoffLimit": 1}
     await lab.culprit("ci", "create", "Job", namespace, run, {"metadata": {"name": run}, "spec": spec})
+
+
+LOG_MEBIBYTES = {"info": 2, "debug": 220}
+"""What a container writes a second, by its level; more than is rotated away fills the disk."""
+LOG_ROOM = 3000
+
+
+@family(
+    "Somebody who looks for a fault sets an app to log everything: the disks of its nodes are full of it, and their"
+    " kubelets evict whatever runs there.",
+    joined=7,
+)
+async def debug_logging(lab: Lab) -> AsyncIterator[None]:
+    namespace, name = lab.rng.choice((("search", "query"), ("shop", "frontend"), ("media", "uploads")))
+    lab.reserve(namespace, name)
+    written: Counter[str] = Counter()
+
+    async def write() -> None:
+        """A node rotates so much away as a container writes that logs what matters."""
+        while True:
+            await asyncio.sleep(1)
+            level = lab.world["ConfigMap"][namespace, name]["data"]["LOG_LEVEL"]
+            for pod in pods(lab.world, namespace, name):
+                if pod.get("status", {}).get("phase") == "Running":
+                    written[pod["spec"]["nodeName"]] += LOG_MEBIBYTES[level] - LOG_MEBIBYTES["info"]
+            lab.outside.full_disks.update(node for node, size in written.items() if size > LOG_ROOM)
+
+    def full(node: str) -> bool:
+        found: list[Json] = lab.world["Node"]["", node]["status"]["conditions"]
+        return any(one["type"] == "DiskPressure" and one["status"] == "True" for one in found)
+
+    def watch(node: str) -> None:
+        lab.alert("KubeNodePressure", lambda: full(node), f"node {node} has no room on its disk", 8, node=node)
+
+    for node in NODES:
+        watch(node)
+    lab.start(write())
+    yield
+    by = lab.rng.choice(("alice", "carol"))
+    await lab.culprit(by, "update", "ConfigMap", namespace, name, {"data": {"LOG_LEVEL": "debug"}})
