@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from tests.lab import objects
-from tests.lab.api import path
-from tests.lab.apps import Process
+from tests.lab.alerts import pending
+from tests.lab.api import Json, now, path, stamp
+from tests.lab.apps import App, Process
+from tests.lab.families.nodes import provide
 from tests.lab.lab import Lab
 from tests.lab.programs import both, every, getting
 from tests.lab.scenario import family
@@ -38,3 +40,70 @@ async def address_pool(lab: Lab) -> AsyncIterator[None]:
     await lab.culprit(by, "update", "ConfigMap", "kube-system", "address-agent", body)
     await lab.pause(lab.rng.uniform(6, 11))
     await lab.roll("argocd", namespace, name, "1.0.1")
+
+
+@family(
+    "An account of the cloud has no volumes left, as another cluster of it took them: the hourly copy of a database,"
+    " which needs one for a while, waits for ever.",
+    culprit=False,
+    joined=7,
+)
+async def volume_quota(lab: Lab) -> AsyncIterator[None]:
+    namespace, name = lab.rng.choice((("payments", "ledger-copy"), ("search", "index-copy"), ("media", "photo-copy")))
+    image = f"registry.corp.example/{namespace}/{name}"
+    lab.apps[image] = App(image, ends_after=2)
+    left, kept = [True], 2
+
+    async def provision(process: Process) -> None:
+        if left[0]:
+            await provide(process)
+            return
+        listed = await process.api.call("GET", path("PersistentVolumeClaim"))
+        for claim in [one for one in listed.body.get("items", []) if one["status"]["phase"] == "Pending"]:
+            await _complain(process, claim["metadata"])
+
+    async def copy(process: Process) -> None:
+        """A claim and a Job that mounts it; of those that are through, the newest are kept."""
+        run = f"{name}-{int(now().timestamp())}"
+        meta = {"name": run, "labels": {"copy": name}}
+        wanted = {"requests": {"storage": "1Gi"}}
+        claim = {"accessModes": ["ReadWriteOnce"], "storageClassName": "standard", "resources": wanted}
+        await process.api.call("POST", path("PersistentVolumeClaim", namespace), {"metadata": meta, "spec": claim})
+        volume = {"name": "scratch", "persistentVolumeClaim": {"claimName": run}}
+        template = objects.deployment(namespace, name, f"{image}:1.0.0", restartPolicy="Never", volumes=[volume])
+        spec = {"template": template["spec"]["template"], "backoffLimit": 1}
+        await process.api.call("POST", path("Job", namespace), {"metadata": meta, "spec": spec})
+        listed = await process.api.call("GET", f"{path('Job', namespace)}?labelSelector=copy={name}")
+        through = [one for one in listed.body.get("items", []) if one.get("status", {}).get("succeeded")]
+        for old in [one["metadata"]["name"] for one in through][:-kept]:
+            await process.api.call("DELETE", path("Job", namespace, old), {"propagationPolicy": "Background"})
+            await process.api.call("DELETE", path("PersistentVolumeClaim", namespace, old))
+
+    claims = ("", "persistentvolumeclaims,persistentvolumes,events", "*")
+    await lab.controller("kube-system", "csi-provisioner", every(1, provision), claims, replicas=1)
+    await lab.apply({"kind": "StorageClass", "metadata": {"name": "standard"}, "provisioner": "disk.csi.example"})
+    await lab.controller("platform", "copier", every(9, copy), claims, ("batch", "jobs", "*"), replicas=1)
+    holds = lambda: pending(lab.world, namespace)  # noqa: E731
+    lab.alert("KubePodPending", holds, f"a pod of {namespace} has had no node for a while", 6, namespace=namespace)
+    yield
+    # a copy that has its volume in a moment is no symptom of what comes now
+    await lab.until(lambda: not pending(lab.world, namespace))
+    left[0] = False
+
+
+async def _complain(process: Process, claim: Json) -> None:
+    """As a CSI provisioner whose cloud refuses."""
+    about = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", **{k: claim[k] for k in ("namespace", "name", "uid")}}
+    second = f"{stamp(now())[:19]}Z"
+    event = {
+        "metadata": {"generateName": f"{claim['name']}."},
+        "involvedObject": about,
+        "type": "Warning",
+        "reason": "ProvisioningFailed",
+        "message": "VolumeLimitExceeded: the quota of 500 volumes of this account is used up",
+        "count": 1,
+        "firstTimestamp": second,
+        "lastTimestamp": second,
+        "source": {"component": "disk.csi.example"},
+    }
+    await process.api.call("POST", path("Event", claim["namespace"]), event)
