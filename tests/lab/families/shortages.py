@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from tests.lab import objects
-from tests.lab.alerts import pending
+from tests.lab.alerts import pending, pods
 from tests.lab.api import Json, now, path, stamp
-from tests.lab.apps import App, Process
+from tests.lab.apps import App, Container, Problem, Process
 from tests.lab.families.nodes import provide
 from tests.lab.lab import Lab
 from tests.lab.programs import both, every, getting
@@ -107,3 +107,31 @@ async def _complain(process: Process, claim: Json) -> None:
         "source": {"component": "disk.csi.example"},
     }
     await process.api.call("POST", path("Event", claim["namespace"]), event)
+
+
+@family(
+    "A neighbour on the same host takes the processor's time of one node: its kubelet still reports, and whatever runs"
+    " there answers too late.",
+    culprit=False,
+    joined=7,
+)
+async def stolen_cpu(lab: Lab) -> AsyncIterator[None]:
+    slow: set[str] = set()
+
+    def check(container: Container) -> Problem | None:
+        late = "probe failed: context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
+        if container.pod["spec"].get("nodeName") not in slow:
+            return None
+        return Problem("killed" if "livenessProbe" in container.spec else "unready", late)
+
+    probe: Json = {"httpGet": {"path": "/healthz", "port": 8080}, "periodSeconds": 10, "timeoutSeconds": 1}
+    await lab.app("shop", "pricing", replicas=3, liveness=probe)
+    for app in lab.apps.values():
+        if not app.program:  # a controller has no deadline, it is only slower
+            app.check = check
+    places = (("shop", "frontend"), ("shop", "pricing"), ("payments", "checkout"), ("media", "uploads"))
+    for place in places:
+        lab.reserve(*place)
+        lab.alert_lacking(*place)
+    yield
+    slow.add(lab.rng.choice(pods(lab.world, *lab.rng.choice(places)))["spec"]["nodeName"])
