@@ -63,6 +63,33 @@ async def migration_column(lab: Lab) -> AsyncIterator[None]:
     await lab.culprit("ci", "create", "Job", namespace, run, {"metadata": {"name": run}, "spec": spec})
 
 
+@family(
+    "A timeout in a ConfigMap is cut so that an app fails fast: what it calls takes longer than that, and always did.",
+    joined=7,
+)
+async def timeout_cut(lab: Lab) -> AsyncIterator[None]:
+    namespace, name, called = lab.rng.choice(
+        (("shop", "frontend", "catalog"), ("payments", "checkout", "ledger"), ("search", "query", "indexer"))
+    )
+    lab.reserve(namespace, name)
+    takes = lab.rng.randrange(230, 280)
+
+    def check(container: Container) -> Problem | None:
+        """It reads its configuration anew with every request."""
+        given = int(container.config.get("TIMEOUT_MS", "800"))
+        if given >= takes:
+            return None
+        trouble = f"GET http://{called}.{namespace}: context deadline exceeded after {given}ms"
+        return Problem("unready", f"probe failed: HTTP probe failed with statuscode: 503 ({trouble})")
+
+    lab.apps[f"registry.corp.example/{namespace}/{name}"].check = check
+    lab.alert_lacking(namespace, name)
+    yield
+    cut = lab.rng.choice(("80", "100", "150"))
+    by = lab.rng.choice(("alice", "bob", "ci"))
+    await lab.culprit(by, "update", "ConfigMap", namespace, name, {"data": {"TIMEOUT_MS": cut}})
+
+
 LOG_MEBIBYTES = {"info": 2, "debug": 220}
 """What a container writes a second, by its level; more than is rotated away fills the disk."""
 LOG_ROOM = 3000
