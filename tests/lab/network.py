@@ -17,15 +17,15 @@ def unreachable(
 ) -> str:
     """Why a pod does not reach a Service, by names, backends, policies and routes; or ""."""
     corefile = world["ConfigMap"].get(("kube-system", "coredns"), {}).get("data", {}).get("Corefile", "")
-    servers = _backends(world, *DNS)
+    servers = backends(world, *DNS)
     if "kubernetes cluster.local" not in corefile or not servers or _asks_its_node(pod):
         return f"lookup {service}.{namespace}.svc.cluster.local: no such host"
     if not any(_connects(world, pod, server, 53, cut_off) for server in servers):
         return f"lookup {service}.{namespace}.svc.cluster.local: i/o timeout"
-    backends = _backends(world, namespace, service)
-    if not backends:
+    found = backends(world, namespace, service)
+    if not found:
         return f"dial tcp {service}.{namespace}: connection refused"
-    if not any(_connects(world, pod, backend, 8080, cut_off) for backend in backends):
+    if not any(_connects(world, pod, backend, 8080, cut_off) for backend in found):
         return f"dial tcp {service}.{namespace}: i/o timeout"
     return ""
 
@@ -47,7 +47,7 @@ def _holds_address(pod: Json) -> bool:
 
 def unserved(world: World, host: str) -> str:
     """Why nobody is answered who asks for a public name, by Ingresses, their controller and backends; or ""."""
-    if not _backends(world, *INGRESS_CONTROLLER):
+    if not backends(world, *INGRESS_CONTROLLER):
         return "dial tcp 198.51.100.7:443: connect: connection refused"
     found = [
         (namespace, path["backend"]["service"]["name"])
@@ -59,7 +59,7 @@ def unserved(world: World, host: str) -> str:
     ]
     if not found:
         return "404 Not Found (default backend)"
-    return "" if any(_backends(world, *service) for service in found) else "503 Service Temporarily Unavailable"
+    return "" if any(backends(world, *service) for service in found) else "503 Service Temporarily Unavailable"
 
 
 def _asks_its_node(pod: Json) -> bool:
@@ -68,7 +68,7 @@ def _asks_its_node(pod: Json) -> bool:
     return bool(policy == "Default" or (on_host and policy == "ClusterFirst"))
 
 
-def _backends(world: World, namespace: str, service: str) -> list[Json]:
+def backends(world: World, namespace: str, service: str) -> list[Json]:
     """The ready pods behind a Service, as its EndpointSlices say: one whose pods lack the port's name has no ports."""
     pods = world["Pod"]
     names = [

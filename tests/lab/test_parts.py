@@ -20,6 +20,7 @@ from tests.lab import metadata, tokens
 from tests.lab.alerts import Rule, payload
 from tests.lab.api import KINDS, Caller, Json, World, path
 from tests.lab.apps import App, Container, diagnose, mebibytes
+from tests.lab.families.sharing import linked
 from tests.lab.manifests import env_keys, mounts_token
 from tests.lab.record import arguments
 from tests.lab.scenario import EVEN_SINCE, SPLIT, load, part, split
@@ -220,6 +221,26 @@ def test_whether_a_pod_mounts_a_token(volume: Json, has_it: bool) -> None:
     pod: Json = {"metadata": {"namespace": "shop", "name": "a-1"}, "spec": {"volumes": [{"name": "v", **volume}]}}
     assert mounts_token(pod) is has_it
     assert not mounts_token({"spec": {}})
+
+
+@pytest.mark.parametrize(
+    ("seconds", "more", "variables"),
+    [
+        (60, {}, {"MY_CACHE_PORT": "tcp://10.0.0.7:6379"}),
+        (600, {}, {}),
+        (60, {"enableServiceLinks": False}, {}),
+    ],
+)
+def test_a_container_is_told_of_the_services_that_were_there_as_it_started(
+    seconds: float, more: Json, variables: dict[str, str]
+) -> None:
+    world = empty_world()
+    meta = {"creationTimestamp": (datetime.now(UTC) - timedelta(seconds=300)).isoformat()}
+    service: Json = {"metadata": meta, "spec": {"clusterIP": "10.0.0.7", "ports": [{"port": 6379}]}}
+    world._objects = {"Service": {("shop", "my-cache"): service, ("media", "other"): service}}
+    one = dataclasses.replace(container(), seconds=seconds)
+    one.pod["spec"].update(more)
+    assert linked(world, one) == variables
 
 
 @pytest.mark.parametrize(("quantity", "size"), [("128Mi", 128), ("1Gi", 1024), ("512Ki", 0.5), ("1048576", 1)])
