@@ -292,6 +292,7 @@ def _messages(field: Field) -> None:
     for shaped in (True, True, True, False):
         waiting, ended, condition = (field.canary(f"a pod's status {n}", shaped=shaped) for n in range(3))
         says = "{}" if shaped else "login failed: password={}"
+        died = {"exitCode": 1, "reason": "Error", "finishedAt": field.now()}
         status = {
             "phase": "Running",
             "message": says.format(condition),
@@ -301,7 +302,7 @@ def _messages(field: Field) -> None:
                     "name": "app",
                     "restartCount": pod.version,
                     "state": {"waiting": {"reason": "CrashLoopBackOff", "message": says.format(waiting)}},
-                    "lastState": {"terminated": {"exitCode": 1, "reason": "Error", "message": says.format(ended)}},
+                    "lastState": {"terminated": died | {"message": says.format(ended)}},
                 }
             ],
         }

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from app.core.dependencies import VARIABLE
 from app.core.entities import WORKLOADS
 from app.core.mechanism import ACCESS
 from app.core.model import Change, Path, Verb
@@ -102,6 +103,12 @@ VOLUMES = Cause(
     re.compile(r"unbound immediate PersistentVolumeClaims|storageclass\S* .*not found|no persistent volumes avail"),
     _any(_is(*_CLAIMS), _writes("volumes", "volumeClaimTemplates"), _provides_volumes),
 )
+LINKED = Cause(
+    "a variable that pods have since a Service is there",
+    VARIABLE,
+    _any(_is("Service"), _writes("env", "envFrom", "args", "command", "enableServiceLinks")),
+)
+"""Not of CAUSES: the words alone do not say it (linked.py)."""
 CAUSES = (
     Cause(
         "a certificate, a token or a licence that ran out",

@@ -13,6 +13,7 @@ import numpy as np
 from app.core.audit import error_template
 from app.core.causes import NAMES, VOLUMES, Cause, cause_of
 from app.core.entities import Entity, of_resource, pods_in
+from app.core.last_words import with_last_words
 from app.core.mechanism import refused_by, refuser
 from app.core.model import SLOT_SECONDS, ObjectState, Outcome, Rollout, Symptom, SymptomSource
 from app.core.newborn import Newborn, is_newborn
@@ -109,6 +110,7 @@ def symptom_signals(
         for symptom in members:
             narrow[_home(symptom)].append(symptom)
         found += [_signal(reason, own, start=start) for own in narrow.values()]
+    found = with_last_words(found)
     return sorted((_beside(signal, found, new or {}) for signal in found), key=lambda s: -s.strength)
 
 

@@ -18,6 +18,8 @@ LONGEST = 20_000
 _HOST = re.compile(
     r"(?<![\w.%-])(?P<name>[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)(?P<rest>(?:\.[a-z0-9-]+)*)(?P<port>:\d{2,5})?(?![\w-])"
 )
+VARIABLE = re.compile(r"\b[A-Z][A-Z0-9_]*_(?:PORT|SERVICE_HOST)\b")
+"""What may be a variable by which a container is told where a Service is."""
 _BEFORE = ("//", "@")
 _SAYS_HOST = re.compile(
     r"(?:host|addr|address|url|uri|endpoint|server|service|upstream|target|broker)s?$", re.IGNORECASE
@@ -42,6 +44,18 @@ def hosts(name: str, text: str, namespace: str, *, known: frozenset[Named]) -> I
             whole = match.group(0) == text.strip() and _SAYS_HOST.search(name)
             if before or match["port"] or whole:
                 yield namespace, first
+
+
+def variables(service: str) -> tuple[str, ...]:
+    """By which variables a container that starts is told where a Service of its namespace is
+    (https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables)."""
+    prefix = service.upper().replace("-", "_")
+    return tuple(f"{prefix}_{of}" for of in ("PORT", "SERVICE_HOST", "SERVICE_PORT"))
+
+
+def variables_in(text: str) -> Iterator[str]:
+    """What a value or a message names of that sort."""
+    yield from (match.group(0) for match in VARIABLE.finditer(text[:LONGEST]))
 
 
 def told(spec: dict[str, Any]) -> Iterator[tuple[str, str]]:

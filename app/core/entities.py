@@ -2,6 +2,7 @@
 
 ("workload", namespace, name)       a Deployment, StatefulSet, DaemonSet, CronJob, Job: whatever owns pods
 ("calls", namespace, name)          a workload that calls what changed, by its configuration
+("reads", namespace, name)          a workload that reads what the one that changed writes again and again
 ("shares", namespace, name)         a workload that calls what the one that changed calls, which has many more pods now
 ("user", user name)                 a caller of the API server
 ("manager", field manager)          a writer known only from managedFields

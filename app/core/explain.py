@@ -120,7 +120,7 @@ def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
     made = candidate.change.verb is Verb.CREATE or (reason in BEFORE_RUNNING and via[:1] != ("agent",))
     if made and went_well(candidate, signal.low):
         return UNLIKELY
-    follows = candidate.set_off or via[:1] in (("calls",), ("shares",))
+    follows = candidate.set_off or via[:1] in (("calls",), ("reads",), ("shares",))
     sort = 1.0 if follows else plausible(candidate.change, reason, refused=refused)
     return worked * sort * _alone(candidate, signal) * _needed(candidate, signal) * _there(candidate, signal)
 
@@ -194,14 +194,14 @@ def _nearest(candidate: Candidate, signal: Signal) -> tuple[float, Entity]:
 
 
 def ways(entity: Entity, signal: Signal) -> tuple[Entity, ...]:
-    """A workload is touched itself or, while it runs, by what becomes of what it calls; where its complaints say that
-    there is not enough for all, by others that call the same."""
+    """A workload is touched itself or, while it runs, by what becomes of what it calls and of who keeps up what it
+    reads; where its complaints say that there is not enough for all, by others that call the same."""
     if entity[0] != "workload" or signal.kind is not SignalKind.SYMPTOM:
         return (entity,)
     if signal.facts.get("reason") not in WHILE_RUNNING:
         return (entity,)
-    called = ("calls", *entity[1:])
-    return (entity, called, ("shares", *entity[1:])) if _SCARCE.search(signal.text) else (entity, called)
+    at_hand = (entity, ("calls", *entity[1:]), ("reads", *entity[1:]))
+    return (*at_hand, ("shares", *entity[1:])) if _SCARCE.search(signal.text) else at_hand
 
 
 def _covered(candidate: Candidate, signal: Signal) -> tuple[float, int]:

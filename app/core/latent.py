@@ -9,9 +9,9 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from app.core.candidates import Candidate
-from app.core.entities import Entity, of_resource
+from app.core.entities import READ, Entity, of_resource
 from app.core.mechanism import is_for_next_rollout
-from app.core.model import Change, Rollout
+from app.core.model import Change, Rollout, Verb
 from app.core.reach import Reach
 
 WAITS = frozenset({"ServiceAccount", "Secret", "ConfigMap", "LimitRange", "Namespace", "PriorityClass", "RuntimeClass"})
@@ -30,10 +30,19 @@ def started(rollouts: Iterable[Rollout]) -> Started:
 
 def acts_at(change: Change, reached: Reach, begun: Started) -> datetime | None:
     """When the first pods started with a change that waits for that; None for what acts at once, or waits still."""
-    if change.resource.kind not in WAITS and not is_for_next_rollout(change):
+    within = _within(change)
+    if within is None:
         return None
-    near = (home for home in reached.keys() & begun.keys() if reached[home] <= 1)
+    near = (home for home in reached.keys() & begun.keys() if reached[home] <= within)
     return min((at for home in near for at in begun[home] if at > change.at), default=None)
+
+
+def _within(change: Change) -> float | None:
+    """How many hops away pods start with a change; None for what acts at once. What calls a new Service by its name
+    calls it at once; what reads its variables does so as it starts."""
+    if change.resource.kind == "Service" and change.verb is Verb.CREATE:
+        return READ
+    return 1 if change.resource.kind in WAITS or is_for_next_rollout(change) else None
 
 
 def waiting(candidate: Candidate, begun: Started) -> Candidate:

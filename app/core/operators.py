@@ -6,6 +6,7 @@ and, by convention, the name: kyverno.io is the domain of what runs in namespace
 
 from __future__ import annotations
 
+from app.core.actors import service_account
 from app.core.entities import CLUSTER, READ, Add
 from app.core.kinds import plural_of
 from app.core.meshes import is_policy, policy
@@ -35,6 +36,8 @@ def custom(change: Change, states: list[State], top: Topology, add: Add) -> None
     for user in _near(resource, top):
         if user != change.actor.name:
             add(("user", user), hops)
+    for user in acting(resource, top) - {change.actor.name}:  # a program may end on what it reads
+        touched_workloads(top, top.by_account.get(service_account(user) or ("", ""), ()), add, hops)
 
 
 def acting(resource: Resource, top: Topology) -> set[str]:

@@ -92,6 +92,13 @@ def excerpt(text: str, most: int = 140) -> str:
     return line if len(line) <= most else line[:most].rsplit(" ", 1)[0] + " …"
 
 
+def both_ends(text: str, most: int) -> str:
+    """A text on one line, without its middle where it is long: a panic begins with its cause, a traceback ends so."""
+    line = " ".join(text.split())
+    half = (most - 3) // 2
+    return line if len(line) <= most else f"{line[:half]} … {line[-half:]}"
+
+
 def names(text: str, name: str) -> bool:
     """Whether a text says this name whole, and not by accident: a short one may be a word."""
     if len(name) < SHORTEST or name not in text:

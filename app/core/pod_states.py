@@ -32,6 +32,9 @@ EVICTED = "EvictionByEvictionAPI"
 (https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions)."""
 ENDINGS = frozenset({"OOMKilled", "Error", EVICTED})
 """The reasons of ``endings``, which are moments; the others last."""
+CUT = 2048
+"""Bytes of a container's log that the kubelet takes for its last words, where it wrote none: less than 80 lines
+(https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/)."""
 
 Found = dict[str, tuple[datetime, str]]
 """What hurts now: reason -> (since, message)."""
@@ -87,5 +90,12 @@ def endings(status: RawPodStatus) -> list[tuple[str, datetime, str]]:
             if ended is None or ended.finishedAt is None or (ended.exitCode == 0 and ended.reason != "OOMKilled"):
                 continue
             reason = "OOMKilled" if ended.reason == "OOMKilled" else "Error"
-            found.append((reason, ended.finishedAt, f"{container.name} ended with exit code {ended.exitCode}"))
+            words = _last_words(ended.message)
+            message = f"{container.name} ended with exit code {ended.exitCode}{': ' if words else ''}{words}"
+            found.append((reason, ended.finishedAt, message))
     return found
+
+
+def _last_words(message: str) -> str:
+    """What a container says of its end, without a first line that may be cut: half a secret is not known as one."""
+    return message.partition("\n")[2] if len(message.encode("utf-8", "replace")) >= CUT else message

@@ -16,6 +16,7 @@ from typing import Any
 
 from app.core import access, operators
 from app.core.causes import NAME_SERVERS, PROVIDERS
+from app.core.dependencies import variables
 from app.core.entities import (
     CLUSTER,
     NODES,
@@ -187,6 +188,11 @@ def _service(change: Change, states: list[State], top: Topology, add: Add) -> No
         for key in behind(state, change.resource.namespace or "", top):
             add(workload(*key), 1)
     touched_clients(top, (change.resource.namespace or "", change.resource.name), add, READ)
+    started_with = top.by_config.get(("Service", change.resource.namespace or "", change.resource.name), set())
+    touched_workloads(top, started_with, add, READ)
+    if started_with:
+        for variable in variables(change.resource.name):
+            add(("named", variable), 0)
 
 
 def _network_policy(change: Change, states: list[State], top: Topology, add: Add) -> None:

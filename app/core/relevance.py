@@ -52,7 +52,7 @@ def surroundings(incident: Incident, top: Topology, *, new: Newborn) -> Near:
     named = [(namespace, name) for namespace, _, name in (one.partition("/") for one in incident.scope.workloads)]
     words = frozenset(re.findall(r"[a-z]{4,}", " ".join(_said(alert) for alert in incident.alerts).lower()))
     said = " ".join(f"{alert.message} {' '.join(value for _, value in alert.labels)}" for alert in incident.alerts)
-    return Near(words, closure(named, top.upstream, depth=DEPTH), new, said, incident.started_at)
+    return Near(words, closure(named, top.rests_on, depth=DEPTH), new, said, incident.started_at)
 
 
 def _said(alert: Symptom) -> str:
@@ -72,7 +72,7 @@ def weigh(signals: list[Signal], scope: Scope, *, near: Near, top: Topology) -> 
     final = list(weights)
     complaints = [(n, home) for n, signal in enumerate(signals) if (home := _home(signal))]
     for n, home in complaints:
-        below = closure([home], top.upstream, depth=DEPTH)
+        below = closure([home], top.rests_on, depth=DEPTH)
         before = [m for m, other in complaints if other in below and _before(signals[m], signals[n])]
         if before:
             final[n] = FOLLOWS * weights[n]

@@ -10,6 +10,11 @@ from app.core.phrases import SHORTEST, names
 
 TIED = 0.3
 """A match at least this strong ties a change to the incident whatever its namespace."""
+_WAYS = (
+    ("calls", "calls it or what depends on it"),
+    ("reads", "reads what is kept up by it or by what depends on it"),
+    ("shares", "calls what it calls"),
+)
 
 
 def in_scope(case: Case, facts: Facts) -> Evidence | None:
@@ -50,11 +55,11 @@ def _touches_workload(facts: Facts, namespace: str, name: str) -> Evidence | Non
     if hops is not None:
         how = "It is" if hops == 0 else "It reaches"
         return say("scope", 1.5 * 0.7**hops, f"{how} {name}, which the alert names.")
-    for way, what in (("calls", "it or what depends on it"), ("shares", "what it calls")):
+    for way, what in _WAYS:
         steps = reached.get((way, namespace, name))
         # That others call the same is felt where there is too little for all, and that is what matches say.
-        if steps is not None and (way == "calls" or any(match.via[0] == way for match in facts.matches)):
-            return say("scope", 1.2 * 0.7**steps, f"{name}, which the alert names, calls {what}.")
+        if steps is not None and (way != "shares" or any(match.via[0] == way for match in facts.matches)):
+            return say("scope", 1.2 * 0.7**steps, f"{name}, which the alert names, {what}.")
     return None
 
 

@@ -32,6 +32,7 @@ from app.core.findings import Also, Evidence, Incident, Onset, Ranking, Suspect,
 from app.core.injected import with_injected
 from app.core.latent import began, started, waiting
 from app.core.lines import Laid, laid
+from app.core.linked import with_linked
 from app.core.model import Change, MetricSeries, ObjectState, Rollout, Symptom, SymptomSource
 from app.core.newborn import Newborn, newborn
 from app.core.onset import Floats
@@ -90,9 +91,12 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES) -> Ranking:
     slots, lines = axis(gathered.calls, until=now.timestamp()), laid(gathered.series, until=now.timestamp())
     made = loads(gathered.calls, slots) if slots else {}
     measured = _signals(gathered, fights, new, slots=slots, made=made, lines=lines)
-    top_of = topology(gathered.states, gathered.calls, gone=gathered.gone, complaints=gathered.symptoms)
+    top_of = topology(
+        gathered.states, gathered.calls, gone=gathered.gone, complaints=gathered.symptoms, changes=gathered.changes
+    )
     signals = with_injected(located(measured, gathered.symptoms, top_of), top_of)
     signals = with_evictors(signals, gathered.calls, top_of)
+    signals = with_linked(signals, gathered.changes)
     around = surroundings(incident, top_of, new=new)
     weighed = weigh(signals, incident.scope, near=around, top=top_of)
     if not gathered.calls:

@@ -20,6 +20,7 @@ from app.core.body import Shown
 from app.core.bounded import put
 from app.core.conditions import failing
 from app.core.model import Resource, Symptom, SymptomSource
+from app.core.phrases import both_ends
 from app.core.pod_states import ENDINGS, PENDING_AFTER, UNREADY_AFTER, Found, awaited, condition_of, endings, pod_states
 from app.core.raw_status import RawEvent, RawNodeStatus, RawPodStatus
 from app.core.starting import Starting
@@ -28,6 +29,8 @@ UNSCHEDULED_AFTER = timedelta(seconds=10)
 """A pod that no scheduler has looked at for longer hurts: twice the scalability SLO of Kubernetes for starting a pod
 (https://github.com/kubernetes/community/blob/master/sig-scalability/slos/pod_startup_latency.md)."""
 
+LONGEST = 500
+"""Characters of a message that are kept."""
 _LATE = {"Pending": PENDING_AFTER, "Unready": UNREADY_AFTER}
 """What hurts by lasting: nothing is written to a pod that goes on waiting."""
 _PRESSURES = frozenset({"MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"})
@@ -180,7 +183,7 @@ class Symptoms:
             fingerprint,
             resource,
             self._workload_of(resource),
-            self._text(event.message or event.note)[:500],
+            both_ends(self._text(event.message or event.note), LONGEST),
             "warning",
             spell.count,
             ended_at=spell.last,
@@ -311,7 +314,7 @@ class Symptoms:
             _fingerprint(source, resource, reason),
             resource,
             self._workload_of(resource),
-            self._text(message)[:500],
+            both_ends(self._text(message), LONGEST),
             "warning",
             told_at=told,
         )

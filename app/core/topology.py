@@ -17,6 +17,7 @@ from app.core.counted import NO_CALLS, Calls
 from app.core.entities import NODES, WORKLOADS, Entity, of_resource, workload
 from app.core.model import Change, ObjectState, Resource, Symptom
 from app.core.references import Reference, Watched, is_custom, references, watched
+from app.core.renewals import kept_up
 
 _NODE_CRITICAL = "system-node-critical"
 """https://kubernetes.io/docs/tasks/administer-cluster/guaranteed-scheduling-critical-addon-pods/"""
@@ -59,7 +60,10 @@ class Topology:
     """By workload: the Services that select its pods."""
     upstream: dict[Named, set[Named]] = field(default_factory=lambda: defaultdict(set))
     """By workload: the workloads behind the Services that it calls."""
-
+    keeps_up: dict[Named, set[Named]] = field(default_factory=lambda: defaultdict(set))
+    """By workload: the workloads that read what it writes again and again (renewals.py)."""
+    rests_on: dict[Named, set[Named]] = field(default_factory=lambda: defaultdict(set))
+    """By workload: whom it calls, and who keeps up what it reads."""
     answers: dict[Named, list[tuple[str, State]]] = field(default_factory=lambda: defaultdict(list))
     """By workload: the webhooks that it answers, each with the kind of its configuration."""
     fills_secret: dict[Named, set[Named]] = field(default_factory=lambda: defaultdict(set))
@@ -97,11 +101,12 @@ def topology(
     *,
     gone: Iterable[ObjectState] = (),
     complaints: Iterable[Symptom] = (),
+    changes: Iterable[Change] = (),
 ) -> Topology:
     """Index the last known states of a cluster's objects (pods count for where they run), and who watches what.
 
     ``gone`` are pods that went lately: what became of their node became of their workloads. ``complaints`` name
-    whom a workload calls and does not reach.
+    whom a workload calls and does not reach; ``changes`` tell who keeps up what others read.
     """
     top = Topology(watched=watched(calls))
     for resource, state in _known(states):
@@ -123,6 +128,8 @@ def topology(
     for pod in gone:
         _index_gone(top, pod)
     _index_dependencies(top, {(_named(s.workload), s.message) for s in complaints if s.workload})
+    top.keeps_up = kept_up(changes, running_as=top.by_account, read_by=top.by_config)
+    _index_rests(top)
     return top
 
 
@@ -171,20 +178,37 @@ def _named(resource: Resource) -> Named:
 def _index_dependencies(top: Topology, complaints: Iterable[tuple[Named, str]]) -> None:
     """Who calls which Service, and which workloads stand behind it."""
     services = {(r.namespace or "", r.name): state for r, state in top.states.items() if r.kind == "Service"}
-    known = frozenset(services)
     for resource, state in top.states.items():
         for hook in state.get("webhooks") or [] if resource.kind.endswith("WebhookConfiguration") else ():
             for key in _answering(hook, resource.name, services, top):
                 top.answers[key].append((resource.kind, hook))
-    told = ((key, "", text) for key, text in complaints if key in top.labels)
-    for key, name, text in (*_configured(top), *told):
-        for service in dependencies.hosts(name, text, key[0], known=known):
-            top.clients[service].add(key)
+    _index_clients(top, frozenset(services), complaints)
     for service, state in services.items():
         for key in behind(state, service[0], top):
             top.fronts[key].add(service)
             for client in top.clients.get(service, set()) - {key}:
                 top.upstream[client].add(key)
+
+
+def _index_rests(top: Topology) -> None:
+    for client, servers in top.upstream.items():
+        top.rests_on[client] |= servers
+    for writer, reading in top.keeps_up.items():
+        for reader in reading:
+            top.rests_on[reader].add(writer)
+
+
+def _index_clients(top: Topology, known: frozenset[Named], complaints: Iterable[tuple[Named, str]]) -> None:
+    """Who is told of which Service, or names it: by its DNS name, or by the variables that pods start with."""
+    by_variable = {(here, one): (here, name) for here, name in known for one in dependencies.variables(name)}
+    said = ((key, "", text) for key, text in complaints if key in top.labels)
+    for key, name, text in (*_configured(top), *said):
+        for service in dependencies.hosts(name, text, key[0], known=known):
+            top.clients[service].add(key)
+        for variable in dependencies.variables_in(text):
+            if started_with := by_variable.get((key[0], variable)):
+                top.clients[started_with].add(key)
+                top.by_config["Service", *started_with].add(key)
 
 
 def _answering(hook: State, name: str, services: dict[Named, State], top: Topology) -> list[Named]:
@@ -383,9 +407,11 @@ def before_and_after(change: Change, top: Topology) -> list[State]:
 
 
 def touched_workloads(top: Topology, keys: Iterable[Named], add: Callable[[Entity, float], None], hops: float) -> None:
-    """Add workloads, the users they run as one hop further, and who calls them."""
+    """Add workloads, the users they run as one hop further, who calls them, and who reads what they keep up."""
     for key in keys:
         add(workload(*key), hops)
+        for reader in top.keeps_up.get(key, ()):
+            add(("reads", *reader), hops + 1)
         for service in top.fronts.get(key, ()):
             touched_clients(top, service, add, hops + 1)
         for user in top.users_of(key):

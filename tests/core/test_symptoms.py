@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from app.core.body import Body, read_body
 from app.core.model import Json, Object, Resource, Symptom, SymptomSource
-from app.core.pod_states import EVICTED, PENDING_AFTER
+from app.core.pod_states import CUT, EVICTED, PENDING_AFTER
 from app.core.symptoms import UNSCHEDULED_AFTER, Symptoms
 from tests.core.factories import NOON, a_resource, after
 
@@ -166,6 +166,21 @@ def test_what_hurts_a_pod(status: Object, reason: str) -> None:
     found = symptoms().pod(POD, body(status), at=after(1))
     assert reasons(found) == [reason]
     assert (found[0].source, found[0].resource, found[0].workload) == (SymptomSource.POD, POD, WEB)
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        ("", "app ended with exit code 2"),
+        ("login hunter2 failed\n", "app ended with exit code 2: login *** failed"),
+        (f"ter2 {'x' * 30}\n{'y' * CUT}", f"app ended with exit code 2: {'y' * 220} … {'y' * 248}"),
+        ("z" * CUT, "app ended with exit code 2"),
+    ],
+)
+def test_what_a_container_says_as_it_ends(message: str, told: str) -> None:
+    ended: Object = {"reason": "Error", "exitCode": 2, "finishedAt": time(NOON), "message": message}
+    [found] = symptoms().pod(POD, body(container({"terminated": ended})), at=after(1))
+    assert found.message == told
 
 
 @pytest.mark.parametrize(
