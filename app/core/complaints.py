@@ -24,6 +24,7 @@ from app.core.revisions import revision
 from app.core.signals import Signal, SignalKind
 from app.core.stalls import lacks, patience, rests
 from app.core.starting import PASSED
+from app.core.usage import tolls, took_most, without_use
 
 WEIGHTS = {
     "CrashLoopBackOff": 0.9,
@@ -195,7 +196,8 @@ _LOOKED_UP = re.compile(r"\blookup \S+")
 def _template(symptom: Symptom) -> str:
     """A message without what names the one that complains: equal complaints of many are one."""
     name = _home(symptom)[-1]
-    return error_template(_LOOKED_UP.sub("lookup *", symptom.message.replace(name, "*")))[:120]
+    message = without_use(symptom.message).replace(name, "*")
+    return error_template(_LOOKED_UP.sub("lookup *", message))[:120]
 
 
 def _home(symptom: Symptom) -> Entity:
@@ -207,16 +209,18 @@ def _home(symptom: Symptom) -> Entity:
 def _signal(reason: str, members: list[Symptom], *, start: datetime) -> Signal:
     members.sort(key=lambda s: s.at)
     homes = Counter[Entity]()
+    took: dict[Entity, float] = defaultdict(float)
     namespaces = Counter[str]()
     revisions = Counter[tuple[str, str]]()
-    for symptom in members:
+    for symptom, toll in zip(members, tolls(members), strict=True):
         homes[_home(symptom)] += symptom.count
+        took[_home(symptom)] += toll
         if found := revision(symptom):
             revisions[found] += symptom.count
         resource = symptom.workload or symptom.resource
         if resource and resource.namespace:
             namespaces[resource.namespace] += symptom.count
-    total = sum(homes.values())
+    total, all_of_it = sum(homes.values()), sum(took.values())
     first = members[0].at
     sort = _sort(reason, members[0].message)
     cause = cause_of(s.message for s in members)
@@ -224,8 +228,8 @@ def _signal(reason: str, members: list[Symptom], *, start: datetime) -> Signal:
     chronic = first - start < timedelta(seconds=2 * SLOT_SECONDS)
     how_many = float(min(1.0, 0.4 + np.log1p(total) / np.log(60)))
     about: dict[Entity, float] = {}
-    for home, count in homes.most_common(40):
-        about[home] = 1.0 if len(homes) < WIDE else 0.1 + 0.6 * count / total
+    for home, _ in homes.most_common(40):
+        about[home] = 1.0 if len(homes) < WIDE else 0.1 + 0.6 * took[home] / all_of_it
     for namespace, count in namespaces.items():
         about[("ns", namespace)] = 0.4 * count / total
         about[pods_in(namespace)] = 0.3 * count / total
@@ -244,11 +248,13 @@ def _signal(reason: str, members: list[Symptom], *, start: datetime) -> Signal:
         high=min(first + _WHOLE_SECOND, begun),
         strength=_weight(sort, members[0]) * how_many * (0.15 if chronic else 1.0),
         about=about,
-        spread={home: count / total for home, count in homes.items()} if len(homes) >= WIDE else {},
+        spread={home: part / all_of_it for home, part in took.items()} if len(homes) >= WIDE else {},
         revisions={found: count / total for found, count in revisions.items()},
         sentence=f"{reason} {'×' + str(total) + ' ' if total > 1 else ''}on {where}",
         text=" | ".join(texts[:20])[:2000],
-        facts={"reason": sort, "chronic": str(chronic), "refused": kind or ""} | _says(reason, members),
+        facts={"reason": sort, "chronic": str(chronic), "refused": kind or ""}
+        | _says(reason, members)
+        | took_most(members, took),
         cause=cause,
         until=None if _goes_on(members) else max(s.ended_at or s.at for s in members),
     )

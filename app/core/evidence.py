@@ -81,6 +81,9 @@ def _how(candidate: Candidate, match: Match) -> str:
     signal, via = match.signal, match.via
     if via[0] == "named":
         return f'Error messages name "{via[1]}"'
+    most = tuple(signal.facts.get("took_most", "").split("/"))
+    if via[0] == "spread" and ("workload", *most) in candidate.reach:
+        return f"It acts on {most[-1]}, which used most of what ran out"
     if via[0] == "spread":
         return f"It {_acts_on(match)}"
     if via[0] == "churn" and signal.kind is SignalKind.SYMPTOM:

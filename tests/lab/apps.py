@@ -119,6 +119,8 @@ class Outside:
     dead_nodes: set[str] = field(default_factory=set)
     full_disks: set[str] = field(default_factory=set)
     """Nodes whose disk has no room."""
+    written: dict[str, float] = field(default_factory=dict)
+    """What pods wrote to their node's disk beside the usual, in MiB by uid."""
     broken: dict[str, str] = field(default_factory=dict)
     """Services outside of the cluster that do not answer, and why."""
     cut_off: set[str] = field(default_factory=set)

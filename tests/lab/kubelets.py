@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from tests.lab import disks
 from tests.lab.api import Answer, Caller, Json, World, now, path, stamp
 from tests.lab.apps import App, Container, CrashError, Outside, Problem, Process, diagnose
 from tests.lab.manifests import env_keys, images, mounted, mounts_token, place
@@ -114,7 +115,8 @@ class Kubelets:
         elif now() < self._relieved[node]:
             return
         self._relieved[node] = _later(EVICT_SECONDS)
-        for pod in [one for one in self._world["Pod"].values() if one["spec"].get("nodeName") == node]:
+        here = [one for one in self._world["Pod"].values() if one["spec"].get("nodeName") == node]
+        for pod in disks.by_use(here, self._outside.written):
             sandbox = self._pods.get(pod["metadata"]["uid"])
             kept = any(owner["kind"] == "DaemonSet" for owner in pod["metadata"].get("ownerReferences", ()))
             if not kept and sandbox and sandbox.phase != "gone" and "deletionTimestamp" not in pod["metadata"]:
@@ -123,7 +125,7 @@ class Kubelets:
 
     async def _evict(self, node: str, pod: Json, sandbox: _Sandbox) -> None:
         """As a kubelet does for room of its own: the pod has failed, whoever owns it makes another one."""
-        reason = "The node was low on resource: ephemeral-storage."
+        reason = disks.words(pod, self._outside.written)
         if sandbox.task:
             sandbox.task.cancel()
         not_ready = [{"type": "Ready", "status": "False", "reason": "PodFailed", "lastTransitionTime": _second()}]

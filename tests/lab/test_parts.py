@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 
-from tests.lab import metadata, tokens
+from tests.lab import disks, metadata, tokens
 from tests.lab.alerts import Rule, payload
 from tests.lab.api import KINDS, Caller, Json, World, path
 from tests.lab.apps import App, Container, diagnose, mebibytes
@@ -287,3 +287,13 @@ def test_a_recording_without_bodies_keeps_who_asked_for_what(tmp_path: Path) -> 
     assert (tmp_path / "less" / "quota" / "label.json").exists()
     with pytest.raises(SystemExit, match="no recording"):
         metadata.main(tmp_path / "nothing", tmp_path / "less")
+
+
+def test_who_wrote_most_is_evicted_first_and_told_how_much() -> None:
+    two: list[Json] = [{"metadata": {"uid": uid}, "spec": {"containers": [{"name": "app"}]}} for uid in ("a", "b")]
+    written = {"b": 3000.0}
+    assert [pod["metadata"]["uid"] for pod in disks.by_use(two, written)] == ["b", "a"]
+    small, much = (disks.kibibytes(pod, written) for pod in two)
+    assert 40 <= small < 1024
+    assert much > 3000 * 1024
+    assert f"Container app was using {much}Ki, request is 0, " in disks.words(two[1], written)

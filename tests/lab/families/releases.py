@@ -103,7 +103,8 @@ LOG_ROOM = 3000
 async def debug_logging(lab: Lab) -> AsyncIterator[None]:
     namespace, name = lab.rng.choice((("search", "query"), ("shop", "frontend"), ("media", "uploads")))
     lab.reserve(namespace, name)
-    written: Counter[str] = Counter()
+    logs: Counter[str] = Counter()
+    written = lab.outside.written
 
     async def write() -> None:
         """A node rotates so much away as a container writes that logs what matters."""
@@ -112,8 +113,10 @@ async def debug_logging(lab: Lab) -> AsyncIterator[None]:
             level = lab.world["ConfigMap"][namespace, name]["data"]["LOG_LEVEL"]
             for pod in pods(lab.world, namespace, name):
                 if pod.get("status", {}).get("phase") == "Running":
-                    written[pod["spec"]["nodeName"]] += LOG_MEBIBYTES[level] - LOG_MEBIBYTES["info"]
-            lab.outside.full_disks.update(node for node, size in written.items() if size > LOG_ROOM)
+                    uid, more = pod["metadata"]["uid"], LOG_MEBIBYTES[level] - LOG_MEBIBYTES["info"]
+                    logs[pod["spec"]["nodeName"]] += more
+                    written[uid] = written.get(uid, 0) + more
+            lab.outside.full_disks.update(node for node, size in logs.items() if size > LOG_ROOM)
 
     def full(node: str) -> bool:
         found: list[Json] = lab.world["Node"]["", node]["status"]["conditions"]
