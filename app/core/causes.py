@@ -103,6 +103,11 @@ VOLUMES = Cause(
     re.compile(r"unbound immediate PersistentVolumeClaims|storageclass\S* .*not found|no persistent volumes avail"),
     _any(_is(*_CLAIMS), _writes("volumes", "volumeClaimTemplates"), _provides_volumes),
 )
+PORTS = Cause(
+    "a port of the nodes that is taken",
+    re.compile(r"didn't have free ports"),
+    _any(_is("Node"), _writes("ports", "hostNetwork", "replicas", "affinity", "nodeSelector", "tolerations")),
+)
 LINKED = Cause(
     "a variable that pods have since a Service is there",
     VARIABLE,
@@ -158,6 +163,7 @@ CAUSES = (
         re.compile(r"has finalizers remaining"),
         _any(_is("CustomResourceDefinition", "ServiceAccount"), _is(*ACCESS), _is(*WORKLOADS)),
     ),
+    PORTS,
     NAMES,
 )
 """The first that fits counts."""

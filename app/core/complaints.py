@@ -76,6 +76,9 @@ LASTING = frozenset({"Unhealthy", "Unready", "Pending", "Unschedulable"})
 WIDE = 3
 """From this many workloads on, the same complaint is one wide signal and not several narrow ones."""
 MAKES_PODS: Entity = ("api", "", "pods", "create")
+_DEVICE = re.compile(r"Insufficient ([a-z0-9.-]+\.[a-z0-9-]+)/")
+"""Whose plugin gives nodes a resource that no pod finds: by convention it is called after the resource's domain
+(https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/)."""
 _WHOLE_SECOND = timedelta(seconds=1)
 """How exact the times are that objects hold (metav1.Time)."""
 
@@ -238,6 +241,8 @@ def _signal(reason: str, members: list[Symptom], *, start: datetime) -> Signal:
     kind = refused_by(" ".join(s.message for s in members[:20])) if reason == "FailedCreate" else None
     for namespace in namespaces if kind else ():
         about[refuser(kind or "", namespace)] = 0.95
+    for domain in _DEVICE.findall(members[0].message):
+        about |= dict.fromkeys((("device", label) for label in domain.split(".")[:-1]), 0.95)
     if agent := _node_agent(reason, members[0].message, cause):
         about[agent] = 0.9
     where = _where(homes)

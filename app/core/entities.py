@@ -4,6 +4,7 @@
 ("calls", namespace, name)          a workload that calls what changed, by its configuration
 ("reads", namespace, name)          a workload that reads what the one that changed writes again and again
 ("shares", namespace, name)         a workload that calls what the one that changed calls, which has many more pods now
+("takes", namespace, name)          a workload whose pods take the same port of their nodes as those of what changed
 ("user", user name)                 a caller of the API server
 ("manager", field manager)          a writer known only from managedFields
 ("ns", namespace)                   everything in a namespace
@@ -13,6 +14,7 @@
 ("named", word)                     a name that an error message can mention
 ("prefix", word)                    whose annotation or label keys begin like this: word.example/key is word's
 ("admission", namespace) ("throttle",) ("scheduling",) ("relist",) ("queue", name)   parts of the control plane
+("device", word)                    what gives nodes devices that are called word.example/device
 ("agent", "csi" or "cni")           what gives pods their volumes, or their network, on every node
 ("object", kind, namespace, name)   any other object
 ("altered", group, resource, operation)   what is written to a resource is stored otherwise; who writes it writes again

@@ -90,6 +90,8 @@ def _how(candidate: Candidate, match: Match) -> str:
         return f"It wants room for {candidate.added} more pods, most of those added then"
     if via[0] == "churn":
         return f"It moves {candidate.pods} pods, most of what moved then"
+    if via[0] == "takes":
+        return f"Its pods take the same port of their nodes as those of {via[-1]}"
     if via[0] == "reads":
         return f"{via[-1]} reads what is kept up by what depends on it"
     if via[0] in ("calls", "shares"):

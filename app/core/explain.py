@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from app.core.actors import service_account
 from app.core.candidates import Candidate
+from app.core.causes import PORTS
 from app.core.entities import NODES, POD_MAKING, READ, Entity, only_reacts, pods_in
 from app.core.mechanism import (
     AT_ONCE,
@@ -195,9 +196,11 @@ def _nearest(candidate: Candidate, signal: Signal) -> tuple[float, Entity]:
 
 def ways(entity: Entity, signal: Signal) -> tuple[Entity, ...]:
     """A workload is touched itself or, while it runs, by what becomes of what it calls and of who keeps up what it
-    reads; where its complaints say that there is not enough for all, by others that call the same."""
+    reads; where its complaints say that there is not enough for all, by others that call, or take, the same."""
     if entity[0] != "workload" or signal.kind is not SignalKind.SYMPTOM:
         return (entity,)
+    if signal.cause is PORTS:
+        return (entity, ("takes", *entity[1:]))
     if signal.facts.get("reason") not in WHILE_RUNNING:
         return (entity,)
     at_hand = (entity, ("calls", *entity[1:]), ("reads", *entity[1:]))

@@ -67,9 +67,6 @@ def _workload(change: Change, states: list[State], top: Topology, add: Add) -> N
     touched_workloads(top, [key], add, 0)
     add(("manager", change.resource.name), 1)
     add(("prefix", change.resource.name.split("-")[0]), 1)
-    if change.resource.kind == "DaemonSet":
-        add(NODES, 1)
-        add(CLUSTER, 1)  # what one pod asks of the API, every node asks
     _agents(change.resource.name, add, 0)
     for kind, hook in top.answers.get(key, ()):
         _asked(kind, hook, top, add, 0)
@@ -79,9 +76,22 @@ def _workload(change: Change, states: list[State], top: Topology, add: Add) -> N
         for named, users in top.by_config.items():
             if named[0] == kind and key in users:
                 add(("object", *named), 1)
+    _on_nodes(change, top, add)
     if change.verb is Verb.DELETE or halts(change):
         for group in operators.served(key[0], states, top):
             add(("named", group), 0)
+
+
+def _on_nodes(change: Change, top: Topology, add: Add) -> None:
+    """What its pods are to the nodes on which they run."""
+    if change.resource.kind == "DaemonSet":
+        add(NODES, 1)
+        add(CLUSTER, 1)  # what one pod asks of the API, every node asks
+        add(("device", change.resource.name.split("-")[0]), 0)
+    key = (change.resource.namespace or "", change.resource.name)
+    for takers in top.by_port.values():
+        for other in takers - {key} if key in takers else ():
+            add(("takes", *other), 0)
 
 
 def _agents(name: str, add: Add, hops: float) -> None:

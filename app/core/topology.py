@@ -70,6 +70,8 @@ class Topology:
     """By Secret: the (kind, name) of the custom resources that say to fill it, as a Certificate does."""
     selecting: set[str] = field(default_factory=set)
     """The label keys by which webhooks and policies choose namespaces."""
+    by_port: dict[int, set[Named]] = field(default_factory=lambda: defaultdict(set))
+    """By port of a node: the workloads whose pods take it (hostPort)."""
     placing: dict[str, set[Named]] = field(default_factory=lambda: defaultdict(set))
     """By label key: the workloads that choose nodes by it."""
     referers: dict[Reference, set[Resource]] = field(default_factory=lambda: defaultdict(set))
@@ -272,8 +274,7 @@ def _index_workload(top: Topology, resource: Resource, state: State) -> None:
         top.daemon_sets.add(key)
         if key[0] == "kube-system" or spec.get("hostNetwork") or spec.get("priorityClassName") == _NODE_CRITICAL:
             top.node_parts.add(key)
-    for label in _placed_by(spec):
-        top.placing[label].add(key)
+    _index_placing(top, key, spec)
     for claim in state["spec"].get("volumeClaimTemplates") or []:  # without a class it has the default one
         top.by_config[("StorageClass", "", str(_get(claim, "spec", "storageClassName") or ""))].add(key)
     for kind, name in _read_by(spec):
@@ -283,12 +284,25 @@ def _index_workload(top: Topology, resource: Resource, state: State) -> None:
             top.by_config[(kind, "", spec[path])].add(key)
 
 
+def _index_placing(top: Topology, key: Named, spec: State) -> None:
+    for label in _placed_by(spec):
+        top.placing[label].add(key)
+    for port in _numbers(spec.get("containers"), "hostPort"):
+        top.by_port[port].add(key)
+
+
 def _placed_by(spec: State) -> Iterator[str]:
     """The label keys of nodes by which a pod's spec says where it may run."""
     affinity = spec.get("affinity") or {}
     yield from spec.get("nodeSelector") or {}
     yield from _strings(affinity.get("nodeAffinity"), "key")
     yield from _strings([affinity, spec.get("topologySpreadConstraints")], "topologyKey")
+
+
+def _numbers(containers: Any, name: str) -> Iterator[int]:
+    """Every number of that name in the ports of containers."""
+    ports = (port for one in containers or () for port in one.get("ports") or ())
+    yield from (port[name] for port in ports if isinstance(port.get(name), int))
 
 
 def _strings(value: Any, name: str) -> Iterator[str]:
