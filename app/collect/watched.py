@@ -125,7 +125,8 @@ class Watches:
         if isinstance(word, Synced | Reached):
             self._late.pop(served.name, None)
         if served.name not in self._unsynced:
-            at = self._late.get(served.name, word.at)  # what is told late is known up to when it was written, no later
+            # What is told late is known up to when it was written, no later; what is not, up to the last that was told.
+            at = self._late.get(served.name) or max(word.at, self._last.get(served.name, word.at))
             self._move(served, WatchPosition(version, at))
             self.latest = max(self.latest, at) if self.latest else at
 
@@ -151,8 +152,11 @@ class Watches:
             known = self._late.get(served.name)
             if known is None or word.first:
                 when = When(self._intake.now)
-                after = self._after(served.name, when)  # what is told of at this very moment, but later, was later
-                self._keep(word, when if word.first else after)
+                if word.first:
+                    self._last[served.name] = max(when.at, self._last.get(served.name, when.at))
+                else:  # what is told of at this very moment, but later, was later
+                    when = self._after(served.name, when)
+                self._keep(word, when)
                 return
             when = written(word.type, _times.decode(word.object).metadata, told=word.at, known=known)
             if when.since is not None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from app.collect.spool import Spool
 from app.collect.words import Lost
 from app.core.model import Verb
 from tests.collect.test_follow import spool
 from tests.collect.test_importer import Lab, lab
-from tests.collect.test_watched import CONFIG_MAPS, at, config_map, drained, listed, say, stamped
+from tests.collect.test_watched import CONFIG_MAPS, at, config_map, drained, listed, say, seen, stamped
 
 __all__ = ["lab", "spool"]
 MICRO = timedelta(microseconds=1)
@@ -51,4 +53,25 @@ async def test_what_a_set_that_broke_off_told_of_and_is_gone_goes_last(lab: Lab,
         (Verb.DELETE, "uid-1", at(120) - MICRO),
         (Verb.CREATE, "uid-2", at(120)),
         (Verb.DELETE, "uid-2", at(330)),
+    ]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_who_took_a_name_after_much_came_at_once_came_after_it(lab: Lab, spool: Spool, restarted: bool) -> None:
+    first, last = held("uid-1", 11, created=0), held("uid-1", 12, created=0)
+    at_once = [
+        seen(0.9, config_map("b", 10, a="2")),
+        seen(0.9, first, kind="ADDED"),
+        seen(0.9, last, kind="DELETED"),
+    ]
+    say(spool, CONFIG_MAPS, *listed(0, config_map("b", 6, a="1"), version=9), *at_once)
+    if restarted:
+        await drained(lab, spool)
+    other = config_map("b", 10, a="2")
+    say(spool, CONFIG_MAPS, Lost(at(1), "410"), *listed(70, other, held("uid-2", 13, created=0), version=20))
+    await drained(lab, spool)
+    assert [(one.verb, one.uid, one.at - at(0.9)) for one in await lab.stored() if one.resource.name == "a"] == [
+        (Verb.CREATE, "uid-1", MICRO),
+        (Verb.DELETE, "uid-1", 2 * MICRO),
+        (Verb.CREATE, "uid-2", 3 * MICRO),
     ]
