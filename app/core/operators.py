@@ -41,10 +41,11 @@ def custom(change: Change, states: list[State], top: Topology, add: Add) -> None
 
 
 def acting(resource: Resource, top: Topology) -> set[str]:
-    """The users that act on a custom resource: who list or watch its kind; where none is known to, whom it names."""
+    """The users that act on a custom resource: who list or watch its kind; where none is known to, who is called like
+    its API group or its kind: backup-operator acts on Backups."""
     found = top.watched.get((resource.api_group, plural_of(resource.api_group, resource.kind)))
-    domain = resource.api_group.partition(".")[0]
-    named = (key for key in top.accounts if domain in (key[1], key[1].partition("-")[0]))
+    called = {resource.api_group.partition(".")[0], resource.kind.lower()}
+    named = (key for key in top.accounts if called & {key[1], key[1].partition("-")[0]})
     return found or {user for key in named for _, user in top.users_of(key)}
 
 

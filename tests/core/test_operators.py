@@ -78,6 +78,14 @@ def test_a_program_that_is_called_like_a_group_acts_on_its_kinds(namespace: str,
     assert not [entity for entity in reach(a_change(POLICY), topology([other])) if entity[0] == "user"]
 
 
+@pytest.mark.parametrize(("name", "is_reached"), [("login-operator", True), ("login", True), ("relogin-web", False)])
+def test_a_program_that_is_called_like_a_kind_acts_on_it_where_no_calls_tell(name: str, is_reached: bool) -> None:
+    login = Resource(a_resource().cluster, "identity.example", "Login", "shop", "experiments")
+    home = a_workload(a_resource("Deployment", name, "platform"), serviceAccountName="runner")
+    reached = reach(a_change(login), topology([home]))
+    assert (("workload", "platform", name) in reached) is is_reached
+
+
 def test_what_refers_to_a_custom_resource_is_reached() -> None:
     gateway = Resource(a_resource().cluster, "gateway.networking.k8s.io", "Gateway", "edge", "public")
     route = Resource(a_resource().cluster, "gateway.networking.k8s.io", "HTTPRoute", "shop", "web")
