@@ -13,8 +13,9 @@ from app.core.explain import Match
 from app.core.findings import Evidence, Incident, Onset
 from app.core.signals import Signal
 
-CAP = 4.0
-"""No single piece of evidence weighs more, for or against."""
+CAP = 3.0
+"""No single piece of evidence weighs more, for or against: of families that nobody tuned for, what looks certain is not
+(docs/decisions/0027-weights-are-held-against-the-rules-of-before.md)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from app.core.latent import began
 from app.core.model import SLOT_SECONDS, Outcome, Verb
 from app.core.phrases import excerpt, many, percent
 from app.core.priors import novelty, plane, risk
-from app.core.scoped import in_scope, touches
+from app.core.scoped import NAMED, in_scope, touches
 from app.core.signals import Signal, SignalKind
 from app.core.stalls import lacks, rests
 
@@ -30,6 +30,8 @@ TOO = 0.2
 UNEXPLAINED = 1.5
 """What it weighs against a change that nothing that turned bad leads to it, where that is clearly bad."""
 TAU_ONSET = timedelta(minutes=5)
+NEAR = 1.6
+"""What it weighs to have come at the onset, with nothing between."""
 SLOT = timedelta(seconds=SLOT_SECONDS)
 FOR_OTHERS = (("agent",), ("injected",))
 """Ways to what a program does for other pods: that its own are well says nothing of that."""
@@ -141,7 +143,7 @@ def time_before(case: Case, facts: Facts) -> Evidence | None:
     if in_time < 1.0:
         return None
     lag = max(timedelta(), case.onset.at - at)
-    weight = 1.0 - math.log1p(lag / TAU_ONSET) - 0.25 * math.log1p(facts.between)
+    weight = NEAR * (1.0 - math.log1p(lag / TAU_ONSET) - 0.25 * math.log1p(facts.between))
     count = "one other change" if facts.between == 1 else f"{facts.between} other changes"
     rivals = f"; {count} came between" if facts.between else "; nothing came between"
     when = f"{seconds(lag)} before the onset" if lag >= CLOCK_SKEW else "At the onset"
@@ -167,7 +169,7 @@ def emptied(case: Case, facts: Facts) -> Evidence | None:
     if facts.candidate.empties:
         return say("empties", 1.5, f"No workload stands behind Service {facts.candidate.empties} now.")
     scope = touches(case, facts) if facts.candidate.stops else None
-    if scope is not None and scope.weight >= 1.0:
+    if scope is not None and scope.weight >= NAMED * 2 / 3:
         return say("stops", 1.5, f"Since then {facts.candidate.change.resource.name} starts nothing any more.")
     return None
 

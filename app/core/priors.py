@@ -99,20 +99,26 @@ def _ties(path: Path) -> bool:
     return path[:2] != ("metadata", "labels") and (refers or not set(SELECTING).isdisjoint(words))
 
 
+ROUTINE = 1.5
+"""Times ln(1 + n), what it weighs against a change that the same actor made the same n times before."""
+
+
 def novelty(_case: Case, facts: Facts) -> Evidence | None:
     """Changes like this one that did no harm speak for it; the first of its sort speaks against it."""
     alike, routine, unread = facts.candidate.alike, facts.candidate.routine, facts.candidate.unread
     if routine + unread >= 2 and unread:
         times = routine + unread
-        return say("routine", -math.log1p(times), f"The same actor wrote it {times} times before in this window.")
+        return say(
+            "routine", -ROUTINE * math.log1p(times), f"The same actor wrote it {times} times before in this window."
+        )
     if routine >= 2:
         return say(
             "routine",
-            -math.log1p(routine),
+            -ROUTINE * math.log1p(routine),
             f"The same actor made this same edit {routine} times before in this window.",
         )
     if alike == 0:
-        return say("novelty", 0.6, "No change of this sort came before it in this window.")
+        return say("novelty", 0.9, "No change of this sort came before it in this window.")
     if alike >= 3:
-        return say("novelty", -0.2 * math.log1p(alike), f"{alike} changes of the same sort came before it.")
+        return say("novelty", -0.3 * math.log1p(alike), f"{alike} changes of the same sort came before it.")
     return None

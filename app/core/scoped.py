@@ -8,6 +8,8 @@ from app.core.entities import workload
 from app.core.findings import Evidence
 from app.core.phrases import SHORTEST, names
 
+NAMED = 1.05
+"""What it weighs that the alert names the very object: alerts sit on what suffers, which seldom is what was changed."""
 TIED = 0.3
 """A match at least this strong ties a change to the incident whatever its namespace."""
 _WAYS = (
@@ -34,16 +36,16 @@ def touches(case: Case, facts: Facts) -> Evidence | None:
             return found
     for node in scope.nodes:
         if ("node", node) in reached:
-            return say("scope", 1.2, f"It touches node {node}, which the alert names.")
+            return say("scope", 0.85, f"It touches node {node}, which the alert names.")
     if named_in_alert(case, facts.candidate):
-        return say("scope", 1.0, f"The alert names {facts.candidate.change.resource.name}.")
+        return say("scope", 0.7, f"The alert names {facts.candidate.change.resource.name}.")
     hops_to = [reached[("ns", ns)] for ns in scope.namespaces if ("ns", ns) in reached]
     if hops_to:
         own = facts.candidate.change.resource.namespace or facts.candidate.change.resource.name
-        return say("scope", 0.6, f"It is in namespace {own}, which the alert names.")
+        return say("scope", 0.4, f"It is in namespace {own}, which the alert names.")
     tied = max((case.salience.get(id(m.signal), 0.0) * m.score for m in facts.matches), default=0.0) * case.quality
     if scope.namespaces and not scope.control_plane and tied < TIED and facts.candidate.change.resource.namespace:
-        return say("scope", -0.8, "It is in another namespace than the alert, and little measured ties them.")
+        return say("scope", -0.55, "It is in another namespace than the alert, and little measured ties them.")
     return None
 
 
@@ -54,12 +56,12 @@ def _touches_workload(facts: Facts, namespace: str, name: str) -> Evidence | Non
         hops = 0  # whatever its kind: an alert's "service" label names the Service
     if hops is not None:
         how = "It is" if hops == 0 else "It reaches"
-        return say("scope", 1.5 * 0.7**hops, f"{how} {name}, which the alert names.")
+        return say("scope", NAMED * 0.7**hops, f"{how} {name}, which the alert names.")
     for way, what in _WAYS:
         steps = reached.get((way, namespace, name))
         # That others call the same is felt where there is too little for all, and that is what matches say.
         if steps is not None and (way != "shares" or any(match.via[0] == way for match in facts.matches)):
-            return say("scope", 1.2 * 0.7**steps, f"{name}, which the alert names, {what}.")
+            return say("scope", 0.85 * 0.7**steps, f"{name}, which the alert names, {what}.")
     return None
 
 

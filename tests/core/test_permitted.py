@@ -91,7 +91,8 @@ def test_of_two_programs_the_one_that_may_make_the_calls_is_blamed(resource: str
     )
     places = {(one.change.resource.kind, one.change.resource.name): one for one in ranking.suspects}
     told = {evidence.rule: evidence for evidence in places["ConfigMap", "inventory"].evidence}
-    assert (places["ConfigMap", "inventory"].rank == 1) is (resource == "deployments")
+    blamed = places["ConfigMap", "inventory"]
+    assert blamed.rank == 1 and blamed.probability > 0.3 if resource == "deployments" else blamed.probability < 0.1
     assert ("metrics" in told) is (resource == "deployments")
     if resource == "deployments":
         assert told["metrics"].sentence.startswith("inventory may make these calls, as no other program may: requests ")
