@@ -13,7 +13,7 @@ import numpy as np
 from app.core.audit import error_template
 from app.core.causes import NAMES, VOLUMES, Cause, cause_of
 from app.core.entities import Entity, of_resource, pods_in
-from app.core.last_words import with_last_words
+from app.core.last_words import ENDED, last_words, with_last_words
 from app.core.mechanism import refused_by, refuser
 from app.core.model import SLOT_SECONDS, ObjectState, Outcome, Rollout, Symptom, SymptomSource
 from app.core.newborn import Newborn, is_newborn
@@ -275,7 +275,7 @@ def _weight(reason: str, symptom: Symptom) -> float:
     return WEIGHTS.get(reason, NOT_SO if symptom.source is SymptomSource.CONDITION else OTHER)
 
 
-_PLAIN = frozenset({"Unhealthy", "BackOff", "CrashLoopBackOff", "Unready", "Error", "OOMKilled"})
+_PLAIN = frozenset({"Unhealthy", "BackOff", "CrashLoopBackOff", "Unready"})
 """Reasons whose messages tell no more than the reason does."""
 
 
@@ -285,6 +285,8 @@ def _says(reason: str, members: list[Symptom]) -> dict[str, str]:
     for symptom in members:
         told[symptom.message] += symptom.count
     message = told.most_common(1)[0][0]
+    if reason in ENDED:
+        message = last_words(message)
     return {} if not message or reason in _PLAIN else {"says": excerpt(message)}
 
 

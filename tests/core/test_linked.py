@@ -60,6 +60,13 @@ def test_an_app_that_ends_on_its_own_account(message: str, made: float | None, w
 def test_the_words_of_an_end_hold_for_why_it_is_not_started_again() -> None:
     [match] = [one for one in rolled_out(UNREAD).suspects[0].evidence if one.rule == "symptoms"]
     assert "CrashLoopBackOff" in match.sentence
+    [own] = [
+        one
+        for suspect in rolled_out(UNREAD.replace("MY_CACHE_PORT", "LIMIT")).suspects
+        for one in suspect.evidence
+        if one.rule == "symptoms" and suspect.change.resource == APP
+    ]
+    assert own.sentence.startswith('CrashLoopBackOff ×3 on wishlist, 1 s after this change: "LIMIT: parsing')
 
 
 @pytest.mark.parametrize(
