@@ -30,6 +30,7 @@ from app.core.mechanism import (
 from app.core.model import Outcome, Verb
 from app.core.phrases import names
 from app.core.reach import Reach
+from app.core.references import is_custom
 from app.core.signals import Signal, SignalKind
 
 HOP = 0.6
@@ -129,6 +130,8 @@ def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
 def _worked(candidate: Candidate, signal: Signal) -> float:
     """Less than 1 where what acts at once was there, and what fails now worked, or who calls more called as before."""
     change = candidate.change
+    if is_custom(change.resource) and (heeded := _heeded(signal, change.at)) < 1.0:
+        return heeded
     if change.verb is not Verb.CREATE and change.resource.kind not in AT_ONCE:
         return 1.0
     if signal.passed is not None:
@@ -140,6 +143,15 @@ def _worked(candidate: Candidate, signal: Signal) -> float:
     if not calling or signal.low - change.at <= SOON:
         return 1.0
     return UNLIKELY if gives or (known and went_well(candidate, signal.low - SOON)) else 1.0
+
+
+def _heeded(signal: Signal, told: datetime) -> float:
+    """Less than 1 where a program was told something, did nothing, and began when it was rolled out. What watches
+    heeds what it is told within SOON; over a field it fights with itself only where two versions of it run."""
+    if signal.rolled_out is None or told >= signal.rolled_out:
+        return 1.0
+    idle = 1.0 if signal.kind is SignalKind.FIGHT else (signal.rolled_out - told) / SOON
+    return max(UNLIKELY, 1.0 - idle)
 
 
 def went_well(candidate: Candidate, by: datetime) -> bool:

@@ -16,9 +16,8 @@ from app.core.kinds import several
 from app.core.model import Rollout
 from app.core.phrases import rate
 from app.core.signals import Signal, SignalKind
+from app.core.worked import last_rollout
 
-JUST_BEFORE = timedelta(minutes=15)
-"""A rollout of a writer within this time before the fight is told with it."""
 _PREFIX = re.compile(r"""(?:annotations|labels)\["([a-z0-9]+)[a-z0-9.-]*/""")
 _EVERYBODYS = re.compile(r"""\["(?:[a-z0-9.-]+\.)?(?:kubernetes\.io|k8s\.io|helm\.sh)/""")
 """Domains of keys that belong to no one component:
@@ -70,15 +69,8 @@ def _who(fight: WriteFight, users: tuple[str, ...]) -> str:
 
 
 def _rolled_out(fight: WriteFight, users: tuple[str, ...], rollouts: Iterable[Rollout]) -> str:
-    """The last rollout of a writer's program before the fight: by convention it is named like its account."""
-    accounts = {account for user in users if (account := service_account(user))}
-    told = [
-        rollout
-        for rollout in rollouts
-        if fight.began_at - JUST_BEFORE <= rollout.started_at <= fight.began_at
-        and ((rollout.resource.namespace or "", rollout.resource.name) in accounts or rollout.resource.name in users)
-    ]
-    last = max(told, key=lambda rollout: rollout.started_at, default=None)
+    """The last rollout of a writer's program before the fight."""
+    last = last_rollout(users, rollouts, by=fight.began_at)
     return f"; {last.resource.name} was rolled out at {last.started_at:%H:%M:%S}" if last else ""
 
 

@@ -61,6 +61,7 @@ class Signal:
     ``cause`` where all messages say what it is, ``passed`` where calls fail. ``active``: whoever calls more had called
     before, be it something else. ``came_up`` says between which times all pods of the workload that complains were last
     made, placed, started and ready before it did; ``until`` when it last complained, None where that goes on.
+    ``rolled_out``: when the one program that calls more, or fights, was last rolled out before.
     """
 
     kind: SignalKind
@@ -83,6 +84,7 @@ class Signal:
     active: bool = False
     came_up: tuple[datetime, datetime] | None = None
     until: datetime | None = None
+    rolled_out: datetime | None = None
 
 
 def moment(epoch: float) -> datetime:

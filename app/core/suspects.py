@@ -48,7 +48,7 @@ from app.core.silence import silence_signals
 from app.core.topology import topology
 from app.core.waits import wait_signals
 from app.core.watches import watch_signals
-from app.core.worked import with_came_up, with_passed
+from app.core.worked import with_came_up, with_passed, with_rolled_out
 
 CROWDING = 0.6
 """Each of n candidates is n ** CROWDING times less likely beforehand than "none of these", whose score is 0.
@@ -172,7 +172,7 @@ def _signals(
     found += hurt + rollout_signals(gathered.rollouts, hurt, states=gathered.states, now=gathered.now)
     if lines:
         found += metric_signals(lines)
-    found = with_came_up(with_passed(found), gathered.rollouts)
+    found = with_rolled_out(with_came_up(with_passed(found), gathered.rollouts), gathered.rollouts)
     latest = gathered.incident.started_at + LATE_ALERT
     return [s for s in found if s.low <= latest]
 

@@ -1,16 +1,20 @@
-"""What worked before a complaint: calls that had passed, pods that had come up."""
+"""What worked before a complaint: calls that had passed, pods that had come up, a program before its rollout."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
+from app.core.actors import service_account
 from app.core.complaints import MAKES_PODS
 from app.core.entities import Entity, of_resource
 from app.core.model import Outcome, Rollout
 from app.core.signals import Signal, SignalKind
+
+JUST_BEFORE = timedelta(minutes=15)
+"""A rollout of whoever calls or writes has to do with it up to this time after."""
 
 
 def with_passed(found: list[Signal]) -> list[Signal]:
@@ -35,3 +39,28 @@ def with_came_up(found: list[Signal], rollouts: Iterable[Rollout]) -> list[Signa
         is_one = signal.kind is SignalKind.SYMPTOM and len(homes) == 1
         told.append(replace(signal, came_up=max(well, key=lambda span: span[1])) if is_one and well else signal)
     return told
+
+
+def with_rolled_out(found: list[Signal], rollouts: Iterable[Rollout]) -> list[Signal]:
+    """Calls and write fights of one program: with when that was last rolled out before."""
+    rolled = sorted(rollouts, key=lambda rollout: rollout.started_at)
+    return [_with_rolled_out(signal, rolled) for signal in found]
+
+
+def _with_rolled_out(signal: Signal, rollouts: list[Rollout]) -> Signal:
+    if signal.kind not in (SignalKind.LOAD, SignalKind.FIGHT) or len(signal.users) != 1:
+        return signal
+    last = last_rollout(signal.users, rollouts, by=signal.high)
+    return replace(signal, rolled_out=last.started_at) if last else signal
+
+
+def last_rollout(users: tuple[str, ...], rollouts: Iterable[Rollout], *, by: datetime) -> Rollout | None:
+    """The last rollout of these users' programs before a time: by convention a program is named like its account."""
+    accounts = {account for user in users if (account := service_account(user))}
+    told = [
+        rollout
+        for rollout in rollouts
+        if by - JUST_BEFORE <= rollout.started_at <= by
+        and ((rollout.resource.namespace or "", rollout.resource.name) in accounts or rollout.resource.name in users)
+    ]
+    return max(told, key=lambda rollout: rollout.started_at, default=None)

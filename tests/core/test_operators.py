@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.core.counted import Calls
-from app.core.model import CallCount, Json, Resource
+from app.core.model import CallCount, Json, Outcome, Resource, Rollout
 from app.core.operators import SEVERAL
 from app.core.reach import reach
 from app.core.references import FEW, references, watched
@@ -67,6 +67,28 @@ def test_a_policy_makes_the_program_work_that_watches_it(load: list[CallCount]) 
     )
     blamed = first(ranking) == ("ClusterPolicy", "require-owner") and ranking.suspects[0].probability > 0.5
     assert blamed is bool(load)
+
+
+@pytest.mark.parametrize(("told", "rolled_out", "leads"), [(-30, None, True), (-30, -14, False), (-13, -14, True)])
+def test_a_program_that_began_when_it_was_rolled_out_was_not_told_to(
+    told: float, rolled_out: float | None, leads: bool
+) -> None:
+    """It watches: what it was told a while before its rollout, it would have done then."""
+    policy = a_change(POLICY, at=after(told), path=("spec", "background"), old=False, new=True)
+    program = a_resource("Deployment", "reports", "guard")
+    ranking = ranked(
+        policy,
+        incident=an_incident(an_alert(after(40), name="KubeAPIRequestsHigh", job="apiserver")),
+        load=[
+            *background(),
+            *calls(USER, "watch", "clusterpolicies", rate=0.2, group=GROUP),
+            *calls(USER, "create", "policyreports", rate=1, end=-10, group="wg.example"),
+            *calls(USER, "create", "policyreports", rate=30, start=-10, group="wg.example"),
+        ],
+        rollouts=[Rollout(program, "uid", 2, after(rolled_out), Outcome.COMPLETE)] if rolled_out else [],
+    )
+    (suspect,) = (s for s in ranking.suspects if s.change.resource == POLICY)
+    assert any(e.rule == "load" and e.weight > 1.0 for e in suspect.evidence) is leads
 
 
 @pytest.mark.parametrize(("namespace", "name"), [("policies", "any"), ("ops", "policies-reports"), ("ops", "policies")])
