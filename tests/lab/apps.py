@@ -23,11 +23,12 @@ class CrashError(Exception):
 class Problem:
     """Why a container is not well: it ``crash``es, is ``oom``-killed, ``killed`` as not alive, or is ``unready``.
 
-    One that is ``starting`` has a startup probe that goes on.
+    One that is ``starting`` has a startup probe that goes on. ``probe`` is the one by which it is killed.
     """
 
     kind: str
     message: str
+    probe: str = "Liveness"
 
 
 @dataclass(frozen=True)
@@ -181,12 +182,12 @@ def _misses(app: App, pod: Json, world: World, cut_off: AbstractSet[str], *, res
 
 def _starting(app: App, spec: Json, seconds: float) -> Problem:
     """It answers nothing yet: a startup probe waits for it, a liveness probe for as long as it may fail."""
-    kind, name = ("starting", "startupProbe") if "startupProbe" in spec else ("unready", "livenessProbe")
-    probe = spec.get(name, {})
+    kind, name = ("starting", "Startup") if "startupProbe" in spec else ("unready", "Liveness")
+    probe = spec.get(f"{name.lower()}Probe", {})
     allowed = probe.get("initialDelaySeconds", 0) + probe.get("failureThreshold", 3) * probe.get("periodSeconds", 10)
     if probe and seconds >= allowed:
         kind = "killed"
-    return Problem(kind, f"probe failed: dial tcp :{app.port}: connect: connection refused")
+    return Problem(kind, f"probe failed: dial tcp :{app.port}: connect: connection refused", name)
 
 
 def _answers_late(app: App, spec: Json, running: int) -> Problem | None:

@@ -343,7 +343,7 @@ class Kubelets:
         back_off = _waiting("CrashLoopBackOff", f"back-off {wait:g}s restarting failed container")
         await self._tell(node, pod, sandbox, {**back_off, "lastState": ended}, phase="Running", index=index)
         if problem.kind == "killed":
-            await self._warn(node, pod, "Unhealthy", f"Liveness {problem.message}")
+            await self._warn(node, pod, "Unhealthy", f"{problem.probe} {problem.message}")
         await self._warn(node, pod, "BackOff", "Back-off restarting failed container")
 
     # -- programs

@@ -45,6 +45,16 @@ def is_done(pod: Json) -> bool:
     return bool(pod.get("status", {}).get("phase") == "Succeeded")
 
 
+def has_pods(thing: Json) -> bool:
+    """Whether the controller of a Deployment, StatefulSet or DaemonSet has seen it as it is now and made its pods."""
+    spec, status = thing["spec"], thing.get("status", {})
+    if status.get("observedGeneration", 0) < thing["metadata"]["generation"]:
+        return False
+    if thing["kind"] == "DaemonSet":
+        return bool(status.get("currentNumberScheduled", 0) >= status.get("desiredNumberScheduled", 0))
+    return bool(status.get("replicas", 0) >= spec.get("replicas", 1))
+
+
 def place(pod: Json) -> str:
     """Its path."""
     return path("Pod", pod["metadata"]["namespace"], pod["metadata"]["name"])

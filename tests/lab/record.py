@@ -21,7 +21,7 @@ from tests.lab import company
 from tests.lab.alerts import payload
 from tests.lab.api import KINDS, Answer, Json, now, path, stamp
 from tests.lab.lab import ROBOTS, USERS, Lab, Variation
-from tests.lab.manifests import is_done, is_ready
+from tests.lab.manifests import has_pods, is_done, is_ready
 from tests.lab.scenario import Family, load, part
 from tests.lab.scraping import Scrapes, scrape
 
@@ -78,14 +78,23 @@ async def robots(lab: Lab) -> None:
 
 
 async def settled(lab: Lab) -> None:
-    """Every pod is ready. Raises NotRecordedError."""
+    """Every workload has its pods, and every pod is ready. Raises NotRecordedError."""
     for _ in range(SETTLE_SECONDS * 2):
-        there = list(lab.world["Pod"].values())
-        if len(there) > len(company.APPS) and all(is_ready(pod) or is_done(pod) for pod in there):
+        late = [thing["metadata"]["name"] for thing in _late(lab)]
+        if not late and len(lab.world["Pod"]) > len(company.APPS):
             return
         await asyncio.sleep(0.5)
-    late = [pod["metadata"]["name"] for pod in lab.world["Pod"].values() if not (is_ready(pod) or is_done(pod))]
     raise NotRecordedError(f"not ready before it began: {late}")
+
+
+def _late(lab: Lab) -> list[Json]:
+    """Workloads whose controller has not seen them as they are, or has not made their pods; pods that are not ready."""
+    workloads = [one for kind in ("Deployment", "StatefulSet", "DaemonSet") for one in lab.world[kind].values()]
+    pods = lab.world["Pod"].values()
+    return [
+        *(one for one in workloads if not has_pods(one)),
+        *(pod for pod in pods if not (is_ready(pod) or is_done(pod))),
+    ]
 
 
 async def record(family: Family, variation: Variation, out: Path) -> Json:

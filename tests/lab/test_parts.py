@@ -21,7 +21,7 @@ from tests.lab.alerts import Rule, payload
 from tests.lab.api import KINDS, Caller, Json, World, path
 from tests.lab.apps import App, Container, diagnose, mebibytes
 from tests.lab.families.sharing import linked
-from tests.lab.manifests import env_keys, mounts_token
+from tests.lab.manifests import env_keys, has_pods, mounts_token
 from tests.lab.record import arguments
 from tests.lab.scenario import EVEN_SINCE, SPLIT, load, part, split
 from tests.lab.scraping import Scrapes
@@ -154,22 +154,41 @@ def unpadded(part: str) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("probes", "seconds", "kind"),
+    ("probes", "seconds", "kind", "probe"),
     [
-        (("livenessProbe",), 2, "unready"),
-        (("livenessProbe",), 4, "killed"),
-        (("livenessProbe", "startupProbe"), 4, "starting"),
-        (("livenessProbe",), 9, ""),
-        ((), 4, "unready"),
+        (("livenessProbe",), 2, "unready", "Liveness"),
+        (("livenessProbe",), 4, "killed", "Liveness"),
+        (("livenessProbe", "startupProbe"), 4, "starting", "Startup"),
+        (("livenessProbe", "startupProbe"), 30, "killed", "Startup"),
+        (("livenessProbe",), 50, "", ""),
+        ((), 4, "unready", "Liveness"),
     ],
 )
-def test_who_starts_slowly_needs_a_startup_probe(probes: tuple[str, ...], seconds: float, kind: str) -> None:
+def test_who_starts_slowly_needs_a_startup_probe(
+    probes: tuple[str, ...], seconds: float, kind: str, probe: str
+) -> None:
     get = {"path": "/healthz", "port": 8080}
     thresholds = {"livenessProbe": 3, "startupProbe": 30}
     asked = {one: {"httpGet": get, "periodSeconds": 1, "failureThreshold": thresholds[one]} for one in probes}
     young = dataclasses.replace(container(**asked), seconds=seconds)
-    found = diagnose(App("a", start_seconds=9), young, empty_world(), running=1)
-    assert (found.kind if found else "") == kind
+    found = diagnose(App("a", start_seconds=40), young, empty_world(), running=1)
+    assert ((found.kind, found.probe) if found else ("", "")) == (kind, probe)
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "made"),
+    [
+        ("Deployment", {}, False),
+        ("Deployment", {"observedGeneration": 1, "replicas": 2}, False),
+        ("Deployment", {"observedGeneration": 2, "replicas": 1}, False),
+        ("StatefulSet", {"observedGeneration": 2, "replicas": 2}, True),
+        ("DaemonSet", {"observedGeneration": 2, "currentNumberScheduled": 2, "desiredNumberScheduled": 3}, False),
+        ("DaemonSet", {"observedGeneration": 2, "currentNumberScheduled": 3, "desiredNumberScheduled": 3}, True),
+    ],
+)
+def test_a_workload_has_its_pods_once_its_controller_says_so(kind: str, status: Json, made: bool) -> None:
+    thing = {"kind": kind, "metadata": {"generation": 2}, "spec": {"replicas": 2}, "status": status}
+    assert has_pods(thing) is made
 
 
 def test_names_outside_need_the_resolver() -> None:
