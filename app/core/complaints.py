@@ -13,6 +13,7 @@ import numpy as np
 from app.core.audit import error_template
 from app.core.causes import NAMES, VOLUMES, Cause, cause_of
 from app.core.entities import Entity, of_resource, pods_in
+from app.core.failed_calls import failed_calls
 from app.core.last_words import ENDED, last_words, with_last_words
 from app.core.mechanism import refused_by, refuser
 from app.core.model import SLOT_SECONDS, ObjectState, Outcome, Rollout, Symptom, SymptomSource
@@ -243,6 +244,7 @@ def _signal(reason: str, members: list[Symptom], *, start: datetime) -> Signal:
         about[refuser(kind or "", namespace)] = 0.95
     for domain in _DEVICE.findall(members[0].message):
         about |= dict.fromkeys((("device", label) for label in domain.split(".")[:-1]), 0.95)
+    about |= dict.fromkeys(failed_calls(members[0].message), 0.95)
     if agent := _node_agent(reason, members[0].message, cause):
         about[agent] = 0.9
     where = _where(homes)

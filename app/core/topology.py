@@ -66,6 +66,8 @@ class Topology:
     """By workload: whom it calls, and who keeps up what it reads."""
     answers: dict[Named, list[tuple[str, State]]] = field(default_factory=lambda: defaultdict(list))
     """By workload: the webhooks that it answers, each with the kind of its configuration."""
+    groups: dict[Named, set[str]] = field(default_factory=lambda: defaultdict(set))
+    """By Service: the API groups for which the API server asks it (APIService)."""
     fills_secret: dict[Named, set[Named]] = field(default_factory=lambda: defaultdict(set))
     """By Secret: the (kind, name) of the custom resources that say to fill it, as a Certificate does."""
     selecting: set[str] = field(default_factory=set)
@@ -184,6 +186,8 @@ def _index_dependencies(top: Topology, complaints: Iterable[tuple[Named, str]]) 
         for hook in state.get("webhooks") or [] if resource.kind.endswith("WebhookConfiguration") else ():
             for key in _answering(hook, resource.name, services, top):
                 top.answers[key].append((resource.kind, hook))
+        if resource.kind == "APIService" and isinstance(asked := _get(state, "spec", "service"), dict):
+            top.groups[str(asked.get("namespace")), str(asked.get("name"))].add(resource.name.partition(".")[2])
     _index_clients(top, frozenset(services), complaints)
     for service, state in services.items():
         for key in behind(state, service[0], top):
@@ -435,7 +439,10 @@ def touched_workloads(top: Topology, keys: Iterable[Named], add: Callable[[Entit
 
 
 def touched_clients(top: Topology, service: Named, add: Callable[[Entity, float], None], hops: float) -> None:
-    """Add the clients of a Service, and one hop further theirs."""
+    """Add the clients of a Service, one hop further theirs, and the API that it serves, which is the Service's own."""
+    for group in top.groups.get(service, ()):
+        add(("api", group, "*", "*"), max(hops - 1, 0))
+        add(("named", group), max(hops - 1, 0))
     for client in top.clients.get(service, ()):
         add(("calls", *client), hops)
         for front in top.fronts.get(client, ()):

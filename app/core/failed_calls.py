@@ -1,0 +1,25 @@
+"""The calls of the API that a message says to have failed, in the words in which the API server says so."""
+
+from __future__ import annotations
+
+import re
+
+from app.core.entities import Entity
+
+_FAILED = re.compile(
+    r"the server (?:is|was|could|has) [^()]+"
+    r" \((?P<method>get|post|put|patch|delete) (?P<plural>[a-z0-9]+)\.(?P<group>[a-z0-9.-]+)"
+)
+"""NewGenericServerResponse of https://pkg.go.dev/k8s.io/apimachinery/pkg/api/errors : the HTTP method, the resource
+with its group, and the object's name. A GET may be a list or a watch."""
+_VERBS = {"get": "*", "post": "create", "put": "update"}
+"""The verb of each method, where it is not called like it."""
+
+
+def failed_calls(message: str) -> set[Entity]:
+    """The calls, of groups other than the core one: "the server is currently unable to handle the request (get
+    pods.metrics.k8s.io)". What serves such a group, or defines it, is one thing among many."""
+    return {
+        ("api", told["group"], told["plural"], _VERBS.get(told["method"], told["method"]))
+        for told in _FAILED.finditer(message)
+    }
