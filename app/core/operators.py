@@ -27,9 +27,7 @@ def custom(change: Change, states: list[State], top: Topology, add: Add) -> None
             if (namespace, name) in top.labels:
                 touched_workloads(top, [(namespace, name)], add, 1)
             add(("written", kind or "Deployment", namespace, name), READ)
-    for kind in ("", resource.kind):
-        for other in top.referers.get((kind, resource.namespace or "", resource.name), ()):
-            add(("object", other.kind, other.namespace or "", other.name), READ)
+    referring(resource, top, add, READ)
     if is_policy(resource):
         policy(change, states, top, add)
     hops = 1 if top.customs[resource.api_group, resource.kind] <= SEVERAL else 2
@@ -38,6 +36,13 @@ def custom(change: Change, states: list[State], top: Topology, add: Add) -> None
             add(("user", user), hops)
     for user in acting(resource, top) - {change.actor.name}:  # a program may end on what it reads
         touched_workloads(top, top.by_account.get(service_account(user) or ("", ""), ()), add, hops)
+
+
+def referring(resource: Resource, top: Topology, add: Add, hops: float) -> None:
+    """Add the objects that refer to this one: they complain for it, as a Canary of what it rolls out."""
+    for kind in ("", resource.kind):
+        for other in top.referers.get((kind, resource.namespace or "", resource.name), ()):
+            add(("object", other.kind, other.namespace or "", other.name), hops)
 
 
 def acting(resource: Resource, top: Topology) -> set[str]:

@@ -65,6 +65,7 @@ NODE_AGENTS = re.compile("|".join(("kube-proxy", *(agent.pattern for agent in _A
 def _workload(change: Change, states: list[State], top: Topology, add: Add) -> None:
     key = (change.resource.namespace or "", change.resource.name)
     touched_workloads(top, [key], add, 0)
+    operators.referring(change.resource, top, add, 1)
     add(("manager", change.resource.name), 1)
     add(("prefix", change.resource.name.split("-")[0]), 1)
     _agents(change.resource.name, add, 0)
@@ -114,6 +115,7 @@ def _every_pod(add: Add, hops: float) -> None:
 def _config(change: Change, _states: list[State], top: Topology, add: Add) -> None:
     found = readers(change.resource, top, told=change.verb is Verb.CREATE)
     touched_workloads(top, found, add, READ)
+    operators.referring(change.resource, top, add, READ)
     for key in found:
         for kind, hook in top.answers.get(key, ()):
             _asked(kind, hook, top, add, READ)

@@ -77,10 +77,10 @@ class Topology:
     placing: dict[str, set[Named]] = field(default_factory=lambda: defaultdict(set))
     """By label key: the workloads that choose nodes by it."""
     referers: dict[Reference, set[Resource]] = field(default_factory=lambda: defaultdict(set))
-    """By what is referred to: the custom resources whose spec does."""
+    """By what is referred to: the custom resources and autoscalers whose spec does."""
     watched: Watched = field(default_factory=dict)
     customs: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """By (api group, kind): how many custom resources there are of it."""
+    """By (api group, kind): how many of those there are."""
 
     def ignores(self, change: Change) -> bool:
         """Whether only labels of a Namespace or a Node changed that nothing chooses it by."""
@@ -115,8 +115,8 @@ def topology(
     top = Topology(watched=watched(calls))
     for resource, state in _known(states):
         top.states[resource] = state
-        if is_custom(resource):
-            _index_custom(top, resource, state)
+        if is_custom(resource) or resource.kind == "HorizontalPodAutoscaler":
+            _index_referer(top, resource, state)
         if resource.kind in WORKLOADS and resource.kind != "ReplicaSet":
             _index_workload(top, resource, state)
         elif resource.kind in ("ReplicaSet", "Pod"):
@@ -141,7 +141,7 @@ def _known(states: Iterable[ObjectState]) -> Iterator[tuple[Resource, State]]:
     yield from ((known.resource, known.state) for known in states if known.state is not None)
 
 
-def _index_custom(top: Topology, resource: Resource, state: State) -> None:
+def _index_referer(top: Topology, resource: Resource, state: State) -> None:
     top.customs[resource.api_group, resource.kind] += 1
     for reference in references(state, resource.namespace or ""):
         top.referers[reference].add(resource)
