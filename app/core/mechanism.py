@@ -111,7 +111,7 @@ def plausible(change: Change, reason: str, *, refused: str) -> float:
     """
     if change.resource.kind in _UNLIKELY.get(reason, ()) or (reason in _MISCONFIGURED and _only_image(change)):
         return UNLIKELY
-    if (reason in _ILL and only_scales(change)) or (change.resource.kind in ACCESS and only_allows_more(change)):
+    if (reason in _ILL and only_adds(change)) or (change.resource.kind in ACCESS and only_allows_more(change)):
         return UNLIKELY
     if refused and not change.resource.kind.endswith(refused) and not _asks_for_more(change):
         return UNLIKELY
@@ -128,8 +128,20 @@ def is_borne(change: Change, came_up: tuple[datetime, datetime] | None) -> bool:
 
 
 def only_scales(change: Change) -> bool:
-    """Whether only the number of pods changed: another pod of the same sort is as well as the others."""
+    """Whether only the number of pods changed."""
     return bool(change.diffs) and all(diff.path == ("spec", "replicas") for diff in change.diffs)
+
+
+def only_adds(change: Change) -> bool:
+    """Whether only pods were added: another one of the same sort is as well as the others. Where some go, those that
+    stay have more to do."""
+    return only_scales(change) and all(_replicas(diff.new) > _replicas(diff.old) for diff in change.diffs)
+
+
+def _replicas(value: object) -> int:
+    """One where none are said, as of all workloads that have replicas
+    (https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/deployment-v1/#DeploymentSpec)."""
+    return value if isinstance(value, int) else 1
 
 
 def _only_image(change: Change) -> bool:
