@@ -219,6 +219,13 @@ def ways(entity: Entity, signal: Signal) -> tuple[Entity, ...]:
     return (*at_hand, ("shares", *entity[1:])) if _SCARCE.search(signal.text) else at_hand
 
 
+def widely(home: Entity) -> tuple[Entity, ...]:
+    """By what one of many that complain alike is touched together with the others."""
+    if home[0] == "workload":
+        return pods_in(home[1]), POD_MAKING
+    return (NODES, POD_MAKING) if home[0] == "node" else (POD_MAKING,)
+
+
 def _covered(candidate: Candidate, signal: Signal) -> tuple[float, int]:
     """Of a complaint that many share: the part made by those whom the change reaches, less the hops; and how many."""
     covered, reached = 0.0, 0
@@ -226,8 +233,8 @@ def _covered(candidate: Candidate, signal: Signal) -> tuple[float, int]:
         if home[0] == "asked":
             hops = distance(candidate.reach, home)
         else:
-            own = (*ways(home, signal), pods_in(home[1])) if home[0] == "workload" else (home,)
-            hops = min((candidate.reach[way] for way in (*own, POD_MAKING) if way in candidate.reach), default=None)
+            own = (*ways(home, signal), *widely(home))
+            hops = min((candidate.reach[way] for way in own if way in candidate.reach), default=None)
         if hops is not None:
             covered, reached = covered + share * HOP**hops, reached + 1
     return covered, reached

@@ -6,13 +6,15 @@ and, by convention, the name: kyverno.io is the domain of what runs in namespace
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from app.core.actors import service_account
 from app.core.entities import CLUSTER, READ, Add
 from app.core.kinds import plural_of
 from app.core.meshes import is_policy, policy
 from app.core.model import Change, Resource
 from app.core.references import references
-from app.core.topology import State, Topology, pod_template, touched_workloads
+from app.core.topology import Named, State, Topology, pod_template, touched_workloads
 
 SEVERAL = 5
 """Of more objects of a kind than this, one is a small part of what keeps their program busy."""
@@ -35,7 +37,7 @@ def custom(change: Change, states: list[State], top: Topology, add: Add) -> None
         if user != change.actor.name:
             add(("user", user), hops)
     for user in acting(resource, top) - {change.actor.name}:  # a program may end on what it reads
-        touched_workloads(top, top.by_account.get(service_account(user) or ("", ""), ()), add, hops)
+        touched_workloads(top, _running_as(user, top), add, hops)
 
 
 def referring(resource: Resource, top: Topology, add: Add, hops: float) -> None:
@@ -52,6 +54,15 @@ def acting(resource: Resource, top: Topology) -> set[str]:
     called = {resource.api_group.partition(".")[0], resource.kind.lower()}
     named = (key for key in top.accounts if called & {key[1], key[1].partition("-")[0]})
     return found or {user for key in named for _, user in top.users_of(key)}
+
+
+def run_by(resource: Resource, top: Topology) -> set[Named]:
+    """The workloads that act on a custom resource."""
+    return {key for user in acting(resource, top) for key in _running_as(user, top)}
+
+
+def _running_as(user: str, top: Topology) -> Collection[Named]:
+    return top.by_account.get(service_account(user) or ("", ""), ())
 
 
 def served(namespace: str, states: list[State], top: Topology) -> set[str]:

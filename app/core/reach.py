@@ -139,6 +139,8 @@ def _asked(kind: str, hook: State, top: Topology, add: Add, hops: float) -> None
     part = "mutating-webhook" if kind == "MutatingWebhookConfiguration" else "validating-webhook"
     if kind == "MutatingWebhookConfiguration":
         _made_otherwise(hook, top, add, hops + 1)
+    if _holds_up_heartbeats(hook, top):
+        add(NODES, hops + 1)
     for rule in hook.get("rules") or []:
         for group in rule.get("apiGroups") or ["*"]:
             for plural in rule.get("resources") or ["*"]:
@@ -147,6 +149,20 @@ def _asked(kind: str, hook: State, top: Topology, add: Add, hops: float) -> None
                     add(asked(part, group, plural.replace("*/*", "*"), verb), hops)
                     if kind == "MutatingWebhookConfiguration":
                         add(altered(group, plural.replace("*/*", "*"), verb), hops)
+
+
+def _holds_up_heartbeats(hook: State, top: Topology) -> bool:
+    """Whether nodes are not ready where a webhook does not answer: their heartbeats are updates of Leases
+    (https://kubernetes.io/docs/reference/node/node-status/#heartbeats)."""
+    home = {"kubernetes.io/metadata.name": "kube-node-lease", **top.namespace_labels.get("kube-node-lease", {})}
+    if hook.get("failurePolicy") == "Ignore" or not selects(hook.get("namespaceSelector") or {}, home):
+        return False
+    return any(
+        {"coordination.k8s.io", "*"} & set(rule.get("apiGroups") or ())
+        and {"leases", "*", "*/*"} & set(rule.get("resources") or ())
+        and {"UPDATE", "*"} & set(rule.get("operations") or ())
+        for rule in hook.get("rules") or []
+    )
 
 
 def _made_otherwise(hook: State, top: Topology, add: Add, hops: float) -> None:
@@ -312,6 +328,12 @@ def _node(change: Change, _states: list[State], top: Topology, add: Add) -> None
     touched_workloads(top, top.by_node.get(name, set()) | gone, add, 1)
     for key in _labels_written(change):  # whoever asks for that label may come or has to go
         touched_workloads(top, top.placing.get(key, set()), add, READ)
+        for other in top.choosing.get(key, ()):
+            add(("object", other.kind, other.namespace or "", other.name), READ)
+            for actor in operators.run_by(other, top):
+                touched_workloads(top, [actor], add, 1)
+                if _serves_pods(actor, top):
+                    _every_pod(add, 1)
 
 
 def _labels_written(change: Change) -> set[str]:

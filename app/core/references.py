@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +12,9 @@ from app.core.entities import only_reacts
 from app.core.kinds import BUILT_IN
 from app.core.model import Resource
 
+_CHOOSES_NODES = re.compile(r"(?:node|peer)Selector\Z", re.IGNORECASE)
+_LABEL = re.compile(r"\bhas\(\s*([\w./-]+)\s*\)|([\w./-]+)\s*(?:==|!=|\b(?:not\s+)?in\s*\{)")
+"""A label in a selector of Calico: https://docs.tigera.io/calico/latest/reference/resources/bgppeer#selector ."""
 Reference = tuple[str, str, str]  # (kind, "" where none is said; namespace; name)
 Watched = dict[tuple[str, str], set[str]]
 """By (api group, plural): the users that list or watch it."""
@@ -41,6 +45,24 @@ def _references(value: Any, namespace: str) -> Iterator[Reference]:
                 if isinstance(ref, dict) and isinstance(ref.get("name"), str):
                     yield str(ref.get("kind") or ""), str(ref.get("namespace") or namespace), ref["name"]
             yield from _references(inner, namespace)
+
+
+def node_labels(value: Any) -> Iterator[str]:
+    """The label keys by which it chooses nodes, in fields called ...nodeSelector or peerSelector, at any depth."""
+    for inner in value if isinstance(value, list) else value.values() if isinstance(value, dict) else ():
+        yield from node_labels(inner)
+    for key, selector in value.items() if isinstance(value, dict) else ():
+        if _CHOOSES_NODES.search(key):
+            yield from _keys(selector)
+
+
+def _keys(selector: Any) -> Iterator[str]:
+    if isinstance(selector, str):
+        yield from (one or other for one, other in _LABEL.findall(selector))
+    elif isinstance(selector, dict):
+        terms = selector.get("matchExpressions") or []
+        yield from (str(term["key"]) for term in terms if isinstance(term, dict) and "key" in term)
+        yield from selector.get("matchLabels") or (selector if "matchExpressions" not in selector else ())
 
 
 def watched(calls: Calls) -> Watched:

@@ -9,8 +9,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from app.core.candidates import Candidate
-from app.core.entities import POD_MAKING, Entity, pods_in
-from app.core.explain import alike, is_consequence, said, ways
+from app.core.entities import Entity
+from app.core.explain import alike, is_consequence, said, ways, widely
 from app.core.phrases import names
 from app.core.signals import Signal
 
@@ -41,6 +41,6 @@ def _entities(signal: Signal, reached: dict[str, list[Entity]]) -> Iterator[Enti
             yield way
             yield from alike(reached[way[0]], way)
     for home in signal.spread:
-        yield from (POD_MAKING, pods_in(home[1])) if home[0] == "workload" else (POD_MAKING,)
+        yield from widely(home)
     text = said(signal)
     yield from (entity for entity in reached["named"] if names(text, entity[1]))

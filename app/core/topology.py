@@ -16,7 +16,7 @@ from app.core import dependencies
 from app.core.counted import NO_CALLS, Calls
 from app.core.entities import NODES, WORKLOADS, Entity, of_resource, workload
 from app.core.model import Change, ObjectState, Resource, Symptom
-from app.core.references import Reference, Watched, is_custom, references, watched
+from app.core.references import Reference, Watched, is_custom, node_labels, references, watched
 from app.core.renewals import kept_up
 
 _NODE_CRITICAL = "system-node-critical"
@@ -76,6 +76,8 @@ class Topology:
     """By port of a node: the workloads whose pods take it (hostPort)."""
     placing: dict[str, set[Named]] = field(default_factory=lambda: defaultdict(set))
     """By label key: the workloads that choose nodes by it."""
+    choosing: dict[str, set[Resource]] = field(default_factory=lambda: defaultdict(set))
+    """By label key: the custom resources that do."""
     referers: dict[Reference, set[Resource]] = field(default_factory=lambda: defaultdict(set))
     """By what is referred to: the custom resources and autoscalers whose spec does."""
     watched: Watched = field(default_factory=dict)
@@ -88,7 +90,7 @@ class Topology:
         if not keys or len(keys) < len(change.diffs):
             return False
         if change.resource.kind == "Node":
-            return not keys & self.placing.keys()
+            return not keys & (self.placing.keys() | self.choosing.keys())
         if change.resource.kind != "Namespace":
             return False
         return not any(key in self.selecting or _CHOOSES.search(key) for key in keys)
@@ -145,6 +147,8 @@ def _index_referer(top: Topology, resource: Resource, state: State) -> None:
     top.customs[resource.api_group, resource.kind] += 1
     for reference in references(state, resource.namespace or ""):
         top.referers[reference].add(resource)
+    for label in node_labels(state.get("spec")):
+        top.choosing[label].add(resource)
 
 
 def _index_part(top: Topology, resource: Resource, state: State) -> None:
