@@ -306,33 +306,6 @@ def test_a_wait_as_long_as_every_pod_waits_is_no_complaint() -> None:
     assert any("import-2" in finding.sentence for finding in ranking.findings)
 
 
-def test_another_pod_of_the_same_sort_makes_nobody_ill() -> None:
-    web = a_resource("Deployment", "player", "media")
-    ranking = ranked(
-        a_change(web, at=after(-11), path=("spec", "replicas"), old=3, new=5),
-        a_change(a_resource("ConfigMap", "player-config", "media"), at=after(-14), path=("data", "url"), new="http//x"),
-        incident=an_incident(an_alert(after(30), name="KubePodNotReady", namespace="media", deployment="player")),
-        symptoms=[a_symptom(web, "Unhealthy", at=after(-10), count=17)],
-        states=[a_workload(web)],
-    )
-    assert first(ranking) == ("ConfigMap", "player-config")
-
-
-@pytest.mark.parametrize(("old", "new"), [(9, 2), (9, None)], ids=["fewer", "none said, which is one"])
-def test_fewer_pods_have_more_to_do_each(old: int, new: int | None) -> None:
-    web, recommender = a_resource("Deployment", "player", "media"), a_resource("Deployment", "recommender", "media")
-    ranking = ranked(
-        a_change(web, at=after(-60), path=("spec", "replicas"), old=old, new=new),
-        a_change(recommender, at=after(-12)),
-        incident=an_incident(an_alert(after(30), name="KubePodNotReady", namespace="media")),
-        symptoms=[a_symptom(web, "Unhealthy", at=after(-10), message="Readiness probe failed: timeout", count=17)],
-        states=[a_workload(web), a_workload(recommender)],
-    )
-    assert first(ranking) == ("Deployment", "player")
-    assert "symptoms" in rules(ranking)
-    assert ranking.suspects[0].probability > 0.5
-
-
 def test_who_evicts_makes_the_controllers_work() -> None:
     descheduler = a_resource("Deployment", "descheduler", "kube-system")
     user = "system:serviceaccount:kube-system:descheduler"
