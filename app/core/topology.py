@@ -145,8 +145,9 @@ def _known(states: Iterable[ObjectState]) -> Iterator[tuple[Resource, State]]:
 
 def _index_referer(top: Topology, resource: Resource, state: State) -> None:
     top.customs[resource.api_group, resource.kind] += 1
-    for reference in references(state, resource.namespace or ""):
-        top.referers[reference].add(resource)
+    for kind, namespace, name in references(state, resource.namespace or ""):
+        for home in {namespace, ""} if kind else {namespace}:  # a ClusterIssuer has no namespace
+            top.referers[kind, home, name].add(resource)
     for label in node_labels(state.get("spec")):
         top.choosing[label].add(resource)
 

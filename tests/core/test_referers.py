@@ -63,3 +63,20 @@ def test_a_store_of_secrets_complains_of_the_secret_by_which_it_logs_in() -> Non
         ],
     )
     assert first(ranking) == ("Secret", "vault-token")
+
+
+def test_a_certificate_complains_of_who_issues_it_for_the_whole_cluster() -> None:
+    issuer = replace(a_resource("ClusterIssuer", "letsencrypt", None), api_group="cert-manager.io")
+    certificate = replace(a_resource("Certificate", "shop-tls", "checkout"), api_group="cert-manager.io")
+    told = a_symptom(certificate, "Pending", at=after(-12), message="Issuing certificate as Secret does not exist")
+    ranking = ranked(
+        BEFORE,
+        a_change(issuer, at=after(-60), path=("spec", "acme", "server"), old="https://a", new="https://b"),
+        incident=an_incident(an_alert(after(40), name="CertificateNotReady", namespace="checkout")),
+        symptoms=[replace(told, source=SymptomSource.CONDITION)],
+        states=[
+            a_workload(BESIDE),
+            a_state(certificate, {"spec": {"issuerRef": {"kind": "ClusterIssuer", "name": "letsencrypt"}}}),
+        ],
+    )
+    assert first(ranking) == ("ClusterIssuer", "letsencrypt")
