@@ -20,7 +20,7 @@ from app.core.model import SLOT_SECONDS, ObjectState, Outcome, Rollout, Symptom,
 from app.core.newborn import Newborn, is_newborn
 from app.core.onset import beginning
 from app.core.phrases import excerpt
-from app.core.pod_states import EVICTED
+from app.core.pod_states import EVICTED, PREEMPTED, TAKEN
 from app.core.revisions import revision
 from app.core.signals import Signal, SignalKind
 from app.core.stalls import lacks, patience, rests
@@ -54,6 +54,7 @@ WEIGHTS = {
     "Unready": 0.5,
     "BackoffLimitExceeded": 0.8,
     EVICTED: 0.6,
+    PREEMPTED: 0.7,
     "ProvisioningFailed": 0.8,
     "RunContainerError": 0.9,
     "CreateContainerError": 0.9,
@@ -207,7 +208,7 @@ def _template(symptom: Symptom) -> str:
 def _home(symptom: Symptom) -> Entity:
     resource = symptom.workload or symptom.resource
     home = of_resource(resource)[0] if resource else ("cluster",)
-    return ("loses", *home[1:]) if symptom.reason == EVICTED else home
+    return ("loses", *home[1:]) if symptom.reason in TAKEN else home
 
 
 def _signal(reason: str, members: list[Symptom], *, start: datetime) -> Signal:
@@ -237,7 +238,7 @@ def _signal(reason: str, members: list[Symptom], *, start: datetime) -> Signal:
     for namespace, count in namespaces.items():
         about[("ns", namespace)] = 0.4 * count / total
         about[pods_in(namespace)] = 0.3 * count / total
-    if reason in ("FailedCreate", "FailedScheduling", "Unschedulable", "Pending"):
+    if reason in ("FailedCreate", "FailedScheduling", "Unschedulable", "Pending", PREEMPTED):
         about[("scheduling",) if reason != "FailedCreate" else MAKES_PODS] = 0.7
     kind = refused_by(" ".join(s.message for s in members[:20])) if reason == "FailedCreate" else None
     for namespace in namespaces if kind else ():

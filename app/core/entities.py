@@ -23,7 +23,7 @@
 ("pods", namespace)                 how pods are made there; "*" everywhere
 ("refuses", kind, namespace)        what a quota, a limit range, a namespace's pod security ... does not let in
 ("evictions", namespace)            evictions of pods there
-("loses", namespace, name)          a workload whose pods somebody evicts: what was done to it itself evicts none
+("loses", namespace, name)          a workload whose pods are evicted or preempted: not for what was done to it itself
 ("written", kind, namespace, name)  the fields of one object
 ("nodes",) ("cluster",)             every node, everything
 """

@@ -29,6 +29,7 @@ from app.core.mechanism import (
 )
 from app.core.model import Outcome, Verb
 from app.core.phrases import names
+from app.core.pod_states import PREEMPTED
 from app.core.reach import Reach
 from app.core.references import is_custom
 from app.core.signals import Signal, SignalKind
@@ -63,7 +64,7 @@ _SCARCE = re.compile(
     re.IGNORECASE,
 )
 """What a client says of a server that more call than it can serve."""
-_CROWDED = frozenset({"FailedScheduling", "Unschedulable", "Pending"})
+_CROWDED = frozenset({"FailedScheduling", "Unschedulable", "Pending", PREEMPTED})
 _CALLER = re.compile(r'User "[^"]*"')
 """Who was refused is not what refused it."""
 

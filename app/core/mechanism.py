@@ -16,6 +16,7 @@ from app.core.entities import WORKLOADS, Entity
 from app.core.grants import only_allows_more
 from app.core.meshes import is_policy
 from app.core.model import Change, Verb
+from app.core.pod_states import PREEMPTED
 
 UNLIKELY = 0.25
 """What a match keeps where no common mechanism leads from this sort of change to this sort of complaint."""
@@ -57,7 +58,8 @@ _MISCONFIGURED = ("CreateContainerConfigError", "FailedMount")
 
 _UNLIKELY: dict[str, frozenset[str]] = {
     **dict.fromkeys(
-        ("FailedScheduling", "Unschedulable", "Pending", "NotTriggerScaleUp"), _CONFIG | _NETWORK | ACCESS | _BUDGET
+        ("FailedScheduling", "Unschedulable", "Pending", "NotTriggerScaleUp", PREEMPTED),
+        _CONFIG | _NETWORK | ACCESS | _BUDGET,
     ),
     **dict.fromkeys(
         ("ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull"),

@@ -30,7 +30,12 @@ _SAME = {"ErrImagePull": "ImagePullBackOff"}
 EVICTED = "EvictionByEvictionAPI"
 """Why a pod is taken away where somebody asked for its eviction: a drain, a descheduler, an autoscaler
 (https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions)."""
-ENDINGS = frozenset({"OOMKilled", "Error", EVICTED})
+PREEMPTED = "PreemptionByScheduler"
+"""Why a pod is taken away to make room for one of higher priority. The scheduler's Event of it is none of type Warning
+(https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/)."""
+TAKEN = frozenset({EVICTED, PREEMPTED})
+"""What becomes of a pod that nothing in its own workload brings about."""
+ENDINGS = frozenset({"OOMKilled", "Error"}) | TAKEN
 """The reasons of ``endings``, which are moments; the others last."""
 CUT = 2048
 """Bytes of a container's log that the kubelet takes for its last words, where it wrote none: less than 80 lines
@@ -78,12 +83,12 @@ def awaited(
 
 
 def endings(status: RawPodStatus) -> list[tuple[str, datetime, str]]:
-    """Containers that ended badly: (OOMKilled or Error, when, how), and the pod's eviction. A container's last end is
-    told at each sighting."""
+    """Containers that ended badly: (OOMKilled or Error, when, how), and that the pod is taken away. A container's last
+    end is told at each sighting."""
     found = []
     target = condition_of(status.conditions, "DisruptionTarget")
-    if target and target.status == "True" and target.reason == EVICTED and target.lastTransitionTime:
-        found.append((EVICTED, target.lastTransitionTime, target.message))
+    if target and target.status == "True" and target.reason in TAKEN and target.lastTransitionTime:
+        found.append((target.reason, target.lastTransitionTime, target.message))
     for container in (*(status.initContainerStatuses or ()), *(status.containerStatuses or ())):
         for states in (container.state, container.lastState):
             ended = states.terminated if states else None

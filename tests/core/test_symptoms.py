@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from app.core.body import Body, read_body
 from app.core.model import Json, Object, Resource, Symptom, SymptomSource
-from app.core.pod_states import CUT, EVICTED, PENDING_AFTER
+from app.core.pod_states import CUT, EVICTED, PENDING_AFTER, PREEMPTED
 from app.core.symptoms import UNSCHEDULED_AFTER, Symptoms
 from tests.core.factories import NOON, a_resource, after
 
@@ -290,7 +290,8 @@ def test_a_nodes_conditions() -> None:
     [
         ("True", EVICTED, [EVICTED]),
         ("False", EVICTED, []),
-        ("True", "PreemptionByScheduler", []),  # the scheduler's Events tell of that
+        ("True", PREEMPTED, [PREEMPTED]),
+        ("True", "TerminationByKubelet", []),  # the pod's own status tells of that
     ],
 )
 def test_that_a_pod_is_evicted_is_told(status: str, reason: str, told: list[str]) -> None:
