@@ -8,9 +8,10 @@ from collections.abc import AsyncIterator
 
 from tests.lab.alerts import pods
 from tests.lab.api import Json
-from tests.lab.apps import App
+from tests.lab.apps import App, Container, Problem
 from tests.lab.families.loops import LOOSE
 from tests.lab.lab import Lab
+from tests.lab.network import backends
 from tests.lab.scenario import family
 
 FAILING_SHARE = 0.25
@@ -71,3 +72,57 @@ async def retry_policy(lab: Lab) -> AsyncIterator[None]:
     retry = {"numRetries": lab.rng.choice((5, 6, 8)), "perRetry": {"timeout": lab.rng.choice(("100ms", "150ms"))}}
     by = lab.rng.choice(("alice", "argocd"))
     await lab.culprit(by, "update", "BackendTrafficPolicy", namespace, name, {"spec": {"retry": retry}})
+
+
+@family(
+    "The weight of a route is shifted to the new version of an app while that one has the few pods of a canary: they"
+    " get far more than they stand, and who calls is not served.",
+    joined=9,
+)
+async def traffic_weight(lab: Lab) -> AsyncIterator[None]:
+    namespace, name, caller = lab.rng.choice(
+        (("shop", "pricing", "storefront"), ("search", "suggest", "searchbar"), ("media", "playback", "player"))
+    )
+    group, calls = "networking.istio.io", lab.rng.choice((260.0, 300.0, 340.0))
+    old, new = f"{name}-v1", f"{name}-v2"
+    route = await lab.custom("VirtualService", group, LOOSE)
+
+    def routes() -> dict[str, float]:
+        """The share of each destination."""
+        found = lab.world["VirtualService"].get((namespace, name))
+        listed = found["spec"]["http"][0]["route"] if found else []
+        return {one["destination"]["host"]: one["weight"] / 100 for one in listed}
+
+    async def traffic() -> None:
+        while True:
+            for host, app in apps.items():
+                app.load = calls * routes().get(host, 0)
+            await asyncio.sleep(STEP_SECONDS)
+
+    def check(container: Container) -> Problem | None:
+        """Who calls gives up when too many of its calls are not answered."""
+        failing = [host for host, share in routes().items() if share > 0 and not backends(lab.world, namespace, host)]
+        if sum(routes()[host] for host in failing) < FAILING_SHARE:
+            return None
+        return Problem(
+            "unready", f"probe failed: HTTP probe failed with statuscode: 503 ({failing[0]}: no healthy upstream)"
+        )
+
+    apps = {
+        old: await lab.app(namespace, old, tag="1.9.2", replicas=5),
+        new: await lab.app(namespace, new, tag="2.0.0", replicas=1),
+    }
+    await lab.app(namespace, caller, like=App("", check=check), replicas=3)
+    await lab.served(route)
+
+    def weights(share: int) -> Json:
+        listed = [{"destination": {"host": host}, "weight": one} for host, one in ((old, 100 - share), (new, share))]
+        return {"hosts": [name], "http": [{"route": listed}]}
+
+    meta = {"namespace": namespace, "name": name}
+    await lab.apply({"apiVersion": f"{group}/v1", "kind": "VirtualService", "metadata": meta, "spec": weights(5)})
+    lab.start(traffic())
+    lab.alert_lacking(namespace, caller)
+    yield
+    by, share = lab.rng.choice(("bob", "ci", "flux")), lab.rng.choice((50, 80, 100))
+    await lab.culprit(by, "update", "VirtualService", namespace, name, {"spec": weights(share)})
