@@ -130,6 +130,11 @@ class Outside:
     """How many pods the network has an address for, by node; a node that is not named has enough."""
 
 
+def is_done(app: App | None, seconds: float) -> bool:
+    """Whether a container that runs for so long has ended by itself, as the work of a Job does."""
+    return app is not None and app.ends_after is not None and seconds >= app.ends_after
+
+
 def diagnose(
     app: App,
     container: Container,

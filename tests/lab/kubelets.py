@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 
 from tests.lab import disks
 from tests.lab.api import Answer, Caller, Json, World, now, path, stamp
-from tests.lab.apps import App, Container, CrashError, Outside, Problem, Process, diagnose
+from tests.lab.apps import App, Container, CrashError, Outside, Problem, Process, diagnose, is_done
 from tests.lab.manifests import env_keys, images, mounted, mounts_token, place
 from tests.lab.network import lacks_address
 from tests.lab.volumes import held_elsewhere
@@ -253,8 +253,14 @@ class Kubelets:
         index, problem = self._trouble(pod, sandbox)
         if problem is None:
             sandbox.since = None
-            if self._is_done(pod, sandbox):
+            ended = [is_done(self._app(image), _age(sandbox)) for image in images(pod)]
+            if all(ended):
                 await self._complete(node, pod, sandbox)
+                return
+            if ended[0]:  # a sidecar goes on
+                if sandbox.said != "done":
+                    await self._tell(node, pod, sandbox, _done(), phase="Running")
+                    sandbox.said = "done"
                 return
             if not sandbox.well:
                 running = {"state": {"running": {"startedAt": _second()}}, "ready": True, "started": True}
@@ -312,14 +318,9 @@ class Kubelets:
     def _app(self, image: str) -> App | None:
         return self._apps.get(image.rsplit(":", 1)[0])
 
-    def _is_done(self, pod: Json, sandbox: _Sandbox) -> bool:
-        app = self._app(images(pod)[0])
-        return app is not None and app.ends_after is not None and _age(sandbox) >= app.ends_after
-
     async def _complete(self, node: str, pod: Json, sandbox: _Sandbox) -> None:
         """The work of a Job is done."""
-        done = {"exitCode": 0, "reason": "Completed", "startedAt": _second(), "finishedAt": _second()}
-        if await self._tell(node, pod, sandbox, {"state": {"terminated": done}, "ready": False}, phase="Succeeded"):
+        if await self._tell(node, pod, sandbox, _done(), phase="Succeeded"):
             sandbox.phase = "gone"
 
     def _running(self, image: str) -> int:
@@ -459,6 +460,12 @@ def _age(sandbox: _Sandbox) -> float:
 
 def _waiting(reason: str, message: str) -> Json:
     return {"state": {"waiting": {"reason": reason, "message": message}}}
+
+
+def _done() -> Json:
+    """Of a container whose work is done."""
+    ended = {"exitCode": 0, "reason": "Completed", "startedAt": _second(), "finishedAt": _second()}
+    return {"state": {"terminated": ended}, "ready": False}
 
 
 def _second() -> str:

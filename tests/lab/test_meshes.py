@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.lab.apps import App, is_done
 from tests.lab.families.meshes import too_late, tries
 
 
@@ -21,3 +22,16 @@ def test_retries_make_load_where_answers_are_late(timeout: float, retries: int, 
     for _ in range(40):
         load = 150.0 * tries(too_late(load, 300, 0.06, timeout), retries)
     assert load == pytest.approx(150.0 * times, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("app", "seconds", "done"),
+    [
+        pytest.param(App("", ends_after=2), 3, True, id="the work of a Job"),
+        pytest.param(App("", ends_after=2), 1, False, id="that goes on"),
+        pytest.param(App(""), 900, False, id="a sidecar"),
+        pytest.param(None, 900, False, id="of which nothing is known"),
+    ],
+)
+def test_what_ends_by_itself(app: App | None, seconds: float, *, done: bool) -> None:
+    assert is_done(app, seconds) is done

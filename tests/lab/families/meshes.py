@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncIterator
+from datetime import datetime
 
+from tests.lab import objects
 from tests.lab.alerts import pods
-from tests.lab.api import Json
+from tests.lab.api import Json, now
 from tests.lab.apps import App, Container, Problem
 from tests.lab.families.loops import LOOSE
 from tests.lab.lab import Lab
 from tests.lab.network import backends
 from tests.lab.scenario import family
+from tests.lab.webhook import Webhook, configuration
 
 FAILING_SHARE = 0.25
 """Of its calls that may fail before an app gives up."""
@@ -126,3 +129,46 @@ async def traffic_weight(lab: Lab) -> AsyncIterator[None]:
     yield
     by, share = lab.rng.choice(("bob", "ci", "flux")), lab.rng.choice((50, 80, 100))
     await lab.culprit(by, "update", "VirtualService", namespace, name, {"spec": weights(share)})
+
+
+@family(
+    "A namespace is taken into the mesh: pods get a proxy from now on, also those of its CronJob, whose work comes to"
+    " an end and whose proxy does not: no run is done, and none follows.",
+    joined=9,
+)
+async def job_sidecar(lab: Lab) -> AsyncIterator[None]:
+    namespace, name = lab.rng.choice((("media", "expiry"), ("search", "reindex"), ("payments", "settlement")))
+    image, proxy = f"registry.corp.example/{namespace}/{name}", "registry.corp.example/platform/mesh-proxy"
+    label = "mesh.corp.example/inject"
+
+    async def inject(request: Json) -> list[Json] | None:
+        resources = {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "128Mi"}}
+        one = {"name": "mesh-proxy", "image": f"{proxy}:1.4.0", "resources": resources}
+        return [{"op": "add", "path": "/spec/containers/-", "value": one}]
+
+    def overdue() -> bool:
+        """A run that takes far longer than any did."""
+        return any(
+            (now() - datetime.fromisoformat(job["status"]["startTime"])).total_seconds() > RUN_SECONDS
+            for (where, _), job in lab.world["Job"].items()
+            if where == namespace and "startTime" in job.get("status", {}) and not job["status"].get("completionTime")
+        )
+
+    lab.apps[image], lab.apps[proxy] = App(image, ends_after=2), App(proxy)
+    await lab.app("platform", "mesh-injector")
+    webhook = Webhook(inject)
+    await webhook.start()
+    lab.servers.append(webhook)
+    made = configuration("mesh-injector", webhook, only=label)
+    await lab.apply({**made, "kind": "MutatingWebhookConfiguration"})
+    template = objects.deployment(namespace, name, f"{image}:1.0.0", restartPolicy="Never")["spec"]["template"]
+    spec = {
+        "schedule": "* * * * *",
+        "concurrencyPolicy": "Forbid",
+        "jobTemplate": {"spec": {"template": template, "backoffLimit": 1}},
+    }
+    await lab.apply({"kind": "CronJob", "metadata": {"namespace": namespace, "name": name}, "spec": spec})
+    lab.alert("KubeJobNotCompleted", overdue, f"a run of {name} does not end", 3, namespace=namespace, cronjob=name)
+    yield
+    body = {"metadata": {"labels": {label: "enabled"}}}
+    await lab.culprit(lab.rng.choice(("carol", "flux")), "update", "Namespace", "", namespace, body)
