@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import datetime
 
 from tests.lab.api import Json, now, stamp
 from tests.lab.apps import App, Container, Problem, Process
@@ -87,3 +88,38 @@ async def backup_hook(lab: Lab) -> AsyncIterator[None]:
     by, command = lab.rng.choice(("alice", "argocd")), lab.rng.choice((LOCK, f"{LOCK}; DO SLEEP(86400)"))
     body = {"spec": {"template": {"hooks": hooks(command)}}}
     await lab.culprit(by, "update", "Schedule", "platform", meta["name"], body)
+
+
+@family(
+    "The provider of a database fails it over to its replica: pools keep their connections to what was the primary, and"
+    " it answers every write that it only reads, until each of them is too old and made anew.",
+    culprit=False,
+    joined=9,
+)
+async def database_failover(lab: Lab) -> AsyncIterator[None]:
+    host = "accounts.db.cloud.example"
+    moved: list[datetime] = []
+    writers = (("payments", "ledger"), ("shop", "customers"), ("media", "uploads"))
+    lifetimes: dict[str, float] = {}
+
+    def check(container: Container) -> Problem | None:
+        """Connected since it was started, or since its pool made its connections anew."""
+        if not moved:
+            return None
+        since = (now() - moved[0]).total_seconds()
+        kept = lifetimes.setdefault(container.pod["metadata"]["uid"], lab.rng.uniform(*POOLED_SECONDS))
+        if since > PROMOTED_SECONDS and (container.seconds < since - PROMOTED_SECONDS or since > kept):
+            return None
+        refused = "cannot execute UPDATE in a read-only transaction (SQLSTATE 25006)"
+        return Problem("unready", f"probe failed: HTTP probe failed with statuscode: 503 ({host}: {refused})")
+
+    for namespace, name in writers:
+        image = f"registry.corp.example/{namespace}/{name}"
+        if image in lab.apps:
+            lab.reserve(namespace, name)
+            lab.apps[image].check = check
+        else:
+            await lab.app(namespace, name, like=App("", check=check), replicas=3)
+        lab.alert_lacking(namespace, name)
+    yield
+    moved.append(now())
