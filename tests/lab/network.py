@@ -25,6 +25,8 @@ def unreachable(
     found = backends(world, namespace, service)
     if not found:
         return f"dial tcp {service}.{namespace}: connection refused"
+    if world["Service"].get((namespace, service), {}).get("spec", {}).get("internalTrafficPolicy") == "Local":
+        found = [one for one in found if one["spec"].get("nodeName") == pod["spec"].get("nodeName")]
     if not any(_connects(world, pod, backend, 8080, cut_off) for backend in found):
         return f"dial tcp {service}.{namespace}: i/o timeout"
     return ""

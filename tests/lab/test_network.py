@@ -46,6 +46,13 @@ def test_a_policy_on_the_way_out_needs_dns() -> None:
     assert reached(dns=False) == "lookup cart.shop.svc.cluster.local: i/o timeout"
 
 
+def test_a_service_for_its_own_node_is_not_reached_from_another() -> None:
+    world = reachable_world()
+    world._objects["Service"] = {("shop", "cart"): {"spec": {"internalTrafficPolicy": "Local"}}}
+    assert unreachable(world, calling(nodeName="node-of-cart"), "shop", "cart") == ""
+    assert unreachable(world, calling(nodeName="another"), "shop", "cart") == "dial tcp cart.shop: i/o timeout"
+
+
 @pytest.mark.parametrize(
     ("node", "message"),
     [
