@@ -1,12 +1,15 @@
-"""What apps stand on: a Service that many call."""
+"""What apps stand on: a Service that many call, a cache."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from tests.lab.apps import App
+from tests.lab import objects
+from tests.lab.apps import App, Container, Problem
 from tests.lab.lab import Lab
 from tests.lab.scenario import family
+
+FAILED = "probe failed: HTTP probe failed with statuscode: 503"
 
 
 @family(
@@ -23,3 +26,29 @@ async def traffic_policy(lab: Lab) -> AsyncIterator[None]:
     yield
     body = {"spec": {"internalTrafficPolicy": "Local"}}
     await lab.culprit(lab.rng.choice(("bob", "flux", "ci")), "update", "Service", home, callee, body)
+
+
+@family(
+    "A cache that is full as always is told to throw nothing away, so that no session is lost: it takes nothing new,"
+    " and whoever writes into it fails.",
+    joined=9,
+)
+async def cache_eviction(lab: Lab) -> AsyncIterator[None]:
+    home, cache = "platform", lab.rng.choice(("redis-shared", "redis-web", "redis-main"))
+    namespace, name = lab.rng.choice((("shop", "sign-in"), ("media", "player"), ("payments", "one-time-codes")))
+    kept = "maxmemory 2gb\nsave 900 1\nmaxmemory-policy {}\ntcp-keepalive 300\n"
+
+    def check(container: Container) -> Problem | None:
+        """What the cache is told applies as soon as it is written, as a reloader does it (CONFIG SET)."""
+        told = lab.world["ConfigMap"][home, cache]["data"]["redis.conf"]
+        reason = "OOM command not allowed when used memory > 'maxmemory'"
+        return Problem("unready", f"{FAILED} ({reason})") if "maxmemory-policy noeviction" in told else None
+
+    await lab.apply(objects.config_map(home, cache, **{"redis.conf": kept.format("allkeys-lru")}))
+    await lab.app(home, cache, config=cache, replicas=1)
+    env = [{"name": "REDIS_URL", "value": f"redis://{cache}.{home}:80"}]
+    await lab.app(namespace, name, like=App("", check=check, upstreams=((home, cache),)), replicas=3, env=env)
+    lab.alert_lacking(namespace, name)
+    yield
+    body = {"data": {"redis.conf": kept.format("noeviction")}}
+    await lab.culprit(lab.rng.choice(("alice", "flux", "argocd")), "update", "ConfigMap", home, cache, body)
