@@ -1,10 +1,13 @@
-"""What apps stand on: a Service that many call, a cache."""
+"""What apps stand on: a Service that many call, a cache, a database that a report reads."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 from tests.lab import objects
+from tests.lab.alerts import pods
+from tests.lab.api import now
 from tests.lab.apps import App, Container, Problem
 from tests.lab.lab import Lab
 from tests.lab.scenario import family
@@ -52,3 +55,44 @@ async def cache_eviction(lab: Lab) -> AsyncIterator[None]:
     yield
     body = {"data": {"redis.conf": kept.format("noeviction")}}
     await lab.culprit(lab.rng.choice(("alice", "flux", "argocd")), "update", "ConfigMap", home, cache, body)
+
+
+@family(
+    "A nightly report is to be made every hour, but its schedule says every minute of every hour: by day, while others"
+    " need the database as well, one run is too much for it, and the next begins beside it.",
+    joined=9,
+)
+async def cron_schedule(lab: Lab) -> AsyncIterator[None]:
+    namespace, name, database = lab.rng.choice(
+        (("shop", "orders", "orders-db"), ("payments", "transfers", "transfers-db"), ("media", "playlists", "media-db"))
+    )
+    home, report = lab.rng.choice(
+        (("platform", "usage-report"), ("search", "suggestions-build"), (namespace, "totals"))
+    )
+    usual, read = lab.rng.choice((160.0, 190.0, 220.0)), 150.0
+    image = f"registry.corp.example/{home}/{report}"
+    lab.apps[image] = App(image, ends_after=75)
+    env = [{"name": "DATABASE_HOST", "value": f"{database}.{namespace}"}]
+    made = objects.deployment(home, report, f"{image}:1.0.0", env=env, restartPolicy="Never")["spec"]["template"]
+    del made["spec"]["containers"][0]["readinessProbe"]
+    spec = {
+        "schedule": f"0 {(now().hour + 12) % 24} * * *",
+        "jobTemplate": {"spec": {"template": made, "backoffLimit": 0}},
+    }
+    await lab.apply({"kind": "CronJob", "metadata": {"namespace": home, "name": report}, "spec": spec})
+
+    async def work() -> None:
+        """Each run reads whole tables as long as it lasts."""
+        while True:
+            runs = sum(pod.get("status", {}).get("phase") == "Running" for pod in pods(lab.world, home, report))
+            server.load = usual + read * runs
+            await asyncio.sleep(0.5)
+
+    server = await lab.app(namespace, database, replicas=3)
+    await lab.app(namespace, name, like=App("", upstreams=((namespace, database),)), replicas=3, env=env)
+    lab.start(work())
+    lab.alert_lacking(namespace, name)
+    yield
+    by = lab.rng.choice(("alice", "carol", "argocd"))
+    await lab.culprit(by, "update", "CronJob", home, report, {"spec": {"schedule": "* */1 * * *"}})
+    await lab.pause(60 - now().timestamp() % 60)
