@@ -1,4 +1,4 @@
-"""What apps stand on: a Service that many call, a cache, a database that a report reads."""
+"""What apps stand on: a Service that many call, a cache, a database that a report reads, a store with shards."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from tests.lab import objects
-from tests.lab.alerts import pods
+from tests.lab.alerts import lacking, pods
 from tests.lab.api import now
 from tests.lab.apps import App, Container, Problem
 from tests.lab.lab import Lab
+from tests.lab.manifests import is_ready
 from tests.lab.scenario import family
 
 FAILED = "probe failed: HTTP probe failed with statuscode: 503"
@@ -96,3 +97,35 @@ async def cron_schedule(lab: Lab) -> AsyncIterator[None]:
     by = lab.rng.choice(("alice", "carol", "argocd"))
     await lab.culprit(by, "update", "CronJob", home, report, {"spec": {"schedule": "* */1 * * *"}})
     await lab.pause(60 - now().timestamp() % 60)
+
+
+@family(
+    "Somebody whom millions follow posts something: all of them ask the one shard of a store that has it, and that one"
+    " does not stand it, however many others there are.",
+    culprit=False,
+    joined=9,
+)
+async def hot_shard(lab: Lab) -> AsyncIterator[None]:
+    namespace, store, caller = lab.rng.choice(
+        (("media", "timelines", "feed"), ("shop", "listings", "offers"), ("search", "topics", "trends"))
+    )
+    number, asked = lab.rng.randrange(4), [60.0]
+
+    def check(container: Container) -> Problem | None:
+        if asked[0] <= app.capacity or container.pod["metadata"]["name"] != f"{store}-{number}":
+            return None
+        return Problem("unready", "probe failed: context deadline exceeded while awaiting headers")
+
+    def misses(container: Container) -> Problem | None:
+        """Its pages are made of what every shard has."""
+        absent = [pod["metadata"]["name"] for pod in pods(lab.world, namespace, store) if not is_ready(pod)]
+        return Problem("unready", f"{FAILED} ({absent[0]}.{store}: i/o timeout)") if absent else None
+
+    app = await lab.app(namespace, store, like=App("", check=check), replicas=4, kind="StatefulSet")
+    await lab.app(namespace, caller, like=App("", check=misses), replicas=3)
+    holds = lambda: lacking(lab.world, namespace, store)  # noqa: E731
+    summary = f"{namespace}/{store} has not had its replicas for a while"
+    lab.alert("KubeStatefulSetReplicasMismatch", holds, summary, 6, namespace=namespace, statefulset=store)
+    lab.alert_lacking(namespace, caller)
+    yield
+    asked[0] = lab.rng.choice((300.0, 900.0))
