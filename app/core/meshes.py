@@ -15,7 +15,7 @@ from typing import Any
 
 from app.core.entities import READ, Add, workload
 from app.core.model import Change, Resource
-from app.core.topology import Named, State, Topology, selects, touched_clients
+from app.core.topology import Named, State, Topology, behind, selects, touched_clients, touched_workloads
 
 _CHOOSE = {
     ("security.istio.io", "AuthorizationPolicy"): "selector",
@@ -44,7 +44,7 @@ def is_policy(resource: Resource) -> bool:
 
 
 def policy(change: Change, states: list[State], top: Topology, add: Add) -> None:
-    """It reaches the workloads that it chooses, and who calls them; or who calls the hosts that it speaks of."""
+    """It reaches the workloads that it chooses, and who calls them; or those behind the hosts that it speaks of."""
     namespace, kind = change.resource.namespace or "", (change.resource.api_group, change.resource.kind)
     for state in states:
         spec = state.get("spec")
@@ -52,7 +52,10 @@ def policy(change: Change, states: list[State], top: Topology, add: Add) -> None
             continue
         if kind in _SPEAK:
             for service in filter(None, (_service(host, namespace) for host in _hosts(spec))):
+                add(("named", service[1]), READ)
                 touched_clients(top, service, add, READ)
+                known = Resource(change.resource.cluster, "", "Service", *service)
+                touched_workloads(top, behind(top.states.get(known, {}), service[0], top), add, 1)
         elif not any(target in spec for target in _TARGETS):
             for key in _chosen(spec.get(_CHOOSE[kind]), namespace, top):
                 add(workload(*key), 1)

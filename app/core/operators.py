@@ -6,7 +6,8 @@ and, by convention, the name: kyverno.io is the domain of what runs in namespace
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from typing import Any
 
 from app.core.actors import service_account
 from app.core.entities import CLUSTER, READ, Add
@@ -14,8 +15,12 @@ from app.core.kinds import plural_of
 from app.core.meshes import is_policy, policy
 from app.core.model import Change, Resource
 from app.core.references import references
-from app.core.topology import Named, State, Topology, pod_template, touched_workloads
+from app.core.topology import Named, State, Topology, pod_template, selects, touched_workloads
 
+_SELECTORS = frozenset({"labelSelector", "podSelector", "selector"})
+_NAMESPACES = frozenset({"includedNamespaces", "namespaces", "matchNames"})
+"""Where custom resources say which pods they are for, and in which namespaces:
+https://velero.io/docs/main/api-types/schedule/ , https://prometheus-operator.dev/docs/api-reference/api/ ."""
 SEVERAL = 5
 """Of more objects of a kind than this, one is a small part of what keeps their program busy."""
 
@@ -29,6 +34,7 @@ def custom(change: Change, states: list[State], top: Topology, add: Add) -> None
             if (namespace, name) in top.labels:
                 touched_workloads(top, [(namespace, name)], add, 1)
             add(("written", kind or "Deployment", namespace, name), READ)
+        touched_workloads(top, _chosen(state, resource, top), add, 1)
     referring(resource, top, add, READ)
     if is_policy(resource):
         policy(change, states, top, add)
@@ -38,6 +44,30 @@ def custom(change: Change, states: list[State], top: Topology, add: Add) -> None
             add(("user", user), hops)
     for user in acting(resource, top) - {change.actor.name}:  # a program may end on what it reads
         touched_workloads(top, _running_as(user, top), add, hops)
+
+
+def _chosen(state: State, resource: Resource, top: Topology) -> Iterator[Named]:
+    """The workloads whose pods a custom resource chooses, as a backup does: in the namespaces that it names, else in
+    its own."""
+    spec = state.get("spec")
+    named = list(_strings(spec, _NAMESPACES)) or [resource.namespace or ""]
+    for selector in _under(spec, _SELECTORS) if not is_policy(resource) else ():
+        if isinstance(selector, dict) and (selector.get("matchLabels") or selector.get("matchExpressions")):
+            for namespace in top.in_namespace if "*" in named else named:
+                yield from (key for key in top.in_namespace.get(namespace, ()) if selects(selector, top.labels[key]))
+
+
+def _strings(value: Any, names: frozenset[str]) -> Iterator[str]:
+    for found in _under(value, names):
+        yield from (one for one in (found if isinstance(found, list) else ()) if isinstance(one, str))
+
+
+def _under(value: Any, names: frozenset[str]) -> Iterator[Any]:
+    """What stands under one of these names, at any depth."""
+    for inner in value if isinstance(value, list) else value.values() if isinstance(value, dict) else ():
+        yield from _under(inner, names)
+    if isinstance(value, dict):
+        yield from (value[name] for name in names & value.keys())
 
 
 def referring(resource: Resource, top: Topology, add: Add, hops: float) -> None:

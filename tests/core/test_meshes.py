@@ -1,15 +1,17 @@
-"""Policies of meshes and network plugins reach the pods that they choose, and who calls them."""
+"""Policies of meshes and network plugins, and other custom resources, reach the pods that they choose."""
 
 from __future__ import annotations
 
 import pytest
 
 from app.core.mechanism import is_inert
-from app.core.model import Json, Object, ObjectState, Resource
+from app.core.model import Json, Object, ObjectState, Resource, Verb
 from app.core.reach import reach
 from app.core.topology import topology
-from tests.core.factories import a_change, a_resource, a_state, a_workload
+from tests.core.company import first, ranked
+from tests.core.factories import a_change, a_resource, a_state, a_symptom, a_workload, after, an_alert, an_incident
 
+API: Object = {"labelSelector": {"matchLabels": {"app": "api"}}}
 CALLER = ("calls", "field", "orders")
 
 
@@ -36,12 +38,12 @@ def company(policy: Resource, spec: Object) -> list[ObjectState]:
         ("AuthorizationPolicy", "security.istio.io", {"selector": {"matchLabels": {"app": "batch"}}}, {"batch"}, False),
         ("Sidecar", "networking.istio.io", {"workloadSelector": {"labels": {"app": "api"}}}, {"api"}, True),
         ("CiliumNetworkPolicy", "cilium.io", {"endpointSelector": {"matchLabels": {"app": "api"}}}, {"api"}, True),
-        ("DestinationRule", "networking.istio.io", {"host": "api.meters.svc.cluster.local"}, set(), True),
+        ("DestinationRule", "networking.istio.io", {"host": "api.meters.svc.cluster.local"}, {"api"}, True),
         (
             "VirtualService",
             "networking.istio.io",
             {"http": [{"route": [{"destination": {"host": "api"}}]}]},
-            set(),
+            {"api"},
             True,
         ),
         ("VirtualService", "networking.istio.io", {"hosts": ["api.partner.example"]}, set(), False),
@@ -52,6 +54,12 @@ def company(policy: Resource, spec: Object) -> list[ObjectState]:
         ("NetworkPolicy", "crd.projectcalico.org", {"selector": "has(app)"}, set(), False),
         ("CiliumEndpoint", "cilium.io", {}, set(), False),
         ("Schedule", "velero.io", {"ttl": "1h"}, set(), False),
+        ("Schedule", "velero.io", {"a": [{"labelSelector": {"matchLabels": {"app": "batch"}}}]}, {"batch"}, False),
+        ("Schedule", "velero.io", {"includedNamespaces": ["meters"], **API}, {"api"}, True),
+        ("Schedule", "velero.io", {"includedNamespaces": ["*"], **API}, {"api"}, True),
+        ("Schedule", "velero.io", {"includedNamespaces": ["field"], **API}, set(), False),
+        ("Schedule", "velero.io", {"labelSelector": {"matchLabels": {}}}, set(), False),
+        ("Schedule", "velero.io", {"labelSelector": None, "namespaces": 3}, set(), False),
     ],
 )
 def test_whom_a_policy_reaches(kind: str, group: str, spec: Object, reached: set[str], callers: bool) -> None:
@@ -86,3 +94,26 @@ def test_odd_policies_are_taken_as_they_come(kind: str, spec: Object) -> None:
 def test_labels_of_a_policy_do_nothing() -> None:
     assert is_inert(a_change(a_policy("PeerAuthentication"), path=("metadata", "labels", "rev")))
     assert not is_inert(a_change(a_policy("PeerAuthentication"), path=("spec", "mtls", "mode")))
+
+
+def test_a_route_that_is_shifted_is_to_blame_where_the_pods_behind_it_do_not_stand_it() -> None:
+    route = Resource("lab", "networking.istio.io", "VirtualService", "shop", "pricing")
+    front, canary = a_resource("Deployment", "storefront"), a_resource("Deployment", "pricing-v2")
+    weights: Object = {"http": [{"route": [{"destination": {"host": f"pricing-v{n}"}} for n in (1, 2)]}]}
+    said = "Readiness probe failed: HTTP probe failed with statuscode: 503 (pricing-v2: no healthy upstream)"
+    ranking = ranked(
+        a_change(canary, at=after(-60), verb=Verb.CREATE),
+        a_change(route, at=after(-22), path=("spec", "http"), old=[], new=[{"weight": 100}]),
+        incident=an_incident(an_alert(after(40), name="KubePodNotReady", namespace="shop", deployment="storefront")),
+        symptoms=[
+            a_symptom(front, "Unhealthy", at=after(-20), message=said, count=9),
+            a_symptom(canary, "Unhealthy", at=after(-20), message="context deadline exceeded", count=4),
+        ],
+        states=[
+            *map(a_workload, (front, canary)),
+            a_state(a_resource("Service", "pricing-v2"), {"spec": {"selector": {"app": "pricing-v2"}}}),
+            a_state(route, {"spec": weights}),
+        ],
+    )
+    assert first(ranking) == ("VirtualService", "pricing")
+    assert ranking.suspects[0].probability > 0.5
