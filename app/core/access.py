@@ -31,6 +31,11 @@ def role(change: Change, states: list[State], top: Topology, add: Add) -> None:
     where = "" if resource.kind == "ClusterRole" else (resource.namespace or "")
     users = top.subjects.get((resource.kind, where, resource.name), set())
     lost = lost_access(change, states)
+    for diff in change.diffs:  # its rules were a part of those that are made by that label
+        if resource.kind == "ClusterRole" and diff.path[:2] == ("metadata", "labels") and diff.op != "add":
+            for whole in top.aggregated.get(str(diff.path[-1]), ()):
+                users = users | top.subjects.get(("ClusterRole", "", whole), set())
+                lost |= {(group, plural.partition(" ")[0], verb) for s in states for group, plural, verb in rules_of(s)}
     if change.diff_source is not DiffSource.STATES:
         # What the role allowed before was not recorded: it may have lost anything.
         for user in users or {"*"}:

@@ -20,9 +20,10 @@ from app.core.moves import pods_added, pods_moved
 from app.core.reach import Reach, reach
 from app.core.revisions import lacking
 from app.core.same_edit import same_edits
+from app.core.selectors import selects
 from app.core.stalls import DEADLINE, patience
 from app.core.steering import set_off
-from app.core.topology import Named, Topology, behind, pod_template, selects
+from app.core.topology import Named, Topology, behind, pod_template
 from app.core.traits import Trait, trait
 
 SAME_EDIT = timedelta(seconds=120)
@@ -126,7 +127,10 @@ def candidates(
         kind = trait(change)
         mine = (change.actor.name, change.resource, kind)
         rollout = by_change.get(number)
-        inert, cosmetic = (topology.ignores(change) or fits(change) for fits in (is_inert, is_cosmetic))
+        inert, cosmetic = (
+            topology.ignores(change) or (fits(change) and not topology.heeds(change))
+            for fits in (is_inert, is_cosmetic)
+        )
         seen[kind] += 1
         own[mine] += 1
         edited = last.get((change.actor.name, change.resource))

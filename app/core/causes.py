@@ -16,6 +16,7 @@ from app.core.dependencies import VARIABLE
 from app.core.entities import WORKLOADS
 from app.core.mechanism import ACCESS
 from app.core.model import Change, Path, Verb
+from app.core.references import is_custom
 
 Leads = Callable[[Change], bool]
 """Whether a change can lead to complaints of one cause."""
@@ -24,17 +25,23 @@ _ADMISSION = frozenset({"MutatingWebhookConfiguration", "ValidatingWebhookConfig
 _CERTIFICATES = frozenset({"Secret", "Certificate", "Issuer", "ClusterIssuer", "CertificateSigningRequest"})
 NAME_SERVERS = re.compile(r"coredns|kube-dns|local-?dns|dns-cache")
 """What answers for the names of a cluster, by what it is called."""
+NETWORKS = re.compile(
+    r"cni\b|calico|canal|cilium|flannel|weave|antrea|aws-node|anetd|multus|kindnet|ovn|kube-router|tigera"
+)
+"""What connects pods, by what it is called: https://kubernetes.io/docs/concepts/cluster-administration/addons/ ."""
 PROVIDERS = re.compile(r"\bcsi\b|provisioner")
 """What makes volumes, by what it is called."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """``told`` is how it is said; ``leads`` which changes can be behind it. ``of`` says it to a person."""
+    """``told`` is how it is said; ``leads`` which changes can be behind it, ``few`` whether these are few of
+    all. ``of`` says it to a person."""
 
     of: str
     told: re.Pattern[str]
     leads: Leads
+    few: bool = True
 
 
 def _is(*kinds: str) -> Leads:
@@ -64,6 +71,20 @@ def _provides_volumes(change: Change) -> bool:
     return change.resource.kind in WORKLOADS | {"ConfigMap", "Secret"} and bool(PROVIDERS.search(change.resource.name))
 
 
+def _connects(change: Change) -> bool:
+    """Whether something of a network plugin is changed: its programs and configuration, or what it reads."""
+    return NETWORKS.search(change.resource.name) is not None or is_custom(change.resource)
+
+
+def _is_policy(change: Change) -> bool:
+    """Whether it is a custom resource by which objects are altered as they are written."""
+    return is_custom(change.resource) and re.search(r"Policy\Z|\AAssign", change.resource.kind) is not None
+
+
+def is_custom_kind(change: Change) -> bool:
+    return is_custom(change.resource)
+
+
 def _trusts(change: Change) -> bool:
     """Whether an update writes a certificate, or whom to trust."""
     written = any(str(d.path[-1]) in ("caBundle", "ca.crt", "tls.crt") for d in change.diffs if d.path)
@@ -87,6 +108,20 @@ _POLICIES = _is("NetworkPolicy", "GlobalNetworkPolicy", "CiliumNetworkPolicy", "
 _ON_NODES = _is("DaemonSet", "Node")
 _PULL = r"(?:pull(?:ing)? (?:and unpack )?image|ErrImagePull).*"
 
+NETWORK = Cause(
+    "a network that pods do not get",
+    re.compile(
+        r"(?:failed to setup network|network plugin|plugin type=|NetworkPlugin|cni).*sandbox|sandbox.*(?:network|cni)",
+        re.IGNORECASE | re.DOTALL,
+    ),
+    _any(
+        _ON_NODES,
+        _connects,
+        _is(*ACCESS),
+        _is("RuntimeClass"),
+        _writes("hostNetwork", "annotations", "runtimeClassName"),
+    ),
+)
 NAMES = Cause(
     "a name that is not resolved",
     re.compile(r"\blookup \S+.*(?:no such host|server misbehaving|i/o timeout)|name resolution|SERVFAIL|NXDOMAIN"),
@@ -108,12 +143,73 @@ PORTS = Cause(
     re.compile(r"didn't have free ports"),
     _any(_is("Node"), _writes("ports", "hostNetwork", "replicas", "affinity", "nodeSelector", "tolerations")),
 )
+TRUST = Cause(
+    "a certificate that is not trusted",
+    re.compile(
+        r"x509: |certificate.verify.failed|unable to (?:get local issuer|verify the first) certificate|self.signed"
+        r"|PKIX path|unknown (?:certificate )?authority|unknown ca\b|certificate is (?:valid for|not trusted)"
+        r"|bad certificate|no required SSL certificate",
+        re.IGNORECASE,
+    ),
+    _any(
+        _trusts,
+        _is("ConfigMap"),
+        is_custom_kind,
+        _is(*_ADMISSION),
+        _writes("env", "envFrom", "args", "command", "volumes", "volumeMounts"),
+    ),
+    few=False,
+)
+CREDENTIALS = Cause(
+    "who is not let in",
+    re.compile(
+        r"authentication failed|authenticationerror|password|invalid (?:api )?(?:key|token|credential|grant|client)"
+        r"|unauthori[sz]ed|\b401\b|access ?denied|WRONGPASS|NOAUTH|bad credentials|not authori[sz]ed|login failed",
+        re.IGNORECASE,
+    ),
+    _any(
+        _is("Secret", "ServiceAccount", "ConfigMap", *ACCESS),
+        is_custom_kind,
+        _writes("env", "envFrom", "args", "command", "volumes", "volumeMounts", "serviceAccountName"),
+    ),
+    few=False,
+)
+DISK = Cause(
+    "a disk that is full",
+    re.compile(r"no space left on device|disk (?:is )?full|ENOSPC|disk quota exceeded", re.IGNORECASE),
+    _any(
+        _is("PersistentVolumeClaim", "PersistentVolume", "StorageClass", "ConfigMap", "Node", "DaemonSet"),
+        is_custom_kind,
+        _writes(
+            "image", "env", "envFrom", "args", "command", "volumes", "volumeClaimTemplates", "resources", "replicas"
+        ),
+    ),
+    few=False,
+)
 LINKED = Cause(
     "a variable that pods have since a Service is there",
     VARIABLE,
     _any(_is("Service"), _writes("env", "envFrom", "args", "command", "enableServiceLinks")),
 )
 """Not of CAUSES: the words alone do not say it (linked.py)."""
+OUTSIDE = Cause(
+    "a server outside of the cluster that does not answer",
+    re.compile(
+        r"timed? ?out|timeout|deadline exceeded|refused|reset by peer|unreachable|no route to host|unavailable"
+        r"|maintenance|bad gateway|internal server error|\b50[0234]\b",
+        re.IGNORECASE,
+    ),
+    _any(
+        _POLICIES,
+        _ON_NODES,
+        _serves_names,
+        _connects,
+        _is("ConfigMap", "Endpoints", "EndpointSlice"),
+        _writes("env", "envFrom", "args", "command", "dnsPolicy", "dnsConfig", "hostNetwork"),
+    ),
+    few=False,
+)
+"""Nor of CAUSES (outside.py). Not in its words: 401 and 429, which a caller may bring about himself."""
 CAUSES = (
     Cause(
         "a certificate, a token or a licence that ran out",
@@ -137,7 +233,7 @@ CAUSES = (
     Cause(
         "an image that does not exist",
         re.compile(_PULL + r"(?:not found|manifest unknown|does not exist)", re.IGNORECASE | re.DOTALL),
-        _any(_is("MutatingWebhookConfiguration"), _writes("image")),
+        _any(_is("MutatingWebhookConfiguration", "MutatingAdmissionPolicy"), _is_policy, _writes("image")),
     ),
     VOLUMES,
     Cause(
@@ -150,8 +246,13 @@ CAUSES = (
     ),
     Cause(
         "nodes that do not let a pod in",
-        re.compile(r"untolerated taint|didn't match Pod's node (?:affinity|selector)"),
-        _any(_is("Node"), _writes("tolerations", "affinity", "nodeSelector", "runtimeClassName")),
+        re.compile(
+            r"untolerated taint|didn't match Pod's node (?:affinity|selector)|(?:were unschedulable|spread constr)"
+        ),
+        _any(
+            _is("Node"),
+            _writes("tolerations", "affinity", "nodeSelector", "topologySpreadConstraints", "runtimeClassName"),
+        ),
     ),
     Cause(
         "an API that nothing serves",
@@ -163,8 +264,25 @@ CAUSES = (
         re.compile(r"has finalizers remaining"),
         _any(_is("CustomResourceDefinition", "ServiceAccount"), _is(*ACCESS), _is(*WORKLOADS)),
     ),
+    Cause(
+        "a budget that allows no disruption",
+        re.compile(r"violate the pod's disruption budget"),
+        _any(_is("PodDisruptionBudget"), _is(*WORKLOADS)),
+    ),
+    Cause(
+        "a token that is not there",
+        re.compile(r"serviceaccount/token: no such file"),
+        _any(
+            _is("ServiceAccount", "MutatingWebhookConfiguration"),
+            _writes("automountServiceAccountToken", "serviceAccountName", "volumes", "volumeMounts"),
+        ),
+    ),
     PORTS,
+    NETWORK,
     NAMES,
+    TRUST,
+    DISK,
+    CREDENTIALS,
 )
 """The first that fits counts."""
 

@@ -312,6 +312,8 @@ def _node_agent(reason: str, message: str, cause: Cause | None) -> Entity | None
         return ("agent", "csi")
     if reason in ("FailedMount", "FailedAttachVolume", "FailedMapVolume") and "csi" in message.lower():
         return ("agent", "csi")
+    if reason == "NotTriggerScaleUp" or "max node group size reached" in message:
+        return ("agent", "nodes")
     return ("agent", "cni") if reason == "FailedCreatePodSandBox" and "network" in message.lower() else None
 
 

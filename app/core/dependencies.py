@@ -21,6 +21,8 @@ _HOST = re.compile(
 VARIABLE = re.compile(r"\b[A-Z][A-Z0-9_]*_(?:PORT|SERVICE_HOST)\b")
 """What may be a variable by which a container is told where a Service is."""
 _BEFORE = ("//", "@")
+_SAID = re.compile(r"(?:host|server|backend|upstream|addr(?:ess)?|endpoint)[\s:=]+[\"']$", re.IGNORECASE)
+"""What stands before a quoted host in configuration: ``.host = "products"``."""
 _SAYS_HOST = re.compile(
     r"(?:host|addr|address|url|uri|endpoint|server|service|upstream|target|broker)s?$", re.IGNORECASE
 )
@@ -31,7 +33,8 @@ def hosts(name: str, text: str, namespace: str, *, known: frozenset[Named]) -> I
 
     NAME.NAMESPACE.svc is one whether it is ``known`` or was deleted; NAME.NAMESPACE and NAME only where a Service of
     that name is known, and NAME alone only where it stands as a host: behind "//" or "@", before a port, or as the
-    whole value of a variable that says so.
+    whole value of a variable that says so. So is POD.NAME and POD.NAME.NAMESPACE, by which a StatefulSet's pods call
+    one another.
     """
     if not ("." in text or ":" in text or _SAYS_HOST.search(name)):
         return
@@ -39,8 +42,14 @@ def hosts(name: str, text: str, namespace: str, *, known: frozenset[Named]) -> I
         first, rest = match["name"], match["rest"].split(".")[1:]
         if (len(rest) >= 2 and rest[1] == "svc") or (len(rest) == 1 and (rest[0], first) in known):
             yield rest[0], first
+        elif rest and (namespace, rest[0]) in known:
+            yield namespace, rest[0]
+        elif len(rest) >= 2 and (rest[1], rest[0]) in known:
+            yield rest[1], rest[0]
         elif not rest and (namespace, first) in known:
-            before = text[: match.start()].endswith(_BEFORE)
+            before = text[: match.start()].endswith(_BEFORE) or _SAID.search(
+                text[max(0, match.start() - 20) : match.start()]
+            )
             whole = match.group(0) == text.strip() and _SAYS_HOST.search(name)
             if before or match["port"] or whole:
                 yield namespace, first

@@ -4,6 +4,7 @@
 ("calls", namespace, name)          a workload that calls what changed, by its configuration
 ("reads", namespace, name)          a workload that reads what the one that changed writes again and again
 ("shares", namespace, name)         a workload that calls what the one that changed calls, which has many more pods now
+("burdens", namespace, name)        a workload that what changed calls, and may ask more of now
 ("takes", namespace, name)          a workload whose pods take the same port of their nodes as those of what changed
 ("user", user name)                 a caller of the API server
 ("manager", field manager)          a writer known only from managedFields

@@ -14,7 +14,7 @@ from app.core.calls import caller_name
 from app.core.candidates import Candidate
 from app.core.case import Case, Facts, Rule, say, seconds
 from app.core.entities import WORKLOADS, workload
-from app.core.explain import CLOCK_SKEW, Match, before, is_consequence, without
+from app.core.explain import BY_CALLING, CLOCK_SKEW, Match, before, is_consequence, without
 from app.core.findings import Evidence
 from app.core.kinds import several
 from app.core.latent import began
@@ -33,7 +33,7 @@ TAU_ONSET = timedelta(minutes=5)
 NEAR = 1.6
 """What it weighs to have come at the onset, with nothing between."""
 SLOT = timedelta(seconds=SLOT_SECONDS)
-FOR_OTHERS = (("agent",), ("injected",))
+FOR_OTHERS = (("agent",), ("injected",), ("takes",), *BY_CALLING)
 """Ways to what a program does for other pods: that its own are well says nothing of that."""
 CALLED = WORKLOADS | {"Service", "Ingress", "HTTPRoute"}
 """What can be called over the network."""
@@ -83,24 +83,32 @@ def _how(candidate: Candidate, match: Match) -> str:
     signal, via = match.signal, match.via
     if via[0] == "named":
         return f'Error messages name "{via[1]}"'
-    most = tuple(signal.facts.get("took_most", "").split("/"))
-    if via[0] == "spread" and ("workload", *most) in candidate.reach:
-        return f"It acts on {most[-1]}, which used most of what ran out"
-    if via[0] == "spread":
-        return f"It {_acts_on(match)}"
-    if via[0] == "churn" and signal.kind is SignalKind.SYMPTOM:
-        return f"It wants room for {candidate.added} more pods, most of those added then"
-    if via[0] == "churn":
-        return f"It moves {candidate.pods} pods, most of what moved then"
+    if via[0] in ("spread", "churn"):
+        return _how_many(candidate, match)
     if via[0] == "takes":
         return f"Its pods take the same port of their nodes as those of {via[-1]}"
     if via[0] == "reads":
         return f"{via[-1]} reads what is kept up by what depends on it"
+    if via[0] == "burdens":
+        return f"It may ask more of {via[-1]}, which it calls"
     if via[0] in ("calls", "shares"):
         return f"{via[-1]} calls {_called(candidate, match)}"
     if via[0] == "access":
         return "It took away what this caller needs"
     return _able(match) if "able" in signal.facts and via[0] in ("user", "workload") else ""
+
+
+def _how_many(candidate: Candidate, match: Match) -> str:
+    """Of a change that leads there by how many it acts on, or how many pods it moves."""
+    signal, via = match.signal, match.via
+    most = tuple(signal.facts.get("took_most", "").split("/"))
+    if via[0] == "spread" and ("workload", *most) in candidate.reach:
+        return f"It acts on {most[-1]}, which used most of what ran out"
+    if via[0] == "spread":
+        return f"It {_acts_on(match)}"
+    if signal.kind is SignalKind.SYMPTOM:
+        return f"It wants room for {candidate.added} more pods, most of those added then"
+    return f"It moves {candidate.pods} pods, most of what moved then"
 
 
 def _able(match: Match) -> str:
@@ -118,7 +126,7 @@ def _but(candidate: Candidate, match: Match) -> str:
 
 def _called(candidate: Candidate, match: Match) -> str:
     if match.via[0] == "shares":
-        return candidate.crowds
+        return candidate.crowds or "what it calls, too, and may ask more of"
     return "it, or what depends on it" if candidate.change.resource.kind in CALLED else "what depends on it"
 
 
@@ -193,7 +201,8 @@ def own_rollout(case: Case, facts: Facts) -> Evidence | None:
     if rollout is None:
         return None
     if rollout.outcome is Outcome.FAILED:
-        return say("rollout", 1.0, f"Its rollout failed: {rollout.reason or 'progress deadline exceeded'}.")
+        own = max((match.score for match in facts.matches if match.signal.kind is SignalKind.SYMPTOM), default=1.0)
+        return say("rollout", own, f"Its rollout failed: {rollout.reason or 'progress deadline exceeded'}.")
     if rollout.outcome is Outcome.ROLLED_BACK:
         return say("rollout", 0.6, "It was rolled back.")
     running = (rollout.ended_at or case.now) - rollout.started_at
@@ -203,7 +212,7 @@ def own_rollout(case: Case, facts: Facts) -> Evidence | None:
         return None
     main = max(facts.matches, key=lambda m: case.salience.get(id(m.signal), 0.0) * m.score, default=None)
     well = (main.signal.low if main else case.onset.low) - rollout.ended_at
-    if main and main.via[:1] in FOR_OTHERS and facts.candidate.change.verb is Verb.UPDATE:
+    if main and main.via[:1] in FOR_OTHERS and (facts.candidate.change.verb is Verb.UPDATE or main.via[0] == "takes"):
         return None
     if well > max(running, SLOT):
         weight = -0.9 * math.log1p(well / max(running, SLOT))

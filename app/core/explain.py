@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from app.core.actors import service_account
+from app.core.blamed import BLAMES
+from app.core.brought import quoted
 from app.core.candidates import Candidate
 from app.core.causes import PORTS
 from app.core.entities import NODES, POD_MAKING, READ, Entity, only_reacts, pods_in
@@ -25,6 +28,8 @@ from app.core.mechanism import (
     WHILE_RUNNING,
     is_borne,
     is_other_quota,
+    only_image,
+    only_restarts,
     plausible,
 )
 from app.core.model import Outcome, Verb
@@ -36,6 +41,12 @@ from app.core.signals import Signal, SignalKind
 
 HOP = 0.6
 """Each hop away keeps this much of a match."""
+ROOM = 0.6
+"""How much one workload alone that finds no room is about who took it: it may also ask for more than there ever was."""
+SUFFERS = 0.5
+"""What is left of a match with a new image of a workload that complains of somebody else."""
+UNQUOTED = 0.5
+"""What a match keeps where the messages quote another change's words."""
 TAU = timedelta(minutes=10)
 """A lag of this length halves how well a change explains a signal."""
 MANY = 4
@@ -59,12 +70,17 @@ LOCAL = frozenset(
     }
 )
 """Kinds whose objects mean something within their own namespace only: each namespace may have one of the same name."""
+BY_CALLING = (("shares",), ("burdens",))
+"""Ways to what a client does to what it calls, and to others that call it."""
 _SCARCE = re.compile(
-    r"too many|limit|exhaust|overload|busy|slow|timed? ?out|timeout|deadline|refused|reset|\b(?:429|50[234])\b",
+    r"too many|limit|exhaust|overload|busy|slow|timed? ?out|timeout|deadline|refused|reset|\b(?:429|50[234])\b"
+    r"|not available|no (?:free|idle|more) |slots are reserved|saturat|queue (?:is )?full|throttl",
     re.IGNORECASE,
 )
 """What a client says of a server that more call than it can serve."""
 _CROWDED = frozenset({"FailedScheduling", "Unschedulable", "Pending", PREEMPTED})
+_FULL = re.compile(r"\A(?!.*(?:unreachable|not-ready)).*(?:Insufficient |Too many pods)", re.DOTALL)
+"""What the scheduler says where nodes are full, and none is lost."""
 _CALLER = re.compile(r'User "[^"]*"')
 """Who was refused is not what refused it."""
 
@@ -92,12 +108,12 @@ def explain(candidate: Candidate, signal: Signal, *, churn_share: float) -> Matc
         best, via = share, ("spread", str(reached), str(len(signal.spread)))
     if (named := mentioned(candidate, signal)) and best < 0.95 * HOP ** named[1]:
         best, via = 0.95 * HOP ** named[1], ("named", named[0])
-    if churn_share and is_consequence(signal):
-        churned = 0.9 * churn_share
+    if churn_share and (is_consequence(signal) or lacks_room(signal)):
+        churned = (0.9 if is_consequence(signal) else ROOM) * churn_share
         if churned > best:
             best, via = churned, ("churn", candidate.change.resource.name)
     possible = _possible(candidate, signal, via)
-    if signal.cause and possible == 1.0:
+    if signal.cause and signal.cause.few and possible == 1.0:
         best = math.sqrt(best)  # there are few that it can be
     best *= possible * in_time
     if best <= 0.05:
@@ -111,8 +127,11 @@ def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
     if candidate.inert or is_other_quota(candidate.change, signal.text):
         return UNLIKELY
     worked = _worked(candidate, signal)
-    if signal.cause and not candidate.set_off and not signal.cause.leads(candidate.change):
+    is_quoted = via[:1] == ("named",) and via[1] in quoted(candidate.change)
+    if signal.cause and not (candidate.set_off or is_quoted) and not signal.cause.leads(candidate.change):
         return UNLIKELY * worked
+    if signal.cause and not signal.cause.few and via[:1] == ("ns",):
+        return UNLIKELY * worked  # what says why says more than where
     if is_borne(candidate.change, signal.came_up):
         return UNLIKELY * worked
     if signal.kind is not SignalKind.SYMPTOM or via[:1] == ("named",):
@@ -121,9 +140,13 @@ def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
     # What was made and was well has nothing in it that differs from when it was well; of an update that says little of
     # what it does for others.
     made = candidate.change.verb is Verb.CREATE or (reason in BEFORE_RUNNING and via[:1] != ("agent",))
-    if made and went_well(candidate, signal.low):
+    if made and via[:1] not in (*BY_CALLING, ("takes",)) and went_well(candidate, signal.low):
         return UNLIKELY
-    follows = candidate.set_off or via[:1] in (("calls",), ("reads",), ("shares",))
+    if only_restarts(candidate.change) and reason not in _CROWDED and via[:1] == ("workload",):
+        return UNLIKELY
+    if BLAMES in signal.facts and via[:1] == ("workload",) and only_image(candidate.change):
+        worked *= SUFFERS
+    follows = candidate.set_off or via[:1] in (("calls",), ("reads",), *BY_CALLING)
     sort = 1.0 if follows else plausible(candidate.change, reason, refused=refused)
     return worked * sort * _alone(candidate, signal) * _needed(candidate, signal) * _there(candidate, signal)
 
@@ -214,10 +237,14 @@ def ways(entity: Entity, signal: Signal) -> tuple[Entity, ...]:
         return (entity,)
     if signal.cause is PORTS:
         return (entity, ("takes", *entity[1:]))
+    if signal.facts.get("reason") == "OOMKilled":
+        return entity, ("burdens", *entity[1:])
     if signal.facts.get("reason") not in WHILE_RUNNING:
         return (entity,)
     at_hand = (entity, ("calls", *entity[1:]), ("reads", *entity[1:]))
-    return (*at_hand, ("shares", *entity[1:])) if _SCARCE.search(signal.text) else at_hand
+    if signal.cause or not _SCARCE.search(signal.text):
+        return at_hand
+    return (*at_hand, ("shares", *entity[1:]), ("burdens", *entity[1:]))
 
 
 def widely(home: Entity) -> tuple[Entity, ...]:
@@ -248,7 +275,7 @@ def is_consequence(signal: Signal) -> bool:
         reacts = bool(signal.users) and all(only_reacts(user) for user in signal.users)
         return reacts or _podlike(signal.facts.get("relist", ""))
     if signal.kind is SignalKind.SYMPTOM:
-        return bool(signal.spread) and signal.facts.get("reason") in _CROWDED
+        return lacks_room(signal) and (bool(signal.spread) or signal.facts.get("reason") == PREEMPTED)
     if signal.kind is not SignalKind.METRIC:
         return False
     return _podlike(signal.facts.get("resource", "")) or signal.facts.get("family") in (
@@ -260,6 +287,13 @@ def is_consequence(signal: Signal) -> bool:
         "etcd latency",
         "Goroutines",
     )
+
+
+def lacks_room(signal: Signal) -> bool:
+    """Whether pods find no place for those that are there, or are taken from theirs."""
+    if signal.kind is not SignalKind.SYMPTOM or signal.facts.get("reason") not in _CROWDED:
+        return False
+    return bool(signal.spread) or signal.facts["reason"] == PREEMPTED or bool(_FULL.search(signal.text))
 
 
 def _podlike(resource: str) -> bool:
@@ -302,6 +336,7 @@ def mentioned(candidate: Candidate, signal: Signal) -> tuple[str, float] | None:
         return None
     about = [entity for entity in (*signal.about, *signal.spread) if entity[0] in ("workload", "ns")]
     complaining = {entity[-1] for entity in signal.about if entity[0] in ("workload", "ns")}
+    complaining |= {entity[1] for entity in signal.about if entity[0] == "object"}
     resource = candidate.change.resource
     namespaces = {entity[1] for entity in about}
     elsewhere = resource.kind in LOCAL and bool(namespaces) and resource.namespace not in namespaces
@@ -313,6 +348,27 @@ def mentioned(candidate: Candidate, signal: Signal) -> tuple[str, float] | None:
             if names(text, name):
                 return name, hops
     return None
+
+
+def less_unquoted(found: Sequence[Candidate], explained: Sequence[tuple[Match, ...]]) -> list[tuple[Match, ...]]:
+    """The matches of each candidate; where messages quote what one change put in or took away, others keep half."""
+    quoting: set[int] = set()
+    quotes = []
+    for candidate, matches in zip(found, explained, strict=True):
+        is_named = any(match.via[0] == "named" for match in matches)
+        words = set().union(*map(quoted, (candidate.change, *candidate.set_off))) if is_named else set()
+        own = {id(match) for match in matches if match.via[0] == "named" and match.via[1] in words}
+        quoting |= {id(match.signal) for match in matches if id(match) in own}
+        quotes.append(own)
+    return [
+        tuple(
+            replace(match, score=UNQUOTED * match.score)
+            if id(match.signal) in quoting and id(match) not in own
+            else match
+            for match in matches
+        )
+        for matches, own in zip(explained, quotes, strict=True)
+    ]
 
 
 def said(signal: Signal) -> str:

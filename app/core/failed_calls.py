@@ -16,10 +16,23 @@ _VERBS = {"get": "*", "post": "create", "put": "update"}
 """The verb of each method, where it is not called like it."""
 
 
+_FORBIDDEN = re.compile(
+    r'User "(?P<user>[^"]+)" cannot (?P<verb>[a-z]+) resource "(?P<plural>[^"]+)" in API group "(?P<group>[^"]*)"'
+)
+"""What the API server says to who may not: ForbiddenStatusReason of
+https://pkg.go.dev/k8s.io/apiserver/pkg/endpoints/handlers/responsewriters ."""
+
+_NOT_EVICTED = re.compile(r'evicting pods?/"[^"]+" -n "([^"]+)"')
+"""What a drain says: https://pkg.go.dev/k8s.io/kubectl/pkg/drain ."""
+
+
 def failed_calls(message: str) -> set[Entity]:
     """The calls, of groups other than the core one: "the server is currently unable to handle the request (get
-    pods.metrics.k8s.io)". What serves such a group, or defines it, is one thing among many."""
-    return {
-        ("api", told["group"], told["plural"], _VERBS.get(told["method"], told["method"]))
-        for told in _FAILED.finditer(message)
-    }
+    pods.metrics.k8s.io)". What serves such a group, or defines it, is one thing among many. Besides, who was refused
+    what, of any group, and where pods are not evicted."""
+    found: set[Entity] = {("evictions", namespace) for namespace in _NOT_EVICTED.findall(message)}
+    for told in _FAILED.finditer(message):
+        found.add(("api", told["group"], told["plural"], _VERBS.get(told["method"], told["method"])))
+    for told in _FORBIDDEN.finditer(message):
+        found.add(("access", told["user"], told["group"], told["plural"], told["verb"]))
+    return found

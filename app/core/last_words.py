@@ -1,26 +1,41 @@
-"""What a container says as it ends is why the kubelet backs off: it holds for those complaints too."""
+"""What a container says as it ends is why the kubelet backs off, and why probes fail: it holds for these, too."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 
 from app.core.entities import Entity
 from app.core.signals import Signal
 
 ENDED = frozenset({"Error", "OOMKilled"})
+_PULLED = "ErrImagePull"
 _BACKS_OFF = frozenset({"CrashLoopBackOff", "BackOff"})
+_PROBED = frozenset({"Unhealthy", "Unready"})
+SOON = timedelta(seconds=30)
+"""How long after a probe failed a container may say why."""
 
 
 def with_last_words(signals: Sequence[Signal]) -> list[Signal]:
-    """The signals, where one tells that a workload's containers are held back with why they ended."""
-    ended = {_home(signal): signal for signal in signals if signal.facts["reason"] in ENDED and not signal.spread}
+    """The signals, where one tells that a workload's containers are held back, or fail probes, with why they ended."""
+    tell = ENDED | {_PULLED}
+    ended = {_home(signal): signal for signal in signals if signal.facts["reason"] in tell and not signal.spread}
     return [
         replace(signal, text=f"{signal.text} | {last.text}", cause=last.cause, facts=signal.facts | _said(last))
-        if signal.facts["reason"] in _BACKS_OFF and (last := ended.get(_home(signal)))
+        if (last := ended.get(_home(signal))) and _is_due(signal, last)
         else signal
         for signal in signals
     ]
+
+
+def _is_due(signal: Signal, last: Signal) -> bool:
+    """Whether a complaint is of the same trouble as a container's end."""
+    if _PULLED in (last.facts["reason"], signal.facts["reason"]):
+        return signal.facts["reason"] == "ImagePullBackOff"
+    if signal.facts["reason"] in _BACKS_OFF:
+        return True
+    return signal.facts["reason"] in _PROBED and not signal.spread and last.low <= signal.low + SOON
 
 
 def last_words(message: str) -> str:

@@ -26,6 +26,7 @@ _ROUTING = frozenset({"Service", "Ingress", "HTTPRoute", "Endpoints", "EndpointS
 _NETWORK = _ROUTING | {"NetworkPolicy"}
 ACCESS = frozenset({"Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"})
 _BUDGET = frozenset({"PodDisruptionBudget"})
+_SCALERS = frozenset({"HorizontalPodAutoscaler"})
 AT_ONCE = ACCESS | {
     *("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration", "APIService", "CustomResourceDefinition"),
     *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "FlowSchema", "PriorityLevelConfiguration"),
@@ -63,7 +64,7 @@ _UNLIKELY: dict[str, frozenset[str]] = {
     ),
     **dict.fromkeys(
         ("ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull"),
-        frozenset({"ConfigMap", "ResourceQuota"}) | _NETWORK | ACCESS | _BUDGET,
+        frozenset({"ConfigMap", "ResourceQuota"}) | _NETWORK | ACCESS | _BUDGET | _SCALERS,
     ),
     "FailedCreate": _CONFIG | _NETWORK | _BUDGET,
     "OOMKilled": frozenset({"Secret", "ResourceQuota"}) | _NETWORK | ACCESS | _BUDGET,
@@ -71,7 +72,8 @@ _UNLIKELY: dict[str, frozenset[str]] = {
         ("NodeNotReady", "MemoryPressure", "DiskPressure", "PIDPressure"), _CONFIG | _NETWORK | ACCESS | _BUDGET
     ),
     **dict.fromkeys(
-        ("CrashLoopBackOff", "BackOff", "Error", "Unhealthy", "Unready"), frozenset({"ResourceQuota"}) | _ROUTING
+        ("CrashLoopBackOff", "BackOff", "Error", "Unhealthy", "Unready"),
+        frozenset({"ResourceQuota"}) | _ROUTING | _BUDGET,
     ),
     **dict.fromkeys(_MISCONFIGURED, frozenset({"ResourceQuota"}) | _NETWORK | ACCESS | _BUDGET),
 }
@@ -95,8 +97,22 @@ BEFORE_RUNNING = frozenset(
 )
 """What a pod complains of before it runs: where all pods of a rollout did once, it is not that rollout's doing."""
 _LABELS, _ANNOTATIONS = ("metadata", "labels"), ("metadata", "annotations")
-_DECIDES = {"Namespace": {_LABELS, _ANNOTATIONS}, "Node": {_LABELS}}
-"""What of a kind's own labels and annotations others may act by: topology.ignores tells whether anybody does."""
+_AUTOSCALER = frozenset({"system:serviceaccount:kube-system:horizontal-pod-autoscaler", "kube-controller-manager"})
+"""Who writes how many pods there are for an autoscaler, by audit log or as a field manager."""
+_NODES_GO = re.compile(r"karpenter|cluster-autoscaler|node-controller|node-lifecycle|cloud-controller|cloud-node")
+"""Who deletes Nodes whose machines are gone, or are no longer needed."""
+_RESTARTS = re.compile(r"restart|reload|checksum|^[^/]*$", re.IGNORECASE)
+"""Keys of annotations that are written into a pod template so that pods be made anew, and those without a prefix, which
+are private to who writes them, so that no program acts by them:
+https://kubernetes.io/docs/concepts/overview/working-with-objects/annotations/#syntax-and-character-set ,
+https://helm.sh/docs/howto/charts_tips_and_tricks/#automatically-roll-deployments ."""
+_DECIDES = {
+    "Namespace": {_LABELS, _ANNOTATIONS},
+    "Node": {_LABELS},
+    **{kind: {_ANNOTATIONS} for kind in ("Ingress", "Service", "Gateway")},
+}
+"""What of a kind's own labels and annotations others may act by: topology.ignores tells whether anybody does. What
+serves Ingresses, or makes load balancers, is told much by annotations."""
 _INERT = ACCESS | {
     *("Deployment", "StatefulSet", "DaemonSet", "CronJob", "Job", "ReplicaSet", "ConfigMap", "Secret", "Service"),
     *("PodDisruptionBudget", "HorizontalPodAutoscaler", "CustomResourceDefinition", "Node"),
@@ -111,13 +127,23 @@ def plausible(change: Change, reason: str, *, refused: str) -> float:
     ``refused`` is the sort of object that refused what could not be made ("" where that is not known): another
     object's change is then only the occasion, unless it asks for more than before.
     """
-    if change.resource.kind in _UNLIKELY.get(reason, ()) or (reason in _MISCONFIGURED and _only_image(change)):
+    if change.resource.kind in _UNLIKELY.get(reason, ()) or (reason in _MISCONFIGURED and only_image(change)):
         return UNLIKELY
     if (reason in _ILL and only_adds(change)) or (change.resource.kind in ACCESS and only_allows_more(change)):
+        return UNLIKELY
+    if reason != "FailedCreate" and _only_lets_in(change):
         return UNLIKELY
     if refused and not change.resource.kind.endswith(refused) and not _asks_for_more(change):
         return UNLIKELY
     return 1.0
+
+
+def _only_lets_in(change: Change) -> bool:
+    """Whether only what pod security lets into a namespace changed: what is let in runs as before."""
+    paths = [diff.path for diff in change.diffs]
+    return change.resource.kind == "Namespace" and all(
+        path[:2] == _LABELS and path[2:] and str(path[2]).startswith("pod-security.kubernetes.io/") for path in paths
+    )
 
 
 def is_borne(change: Change, came_up: tuple[datetime, datetime] | None) -> bool:
@@ -135,9 +161,17 @@ def only_scales(change: Change) -> bool:
 
 
 def only_adds(change: Change) -> bool:
-    """Whether only pods were added: another one of the same sort is as well as the others. Where some go, those that
-    stay have more to do."""
-    return only_scales(change) and all(_replicas(diff.new) > _replicas(diff.old) for diff in change.diffs)
+    """Whether only pods were added, or may be: another one of the same sort is as well as the others. Where some go,
+    those that stay have more to do."""
+    return (only_scales(change) or _only_bounds(change)) and all(
+        _replicas(diff.new) > _replicas(diff.old) for diff in change.diffs
+    )
+
+
+def _only_bounds(change: Change) -> bool:
+    """Whether only how many pods an autoscaler may want changed."""
+    bounds = (("spec", "minReplicas"), ("spec", "maxReplicas"))
+    return bool(change.diffs) and all(diff.path in bounds for diff in change.diffs)
 
 
 def _replicas(value: object) -> int:
@@ -146,7 +180,17 @@ def _replicas(value: object) -> int:
     return value if isinstance(value, int) else 1
 
 
-def _only_image(change: Change) -> bool:
+def only_reacts_to(change: Change) -> str:
+    """In words, that a change only reacts: an autoscaler's, or that a Node is deleted whose machine went; else ""."""
+    if only_scales(change) and change.actor.name in _AUTOSCALER:
+        return "An autoscaler did as it was told: it reacts."
+    if change.resource.kind == "Node" and change.verb is Verb.DELETE and _NODES_GO.search(change.actor.name):
+        return "It only says that a machine is gone."
+    return ""
+
+
+def only_image(change: Change) -> bool:
+    """Whether only which images run changed."""
     return bool(change.diffs) and all(diff.path[-1:] == ("image",) for diff in change.diffs)
 
 
@@ -157,6 +201,17 @@ def _asks_for_more(change: Change) -> bool:
         *("resources", "securityContext", "serviceAccountName", "priorityClassName"),
     }
     return change.verb is Verb.CREATE or any(looked_at & set(map(str, diff.path)) for diff in change.diffs)
+
+
+def only_restarts(change: Change) -> bool:
+    """Whether an update only has a workload's pods made anew: what they do not bear was there before."""
+    return (
+        change.verb is Verb.UPDATE
+        and bool(change.diffs)
+        and all(
+            "template" in d.path and "annotations" in d.path and _RESTARTS.search(str(d.path[-1])) for d in change.diffs
+        )
+    )
 
 
 _IDENTITY = re.compile(r"role-arn|iam\.gke\.io|workload\.identity|vault\.")
@@ -197,6 +252,8 @@ def is_cosmetic(change: Change) -> bool:
     Node decide much, and some of a ServiceAccount and of a class."""
     paths = {diff.path[:2] for diff in change.diffs if diff.path}
     cosmetic = {_LABELS, _ANNOTATIONS} - _DECIDES.get(change.resource.kind, set())
+    if _is_private(change):
+        return True
     if change.verb is not Verb.UPDATE or not paths or not paths <= cosmetic:
         return False
     return not is_identity(change) and not is_default(change)
@@ -204,9 +261,17 @@ def is_cosmetic(change: Change) -> bool:
 
 def is_inert(change: Change) -> bool:
     """Whether nothing acts upon a change: it is cosmetic, or says of a workload how its next rollout is to go."""
+    if _is_private(change):
+        return True
     if change.resource.kind not in _INERT and not is_policy(change.resource):
         return False
     return is_cosmetic(change) or is_for_next_rollout(change)
+
+
+def _is_private(change: Change) -> bool:
+    """Whether only annotations without a prefix changed: these are private to who writes them, and no program's."""
+    keys = [str(diff.path[2]) for diff in change.diffs if diff.path[:2] == _ANNOTATIONS and diff.path[2:]]
+    return len(keys) == len(change.diffs) > 0 and not any("/" in key for key in keys)
 
 
 def is_for_next_rollout(change: Change) -> bool:

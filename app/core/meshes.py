@@ -15,7 +15,8 @@ from typing import Any
 
 from app.core.entities import READ, Add, workload
 from app.core.model import Change, Resource
-from app.core.topology import Named, State, Topology, behind, selects, touched_clients, touched_workloads
+from app.core.selectors import selects
+from app.core.topology import Named, State, Topology, behind, touched_clients, touched_workloads
 
 _CHOOSE = {
     ("security.istio.io", "AuthorizationPolicy"): "selector",
@@ -26,12 +27,20 @@ _CHOOSE = {
     ("telemetry.istio.io", "Telemetry"): "selector",
     ("extensions.istio.io", "WasmPlugin"): "selector",
     ("cilium.io", "CiliumNetworkPolicy"): "endpointSelector",
+    ("cilium.io", "CiliumClusterwideNetworkPolicy"): "endpointSelector",
+    ("projectcalico.org", "GlobalNetworkPolicy"): "selector",
+    ("crd.projectcalico.org", "GlobalNetworkPolicy"): "selector",
+    ("policy.networking.k8s.io", "AdminNetworkPolicy"): "subject",
+    ("policy.networking.k8s.io", "BaselineAdminNetworkPolicy"): "subject",
     ("projectcalico.org", "NetworkPolicy"): "selector",
     ("crd.projectcalico.org", "NetworkPolicy"): "selector",
 }
 """By (api group, kind): the field in which it says which pods it is for."""
 _SPEAK = frozenset({("networking.istio.io", "DestinationRule"), ("networking.istio.io", "VirtualService")})
 """Kinds that speak of hosts: of how these are called."""
+_ROOT = "istio-system"
+"""Where what chooses no pods holds for all namespaces, unless the mesh says another:
+https://istio.io/latest/docs/reference/config/istio.mesh.v1alpha1/#MeshConfig ."""
 _TARGETS = ("targetRef", "targetRefs")
 """Where these are given, they say what it is for, and operators.custom reads them."""
 _EQUALS = re.compile(r"""\A\s*([\w./-]+)\s*==\s*['"]([^'"]*)['"]\s*\Z""")
@@ -57,22 +66,37 @@ def policy(change: Change, states: list[State], top: Topology, add: Add) -> None
                 known = Resource(change.resource.cluster, "", "Service", *service)
                 touched_workloads(top, behind(top.states.get(known, {}), service[0], top), add, 1)
         elif not any(target in spec for target in _TARGETS):
-            for key in _chosen(spec.get(_CHOOSE[kind]), namespace, top):
+            everywhere = change.resource.namespace == _ROOT and not spec.get(_CHOOSE[kind])
+            for key in _chosen(spec.get(_CHOOSE[kind]), None if everywhere else change.resource.namespace, top):
                 add(workload(*key), 1)
                 for service in top.fronts.get(key, ()):
                     touched_clients(top, service, add, 1)
 
 
-def _chosen(selector: Any, namespace: str, top: Topology) -> list[Named]:
-    """The workloads of the namespace that a policy chooses: all of them where it does not say which."""
+def _chosen(selector: Any, namespace: str | None, top: Topology) -> list[Named]:
+    """The workloads that a policy chooses, of its namespace or, where it has none, of all; every one where it does not
+    say which."""
     if isinstance(selector, str):  # Calico's; of its language only what most say: key == 'value' && ...
         terms = [_EQUALS.match(term) for term in selector.split("&&") if term.strip() not in ("", "all()")]
         if not all(terms):
             return []
         selector = {term[1]: term[2] for term in terms if term}
     if isinstance(selector, dict):
+        selector = selector.get("podSelector", selector)  # of a subject: namespaces and pods
+    if isinstance(selector, dict):
         selector = selector.get("labels", selector)
-    return [key for key in top.in_namespace.get(namespace, ()) if not selector or selects(selector, top.labels[key])]
+    where = top.in_namespace if namespace is None else (namespace,)
+    return [
+        key
+        for here in where
+        for key in top.in_namespace.get(here, ())
+        if not selector or selects(selector, _labels(key, top))
+    ]
+
+
+def _labels(key: Named, top: Topology) -> dict[str, str]:
+    """A workload's labels with those that network plugins give each pod for its namespace."""
+    return {"projectcalico.org/namespace": key[0], "k8s:io.kubernetes.pod.namespace": key[0], **top.labels[key]}
 
 
 def _hosts(value: Any) -> Iterator[str]:

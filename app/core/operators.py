@@ -6,21 +6,28 @@ and, by convention, the name: kyverno.io is the domain of what runs in namespace
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator
 from typing import Any
 
 from app.core.actors import service_account
 from app.core.entities import CLUSTER, READ, Add
 from app.core.kinds import plural_of
+from app.core.mechanism import is_cosmetic
 from app.core.meshes import is_policy, policy
 from app.core.model import Change, Resource
 from app.core.references import references
-from app.core.topology import Named, State, Topology, pod_template, selects, touched_workloads
+from app.core.selectors import selects
+from app.core.topology import Named, State, Topology, pod_template, touched_clients, touched_workloads
 
 _SELECTORS = frozenset({"labelSelector", "podSelector", "selector"})
 _NAMESPACES = frozenset({"includedNamespaces", "namespaces", "matchNames"})
 """Where custom resources say which pods they are for, and in which namespaces:
 https://velero.io/docs/main/api-types/schedule/ , https://prometheus-operator.dev/docs/api-reference/api/ ."""
+_PROVIDES_NODES = re.compile(
+    r"(?:Node|Machine)(?:Pool|Set|Deployment|Class)|Provisioner|\w+NodeClass|\w+MachineTemplate"
+)
+"""Kinds by which nodes are made: https://karpenter.sh/docs/concepts/ , https://cluster-api.sigs.k8s.io/ ."""
 SEVERAL = 5
 """Of more objects of a kind than this, one is a small part of what keeps their program busy."""
 
@@ -30,20 +37,47 @@ def custom(change: Change, states: list[State], top: Topology, add: Add) -> None
     resource = change.resource
     add(("ns", resource.namespace) if resource.namespace else CLUSTER, 2)
     for state in states:
-        for kind, namespace, name in references(state, resource.namespace or ""):
-            if (namespace, name) in top.labels:
-                touched_workloads(top, [(namespace, name)], add, 1)
-            add(("written", kind or "Deployment", namespace, name), READ)
+        _referred(state, resource, top, add)
         touched_workloads(top, _chosen(state, resource, top), add, 1)
+    if _PROVIDES_NODES.match(resource.kind):
+        add(("agent", "nodes"), 0)
+    _operands(resource, top, add)
     referring(resource, top, add, READ)
     if is_policy(resource):
         policy(change, states, top, add)
-    hops = 1 if top.customs[resource.api_group, resource.kind] <= SEVERAL else 2
-    for user in _near(resource, top):
-        if user != change.actor.name:
-            add(("user", user), hops)
+    is_one_of_few = top.customs[resource.api_group, resource.kind] <= SEVERAL
+    if is_one_of_few and not is_cosmetic(change):  # messages say "must be covered by a ReferenceGrant"
+        add(("named", resource.kind), READ)
+    hops = 1 if is_one_of_few else 2
+    for user in _near(resource, top) - {change.actor.name}:
+        add(("user", user), hops)
     for user in acting(resource, top) - {change.actor.name}:  # a program may end on what it reads
         touched_workloads(top, _running_as(user, top), add, hops)
+
+
+def _referred(state: State, resource: Resource, top: Topology, add: Add) -> None:
+    """What a custom resource refers to: workloads, and other custom resources with the pods that these choose."""
+    for kind, namespace, name in references(state, resource.namespace or ""):
+        if (namespace, name) in top.labels:
+            touched_workloads(top, [(namespace, name)], add, 1)
+        add(("written", kind or "Deployment", namespace, name), READ)
+        for other in top.beside.get((namespace, kind), ()):
+            if other.name == name and other != resource:
+                touched_workloads(top, _chosen(top.states[other], other, top), add, 1)
+
+
+def _operands(resource: Resource, top: Topology, add: Add) -> None:
+    """What an operator makes of a custom resource, by convention called like it: NAME or NAME-..., beside it; and who
+    calls that. Not of one by which a mesh or a network plugin goes, which is called like whom it is for."""
+    if is_policy(resource) or resource.namespace is None:
+        return
+    begins = f"{resource.name}-"
+    for service in top.beside.get((resource.namespace, "Service"), ()):
+        if f"{service.name}-".startswith(begins):
+            touched_clients(top, (resource.namespace, service.name), add, 1)
+            add(("named", service.name), READ)
+    made = [key for key in top.in_namespace.get(resource.namespace, ()) if f"{key[1]}-".startswith(begins)]
+    touched_workloads(top, made, add, 1)
 
 
 def _chosen(state: State, resource: Resource, top: Topology) -> Iterator[Named]:

@@ -9,6 +9,7 @@ from app.core.case import Case, Facts, say
 from app.core.entities import WORKLOADS
 from app.core.findings import Evidence
 from app.core.grants import only_allows_more
+from app.core.mechanism import only_reacts_to, only_restarts
 from app.core.model import Path, Verb
 
 SYSTEM_NAMESPACES = frozenset({"kube-system", "calico-system", "cilium", "istio-system", "tigera-operator"})
@@ -63,11 +64,15 @@ def risk(_case: Case, facts: Facts) -> Evidence | None:
     change = facts.candidate.change
     kind = change.resource.kind
     words = {step for diff in change.diffs for step in diff.path if isinstance(step, str)}
+    if told := only_reacts_to(change):
+        return say("kind of change", -1.5, told)
     if facts.candidate.inert or facts.candidate.cosmetic:
         what = "Only labels or annotations changed" if facts.candidate.cosmetic else "No pod changes"
         return say("kind of change", -0.7, f"{what}.")
     if kind in WORKLOADS and ("image" in words or change.verb is Verb.CREATE):
         return say("kind of change", 0.5, "It brings a new image: new programs begin 37 % of incidents.")
+    if only_restarts(change):
+        return say("kind of change", -0.4, "It only has pods made anew, with nothing new in them.")
     if kind in WORKLOADS and "template" in words:
         return say("kind of change", 0.4, "It changes the pod template: new configuration begins 31 % of incidents.")
     if kind in ADMISSION | CLUSTER_ACCESS | {"Role", "RoleBinding", "NetworkPolicy", "ResourceQuota", "LimitRange"}:
@@ -117,7 +122,7 @@ def novelty(_case: Case, facts: Facts) -> Evidence | None:
             -ROUTINE * math.log1p(routine),
             f"The same actor made this same edit {routine} times before in this window.",
         )
-    if alike == 0:
+    if alike == 0 and not (facts.candidate.cosmetic or facts.candidate.inert):
         return say("novelty", 0.9, "No change of this sort came before it in this window.")
     if alike >= 3:
         return say("novelty", -0.3 * math.log1p(alike), f"{alike} changes of the same sort came before it.")

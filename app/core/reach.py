@@ -11,11 +11,13 @@ itself, READ what reads it as its own configuration, 1 what it directly drives, 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from app.core import access, operators
-from app.core.causes import NAME_SERVERS, PROVIDERS
+from app.core.brought import quoted
+from app.core.burdens import burdened
+from app.core.causes import NAME_SERVERS, NETWORKS, PROVIDERS
 from app.core.dependencies import variables
 from app.core.entities import (
     CLUSTER,
@@ -31,10 +33,12 @@ from app.core.entities import (
     pods_in,
     workload,
 )
+from app.core.front_doors import DOORS, backends, served, shows
 from app.core.kinds import told_by
 from app.core.mechanism import halts, is_cosmetic, is_default, is_default_class, refuser
 from app.core.meshes import is_policy
 from app.core.model import Change, Verb
+from app.core.selectors import selects
 from app.core.topology import (
     Named,
     State,
@@ -42,7 +46,6 @@ from app.core.topology import (
     before_and_after,
     behind,
     readers,
-    selects,
     touched_clients,
     touched_workloads,
 )
@@ -54,10 +57,11 @@ _NAME = re.compile(r"[a-z][a-z0-9]*(?:[-.][a-z0-9]+)+")
 """A name of Kubernetes' of several words: no mode, no number, nothing that messages say by accident."""
 _AGENTS = {
     "csi": PROVIDERS,
-    "cni": re.compile(r"cni\b|calico|cilium|flannel|weave|antrea"),
+    "cni": NETWORKS,
     "dns": NAME_SERVERS,
+    "nodes": re.compile(r"cluster-autoscaler|karpenter"),
 }
-"""What programs do for all pods, by what they are called: volumes (CSI), network (CNI), names (DNS)."""
+"""What programs do for all pods, by what they are called: volumes (CSI), network (CNI), names (DNS), more nodes."""
 NODE_AGENTS = re.compile("|".join(("kube-proxy", *(agent.pattern for agent in _AGENTS.values()))))
 """What every pod needs: a rollout or a new configuration of one of these reaches the pods, not only itself."""
 
@@ -65,6 +69,7 @@ NODE_AGENTS = re.compile("|".join(("kube-proxy", *(agent.pattern for agent in _A
 def _workload(change: Change, states: list[State], top: Topology, add: Add) -> None:
     key = (change.resource.namespace or "", change.resource.name)
     touched_workloads(top, [key], add, 0)
+    burdened(change, {key}, top, add, 0)
     operators.referring(change.resource, top, add, 1)
     add(("manager", change.resource.name), 1)
     add(("prefix", change.resource.name.split("-")[0]), 1)
@@ -115,7 +120,12 @@ def _every_pod(add: Add, hops: float) -> None:
 def _config(change: Change, _states: list[State], top: Topology, add: Add) -> None:
     found = readers(change.resource, top, told=change.verb is Verb.CREATE)
     touched_workloads(top, found, add, READ)
+    burdened(change, found, top, add, READ)
     operators.referring(change.resource, top, add, READ)
+    if change.resource.kind == "Secret":
+        here = change.resource.namespace or ""
+        doors = (top.states[door] for kind in DOORS for door in top.beside.get((here, kind), ()))
+        _callers((door for door in doors if shows(door, change.resource.name)), top, add, READ)
     for key in found:
         for kind, hook in top.answers.get(key, ()):
             _asked(kind, hook, top, add, READ)
@@ -223,6 +233,16 @@ def _service(change: Change, states: list[State], top: Topology, add: Add) -> No
             add(("named", variable), 0)
 
 
+def _endpoints(change: Change, states: list[State], top: Topology, add: Add) -> None:
+    """Addresses written by hand, or not: of the Service that they are for
+    (https://kubernetes.io/docs/concepts/services-networking/service/#services-without-selectors)."""
+    labels: Any = next((s["metadata"]["labels"] for s in states if (s.get("metadata") or {}).get("labels")), {})
+    service = change.resource.name if change.resource.kind == "Endpoints" else labels.get("kubernetes.io/service-name")
+    if service:
+        touched_clients(top, (change.resource.namespace or "", service), add, READ)
+        add(("named", service), READ)
+
+
 def _network_policy(change: Change, states: list[State], top: Topology, add: Add) -> None:
     """The pods that it chooses, and, where it limits who calls them, everybody who does."""
     _selector("spec", "podSelector")(change, states, top, add)
@@ -257,12 +277,13 @@ def _target(*path: str) -> Rule:
 
 def _backends(change: Change, states: list[State], top: Topology, add: Add) -> None:
     """Ingress and HTTPRoute: the workloads whose labels say the backend Service's name (its selector is one hop on)."""
-    names = {str(n) for s in states for n in _service_names(s)}
+    names = {str(n) for s in states for n in backends(s)}
     for name in names if not is_cosmetic(change) else ():
         add(("named", name), 0)
-    for resource, state in top.states.items():
-        if resource.kind == "Service" and resource.namespace == change.resource.namespace and resource.name in names:
-            touched_workloads(top, behind(state, resource.namespace or "", top), add, 1)
+    for service in top.beside.get((change.resource.namespace or "", "Service"), ()):
+        if service.name in names:
+            touched_workloads(top, behind(top.states[service], service.namespace or "", top), add, 1)
+    _callers(states, top, add, READ if not is_cosmetic(change) else 1)
     for state in states:
         spec = state.get("spec")
         for tls in (spec.get("tls") if isinstance(spec, dict) else None) or []:
@@ -272,18 +293,11 @@ def _backends(change: Change, states: list[State], top: Topology, add: Add) -> N
                 add(("written", kind, secret[0], name), READ)
 
 
-def _service_names(value: Any) -> Iterator[str]:
-    if isinstance(value, dict):
-        service = value.get("service")
-        if isinstance(service, dict) and service.get("name"):
-            yield service["name"]
-        for ref in value.get("backendRefs") or []:
-            yield ref.get("name", "")
-        for inner in value.values():
-            yield from _service_names(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _service_names(inner)
+def _callers(doors: Iterable[State], top: Topology, add: Add, hops: float) -> None:
+    """Who calls the hosts that Ingresses or routes serve."""
+    for host in {host for door in doors for host in served(door)}:
+        for client in top.callers.get(host, ()):
+            add(("calls", *client), hops)
 
 
 def _namespace_wide(change: Change, _states: list[State], top: Topology, add: Add) -> None:
@@ -362,9 +376,10 @@ RULES: dict[str, Rule] = {
     ),
     "NetworkPolicy": _network_policy,
     "Service": _service,
+    **dict.fromkeys(("Endpoints", "EndpointSlice"), _endpoints),
     "PodDisruptionBudget": _budget,
     "HorizontalPodAutoscaler": _target("spec", "scaleTargetRef"),
-    **dict.fromkeys(("Ingress", "HTTPRoute"), _backends),
+    **dict.fromkeys(DOORS, _backends),
     **dict.fromkeys(("ResourceQuota", "LimitRange", "Namespace"), _namespace_wide),
     "CustomResourceDefinition": _crd,
     "APIService": _api_service,
@@ -396,7 +411,7 @@ def reach(change: Change, top: Topology) -> Reach:
         add(("written", resource.kind, resource.namespace or "", resource.name), 0)
     for reader in _readers(change, top):
         add(("user", reader), 1)
-    for value in _values_set(change):
+    for value in (*_values_set(change), *quoted(change)):
         add(("named", value), 0)
     if resource.namespace:
         add(("ns", resource.namespace), 2)

@@ -15,6 +15,8 @@ from app.core.model import Resource
 _CHOOSES_NODES = re.compile(r"(?:node|peer)Selector\Z", re.IGNORECASE)
 _LABEL = re.compile(r"\bhas\(\s*([\w./-]+)\s*\)|([\w./-]+)\s*(?:==|!=|\b(?:not\s+)?in\s*\{)")
 """A label in a selector of Calico: https://docs.tigera.io/calico/latest/reference/resources/bgppeer#selector ."""
+_REFERS = frozenset({"name", "namespace"})
+"""What stands under nothing else but a name, under the name of a kind, refers too: ``server: {name: grpc}``."""
 Reference = tuple[str, str, str]  # (kind, "" where none is said; namespace; name)
 Watched = dict[tuple[str, str], set[str]]
 """By (api group, plural): the users that list or watch it."""
@@ -44,6 +46,8 @@ def _references(value: Any, namespace: str) -> Iterator[Reference]:
             for ref in refs:
                 if isinstance(ref, dict) and isinstance(ref.get("name"), str):
                     yield str(ref.get("kind") or ""), str(ref.get("namespace") or namespace), ref["name"]
+            if isinstance(inner, dict) and inner.keys() <= _REFERS and isinstance(inner.get("name"), str):
+                yield key[:1].upper() + key[1:], str(inner.get("namespace") or namespace), inner["name"]
             yield from _references(inner, namespace)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from app.core.actors import service_account
+from app.core.causes import NAME_SERVERS, NETWORKS
 from app.core.complaints import REST, WIDE, is_over
 from app.core.dependencies import Named, closure
 from app.core.entities import Entity, workload
@@ -30,6 +31,15 @@ OVER = 0.3
 """What a complaint keeps that was over long before the alert began: too little to date an onset by."""
 LONG = timedelta(minutes=1)
 """So long before it all must have been well already (complaints.is_over): probes may be asked once a minute."""
+
+
+_AGENTS = re.compile(rf"kube-proxy|{NETWORKS.pattern}|{NAME_SERVERS.pattern}")
+_NETWORK = re.compile(
+    r"i/o timeout|no route to host|connection (?:refused|timed out|reset)|no such host|EAI_AGAIN|name resolution"
+    r"|server misbehaving|network is unreachable|context deadline exceeded",
+    re.IGNORECASE,
+)
+"""What is said of the network, or of names, whoever is called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,21 +74,43 @@ def weigh(signals: list[Signal], scope: Scope, *, near: Near, top: Topology) -> 
     """Each signal with its relevance × strength.
 
     Where a workload complains and something that it calls complained before it, it is the latter that matters: what
-    a client suffers from is handed on to what it suffers under.
+    a client suffers from is handed on to what it suffers under; so is what is said of an object to that one.
     """
     weights = [relevance(signal, scope, near=near) * signal.strength for signal in signals]
     long_before = near.at - LONG
     weights = [OVER * w if is_over(signal, long_before) else w for signal, w in zip(signals, weights, strict=True)]
     final = list(weights)
-    complaints = [(n, home) for n, signal in enumerate(signals) if (home := _home(signal))]
-    for n, home in complaints:
-        below = closure([home], top.rests_on, depth=DEPTH)
-        before = [m for m, other in complaints if other in below and _before(signals[m], signals[n])]
+    homes = {n: home for n, signal in enumerate(signals) if (home := _home(signal))}
+    objects = [n for n, signal in enumerate(signals) if _of_object(signal)]
+    for n in (*homes, *objects):
+        below = _below(homes.get(n), signals[n], top)
+        before = [m for m, other in homes.items() if other in below and _before(signals[m], signals[n])]
+        before += [m for m in objects if m != n and _is_due(signals[n], signals[m])]
         if before:
             final[n] = FOLLOWS * weights[n]
             strongest = max(before, key=lambda m: weights[m])
             final[strongest] = max(final[strongest], weights[n])
     return list(zip(signals, final, strict=True))
+
+
+def _of_object(signal: Signal) -> str:
+    """The name of the one object, no workload, that complains; "" for others."""
+    named = [entity[3] for entity in signal.about if entity[0] == "object"]
+    return named[0] if signal.kind is SignalKind.SYMPTOM and len(named) == 1 else ""
+
+
+def _is_due(signal: Signal, to: Signal) -> bool:
+    """Whether a complaint names the object that complained before it."""
+    return _before(to, signal) and names(signal.text, _of_object(to)) and _of_object(signal) != _of_object(to)
+
+
+def _below(home: Named | None, signal: Signal, top: Topology) -> set[Named]:
+    """What a workload that complains rests on: whom it calls, who keeps up what it reads and, where it complains of the
+    network or of names, the programs that serve all nodes' pods with these."""
+    if home is None:
+        return set()
+    served = (key for key in top.labels if _AGENTS.search(key[1])) if _NETWORK.search(signal.text) else ()
+    return {*closure([home], top.rests_on, depth=DEPTH), *served} - {home}
 
 
 def _before(signal: Signal, client: Signal) -> bool:

@@ -12,6 +12,8 @@ NAMED = 1.05
 """What it weighs that the alert names the very object: alerts sit on what suffers, which seldom is what was changed."""
 TIED = 0.3
 """A match at least this strong ties a change to the incident whatever its namespace."""
+_OTHERS = frozenset({"PodDisruptionBudget", "NetworkPolicy", "ServiceAccount", "ServiceMonitor", "PodMonitor"})
+"""Kinds whose objects are called like what they are for, and are never what an alert means."""
 _WAYS = (
     ("calls", "calls it or what depends on it"),
     ("reads", "reads what is kept up by it or by what depends on it"),
@@ -52,8 +54,8 @@ def touches(case: Case, facts: Facts) -> Evidence | None:
 def _touches_workload(facts: Facts, namespace: str, name: str) -> Evidence | None:
     reached, resource = facts.candidate.reach, facts.candidate.change.resource
     hops = reached.get(workload(namespace, name))
-    if (resource.namespace or "", resource.name) == (namespace, name):
-        hops = 0  # whatever its kind: an alert's "service" label names the Service
+    if (resource.namespace or "", resource.name) == (namespace, name) and resource.kind not in _OTHERS:
+        hops = 0  # whatever its kind, mostly: an alert's "service" label names the Service
     if hops is not None:
         how = "It is" if hops == 0 else "It reaches"
         return say("scope", NAMED * 0.7**hops, f"{how} {name}, which the alert names.")

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from app.core.candidates import Candidate
 from app.core.entities import Entity
-from app.core.explain import alike, is_consequence, said, ways, widely
+from app.core.explain import alike, is_consequence, lacks_room, said, ways, widely
 from app.core.phrases import names
 from app.core.signals import Signal
 
@@ -25,7 +25,7 @@ def shared(found: Sequence[Candidate], signals: Sequence[Signal]) -> list[list[S
     for number, signal in enumerate(signals):
         for entity in _entities(signal, reached):
             about[entity].add(number)
-    moved = {number for number, signal in enumerate(signals) if is_consequence(signal)}
+    moved = {number for number, signal in enumerate(signals) if is_consequence(signal) or lacks_room(signal)}
     met = []
     for candidate in found:
         numbers = set(moved) if candidate.pods or candidate.added else set()

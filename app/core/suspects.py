@@ -16,6 +16,7 @@ from statistics import median
 
 from msgspec.structs import replace
 
+from app.core.blamed import with_blamed
 from app.core.calls import Loads, Slots, axis, caller_rows, load_signals, loads
 from app.core.candidates import Candidate, candidates
 from app.core.case import Case, Facts, Rule
@@ -25,7 +26,7 @@ from app.core.counted import NO_CALLS, Calls
 from app.core.errors import error_signals
 from app.core.evictions import with_evictors
 from app.core.evidence import RULES
-from app.core.explain import explain, is_consequence, window_of
+from app.core.explain import explain, is_consequence, less_unquoted, window_of
 from app.core.fight_signals import fight_signal
 from app.core.fights import write_fights
 from app.core.findings import Also, Evidence, Incident, Onset, Ranking, Suspect, WriteFight
@@ -36,6 +37,7 @@ from app.core.linked import with_linked
 from app.core.model import Change, MetricSeries, ObjectState, Rollout, Symptom, SymptomSource
 from app.core.newborn import Newborn, newborn
 from app.core.onset import Floats
+from app.core.outside import with_outside
 from app.core.permitted import may_watch, rights, with_callers
 from app.core.places import located
 from app.core.relevance import Near, inside, surroundings, weigh
@@ -96,7 +98,7 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES) -> Ranking:
     )
     signals = with_injected(located(measured, gathered.symptoms, top_of), top_of)
     signals = with_evictors(signals, gathered.calls, top_of)
-    signals = with_linked(signals, gathered.changes)
+    signals = with_blamed(with_outside(with_linked(signals, gathered.changes), top_of), top_of)
     around = surroundings(incident, top_of, new=new)
     weighed = weigh(signals, incident.scope, near=around, top=top_of)
     if not gathered.calls:
@@ -221,12 +223,15 @@ def _score(
     times = sorted([*others.tolist(), *(c.change.at.timestamp() for c in found if not c.routine and not c.unread)])
     before_onset = bisect_right(times, case.onset.high.timestamp())
     scored = []
-    for candidate, signals in zip(found, shared(found, case.signals), strict=True):
-        matches = tuple(
+    explained = [
+        tuple(
             match
             for signal in signals
             if (match := explain(candidate, signal, churn_share=_share(candidate, signal, moves, adds)))
         )
+        for candidate, signals in zip(found, shared(found, case.signals), strict=True)
+    ]
+    for candidate, matches in zip(found, less_unquoted(found, explained), strict=True):
         between = max(0, before_onset - bisect_right(times, began(candidate, case.onset.high).timestamp()))
         facts = Facts(candidate, matches, between)
         evidence = tuple(e for rule in rules if (e := rule(case, facts)))

@@ -12,17 +12,19 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from app.core import dependencies
+from app.core import dependencies, front_doors
 from app.core.counted import NO_CALLS, Calls
 from app.core.entities import NODES, WORKLOADS, Entity, of_resource, workload
 from app.core.model import Change, ObjectState, Resource, Symptom
 from app.core.references import Reference, Watched, is_custom, node_labels, references, watched
 from app.core.renewals import kept_up
+from app.core.selectors import keys_of, selects
 
 _NODE_CRITICAL = "system-node-critical"
 """https://kubernetes.io/docs/tasks/administer-cluster/guaranteed-scheduling-critical-addon-pods/"""
-_CHOOSES = re.compile(r"inject|^pod-security\.kubernetes\.io/|^istio\.io/rev$")
-"""Label keys of a Namespace that are known to decide how its pods are made, whoever reads them."""
+_CHOOSES = re.compile(r"inject|^pod-security\.kubernetes\.io/enforce|^istio\.io/rev$")
+"""Label keys of a Namespace that are known to decide how its pods are made, whoever reads them; what pod security only
+warns of or writes down it lets in (https://kubernetes.io/docs/concepts/security/pod-security-admission/)."""
 _SELECTING = re.compile(r"(?:WebhookConfiguration|Policy|PolicyBinding)$")
 State = dict[str, Any]
 """A normalised object: read by path, so its values stay untyped here."""
@@ -56,6 +58,8 @@ class Topology:
     """By workload: how many pods it wants at once."""
     clients: dict[Named, set[Named]] = field(default_factory=lambda: defaultdict(set))
     """By Service: the workloads whose configuration names it (dependencies.py)."""
+    callers: dict[str, set[Named]] = field(default_factory=lambda: defaultdict(set))
+    """By host that an Ingress or a route serves: the workloads whose configuration names it (front_doors.py)."""
     fronts: dict[Named, set[Named]] = field(default_factory=lambda: defaultdict(set))
     """By workload: the Services that select its pods."""
     upstream: dict[Named, set[Named]] = field(default_factory=lambda: defaultdict(set))
@@ -83,6 +87,10 @@ class Topology:
     watched: Watched = field(default_factory=dict)
     customs: Counter[tuple[str, str]] = field(default_factory=Counter)
     """By (api group, kind): how many of those there are."""
+    beside: dict[tuple[str, str], list[Resource]] = field(default_factory=lambda: defaultdict(list))
+    """By (namespace, kind): the Services, Ingresses and routes there, and the custom resources."""
+    aggregated: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    """By label key: the ClusterRoles that are made of those that have it."""
 
     def ignores(self, change: Change) -> bool:
         """Whether only labels of a Namespace or a Node changed that nothing chooses it by."""
@@ -94,6 +102,13 @@ class Topology:
         if change.resource.kind != "Namespace":
             return False
         return not any(key in self.selecting or _CHOOSES.search(key) for key in keys)
+
+    def heeds(self, change: Change) -> bool:
+        """Whether a label of a ClusterRole changed by which others are made of it."""
+        labels = {
+            str(diff.path[2]) for diff in change.diffs if diff.path[:2] == ("metadata", "labels") and diff.path[2:]
+        }
+        return change.resource.kind == "ClusterRole" and not labels.isdisjoint(self.aggregated)
 
     def users_of(self, found: Named) -> Iterator[Entity]:
         account = self.accounts.get(found)
@@ -117,20 +132,7 @@ def topology(
     top = Topology(watched=watched(calls))
     for resource, state in _known(states):
         top.states[resource] = state
-        if is_custom(resource) or resource.kind == "HorizontalPodAutoscaler":
-            _index_referer(top, resource, state)
-        if resource.kind in WORKLOADS and resource.kind != "ReplicaSet":
-            _index_workload(top, resource, state)
-        elif resource.kind in ("ReplicaSet", "Pod"):
-            _index_part(top, resource, state)
-        elif resource.kind == "Namespace":
-            top.namespace_labels[resource.name] = _get(state, "metadata", "labels") or {}
-        elif _SELECTING.search(resource.kind):
-            top.selecting.update(_selecting(state))
-        elif resource.kind in ("RoleBinding", "ClusterRoleBinding"):
-            _index_binding(top, resource, state)
-        elif "." in resource.api_group and (secret := _get(state, "spec", "secretName")):
-            top.fills_secret[(resource.namespace or "", str(secret))].add((resource.kind, resource.name))
+        _index(top, resource, state)
     for pod in gone:
         _index_gone(top, pod)
     _index_dependencies(top, {(_named(s.workload), s.message) for s in complaints if s.workload})
@@ -141,6 +143,25 @@ def topology(
 
 def _known(states: Iterable[ObjectState]) -> Iterator[tuple[Resource, State]]:
     yield from ((known.resource, known.state) for known in states if known.state is not None)
+
+
+def _index(top: Topology, resource: Resource, state: State) -> None:
+    if is_custom(resource) or resource.kind == "HorizontalPodAutoscaler":
+        _index_referer(top, resource, state)
+    if is_custom(resource) or resource.kind == "Service" or front_doors.is_door(resource):
+        top.beside[resource.namespace or "", resource.kind].append(resource)
+    if resource.kind in WORKLOADS and resource.kind != "ReplicaSet":
+        _index_workload(top, resource, state)
+    elif resource.kind in ("ReplicaSet", "Pod"):
+        _index_part(top, resource, state)
+    elif resource.kind == "Namespace":
+        top.namespace_labels[resource.name] = _get(state, "metadata", "labels") or {}
+    elif _SELECTING.search(resource.kind):
+        top.selecting.update(_selecting(state))
+    elif resource.kind.endswith(("Role", "RoleBinding")):
+        _index_access(top, resource, state)
+    elif "." in resource.api_group and (secret := _get(state, "spec", "secretName")):
+        top.fills_secret[(resource.namespace or "", str(secret))].add((resource.kind, resource.name))
 
 
 def _index_referer(top: Topology, resource: Resource, state: State) -> None:
@@ -174,8 +195,7 @@ def _selecting(value: Any, *, here: bool = False) -> Iterator[str]:
             yield from _selecting(inner, here=here)
     elif isinstance(value, dict):
         if here:
-            yield from value.get("matchLabels") or {}
-            yield from (str(term.get("key")) for term in _terms(value))
+            yield from keys_of([value])
         for key, inner in value.items():
             yield from _selecting(inner, here=key == "namespaceSelector")
 
@@ -211,11 +231,19 @@ def _index_rests(top: Topology) -> None:
 
 def _index_clients(top: Topology, known: frozenset[Named], complaints: Iterable[tuple[Named, str]]) -> None:
     """Who is told of which Service, or names it: by its DNS name, or by the variables that pods start with."""
+    doors: dict[str, set[Named]] = defaultdict(set)
+    for resource, state in top.states.items():
+        for host in front_doors.served(state) if front_doors.is_door(resource) else ():
+            doors[host].update((resource.namespace or "", name) for name in front_doors.backends(state))
     by_variable = {(here, one): (here, name) for here, name in known for one in dependencies.variables(name)}
     said = ((key, "", text) for key, text in complaints if key in top.labels)
     for key, name, text in (*_configured(top), *said):
         for service in dependencies.hosts(name, text, key[0], known=known):
             top.clients[service].add(key)
+        for host in front_doors.named(text, doors) if doors else ():
+            top.callers[host].add(key)
+            for service in doors[host]:
+                top.clients[service].add(key)
         for variable in dependencies.variables_in(text):
             if started_with := by_variable.get((key[0], variable)):
                 top.clients[started_with].add(key)
@@ -369,7 +397,12 @@ def _read_by(spec: dict[str, Any]) -> Iterator[Named]:
                     yield kind, str(found)
 
 
-def _index_binding(top: Topology, resource: Resource, state: State) -> None:
+def _index_access(top: Topology, resource: Resource, state: State) -> None:
+    """Whom a binding gives which role, and of which others a role is made."""
+    for label in keys_of(_get(state, "aggregationRule", "clusterRoleSelectors") or ()):
+        top.aggregated[label].add(resource.name)
+    if not resource.kind.endswith("Binding"):
+        return
     role: Any = state.get("roleRef") or {}
     where = "" if role.get("kind") == "ClusterRole" else (resource.namespace or "")
     top.subjects[(str(role.get("kind")), where, str(role.get("name")))].update(subject_users(state, resource.namespace))
@@ -389,37 +422,6 @@ def subject_users(state: State, namespace: str | None) -> set[str]:
         else:
             users.add(name)
     return users
-
-
-def selects(selector: Any, labels: dict[str, str]) -> bool:
-    """Whether a label selector (matchLabels and matchExpressions, or a plain map) selects these labels.
-
-    An empty selector selects everything, as it does for NetworkPolicies; callers decide about absent ones.
-    """
-    if not isinstance(selector, dict):
-        return False
-    plain = selector.get("matchLabels", {} if "matchExpressions" in selector else selector) or {}
-    if not isinstance(plain, dict):  # a custom resource may hold anything
-        return False
-    if any(labels.get(key) != value for key, value in plain.items()):
-        return False
-    for term in _terms(selector):
-        value, operator, listed = labels.get(str(term.get("key"))), str(term.get("operator")), term.get("values")
-        wanted = listed if isinstance(listed, list) else []
-        holds = {
-            "In": value in wanted,
-            "NotIn": value not in wanted,
-            "Exists": value is not None,
-            "DoesNotExist": value is None,
-        }.get(operator, True)
-        if not holds:
-            return False
-    return True
-
-
-def _terms(selector: dict[str, Any]) -> list[dict[str, Any]]:
-    terms = selector.get("matchExpressions")
-    return [term for term in terms if isinstance(term, dict)] if isinstance(terms, list) else []
 
 
 def before_and_after(change: Change, top: Topology) -> list[State]:

@@ -37,8 +37,10 @@ def noise() -> list[Change]:
     return changes
 
 
-def background() -> list[CallCount]:
-    return calls("system:node:a", "get", "pods", rate=4) + calls("kubectl-user", "list", "pods", rate=2)
+def background(start: float = -120) -> list[CallCount]:
+    return calls("system:node:a", "get", "pods", rate=4, start=start) + calls(
+        "kubectl-user", "list", "pods", rate=2, start=start
+    )
 
 
 def ranked(

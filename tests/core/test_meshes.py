@@ -117,3 +117,35 @@ def test_a_route_that_is_shifted_is_to_blame_where_the_pods_behind_it_do_not_sta
     )
     assert first(ranking) == ("VirtualService", "pricing")
     assert ranking.suspects[0].probability > 0.5
+
+
+@pytest.mark.parametrize(
+    ("kind", "group", "namespace", "spec", "reached"),
+    [
+        ("GlobalNetworkPolicy", "projectcalico.org", None, {"selector": "all()"}, {"api", "batch", "orders"}),
+        ("GlobalNetworkPolicy", "projectcalico.org", None, {"selector": "app == 'batch'"}, {"batch"}),
+        (
+            *("GlobalNetworkPolicy", "projectcalico.org", None),
+            {"selector": "projectcalico.org/namespace == 'field'"},
+            {"orders"},
+        ),
+        (
+            *("CiliumClusterwideNetworkPolicy", "cilium.io", None),
+            {"endpointSelector": {"matchLabels": {"k8s:io.kubernetes.pod.namespace": "meters"}}},
+            {"api", "batch"},
+        ),
+        (
+            *("AdminNetworkPolicy", "policy.networking.k8s.io", None),
+            {"subject": {"pods": {}, "podSelector": {"matchLabels": {"app": "api"}}}},
+            {"api"},
+        ),
+        ("EnvoyFilter", "networking.istio.io", "istio-system", {"configPatches": []}, {"api", "batch", "orders"}),
+        ("EnvoyFilter", "networking.istio.io", "meters", {"configPatches": []}, {"api", "batch"}),
+    ],
+)
+def test_what_holds_for_all_namespaces(
+    kind: str, group: str, namespace: str | None, spec: Object, reached: set[str]
+) -> None:
+    policy = a_policy(kind, group, namespace)
+    found = reach(a_change(policy, path=("spec", "x")), topology(company(policy, spec)))
+    assert {entity[2] for entity in found if entity[0] == "workload"} == reached

@@ -154,3 +154,36 @@ def test_one_of_many_objects_keeps_its_program_busy_less(instances: int, hops: i
     ]
     reached = reach(a_change(POLICY), topology([home, *others]))
     assert reached[("user", "system:serviceaccount:policies:runner")] == hops
+
+
+@pytest.mark.parametrize(("name", "is_made"), [("routes-pg", True), ("routes", True), ("route", False), ("pg", False)])
+def test_what_an_operator_makes_is_called_like_its_object(name: str, is_made: bool) -> None:
+    client = a_workload(
+        a_resource("Deployment", "planner", "dispatch"),
+        containers=[{"name": "a", "env": [{"name": "DB", "value": "postgres://routes-pg-rw:5432/x"}]}],
+    )
+    service = a_state(a_resource("Service", "routes-pg-rw", "dispatch"), {"spec": {}})
+    cluster = Resource("lab", "postgresql.cnpg.io", "Cluster", "dispatch", name)
+    found = reach(
+        a_change(cluster, path=("spec", "x")),
+        topology([client, service, a_workload(a_resource("StatefulSet", "routes-pg", "dispatch"))]),
+    )
+    assert (("calls", "dispatch", "planner") in found) is is_made
+    assert (("workload", "dispatch", "routes-pg") in found) is is_made
+
+
+def test_a_custom_resource_leads_over_another_that_it_refers_to() -> None:
+    server = Resource("lab", "policy.linkerd.io", "Server", "bank", "accounts-grpc")
+    allowed = Resource("lab", "policy.linkerd.io", "ServerAuthorization", "bank", "accounts-grpc")
+    states = [
+        a_workload(a_resource("Deployment", "accounts", "bank")),
+        a_state(server, {"spec": {"podSelector": {"matchLabels": {"app": "accounts"}}}}),
+        a_state(allowed, {"spec": {"server": {"name": "accounts-grpc"}}}),
+    ]
+    assert ("workload", "bank", "accounts") in reach(a_change(allowed, path=("spec", "client")), topology(states))
+
+
+@pytest.mark.parametrize(("kind", "provides"), [("NodePool", True), ("MachineDeployment", True), ("Backup", False)])
+def test_what_makes_nodes_is_what_makes_room(kind: str, provides: bool) -> None:
+    pool = Resource("lab", "karpenter.sh", kind, None, "general")
+    assert (("agent", "nodes") in reach(a_change(pool, path=("spec", "limits")), topology([]))) is provides

@@ -1,0 +1,63 @@
+"""Changes by which a client asks more of what it calls: more often, more at once, again and again, or without a cache.
+
+What it calls complains then, or others that call the same do, and never the client itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from app.core.dependencies import Named
+from app.core.entities import WORKLOADS, Add
+from app.core.model import Change, FieldDiff, Verb
+from app.core.topology import Topology
+
+_HOW_MUCH = re.compile(
+    r"retr(?:y|ies)|attempt|backoff|interval|period|poll|refresh|sync|cron|schedul|every|cache|ttl|max.?age|expir"
+    r"|batch|page|limit|chunk|concurren|parallel|worker|thread|pool|connections?\b|rate|qps|rps|burst|prefetch|fetch"
+    r"|timeout|threshold|shards?\b|consumers?\b",
+    re.IGNORECASE,
+)
+"""Names of settings that say how much, how often, or how many at once."""
+_WHEN = frozenset({"schedule", "timeZone", "concurrencyPolicy", "suspend", "startingDeadlineSeconds"})
+_SETTINGS = frozenset({"env", "args", "command", "data"})
+FURTHER = 3
+"""How far the burden is passed on."""
+
+
+def burdens(change: Change) -> bool:
+    """Whether a workload, by an update of it or of its configuration, may ask more of what it calls. Of how many pods
+    there are candidates.py says so."""
+    return change.verb is Verb.UPDATE and any(_asks_more(diff, change.resource.kind) for diff in change.diffs)
+
+
+def _asks_more(diff: FieldDiff, kind: str) -> bool:
+    if kind in WORKLOADS and not _WHEN.isdisjoint(str(step) for step in diff.path):
+        return not (diff.path[-1:] == ("suspend",) and diff.new is True)
+    if not any(step in _SETTINGS for step in diff.path if isinstance(step, str)):
+        return False
+    return any(_HOW_MUCH.search(text) for text in _texts(diff))
+
+
+def _texts(diff: FieldDiff) -> Iterator[str]:
+    """What was set: its name, or where a whole text was written, what of its lines differs."""
+    yield from (str(step) for step in diff.path)
+    old, new = (value if isinstance(value, str) else "" for value in (diff.old, diff.new))
+    if "\n" in old + new or "=" in old + new:
+        yield from set(old.splitlines()) ^ set(new.splitlines())
+
+
+def burdened(change: Change, keys: set[Named], top: Topology, add: Add, hops: float) -> None:
+    """Add what the workloads call, and what that calls, as burdened; and who else calls the same."""
+    if not burdens(change):
+        return
+    border, seen = set(keys), set(keys)
+    for step in range(FURTHER):
+        border = {server for client in border for server in top.upstream.get(client, ())} - seen
+        seen |= border
+        for server in border:
+            add(("burdens", *server), hops + 1 + step)
+            for service in top.fronts.get(server, ()):
+                for client in top.clients.get(service, set()) - seen:
+                    add(("shares", *client), hops + 1.5 + step)

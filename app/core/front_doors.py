@@ -1,0 +1,58 @@
+"""Hosts that a cluster serves to the outside, behind which its own workloads call it too: of Ingresses and routes.
+
+What a client is told, https://wallet.example.com, is the way to a Service as well as that one's own name is:
+https://kubernetes.io/docs/concepts/services-networking/ingress/ ,
+https://gateway-api.sigs.k8s.io/reference/spec/#httproute .
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from app.core.dependencies import LONGEST
+from app.core.model import Resource
+
+DOORS = frozenset({"Ingress", "HTTPRoute", "GRPCRoute", "TLSRoute"})
+_HOST = re.compile(r"(?<![\w.@-])(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+[a-z]{2,}(?![\w.-])")
+
+
+def served(state: dict[str, Any]) -> set[str]:
+    """The hosts that an Ingress or a route says to serve; wildcards are left out."""
+    spec = state.get("spec")
+    if not isinstance(spec, dict):
+        return set()
+    rules = (rule.get("host") for rule in spec.get("rules") or () if isinstance(rule, dict))
+    return {host for host in (*rules, *(spec.get("hostnames") or ())) if isinstance(host, str) and "*" not in host}
+
+
+def named(text: str, hosts: Iterable[str]) -> set[str]:
+    """Those of the hosts that a text names."""
+    return set(_HOST.findall(text[:LONGEST])) & set(hosts)
+
+
+def backends(value: Any) -> Iterator[str]:
+    """The names of the Services that an Ingress or a route leads to, at any depth."""
+    if isinstance(value, dict):
+        service = value.get("service")
+        if isinstance(service, dict) and service.get("name"):
+            yield service["name"]
+        for ref in value.get("backendRefs") or []:
+            yield ref.get("name", "")
+        for inner in value.values():
+            yield from backends(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from backends(inner)
+
+
+def shows(state: dict[str, Any], secret: str) -> bool:
+    """Whether an Ingress shows the certificate in this Secret."""
+    spec = state.get("spec")
+    tls = spec.get("tls") if isinstance(spec, dict) else None
+    return any(isinstance(one, dict) and one.get("secretName") == secret for one in tls or ())
+
+
+def is_door(resource: Resource) -> bool:
+    return resource.kind in DOORS

@@ -1,0 +1,70 @@
+"""Hosts that a cluster serves, and who of its own calls them."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.core.front_doors import backends, named, served, shows
+from app.core.model import Json, ObjectState, Verb
+from app.core.reach import reach
+from app.core.topology import topology
+from tests.core.factories import a_change, a_resource, a_state, a_workload
+
+INGRESS: dict[str, Json] = {
+    "spec": {
+        "tls": [{"hosts": ["wallet.corp.example"], "secretName": "wallet-tls"}],
+        "rules": [
+            {"host": "wallet.corp.example", "http": {"paths": [{"backend": {"service": {"name": "wallet"}}}]}},
+            {"host": "*.corp.example"},
+        ],
+    }
+}
+ROUTE: dict[str, Json] = {"spec": {"hostnames": ["site.corp.example"], "rules": [{"backendRefs": [{"name": "site"}]}]}}
+CALLERS = {("calls", "mobile", "bff")}
+
+
+def company() -> list[ObjectState]:
+    bff = a_workload(
+        a_resource("Deployment", "bff", "mobile"),
+        containers=[{"name": "bff", "env": [{"name": "WALLET", "value": "https://wallet.corp.example/v1"}]}],
+    )
+    return [
+        bff,
+        a_workload(a_resource("Deployment", "wallet", "pay"), labels={"app": "wallet"}),
+        a_state(a_resource("Service", "wallet", "pay"), {"spec": {"selector": {"app": "wallet"}}}),
+        a_state(a_resource("Ingress", "wallet", "pay"), INGRESS),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("state", "hosts", "leads_to"),
+    [
+        (INGRESS, {"wallet.corp.example"}, ["wallet"]),
+        (ROUTE, {"site.corp.example"}, ["site"]),
+        ({"spec": None}, set(), []),
+    ],
+)
+def test_what_an_ingress_or_a_route_serves(state: dict[str, Json], hosts: set[str], leads_to: list[str]) -> None:
+    assert served(state) == hosts
+    assert list(backends(state)) == leads_to
+
+
+def test_a_host_is_named_whole() -> None:
+    hosts = ["pay.example", "api.pay.example"]
+    assert named("https://api.pay.example/x", hosts) == {"api.pay.example"}
+    assert named("mail@pay.example.org", hosts) == set()
+
+
+def test_who_shows_a_certificate() -> None:
+    assert shows(INGRESS, "wallet-tls")
+    assert not shows(INGRESS, "other-tls")
+    assert not shows({}, "wallet-tls")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [("Ingress", "wallet"), ("Secret", "wallet-tls"), ("Service", "wallet"), ("Deployment", "wallet")]
+)
+def test_who_calls_a_host_is_reached_by_what_stands_behind_it(kind: str, name: str) -> None:
+    change = a_change(a_resource(kind, name, "pay"), path=("spec", "x"), verb=Verb.UPDATE)
+    assert reach(change, topology(company())).keys() >= CALLERS
+    assert not CALLERS & reach(a_change(a_resource(kind, "another", "pay")), topology(company())).keys()

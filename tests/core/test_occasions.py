@@ -1,0 +1,142 @@
+"""What only starts pods, only reacts or says nothing is not what broke them."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.core.failed_calls import failed_calls
+from app.core.mechanism import is_cosmetic, is_inert, only_adds, only_reacts_to, only_restarts
+from app.core.model import Actor, ActorSource, Json, Path, Verb
+from app.core.reach import reach
+from app.core.topology import topology
+from tests.core.company import first, ranked
+from tests.core.factories import a_change, a_resource, a_state, a_symptom, a_workload, after, an_alert, an_incident
+
+POD: Path = ("spec", "template", "metadata", "annotations")
+HPA = Actor("system:serviceaccount:kube-system:horizontal-pod-autoscaler", ActorSource.AUDIT)
+
+
+@pytest.mark.parametrize(
+    ("path", "restarts"),
+    [
+        ((*POD, "kubectl.kubernetes.io/restartedAt"), True),
+        ((*POD, "checksum/config"), True),
+        ((*POD, "build"), True),
+        ((*POD, "sidecar.istio.io/inject"), False),
+        (("metadata", "annotations", "build"), False),
+        (("spec", "template", "spec", "containers", "image"), False),
+    ],
+)
+def test_an_update_that_only_has_pods_made_anew(path: Path, restarts: bool) -> None:
+    assert only_restarts(a_change(path=path)) is restarts
+
+
+def test_a_restart_is_only_the_occasion_of_what_pods_start_with() -> None:
+    api = a_resource("Deployment", "payroll", "hr")
+    rotated = a_change(a_resource("Secret", "payroll-db", "hr"), at=after(-38), path=("data", "password"))
+    restart = a_change(api, at=after(-6), path=(*POD, "kubectl.kubernetes.io/restartedAt"), old=None, new="now")
+    message = 'payroll ended with exit code 1: FATAL: password authentication failed for user "payroll"'
+    env: Json = [{"name": "P", "valueFrom": {"secretKeyRef": {"name": "payroll-db", "key": "password"}}}]
+    ranking = ranked(
+        rotated,
+        restart,
+        incident=an_incident(an_alert(after(28), name="KubePodCrashLooping", namespace="hr", deployment="payroll")),
+        symptoms=[a_symptom(api, "Error", at=after(0), message=message, count=11)],
+        states=[a_workload(api, containers=[{"name": "payroll", "env": env}])],
+    )
+    assert first(ranking) == ("Secret", "payroll-db")
+
+
+def test_annotations_without_a_prefix_are_nobodys_but_others_of_an_ingress_decide() -> None:
+    ingress = a_resource("Ingress", "shop", "web")
+    note = a_change(ingress, path=("metadata", "annotations", "note"))
+    size = a_change(ingress, path=("metadata", "annotations", "nginx.ingress.kubernetes.io/proxy-body-size"))
+    assert is_inert(note)
+    assert is_cosmetic(note)
+    assert not is_inert(size)
+    assert not is_cosmetic(size)
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "actor", "verb", "reacts"),
+    [
+        ("Deployment", ("spec", "replicas"), HPA, Verb.UPDATE, True),
+        ("Deployment", ("spec", "replicas"), Actor("alice", ActorSource.AUDIT), Verb.UPDATE, False),
+        ("Deployment", ("spec", "paused"), HPA, Verb.UPDATE, False),
+        ("Node", (), Actor("system:serviceaccount:karpenter:karpenter", ActorSource.AUDIT), Verb.DELETE, True),
+        ("Node", (), Actor("alice", ActorSource.AUDIT), Verb.DELETE, False),
+    ],
+)
+def test_what_only_reacts(kind: str, path: Path, actor: Actor, verb: Verb, reacts: bool) -> None:
+    change = a_change(a_resource(kind, "a", "b"), path=path, old=2, new=3, actor=actor, verb=verb)
+    assert bool(only_reacts_to(change)) is reacts
+
+
+@pytest.mark.parametrize(("old", "new", "adds"), [(6, 9, True), (9, 6, False)])
+def test_bounds_of_an_autoscaler_that_only_allow_more(old: int, new: int, adds: bool) -> None:
+    hpa = a_resource("HorizontalPodAutoscaler", "web", "shop")
+    assert only_adds(a_change(hpa, path=("spec", "maxReplicas"), old=old, new=new)) is adds
+
+
+def test_what_messages_say_of_calls() -> None:
+    refused = 'pods is forbidden: User "system:serviceaccount:a:b" cannot list resource "pods" in API group "" in the n'
+    assert failed_calls(refused) == {("access", "system:serviceaccount:a:b", "", "pods", "list")}
+    drain = 'error when evicting pods/"db-1" -n "data" (will retry after 5s): Cannot evict pod as it would violate'
+    assert failed_calls(drain) == {("evictions", "data")}
+
+
+def test_a_label_by_which_another_role_is_made_takes_rights_away() -> None:
+    rules: Json = [{"apiGroups": ["corp.example"], "resources": ["turbines"], "verbs": ["list"]}]
+    part = a_resource("ClusterRole", "turbines-view", None)
+    selectors: Json = [{"matchLabels": {"rbac.corp.example/to-monitoring": "true"}}]
+    states = [
+        a_state(part, {"rules": rules}),
+        a_state(
+            a_resource("ClusterRole", "monitoring", None), {"aggregationRule": {"clusterRoleSelectors": selectors}}
+        ),
+        a_state(
+            a_resource("ClusterRoleBinding", "exporter", None),
+            {
+                "roleRef": {"kind": "ClusterRole", "name": "monitoring"},
+                "subjects": [{"kind": "ServiceAccount", "namespace": "scada", "name": "exporter"}],
+            },
+        ),
+    ]
+    taken = a_change(part, path=("metadata", "labels", "rbac.corp.example/to-monitoring"), old="true", new=None)
+    lost = ("access", "system:serviceaccount:scada:exporter", "corp.example", "turbines", "list")
+    assert lost in reach(taken, topology(states))
+    assert topology(states).heeds(taken)
+    other = a_change(part, path=("metadata", "labels", "team"), old="a", new=None)
+    assert lost not in reach(other, topology(states))
+    assert not topology(states).heeds(other)
+
+
+def test_addresses_written_by_hand_are_their_services() -> None:
+    client = a_workload(
+        a_resource("Deployment", "sync", "warehouse"),
+        containers=[{"name": "sync", "env": [{"name": "DB_URL", "value": "jdbc:thin:@oracle.warehouse.svc:1521"}]}],
+    )
+    piece = a_resource("EndpointSlice", "oracle-1", "warehouse")
+    states = [
+        client,
+        a_state(a_resource("Service", "oracle", "warehouse"), {"spec": {}}),
+        a_state(piece, {"metadata": {"labels": {"kubernetes.io/service-name": "oracle"}}}),
+    ]
+    assert ("calls", "warehouse", "sync") in reach(a_change(piece, path=("endpoints",)), topology(states))
+
+
+def test_what_complains_of_an_object_hands_it_on() -> None:
+    source = a_resource("HelmRepository", "internal-charts", "flux-system")
+    release = a_resource("HelmRelease", "berths", "harbour")
+    ranking = ranked(
+        a_change(
+            source, at=after(-17), path=("spec", "url"), old="https://a.corp.example", new="https://b.corp.example"
+        ),
+        a_change(release, at=after(-9), path=("spec", "values", "replicas"), old=2, new=3),
+        incident=an_incident(an_alert(after(20), name="FluxReconciliationFailure", exported_namespace="harbour")),
+        symptoms=[
+            a_symptom(source, "FetchFailed", at=after(-1), message="failed to fetch index: 404", count=6),
+            a_symptom(release, "NotReady", at=after(4), message="no artifact of source 'internal-charts'", count=6),
+        ],
+    )
+    assert first(ranking) == ("HelmRepository", "internal-charts")

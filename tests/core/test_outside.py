@@ -1,0 +1,75 @@
+"""Complaints about servers: outside the cluster, and inside."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.core.blamed import BLAMES, with_blamed
+from app.core.causes import OUTSIDE
+from app.core.complaints import symptom_signals
+from app.core.model import ObjectState
+from app.core.outside import with_outside
+from app.core.signals import Signal
+from app.core.topology import topology
+from tests.core.company import first, ranked
+from tests.core.factories import a_change, a_resource, a_state, a_symptom, a_workload, after, an_alert, an_incident
+
+SENDER = a_resource("Deployment", "sender", "sms")
+
+
+def company() -> list[ObjectState]:
+    return [
+        a_workload(SENDER, labels={"app": "sender"}),
+        a_state(a_resource("Service", "sender", "sms"), {"spec": {"selector": {"app": "sender"}}}),
+        a_state(a_resource("Service", "ledger", "pay"), {"spec": {"selector": {"app": "ledger"}}}),
+    ]
+
+
+def signal(message: str) -> Signal:
+    told = symptom_signals([a_symptom(SENDER, "Error", message=message)], start=after(-60), end=after(30))
+    return told[0]
+
+
+@pytest.mark.parametrize(
+    ("message", "outside"),
+    [
+        ("POST https://api.gate.example/v3: 503 Service Unavailable", True),
+        ("dial tcp feed.wire.example:6514: i/o timeout", True),
+        ("POST https://api.gate.example/v3: 401", False),
+        ("POST https://api.gate.example/v3: 429 Too Many Requests", False),
+        ("Post https://hook.policy.svc:443/check: connection refused", False),
+        ("dial tcp db-0.db.pay:5432: connection refused", False),
+        ('failed calling webhook "validation.gatekeeper.example": context deadline exceeded', False),
+        ("context deadline exceeded", False),
+    ],
+)
+def test_a_server_outside_that_does_not_answer(message: str, outside: bool) -> None:
+    states = [*company(), a_workload(a_resource("StatefulSet", "db", "pay"))]
+    (found,) = with_outside([signal(message)], topology(states))
+    assert (found.cause is OUTSIDE) is outside
+
+
+@pytest.mark.parametrize(
+    ("message", "blamed"),
+    [
+        ("dial ledger.pay:80: connection refused", "ledger"),
+        ("dial ledger.pay:80: no such table", ""),
+        ("GET http://sender/health: connection refused", ""),
+    ],
+)
+def test_a_server_inside_that_does_not_answer(message: str, blamed: str) -> None:
+    (found,) = with_blamed([signal(message)], topology(company()))
+    assert found.facts.get(BLAMES, "") == blamed
+
+
+def test_a_rollout_is_not_to_blame_for_what_answers_from_outside() -> None:
+    rolled_out = a_change(SENDER, at=after(-30), old="sender:1", new="sender:2")
+    alert = an_incident(an_alert(after(30), name="DeliveryLow", namespace="sms", service="sender"))
+
+    def none(message: str) -> float:
+        told = a_symptom(SENDER, "Error", at=after(-5), message=message, count=40)
+        return ranked(rolled_out, incident=alert, symptoms=[told], states=company()).none_of_these
+
+    assert none("POST https://api.gate.example/v3: 503 Service Unavailable") > 2 * none("panic: no such table")
+    told = a_symptom(SENDER, "Error", at=after(-5), message="panic: no such table", count=40)
+    assert first(ranked(rolled_out, incident=alert, symptoms=[told], states=company())) == ("Deployment", "sender")

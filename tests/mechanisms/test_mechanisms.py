@@ -1,0 +1,38 @@
+"""Every case of the table: the culprit leads, or where there is none, nothing is believed."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.mechanisms.case import cases, told
+
+BELIEVED = 0.5
+"""A change that is given more than this where none is to blame is believed."""
+KNOWN = {
+    "cluster-autoscaler-max-nodes-cut": "who wants more than there is room for leads, not what makes no room",
+    "cronjob-timezone-removed": "that a file is not there says nothing of who should have written it",
+    "default-storageclass-switched-to-nfs": "what a volume of another class is like is not known",
+    "new-version-leaks-connections-hurts-database": "a new image of one client is not taken for a burden to others",
+    "provider-has-no-gpu-capacity": "an autoscaler's own scaling is believed",
+    "redis-maxmemory-reached": "the server that is full is not named by what the client says",
+    "release-panics-on-start": "configuration that waited for the rollout is preferred to the rollout's image",
+    "volumesnapshotclass-deleted": "the alert is about the Job, the complaint about the snapshot that it waits for",
+}
+"""By name: what is not known of these yet, so that they are wrong."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.xfail(strict=True, reason=KNOWN[n])) if n in KNOWN else n for n in cases()],
+)
+def test_the_culprit_leads(name: str) -> None:
+    found = told(cases()[name])
+    leader = found.ranking.suspects[0]
+    if found.has_culprit:
+        assert found.rank == 1, f"{found.why} Before it: {leader.change.summary}"
+    else:
+        assert leader.probability <= BELIEVED, f"{found.why} Believed: {leader.change.summary}"
+
+
+def test_what_is_known_to_be_wrong_is_in_the_table() -> None:
+    assert KNOWN.keys() <= cases().keys()
