@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from app.core.dependencies import Named
 from app.core.entities import WORKLOADS, Add
+from app.core.mechanism import is_cosmetic
 from app.core.model import Change, FieldDiff, Verb
 from app.core.topology import Topology
 
@@ -48,11 +49,23 @@ def _texts(diff: FieldDiff) -> Iterator[str]:
         yield from set(old.splitlines()) ^ set(new.splitlines())
 
 
+_CACHES = re.compile(r"redis|memcache|cache\b|cache-|varnish|valkey|dragonfly|hazelcast")
+"""What keeps answers for others, by what it is called."""
+
+
 def burdened(change: Change, keys: set[Named], top: Topology, add: Add, hops: float) -> None:
-    """Add what the workloads call, and what that calls, as burdened; and who else calls the same."""
-    if not burdens(change):
-        return
-    border, seen = set(keys), set(keys)
+    """Add what the workloads call, and what that calls, as burdened; and who else calls the same. A cache burdens what
+    else its clients call."""
+    caches = {key for key in keys if _CACHES.search(key[1])} if not is_cosmetic(change) else set()
+    users = {client for key in caches for service in top.fronts.get(key, ()) for client in top.clients[service]}
+    if users:  # what a cache no longer keeps they ask for where it is kept
+        _pass_on(users, caches, top, add, hops + 1)
+    if burdens(change):
+        _pass_on(keys, keys, top, add, hops)
+
+
+def _pass_on(keys: set[Named], beside: set[Named], top: Topology, add: Add, hops: float) -> None:
+    border, seen = set(keys), keys | beside
     for step in range(FURTHER):
         border = {server for client in border for server in top.upstream.get(client, ())} - seen
         seen |= border

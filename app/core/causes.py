@@ -29,6 +29,10 @@ NETWORKS = re.compile(
     r"cni\b|calico|canal|cilium|flannel|weave|antrea|aws-node|anetd|multus|kindnet|ovn|kube-router|tigera"
 )
 """What connects pods, by what it is called: https://kubernetes.io/docs/concepts/cluster-administration/addons/ ."""
+MAKES_NODES = re.compile(r"cluster-autoscaler|karpenter")
+"""What adds nodes where pods find no room, by what it is called."""
+NODE_KINDS = re.compile(r"(?:Node|Machine)(?:Pool|Set|Deployment|Class)|Provisioner|\w+NodeClass|\w+MachineTemplate")
+"""Kinds by which nodes are made: https://karpenter.sh/docs/concepts/ , https://cluster-api.sigs.k8s.io/ ."""
 PROVIDERS = re.compile(r"\bcsi\b|provisioner")
 """What makes volumes, by what it is called."""
 
@@ -76,6 +80,11 @@ def _connects(change: Change) -> bool:
     return NETWORKS.search(change.resource.name) is not None or is_custom(change.resource)
 
 
+def _makes_nodes(change: Change) -> bool:
+    named = change.resource.kind in WORKLOADS | {"ConfigMap"} and MAKES_NODES.search(change.resource.name)
+    return bool(named) or NODE_KINDS.match(change.resource.kind) is not None
+
+
 def _is_policy(change: Change) -> bool:
     """Whether it is a custom resource by which objects are altered as they are written."""
     return is_custom(change.resource) and re.search(r"Policy\Z|\AAssign", change.resource.kind) is not None
@@ -104,6 +113,12 @@ def _last(path: Path) -> str:
     return str(path[-1]) if path else ""
 
 
+def _limits_egress(change: Change) -> bool:
+    """Whether a policy says whom pods may call: a NetworkPolicy may speak of their callers alone."""
+    said = f"{[(diff.path, diff.old, diff.new) for diff in change.diffs]}".lower()
+    return _POLICIES(change) and (change.resource.kind != "NetworkPolicy" or "egress" in said)
+
+
 _POLICIES = _is("NetworkPolicy", "GlobalNetworkPolicy", "CiliumNetworkPolicy", "CiliumClusterwideNetworkPolicy")
 _ON_NODES = _is("DaemonSet", "Node")
 _PULL = r"(?:pull(?:ing)? (?:and unpack )?image|ErrImagePull).*"
@@ -124,10 +139,14 @@ NETWORK = Cause(
 )
 NAMES = Cause(
     "a name that is not resolved",
-    re.compile(r"\blookup \S+.*(?:no such host|server misbehaving|i/o timeout)|name resolution|SERVFAIL|NXDOMAIN"),
+    re.compile(
+        r"\blookup \S+.*(?:no such host|server misbehaving|i/o timeout)|name resolution|SERVFAIL|NXDOMAIN|EAI_AGAIN"
+        r"|ENOTFOUND|UnknownHost|(?:couldn't|could not|cannot|unable to|failed to) resolve (?:host|server|name|address)"
+        r"|host not found|no resolvable"
+    ),
     _any(
         _is("Service"),
-        _POLICIES,
+        _limits_egress,
         _ON_NODES,
         _serves_names,
         _writes("env", "envFrom", "args", "command", "dnsPolicy", "dnsConfig"),
@@ -164,7 +183,8 @@ CREDENTIALS = Cause(
     "who is not let in",
     re.compile(
         r"authentication failed|authenticationerror|password|invalid (?:api )?(?:key|token|credential|grant|client)"
-        r"|unauthori[sz]ed|\b401\b|access ?denied|WRONGPASS|NOAUTH|bad credentials|not authori[sz]ed|login failed",
+        r"|unauthori[sz]ed|\b401\b|access ?denied|WRONGPASS|NOAUTH|bad credentials|not authori[sz]ed|login failed"
+        r"|\bjwt|invalid.{0,2}(?:audience|issuer|signature)|token (?:is|was) (?:invalid|not valid)",
         re.IGNORECASE,
     ),
     _any(
@@ -200,7 +220,7 @@ OUTSIDE = Cause(
         re.IGNORECASE,
     ),
     _any(
-        _POLICIES,
+        _limits_egress,
         _ON_NODES,
         _serves_names,
         _connects,
@@ -265,6 +285,11 @@ CAUSES = (
         _any(_is("CustomResourceDefinition", "ServiceAccount"), _is(*ACCESS), _is(*WORKLOADS)),
     ),
     Cause(
+        "nodes that nobody makes",
+        re.compile(r"max node group size reached|exceed limits for nodepool|no instance type (?:met|satisf)"),
+        _any(_is("Node"), _makes_nodes, _writes("tolerations", "affinity", "nodeSelector", "resources")),
+    ),
+    Cause(
         "a budget that allows no disruption",
         re.compile(r"violate the pod's disruption budget"),
         _any(_is("PodDisruptionBudget"), _is(*WORKLOADS)),
@@ -287,7 +312,9 @@ CAUSES = (
 """The first that fits counts."""
 
 
-def cause_of(texts: Iterable[str]) -> Cause | None:
-    """What all of these messages say to be the cause; None where they differ, or say nothing of it."""
+def cause_of(texts: Iterable[str], *, of_those_that_say: bool = False) -> Cause | None:
+    """What all of these messages say to be the cause, or all ``of_those_that_say``; None where they differ, or say
+    nothing of it."""
     found = {next((cause.of for cause in CAUSES if cause.told.search(text)), "") for text in texts}
+    found -= {""} if of_those_that_say else set()
     return next((cause for cause in CAUSES if found == {cause.of}), None)

@@ -228,7 +228,8 @@ def _signal(reason: str, members: list[Symptom], *, start: datetime) -> Signal:
     total, all_of_it = sum(homes.values()), sum(took.values())
     first = members[0].at
     sort = _sort(reason, members[0].message)
-    cause = cause_of(s.message for s in members)
+    # The scheduler says that there is no room, and who makes room why not.
+    cause = cause_of((s.message for s in members), of_those_that_say=reason in ("FailedScheduling", "Unschedulable"))
     begun = min((s.told_at for s in members if s.told_at), default=first + _WHOLE_SECOND)
     chronic = first - start < timedelta(seconds=2 * SLOT_SECONDS)
     how_many = float(min(1.0, 0.4 + np.log1p(total) / np.log(60)))
@@ -312,7 +313,7 @@ def _node_agent(reason: str, message: str, cause: Cause | None) -> Entity | None
         return ("agent", "csi")
     if reason in ("FailedMount", "FailedAttachVolume", "FailedMapVolume") and "csi" in message.lower():
         return ("agent", "csi")
-    if reason == "NotTriggerScaleUp" or "max node group size reached" in message:
+    if reason == "NotTriggerScaleUp" or (cause and cause.of == "nodes that nobody makes"):
         return ("agent", "nodes")
     return ("agent", "cni") if reason == "FailedCreatePodSandBox" and "network" in message.lower() else None
 

@@ -49,8 +49,6 @@ UNQUOTED = 0.5
 """What a match keeps where the messages quote another change's words."""
 TAU = timedelta(minutes=10)
 """A lag of this length halves how well a change explains a signal."""
-MANY = 4
-"""From so many others on, that they complain too is no accident."""
 CLOCK_SKEW = timedelta(seconds=1)
 """How far the clocks of those who tell may differ: of API servers, of kubelets."""
 
@@ -78,6 +76,8 @@ _SCARCE = re.compile(
     re.IGNORECASE,
 )
 """What a client says of a server that more call than it can serve."""
+_PRESSED = re.compile(r"Pressure|Insufficient|Eviction|OOM|PLEG")
+"""Of one node, what programs that run on all of them may bring about: a machine may be ill by itself."""
 _CROWDED = frozenset({"FailedScheduling", "Unschedulable", "Pending", PREEMPTED})
 _FULL = re.compile(r"\A(?!.*(?:unreachable|not-ready)).*(?:Insufficient |Too many pods)", re.DOTALL)
 """What the scheduler says where nodes are full, and none is lost."""
@@ -128,7 +128,8 @@ def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
         return UNLIKELY
     worked = _worked(candidate, signal)
     is_quoted = via[:1] == ("named",) and via[1] in quoted(candidate.change)
-    if signal.cause and not (candidate.set_off or is_quoted) and not signal.cause.leads(candidate.change):
+    is_server = via[:1] == ("calls",) and signal.cause is not None and not signal.cause.few
+    if signal.cause and not (candidate.set_off or is_quoted or is_server) and not signal.cause.leads(candidate.change):
         return UNLIKELY * worked
     if signal.cause and not signal.cause.few and via[:1] == ("ns",):
         return UNLIKELY * worked  # what says why says more than where
@@ -191,10 +192,8 @@ def before(at: datetime, high: datetime) -> float:
 
 
 def _alone(candidate: Candidate, signal: Signal) -> float:
-    """Less than 1 where many others complain of the same at once and the change reaches few of them: whatever they
-    have in common is likelier than one for each."""
-    if len(signal.others) < MANY:
-        return 1.0
+    """Less than 1 where others complain of the same at once and the change reaches few of them: whatever they have in
+    common is likelier than one for each."""
     reached = 0
     for other in signal.others:
         reached += any(way in candidate.reach for way in (*ways(other, signal), pods_in(other[1]), POD_MAKING))
@@ -231,8 +230,11 @@ def _nearest(candidate: Candidate, signal: Signal) -> tuple[float, Entity]:
 
 
 def ways(entity: Entity, signal: Signal) -> tuple[Entity, ...]:
-    """A workload is touched itself or, while it runs, by what becomes of what it calls and of who keeps up what it
-    reads; where its complaints say that there is not enough for all, by others that call, or take, the same."""
+    """A node that is short of something is touched by what runs on all nodes. A workload is touched itself or, while it
+    runs, by what becomes of what it calls and of who keeps up what it reads; where its complaints say that there is not
+    enough for all, by others that call, or take, the same."""
+    if entity[0] == "node" and _PRESSED.search(signal.facts.get("reason", "")):
+        return entity, NODES
     if entity[0] != "workload" or signal.kind is not SignalKind.SYMPTOM:
         return (entity,)
     if signal.cause is PORTS:

@@ -10,7 +10,9 @@ from app.core.entities import Entity
 from app.core.signals import Signal
 
 ENDED = frozenset({"Error", "OOMKilled"})
-_PULLED = "ErrImagePull"
+_PULLED, _PLACED = "ErrImagePull", "FailedScheduling"
+_WAITS = {_PULLED: frozenset({"ImagePullBackOff"}), _PLACED: frozenset({"Pending", "Unschedulable"})}
+"""Why it is, and what is said as long as it is so."""
 _BACKS_OFF = frozenset({"CrashLoopBackOff", "BackOff"})
 _PROBED = frozenset({"Unhealthy", "Unready"})
 SOON = timedelta(seconds=30)
@@ -19,7 +21,7 @@ SOON = timedelta(seconds=30)
 
 def with_last_words(signals: Sequence[Signal]) -> list[Signal]:
     """The signals, where one tells that a workload's containers are held back, or fail probes, with why they ended."""
-    tell = ENDED | {_PULLED}
+    tell = ENDED | _WAITS.keys()
     ended = {_home(signal): signal for signal in signals if signal.facts["reason"] in tell and not signal.spread}
     return [
         replace(signal, text=f"{signal.text} | {last.text}", cause=last.cause, facts=signal.facts | _said(last))
@@ -31,8 +33,8 @@ def with_last_words(signals: Sequence[Signal]) -> list[Signal]:
 
 def _is_due(signal: Signal, last: Signal) -> bool:
     """Whether a complaint is of the same trouble as a container's end."""
-    if _PULLED in (last.facts["reason"], signal.facts["reason"]):
-        return signal.facts["reason"] == "ImagePullBackOff"
+    if (why := last.facts["reason"]) in _WAITS:
+        return signal.facts["reason"] in _WAITS[why]
     if signal.facts["reason"] in _BACKS_OFF:
         return True
     return signal.facts["reason"] in _PROBED and not signal.spread and last.low <= signal.low + SOON

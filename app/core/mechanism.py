@@ -86,7 +86,12 @@ _NEXT_ROLLOUT = {
         *("successfulJobsHistoryLimit", "failedJobsHistoryLimit"),
     )
 }
-_ILL = frozenset({"CrashLoopBackOff", "BackOff", "Error", "Unhealthy", "Unready", "OOMKilled", "ImagePullBackOff"})
+_ILL = frozenset(
+    {
+        *("CrashLoopBackOff", "BackOff", "Error", "Unhealthy", "Unready", "OOMKilled"),
+        *("ImagePullBackOff", "ErrImagePull", "CreateContainerConfigError", "CreateContainerError"),
+    }
+)
 WHILE_RUNNING = frozenset({"CrashLoopBackOff", "BackOff", "Error", "Unhealthy", "Unready", "BackoffLimitExceeded"})
 """What a workload complains of when something that it calls fails; it is placed, pulled and started all the same."""
 BEFORE_RUNNING = frozenset(
@@ -109,10 +114,16 @@ https://helm.sh/docs/howto/charts_tips_and_tricks/#automatically-roll-deployment
 _DECIDES = {
     "Namespace": {_LABELS, _ANNOTATIONS},
     "Node": {_LABELS},
-    **{kind: {_ANNOTATIONS} for kind in ("Ingress", "Service", "Gateway")},
 }
-"""What of a kind's own labels and annotations others may act by: topology.ignores tells whether anybody does. What
-serves Ingresses, or makes load balancers, is told much by annotations."""
+"""What of a kind's own labels and annotations others may act by: topology.ignores tells whether anybody does."""
+_CALLED = frozenset({"Ingress", "Service", "Gateway", "HTTPRoute"})
+_TELLS = re.compile(
+    r"(?:kubernetes|k8s|haproxy(?:-ingress)?|traefik|konghq|projectcontour|cert-manager|metallb)\.\w+(?:\.\w+)*/"
+    r"|cloud\.google\.com/|azure-load-balancer|aws-load-balancer"
+)
+"""Keys of annotations by which who serves Ingresses, or makes load balancers and certificates, is told what to do:
+https://kubernetes.github.io/ingress-nginx/user-guide/nginx-configuration/annotations/ ,
+https://cert-manager.io/docs/usage/ingress/ ."""
 _INERT = ACCESS | {
     *("Deployment", "StatefulSet", "DaemonSet", "CronJob", "Job", "ReplicaSet", "ConfigMap", "Secret", "Service"),
     *("PodDisruptionBudget", "HorizontalPodAutoscaler", "CustomResourceDefinition", "Node"),
@@ -254,6 +265,8 @@ def is_cosmetic(change: Change) -> bool:
     cosmetic = {_LABELS, _ANNOTATIONS} - _DECIDES.get(change.resource.kind, set())
     if _is_private(change):
         return True
+    if change.resource.kind in _CALLED and any(map(_TELLS.search, _annotations(change))):
+        return False
     if change.verb is not Verb.UPDATE or not paths or not paths <= cosmetic:
         return False
     return not is_identity(change) and not is_default(change)

@@ -6,11 +6,11 @@ and, by convention, the name: kyverno.io is the domain of what runs in namespace
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator
 from typing import Any
 
 from app.core.actors import service_account
+from app.core.causes import NODE_KINDS
 from app.core.entities import CLUSTER, READ, Add
 from app.core.kinds import plural_of
 from app.core.mechanism import is_cosmetic
@@ -24,10 +24,6 @@ _SELECTORS = frozenset({"labelSelector", "podSelector", "selector"})
 _NAMESPACES = frozenset({"includedNamespaces", "namespaces", "matchNames"})
 """Where custom resources say which pods they are for, and in which namespaces:
 https://velero.io/docs/main/api-types/schedule/ , https://prometheus-operator.dev/docs/api-reference/api/ ."""
-_PROVIDES_NODES = re.compile(
-    r"(?:Node|Machine)(?:Pool|Set|Deployment|Class)|Provisioner|\w+NodeClass|\w+MachineTemplate"
-)
-"""Kinds by which nodes are made: https://karpenter.sh/docs/concepts/ , https://cluster-api.sigs.k8s.io/ ."""
 SEVERAL = 5
 """Of more objects of a kind than this, one is a small part of what keeps their program busy."""
 
@@ -39,9 +35,9 @@ def custom(change: Change, states: list[State], top: Topology, add: Add) -> None
     for state in states:
         _referred(state, resource, top, add)
         touched_workloads(top, _chosen(state, resource, top), add, 1)
-    if _PROVIDES_NODES.match(resource.kind):
+    if NODE_KINDS.match(resource.kind):
         add(("agent", "nodes"), 0)
-    _operands(resource, top, add)
+    operands(resource, top, add)
     referring(resource, top, add, READ)
     if is_policy(resource):
         policy(change, states, top, add)
@@ -66,7 +62,7 @@ def _referred(state: State, resource: Resource, top: Topology, add: Add) -> None
                 touched_workloads(top, _chosen(top.states[other], other, top), add, 1)
 
 
-def _operands(resource: Resource, top: Topology, add: Add) -> None:
+def operands(resource: Resource, top: Topology, add: Add) -> None:
     """What an operator makes of a custom resource, by convention called like it: NAME or NAME-..., beside it; and who
     calls that. Not of one by which a mesh or a network plugin goes, which is called like whom it is for."""
     if is_policy(resource) or resource.namespace is None:
@@ -106,9 +102,14 @@ def _under(value: Any, names: frozenset[str]) -> Iterator[Any]:
 
 def referring(resource: Resource, top: Topology, add: Add, hops: float) -> None:
     """Add the objects that refer to this one: they complain for it, as a Canary of what it rolls out."""
-    for kind in ("", resource.kind):
-        for other in top.referers.get((kind, resource.namespace or "", resource.name), ()):
-            add(("object", other.kind, other.namespace or "", other.name), hops)
+    for other in referers(resource, top):
+        add(("object", other.kind, other.namespace or "", other.name), hops)
+
+
+def referers(resource: Resource, top: Topology) -> set[Resource]:
+    """The custom resources and autoscalers that refer to an object."""
+    named = ((kind, resource.namespace or "", resource.name) for kind in ("", resource.kind))
+    return {other for name in named for other in top.referers.get(name, ())}
 
 
 def acting(resource: Resource, top: Topology) -> set[str]:

@@ -17,7 +17,7 @@ from typing import Any
 from app.core import access, operators
 from app.core.brought import quoted
 from app.core.burdens import burdened
-from app.core.causes import NAME_SERVERS, NETWORKS, PROVIDERS
+from app.core.causes import MAKES_NODES, NAME_SERVERS, NETWORKS, PROVIDERS
 from app.core.dependencies import variables
 from app.core.entities import (
     CLUSTER,
@@ -37,7 +37,7 @@ from app.core.front_doors import DOORS, backends, served, shows
 from app.core.kinds import told_by
 from app.core.mechanism import halts, is_cosmetic, is_default, is_default_class, refuser
 from app.core.meshes import is_policy
-from app.core.model import Change, Verb
+from app.core.model import Change, Resource, Verb
 from app.core.selectors import selects
 from app.core.topology import (
     Named,
@@ -59,10 +59,10 @@ _AGENTS = {
     "csi": PROVIDERS,
     "cni": NETWORKS,
     "dns": NAME_SERVERS,
-    "nodes": re.compile(r"cluster-autoscaler|karpenter"),
+    "nodes": MAKES_NODES,
 }
 """What programs do for all pods, by what they are called: volumes (CSI), network (CNI), names (DNS), more nodes."""
-NODE_AGENTS = re.compile("|".join(("kube-proxy", *(agent.pattern for agent in _AGENTS.values()))))
+NODE_AGENTS = re.compile("|".join(("kube-proxy", *(_AGENTS[sort].pattern for sort in ("csi", "cni", "dns")))))
 """What every pod needs: a rollout or a new configuration of one of these reaches the pods, not only itself."""
 
 
@@ -126,6 +126,9 @@ def _config(change: Change, _states: list[State], top: Topology, add: Add) -> No
         here = change.resource.namespace or ""
         doors = (top.states[door] for kind in DOORS for door in top.beside.get((here, kind), ()))
         _callers((door for door in doors if shows(door, change.resource.name)), top, add, READ)
+        for other in operators.referers(change.resource, top):
+            _callers(_routes(other, top), top, add, READ)
+            operators.operands(other, top, add)
     for key in found:
         for kind, hook in top.answers.get(key, ()):
             _asked(kind, hook, top, add, READ)
@@ -293,6 +296,17 @@ def _backends(change: Change, states: list[State], top: Topology, add: Add) -> N
                 add(("written", kind, secret[0], name), READ)
 
 
+def _routes(gateway: Resource, top: Topology) -> list[State]:
+    """The routes that a Gateway serves (https://gateway-api.sigs.k8s.io/concepts/api-overview/)."""
+    return [top.states[route] for route in operators.referers(gateway, top) if route.kind in DOORS]
+
+
+def _gateway(change: Change, states: list[State], top: Topology, add: Add) -> None:
+    """A Gateway: as any custom resource, and who calls the hosts of its routes."""
+    operators.custom(change, states, top, add)
+    _callers(_routes(change.resource, top), top, add, READ)
+
+
 def _callers(doors: Iterable[State], top: Topology, add: Add, hops: float) -> None:
     """Who calls the hosts that Ingresses or routes serve."""
     for host in {host for door in doors for host in served(door)}:
@@ -380,6 +394,7 @@ RULES: dict[str, Rule] = {
     "PodDisruptionBudget": _budget,
     "HorizontalPodAutoscaler": _target("spec", "scaleTargetRef"),
     **dict.fromkeys(DOORS, _backends),
+    "Gateway": _gateway,
     **dict.fromkeys(("ResourceQuota", "LimitRange", "Namespace"), _namespace_wide),
     "CustomResourceDefinition": _crd,
     "APIService": _api_service,

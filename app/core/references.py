@@ -47,8 +47,13 @@ def _references(value: Any, namespace: str) -> Iterator[Reference]:
                 if isinstance(ref, dict) and isinstance(ref.get("name"), str):
                     yield str(ref.get("kind") or ""), str(ref.get("namespace") or namespace), ref["name"]
             if isinstance(inner, dict) and inner.keys() <= _REFERS and isinstance(inner.get("name"), str):
-                yield key[:1].upper() + key[1:], str(inner.get("namespace") or namespace), inner["name"]
+                yield _kind(key), str(inner.get("namespace") or namespace), inner["name"]
             yield from _references(inner, namespace)
+
+
+def _kind(key: str) -> str:
+    """What kind a field is called after: ``server`` is a Server, ``passwordSecret`` a Secret."""
+    return "Secret" if key.endswith("Secret") else key[:1].upper() + key[1:]
 
 
 def node_labels(value: Any) -> Iterator[str]:

@@ -26,7 +26,8 @@ NEWBORN = 0.1
 """Relevance of a complaint of what was only made in the window and is named by no alert."""
 FOLLOWS = 0.4
 """What a client's complaint keeps where what it calls complained before it."""
-TOGETHER = timedelta(seconds=1)
+TOGETHER = timedelta(seconds=5)
+"""So much later what is called may complain: a call fails at once, a probe by its next turn (every 10 s by default)."""
 OVER = 0.3
 """What a complaint keeps that was over long before the alert began: too little to date an onset by."""
 LONG = timedelta(minutes=1)

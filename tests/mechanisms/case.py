@@ -218,6 +218,8 @@ a program logs, by how it ends."""
 def _symptom(said: dict[str, Any], world: _World) -> Symptom:
     resource = world.resource(said["of"])
     reason, message = SEEN_AS.get(said["reason"], said["reason"]), said.get("message", "")
+    if reason in ("CrashLoopBackOff", "BackOff") and message and "ack-off" not in message:
+        reason = "Error"  # what the program said as it ended
     if reason == "Error" and "exit code" not in message:
         message = f"{resource.name} ended with exit code 1: {message}"
     return Symptom(

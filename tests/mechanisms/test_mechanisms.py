@@ -10,12 +10,18 @@ BELIEVED = 0.5
 """A change that is given more than this where none is to blame is believed."""
 KNOWN = {
     "cluster-autoscaler-max-nodes-cut": "who wants more than there is room for leads, not what makes no room",
+    "controller-wide-body-size-lowered": "the host in the message names an Ingress, too",
     "cronjob-timezone-removed": "that a file is not there says nothing of who should have written it",
     "default-storageclass-switched-to-nfs": "what a volume of another class is like is not known",
-    "new-version-leaks-connections-hurts-database": "a new image of one client is not taken for a burden to others",
+    "dependency-release-slow-queries": "that deadlines run out is not told from a client that asks too much",
+    "karpenter-limit-reached-after-cut": "of two objects that make nodes, the message names one by a common word",
+    "new-version-leaks-connections-hurts-database": "a new image of a client is no burden to others",
+    "node-drain-takes-singleton-with-volume": "a drain is known by its evictions, and here they are refused",
+    "operator-release-without-cache": "what the program was told while it was rolled out is preferred to its rollout",
     "provider-has-no-gpu-capacity": "an autoscaler's own scaling is believed",
     "redis-maxmemory-reached": "the server that is full is not named by what the client says",
     "release-panics-on-start": "configuration that waited for the rollout is preferred to the rollout's image",
+    "shared-endpoints-configmap-edited": "the configuration waited for minutes, and a rollout that fails is nearer",
     "volumesnapshotclass-deleted": "the alert is about the Job, the complaint about the snapshot that it waits for",
 }
 """By name: what is not known of these yet, so that they are wrong."""
