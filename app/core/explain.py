@@ -133,7 +133,7 @@ def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
         return UNLIKELY * worked
     if signal.cause and not signal.cause.few and via[:1] == ("ns",):
         return UNLIKELY * worked  # what says why says more than where
-    if is_borne(candidate.change, signal.came_up):
+    if is_borne(candidate.change, signal.came_up) and _stayed_well(signal):
         return UNLIKELY * worked
     if signal.kind is not SignalKind.SYMPTOM or via[:1] == ("named",):
         return worked
@@ -150,6 +150,14 @@ def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
     follows = candidate.set_off or via[:1] in (("calls",), ("reads",), *BY_CALLING)
     sort = 1.0 if follows else plausible(candidate.change, reason, refused=refused)
     return worked * sort * _alone(candidate, signal) * _needed(candidate, signal) * _there(candidate, signal)
+
+
+def _stayed_well(signal: Signal) -> bool:
+    """Whether pods that came up well were well for longer than they took for that: memory fills as they work."""
+    if signal.came_up is None:
+        return False
+    since, by = signal.came_up
+    return signal.low - by > by - since
 
 
 def _worked(candidate: Candidate, signal: Signal) -> float:

@@ -142,7 +142,7 @@ def plausible(change: Change, reason: str, *, refused: str) -> float:
         return UNLIKELY
     if (reason in _ILL and only_adds(change)) or (change.resource.kind in ACCESS and only_allows_more(change)):
         return UNLIKELY
-    if reason != "FailedCreate" and _only_lets_in(change):
+    if (reason != "FailedCreate" and _only_lets_in(change)) or _opens(change):
         return UNLIKELY
     if refused and not change.resource.kind.endswith(refused) and not _asks_for_more(change):
         return UNLIKELY
@@ -154,6 +154,15 @@ def _only_lets_in(change: Change) -> bool:
     paths = [diff.path for diff in change.diffs]
     return change.resource.kind == "Namespace" and all(
         path[:2] == _LABELS and path[2:] and str(path[2]).startswith("pod-security.kubernetes.io/") for path in paths
+    )
+
+
+def _opens(change: Change) -> bool:
+    """Whether a Node only takes more pods than before: it is uncordoned."""
+    return (
+        change.resource.kind == "Node"
+        and bool(change.diffs)
+        and all(diff.path == ("spec", "unschedulable") and not diff.new for diff in change.diffs)
     )
 
 
@@ -262,12 +271,13 @@ def is_cosmetic(change: Change) -> bool:
     """Whether only labels or annotations of the object itself changed; those of a Namespace and the labels of a
     Node decide much, and some of a ServiceAccount and of a class."""
     paths = {diff.path[:2] for diff in change.diffs if diff.path}
-    cosmetic = {_LABELS, _ANNOTATIONS} - _DECIDES.get(change.resource.kind, set())
+    if change.verb is not Verb.UPDATE or not paths or not paths <= {_LABELS, _ANNOTATIONS}:
+        return False
     if _is_private(change):
         return True
     if change.resource.kind in _CALLED and any(map(_TELLS.search, _annotations(change))):
         return False
-    if change.verb is not Verb.UPDATE or not paths or not paths <= cosmetic:
+    if paths & _DECIDES.get(change.resource.kind, set()):
         return False
     return not is_identity(change) and not is_default(change)
 
@@ -283,8 +293,10 @@ def is_inert(change: Change) -> bool:
 
 def _is_private(change: Change) -> bool:
     """Whether only annotations without a prefix changed: these are private to who writes them, and no program's."""
-    keys = [str(diff.path[2]) for diff in change.diffs if diff.path[:2] == _ANNOTATIONS and diff.path[2:]]
-    return len(keys) == len(change.diffs) > 0 and not any("/" in key for key in keys)
+    if not change.diffs or change.diffs[0].path[:2] != _ANNOTATIONS:
+        return False
+    keys = _annotations(change)
+    return len(keys) == len(change.diffs) and not any("/" in key for key in keys)
 
 
 def is_for_next_rollout(change: Change) -> bool:

@@ -11,9 +11,10 @@ from app.core.signals import Signal, SignalKind
 from app.core.topology import Topology
 
 _HOST = re.compile(
-    r"(?:(?://|@|\btcp |\blookup |\bhost[ =])|(?=\S+:\d))((?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.){2,}[a-z]{2,})(?![\w.-])"
+    r"(?:(?://|@|\btcp |\blookup |\bhost[ =]|\b(?:upstream|server|connect(?:ion)?|to|from|reach|contact) )|(?=\S+:\d))"
+    r"((?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.){2,}[a-z]{2,})(?![\w.-])"
 )
-"""Where a message names a host of three words or more: in a URL, dialled or looked up, or before a port."""
+"""Where a message names a host of three words or more: in a URL, dialled, looked up or spoken of, or before a port."""
 _INSIDE = frozenset({"local", "internal", "svc", "cluster"})
 """Last words of names that no public server of names knows."""
 

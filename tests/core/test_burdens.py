@@ -57,3 +57,18 @@ def test_what_a_client_calls_is_burdened_and_what_that_calls_and_others_share_it
     assert ("burdens", "growth", "export") not in found
     made = a_change(a_resource("Deployment", "export", "growth"), verb=Verb.CREATE)
     assert not any(entity[0] == "burdens" for entity in reach(made, topology(states)))
+
+
+def test_a_cache_that_changes_burdens_what_else_its_clients_call() -> None:
+    states = [
+        *told("listing-web", "listings", "redis://redis-listings:6379 postgres://listings-pg:5432"),
+        *told("redis-listings", "listings", "-"),
+        *told("listings-pg", "listings", "-"),
+    ]
+    cache = a_resource("Deployment", "redis-listings", "listings")
+    smaller = a_change(cache, path=(*ENV, (("name", "MAXMEMORY"),), "value"), old="12gb", new="512mb")
+    found = reach(smaller, topology(states))
+    assert ("burdens", "listings", "listings-pg") in found
+    assert ("burdens", "listings", "redis-listings") not in found
+    noted = a_change(cache, path=("metadata", "annotations", "corp.example/note"))
+    assert not any(entity[0] == "burdens" for entity in reach(noted, topology(states)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.core.front_doors import backends, named, served, shows
-from app.core.model import Json, ObjectState, Verb
+from app.core.model import Json, ObjectState, Resource, Verb
 from app.core.reach import reach
 from app.core.topology import topology
 from tests.core.factories import a_change, a_resource, a_state, a_workload
@@ -20,6 +20,7 @@ INGRESS: dict[str, Json] = {
     }
 }
 ROUTE: dict[str, Json] = {"spec": {"hostnames": ["site.corp.example"], "rules": [{"backendRefs": [{"name": "site"}]}]}}
+GATEWAYS = "gateway.networking.k8s.io"
 CALLERS = {("calls", "mobile", "bff")}
 
 
@@ -68,3 +69,22 @@ def test_who_calls_a_host_is_reached_by_what_stands_behind_it(kind: str, name: s
     change = a_change(a_resource(kind, name, "pay"), path=("spec", "x"), verb=Verb.UPDATE)
     assert reach(change, topology(company())).keys() >= CALLERS
     assert not CALLERS & reach(a_change(a_resource(kind, "another", "pay")), topology(company())).keys()
+
+
+@pytest.mark.parametrize(("kind", "group", "name"), [("Secret", "", "wildcard"), ("Gateway", GATEWAYS, "public")])
+def test_who_calls_a_route_feels_its_gateway_and_the_certificate_that_this_shows(
+    kind: str, group: str, name: str
+) -> None:
+    ref: Json = {"kind": "Secret", "name": "wildcard"}
+    gateway: dict[str, Json] = {"spec": {"listeners": [{"tls": {"certificateRefs": [ref]}}]}}
+    parent: Json = [{"kind": "Gateway", "name": "public", "namespace": "edge"}]
+    states = [
+        company()[0],
+        a_state(Resource("lab", GATEWAYS, "Gateway", "edge", "public"), gateway),
+        a_state(
+            Resource("lab", GATEWAYS, "HTTPRoute", "pay", "wallet"),
+            {"spec": {"hostnames": ["wallet.corp.example"], "parentRefs": parent}},
+        ),
+    ]
+    change = a_change(Resource("lab", group, kind, "edge", name), path=("spec", "x"))
+    assert reach(change, topology(states)).keys() >= CALLERS

@@ -6,7 +6,7 @@ import pytest
 
 from app.core.failed_calls import failed_calls
 from app.core.mechanism import is_cosmetic, is_inert, only_adds, only_reacts_to, only_restarts
-from app.core.model import Actor, ActorSource, Json, Path, Verb
+from app.core.model import Actor, ActorSource, Json, Path, Resource, Verb
 from app.core.reach import reach
 from app.core.topology import topology
 from tests.core.company import first, ranked
@@ -140,3 +140,56 @@ def test_what_complains_of_an_object_hands_it_on() -> None:
         ],
     )
     assert first(ranking) == ("HelmRepository", "internal-charts")
+
+
+@pytest.mark.parametrize(("new", "cordoned"), [(True, True), (None, False), (False, False)])
+def test_a_node_that_takes_pods_again_keeps_none_out(new: Json, cordoned: bool) -> None:
+    player = a_resource("Deployment", "player", "premium")
+    message = "0/3 nodes are available: 1 node(s) were unschedulable, 2 node(s) had volume node affinity conflict."
+    ranking = ranked(
+        a_change(a_resource("Node", "a-1", None), at=after(-9), path=("spec", "unschedulable"), old=not new, new=new),
+        incident=an_incident(an_alert(after(20), name="KubePodNotReady", namespace="premium")),
+        symptoms=[a_symptom(player, "FailedScheduling", at=after(0), message=message, count=8)],
+        states=[a_workload(player)],
+    )
+    told = next(s for s in ranking.suspects if s.change.resource.kind == "Node")
+    assert (told.rank == 1 and told.probability > 0.5) is cordoned
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "put_down"),
+    [
+        ("EvictionThresholdMet", "Attempting to reclaim memory", True),
+        ("NodeNotReady", "Kubelet stopped posting node status.", False),
+    ],
+)
+def test_a_node_that_is_short_of_something_is_put_down_to_what_runs_on_all(
+    reason: str, message: str, put_down: bool
+) -> None:
+    agent = a_resource("DaemonSet", "log-shipper", "logging")
+    ranking = ranked(
+        a_change(agent, at=after(-40)),
+        incident=an_incident(an_alert(after(20), name="KubeNodePressure", node="a-1")),
+        symptoms=[a_symptom(a_resource("Node", "a-1", None), reason, at=after(0), message=message, count=3)],
+        states=[a_workload(agent)],
+    )
+    assert first(ranking) == ("DaemonSet", "log-shipper")
+    assert (ranking.suspects[0].probability > ranking.none_of_these) is put_down
+
+
+def test_more_nodes_that_are_not_made_lead_to_the_pool_and_not_to_who_wants_more_pods() -> None:
+    model = a_resource("Deployment", "monte-carlo", "pricing")
+    pool = Resource("lab", "karpenter.sh", "NodePool", None, "general-purpose")
+    room = "0/38 nodes are available: 38 Insufficient cpu."
+    none = 'all available instance types exceed limits for nodepool: "general-purpose"'
+    ranking = ranked(
+        a_change(pool, at=after(-60), path=("spec", "limits", "cpu"), old="800", new="320"),
+        a_change(model, at=after(-2), path=("spec", "replicas"), old=10, new=40),
+        incident=an_incident(an_alert(after(20), name="KubePodNotReady", namespace="pricing")),
+        symptoms=[
+            a_symptom(model, "FailedScheduling", at=after(0), message=room, count=30),
+            a_symptom(model, "FailedScheduling", at=after(1), message=none, count=30),
+        ],
+        states=[a_workload(model, replicas=40)],
+    )
+    assert first(ranking) == ("NodePool", "general-purpose")

@@ -35,6 +35,8 @@ def signal(message: str) -> Signal:
     [
         ("POST https://api.gate.example/v3: 503 Service Unavailable", True),
         ("dial tcp feed.wire.example:6514: i/o timeout", True),
+        ("upstream fares.gds.example answered 503 Service Unavailable", True),
+        ("the server is currently unable to handle the request (get pods.metrics.k8s.io): unavailable", False),
         ("POST https://api.gate.example/v3: 401", False),
         ("POST https://api.gate.example/v3: 429 Too Many Requests", False),
         ("Post https://hook.policy.svc:443/check: connection refused", False),

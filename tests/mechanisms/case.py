@@ -5,6 +5,7 @@ They are written down in ``cases/*.yaml`` by somebody who did not see the rankin
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass
@@ -122,17 +123,14 @@ class _World:
     def _owner(self, by: str, resource: Resource, at: datetime) -> str | None:
         """The change of the custom resource of which an operator made an object, as owner references tell: cases do not
         write these down, but call the object like it."""
-        if by.endswith(":namespace-controller"):
-            return next(
-                (
-                    one.id
-                    for one in self.changes.values()
-                    if one.resource.kind == "Namespace"
-                    and one.verb is Verb.DELETE
-                    and one.resource.name == resource.namespace
-                ),
-                None,
+        if by.endswith((":namespace-controller", ":cronjob-controller")):
+            kind, name = ("Namespace", resource.namespace) if "namespace-" in by else ("CronJob", resource.name)
+            made_it = (
+                one.id
+                for one in self.changes.values()
+                if one.resource.kind == kind and f"{name}-".startswith(f"{one.resource.name}-")
             )
+            return next(made_it, None)
         told = (
             one.id
             for one in self.changes.values()
@@ -210,6 +208,8 @@ def _rollout(said: dict[str, Any], change: Change, state: dict[str, Any] | None)
     )
 
 
+OWN_WORDS = re.compile(r"[Bb]ack-off|unready status|not ready")
+"""Of kubelets and controllers, for what they call so."""
 SEEN_AS = {"Preempted": PREEMPTED, "ContainerLog": "Error"}
 """What a case calls a complaint -> what is recorded of it: who is preempted is told by a condition of the pod, and what
 a program logs, by how it ends."""
@@ -218,7 +218,7 @@ a program logs, by how it ends."""
 def _symptom(said: dict[str, Any], world: _World) -> Symptom:
     resource = world.resource(said["of"])
     reason, message = SEEN_AS.get(said["reason"], said["reason"]), said.get("message", "")
-    if reason in ("CrashLoopBackOff", "BackOff") and message and "ack-off" not in message:
+    if reason in ("CrashLoopBackOff", "BackOff", "Unready") and message and not OWN_WORDS.search(message):
         reason = "Error"  # what the program said as it ended
     if reason == "Error" and "exit code" not in message:
         message = f"{resource.name} ended with exit code 1: {message}"
