@@ -19,7 +19,7 @@ from app.core.model import Change, Resource, Rollout, Verb
 from app.core.moves import pods_added, pods_moved
 from app.core.reach import Reach, reach
 from app.core.revisions import lacking
-from app.core.same_edit import same_edits
+from app.core.same_edit import installed, same_edits
 from app.core.selectors import selects
 from app.core.stalls import DEADLINE, patience
 from app.core.steering import set_off
@@ -109,7 +109,9 @@ def candidates(
     telling = _without_further(ordered, rewrites)
     causes = set_off(with_accounts(telling, topology), topology)
     repeats = same_edits(telling)
+    parts = {part: app for part, app in installed(telling).items() if app not in causes and app not in repeats}
     others: dict[int, list[Change]] = defaultdict(list)
+    of_apps: dict[str, list[Change]] = defaultdict(list)
     for change in ordered:
         if change.key in rewrites:
             continue
@@ -123,6 +125,9 @@ def candidates(
         if (first := places.get(repeats.get(number, ""))) is not None:
             others[first].append(change)
             places[number] = first
+            continue
+        if number in parts:
+            of_apps[parts[number]].append(change)
             continue
         kind = trait(change)
         mine = (change.actor.name, change.resource, kind)
@@ -167,7 +172,9 @@ def candidates(
         places[number] = last[(change.actor.name, change.resource)] = len(found) - 1
     return [
         _with_followers(
-            _with_others(candidate, others.get(place, []), rollouts=by_change, topology=topology),
+            _with_others(
+                candidate, others.get(place, []) + of_apps.get(number, []), rollouts=by_change, topology=topology
+            ),
             followers.get(place, []),
             derived=tuple(children.get(number, ())),
             rollouts=by_change,

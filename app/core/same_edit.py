@@ -1,15 +1,18 @@
-"""One edit of many objects, by one hand in one go: a label of twenty nodes, a switch in ten Deployments.
+"""One edit of many objects, by one hand in one go: a label of twenty nodes, a switch in ten Deployments. So is an app that
+is installed: its Deployment, its Service, its account and its rights.
 
 It is one suspect, not twenty rivals of which each explains a twentieth.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from datetime import timedelta
 
 import msgspec
 
+from app.core.entities import WORKLOADS
 from app.core.model import Change, Verb
 
 IN_ONE_GO = timedelta(seconds=120)
@@ -34,6 +37,29 @@ def same_edits(ordered: Iterable[Change]) -> dict[str, str]:
             firsts[edit] = change
         elif change.resource != first.resource:
             found[change.id] = first.id
+    return found
+
+
+def installed(changes: Iterable[Change]) -> dict[str, str]:
+    """For each object that was made as a part of an app, the id of the change that made the app's workload: by the same
+    actor, in one go, with the same name, in its namespace or in none."""
+    made = [change for change in changes if change.verb is Verb.CREATE]
+    workloads = {
+        (one.actor.name, one.resource.namespace, one.resource.name): one
+        for one in made
+        if one.resource.kind in WORKLOADS and not one.begun_by
+    }
+    spaces = defaultdict(list)
+    for actor, namespace, name in workloads:
+        spaces[actor, name].append(namespace)
+    found: dict[str, str] = {}
+    for change in made:
+        resource = change.resource
+        homes = [resource.namespace] if resource.namespace else spaces.get((change.actor.name, resource.name), ())
+        for home in homes:
+            app = workloads.get((change.actor.name, home, resource.name))
+            if app is not None and app.id != change.id and abs(app.at - change.at) <= IN_ONE_GO:
+                found[change.id] = app.id
     return found
 
 
