@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from app.core.dependencies import Named
 from app.core.entities import WORKLOADS, Add
+from app.core.front_doors import PROXIES
 from app.core.mechanism import is_cosmetic
 from app.core.model import Change, FieldDiff, Verb
 from app.core.topology import Topology
@@ -62,6 +63,12 @@ def burdened(change: Change, keys: set[Named], top: Topology, add: Add, hops: fl
         _pass_on(users, caches, top, add, hops + 1)
     if burdens(change):
         _pass_on(keys, keys, top, add, hops)
+    is_told = change.verb is Verb.UPDATE and not is_cosmetic(change)
+    if is_told and any(PROXIES.search(name) for _, name in keys):  # to whom it goes, and how much
+        behind = {service for services in top.doors.values() for service in services}
+        for server, fronts in top.fronts.items():
+            if fronts & behind:
+                add(("burdens", *server), hops + 1)
 
 
 def _pass_on(keys: set[Named], beside: set[Named], top: Topology, add: Add, hops: float) -> None:

@@ -35,7 +35,7 @@ CROWD = 5
 
 class Candidate(Struct, frozen=True, gc=False):
     """A change that may have preceded the incident. ``derived`` are the ids of the edits folded into it, ``also`` is
-    the same edit of other objects (same_edit.py).
+    the same edit of other objects, or the other parts of what was installed (same_edit.py).
 
     ``pods`` is how many pods it makes or replaces, ``added`` how many more there are then; ``empties``: the
     Service behind which it leaves no workload ("" for none); ``stops``: nothing of it runs since; ``crowds``: what its
@@ -102,7 +102,6 @@ def candidates(
     edits: dict[tuple[str, Resource, Trait], int] = {}
     made = {change.resource for change in ordered if change.verb is Verb.CREATE}
     found: list[Candidate] = []
-    ids: list[str] = []
     last: dict[tuple[str, Resource], int] = {}
     places: dict[str, int] = {}
     followers: dict[int, list[Change]] = defaultdict(list)
@@ -110,8 +109,7 @@ def candidates(
     causes = set_off(with_accounts(telling, topology), topology)
     repeats = same_edits(telling)
     parts = {part: app for part, app in installed(telling).items() if app not in causes and app not in repeats}
-    others: dict[int, list[Change]] = defaultdict(list)
-    of_apps: dict[str, list[Change]] = defaultdict(list)
+    others: dict[str, list[Change]] = defaultdict(list)
     for change in ordered:
         if change.key in rewrites:
             continue
@@ -122,12 +120,8 @@ def candidates(
             places[number] = place
         if place is not None or change.begun_by:
             continue
-        if (first := places.get(repeats.get(number, ""))) is not None:
-            others[first].append(change)
-            places[number] = first
-            continue
-        if number in parts:
-            of_apps[parts[number]].append(change)
+        if number in parts or repeats.get(number) in places:
+            others[parts.get(number) or repeats[number]].append(change)
             continue
         kind = trait(change)
         mine = (change.actor.name, change.resource, kind)
@@ -143,7 +137,7 @@ def candidates(
         crowds, shares = _crowded(change, added, topology)
         touches_up = (inert or cosmetic) and own[mine] == 1 and not rollout
         if touches_up and edited is not None and change.at - found[edited].change.at <= SAME_EDIT:
-            children[ids[edited]].append(number)
+            children[found[edited].change.id].append(number)
             places[number] = edited
             continue
         found.append(
@@ -168,20 +162,26 @@ def candidates(
                 edit=edits.setdefault(mine, len(edits)),
             )
         )
-        ids.append(number)
         places[number] = last[(change.actor.name, change.resource)] = len(found) - 1
+    beside = _by_place(others, places)
     return [
         _with_followers(
-            _with_others(
-                candidate, others.get(place, []) + of_apps.get(number, []), rollouts=by_change, topology=topology
-            ),
+            _with_others(candidate, beside[place], rollouts=by_change, topology=topology),
             followers.get(place, []),
-            derived=tuple(children.get(number, ())),
+            derived=tuple(children.get(candidate.change.id, ())),
             rollouts=by_change,
             topology=topology,
         )
-        for place, (number, candidate) in enumerate(zip(ids, found, strict=True))
+        for place, candidate in enumerate(found)
     ]
+
+
+def _by_place(others: dict[str, list[Change]], places: dict[str, int]) -> dict[int, list[Change]]:
+    """What stands beside the candidate in each place, of what stands beside a change."""
+    found: dict[int, list[Change]] = defaultdict(list)
+    for first, some in others.items():
+        found[places[first]] += some
+    return found
 
 
 def _without_further(ordered: list[Change], blows: set[int]) -> list[Change]:

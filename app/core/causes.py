@@ -25,8 +25,13 @@ _ADMISSION = frozenset({"MutatingWebhookConfiguration", "ValidatingWebhookConfig
 _CERTIFICATES = frozenset({"Secret", "Certificate", "Issuer", "ClusterIssuer", "CertificateSigningRequest"})
 NAME_SERVERS = re.compile(r"coredns|kube-dns|local-?dns|dns-cache")
 """What answers for the names of a cluster, by what it is called."""
+NETWORK_FAILS = re.compile(r"no route to host|network is unreachable|i/o timeout|connection timed out|connect: timeout")
+"""What is said where packets do not arrive, or none comes back."""
+MESHES = re.compile(r"\bmesh|envoy|istio|linkerd|ztunnel|\bl5d\b|consul-connect|kuma")
+"""What calls between pods go through, by what it is called."""
 NETWORKS = re.compile(
     r"cni\b|calico|canal|cilium|flannel|weave|antrea|aws-node|anetd|multus|kindnet|ovn|kube-router|tigera"
+    r"|\bnetwork-(?:config|agent|plugin|operator)"
 )
 """What connects pods, by what it is called: https://kubernetes.io/docs/concepts/cluster-administration/addons/ ."""
 MAKES_NODES = re.compile(r"cluster-autoscaler|karpenter")
@@ -230,6 +235,11 @@ OUTSIDE = Cause(
     few=False,
 )
 """Nor of CAUSES (outside.py). Not in its words: 401 and 429, which a caller may bring about himself."""
+NODES_MADE = Cause(
+    "nodes that nobody makes",
+    re.compile(r"max node group size reached|exceed limits for nodepool|no instance type (?:met|satisf)"),
+    _any(_is("Node"), _makes_nodes, _writes("tolerations", "affinity", "nodeSelector", "resources")),
+)
 CAUSES = (
     Cause(
         "a certificate, a token or a licence that ran out",
@@ -284,11 +294,7 @@ CAUSES = (
         re.compile(r"has finalizers remaining"),
         _any(_is("CustomResourceDefinition", "ServiceAccount"), _is(*ACCESS), _is(*WORKLOADS)),
     ),
-    Cause(
-        "nodes that nobody makes",
-        re.compile(r"max node group size reached|exceed limits for nodepool|no instance type (?:met|satisf)"),
-        _any(_is("Node"), _makes_nodes, _writes("tolerations", "affinity", "nodeSelector", "resources")),
-    ),
+    NODES_MADE,
     Cause(
         "a budget that allows no disruption",
         re.compile(r"violate the pod's disruption budget"),

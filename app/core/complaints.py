@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 import numpy as np
 
 from app.core.audit import error_template
-from app.core.causes import NAMES, VOLUMES, Cause, cause_of
+from app.core.causes import NAMES, NETWORK_FAILS, NODES_MADE, VOLUMES, Cause, cause_of
 from app.core.entities import Entity, of_resource, pods_in
 from app.core.failed_calls import failed_calls
 from app.core.last_words import ENDED, last_words, with_last_words
@@ -247,8 +247,7 @@ def _signal(reason: str, members: list[Symptom], *, start: datetime) -> Signal:
     for domain in _DEVICE.findall(members[0].message):
         about |= dict.fromkeys((("device", label) for label in domain.split(".")[:-1]), 0.95)
     about |= dict.fromkeys(failed_calls(members[0].message), 0.95)
-    if agent := _node_agent(reason, members[0].message, cause):
-        about[agent] = 0.9
+    about |= _node_agents(reason, members[0].message, cause)
     where = _where(homes)
     texts = sorted({s.message for s in members if s.message})
     return Signal(
@@ -294,6 +293,9 @@ def _says(reason: str, members: list[Symptom]) -> dict[str, str]:
     return {} if not message or reason in _PLAIN else {"says": excerpt(message)}
 
 
+_MOUNTING = frozenset({"FailedMount", "FailedAttachVolume", "FailedMapVolume"})
+
+
 def _sort(reason: str, message: str) -> str:
     """The reason by which the kubelet's pod states call what its events only call Failed."""
     if reason != "Failed":
@@ -305,17 +307,18 @@ def _sort(reason: str, message: str) -> str:
     )
 
 
-def _node_agent(reason: str, message: str, cause: Cause | None) -> Entity | None:
-    """The program that every pod needs and that did not do what the complaint says."""
+def _node_agents(reason: str, message: str, cause: Cause | None) -> dict[Entity, float]:
+    """The programs that every pod needs and that did not do what the complaint says; the network, where packets do not
+    arrive."""
     if cause is NAMES:
-        return ("agent", "dns")
-    if cause is VOLUMES:
-        return ("agent", "csi")
-    if reason in ("FailedMount", "FailedAttachVolume", "FailedMapVolume") and "csi" in message.lower():
-        return ("agent", "csi")
-    if reason == "NotTriggerScaleUp" or (cause and cause.of == "nodes that nobody makes"):
-        return ("agent", "nodes")
-    return ("agent", "cni") if reason == "FailedCreatePodSandBox" and "network" in message.lower() else None
+        return {("agent", "dns"): 0.9}
+    if cause is VOLUMES or (reason in _MOUNTING and "csi" in message.lower()):
+        return {("agent", "csi"): 0.9}
+    if reason == "NotTriggerScaleUp" or cause is NODES_MADE:
+        return {("agent", "nodes"): 0.9}
+    if reason == "FailedCreatePodSandBox" and "network" in message.lower():
+        return {("agent", "cni"): 0.9}
+    return {("agent", "cni"): 0.5} if NETWORK_FAILS.search(message) else {}
 
 
 def _where(homes: Counter[Entity]) -> str:

@@ -76,6 +76,14 @@ _SCARCE = re.compile(
     re.IGNORECASE,
 )
 """What a client says of a server that more call than it can serve."""
+_SHORT = frozenset(
+    {
+        *("SystemOOM", "NodeHasInsufficientMemory", "MemoryPressure", "EvictionThresholdMet"),
+        *("NodeHasDiskPressure", "DiskPressure", "Evicted"),
+    }
+)
+"""What is said of nodes that are too full
+(https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/)."""
 _PRESSED = re.compile(r"Pressure|Insufficient|Eviction|OOM|PLEG")
 """Of one node, what programs that run on all of them may bring about: a machine may be ill by itself."""
 _CROWDED = frozenset({"FailedScheduling", "Unschedulable", "Pending", PREEMPTED})
@@ -300,8 +308,10 @@ def is_consequence(signal: Signal) -> bool:
 
 
 def lacks_room(signal: Signal) -> bool:
-    """Whether pods find no place for those that are there, or are taken from theirs."""
-    if signal.kind is not SignalKind.SYMPTOM or signal.facts.get("reason") not in _CROWDED:
+    """Whether pods find no place for those that are there, or are taken from theirs, or a node is too full of them."""
+    if signal.kind is not SignalKind.SYMPTOM or signal.facts.get("reason") in _SHORT:
+        return signal.kind is SignalKind.SYMPTOM
+    if signal.facts.get("reason") not in _CROWDED:
         return False
     return bool(signal.spread) or signal.facts["reason"] == PREEMPTED or bool(_FULL.search(signal.text))
 
@@ -367,6 +377,8 @@ def less_unquoted(found: Sequence[Candidate], explained: Sequence[tuple[Match, .
     for candidate, matches in zip(found, explained, strict=True):
         is_named = any(match.via[0] == "named" for match in matches)
         words = set().union(*map(quoted, (candidate.change, *candidate.set_off))) if is_named else set()
+        if candidate.change.verb is Verb.DELETE:  # of what is gone it is said that it is not found
+            words.add(candidate.change.resource.name)
         own = {id(match) for match in matches if match.via[0] == "named" and match.via[1] in words}
         quoting |= {id(match.signal) for match in matches if id(match) in own}
         quotes.append(own)

@@ -108,7 +108,7 @@ class Evidence(Struct, frozen=True, gc=False):
 
 
 class Also(Struct, frozen=True):
-    """The same edit of another object."""
+    """The same edit of another object, or another part of what was installed."""
 
     change_id: str
     at: datetime
@@ -117,7 +117,7 @@ class Also(Struct, frozen=True):
 
 class Suspect(Struct, frozen=True):
     """A change ranked against an incident. ``would_flip`` is the one rule without which it would not be where it is.
-    ``also`` is the same edit of other objects, made in one go with it."""
+    ``also`` is the same edit of other objects, or the other parts of what was installed, made in one go with it."""
 
     rank: int
     probability: float

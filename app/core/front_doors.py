@@ -15,6 +15,8 @@ from app.core.dependencies import LONGEST
 from app.core.model import Resource
 
 DOORS = frozenset({"Ingress", "HTTPRoute", "GRPCRoute", "TLSRoute"})
+PROXIES = re.compile(r"ingress|haproxy|traefik|envoy|contour|kong\b|skipper|ambassador|nginx-(?:controller|gateway)")
+"""What serves Ingresses and routes, by what it is called: all that comes from outside goes through it."""
 _HOST = re.compile(r"(?<![\w.@-])(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+[a-z]{2,}(?![\w.-])")
 
 

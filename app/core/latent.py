@@ -16,6 +16,7 @@ from app.core.reach import Reach
 
 WAITS = frozenset({"ServiceAccount", "Secret", "ConfigMap", "LimitRange", "Namespace", "PriorityClass", "RuntimeClass"})
 """Kinds by which pods are made, or that they read as they start."""
+_ENDING = frozenset({"lifecycle", "preStop", "terminationGracePeriodSeconds"})
 Started = dict[Entity, list[datetime]]
 """By workload: when its rollouts began, in order."""
 
@@ -42,7 +43,16 @@ def _within(change: Change) -> float | None:
     calls it at once; what reads its variables does so as it starts."""
     if change.resource.kind == "Service" and change.verb is Verb.CREATE:
         return READ
+    if _says_how_pods_end(change):
+        return 0
     return 1 if change.resource.kind in WAITS or is_for_next_rollout(change) else None
+
+
+def _says_how_pods_end(change: Change) -> bool:
+    """Whether an update says how the pods of a workload end: that shows as the next ones take their place."""
+    return change.verb is Verb.UPDATE and any(
+        not _ENDING.isdisjoint(str(step) for step in diff.path) for diff in change.diffs if "template" in diff.path
+    )
 
 
 def waiting(candidate: Candidate, begun: Started) -> Candidate:

@@ -104,8 +104,8 @@ BEFORE_RUNNING = frozenset(
 _LABELS, _ANNOTATIONS = ("metadata", "labels"), ("metadata", "annotations")
 _AUTOSCALER = frozenset({"system:serviceaccount:kube-system:horizontal-pod-autoscaler", "kube-controller-manager"})
 """Who writes how many pods there are for an autoscaler, by audit log or as a field manager."""
-_NODES_GO = re.compile(r"karpenter|cluster-autoscaler|node-controller|node-lifecycle|cloud-controller|cloud-node")
-"""Who deletes Nodes whose machines are gone, or are no longer needed."""
+_NODES_GO = re.compile(r"node-controller|node-lifecycle|cloud-controller|cloud-node")
+"""Who deletes Nodes whose machines are gone."""
 _RESTARTS = re.compile(r"restart|reload|checksum|^[^/]*$", re.IGNORECASE)
 """Keys of annotations that are written into a pod template so that pods be made anew, and those without a prefix, which
 are private to who writes them, so that no program acts by them:
@@ -154,6 +154,14 @@ def _only_lets_in(change: Change) -> bool:
     paths = [diff.path for diff in change.diffs]
     return change.resource.kind == "Namespace" and all(
         path[:2] == _LABELS and path[2:] and str(path[2]).startswith("pod-security.kubernetes.io/") for path in paths
+    )
+
+
+def cordons(change: Change) -> bool:
+    """Whether a Node takes no further pods from now on, as before it is drained
+    (https://kubernetes.io/docs/tasks/administer-cluster/safely-drain-node/)."""
+    return change.resource.kind == "Node" and any(
+        diff.path == ("spec", "unschedulable") and diff.new is True for diff in change.diffs
     )
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from app.core.entities import WORKLOADS
+from app.core.mechanism import cordons
 from app.core.model import Change, Rollout, Verb
 from app.core.topology import Topology, pod_template, pods_at_once
 
 
 def pods_moved(change: Change, rollout: Rollout | None, topology: Topology) -> int:
-    """How many pods the change makes or replaces; 0 where it moves none, or nothing is known."""
+    """How many pods the change makes or replaces, or took from a node that it cordoned; 0 where it moves none, or
+    nothing is known."""
+    if cordons(change):
+        return sum(at >= change.at for _, at in topology.left.get(change.resource.name, ()))
     if change.resource.kind not in WORKLOADS:
         return 0
     state = topology.states.get(change.resource) or {}

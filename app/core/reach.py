@@ -35,7 +35,7 @@ from app.core.entities import (
 )
 from app.core.front_doors import DOORS, backends, served, shows
 from app.core.kinds import told_by
-from app.core.mechanism import halts, is_cosmetic, is_default, is_default_class, refuser
+from app.core.mechanism import cordons, halts, is_cosmetic, is_default, is_default_class, refuser
 from app.core.meshes import is_policy
 from app.core.model import Change, Resource, Verb
 from app.core.selectors import selects
@@ -121,6 +121,7 @@ def _config(change: Change, _states: list[State], top: Topology, add: Add) -> No
     found = readers(change.resource, top, told=change.verb is Verb.CREATE)
     touched_workloads(top, found, add, READ)
     burdened(change, found, top, add, READ)
+    _agents(change.resource.name, add, READ)
     operators.referring(change.resource, top, add, READ)
     if change.resource.kind == "Secret":
         here = change.resource.namespace or ""
@@ -352,6 +353,8 @@ def _api_service(change: Change, _states: list[State], _top: Topology, add: Add)
 def _node(change: Change, _states: list[State], top: Topology, add: Add) -> None:
     name = change.resource.name
     add(("scheduling",), 0)
+    if cordons(change):  # who empties a node cordons it first
+        add(("user", change.actor.name), READ)
     gone = {home for home, at in top.left.get(name, ()) if at >= change.at}
     touched_workloads(top, top.by_node.get(name, set()) | gone, add, 1)
     for key in _labels_written(change):  # whoever asks for that label may come or has to go

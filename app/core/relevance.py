@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from app.core.actors import service_account
-from app.core.causes import NAME_SERVERS, NETWORKS
+from app.core.causes import MESHES, NAME_SERVERS, NETWORKS
 from app.core.complaints import REST, WIDE, is_over
 from app.core.dependencies import Named, closure
 from app.core.entities import Entity, workload
@@ -34,7 +34,7 @@ LONG = timedelta(minutes=1)
 """So long before it all must have been well already (complaints.is_over): probes may be asked once a minute."""
 
 
-_AGENTS = re.compile(rf"kube-proxy|{NETWORKS.pattern}|{NAME_SERVERS.pattern}")
+_AGENTS = re.compile(rf"kube-proxy|{NETWORKS.pattern}|{NAME_SERVERS.pattern}|{MESHES.pattern}")
 _NETWORK = re.compile(
     r"i/o timeout|no route to host|connection (?:refused|timed out|reset)|no such host|EAI_AGAIN|name resolution"
     r"|server misbehaving|network is unreachable|context deadline exceeded",

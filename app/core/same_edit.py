@@ -1,5 +1,5 @@
-"""One edit of many objects, by one hand in one go: a label of twenty nodes, a switch in ten Deployments. So is an app that
-is installed: its Deployment, its Service, its account and its rights.
+"""One edit of many objects, by one hand in one go: a label of twenty nodes, a switch in ten Deployments. So is an app
+that is installed: its Deployment, its Service, its account and its rights.
 
 It is one suspect, not twenty rivals of which each explains a twentieth.
 """
@@ -15,6 +15,7 @@ import msgspec
 from app.core.entities import WORKLOADS
 from app.core.model import Change, Verb
 
+SEVERAL = 5
 IN_ONE_GO = timedelta(seconds=120)
 """From the first to the last: a loop over nodes with a pause in between, no rollout over days."""
 
@@ -42,7 +43,8 @@ def same_edits(ordered: Iterable[Change]) -> dict[str, str]:
 
 def installed(changes: Iterable[Change]) -> dict[str, str]:
     """For each object that was made as a part of an app, the id of the change that made the app's workload: by the same
-    actor, in one go, with the same name, in its namespace or in none."""
+    actor, in one go, with the same name, in its namespace or in none. So are the workloads of a release that brings
+    several."""
     made = [change for change in changes if change.verb is Verb.CREATE]
     workloads = {
         (one.actor.name, one.resource.namespace, one.resource.name): one
@@ -52,14 +54,27 @@ def installed(changes: Iterable[Change]) -> dict[str, str]:
     spaces = defaultdict(list)
     for actor, namespace, name in workloads:
         spaces[actor, name].append(namespace)
-    found: dict[str, str] = {}
+    found = _releases(workloads.values())
     for change in made:
         resource = change.resource
         homes = [resource.namespace] if resource.namespace else spaces.get((change.actor.name, resource.name), ())
         for home in homes:
             app = workloads.get((change.actor.name, home, resource.name))
             if app is not None and app.id != change.id and abs(app.at - change.at) <= IN_ONE_GO:
-                found[change.id] = app.id
+                found[change.id] = found.get(app.id, app.id)
+    return found
+
+
+def _releases(workloads: Iterable[Change]) -> dict[str, str]:
+    """For each workload of several that somebody made in one namespace in one go, the id of the first."""
+    together = defaultdict(list)
+    for one in sorted(workloads, key=lambda one: one.at):
+        together[one.actor.name, one.resource.namespace].append(one)
+    found: dict[str, str] = {}
+    for made in together.values():
+        go = [one for one in made if one.at - made[0].at <= IN_ONE_GO]
+        if len(go) >= SEVERAL:
+            found |= {one.id: go[0].id for one in go[1:]}
     return found
 
 

@@ -58,6 +58,8 @@ class Topology:
     """By workload: how many pods it wants at once."""
     clients: dict[Named, set[Named]] = field(default_factory=lambda: defaultdict(set))
     """By Service: the workloads whose configuration names it (dependencies.py)."""
+    doors: dict[str, set[Named]] = field(default_factory=lambda: defaultdict(set))
+    """By host that an Ingress or a route serves: the Services to which it leads."""
     callers: dict[str, set[Named]] = field(default_factory=lambda: defaultdict(set))
     """By host that an Ingress or a route serves: the workloads whose configuration names it (front_doors.py)."""
     fronts: dict[Named, set[Named]] = field(default_factory=lambda: defaultdict(set))
@@ -231,18 +233,17 @@ def _index_rests(top: Topology) -> None:
 
 def _index_clients(top: Topology, known: frozenset[Named], complaints: Iterable[tuple[Named, str]]) -> None:
     """Who is told of which Service, or names it: by its DNS name, or by the variables that pods start with."""
-    doors: dict[str, set[Named]] = defaultdict(set)
     for resource, state in top.states.items():
         for host in front_doors.served(state) if front_doors.is_door(resource) else ():
-            doors[host].update((resource.namespace or "", name) for name in front_doors.backends(state))
+            top.doors[host].update((resource.namespace or "", name) for name in front_doors.backends(state))
     by_variable = {(here, one): (here, name) for here, name in known for one in dependencies.variables(name)}
     said = ((key, "", text) for key, text in complaints if key in top.labels)
     for key, name, text in (*_configured(top), *said):
         for service in dependencies.hosts(name, text, key[0], known=known):
             top.clients[service].add(key)
-        for host in front_doors.named(text, doors) if doors else ():
+        for host in front_doors.named(text, top.doors) if top.doors else ():
             top.callers[host].add(key)
-            for service in doors[host]:
+            for service in top.doors[host]:
                 top.clients[service].add(key)
         for variable in dependencies.variables_in(text):
             if started_with := by_variable.get((key[0], variable)):

@@ -262,7 +262,7 @@ class Evidence(Shape):
 
 
 class Also(Shape):
-    """The same edit of another object."""
+    """The same edit of another object, or another part of what was installed."""
 
     change_id: str
     at: datetime
@@ -279,7 +279,9 @@ class Suspect(Shape):
     change: Change
     evidence: list[Evidence]
     derived: list[str] = Field(description="ids of the edits that followed from it")
-    also: list[Also] = Field(description="the same edit of other objects, made in one go with it")
+    also: list[Also] = Field(
+        description="the same edit of other objects, or other parts of an app, made in one go with it"
+    )
     would_flip: str = Field(description="the rule without which it would not be where it is")
 
     @classmethod

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from app.core.front_doors import backends, named, served, shows
+from app.core.meant import with_hosts
 from app.core.model import Json, ObjectState, Resource, Verb
 from app.core.reach import reach
 from app.core.topology import topology
-from tests.core.factories import a_change, a_resource, a_state, a_workload
+from tests.core.factories import NOON, a_change, a_resource, a_state, a_workload, an_alert, an_incident
 
 INGRESS: dict[str, Json] = {
     "spec": {
@@ -88,3 +89,27 @@ def test_who_calls_a_route_feels_its_gateway_and_the_certificate_that_this_shows
     ]
     change = a_change(Resource("lab", group, kind, "edge", name), path=("spec", "x"))
     assert reach(change, topology(states)).keys() >= CALLERS
+
+
+@pytest.mark.parametrize(
+    ("labels", "meant"),
+    [
+        ({"instance": "https://wallet.corp.example/health"}, ("edge/haproxy-ingress", "pay/wallet")),
+        ({"instance": "https://other.corp.example"}, ()),
+        ({"instance": "https://wallet.corp.example", "namespace": "mobile"}, ()),
+    ],
+)
+def test_an_alert_that_names_a_host_is_about_what_stands_behind_it(
+    labels: dict[str, str], meant: tuple[str, ...]
+) -> None:
+    proxy = a_workload(a_resource("DaemonSet", "haproxy-ingress", "edge"))
+    incident = an_incident(an_alert(NOON, name="ProbeFailed", **labels))
+    assert with_hosts(incident, topology([*company(), proxy])).scope.workloads == meant
+
+
+def test_what_serves_ingresses_burdens_what_stands_behind_them() -> None:
+    proxy = a_workload(
+        a_resource("DaemonSet", "haproxy-ingress", "edge"), volumes=[{"name": "c", "configMap": {"name": "template"}}]
+    )
+    template = a_change(a_resource("ConfigMap", "template", "edge"), path=("data", "haproxy.tmpl"), old="a", new="b")
+    assert ("burdens", "pay", "wallet") in reach(template, topology([*company(), proxy]))

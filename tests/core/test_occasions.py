@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
+from app.core.candidates import candidates
+from app.core.complaints import symptom_signals
 from app.core.failed_calls import failed_calls
+from app.core.latent import started, waiting
 from app.core.mechanism import is_cosmetic, is_inert, only_adds, only_reacts_to, only_restarts
-from app.core.model import Actor, ActorSource, Json, Path, Resource, Verb
+from app.core.model import Actor, ActorSource, Json, Outcome, Path, Resource, Rollout, Verb
 from app.core.reach import reach
 from app.core.topology import topology
 from tests.core.company import first, ranked
@@ -63,7 +68,8 @@ def test_annotations_without_a_prefix_are_nobodys_but_others_of_an_ingress_decid
         ("Deployment", ("spec", "replicas"), HPA, Verb.UPDATE, True),
         ("Deployment", ("spec", "replicas"), Actor("alice", ActorSource.AUDIT), Verb.UPDATE, False),
         ("Deployment", ("spec", "paused"), HPA, Verb.UPDATE, False),
-        ("Node", (), Actor("system:serviceaccount:karpenter:karpenter", ActorSource.AUDIT), Verb.DELETE, True),
+        ("Node", (), Actor("system:serviceaccount:kube-system:node-controller", ActorSource.AUDIT), Verb.DELETE, True),
+        ("Node", (), Actor("system:serviceaccount:karpenter:karpenter", ActorSource.AUDIT), Verb.DELETE, False),
         ("Node", (), Actor("alice", ActorSource.AUDIT), Verb.DELETE, False),
     ],
 )
@@ -193,3 +199,40 @@ def test_more_nodes_that_are_not_made_lead_to_the_pool_and_not_to_who_wants_more
         states=[a_workload(model, replicas=40)],
     )
     assert first(ranking) == ("NodePool", "general-purpose")
+
+
+def test_how_pods_end_shows_as_the_next_ones_take_their_place() -> None:
+    api = a_resource("Deployment", "query-api", "search")
+    hook = a_change(
+        api, at=after(-60), path=("spec", "template", "spec", "containers", "lifecycle"), old={"preStop": {}}, new=None
+    )
+    harmless = a_change(api, at=after(-4))
+    began = [
+        Rollout(
+            api, "u", n, change.at, Outcome.COMPLETE, ended_at=change.at + timedelta(seconds=3), change_id=change.id
+        )
+        for n, change in enumerate((hook, harmless))
+    ]
+    found = candidates([hook, harmless], began, (), topology=topology([a_workload(api)]), until=after(60))
+    waited = [waiting(one, started(began)) for one in found]
+    assert [one.acts_at for one in waited] == [harmless.at, None]
+
+
+def test_who_empties_a_node_cordons_it_first() -> None:
+    node = a_resource("Node", "a-1", None)
+    cordon = a_change(node, path=("spec", "unschedulable"), old=None, new=True)
+    assert ("user", cordon.actor.name) in reach(cordon, topology([]))
+    label = a_change(node, path=("metadata", "labels", "x"), old="a", new="b")
+    assert ("user", label.actor.name) not in reach(label, topology([]))
+
+
+@pytest.mark.parametrize(
+    ("message", "network"), [("dial tcp licences.media: i/o timeout", True), ("status 500", False)]
+)
+def test_where_packets_do_not_arrive_the_network_is_considered(message: str, network: bool) -> None:
+    told = symptom_signals(
+        [a_symptom(message=message, resource=a_resource(), reason="Unhealthy")], start=after(-60), end=after(30)
+    )
+    assert (("agent", "cni") in told[0].about) is network
+    config = a_change(a_resource("ConfigMap", "network-config", "kube-system"), path=("data", "POD_CIDR"))
+    assert ("agent", "cni") in reach(config, topology([]))

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from app.core.candidates import Candidate, candidates
-from app.core.model import Actor, ActorSource, Change, Json
-from app.core.same_edit import same_edits
+from app.core.model import Actor, ActorSource, Change, Json, Verb
+from app.core.same_edit import SEVERAL, same_edits
 from app.core.topology import topology
 from tests.core.factories import a_change, a_resource, a_workload, after
 
@@ -54,3 +54,46 @@ def test_what_is_another_edit_is_a_rival(other: Change) -> None:
 def test_what_begins_later_is_a_new_go() -> None:
     made = [labelled(1, 0), labelled(2, 100), labelled(3, 150), labelled(4, 160)]
     assert same_edits(made) == {made[1].id: made[0].id, made[3].id: made[2].id}
+
+
+def made(kind: str, name: str, second: float, *, namespace: str | None = "shop", actor: str = "ci") -> Change:
+    one = a_change(
+        a_resource(kind, name, namespace), at=after(second), path=(), old=None, new={"spec": {}}, verb=Verb.CREATE
+    )
+    return msgspec.structs.replace(one, actor=Actor(actor, ActorSource.AUDIT))
+
+
+def test_what_is_made_of_an_app_is_one_candidate_however_it_comes() -> None:
+    (one,) = found(
+        made("ServiceAccount", "cart", 0),
+        made("ClusterRole", "cart", 1, namespace=None),
+        made("Service", "cart", 2),
+        made("Deployment", "cart", 3),
+        made("Ingress", "cart", 4),
+    )
+    assert one.change.resource.kind == "Deployment"
+    assert [change.resource.kind for change in one.also] == ["ServiceAccount", "ClusterRole", "Service", "Ingress"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        made("Service", "checkout", 2),
+        made("Service", "cart", 2, actor="alice"),
+        made("Service", "cart", 2, namespace="media"),
+        made("Service", "cart", 130),
+        a_change(a_resource("Service", "cart", "shop"), at=after(2), actor=Actor("ci", ActorSource.AUDIT)),
+    ],
+    ids=["another name", "somebody else", "another namespace", "later", "an edit"],
+)
+def test_what_is_no_part_of_an_app_is_a_rival(other: Change) -> None:
+    assert len(found(made("Deployment", "cart", 0), other)) == 2
+
+
+@pytest.mark.parametrize(("how_many", "rivals"), [(SEVERAL, 1), (SEVERAL - 1, SEVERAL - 1)])
+def test_a_release_of_many_workloads_is_one_candidate(how_many: int, rivals: int) -> None:
+    parts = [made("Deployment", f"market-{n}", n) for n in range(how_many)]
+    parts += [made("Service", f"market-{n}", n + 0.5) for n in range(how_many)]
+    candidates_found = found(*parts)
+    assert len(candidates_found) == rivals
+    assert sum(len(one.also) for one in candidates_found) == len(parts) - rivals

@@ -16,14 +16,15 @@ KNOWN = {
     "default-storageclass-switched-to-nfs": "what a volume of another class is like is not known",
     "dependency-release-slow-queries": "that deadlines run out is not told from a client that asks too much",
     "karpenter-limit-reached-after-cut": "of two objects that make nodes, the message names one by a common word",
+    "external-dns-ingress-source-dropped": "an Ingress of the host is nearer than what makes names of hosts",
     "new-default-limit-is-too-small": "an edit in the rollout that started pods with the limit is preferred",
     "new-version-leaks-connections-hurts-database": "a new image of a client is no burden to others",
-    "node-drain-takes-singleton-with-volume": "a drain is known by its evictions, and here they are refused",
     "operator-release-without-cache": "what the program was told while it was rolled out is preferred to its rollout",
     "provider-has-no-gpu-capacity": "an autoscaler's own scaling is believed",
     "redis-maxmemory-reached": "the server that is full is not named by what the client says",
     "release-panics-on-start": "configuration that waited for the rollout is preferred to the rollout's image",
     "shared-endpoints-configmap-edited": "the configuration waited for minutes, and a rollout that fails is nearer",
+    "spot-interruption": "that a provider takes machines back is not told from who deletes nodes",
     "volumesnapshotclass-deleted": "the alert is about the Job, the complaint about the snapshot that it waits for",
 }
 """By name: what is not known of these yet, so that they are wrong."""
