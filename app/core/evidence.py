@@ -33,7 +33,8 @@ TAU_ONSET = timedelta(minutes=5)
 NEAR = 1.6
 """What it weighs to have come at the onset, with nothing between."""
 SLOT = timedelta(seconds=SLOT_SECONDS)
-FOR_OTHERS = (("agent",), ("injected",), ("takes",), *BY_CALLING)
+_ROOM = (("takes",), ("churn",))
+FOR_OTHERS = (("agent",), ("injected",), *BY_CALLING)
 """Ways to what a program does for other pods: that its own are well says nothing of that."""
 CALLED = WORKLOADS | {"Service", "Ingress", "HTTPRoute"}
 """What can be called over the network."""
@@ -212,7 +213,8 @@ def own_rollout(case: Case, facts: Facts) -> Evidence | None:
         return None
     main = max(facts.matches, key=lambda m: case.salience.get(id(m.signal), 0.0) * m.score, default=None)
     well = (main.signal.low if main else case.onset.low) - rollout.ended_at
-    if main and main.via[:1] in FOR_OTHERS and (facts.candidate.change.verb is Verb.UPDATE or main.via[0] == "takes"):
+    takes_room = main is not None and main.via[:1] in _ROOM and main.signal.kind is SignalKind.SYMPTOM
+    if takes_room or (main and main.via[:1] in FOR_OTHERS and facts.candidate.change.verb is Verb.UPDATE):
         return None
     if well > max(running, SLOT):
         weight = -0.9 * math.log1p(well / max(running, SLOT))

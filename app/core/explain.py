@@ -76,7 +76,7 @@ _SCARCE = re.compile(
     re.IGNORECASE,
 )
 """What a client says of a server that more call than it can serve."""
-_SHORT = frozenset(
+SHORT = frozenset(
     {
         *("SystemOOM", "NodeHasInsufficientMemory", "MemoryPressure", "EvictionThresholdMet"),
         *("NodeHasDiskPressure", "DiskPressure", "Evicted"),
@@ -149,7 +149,7 @@ def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
     # What was made and was well has nothing in it that differs from when it was well; of an update that says little of
     # what it does for others.
     made = candidate.change.verb is Verb.CREATE or (reason in BEFORE_RUNNING and via[:1] != ("agent",))
-    if made and via[:1] not in (*BY_CALLING, ("takes",)) and went_well(candidate, signal.low):
+    if made and via[:1] not in (*BY_CALLING, ("takes",), ("churn",)) and went_well(candidate, signal.low):
         return UNLIKELY
     if only_restarts(candidate.change) and reason not in _CROWDED and via[:1] == ("workload",):
         return UNLIKELY
@@ -309,7 +309,7 @@ def is_consequence(signal: Signal) -> bool:
 
 def lacks_room(signal: Signal) -> bool:
     """Whether pods find no place for those that are there, or are taken from theirs, or a node is too full of them."""
-    if signal.kind is not SignalKind.SYMPTOM or signal.facts.get("reason") in _SHORT:
+    if signal.kind is not SignalKind.SYMPTOM or signal.facts.get("reason") in SHORT:
         return signal.kind is SignalKind.SYMPTOM
     if signal.facts.get("reason") not in _CROWDED:
         return False

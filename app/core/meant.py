@@ -1,4 +1,5 @@
-"""What an alert means that names no object of the cluster: a probe from outside knows a host that an Ingress serves."""
+"""What an alert means that names no object as the cluster does: a probe from outside knows a host that an Ingress
+serves, an exporter an instance that is a node."""
 
 from __future__ import annotations
 
@@ -9,17 +10,23 @@ from app.core.findings import Incident
 from app.core.topology import Topology
 
 
-def with_hosts(incident: Incident, top: Topology) -> Incident:
-    """The incident; where its alerts name neither a workload nor a namespace but hosts that Ingresses or routes serve,
-    it is about what stands behind these, and what is in between."""
+def with_meant(incident: Incident, top: Topology) -> Incident:
+    """The incident; where its alerts name neither a workload nor a namespace, it is about the nodes that are instances
+    of theirs, and what stands behind the hosts that they name, and in between."""
     scope = incident.scope
-    if scope.control_plane or scope.namespaces or scope.workloads or not top.doors:
+    if scope.control_plane or scope.namespaces or scope.workloads:
         return incident
+    nodes = {*scope.nodes, *(one for alert in incident.alerts for one in _instances(alert.labels, top))}
     said = " ".join(f"{alert.message} {' '.join(value for _, value in alert.labels)}" for alert in incident.alerts)
     services = {service for host in front_doors.named(said, top.doors) for service in top.doors[host]}
-    if not services:
-        return incident
     meant = {key for key, fronts in top.fronts.items() if fronts & services}
-    meant |= {key for key in top.labels if front_doors.PROXIES.search(key[1])}
+    if services:
+        meant |= {key for key in top.labels if front_doors.PROXIES.search(key[1])}
     # What stands before it may be in any namespace.
-    return replace(incident, scope=replace(scope, workloads=tuple(sorted(f"{space}/{name}" for space, name in meant))))
+    workloads = tuple(sorted(f"{namespace}/{name}" for namespace, name in meant))
+    return replace(incident, scope=replace(scope, workloads=workloads, nodes=tuple(sorted(nodes))))
+
+
+def _instances(labels: tuple[tuple[str, str], ...], top: Topology) -> set[str]:
+    """The nodes that an exporter's alert calls instances, with or without a port."""
+    return {value.partition(":")[0] for label, value in labels if label == "instance"} & top.by_node.keys()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from app.core.entities import WORKLOADS
 from app.core.mechanism import cordons
 from app.core.model import Change, Rollout, Verb
@@ -16,7 +18,7 @@ def pods_moved(change: Change, rollout: Rollout | None, topology: Topology) -> i
     if change.resource.kind not in WORKLOADS:
         return 0
     state = topology.states.get(change.resource) or {}
-    spec = state.get("spec")
+    spec = (_made(change) or state).get("spec")
     replicas = pods_at_once(spec) if isinstance(spec, dict) else 1
     desired = max((p.desired for p in rollout.progress), default=0) if rollout else 0
     before = after = replicas if isinstance(replicas, int) else 1
@@ -27,6 +29,12 @@ def pods_moved(change: Change, rollout: Rollout | None, topology: Topology) -> i
     if retemplated and pod_template(state) is not None:
         return max(before, after, desired)
     return abs(after - before)
+
+
+def _made(change: Change) -> dict[str, Any] | None:
+    """What was made, as it was then."""
+    made = next((diff.new for diff in change.diffs if not diff.path), None)
+    return made if isinstance(made, dict) and "spec" in made else None
 
 
 def pods_added(change: Change, topology: Topology) -> int:

@@ -12,6 +12,7 @@ from app.core.causes import MESHES, NAME_SERVERS, NETWORKS
 from app.core.complaints import REST, WIDE, is_over
 from app.core.dependencies import Named, closure
 from app.core.entities import Entity, workload
+from app.core.explain import SHORT
 from app.core.findings import Incident, Scope
 from app.core.model import Symptom
 from app.core.newborn import Newborn, is_newborn
@@ -75,7 +76,8 @@ def weigh(signals: list[Signal], scope: Scope, *, near: Near, top: Topology) -> 
     """Each signal with its relevance × strength.
 
     Where a workload complains and something that it calls complained before it, it is the latter that matters: what
-    a client suffers from is handed on to what it suffers under; so is what is said of an object to that one.
+    a client suffers from is handed on to what it suffers under; so is what is said of an object to that one, and that a
+    node is lost to what it was short of.
     """
     weights = [relevance(signal, scope, near=near) * signal.strength for signal in signals]
     long_before = near.at - LONG
@@ -83,15 +85,23 @@ def weigh(signals: list[Signal], scope: Scope, *, near: Near, top: Topology) -> 
     final = list(weights)
     homes = {n: home for n, signal in enumerate(signals) if (home := _home(signal))}
     objects = [n for n, signal in enumerate(signals) if _of_object(signal)]
-    for n in (*homes, *objects):
+    short = [n for n, signal in enumerate(signals) if signal.facts.get("reason") in SHORT and _nodes(signal)]
+    lost = [n for n, signal in enumerate(signals) if _nodes(signal) and n not in short]
+    for n in (*homes, *objects, *lost):
         below = _below(homes.get(n), signals[n], top)
         before = [m for m, other in homes.items() if other in below and _before(signals[m], signals[n])]
         before += [m for m in objects if m != n and _is_due(signals[n], signals[m])]
+        before += [m for m in short if _nodes(signals[m]) & _nodes(signals[n]) and _before(signals[m], signals[n])]
         if before:
             final[n] = FOLLOWS * weights[n]
             strongest = max(before, key=lambda m: weights[m])
             final[strongest] = max(final[strongest], weights[n])
     return list(zip(signals, final, strict=True))
+
+
+def _nodes(signal: Signal) -> set[Entity]:
+    """The nodes that complain."""
+    return {entity for entity in (*signal.about, *signal.spread) if entity[0] == "node"}
 
 
 def _of_object(signal: Signal) -> str:

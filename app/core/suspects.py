@@ -34,7 +34,7 @@ from app.core.injected import with_injected
 from app.core.latent import began, started, waiting
 from app.core.lines import Laid, laid
 from app.core.linked import with_linked
-from app.core.meant import with_hosts
+from app.core.meant import with_meant
 from app.core.model import Change, MetricSeries, ObjectState, Rollout, Symptom, SymptomSource
 from app.core.newborn import Newborn, newborn
 from app.core.onset import Floats
@@ -97,7 +97,7 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES) -> Ranking:
     top_of = topology(
         gathered.states, gathered.calls, gone=gathered.gone, complaints=gathered.symptoms, changes=gathered.changes
     )
-    incident = with_hosts(incident, top_of)
+    incident = with_meant(incident, top_of)
     signals = with_injected(located(measured, gathered.symptoms, top_of), top_of)
     signals = with_evictors(signals, gathered.calls, top_of)
     signals = with_blamed(with_outside(with_linked(signals, gathered.changes), top_of), top_of)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.core.front_doors import backends, named, served, shows
-from app.core.meant import with_hosts
+from app.core.meant import with_meant
 from app.core.model import Json, ObjectState, Resource, Verb
 from app.core.reach import reach
 from app.core.topology import topology
@@ -104,7 +104,7 @@ def test_an_alert_that_names_a_host_is_about_what_stands_behind_it(
 ) -> None:
     proxy = a_workload(a_resource("DaemonSet", "haproxy-ingress", "edge"))
     incident = an_incident(an_alert(NOON, name="ProbeFailed", **labels))
-    assert with_hosts(incident, topology([*company(), proxy])).scope.workloads == meant
+    assert with_meant(incident, topology([*company(), proxy])).scope.workloads == meant
 
 
 def test_what_serves_ingresses_burdens_what_stands_behind_them() -> None:

@@ -10,12 +10,24 @@ from app.core.candidates import candidates
 from app.core.complaints import symptom_signals
 from app.core.failed_calls import failed_calls
 from app.core.latent import started, waiting
+from app.core.meant import with_meant
 from app.core.mechanism import is_cosmetic, is_inert, only_adds, only_reacts_to, only_restarts
 from app.core.model import Actor, ActorSource, Json, Outcome, Path, Resource, Rollout, Verb
+from app.core.moves import pods_moved
 from app.core.reach import reach
 from app.core.topology import topology
 from tests.core.company import first, ranked
-from tests.core.factories import a_change, a_resource, a_state, a_symptom, a_workload, after, an_alert, an_incident
+from tests.core.factories import (
+    NOON,
+    a_change,
+    a_resource,
+    a_state,
+    a_symptom,
+    a_workload,
+    after,
+    an_alert,
+    an_incident,
+)
 
 POD: Path = ("spec", "template", "metadata", "annotations")
 HPA = Actor("system:serviceaccount:kube-system:horizontal-pod-autoscaler", ActorSource.AUDIT)
@@ -236,3 +248,44 @@ def test_where_packets_do_not_arrive_the_network_is_considered(message: str, net
     assert (("agent", "cni") in told[0].about) is network
     config = a_change(a_resource("ConfigMap", "network-config", "kube-system"), path=("data", "POD_CIDR"))
     assert ("agent", "cni") in reach(config, topology([]))
+
+
+def test_a_node_that_is_lost_as_it_was_short_leads_to_what_was_placed_there() -> None:
+    nodes = [a_resource("Node", f"n-{n}", None) for n in range(3)]
+    made = a_change(
+        a_resource("Deployment", "market", "staging"),
+        at=after(-30),
+        path=(),
+        old=None,
+        new={"spec": {"replicas": 40, "template": {}}},
+        verb=Verb.CREATE,
+    )
+    ranking = ranked(
+        made,
+        incident=an_incident(an_alert(after(30), name="KubeNodesNotReady", instance="n-1:9100")),
+        symptoms=[
+            *(a_symptom(node, "SystemOOM", at=after(-2), message="System OOM encountered", count=4) for node in nodes),
+            *(
+                a_symptom(node, "NodeNotReady", at=after(4), message="Kubelet stopped posting", count=4)
+                for node in nodes
+            ),
+        ],
+        states=[a_workload(made.resource, replicas=40)],
+    )
+    assert first(ranking) == ("Deployment", "market")
+    assert any("wants room for 40 more pods" in evidence.sentence for evidence in ranking.suspects[0].evidence)
+
+
+def test_what_was_made_moved_as_many_pods_as_it_was_made_with() -> None:
+    runner = a_resource("Deployment", "runner", "ci")
+    small: Json = {"spec": {"replicas": 3, "template": {}}}
+    made = a_change(runner, path=(), old=None, new=small, verb=Verb.CREATE)
+    now = a_state(runner, {"spec": {"replicas": 30, "template": {"metadata": {}, "spec": {}}}})
+    assert pods_moved(made, None, topology([now])) == 3
+
+
+def test_an_instance_that_is_a_node_is_meant() -> None:
+    pod = a_state(a_resource("Pod", "web-7d9c5f9db-2x8sq", "shop"), {"spec": {"nodeName": "n-1"}})
+    incident = an_incident(an_alert(NOON, name="HostOomKillDetected", instance="n-1:9100"))
+    assert with_meant(incident, topology([pod])).scope.nodes == ("n-1",)
+    assert with_meant(incident, topology([])).scope.nodes == ()
