@@ -12,7 +12,7 @@ from app.core.causes import MESHES, NAME_SERVERS, NETWORKS
 from app.core.complaints import REST, WIDE, is_over
 from app.core.dependencies import Named, closure
 from app.core.entities import Entity, workload
-from app.core.explain import SHORT
+from app.core.explain import SHORT, is_consequence
 from app.core.findings import Incident, Scope
 from app.core.model import Symptom
 from app.core.newborn import Newborn, is_newborn
@@ -27,6 +27,8 @@ NEWBORN = 0.1
 """Relevance of a complaint of what was only made in the window and is named by no alert."""
 FOLLOWS = 0.4
 """What a client's complaint keeps where what it calls complained before it."""
+BY_THE_WAY = 0.3
+"""What the work that moving pods gives Kubernetes' own controllers keeps of its relevance where workloads suffer."""
 TOGETHER = timedelta(seconds=5)
 """So much later what is called may complain: a call fails at once, a probe by its next turn (every 10 s by default)."""
 OVER = 0.3
@@ -154,6 +156,8 @@ def relevance(signal: Signal, scope: Scope, *, near: Near) -> float:
             base = 0.12  # one object's complaint somewhere else
         elif signal.spread:
             base = 0.5  # what many complain of is seldom beside the point
+        if is_consequence(signal) and signal.kind is not SignalKind.SYMPTOM:
+            base *= BY_THE_WAY
     else:
         base = 0.25 if _is_lone(signal) else 0.6
     said = frozenset(re.findall(r"[a-z]{4,}", f"{signal.sentence} {signal.text}".lower()))
