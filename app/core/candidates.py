@@ -24,7 +24,7 @@ from app.core.selectors import selects
 from app.core.stalls import DEADLINE, patience
 from app.core.steering import set_off
 from app.core.topology import Named, Topology, behind, pod_template
-from app.core.traits import Trait, trait
+from app.core.traits import Trait, trait, traits
 
 SAME_EDIT = timedelta(seconds=120)
 """What touches up an object so soon after an edit by the same actor, and does nothing itself, belongs to that edit."""
@@ -130,7 +130,7 @@ def candidates(
             topology.ignores(change) or (fits(change) and not topology.heeds(change))
             for fits in (is_inert, is_cosmetic)
         )
-        seen[kind] += 1
+        seen.update(sorts := traits(change))
         own[mine] += 1
         edited = last.get((change.actor.name, change.resource))
         added = pods_added(change, topology)
@@ -151,7 +151,7 @@ def candidates(
                 empties=empties(change, topology),
                 stops=halts(change) and _stands_still(topology.states.get(change.resource)),
                 crowds=crowds,
-                alike=seen[kind] - 1,
+                alike=min(seen[sort] for sort in sorts) - 1,
                 routine=own[mine] - 1,
                 unread=(unread or {}).get(change.key, 0),
                 inert=inert,

@@ -189,6 +189,7 @@ CREDENTIALS = Cause(
     re.compile(
         r"authentication failed|authenticationerror|password|invalid (?:api )?(?:key|token|credential|grant|client)"
         r"|unauthori[sz]ed|\b401\b|access ?denied|WRONGPASS|NOAUTH|bad credentials|not authori[sz]ed|login failed"
+        r"|NoCredential|locate credentials"
         r"|\bjwt|invalid.{0,2}(?:audience|issuer|signature)|token (?:is|was) (?:invalid|not valid)",
         re.IGNORECASE,
     ),

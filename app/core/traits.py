@@ -15,6 +15,12 @@ def trait(change: Change) -> Trait:
     return change.resource.kind, change.verb.value, paths[0] if paths else ""
 
 
+def traits(change: Change) -> set[Trait]:
+    """What sorts of change it is: one for each field, of which the rarest tells most."""
+    classes = {_class(diff.path) for diff in change.diffs} or {""}
+    return {(change.resource.kind, change.verb.value, one) for one in classes}
+
+
 @lru_cache(maxsize=50_000)  # the same few fields are written all the time
 def _class(path: tuple[object, ...]) -> str:
     steps = [step for step in path if isinstance(step, str)]

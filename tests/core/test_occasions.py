@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from app.core.candidates import candidates
 from app.core.complaints import symptom_signals
@@ -12,7 +13,7 @@ from app.core.failed_calls import failed_calls
 from app.core.latent import started, waiting
 from app.core.meant import with_meant
 from app.core.mechanism import is_cosmetic, is_inert, only_adds, only_reacts_to, only_restarts
-from app.core.model import Actor, ActorSource, Json, Outcome, Path, Resource, Rollout, Verb
+from app.core.model import Actor, ActorSource, FieldDiff, Json, Outcome, Path, Resource, Rollout, Verb
 from app.core.moves import pods_moved
 from app.core.reach import reach
 from app.core.topology import topology
@@ -289,3 +290,16 @@ def test_an_instance_that_is_a_node_is_meant() -> None:
     incident = an_incident(an_alert(NOON, name="HostOomKillDetected", instance="n-1:9100"))
     assert with_meant(incident, topology([pod])).scope.nodes == ("n-1",)
     assert with_meant(incident, topology([])).scope.nodes == ()
+
+
+def test_the_rarest_field_of_a_change_says_how_usual_it_is() -> None:
+    image = ("spec", "template", "spec", "containers", "image")
+    bumps = [
+        a_change(a_resource("Deployment", f"web-{n}", "shop"), at=after(n), path=image, new=f"web:{n}")
+        for n in range(5)
+    ]
+    release = a_change(a_resource("Deployment", "api", "shop"), at=after(9), path=image, new="api:2")
+    without = FieldDiff(("spec", "template", "spec", "containers", "lifecycle"), "remove", {"preStop": {}}, None)
+    both = replace(release, diffs=(*release.diffs, without))
+    assert candidates([*bumps, release], (), (), topology=topology([]), until=after(60))[-1].alike == 5
+    assert candidates([*bumps, both], (), (), topology=topology([]), until=after(60))[-1].alike == 0
