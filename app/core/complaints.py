@@ -14,7 +14,7 @@ from app.core.audit import error_template
 from app.core.causes import NAMES, NETWORK_FAILS, NODES_MADE, VOLUMES, Cause, cause_of
 from app.core.entities import Entity, of_resource, pods_in
 from app.core.failed_calls import failed_calls
-from app.core.last_words import ENDED, last_words, with_last_words
+from app.core.last_words import ENDED, NO_NODES, last_words, with_last_words
 from app.core.mechanism import refused_by, refuser
 from app.core.model import SLOT_SECONDS, ObjectState, Outcome, Rollout, Symptom, SymptomSource
 from app.core.newborn import Newborn, is_newborn
@@ -230,6 +230,7 @@ def _signal(reason: str, members: list[Symptom], *, start: datetime) -> Signal:
     sort = _sort(reason, members[0].message)
     # The scheduler says that there is no room, and who makes room why not.
     cause = cause_of((s.message for s in members), of_those_that_say=reason in ("FailedScheduling", "Unschedulable"))
+    cause = NODES_MADE if reason in NO_NODES else cause
     begun = min((s.told_at for s in members if s.told_at), default=first + _WHOLE_SECOND)
     chronic = first - start < timedelta(seconds=2 * SLOT_SECONDS)
     how_many = float(min(1.0, 0.4 + np.log1p(total) / np.log(60)))
@@ -314,7 +315,7 @@ def _node_agents(reason: str, message: str, cause: Cause | None) -> dict[Entity,
         return {("agent", "dns"): 0.9}
     if cause is VOLUMES or (reason in _MOUNTING and "csi" in message.lower()):
         return {("agent", "csi"): 0.9}
-    if reason == "NotTriggerScaleUp" or cause is NODES_MADE:
+    if cause is NODES_MADE:
         return {("agent", "nodes"): 0.9}
     if reason == "FailedCreatePodSandBox" and "network" in message.lower():
         return {("agent", "cni"): 0.9}

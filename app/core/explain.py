@@ -24,6 +24,7 @@ from app.core.mechanism import (
     AT_ONCE,
     BEFORE_RUNNING,
     CALLS_NOBODY,
+    FULL,
     UNLIKELY,
     WHILE_RUNNING,
     is_borne,
@@ -86,8 +87,7 @@ SHORT = frozenset(
 (https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/)."""
 _PRESSED = re.compile(r"Pressure|Insufficient|Eviction|OOM|PLEG")
 """Of one node, what programs that run on all of them may bring about: a machine may be ill by itself."""
-_CROWDED = frozenset({"FailedScheduling", "Unschedulable", "Pending", PREEMPTED})
-_FULL = re.compile(r"\A(?!.*(?:unreachable|not-ready)).*(?:Insufficient |Too many pods)", re.DOTALL)
+_NO_ROOM = re.compile(r"\A(?!.*(?:unreachable|not-ready)).*(?:Insufficient |Too many pods)", re.DOTALL)
 """What the scheduler says where nodes are full, and none is lost."""
 _CALLER = re.compile(r'User "[^"]*"')
 """Who was refused is not what refused it."""
@@ -151,7 +151,7 @@ def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
     made = candidate.change.verb is Verb.CREATE or (reason in BEFORE_RUNNING and via[:1] != ("agent",))
     if made and via[:1] not in (*BY_CALLING, ("takes",), ("churn",)) and went_well(candidate, signal.low):
         return UNLIKELY
-    if only_restarts(candidate.change) and reason not in _CROWDED and via[:1] == ("workload",):
+    if only_restarts(candidate.change) and reason not in FULL and via[:1] == ("workload",):
         return UNLIKELY
     if BLAMES in signal.facts and via[:1] == ("workload",) and only_image(candidate.change):
         worked *= SUFFERS
@@ -311,9 +311,9 @@ def lacks_room(signal: Signal) -> bool:
     """Whether pods find no place for those that are there, or are taken from theirs, or a node is too full of them."""
     if signal.kind is not SignalKind.SYMPTOM or signal.facts.get("reason") in SHORT:
         return signal.kind is SignalKind.SYMPTOM
-    if signal.facts.get("reason") not in _CROWDED:
+    if signal.facts.get("reason") not in FULL:
         return False
-    return bool(signal.spread) or signal.facts["reason"] == PREEMPTED or bool(_FULL.search(signal.text))
+    return bool(signal.spread) or signal.facts["reason"] == PREEMPTED or bool(_NO_ROOM.search(signal.text))
 
 
 def _podlike(resource: str) -> bool:

@@ -10,8 +10,15 @@ from app.core.entities import Entity
 from app.core.signals import Signal
 
 ENDED = frozenset({"Error", "OOMKilled"})
-_PULLED, _PLACED = "ErrImagePull", "FailedScheduling"
-_WAITS = {_PULLED: frozenset({"ImagePullBackOff"}), _PLACED: frozenset({"Pending", "Unschedulable"})}
+NO_NODES = frozenset({"NotTriggerScaleUp", "FailedScaleUp"})
+"""What an autoscaler says where it makes no more nodes:
+https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/FAQ.md#what-events-are-emitted-by-ca"""
+_PENDING = frozenset({"Pending", "Unschedulable"})
+_WAITS = {
+    "ErrImagePull": frozenset({"ImagePullBackOff"}),
+    "FailedScheduling": _PENDING,
+    **dict.fromkeys(NO_NODES, _PENDING | {"FailedScheduling"}),
+}
 """Why it is, and what is said as long as it is so."""
 _BACKS_OFF = frozenset({"CrashLoopBackOff", "BackOff"})
 _PROBED = frozenset({"Unhealthy", "Unready"})
@@ -22,7 +29,8 @@ SOON = timedelta(seconds=30)
 def with_last_words(signals: Sequence[Signal]) -> list[Signal]:
     """The signals, where one tells that a workload's containers are held back, or fail probes, with why they ended."""
     tell = ENDED | _WAITS.keys()
-    ended = {_home(signal): signal for signal in signals if signal.facts["reason"] in tell and not signal.spread}
+    telling = [signal for signal in signals if signal.facts["reason"] in tell and not signal.spread]
+    ended = {_home(signal): signal for signal in sorted(telling, key=lambda s: s.facts["reason"] in NO_NODES)}
     return [
         replace(signal, text=f"{signal.text} | {last.text}", cause=last.cause, facts=signal.facts | _said(last))
         if (last := ended.get(_home(signal))) and _is_due(signal, last)

@@ -54,6 +54,8 @@ ADMITS = frozenset(
 )
 """What pods are made by, or are not: where they were made once it was there, and came up well, they bear it."""
 
+FULL = frozenset({"FailedScheduling", "Unschedulable", "Pending", PREEMPTED})
+"""What is said of pods that find no place."""
 _MISCONFIGURED = ("CreateContainerConfigError", "FailedMount")
 """A ConfigMap, a Secret or a key of it is not there: no other image makes it so."""
 
@@ -104,8 +106,8 @@ BEFORE_RUNNING = frozenset(
 _LABELS, _ANNOTATIONS = ("metadata", "labels"), ("metadata", "annotations")
 _AUTOSCALER = frozenset({"system:serviceaccount:kube-system:horizontal-pod-autoscaler", "kube-controller-manager"})
 """Who writes how many pods there are for an autoscaler, by audit log or as a field manager."""
-_NODES_GO = re.compile(r"node-controller|node-lifecycle|cloud-controller|cloud-node")
-"""Who deletes Nodes whose machines are gone."""
+_NODES_GO = re.compile(r"node-controller|node-lifecycle|cloud-controller|cloud-node|termination-handler|interruption")
+"""Who deletes Nodes whose machines are gone, or empties those that a provider takes back."""
 _RESTARTS = re.compile(r"restart|reload|checksum|^[^/]*$", re.IGNORECASE)
 """Keys of annotations that are written into a pod template so that pods be made anew, and those without a prefix, which
 are private to who writes them, so that no program acts by them:
@@ -140,6 +142,8 @@ def plausible(change: Change, reason: str, *, refused: str) -> float:
     """
     if change.resource.kind in _UNLIKELY.get(reason, ()) or (reason in _MISCONFIGURED and only_image(change)):
         return UNLIKELY
+    if reason in FULL and only_image(change):
+        return UNLIKELY  # it asks for no more than before: a rollout is when it shows that there is no room
     if (reason in _ILL and only_adds(change)) or (change.resource.kind in ACCESS and only_allows_more(change)):
         return UNLIKELY
     if (reason != "FailedCreate" and _only_lets_in(change)) or _opens(change):
@@ -212,8 +216,9 @@ def only_reacts_to(change: Change) -> str:
     """In words, that a change only reacts: an autoscaler's, or that a Node is deleted whose machine went; else ""."""
     if only_scales(change) and change.actor.name in _AUTOSCALER:
         return "An autoscaler did as it was told: it reacts."
-    if change.resource.kind == "Node" and change.verb is Verb.DELETE and _NODES_GO.search(change.actor.name):
-        return "It only says that a machine is gone."
+    goes = cordons(change) or (change.resource.kind == "Node" and change.verb is Verb.DELETE)
+    if goes and _NODES_GO.search(change.actor.name):
+        return "It only says that a machine is gone, or goes."
     return ""
 
 

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from app.core.access import lost_access
-from app.core.causes import cause_of
+from app.core.causes import NODES_MADE, cause_of
 from app.core.complaints import symptom_signals
 from app.core.findings import Ranking
 from app.core.mechanism import UNLIKELY, plausible
@@ -47,6 +47,11 @@ LOOKUP = (
 def image(old: str = "registry.corp.example/web:1", new: str = "registry.corp.example/web:2") -> Change:
     place = ("spec", "template", "spec", "containers", (("name", "web"),), "image")
     return a_change(WEB, at=after(-10), path=place, old=old, new=new)
+
+
+def request(cpu: str) -> Change:
+    place = ("spec", "template", "spec", "containers", (("name", "web"),), "resources", "requests", "cpu")
+    return a_change(WEB, at=after(-10), path=place, old="100m", new=cpu)
 
 
 def kind(name: str, *path: str, verb: Verb = Verb.UPDATE, new: Json = "x") -> Change:
@@ -183,13 +188,30 @@ def test_what_its_pods_got_over_once_is_not_the_rollouts_doing() -> None:
         ranking = ranked(
             image(),
             incident=an_incident(an_alert(after(30), name="KubePodPending", deployment="web-front")),
-            symptoms=[a_symptom(WEB, "FailedScheduling", at=after(0), message="0/6 nodes: Insufficient cpu")],
+            symptoms=[a_symptom(WEB, "FailedAttachVolume", at=after(0), message="timed out waiting")],
             states=[a_workload(WEB)],
             rollouts=[replace(a_rollout(-10, took=took), outcome=Outcome.COMPLETE)],
         )
         return next(s.probability for s in ranking.suspects if s.change.resource == WEB)
 
     assert probability(3) < probability(30) / 3
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_pods_wait_for_the_node_that_the_autoscaler_does_not_make(order: int) -> None:
+    told = [
+        a_symptom(WEB, "FailedScheduling", at=after(0), message="0/6 nodes are available: 6 Insufficient cpu."),
+        a_symptom(WEB, "NotTriggerScaleUp", at=after(2), message="1 max node group size reached"),
+        a_symptom(WEB, "Pending", at=after(1)),
+    ]
+    found = symptom_signals(told[::order], start=after(-7200), end=after(60))
+    assert {signal.cause for signal in found} == {NODES_MADE}
+
+
+def test_what_asks_for_no_more_than_before_takes_no_room() -> None:
+    assert plausible(image(), "FailedScheduling", refused="") == UNLIKELY
+    assert plausible(request("2"), "FailedScheduling", refused="") == 1
+    assert plausible(image(), "CrashLoopBackOff", refused="") == 1
 
 
 CLAIMS: Json = [{"metadata": {"name": "data"}, "spec": {"resources": {}}}]

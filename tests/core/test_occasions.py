@@ -31,6 +31,7 @@ from tests.core.factories import (
 )
 
 POD: Path = ("spec", "template", "metadata", "annotations")
+TERMINATION = Actor("system:serviceaccount:kube-system:aws-node-termination-handler", ActorSource.AUDIT)
 HPA = Actor("system:serviceaccount:kube-system:horizontal-pod-autoscaler", ActorSource.AUDIT)
 
 
@@ -84,10 +85,13 @@ def test_annotations_without_a_prefix_are_nobodys_but_others_of_an_ingress_decid
         ("Node", (), Actor("system:serviceaccount:kube-system:node-controller", ActorSource.AUDIT), Verb.DELETE, True),
         ("Node", (), Actor("system:serviceaccount:karpenter:karpenter", ActorSource.AUDIT), Verb.DELETE, False),
         ("Node", (), Actor("alice", ActorSource.AUDIT), Verb.DELETE, False),
+        ("Node", ("spec", "unschedulable"), TERMINATION, Verb.UPDATE, True),
+        ("Node", ("spec", "unschedulable"), Actor("alice", ActorSource.AUDIT), Verb.UPDATE, False),
     ],
 )
 def test_what_only_reacts(kind: str, path: Path, actor: Actor, verb: Verb, reacts: bool) -> None:
-    change = a_change(a_resource(kind, "a", "b"), path=path, old=2, new=3, actor=actor, verb=verb)
+    new = True if "unschedulable" in path else 3
+    change = a_change(a_resource(kind, "a", "b"), path=path, old=2, new=new, actor=actor, verb=verb)
     assert bool(only_reacts_to(change)) is reacts
 
 
