@@ -6,13 +6,19 @@ Nothing runs in them but a program that calls the API, where they have one. All 
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
+from zlib import crc32
 
-from tests.lab.api import Caller, Json, World
-from tests.lab.network import unreachable
+from tests.lab.api import Caller, Json, World, now
+from tests.lab.network import POOL, shadowing, unreachable
+
+LATE = "probe failed: context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
+BURST_EVERY, BURST_SECONDS, IDLE_SECONDS = 16.0, 5.0, 3.0
+"""How often a container has much to do at once, and for how long; after its start it has nothing to do for a while."""
 
 
 class CrashError(Exception):
@@ -101,6 +107,8 @@ class App:
     answer_seconds: float = 0.0
     """How long an idle container takes to answer a probe; the nearer its load comes to its capacity, the longer."""
     check: Callable[[Container], Problem | None] = lambda container: None
+    burst_m: int = 0
+    """Thousandths of a processor that it uses while it has much to do at once; in between next to none."""
     program: Program | None = None
     ends_after: float | None = None
     """Seconds after which it is done, as the work of a Job; None for what runs for ever."""
@@ -118,6 +126,8 @@ class Outside:
     resolver_up: bool = True
     """The one that the cluster's DNS asks for all other names."""
     dead_nodes: set[str] = field(default_factory=set)
+    silent_nodes: set[str] = field(default_factory=set)
+    """Nodes whose kubelets do not reach the API server; what runs there goes on."""
     full_disks: set[str] = field(default_factory=set)
     """Nodes whose disk has no room."""
     written: dict[str, float] = field(default_factory=dict)
@@ -128,6 +138,12 @@ class Outside:
     """Nodes whose pods reach none of another node: there are no routes, or no wire."""
     addresses: dict[str, int] = field(default_factory=dict)
     """How many pods the network has an address for, by node; a node that is not named has enough."""
+    taken: dict[str, float] = field(default_factory=dict)
+    """What pods have in memory beside the usual, in MiB by uid, where no limit holds them back."""
+    kubelet_qps: float | None = None
+    """How often a kubelet may ask for something in a second; None where that is more than it ever wants."""
+    pools: defaultdict[str, str] = field(default_factory=lambda: defaultdict(lambda: POOL))
+    """How the addresses begin that a node's network has for new pods."""
 
 
 def is_done(app: App | None, seconds: float) -> bool:
@@ -153,14 +169,12 @@ def diagnose(
         return found
     if container.seconds < app.start_seconds:
         return _starting(app, spec, container.seconds)
-    if found := _asked_wrongly(app, spec) or _answers_late(app, spec, running):
+    if found := _asked_wrongly(app, spec) or _answers_late(app, spec, running) or _throttled(app, container):
         return found
     if trouble := _misses(app, container.pod, world, cut_off, resolver_up=resolver_up):
         return Problem("unready", f"probe failed: {trouble}")
     if app.load > app.capacity * max(running, 1):
-        return Problem(
-            "unready", "probe failed: context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
-        )
+        return Problem("unready", LATE)
     return None
 
 
@@ -180,6 +194,9 @@ def _misses(app: App, pod: Json, world: World, cut_off: AbstractSet[str], *, res
     for namespace, name in app.upstreams:
         if trouble := unreachable(world, pod, namespace, name, cut_off=cut_off):
             return f"HTTP probe failed with statuscode: 503 ({trouble})"
+    for host in app.abroad:
+        if address := shadowing(world, pod, host):
+            return f"HTTP probe failed with statuscode: 503 ({host}: dial tcp {address}:443: i/o timeout)"
     if app.abroad and not resolver_up:
         return f"HTTP probe failed with statuscode: 503 (lookup {app.abroad[0]}: server misbehaving)"
     return ""
@@ -195,13 +212,29 @@ def _starting(app: App, spec: Json, seconds: float) -> Problem:
     return Problem(kind, f"probe failed: dial tcp :{app.port}: connect: connection refused", name)
 
 
+def _throttled(app: App, container: Container) -> Problem | None:
+    """With a limit below what it uses in a burst it stands still for most of it, and answers no probe in time."""
+    limit = container.spec.get("resources", {}).get("limits", {}).get("cpu")
+    if not limit or millicores(limit) >= app.burst_m or container.seconds < IDLE_SECONDS:
+        return None
+    turn = crc32(container.pod["metadata"]["uid"].encode()) % BURST_EVERY  # each has its own
+    if (now().timestamp() + turn) % BURST_EVERY > BURST_SECONDS:
+        return None
+    return Problem("killed" if "livenessProbe" in container.spec else "unready", LATE)
+
+
 def _answers_late(app: App, spec: Json, running: int) -> Problem | None:
     """A liveness probe is not answered in its time: a queue grows as the share of the capacity that is free shrinks."""
     free = 1 - app.load / (app.capacity * max(running, 1))
     probe = spec.get("livenessProbe")
     if not probe or free <= 0 or app.answer_seconds / free <= probe.get("timeoutSeconds", 1):
         return None
-    return Problem("killed", "probe failed: context deadline exceeded (Client.Timeout exceeded while awaiting headers)")
+    return Problem("killed", LATE)
+
+
+def millicores(quantity: str) -> float:
+    """Of a quantity of processors. Raises ValueError."""
+    return float(quantity[:-1]) if quantity.endswith("m") else float(quantity) * 1000
 
 
 def mebibytes(quantity: str) -> float:

@@ -12,12 +12,15 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from zlib import crc32
 
 from tests.lab import disks
-from tests.lab.api import Answer, Caller, Json, World, now, path, stamp
+from tests.lab.api import Caller, Json, World, now, path
 from tests.lab.apps import App, Container, CrashError, Outside, Problem, Process, diagnose, is_done
-from tests.lab.manifests import env_keys, images, mounted, mounts_token, place
+from tests.lab.manifests import env_keys, images, mounted, mounts_token, place, sleeps_before_end
+from tests.lab.memory import Memory
 from tests.lab.network import lacks_address
+from tests.lab.statuses import Statuses, done, node_conditions, second, waiting
 from tests.lab.volumes import held_elsewhere
 
 ROUND_SECONDS = 0.5
@@ -38,6 +41,7 @@ class _Sandbox:
 
     phase: str = "new"
     again: datetime | None = None
+    ends: datetime | None = None  # when it has slept before its end
     end_again: datetime | None = None  # its end was refused
     started: datetime | None = None
     restarts: Counter[int] = field(default_factory=Counter)  # of each of its containers
@@ -47,6 +51,7 @@ class _Sandbox:
     secret: dict[str, str] = field(default_factory=dict)
     task: asyncio.Task[None] | None = None
     said: str = ""  # what its status says last
+    pool: str = ""  # how its address begins
 
 
 class Kubelets:
@@ -55,6 +60,8 @@ class Kubelets:
     def __init__(self, world: World, callers: dict[str, Caller], apps: dict[str, App], outside: Outside) -> None:
         self._world, self._callers, self._apps, self._outside = world, callers, apps, outside
         self._pods: dict[str, _Sandbox] = {}
+        self._statuses = Statuses(callers, outside)
+        self._memory = Memory(world, outside)
         self._pulled: set[tuple[str, str]] = set()
         self._relieved: dict[str, datetime] = {}  # nodes without room on their disk, and when they evict the next pod
         self.lag = 0.0
@@ -69,6 +76,7 @@ class Kubelets:
             if rounds % LEASE_ROUNDS == 0:
                 await asyncio.gather(*(self._renew(name) for name in self._alive()))
             rounds += 1
+            self._memory.look()
             await asyncio.gather(*(self._see_to(name) for name in self._alive()))
             self._forget()
             await asyncio.sleep(ROUND_SECONDS)
@@ -79,7 +87,8 @@ class Kubelets:
                 sandbox.task.cancel()
 
     def _alive(self) -> Iterator[str]:
-        return (name for name in self._callers if name not in self._outside.dead_nodes)
+        silent = self._outside.dead_nodes | self._outside.silent_nodes | self._memory.thrashing()
+        return (name for name in self._callers if name not in silent)
 
     async def register(self, name: str, *, cpu: str = "16") -> None:
         """Raises RefusedError."""
@@ -87,7 +96,7 @@ class Kubelets:
         labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "pool": "general"}
         await kubelet.must("POST", path("Node"), {"metadata": {"name": name, "labels": labels}})
         room = {"cpu": cpu, "memory": "64Gi", "pods": "110"}
-        status = {"status": {"capacity": room, "allocatable": room, "conditions": _node_conditions()}}
+        status = {"status": {"capacity": room, "allocatable": room, "conditions": node_conditions()}}
         await kubelet.must("PATCH", f"{path('Node', None, name)}/status", status)
 
     def expire(self, name: str) -> None:
@@ -106,7 +115,7 @@ class Kubelets:
     async def _relieve(self, node: str) -> None:
         """Its disk is full: that is told once, then one pod after another is evicted, but for those of DaemonSets."""
         if node not in self._relieved:
-            conditions = _node_conditions(disk_is_full=True)
+            conditions = node_conditions(disk_is_full=True)
             told = await self._callers[node].call(
                 "PATCH", f"{path('Node', None, node)}/status", {"status": {"conditions": conditions}}
             )
@@ -128,15 +137,33 @@ class Kubelets:
         reason = disks.words(pod, self._outside.written)
         if sandbox.task:
             sandbox.task.cancel()
-        not_ready = [{"type": "Ready", "status": "False", "reason": "PodFailed", "lastTransitionTime": _second()}]
+        not_ready = [{"type": "Ready", "status": "False", "reason": "PodFailed", "lastTransitionTime": second()}]
         status = {"phase": "Failed", "reason": "Evicted", "message": reason, "conditions": not_ready}
         await self._callers[node].call("PATCH", f"{place(pod)}/status", {"status": status})
         await self._warn(node, pod, "Evicted", reason)
         sandbox.phase = "gone"
 
+    async def _survive(self, node: str, victim: str) -> None:
+        """The kernel has ended who had most of a full memory: its kubelet is there again, and tells how all is."""
+        conditions = {"status": {"conditions": node_conditions()}}
+        await self._callers[node].call("PATCH", f"{path('Node', None, node)}/status", conditions)
+        for uid, sandbox in self._pods.items():
+            pod = next((one for one in self._world["Pod"].values() if one["metadata"]["uid"] == uid), None)
+            if pod is None or pod["spec"].get("nodeName") != node:
+                continue
+            sandbox.well = False  # what was told of it while the kubelet was silent is to be put right
+            if uid == victim and sandbox.phase == "up":
+                process = f"victim process: {pod['spec']['containers'][0]['name']}, pid: {crc32(uid.encode()) % 30000}"
+                about = {"kind": "Node", "name": node, "uid": node}
+                await self._event(node, about, "default", "SystemOOM", f"System OOM encountered, {process}")
+                await self._fall(node, pod, sandbox, Problem("oom", "system OOM"), index=0)
+
     async def _see_to(self, node: str) -> None:
         if node in self._outside.full_disks:
             await self._relieve(node)
+        if victim := self._memory.victim(node):
+            await self._survive(node, victim)
+        await self._statuses.drain(node)
         for pod in [one for one in self._world["Pod"].values() if one["spec"].get("nodeName") == node]:
             sandbox = self._pods.setdefault(pod["metadata"]["uid"], _Sandbox())
             if "deletionTimestamp" in pod["metadata"]:
@@ -153,6 +180,10 @@ class Kubelets:
                 gone.task.cancel()
 
     async def _end(self, node: str, pod: Json, sandbox: _Sandbox) -> None:
+        if sandbox.ends is None:
+            sandbox.ends = _later(sleeps_before_end(pod))
+        if now() < sandbox.ends or not self._statuses.may_ask(node):
+            return
         if sandbox.task:
             sandbox.task.cancel()
         body = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod["metadata"]["uid"]}}
@@ -179,7 +210,7 @@ class Kubelets:
     async def _mount(self, node: str, pod: Json, sandbox: _Sandbox) -> bool:
         """Read what the pod mounts; whether all of it is there."""
         if volume := held_elsewhere(self._world, pod):
-            await self._tell(node, pod, sandbox, _waiting("ContainerCreating", ""))
+            await self._tell(node, pod, sandbox, waiting("ContainerCreating", ""))
             missing = f"Unable to attach or mount volumes: unmounted volumes=[{volume}]: timed out waiting"
             await self._warn(node, pod, "FailedMount", missing)
             sandbox.again = _later(RETRY_SECONDS)
@@ -202,6 +233,7 @@ class Kubelets:
         """Give a pod an address; whether there was one."""
         most = self._outside.addresses.get(node)
         if most is None or not lacks_address(self._world, pod, most):
+            sandbox.pool = sandbox.pool or self._outside.pools[node]
             return True
         # as it has no address, its status is not told as that of others is
         failure = "Failed to create pod sandbox: add cmd: failed to assign an IP address to container"
@@ -211,7 +243,7 @@ class Kubelets:
 
     async def _wait_for(self, node: str, pod: Json, sandbox: _Sandbox, reason: str) -> None:
         """What its container needs is not there yet."""
-        await self._tell(node, pod, sandbox, _waiting("CreateContainerConfigError", reason))
+        await self._tell(node, pod, sandbox, waiting("CreateContainerConfigError", reason))
         await self._warn(node, pod, "Failed", f"Error: {reason}")
         sandbox.again = _later(RETRY_SECONDS)
 
@@ -226,15 +258,13 @@ class Kubelets:
             "manifest unknown" if self._outside.registry_up else "dial tcp 10.0.9.4:443: connect: connection refused"
         )
         failure = f'Failed to pull image "{image}": {reason}'
-        await self._tell(
-            node, pod, sandbox, _waiting("ImagePullBackOff", f'Back-off pulling image "{image}": {reason}')
-        )
+        await self._tell(node, pod, sandbox, waiting("ImagePullBackOff", f'Back-off pulling image "{image}": {reason}'))
         await self._warn(node, pod, "Failed", failure)
         sandbox.again = _later(RETRY_SECONDS)
         return False
 
     async def _start(self, node: str, pod: Json, sandbox: _Sandbox) -> None:
-        running = {"state": {"running": {"startedAt": _second()}}, "ready": False, "started": True}
+        running = {"state": {"running": {"startedAt": second()}}, "ready": False, "started": True}
         if await self._tell(node, pod, sandbox, running, phase="Running"):
             sandbox.phase, sandbox.well, sandbox.since, sandbox.again = (
                 "up",
@@ -259,22 +289,22 @@ class Kubelets:
                 return
             if ended[0]:  # a sidecar goes on
                 if sandbox.said != "done":
-                    await self._tell(node, pod, sandbox, _done(), phase="Running")
+                    await self._tell(node, pod, sandbox, done(), phase="Running")
                     sandbox.said = "done"
                 return
             if not sandbox.well:
-                running = {"state": {"running": {"startedAt": _second()}}, "ready": True, "started": True}
+                running = {"state": {"running": {"startedAt": second()}}, "ready": True, "started": True}
                 sandbox.well = await self._tell(node, pod, sandbox, running, phase="Running")
             return
         sandbox.since = sandbox.since or now()
         if (now() - sandbox.since).total_seconds() < self.lag:
             if not sandbox.well:
-                running = {"state": {"running": {"startedAt": _second()}}, "ready": True, "started": True}
+                running = {"state": {"running": {"startedAt": second()}}, "ready": True, "started": True}
                 sandbox.well = await self._tell(node, pod, sandbox, running, phase="Running")
             return
         if problem.kind in ("unready", "starting"):
             has_started = problem.kind == "unready"
-            running = {"state": {"running": {"startedAt": _second()}}, "ready": False, "started": has_started}
+            running = {"state": {"running": {"startedAt": second()}}, "ready": False, "started": has_started}
             if sandbox.said != problem.kind:
                 sandbox.well = False
                 await self._tell(node, pod, sandbox, running, phase="Running")
@@ -308,7 +338,7 @@ class Kubelets:
                     container,
                     self._world,
                     running=running,
-                    cut_off=outside.cut_off,
+                    cut_off=outside.cut_off | self._memory.thrashing(),
                     resolver_up=outside.resolver_up,
                 )
                 if found:
@@ -320,7 +350,7 @@ class Kubelets:
 
     async def _complete(self, node: str, pod: Json, sandbox: _Sandbox) -> None:
         """The work of a Job is done."""
-        if await self._tell(node, pod, sandbox, _done(), phase="Succeeded"):
+        if await self._tell(node, pod, sandbox, done(), phase="Succeeded"):
             sandbox.phase = "gone"
 
     def _running(self, image: str) -> int:
@@ -334,14 +364,18 @@ class Kubelets:
         """The container ended: told, and started again after a while."""
         if sandbox.task:
             sandbox.task.cancel()
+        code, reason = {"oom": (137, "OOMKilled"), "killed": (137, "Error")}.get(problem.kind, (1, "Error"))
+        message = problem.message if problem.kind == "crash" else ""
+        ended = {"terminated": {"exitCode": code, "reason": reason, "message": message, "finishedAt": second()}}
+        if pod["spec"].get("restartPolicy") == "Never":
+            if await self._tell(node, pod, sandbox, {"state": ended, "ready": False}, phase="Failed", index=index):
+                sandbox.phase = "gone"
+            return
         sandbox.phase, sandbox.well = "down", False
         sandbox.restarts[index] += 1
         wait = min(BACKOFF_SECONDS * 2 ** (sandbox.restarts[index] - 1), LONGEST_BACKOFF)
         sandbox.again = _later(wait)
-        code, reason = {"oom": (137, "OOMKilled"), "killed": (137, "Error")}.get(problem.kind, (1, "Error"))
-        message = problem.message if problem.kind == "crash" else ""
-        ended = {"terminated": {"exitCode": code, "reason": reason, "message": message, "finishedAt": _second()}}
-        back_off = _waiting("CrashLoopBackOff", f"back-off {wait:g}s restarting failed container")
+        back_off = waiting("CrashLoopBackOff", f"back-off {wait:g}s restarting failed container")
         await self._tell(node, pod, sandbox, {**back_off, "lastState": ended}, phase="Running", index=index)
         if problem.kind == "killed":
             await self._warn(node, pod, "Unhealthy", f"{problem.probe} {problem.message}")
@@ -385,7 +419,7 @@ class Kubelets:
         """Write a pod's status, ``container`` of that one of its containers; whether it was taken."""
         is_up = "True" if container.get("ready") else "False"
         conditions = [
-            {"type": kind, "status": value, "lastTransitionTime": _second()}
+            {"type": kind, "status": value, "lastTransitionTime": second()}
             for kind, value in (
                 ("PodScheduled", "True"),
                 ("Initialized", "True"),
@@ -393,7 +427,7 @@ class Kubelets:
                 ("Ready", is_up),
             )
         ]
-        beside = {"state": {"running": {"startedAt": _second()}}, "ready": True, "started": True}
+        beside = {"state": {"running": {"startedAt": second()}}, "ready": True, "started": True}
         others = beside if phase == "Running" else container
         told = [
             {
@@ -406,70 +440,41 @@ class Kubelets:
             }
             for number, one in enumerate(pod["spec"]["containers"])
         ]
-        address = f"10.244.{int(pod['metadata']['uid'][:2], 16)}.{int(pod['metadata']['uid'][2:4], 16) or 1}"
+        uid = pod["metadata"]["uid"]
+        address = f"{sandbox.pool or self._outside.pools[node]}.{int(uid[:2], 16)}.{int(uid[2:4], 16) or 1}"
         status = {
             "phase": phase,
             "conditions": conditions,
             "containerStatuses": told,
             "podIP": address,
             "podIPs": [{"ip": address}],
-            "startTime": _second(),
+            "startTime": second(),
         }
-        done: Answer = await self._callers[node].call("PATCH", f"{place(pod)}/status", {"status": status})
         sandbox.said = "ready" if container.get("ready") else "told"
-        return done.ok
+        return await self._statuses.tell(node, pod, status)
 
     async def _warn(self, node: str, pod: Json, reason: str, message: str) -> None:
-        meta = pod["metadata"]
+        about = {"kind": "Pod", **{k: pod["metadata"][k] for k in ("namespace", "name", "uid")}}
+        await self._event(node, about, pod["metadata"]["namespace"], reason, message)
+
+    async def _event(self, node: str, about: Json, namespace: str, reason: str, message: str) -> None:
         event = {
-            "metadata": {"generateName": f"{meta['name']}."},
-            "involvedObject": {"apiVersion": "v1", "kind": "Pod", **{k: meta[k] for k in ("namespace", "name", "uid")}},
+            "metadata": {"generateName": f"{about['name']}."},
+            "involvedObject": {"apiVersion": "v1", **about},
             "type": "Warning",
             "reason": reason,
             "message": message,
             "count": 1,
-            "firstTimestamp": _second(),
-            "lastTimestamp": _second(),
+            "firstTimestamp": second(),
+            "lastTimestamp": second(),
             "source": {"component": "kubelet", "host": node},
         }
-        await self._callers[node].call("POST", path("Event", meta["namespace"]), event)
-
-
-def _node_conditions(*, disk_is_full: bool = False) -> list[Json]:
-    disk = ("True", "KubeletHasDiskPressure") if disk_is_full else ("False", "KubeletHasNoDiskPressure")
-    return [
-        {
-            "type": kind,
-            "status": value,
-            "reason": reason,
-            "lastTransitionTime": _second(),
-            "lastHeartbeatTime": _second(),
-        }
-        for kind, value, reason in (
-            ("Ready", "True", "KubeletReady"),
-            ("MemoryPressure", "False", "KubeletHasSufficientMemory"),
-            ("DiskPressure", *disk),
-        )
-    ]
+        await self._callers[node].call("POST", path("Event", namespace), event)
 
 
 def _age(sandbox: _Sandbox) -> float:
     """Seconds since its containers were started; 0 before."""
     return (now() - sandbox.started).total_seconds() if sandbox.started else 0.0
-
-
-def _waiting(reason: str, message: str) -> Json:
-    return {"state": {"waiting": {"reason": reason, "message": message}}}
-
-
-def _done() -> Json:
-    """Of a container whose work is done."""
-    ended = {"exitCode": 0, "reason": "Completed", "startedAt": _second(), "finishedAt": _second()}
-    return {"state": {"terminated": ended}, "ready": False}
-
-
-def _second() -> str:
-    return stamp(now())[:19] + "Z"
 
 
 def _later(seconds: float) -> datetime:

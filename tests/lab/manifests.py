@@ -63,3 +63,9 @@ def place(pod: Json) -> str:
 def images(pod: Json) -> list[str]:
     """Of its containers, with their tags."""
     return [str(one["image"]) for one in pod["spec"]["containers"]]
+
+
+def sleeps_before_end(pod: Json) -> float:
+    """For how many seconds a pod that is to end is left as it is, for those who do not know yet: its preStop hook."""
+    hooks = (one.get("lifecycle", {}).get("preStop", {}) for one in pod["spec"]["containers"])
+    return float(max(hook.get("sleep", {}).get("seconds", 0) for hook in hooks))

@@ -10,6 +10,8 @@ from tests.lab.api import Json, World
 
 DNS = ("kube-system", "kube-dns")
 INGRESS_CONTROLLER, INGRESS_CLASS = ("ingress-nginx", "ingress-nginx"), "nginx"
+POOL = "10.244"
+"""How the addresses of pods begin that there are routes for between nodes."""
 
 
 def unreachable(
@@ -30,6 +32,16 @@ def unreachable(
     if not any(_connects(world, pod, backend, 8080, cut_off) for backend in found):
         return f"dial tcp {service}.{namespace}: i/o timeout"
     return ""
+
+
+def shadowing(world: World, pod: Json, host: str) -> str:
+    """The address of a Service that is found for a name outside of the cluster, or "".
+
+    A name with few dots is looked for in the cluster's own domains first, and ``svc.cluster.local`` is among them.
+    """
+    name, _, namespace = host.partition(".")
+    service = world["Service"].get((namespace, name))
+    return "" if service is None or _asks_its_node(pod) else str(service["spec"].get("clusterIP", ""))
 
 
 def lacks_address(world: World, pod: Json, most: int) -> bool:
@@ -85,10 +97,15 @@ def backends(world: World, namespace: str, service: str) -> list[Json]:
     return [pods[namespace, name] for name in names if (namespace, name) in pods]
 
 
+def _is_routed(pod: Json) -> bool:
+    """Whether other nodes have a route to its address; a pod whose address is not told yet asks nobody."""
+    return str(pod.get("status", {}).get("podIP", POOL)).startswith(POOL)
+
+
 def _connects(world: World, pod: Json, backend: Json, port: int, cut_off: AbstractSet[str]) -> bool:
     """Whether there is a way, and the NetworkPolicies let a pod out to a backend, and into that one."""
     nodes = {one["spec"].get("nodeName", "") for one in (pod, backend)}
-    if len(nodes) > 1 and nodes & cut_off:
+    if len(nodes) > 1 and (nodes & cut_off or not (_is_routed(pod) and _is_routed(backend))):
         return False
     out, into = ("Egress", "egress", "to"), ("Ingress", "ingress", "from")
     return _allowed(world, pod, backend, port, *out) and _allowed(world, backend, pod, port, *into)

@@ -6,7 +6,7 @@ import httpx2
 import pytest
 
 from tests.lab.api import Caller, Json, Key, World
-from tests.lab.network import lacks_address, unreachable, unserved
+from tests.lab.network import lacks_address, shadowing, unreachable, unserved
 
 
 def calling(**spec: object) -> Json:
@@ -134,3 +134,18 @@ def test_a_pod_gets_no_address_when_others_of_its_node_have_them_all(phase: str,
     assert not lacks_address(world, new, 2)
     new["spec"]["hostNetwork"] = True
     assert not lacks_address(world, new, 1)
+
+
+def test_a_service_hides_a_name_outside_that_reads_like_its_own() -> None:
+    world = reachable_world()
+    world._objects["Service"] = {("shop", "cart"): {"spec": {"clusterIP": "10.96.0.7"}}}
+    found = [shadowing(world, calling(), host) for host in ("cart.shop", "www.cart.shop", "cart.example", "shop")]
+    assert found == ["10.96.0.7", "", "", ""]
+    assert shadowing(world, calling(dnsPolicy="Default"), "cart.shop") == ""
+
+
+@pytest.mark.parametrize(("node", "message"), [("node-of-cart", ""), ("another", "dial tcp cart.shop: i/o timeout")])
+def test_a_pod_of_another_range_is_reached_from_its_own_node_only(node: str, message: str) -> None:
+    world = reachable_world()
+    world._objects["Pod"]["shop", "cart"]["status"] = {"podIP": "10.60.1.7"}
+    assert unreachable(world, calling(nodeName=node), "shop", "cart") == message

@@ -1,0 +1,78 @@
+"""What kubelets tell: the words of a status, and how many of them the API server is asked to take in a second."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from datetime import datetime
+
+from tests.lab.api import Caller, Json, now, stamp
+from tests.lab.apps import Outside
+from tests.lab.manifests import place
+
+
+class Statuses:
+    """Where kubelets may ask only so often, the newest status of each pod waits for its turn."""
+
+    def __init__(self, callers: Mapping[str, Caller], outside: Outside) -> None:
+        self._callers, self._outside = callers, outside
+        self._waiting: dict[str, dict[str, Json]] = defaultdict(dict)  # by node and the pod's path
+        self._left: dict[str, tuple[float, datetime]] = {}  # what a kubelet may still ask for, and as of when
+
+    async def tell(self, node: str, pod: Json, status: Json) -> bool:
+        """Write it now, or as soon as it may; whether it was taken, as far as is known."""
+        if self._outside.kubelet_qps is None:
+            told = await self._callers[node].call("PATCH", f"{place(pod)}/status", {"status": status})
+            return told.ok
+        self._waiting[node][place(pod)] = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": status}
+        return True
+
+    async def drain(self, node: str) -> None:
+        """Write what waits, the longest waiting first, as far as its turn has come."""
+        waiting = self._waiting[node]
+        while waiting and self.may_ask(node):
+            where = next(iter(waiting))
+            await self._callers[node].call("PATCH", f"{where}/status", waiting.pop(where))
+
+    def may_ask(self, node: str) -> bool:
+        """Whether a kubelet may ask for something just now; it counts as asked."""
+        limit = self._outside.kubelet_qps
+        if limit is None:
+            return True
+        left, since = self._left.get(node, (limit, now()))
+        left = min(limit, left + limit * (now() - since).total_seconds())
+        self._left[node] = left - (left >= 1), now()
+        return left >= 1
+
+
+def node_conditions(*, disk_is_full: bool = False) -> list[Json]:
+    disk = ("True", "KubeletHasDiskPressure") if disk_is_full else ("False", "KubeletHasNoDiskPressure")
+    return [
+        {
+            "type": kind,
+            "status": value,
+            "reason": reason,
+            "lastTransitionTime": second(),
+            "lastHeartbeatTime": second(),
+        }
+        for kind, value, reason in (
+            ("Ready", "True", "KubeletReady"),
+            ("MemoryPressure", "False", "KubeletHasSufficientMemory"),
+            ("DiskPressure", *disk),
+        )
+    ]
+
+
+def waiting(reason: str, message: str) -> Json:
+    """Of a container that is not started."""
+    return {"state": {"waiting": {"reason": reason, "message": message}}}
+
+
+def done() -> Json:
+    """Of a container whose work is done."""
+    ended = {"exitCode": 0, "reason": "Completed", "startedAt": second(), "finishedAt": second()}
+    return {"state": {"terminated": ended}, "ready": False}
+
+
+def second() -> str:
+    return stamp(now())[:19] + "Z"

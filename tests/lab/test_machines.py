@@ -1,0 +1,75 @@
+"""What machines and kubelets do: their memory, what they may ask for, the time that a processor gives."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import httpx2
+import pytest
+
+from tests.lab import apps, memory, statuses
+from tests.lab.api import Caller, Json, World, now
+from tests.lab.apps import App, Container, Outside, diagnose, millicores
+from tests.lab.manifests import sleeps_before_end
+from tests.lab.memory import FREE_MIB, THRASHING_SECONDS, Memory
+from tests.lab.statuses import Statuses
+
+
+def world_of(*pods: Json) -> World:
+    world = World(Caller(httpx2.AsyncClient(), "nobody", "", "test"))
+    world._objects["Pod"] = {("shop", pod["metadata"]["name"]): pod for pod in pods}
+    return world
+
+
+def pod_of(name: str, *, node: str = "one", container: Json | None = None) -> Json:
+    meta = {"namespace": "shop", "name": name, "uid": name}
+    return {"metadata": meta, "spec": {"nodeName": node, "containers": [{"name": "app", **(container or {})}]}}
+
+
+def test_a_node_without_memory_answers_nobody_until_who_has_most_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    outside = Outside(taken={"small": 10.0, "large": FREE_MIB, "elsewhere": FREE_MIB - 1})
+    at = now()
+    monkeypatch.setattr(memory, "now", lambda: at)
+    node = Memory(world_of(pod_of("small"), pod_of("large"), pod_of("elsewhere", node="two")), outside)
+    node.look()
+    assert node.thrashing() == {"one"}
+    assert node.victim("one") == ""
+    at += timedelta(seconds=THRASHING_SECONDS + 1)
+    assert node.thrashing() == set()
+    assert [node.victim("one"), node.victim("one"), node.victim("two")] == ["large", "", ""]
+    node.look()
+    assert node.thrashing() == set()
+
+
+def test_a_kubelet_asks_only_so_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    at = now()
+    monkeypatch.setattr(statuses, "now", lambda: at)
+    limited = Statuses({}, Outside(kubelet_qps=2.0))
+    assert [limited.may_ask("one") for _ in range(3)] == [True, True, False]
+    assert limited.may_ask("two")
+    at += timedelta(seconds=0.6)
+    assert [limited.may_ask("one") for _ in range(2)] == [True, False]
+    assert all(Statuses({}, Outside()).may_ask("one") for _ in range(100))
+
+
+@pytest.mark.parametrize(
+    ("limits", "seconds", "stands_still"),
+    [({"cpu": "200m"}, 5.0, 5), ({"cpu": "200m"}, 1.0, 0), ({"cpu": "2"}, 5.0, 0), ({}, 5.0, 0)],
+)
+def test_a_limit_below_its_bursts_stops_a_container_now_and_then(
+    monkeypatch: pytest.MonkeyPatch, limits: Json, seconds: float, stands_still: int
+) -> None:
+    busy = Container(pod_of("a", container={"resources": {"limits": limits}}), "1.0.0", {}, {}, seconds=seconds)
+    at = now().replace(microsecond=500_000)
+    found = []
+    for passed in range(16):
+        monkeypatch.setattr(apps, "now", lambda passed=passed: at + timedelta(seconds=passed))
+        found.append(diagnose(App("a", burst_m=1500), busy, world_of(), running=1))
+    assert sum(one is not None for one in found) == stands_still
+    assert {one.kind for one in found if one} <= {"unready"}
+    assert [millicores("250m"), millicores("1.5")] == [250, 1500]
+
+
+def test_a_pod_sleeps_before_its_end_as_its_hook_says() -> None:
+    assert sleeps_before_end(pod_of("a")) == 0
+    assert sleeps_before_end(pod_of("a", container={"lifecycle": {"preStop": {"sleep": {"seconds": 6}}}})) == 6
