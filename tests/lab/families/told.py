@@ -1,0 +1,36 @@
+"""What was told of names, limits and addresses: whom a name leads to, a processor's time, ranges and balancers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from tests.lab import objects
+from tests.lab.apps import App
+from tests.lab.lab import Lab
+from tests.lab.scenario import family
+
+
+@family(
+    "A team brings a new app whose Service and namespace together read like the name of a partner outside: the"
+    " cluster's own names are looked for first, so another app's calls to the partner end at the Service.",
+    joined=10,
+)
+async def name_collision(lab: Lab) -> AsyncIterator[None]:
+    """As in "101 Ways to Break and Recover Kubernetes Cluster" (Oath, KubeCon Europe 2018)."""
+    namespace, name, new = lab.rng.choice(
+        (
+            ("payments", "giftcards", ("shop", "vouchers")),
+            ("search", "importer", ("shop", "feeds")),
+            ("shop", "product-pages", ("media", "images")),
+        )
+    )
+    host = f"{new[1]}.{new[0]}"
+    await lab.app(namespace, name, like=App("", abroad=(host,)), replicas=3)
+    lab.alert_lacking(namespace, name)
+    yield
+    by = lab.rng.choice(("ci", "argocd", "carol"))
+    # as Helm does: Services before Deployments
+    await lab.culprit(by, "create", "Service", *new, objects.service(*new))
+    image = f"registry.corp.example/{new[0]}/{new[1]}"
+    lab.apps[image] = App(image)
+    await lab.apply(objects.deployment(*new, f"{image}:0.1.0"), by)
