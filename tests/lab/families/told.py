@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from tests.lab import objects
+from tests.lab.alerts import restarts
+from tests.lab.api import Json
 from tests.lab.apps import App
 from tests.lab.lab import Lab
 from tests.lab.scenario import family
@@ -34,3 +36,22 @@ async def name_collision(lab: Lab) -> AsyncIterator[None]:
     image = f"registry.corp.example/{new[0]}/{new[1]}"
     lab.apps[image] = App(image)
     await lab.apply(objects.deployment(*new, f"{image}:0.1.0"), by)
+
+
+@family(
+    "An app gets a limit on its processor's time, as all are to have one, that is more than it uses on average and less"
+    " than in a burst: it stands still for seconds, answers no probe, and is killed now and then.",
+    joined=10,
+)
+async def cpu_limit(lab: Lab) -> AsyncIterator[None]:
+    """As in "CPU limits and aggressive throttling in Kubernetes" (Omio, 2020)."""
+    namespace, name = lab.rng.choice((("search", "routes"), ("shop", "fares"), ("payments", "exchange-rates")))
+    alive: Json = {"httpGet": {"path": "/healthz", "port": 8080}, "periodSeconds": 1, "timeoutSeconds": 1}
+    await lab.app(namespace, name, like=App("", burst_m=1500), replicas=4, liveness=alive)
+    holds = lambda: restarts(lab.world, namespace, name) >= 3  # noqa: E731
+    lab.alert("KubePodRestarting", holds, f"pods of {name} restart", 3, namespace=namespace, deployment=name)
+    yield
+    limit = lab.rng.choice(("200m", "250m", "400m"))
+    resources = {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"cpu": limit, "memory": "256Mi"}}
+    by = lab.rng.choice(("alice", "argocd", "flux"))
+    await lab.roll(by, namespace, name, "1.0.0", culprit=True, resources=resources)
