@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator
 
 from tests.lab import objects
 from tests.lab.alerts import restarts
-from tests.lab.api import Json
-from tests.lab.apps import App
+from tests.lab.api import Json, path
+from tests.lab.apps import App, Process
 from tests.lab.lab import Lab
+from tests.lab.programs import both, every, getting
 from tests.lab.scenario import family
 
 
@@ -55,3 +56,36 @@ async def cpu_limit(lab: Lab) -> AsyncIterator[None]:
     resources = {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"cpu": limit, "memory": "256Mi"}}
     by = lab.rng.choice(("alice", "argocd", "flux"))
     await lab.roll(by, namespace, name, "1.0.0", culprit=True, resources=resources)
+
+
+@family(
+    "The cluster's installer is run once more, to mend something else, with the values of a cluster that is to come:"
+    " pods that are made from then on get addresses of another range, for which no node has a route.",
+    joined=10,
+)
+async def pod_range(lab: Lab) -> AsyncIterator[None]:
+    """As in "Outages? Downtime?" (SourceClear at Veracode, 2018)."""
+    namespace, name, caller = lab.rng.choice(
+        (("shop", "stock", "offers"), ("search", "synonyms", "suggest"), ("media", "licences", "player"))
+    )
+
+    async def hold(process: Process) -> None:
+        """Each agent for its own node."""
+        node = process.see().pod["spec"]["nodeName"]
+        lab.outside.pools[node] = ".".join(process.config["POD_CIDR"].split(".")[:2])
+
+    config = objects.config_map("kube-system", "network-config", POD_CIDR="10.244.0.0/16", MTU="8951")
+    await lab.apply(config)
+    program = both(every(1, hold), every(5, getting(f"{path('Node')}?limit=10")))
+    await lab.controller(
+        "kube-system", "network-node", program, ("", "nodes", "list"), kind="DaemonSet", config="network-config"
+    )
+    await lab.app(namespace, name)
+    await lab.app(namespace, caller, like=App("", upstreams=((namespace, name),)), replicas=4)
+    lab.alert_lacking(namespace, caller)
+    yield
+    body = {"data": {"POD_CIDR": lab.rng.choice(("10.233.64.0/18", "10.128.0.0/16", "10.60.0.0/16"))}}
+    by = lab.rng.choice(("alice", "bob"))
+    await lab.culprit(by, "update", "ConfigMap", "kube-system", "network-config", body)
+    await lab.pause(lab.rng.uniform(6, 11))
+    await lab.roll("argocd", namespace, name, "1.0.1")
