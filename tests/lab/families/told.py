@@ -8,7 +8,9 @@ from tests.lab import objects
 from tests.lab.alerts import restarts
 from tests.lab.api import Json, path
 from tests.lab.apps import App, Process
-from tests.lab.lab import Lab
+from tests.lab.families.upgrades import CALLERS
+from tests.lab.lab import NODES, Lab
+from tests.lab.manifests import is_ready
 from tests.lab.programs import both, every, getting
 from tests.lab.scenario import family
 
@@ -89,3 +91,26 @@ async def pod_range(lab: Lab) -> AsyncIterator[None]:
     await lab.culprit(by, "update", "ConfigMap", "kube-system", "network-config", body)
     await lab.pause(lab.rng.uniform(6, 11))
     await lab.roll("argocd", namespace, name, "1.0.1")
+
+
+@family(
+    "The cloud gives the load balancer of the API server other addresses, and the name by which kubelets know it has"
+    " the old ones written down: one after another their connections end, and nearly all nodes are called lost.",
+    culprit=False,
+    joined=10,
+)
+async def api_address(lab: Lab) -> AsyncIterator[None]:
+    """As in "SaleMove US System Issue" (SaleMove, 2017)."""
+
+    def lost() -> bool:
+        return sum(not is_ready(node) for node in lab.world["Node"].values()) > len(NODES) / 2
+
+    lab.alert("KubeNodesNotReady", lost, "most nodes have been unready for a while", 4)
+    for place in CALLERS:
+        lab.reserve(*place)
+        lab.alert_lacking(*place)
+    yield
+    nodes = lab.rng.sample(NODES, len(NODES) - lab.rng.choice((0, 1)))
+    for node in nodes:  # an address is taken away once most connections to it have ended
+        lab.outside.silent_nodes.add(node)
+        await lab.pause(lab.rng.uniform(0, 0.8))
