@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from datetime import datetime
 
 from tests.lab import objects
 from tests.lab.alerts import pods
@@ -100,3 +101,56 @@ async def _take_away(lab: Lab, node: str) -> None:
     await lab.pause(BUILD_SECONDS + 3)
     lab.outside.dead_nodes.add(node)
     await lab.culprit("autoscaler", "delete", "Node", "", node)
+
+
+@family(
+    "A rule of the alerts on logs is to look at everything that was ever logged: what evaluates it has no limit and"
+    " reads a whole index into memory, until its node has none left and is called lost.",
+    joined=10,
+)
+async def node_memory(lab: Lab) -> AsyncIterator[None]:
+    """As in "Maximize learnings from a Kubernetes cluster failure" (NU.nl, 2019)."""
+    name, whole = "elastalert", "scan_entire_timeframe: true"
+    began: dict[str, datetime] = {}
+
+    def check(container: Container) -> Problem | None:
+        """It reads its rules anew when they change."""
+        uid = container.pod["metadata"]["uid"]
+        if whole in container.config["rules.yaml"]:
+            reads = (now() - began.setdefault(uid, now())).total_seconds()
+            lab.outside.taken[uid] = READ_MIB * min(reads, container.seconds)
+        return None
+
+    def rules(index: str, *more: str) -> dict[str, str]:
+        lines = (f"index: {index}", "type: frequency", "num_events: 50", "timeframe:", "  minutes: 5", *more)
+        return {"rules.yaml": "\n".join(lines) + "\n"}
+
+    await lab.apply(objects.config_map("monitoring", name, **rules("logstash-*")))
+    image = f"registry.corp.example/monitoring/{name}"
+    lab.apps[image] = App(image, check=check)
+    manifest = objects.deployment("monitoring", name, f"{image}:0.2.4", replicas=1, config=name)
+    manifest["spec"]["template"]["spec"]["containers"][0]["resources"] = {}
+    await lab.apply(manifest)
+    for node in NODES:
+        lab.alert("HostOomKillDetected", _killed_on(lab, node), f"node {node} was out of memory", 2, instance=node)
+        lab.alert("KubeNodeNotReady", _lost(lab, node), f"node {node} has been unready", 15, node=node)
+    yield
+    by = lab.rng.choice(("ci", "alice", "argocd"))
+    body = {"data": rules(lab.rng.choice(("logstash-*", "access-*", "*")), whole, "use_count_query: false")}
+    await lab.culprit(by, "update", "ConfigMap", "monitoring", name, body)
+
+
+def _killed_on(lab: Lab, node: str) -> Callable[[], bool]:
+    def holds() -> bool:
+        events = lab.world["Event"].values()
+        return any(one["reason"] == "SystemOOM" and one["involvedObject"]["name"] == node for one in events)
+
+    return holds
+
+
+def _lost(lab: Lab, node: str) -> Callable[[], bool]:
+    def holds() -> bool:
+        conditions = lab.world["Node"]["", node]["status"]["conditions"]
+        return any(one["type"] == "Ready" and one["status"] != "True" for one in conditions)
+
+    return holds
