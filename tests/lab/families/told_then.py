@@ -1,0 +1,66 @@
+"""What was told of those in front: a balancer that hears late who has ended, and proxies that wait for everybody."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from tests.lab.alerts import pods
+from tests.lab.api import path
+from tests.lab.apps import Process
+from tests.lab.lab import Lab
+from tests.lab.manifests import is_ready, sleeps_before_end
+from tests.lab.programs import both, every
+from tests.lab.scenario import family
+
+REPLICAS = 8
+SYNC_SECONDS, ASK_EVERY = 2.5, 0.12
+"""How often a balancer looks who is there, and how often somebody asks it."""
+USUAL_MIB, REQUEST_MIB, GIVE_UP_SECONDS = 90.0, 0.5, 60.0
+"""What a proxy needs, what each request adds that waits for its answer, and for how long it waits."""
+
+
+@family(
+    "A release of an API ends gracefully by itself, as it stops to listen when it is told to end, and does without the"
+    " sleep before: the load balancer hears of it seconds later, and at the next, harmless rollout callers get 502.",
+    joined=10,
+)
+async def graceful_end(lab: Lab) -> AsyncIterator[None]:
+    """As in "Kubernetes' dirty endpoint secret and Ingress" (Ravelin, 2019)."""
+    namespace, name = lab.rng.choice((("payments", "score-api"), ("search", "query-api"), ("media", "upload-api")))
+    behind: list[str] = []
+    failed = [0]
+
+    async def look(process: Process) -> None:
+        """Who is ready, as the controller of a cloud's load balancer writes it to that one."""
+        where = path("EndpointSlice", namespace)
+        listed = await process.api.call("GET", f"{where}?labelSelector=kubernetes.io/service-name={name}")
+        endpoints = [one for piece in listed.body.get("items", []) for one in piece.get("endpoints") or ()]
+        if listed.ok:
+            behind[:] = [one["targetRef"]["name"] for one in endpoints if one["conditions"].get("ready")]
+
+    async def ask(process: Process) -> None:
+        """A caller's request goes to one of those that the balancer knows: who has ended does not listen."""
+        failed[0] += bool(behind) and (namespace, process.rng.choice(behind)) not in lab.world["Pod"]
+
+    balancer = both(every(SYNC_SECONDS, look), every(ASK_EVERY, ask))
+    rule = ("discovery.k8s.io", "endpointslices", "list")
+    await lab.controller("kube-system", "lb-controller", balancer, rule, replicas=1)
+    await lab.app(namespace, name, tag="1.9.0", replicas=REPLICAS)
+    await lab.until(lambda: (namespace, name) in lab.world["Deployment"])
+    await lab.roll("admin", namespace, name, "1.9.0", lifecycle={"preStop": {"sleep": {"seconds": 6}}})
+    await lab.until(lambda: _is_rolled_out(lab, namespace, name, sleeps=True))
+    gateway = lab.rate(lambda: failed[0], 0.25, seconds=15)
+    lab.alert("BadGatewayHigh", gateway, f"callers of {name} get 502", 4, namespace=namespace, service=name)
+    yield
+    by = lab.rng.choice(("argocd", "ci"))
+    await lab.roll(by, namespace, name, "2.0.0", culprit=True, lifecycle=None)
+    await lab.until(lambda: _is_rolled_out(lab, namespace, name, sleeps=False))
+    await lab.pause(lab.rng.uniform(3, 8))
+    await lab.roll(by, namespace, name, "2.0.1")
+
+
+def _is_rolled_out(lab: Lab, namespace: str, name: str, *, sleeps: bool) -> bool:
+    """Each of the pods that an app wants is ready, sleeps before its end or does not, and no others are left."""
+    there = pods(lab.world, namespace, name)
+    new = [is_ready(pod) and bool(sleeps_before_end(pod)) is sleeps for pod in there]
+    return all(new) and len(new) == REPLICAS
