@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
-from tests.lab.alerts import pods
-from tests.lab.api import path
-from tests.lab.apps import Process
+from tests.lab.alerts import pods, restarts
+from tests.lab.api import Json, path
+from tests.lab.apps import Container, Problem, Process, mebibytes
 from tests.lab.lab import Lab
 from tests.lab.manifests import is_ready, sleeps_before_end
+from tests.lab.network import INGRESS_CLASS, INGRESS_CONTROLLER, unserved
 from tests.lab.programs import both, every
 from tests.lab.scenario import family
 
@@ -64,3 +66,57 @@ def _is_rolled_out(lab: Lab, namespace: str, name: str, *, sleeps: bool) -> bool
     there = pods(lab.world, namespace, name)
     new = [is_ready(pod) and bool(sleeps_before_end(pod)) is sleeps for pod in there]
     return all(new) and len(new) == REPLICAS
+
+
+@family(
+    "A search engine outside of the cluster answers late, and only the app that asks it is about that: but the proxies"
+    " that all apps share keep each of its requests in memory until it is answered, and are killed for it.",
+    culprit=False,
+    joined=10,
+)
+async def shared_proxies(lab: Lab) -> AsyncIterator[None]:
+    """As the first incident of "Kubernetes Failure Stories" (Zalando, KubeCon Europe 2019)."""
+    hosts = {"shop": "frontend", "payments": "checkout", "search": "query", "media": "uploads"}
+    for namespace, name in hosts.items():
+        service = {"service": {"name": name, "port": {"number": 80}}}
+        paths = [{"path": "/", "pathType": "Prefix", "backend": service}]
+        rules = [{"host": f"{namespace}.corp.example", "http": {"paths": paths}}]
+        spec: Json = {"ingressClassName": INGRESS_CLASS, "rules": rules}
+        await lab.apply({"kind": "Ingress", "metadata": {"namespace": namespace, "name": namespace}, "spec": spec})
+        lab.reserve(namespace, name)
+        _probe(lab, f"{namespace}.corp.example")
+    waiting: dict[str, float] = {}  # by uid and restarts of a proxy's pod: requests that it has not answered
+    rate = lab.rng.choice((90.0, 110.0, 130.0))
+
+    def process(pod: Json) -> str:
+        told = pod.get("status", {}).get("containerStatuses", ())
+        return f"{pod['metadata']['uid']} {sum(one['restartCount'] for one in told)}"
+
+    def check(container: Container) -> Problem | None:
+        limit = container.spec["resources"]["limits"]["memory"]
+        needed = USUAL_MIB + REQUEST_MIB * waiting.get(process(container.pod), 0.0)
+        return Problem("oom", f"needs {needed:.0f}Mi, may have {limit}") if needed > mebibytes(limit) else None
+
+    async def wait() -> None:
+        """Each proxy that is ready gets its share of the requests, and gives one up after a while."""
+        while True:
+            await asyncio.sleep(1)
+            ready = [pod for pod in pods(lab.world, *INGRESS_CONTROLLER) if is_ready(pod)]
+            for pod in ready if "search.example" in lab.outside.broken else ():
+                so_far = waiting.get(process(pod), 0.0)
+                share = lab.rng.uniform(0.7, 1.3) / len(ready)
+                waiting[process(pod)] = so_far * (1 - 1 / GIVE_UP_SECONDS) + rate * share
+
+    lab.apps["registry.corp.example/ingress-nginx/ingress-nginx"].check = check
+    crashing = lambda: restarts(lab.world, *INGRESS_CONTROLLER) >= 4  # noqa: E731
+    namespace, name = INGRESS_CONTROLLER
+    lab.alert("KubePodRestarting", crashing, f"pods of {name} restart", 2, namespace=namespace, deployment=name)
+    lab.start(wait())
+    yield
+    lab.outside.broken["search.example"] = "answers after 40s"
+
+
+def _probe(lab: Lab, host: str) -> None:
+    """As a blackbox exporter at another place."""
+    holds = lambda: bool(unserved(lab.world, host))  # noqa: E731
+    lab.alert("ProbeFailed", holds, f"https://{host} is not answered", 4, job="blackbox", instance=f"https://{host}")
