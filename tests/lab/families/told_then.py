@@ -23,7 +23,7 @@ USUAL_MIB, REQUEST_MIB, GIVE_UP_SECONDS = 90.0, 0.5, 60.0
 
 @family(
     "A release of an API ends gracefully by itself, as it stops to listen when it is told to end, and does without the"
-    " sleep before: the load balancer hears of it seconds later, and at the next, harmless rollout callers get 502.",
+    " sleep before: a load balancer hears of it seconds later, and at each further, harmless rollout callers get 502.",
     joined=10,
 )
 async def graceful_end(lab: Lab) -> AsyncIterator[None]:
@@ -56,9 +56,15 @@ async def graceful_end(lab: Lab) -> AsyncIterator[None]:
     yield
     by = lab.rng.choice(("argocd", "ci"))
     await lab.roll(by, namespace, name, "2.0.0", culprit=True, lifecycle=None)
-    await lab.until(lambda: _is_rolled_out(lab, namespace, name, sleeps=False))
-    await lab.pause(lab.rng.uniform(3, 8))
-    await lab.roll(by, namespace, name, "2.0.1")
+
+    async def go_on() -> None:
+        """The team delivers often."""
+        await lab.until(lambda: _is_rolled_out(lab, namespace, name, sleeps=False))
+        for tag in ("2.0.1", "2.0.2"):
+            await lab.pause(lab.rng.uniform(6, 9))
+            await lab.roll(by, namespace, name, tag)
+
+    lab.start(go_on())
 
 
 def _is_rolled_out(lab: Lab, namespace: str, name: str, *, sleeps: bool) -> bool:
