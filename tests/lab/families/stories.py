@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import random
+from collections import Counter
 from collections.abc import AsyncIterator
 
+from tests.lab.alerts import pods
 from tests.lab.api import Json
 from tests.lab.apps import LATE, App, Container, Problem
 from tests.lab.lab import Lab
@@ -20,6 +24,19 @@ TRIES = 6.0
 FAILURES = 3
 """In a row, before a kubelet calls a container unready."""
 DROPPED = "probe failed: dial tcp :8080: i/o timeout (Client.Timeout exceeded while awaiting headers)"
+
+
+class Flaky:
+    """Probes of which a share fails: now and then enough of them in a row."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self._failed: Counter[str] = Counter()
+
+    def probe(self, container: Container, share: float, message: str) -> Problem | None:
+        uid = container.pod["metadata"]["uid"]
+        self._failed[uid] = self._failed[uid] + 1 if self._rng.random() < share else 0
+        return Problem("unready", message) if self._failed[uid] >= FAILURES else None
 
 
 @family(
@@ -66,3 +83,48 @@ async def dns_memory(lab: Lab) -> AsyncIterator[None]:
     lab.alert_lacking("shop", name)
     yield
     lab.outside.broken[partner] = "i/o timeout"
+
+
+@family(
+    "The calls of an app to one address outside of the cluster grow: the kernel of a node gives two of them the same"
+    " port at once and drops what belongs to one, which is tried again a second later.",
+    culprit=False,
+    joined=10,
+)
+async def source_port(lab: Lab) -> AsyncIterator[None]:
+    """As Xing tells of its move, and of a race in the kernel's translation of addresses."""
+    namespace, name, host = lab.rng.choice(
+        (
+            ("shop", "stock", "warehouse.legacy.example"),
+            ("payments", "statements", "mainframe.legacy.example"),
+            ("media", "rights", "catalogue.legacy.example"),
+        )
+    )
+    flaky, calls = Flaky(lab.kubelets.rng), [60.0]
+
+    def collide(node: str) -> float:
+        """The share of the calls of a node that get a port which another one is getting."""
+        nodes = [pod["spec"].get("nodeName") for pod in pods(lab.world, namespace, name)]
+        here = calls[0] * nodes.count(node) / max(len(nodes), 1)
+        return 1 - math.exp(-here * here / 8100)
+
+    def late() -> float:
+        """The share of all calls."""
+        nodes = [str(pod["spec"].get("nodeName")) for pod in pods(lab.world, namespace, name)]
+        return sum(map(collide, nodes)) / max(len(nodes), 1)
+
+    def check(container: Container) -> Problem | None:
+        """A probe is answered once the app has asked out there."""
+        return flaky.probe(container, collide(container.pod["spec"]["nodeName"]), LATE)
+
+    async def grow() -> None:
+        while calls[0] < most:
+            calls[0] += 20
+            await asyncio.sleep(1)
+
+    most = lab.rng.choice((320.0, 360.0, 400.0))
+    await lab.app(namespace, name, like=App("", abroad=(host,), check=check), replicas=5)
+    summary = f"one of ten answers of {namespace}/{name} takes more than a second"
+    lab.alert("HTTPRequestLatencyHigh", lambda: late() > 0.1, summary, 6, namespace=namespace, deployment=name)
+    yield
+    lab.start(grow())
