@@ -128,3 +128,48 @@ async def source_port(lab: Lab) -> AsyncIterator[None]:
     lab.alert("HTTPRequestLatencyHigh", lambda: late() > 0.1, summary, 6, namespace=namespace, deployment=name)
     yield
     lab.start(grow())
+
+
+@family(
+    "At the height of the season proxies hold more connections than ever: where two of them share a node, the kernel's"
+    " table of connections is full, and new ones of whatever runs there are dropped.",
+    culprit=False,
+    joined=10,
+)
+async def conntrack_full(lab: Lab) -> AsyncIterator[None]:
+    """As loveholidays tells of its proxies."""
+    name = lab.rng.choice(("haproxy", "edge-proxy", "offers-proxy"))
+    flaky, table, usual = Flaky(lab.kubelets.rng), 65_536.0, 400.0
+    held = [12_000.0]  # by each of the proxies
+
+    def dropped(node: str) -> float:
+        """The share of the connections of a node that find no place in its table."""
+        here = [one for one in lab.world["Pod"].values() if one["spec"].get("nodeName") == node]
+        proxies: int = sum(one["metadata"].get("labels", {}).get("app.kubernetes.io/name") == name for one in here)
+        return max(0.0, 1 - table / (proxies * held[0] + usual * len(here) + 1))
+
+    def failing() -> float:
+        """The share of all connections of the proxies."""
+        nodes = [str(pod["spec"].get("nodeName")) for pod in pods(lab.world, "platform", name)]
+        return sum(map(dropped, nodes)) / max(len(nodes), 1)
+
+    def check(container: Container) -> Problem | None:
+        """A probe is a connection as well."""
+        return flaky.probe(container, dropped(container.pod["spec"]["nodeName"]), DROPPED)
+
+    async def grow() -> None:
+        while held[0] < most:
+            held[0] += 3_000
+            await asyncio.sleep(1)
+
+    most, upstreams = lab.rng.choice((50_000.0, 56_000.0, 60_000.0)), (("shop", "catalog"), ("search", "query"))
+    lab.reserve("shop", "catalog")
+    lab.reserve("search", "query")
+    await lab.app("platform", name, like=App("", upstreams=upstreams), replicas=8)
+    for app in lab.apps.values():
+        if not app.program:  # a controller has a connection that lasts
+            app.check = check
+    summary = f"more than a tenth of the calls through platform/{name} fail"
+    lab.alert("HTTPErrorRateHigh", lambda: failing() > 0.1, summary, 6, namespace="platform", deployment=name)
+    yield
+    lab.start(grow())
