@@ -19,20 +19,22 @@ from tests.lab.scenario import family
 async def ingress_class(lab: Lab) -> AsyncIterator[None]:
     hosts = {"shop": "frontend", "payments": "checkout", "search": "query", "media": "uploads"}
     for namespace, name in hosts.items():
-        service = {"service": {"name": name, "port": {"number": 80}}}
-        paths = [{"path": "/", "pathType": "Prefix", "backend": service}]
-        spec = {
-            "ingressClassName": INGRESS_CLASS,
-            "rules": [{"host": f"{namespace}.corp.example", "http": {"paths": paths}}],
-        }
-        meta = {"namespace": namespace, "name": namespace}
-        await lab.apply({"kind": "Ingress", "metadata": meta, "spec": spec})
-        lab.reserve(namespace, name)
-        _probe_from_outside(lab, f"{namespace}.corp.example")
+        _probe_from_outside(lab, await publish(lab, namespace, name))
     yield
     moved = lab.rng.choice(sorted(hosts))
     by = lab.rng.choice(("bob", "flux", "ci"))
     await lab.culprit(by, "update", "Ingress", moved, moved, {"spec": {"ingressClassName": "gateway"}})
+
+
+async def publish(lab: Lab, namespace: str, name: str, *, by_class: str = INGRESS_CLASS) -> str:
+    """An Ingress of the namespace's own public name, which is returned, to one of its apps. Raises RefusedError."""
+    host, service = f"{namespace}.corp.example", {"service": {"name": name, "port": {"number": 80}}}
+    paths = [{"path": "/", "pathType": "Prefix", "backend": service}]
+    spec = {"ingressClassName": by_class, "rules": [{"host": host, "http": {"paths": paths}}]}
+    meta = {"namespace": namespace, "name": namespace}
+    await lab.apply({"kind": "Ingress", "metadata": meta, "spec": spec})
+    lab.reserve(namespace, name)
+    return host
 
 
 def _probe_from_outside(lab: Lab, host: str) -> None:

@@ -1,0 +1,69 @@
+"""Changes whose harm waits for the usual: a restart of proxies, a change of anybody's pods, the next release."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from tests.lab import objects
+from tests.lab.api import now, path
+from tests.lab.apps import LATE, App, Container, Problem
+from tests.lab.company import READ
+from tests.lab.families.between import publish
+from tests.lab.lab import Lab
+from tests.lab.network import backends
+from tests.lab.programs import both, informer
+from tests.lab.scenario import family
+
+TURN_SECONDS, QUEUE_SECONDS = 3.0, 1.5
+"""For which proxies that go round together are at the same pod, and until that one answers late."""
+TEMPLATE = """backend {{ $backend.Name }}
+    balance roundrobin
+    {{- range $server := RANGE }}
+    server {{ $server.Name }} {{ $server.Address }}:{{ $server.Port }} check inter 2s
+    {{- end }}
+"""
+SHUFFLED, BY_ADDRESS = "shuffle $backend.Servers", "$backend.ServersByAddress"
+"""The second is a map: Go goes through it in any order, but its templates in that of the keys."""
+
+
+@family(
+    "A line in the template of the ingress's proxies goes through a map, in the belief that its order is anybody's"
+    " guess: all proxies begin at the same pod now whenever they are restarted, and one pod after another has it all.",
+    joined=10,
+)
+async def hot_pods(lab: Lab) -> AsyncIterator[None]:
+    """As Skyscanner tells of one line of a template."""
+    namespace, name = lab.rng.choice((("search", "fares"), ("shop", "deals"), ("media", "covers")))
+    calls, template = lab.rng.choice((380.0, 420.0, 460.0)), "haproxy.tmpl"
+    kept = [("", now())]  # what the proxies were configured with, and since when
+
+    def check(container: Container) -> Problem | None:
+        """They are restarted with every change of a template or of somebody's pods."""
+        line = lab.world["ConfigMap"]["platform", "haproxy-template"]["data"][template]
+        served = {place: [pod["status"]["podIP"] for pod in backends(lab.world, *place)] for place in places}
+        told = f"{line}{sorted((place, sorted(addresses)) for place, addresses in served.items())}"
+        if told != kept[0][0]:
+            kept[0] = told, now()
+        if SHUFFLED in line or not served[namespace, name]:
+            return None
+        turn, seconds = divmod((now() - kept[0][1]).total_seconds(), TURN_SECONDS)
+        hot = sorted(served[namespace, name])[int(turn) % len(served[namespace, name])]
+        if seconds < QUEUE_SECONDS or container.pod.get("status", {}).get("podIP") != hot or calls <= app.capacity:
+            return None
+        return Problem("unready", LATE)
+
+    places = [(namespace, name), ("payments", "checkout")]
+    await lab.apply(
+        objects.config_map("platform", "haproxy-template", **{template: TEMPLATE.replace("RANGE", SHUFFLED)})
+    )
+    program = both(informer(path("Ingress")), informer(path("EndpointSlice")))
+    await lab.controller("platform", "haproxy-ingress", program, READ, kind="DaemonSet", config="haproxy-template")
+    app = await lab.app(namespace, name, like=App("", check=check), replicas=6)
+    app.load = calls
+    for place in places:
+        await publish(lab, *place, by_class="haproxy")
+    lab.alert_lacking(namespace, name)
+    yield
+    body = {"data": {template: TEMPLATE.replace("RANGE", BY_ADDRESS)}}
+    by = lab.rng.choice(("bob", "flux", "argocd"))
+    await lab.culprit(by, "update", "ConfigMap", "platform", "haproxy-template", body)
