@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 from tests.lab import objects
+from tests.lab.alerts import pods
 from tests.lab.api import now, path
-from tests.lab.apps import LATE, App, Container, Problem
+from tests.lab.apps import LATE, App, Container, CrashError, Problem, Process
 from tests.lab.company import READ
 from tests.lab.families.between import publish
-from tests.lab.lab import Lab
+from tests.lab.lab import NODES, Lab
+from tests.lab.manifests import is_ready
 from tests.lab.network import backends
 from tests.lab.programs import both, informer
 from tests.lab.scenario import family
@@ -67,3 +70,53 @@ async def hot_pods(lab: Lab) -> AsyncIterator[None]:
     body = {"data": {template: TEMPLATE.replace("RANGE", BY_ADDRESS)}}
     by = lab.rng.choice(("bob", "flux", "argocd"))
     await lab.culprit(by, "update", "ConfigMap", "platform", "haproxy-template", body)
+
+
+@family(
+    "A faulty app is scaled to nothing and leaves its Service behind: the proxies of the mesh, which have not met one"
+    " without any endpoints, end on it as they are restarted one after another, and nobody calls anybody any more.",
+    joined=10,
+)
+async def empty_service(lab: Lab) -> AsyncIterator[None]:
+    """As Monzo tells of October 2017."""
+    namespace, name = lab.rng.choice((("payments", "roundups"), ("shop", "vouchers"), ("media", "reactions")))
+
+    async def route(process: Process) -> None:
+        """Reads what there is, and is told of what changes."""
+        listed = await process.api.call("GET", path("EndpointSlice"))
+        if any(piece["endpoints"] is None for piece in listed.body.get("items", [])):
+            raise CrashError('Exception in thread "main" java.lang.NullPointerException')
+        await informer(path("EndpointSlice"))(process)
+
+    def check(container: Container) -> Problem | None:
+        """Every call goes through the proxy of the node."""
+        node = container.pod["spec"]["nodeName"]
+        here = [one for one in pods(lab.world, "platform", "mesh-proxy") if one["spec"].get("nodeName") == node]
+        if any(is_ready(one) for one in here):
+            return None
+        refused = f"dial tcp {node}:4140: connect: connection refused"
+        return Problem("unready", f"probe failed: HTTP probe failed with statuscode: 503 ({refused})")
+
+    await lab.app(namespace, name)
+    await lab.until(lambda: len(backends(lab.world, namespace, name)) == 2)
+    await lab.controller("platform", "mesh-proxy", route, READ, kind="DaemonSet")
+    await lab.until(lambda: sum(map(is_ready, pods(lab.world, "platform", "mesh-proxy"))) == len(NODES))
+    for app in lab.apps.values():
+        if app.upstreams:
+            app.check = check
+    for place in (("shop", "frontend"), ("payments", "checkout"), ("search", "query")):
+        lab.reserve(*place)
+        lab.alert_lacking(*place)
+    yield
+    await lab.culprit(
+        lab.rng.choice(("bob", "carol")), "update", "Deployment", namespace, name, {"spec": {"replicas": 0}}
+    )
+    await lab.pause(lab.rng.uniform(8, 13))
+    lab.start(_restart(lab, "alice", "platform", "mesh-proxy"))
+
+
+async def _restart(lab: Lab, by: str, namespace: str, name: str) -> None:
+    """Every pod of an app by hand, one after another. Raises RefusedError."""
+    for pod in pods(lab.world, namespace, name):
+        await lab.who[by].must("DELETE", path("Pod", namespace, pod["metadata"]["name"]))
+        await asyncio.sleep(1.5)
