@@ -127,7 +127,7 @@ class Outside:
     """The one that the cluster's DNS asks for all other names."""
     dead_nodes: set[str] = field(default_factory=set)
     silent_nodes: set[str] = field(default_factory=set)
-    """Nodes whose kubelets do not reach the API server; what runs there goes on."""
+    """Nodes whose kubelets nobody hears; what runs there goes on."""
     full_disks: set[str] = field(default_factory=set)
     """Nodes whose disk has no room."""
     written: dict[str, float] = field(default_factory=dict)

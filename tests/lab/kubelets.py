@@ -61,7 +61,7 @@ class Kubelets:
         self._world, self._callers, self._apps, self._outside = world, callers, apps, outside
         self._pods: dict[str, _Sandbox] = {}
         self._statuses = Statuses(callers, outside)
-        self._memory = Memory(world, outside)
+        self._memory = Memory(world, apps, outside)
         self._pulled: set[tuple[str, str]] = set()
         self._relieved: dict[str, datetime] = {}  # nodes without room on their disk, and when they evict the next pod
         self.lag = 0.0
@@ -153,12 +153,19 @@ class Kubelets:
                 continue
             sandbox.well = False  # what was told of it while the kubelet was silent is to be put right
             if uid == victim and sandbox.phase == "up":
-                process = f"victim process: {pod['spec']['containers'][0]['name']}, pid: {crc32(uid.encode()) % 30000}"
-                about = {"kind": "Node", "name": node, "uid": node}
-                await self._event(node, about, "default", "SystemOOM", f"System OOM encountered, {process}")
+                process = pod["spec"]["containers"][0]["name"]
+                await self._statuses.tell_out_of_memory(node, process, crc32(uid.encode()) % 30000)
                 await self._fall(node, pod, sandbox, Problem("oom", "system OOM"), index=0)
 
+    async def _thrash(self, node: str) -> None:
+        """Its containers need more memory than it has: the kernel says whom it kills, and nobody gets a turn."""
+        await self._statuses.tell_out_of_memory(node, "java", self.rng.randrange(4000, 60000))
+        self._outside.silent_nodes.add(node)
+
     async def _see_to(self, node: str) -> None:
+        if self._memory.is_overcommitted(node):
+            await self._thrash(node)
+            return
         if node in self._outside.full_disks:
             await self._relieve(node)
         if victim := self._memory.victim(node):
@@ -455,21 +462,7 @@ class Kubelets:
 
     async def _warn(self, node: str, pod: Json, reason: str, message: str) -> None:
         about = {"kind": "Pod", **{k: pod["metadata"][k] for k in ("namespace", "name", "uid")}}
-        await self._event(node, about, pod["metadata"]["namespace"], reason, message)
-
-    async def _event(self, node: str, about: Json, namespace: str, reason: str, message: str) -> None:
-        event = {
-            "metadata": {"generateName": f"{about['name']}."},
-            "involvedObject": {"apiVersion": "v1", **about},
-            "type": "Warning",
-            "reason": reason,
-            "message": message,
-            "count": 1,
-            "firstTimestamp": second(),
-            "lastTimestamp": second(),
-            "source": {"component": "kubelet", "host": node},
-        }
-        await self._callers[node].call("POST", path("Event", namespace), event)
+        await self._statuses.warn(node, about, reason, message)
 
 
 def _age(sandbox: _Sandbox) -> float:

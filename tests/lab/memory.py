@@ -1,23 +1,30 @@
-"""What a machine does whose memory is full: it answers nobody for long, until the kernel ends whoever has most."""
+"""What a machine does whose memory is full: it answers nobody for long, until the kernel ends whoever has most.
+
+Where nobody has much, and all containers of a node need more than there is, ending one of them helps nobody.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from tests.lab.api import World, now
-from tests.lab.apps import Outside
+from tests.lab.apps import App, Outside
+from tests.lab.manifests import images
 
-FREE_MIB = 56 * 1024.0
-"""Of a node, beside what is usual on it."""
+ROOM_MIB = 64 * 1024.0
+"""Of a node."""
+FREE_MIB = ROOM_MIB - 8 * 1024.0
+"""Of it, beside what is usual there."""
 THRASHING_SECONDS = 24.0
 
 
 class Memory:
     """That of every node."""
 
-    def __init__(self, world: World, outside: Outside) -> None:
-        self._world, self._outside = world, outside
+    def __init__(self, world: World, apps: Mapping[str, App], outside: Outside) -> None:
+        self._world, self._apps, self._outside = world, apps, outside
         self._full: dict[str, datetime] = {}  # nodes, and when the kernel has ended somebody
 
     def look(self) -> None:
@@ -41,3 +48,14 @@ class Memory:
         victim = max(here, key=lambda uid: self._outside.taken.get(uid, 0.0), default="")
         self._outside.taken.pop(victim, None)
         return victim
+
+    def is_overcommitted(self, node: str) -> bool:
+        """Whether what runs there needs more than there is, though no container has more than is usual for it."""
+        return self.needed(node) > ROOM_MIB
+
+    def needed(self, node: str) -> float:
+        """MiB of all containers that run there."""
+        here = (pod for pod in self._world["Pod"].values() if pod["spec"].get("nodeName") == node)
+        running = [pod for pod in here if pod.get("status", {}).get("phase") == "Running"]
+        found = (self._apps.get(image.rsplit(":", 1)[0]) for pod in running for image in images(pod))
+        return sum(app.memory_mi for app in found if app)

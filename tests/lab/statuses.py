@@ -1,4 +1,4 @@
-"""What kubelets tell: the words of a status, and how many of them the API server is asked to take in a second."""
+"""What kubelets tell: the words of statuses and events, and how often they ask the API server to take a status."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from datetime import datetime
 
-from tests.lab.api import Caller, Json, now, stamp
+from tests.lab.api import Caller, Json, now, path, stamp
 from tests.lab.apps import Outside
 from tests.lab.manifests import place
 
@@ -43,6 +43,27 @@ class Statuses:
         left = min(limit, left + limit * (now() - since).total_seconds())
         self._left[node] = left - (left >= 1), now()
         return left >= 1
+
+    async def warn(self, node: str, about: Json, reason: str, message: str) -> None:
+        """An event of a kubelet; of what has no namespace in that of the cluster's own."""
+        namespace = about.get("namespace", "default")
+        event = {
+            "metadata": {"generateName": f"{about['name']}."},
+            "involvedObject": {"apiVersion": "v1", **about},
+            "type": "Warning",
+            "reason": reason,
+            "message": message,
+            "count": 1,
+            "firstTimestamp": second(),
+            "lastTimestamp": second(),
+            "source": {"component": "kubelet", "host": node},
+        }
+        await self._callers[node].call("POST", path("Event", namespace), event)
+
+    async def tell_out_of_memory(self, node: str, process: str, pid: int) -> None:
+        """What the kernel of a node said of whom it ended."""
+        victim = f"System OOM encountered, victim process: {process}, pid: {pid}"
+        await self.warn(node, {"kind": "Node", "name": node, "uid": node}, "SystemOOM", victim)
 
 
 def node_conditions(*, disk_is_full: bool = False) -> list[Json]:

@@ -30,7 +30,7 @@ def test_a_node_without_memory_answers_nobody_until_who_has_most_is_ended(monkey
     outside = Outside(taken={"small": 10.0, "large": FREE_MIB, "elsewhere": FREE_MIB - 1})
     at = now()
     monkeypatch.setattr(memory, "now", lambda: at)
-    node = Memory(world_of(pod_of("small"), pod_of("large"), pod_of("elsewhere", node="two")), outside)
+    node = Memory(world_of(pod_of("small"), pod_of("large"), pod_of("elsewhere", node="two")), {}, outside)
     node.look()
     assert node.thrashing() == {"one"}
     assert node.victim("one") == ""

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 from tests.lab import objects
 from tests.lab.alerts import pods
-from tests.lab.api import now, path
+from tests.lab.api import Json, now, path
 from tests.lab.apps import LATE, App, Container, CrashError, Problem, Process
 from tests.lab.company import READ
 from tests.lab.families.between import publish
@@ -120,3 +120,33 @@ async def _restart(lab: Lab, by: str, namespace: str, name: str) -> None:
     for pod in pods(lab.world, namespace, name):
         await lab.who[by].must("DELETE", path("Pod", namespace, pod["metadata"]["name"]))
         await asyncio.sleep(1.5)
+
+
+@family(
+    "The release of a test environment is installed for every market at once, and none of its containers says what it"
+    " needs: the scheduler finds room where there is none, and one node after another is busy with its memory only.",
+    joined=10,
+)
+async def no_requests(lab: Lab) -> AsyncIterator[None]:
+    """As Saltside tells of its first outage."""
+    markets = lab.rng.sample(("se", "no", "dk", "fi", "nl", "be", "at"), 5)
+    services = ("classifieds", "accounts", "chat", "moderation")
+    await lab.namespace("staging")
+    for service in services:
+        image = f"registry.corp.example/staging/{service}"
+        lab.apps[image] = App(image, memory_mi=9700)
+
+    def lost() -> bool:
+        conditions = [one for node in NODES for one in lab.world["Node"]["", node]["status"]["conditions"]]
+        return [one["status"] for one in conditions if one["type"] == "Ready"].count("True") <= len(NODES) - 2
+
+    lab.alert("KubeNodesNotReady", lost, "several nodes have been unready", 4, job="apiserver")
+    yield
+    for market in markets:
+        for service in services:
+            image, name = f"registry.corp.example/staging/{service}:1.0.0", f"{service}-{market}"
+            body: Json = objects.deployment("staging", name, image)
+            del body["spec"]["template"]["spec"]["containers"][0]["resources"]
+            await lab.culprit("ci", "create", "Deployment", "staging", name, body)
+            await lab.apply(objects.service("staging", name), by="ci")
+        await lab.pause(2)
