@@ -108,3 +108,15 @@ def pending(world: World, namespace: str = "") -> bool:
         for (where, _), pod in world["Pod"].items()
         if not namespace or where == namespace
     )
+
+
+def is_lost(world: World, node: str) -> bool:
+    """Whether a node is there and not ready, or nothing is heard of it."""
+    conditions = world["Node"].get(("", node), {}).get("status", {}).get("conditions", ())
+    return any(one["type"] == "Ready" and one["status"] != "True" for one in conditions)
+
+
+def was_out_of_memory(world: World, node: str) -> bool:
+    """Whether the kubelet of a node has told of it."""
+    events = world["Event"].values()
+    return any(one["reason"] == "SystemOOM" and one["involvedObject"]["name"] == node for one in events)

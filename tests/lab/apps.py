@@ -123,9 +123,15 @@ class Outside:
     missing: set[str] = field(default_factory=set)
     """Images with tag that no registry has."""
     registry_up: bool = True
+    pulls: int | None = None
+    """How many requests for images the registry takes in a while from the address that all nodes share."""
     resolver_up: bool = True
     """The one that the cluster's DNS asks for all other names."""
     dead_nodes: set[str] = field(default_factory=set)
+    stalled: set[str] = field(default_factory=set)
+    """Nodes whose container runtime does not answer; what runs there goes on."""
+    kept: dict[str, float] = field(default_factory=dict)
+    """What kubelets themselves have in memory beside the usual, in MiB by node: the kernel never ends them."""
     silent_nodes: set[str] = field(default_factory=set)
     """Nodes whose kubelets nobody hears; what runs there goes on."""
     full_disks: set[str] = field(default_factory=set)
@@ -140,6 +146,8 @@ class Outside:
     """How many pods the network has an address for, by node; a node that is not named has enough."""
     taken: dict[str, float] = field(default_factory=dict)
     """What pods have in memory beside the usual, in MiB by uid, where no limit holds them back."""
+    thrashing_seconds: float = 24.0
+    """For how long a node whose memory is full does nothing but look for some."""
     kubelet_qps: float | None = None
     """How often a kubelet may ask for something in a second; None where that is more than it ever wants."""
     pools: defaultdict[str, str] = field(default_factory=lambda: defaultdict(lambda: POOL))

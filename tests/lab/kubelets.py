@@ -17,10 +17,12 @@ from zlib import crc32
 from tests.lab import disks
 from tests.lab.api import Caller, Json, World, now, path
 from tests.lab.apps import App, Container, CrashError, Outside, Problem, Process, diagnose, is_done
-from tests.lab.manifests import env_keys, images, mounted, mounts_token, place, sleeps_before_end
+from tests.lab.manifests import always_pulled, env_keys, images, mounted, mounts_token, place, sleeps_before_end
 from tests.lab.memory import Memory
 from tests.lab.network import lacks_address
-from tests.lab.statuses import Statuses, done, node_conditions, second, waiting
+from tests.lab.registry import Registry
+from tests.lab.stalls import Stalls
+from tests.lab.statuses import Statuses, done, node_conditions, pod_status, second, waiting
 from tests.lab.volumes import held_elsewhere
 
 ROUND_SECONDS = 0.5
@@ -62,6 +64,8 @@ class Kubelets:
         self._pods: dict[str, _Sandbox] = {}
         self._statuses = Statuses(callers, outside)
         self._memory = Memory(world, apps, outside)
+        self._registry = Registry(outside)
+        self._stalls = Stalls(self._statuses, outside)
         self._pulled: set[tuple[str, str]] = set()
         self._relieved: dict[str, datetime] = {}  # nodes without room on their disk, and when they evict the next pod
         self.lag = 0.0
@@ -103,6 +107,13 @@ class Kubelets:
         """The certificate of a node's kubelet is over: what it asks for is unauthorized, what it runs goes on."""
         self._callers[name].token = "expired"
 
+    async def update(self, name: str, version: str) -> None:
+        """A node's kubelet is of another version; what runs there goes on. Raises RefusedError."""
+        kubelet = self._callers[name]
+        kubelet.agent = f"kubelet/{version} (linux/amd64) kubernetes/93248f9"
+        status = {"status": {"nodeInfo": {"kubeletVersion": version}}}
+        await kubelet.must("PATCH", f"{path('Node', None, name)}/status", status)
+
     async def _renew(self, name: str) -> None:
         renewed = now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         spec = {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": renewed}
@@ -115,11 +126,7 @@ class Kubelets:
     async def _relieve(self, node: str) -> None:
         """Its disk is full: that is told once, then one pod after another is evicted, but for those of DaemonSets."""
         if node not in self._relieved:
-            conditions = node_conditions(disk_is_full=True)
-            told = await self._callers[node].call(
-                "PATCH", f"{path('Node', None, node)}/status", {"status": {"conditions": conditions}}
-            )
-            if not told.ok:
+            if not await self._statuses.tell_node(node, node_conditions(disk_is_full=True)):
                 return
         elif now() < self._relieved[node]:
             return
@@ -145,8 +152,7 @@ class Kubelets:
 
     async def _survive(self, node: str, victim: str) -> None:
         """The kernel has ended who had most of a full memory: its kubelet is there again, and tells how all is."""
-        conditions = {"status": {"conditions": node_conditions()}}
-        await self._callers[node].call("PATCH", f"{path('Node', None, node)}/status", conditions)
+        await self._statuses.tell_node(node, node_conditions())
         for uid, sandbox in self._pods.items():
             pod = next((one for one in self._world["Pod"].values() if one["metadata"]["uid"] == uid), None)
             if pod is None or pod["spec"].get("nodeName") != node:
@@ -171,9 +177,12 @@ class Kubelets:
         if victim := self._memory.victim(node):
             await self._survive(node, victim)
         await self._statuses.drain(node)
+        is_held = await self._stalls.hold(node)
         for pod in [one for one in self._world["Pod"].values() if one["spec"].get("nodeName") == node]:
             sandbox = self._pods.setdefault(pod["metadata"]["uid"], _Sandbox())
-            if "deletionTimestamp" in pod["metadata"]:
+            if is_held:
+                sandbox.well = False  # what is told of it meanwhile is to be put right
+            elif "deletionTimestamp" in pod["metadata"]:
                 if sandbox.phase != "gone" and not (sandbox.end_again and now() < sandbox.end_again):
                     await self._end(node, pod, sandbox)
             elif sandbox.phase != "gone" and not (sandbox.again and now() < sandbox.again):
@@ -210,7 +219,8 @@ class Kubelets:
                 ):
                     await self._start(node, pod, sandbox)
             case "down":
-                await self._start(node, pod, sandbox)
+                if await self._pull(node, pod, sandbox):
+                    await self._start(node, pod, sandbox)
             case "up":
                 await self._probe(node, pod, sandbox)
 
@@ -255,15 +265,13 @@ class Kubelets:
         sandbox.again = _later(RETRY_SECONDS)
 
     async def _pull(self, node: str, pod: Json, sandbox: _Sandbox) -> bool:
-        lacking = [image for image in images(pod) if (node, image) not in self._pulled]
-        absent = [image for image in lacking if image in self._outside.missing or not self._outside.registry_up]
-        self._pulled |= {(node, image) for image in lacking if image not in absent}
-        if not absent:
+        asked = always_pulled(pod)
+        lacking = [image for image in images(pod) if image in asked or (node, image) not in self._pulled]
+        refusals = {image: self._registry.refusal(image) for image in lacking}
+        self._pulled |= {(node, image) for image, refusal in refusals.items() if not refusal}
+        if not any(refusals.values()):
             return True
-        image = absent[0]
-        reason = (
-            "manifest unknown" if self._outside.registry_up else "dial tcp 10.0.9.4:443: connect: connection refused"
-        )
+        image, reason = next((image, refusal) for image, refusal in refusals.items() if refusal)
         failure = f'Failed to pull image "{image}": {reason}'
         await self._tell(node, pod, sandbox, waiting("ImagePullBackOff", f'Back-off pulling image "{image}": {reason}'))
         await self._warn(node, pod, "Failed", failure)
@@ -424,39 +432,9 @@ class Kubelets:
         self, node: str, pod: Json, sandbox: _Sandbox, container: Json, *, phase: str = "Pending", index: int = 0
     ) -> bool:
         """Write a pod's status, ``container`` of that one of its containers; whether it was taken."""
-        is_up = "True" if container.get("ready") else "False"
-        conditions = [
-            {"type": kind, "status": value, "lastTransitionTime": second()}
-            for kind, value in (
-                ("PodScheduled", "True"),
-                ("Initialized", "True"),
-                ("ContainersReady", is_up),
-                ("Ready", is_up),
-            )
-        ]
-        beside = {"state": {"running": {"startedAt": second()}}, "ready": True, "started": True}
-        others = beside if phase == "Running" else container
-        told = [
-            {
-                "name": one["name"],
-                "image": one["image"],
-                "imageID": "",
-                "restartCount": sandbox.restarts[number],
-                "ready": False,
-                **(container if number == index else others),
-            }
-            for number, one in enumerate(pod["spec"]["containers"])
-        ]
         uid = pod["metadata"]["uid"]
         address = f"{sandbox.pool or self._outside.pools[node]}.{int(uid[:2], 16)}.{int(uid[2:4], 16) or 1}"
-        status = {
-            "phase": phase,
-            "conditions": conditions,
-            "containerStatuses": told,
-            "podIP": address,
-            "podIPs": [{"ip": address}],
-            "startTime": second(),
-        }
+        status = pod_status(pod, container, index, sandbox.restarts, phase=phase, address=address)
         sandbox.said = "ready" if container.get("ready") else "told"
         return await self._statuses.tell(node, pod, status)
 

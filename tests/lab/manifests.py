@@ -69,3 +69,8 @@ def sleeps_before_end(pod: Json) -> float:
     """For how many seconds a pod that is to end is left as it is, for those who do not know yet: its preStop hook."""
     hooks = (one.get("lifecycle", {}).get("preStop", {}) for one in pod["spec"]["containers"])
     return float(max(hook.get("sleep", {}).get("seconds", 0) for hook in hooks))
+
+
+def always_pulled(pod: Json) -> set[str]:
+    """Its images for which the registry is asked at each start of their container."""
+    return {str(one["image"]) for one in pod["spec"]["containers"] if one.get("imagePullPolicy") == "Always"}

@@ -17,7 +17,6 @@ ROOM_MIB = 64 * 1024.0
 """Of a node."""
 FREE_MIB = ROOM_MIB - 8 * 1024.0
 """Of it, beside what is usual there."""
-THRASHING_SECONDS = 24.0
 
 
 class Memory:
@@ -29,11 +28,11 @@ class Memory:
 
     def look(self) -> None:
         """See which nodes have none left since the last time."""
-        taken: dict[str, float] = defaultdict(float)
+        taken: dict[str, float] = defaultdict(float, self._outside.kept)
         for pod in self._world["Pod"].values():
             taken[pod["spec"].get("nodeName", "")] += self._outside.taken.get(pod["metadata"]["uid"], 0.0)
         for node in [one for one, much in taken.items() if much > FREE_MIB]:
-            self._full.setdefault(node, now() + timedelta(seconds=THRASHING_SECONDS))
+            self._full.setdefault(node, now() + timedelta(seconds=self._outside.thrashing_seconds))
 
     def thrashing(self) -> set[str]:
         """Nodes that do nothing but look for memory: nothing of them answers."""

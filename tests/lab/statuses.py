@@ -44,6 +44,12 @@ class Statuses:
         self._left[node] = left - (left >= 1), now()
         return left >= 1
 
+    async def tell_node(self, node: str, conditions: list[Json]) -> bool:
+        """How a node is; whether it was taken."""
+        where = f"{path('Node', None, node)}/status"
+        told = await self._callers[node].call("PATCH", where, {"status": {"conditions": conditions}})
+        return told.ok
+
     async def warn(self, node: str, about: Json, reason: str, message: str) -> None:
         """An event of a kubelet; of what has no namespace in that of the cluster's own."""
         namespace = about.get("namespace", "default")
@@ -66,22 +72,54 @@ class Statuses:
         await self.warn(node, {"kind": "Node", "name": node, "uid": node}, "SystemOOM", victim)
 
 
-def node_conditions(*, disk_is_full: bool = False) -> list[Json]:
+def node_conditions(*, disk_is_full: bool = False, stalled: str = "") -> list[Json]:
+    """What a kubelet says of its node; ``stalled`` is why it is not ready."""
+    ready = ("False", "KubeletNotReady") if stalled else ("True", "KubeletReady")
     disk = ("True", "KubeletHasDiskPressure") if disk_is_full else ("False", "KubeletHasNoDiskPressure")
     return [
         {
             "type": kind,
             "status": value,
             "reason": reason,
+            **({"message": stalled} if stalled and kind == "Ready" else {}),
             "lastTransitionTime": second(),
             "lastHeartbeatTime": second(),
         }
         for kind, value, reason in (
-            ("Ready", "True", "KubeletReady"),
+            ("Ready", *ready),
             ("MemoryPressure", "False", "KubeletHasSufficientMemory"),
             ("DiskPressure", *disk),
         )
     ]
+
+
+def pod_status(
+    pod: Json, container: Json, index: int, restarts: Mapping[int, int], *, phase: str, address: str
+) -> Json:
+    """What a kubelet says of a pod; ``container`` is that one of its containers, the others are well once it runs."""
+    is_up = "True" if container.get("ready") else "False"
+    conditions = (("PodScheduled", "True"), ("Initialized", "True"), ("ContainersReady", is_up), ("Ready", is_up))
+    beside = {"state": {"running": {"startedAt": second()}}, "ready": True, "started": True}
+    others = beside if phase == "Running" else container
+    told = [
+        {
+            "name": one["name"],
+            "image": one["image"],
+            "imageID": "",
+            "restartCount": restarts[number],
+            "ready": False,
+            **(container if number == index else others),
+        }
+        for number, one in enumerate(pod["spec"]["containers"])
+    ]
+    return {
+        "phase": phase,
+        "conditions": [{"type": kind, "status": value, "lastTransitionTime": second()} for kind, value in conditions],
+        "containerStatuses": told,
+        "podIP": address,
+        "podIPs": [{"ip": address}],
+        "startTime": second(),
+    }
 
 
 def waiting(reason: str, message: str) -> Json:

@@ -11,7 +11,7 @@ from tests.lab import apps, memory, statuses
 from tests.lab.api import Caller, Json, World, now
 from tests.lab.apps import App, Container, Outside, diagnose, millicores
 from tests.lab.manifests import sleeps_before_end
-from tests.lab.memory import FREE_MIB, THRASHING_SECONDS, Memory
+from tests.lab.memory import FREE_MIB, Memory
 from tests.lab.statuses import Statuses
 
 
@@ -34,7 +34,7 @@ def test_a_node_without_memory_answers_nobody_until_who_has_most_is_ended(monkey
     node.look()
     assert node.thrashing() == {"one"}
     assert node.victim("one") == ""
-    at += timedelta(seconds=THRASHING_SECONDS + 1)
+    at += timedelta(seconds=outside.thrashing_seconds + 1)
     assert node.thrashing() == set()
     assert [node.victim("one"), node.victim("one"), node.victim("two")] == ["large", "", ""]
     node.look()

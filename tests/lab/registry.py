@@ -1,0 +1,39 @@
+"""Where images come from: a registry that is up or not, and takes only so many requests from one address."""
+
+from __future__ import annotations
+
+from collections import deque
+from datetime import datetime, timedelta
+
+from tests.lab.api import now
+from tests.lab.apps import Outside
+
+WINDOW_SECONDS = 20.0
+"""For which requests count; all nodes are behind one address."""
+
+
+class Registry:
+    """As kubelets ask it."""
+
+    def __init__(self, outside: Outside) -> None:
+        self._outside = outside
+        self._asked: deque[datetime] = deque()
+
+    def refusal(self, image: str) -> str:
+        """Why it does not give an image out; or ""."""
+        if not self._outside.registry_up:
+            return "dial tcp 10.0.9.4:443: connect: connection refused"
+        if self._is_beyond():
+            return "429 Too Many Requests - Server message: toomanyrequests: too many requests from your address"
+        return "manifest unknown" if image in self._outside.missing else ""
+
+    def _is_beyond(self) -> bool:
+        """Whether there were too many requests already; this one counts too, if it is answered or not."""
+        most = self._outside.pulls
+        if most is None:
+            return False
+        since = now() - timedelta(seconds=WINDOW_SECONDS)
+        while self._asked and self._asked[0] < since:
+            self._asked.popleft()
+        self._asked.append(now())
+        return len(self._asked) > most

@@ -1,0 +1,65 @@
+"""What kubelets depend on: a registry that has enough of them, a container runtime that does not answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import timedelta
+
+import httpx2
+import pytest
+
+from tests.lab import registry
+from tests.lab.api import Caller, Json, now
+from tests.lab.apps import Outside
+from tests.lab.manifests import always_pulled
+from tests.lab.memory import FREE_MIB, Memory
+from tests.lab.registry import WINDOW_SECONDS, Registry
+from tests.lab.stalls import PLEG, Stalls
+from tests.lab.statuses import Statuses
+from tests.lab.test_machines import pod_of, world_of
+
+
+def test_a_registry_takes_so_many_requests_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    outside = Outside(missing={"app:2"}, pulls=2)
+    at = now()
+    monkeypatch.setattr(registry, "now", lambda: at)
+    images = Registry(outside)
+    assert [images.refusal("app:1"), images.refusal("app:2")] == ["", "manifest unknown"]
+    assert images.refusal("app:1").startswith("429 ")
+    at += timedelta(seconds=WINDOW_SECONDS + 1)
+    assert images.refusal("app:1") == ""
+    outside.registry_up = False
+    assert images.refusal("app:1").endswith("connection refused")
+    assert not any(Registry(Outside()).refusal("app:1") for _ in range(100))
+
+
+def test_an_image_may_be_asked_for_at_each_start() -> None:
+    assert always_pulled(pod_of("a", container={"image": "app:latest", "imagePullPolicy": "Always"})) == {"app:latest"}
+    assert always_pulled(pod_of("a", container={"image": "app:1", "imagePullPolicy": "IfNotPresent"})) == set()
+
+
+def test_what_kubelets_keep_fills_a_node_too() -> None:
+    node = Memory(world_of(pod_of("a")), {}, Outside(kept={"one": FREE_MIB + 1, "two": FREE_MIB}))
+    node.look()
+    assert node.thrashing() == {"one"}
+
+
+def test_a_stalled_runtime_is_told_once_and_so_is_its_end() -> None:
+    told: list[Json] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        told.append(json.loads(request.content)["status"]["conditions"][0])
+        return httpx2.Response(200, json={})
+
+    async def play() -> list[bool]:
+        async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer), base_url="https://cluster") as client:
+            outside = Outside(stalled={"one"})
+            statuses = Statuses({"one": Caller(client, "system:node:one", "t", "kubelet")}, outside)
+            stalls = Stalls(statuses, outside)
+            held = [await stalls.hold("one"), await stalls.hold("one")]
+            outside.stalled.clear()
+            return [*held, await stalls.hold("one"), await stalls.hold("one")]
+
+    assert asyncio.run(play()) == [True, True, False, False]
+    assert [(one["status"], one.get("message", "")) for one in told] == [("False", PLEG), ("True", "")]
