@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 from zlib import crc32
 
 from tests.lab import objects
-from tests.lab.alerts import pods
-from tests.lab.api import now, path
+from tests.lab.alerts import is_lost, pods, was_out_of_memory
+from tests.lab.api import Json, now, path
 from tests.lab.apps import App, Container, Problem
 from tests.lab.lab import NODES, ROBOTS, Lab
 from tests.lab.network import DNS, backends
@@ -87,3 +88,49 @@ async def _remove(lab: Lab, node: str) -> None:
     await lab.pause(5)
     lab.outside.dead_nodes.add(node)
     await lab.also(why, "autoscaler", "delete", "Node", "", node)
+
+
+@family(
+    "After a release that indexes fewer fields, somebody starts a Job that indexes all anew: it has no limit and takes"
+    " all memory of its node, which is called lost. The Job is not done, so it goes on at the next node.",
+    joined=11,
+)
+async def greedy_job(lab: Lab) -> AsyncIterator[None]:
+    """As in "Search and Reporting Outage" (Universe, 2017)."""
+
+    def check(container: Container) -> Problem | None:
+        lab.outside.taken[container.pod["metadata"]["uid"]] = READ_MIB * container.seconds
+        return None
+
+    for name in ("discover", "reports"):
+        await lab.app("search", name, replicas=3)
+        lab.alert_lacking("search", name)
+    for node in NODES:
+        _alert_on_memory(lab, node)
+        lost = lambda node=node: is_lost(lab.world, node)  # noqa: E731
+        lab.alert("KubeNodeNotReady", lost, f"node {node} has been unready", 4, node=node)
+    template = _unlimited("search", "reindex", check, lab, restartPolicy="Never")["spec"]["template"]
+    del template["spec"]["containers"][0]["readinessProbe"]
+    yield
+    tag = f"1.{lab.rng.randrange(4, 30)}.0"
+    await lab.roll(lab.rng.choice(("ci", "argocd")), "search", "discover", tag)
+    await lab.pause(lab.rng.uniform(6, 10))
+    name = f"reindex-{lab.rng.randrange(10**5):05}"
+    job: Json = {"kind": "Job", "metadata": {"namespace": "search", "name": name}, "spec": {"template": template}}
+    await lab.culprit(lab.rng.choice(("alice", "bob", "ci")), "create", "Job", "search", name, job)
+
+
+def _unlimited(
+    namespace: str, name: str, check: Callable[[Container], Problem | None], lab: Lab, **manifest: Any
+) -> Json:
+    """The manifest of an app that asks for no room and may take all that there is."""
+    image = f"registry.corp.example/{namespace}/{name}"
+    lab.apps[image] = App(image, check=check)
+    made = objects.deployment(namespace, name, f"{image}:1.0.0", **manifest)
+    made["spec"]["template"]["spec"]["containers"][0]["resources"] = {}
+    return made
+
+
+def _alert_on_memory(lab: Lab, node: str) -> None:
+    holds = lambda: was_out_of_memory(lab.world, node)  # noqa: E731
+    lab.alert("HostOomKillDetected", holds, f"node {node} was out of memory", 2, instance=node)
