@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from uuid import UUID
 from zlib import crc32
 
 from tests.lab import disks
@@ -113,6 +114,31 @@ class Kubelets:
         kubelet.agent = f"kubelet/{version} (linux/amd64) kubernetes/93248f9"
         status = {"status": {"nodeInfo": {"kubeletVersion": version}}}
         await kubelet.must("PATCH", f"{path('Node', None, name)}/status", status)
+
+    def crash(self, name: str) -> None:
+        """A machine stops, and all that runs there with it."""
+        self._outside.dead_nodes.add(name)
+        for sandbox in self._of(name):
+            if sandbox.task:
+                sandbox.task.cancel()
+
+    async def come_back(self, name: str, *, rebooted: bool = False) -> None:
+        """A kubelet is heard again: it tells of its node and of all its pods, which a ``rebooted`` one starts anew."""
+        for sandbox in self._of(name):
+            sandbox.well = False
+            if rebooted and sandbox.phase == "up":
+                sandbox.phase, sandbox.said = "down", ""
+                sandbox.restarts[0] += 1
+        await self._statuses.tell_node(name, node_conditions())
+        if rebooted:
+            boot = f"boot id: {UUID(int=self.rng.getrandbits(128), version=4)}"
+            await self._statuses.warn_of_node(name, "Rebooted", f"Node {name} has been rebooted, {boot}")
+        self._outside.dead_nodes.discard(name)
+        self._outside.silent_nodes.discard(name)
+
+    def _of(self, node: str) -> list[_Sandbox]:
+        here = (pod["metadata"]["uid"] for pod in self._world["Pod"].values() if pod["spec"].get("nodeName") == node)
+        return [self._pods[uid] for uid in here if uid in self._pods]
 
     async def _renew(self, name: str) -> None:
         renewed = now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")

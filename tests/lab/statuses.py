@@ -68,8 +68,11 @@ class Statuses:
 
     async def tell_out_of_memory(self, node: str, process: str, pid: int) -> None:
         """What the kernel of a node said of whom it ended."""
-        victim = f"System OOM encountered, victim process: {process}, pid: {pid}"
-        await self.warn(node, {"kind": "Node", "name": node, "uid": node}, "SystemOOM", victim)
+        await self.warn_of_node(node, "SystemOOM", f"System OOM encountered, victim process: {process}, pid: {pid}")
+
+    async def warn_of_node(self, node: str, reason: str, message: str) -> None:
+        """An event of a kubelet on its own node."""
+        await self.warn(node, {"kind": "Node", "name": node, "uid": node}, reason, message)
 
 
 def node_conditions(*, disk_is_full: bool = False, stalled: str = "") -> list[Json]:

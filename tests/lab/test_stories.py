@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+from typing import Any
 
 import httpx2
 import pytest
 
-from tests.lab.api import Caller, Json, World
+from tests.lab.api import Answer, Caller, Json, World
 from tests.lab.apps import App, Container, Outside
 from tests.lab.families.stories import Flaky
+from tests.lab.kubelets import Kubelets
 from tests.lab.memory import Memory
 
 
@@ -34,3 +37,25 @@ def test_a_container_is_unready_after_three_probes_in_a_row_that_failed(share: f
     found = [flaky.probe(container, share, "late") for _ in range(10)]
     assert sum(one is not None for one in found) == unready
     assert flaky.probe(container, 0.0, "late") is None
+
+
+class Heard(Caller):
+    """Keeps what it is told."""
+
+    async def call(self, method: str, where: str, body: Any = None, *, patch: str = "") -> Answer:
+        self.told = [*getattr(self, "told", []), (method, where, body)]
+        return Answer(200, {})
+
+
+@pytest.mark.parametrize("rebooted", [True, False])
+def test_a_machine_that_stopped_tells_of_itself_once_it_is_back(*, rebooted: bool) -> None:
+    caller, outside = Heard(httpx2.AsyncClient(), "kubelet", "", "test"), Outside()
+    kubelets = Kubelets(World(caller), {"a": caller}, {}, outside)
+    kubelets.crash("a")
+    assert outside.dead_nodes == {"a"}
+    asyncio.run(kubelets.come_back("a", rebooted=rebooted))
+    assert not outside.dead_nodes
+    (method, where, body), *events = caller.told
+    assert (method, where) == ("PATCH", "/api/v1/nodes/a/status")
+    assert body["status"]["conditions"][0]["status"] == "True"
+    assert [event["reason"] for _, _, event in events] == ["Rebooted"] * rebooted
