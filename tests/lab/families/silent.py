@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 
+from tests.lab.alerts import pods
 from tests.lab.families.upgrades import CALLERS
 from tests.lab.lab import NODES, Lab
 from tests.lab.scenario import family
@@ -45,3 +47,61 @@ async def kubelet_connection(lab: Lab) -> AsyncIterator[None]:
     yield
     lab.outside.silent_nodes.update(silent)
     lab.start(time_out())
+
+
+@family(
+    "Traffic grows until the pods of a product that happen to share a node use all of its processor: its kernel panics,"
+    " they are made anew where others of them are already, and that node is the next.",
+    culprit=False,
+    joined=11,
+)
+async def kernel_panic(lab: Lab) -> AsyncIterator[None]:
+    """As Moonlight tells of January 2019."""
+    namespace, product = lab.rng.choice((("shop", "loyalty"), ("media", "community"), ("payments", "billing")))
+    names = [f"{product}-{one}" for one in ("api", "web", "worker")]
+    share, most = [0.2], lab.rng.choice((0.54, 0.58, 0.62))  # of a node's processor, for each pod
+    full: Counter[str] = Counter()
+    down: dict[str, int] = {}
+
+    def used(node: str) -> float:
+        """Of its processor."""
+        there: int = sum(
+            pod["spec"].get("nodeName") == node
+            and "deletionTimestamp" not in pod["metadata"]
+            and pod.get("status", {}).get("phase") == "Running"
+            for name in names
+            for pod in pods(lab.world, namespace, name)
+        )
+        return share[0] * there
+
+    async def machines() -> None:
+        """One whose processor is full for long stops, and boots again."""
+        while True:
+            await asyncio.sleep(1)
+            share[0] = min(most, share[0] + 0.05)
+            for node in NODES:
+                if node in down:
+                    down[node] -= 1
+                    if not down[node]:
+                        del down[node]
+                        await lab.kubelets.come_back(node, rebooted=True)
+                    continue
+                full[node] = full[node] + 1 if used(node) >= 1 else 0
+                if full[node] >= FULL_SECONDS:
+                    full[node], down[node] = 0, REBOOT_SECONDS
+                    lab.kubelets.crash(node)
+
+    tolerations = [
+        {
+            "key": f"node.kubernetes.io/{key}",
+            "operator": "Exists",
+            "effect": "NoExecute",
+            "tolerationSeconds": TOLERATED_SECONDS,
+        }
+        for key in ("not-ready", "unreachable")
+    ]
+    for name in names:
+        await lab.app(namespace, name, replicas=3, tolerations=tolerations)
+        lab.alert_lacking(namespace, name)
+    yield
+    lab.start(machines())
