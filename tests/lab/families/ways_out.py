@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 from tests.lab import objects
-from tests.lab.alerts import pods
+from tests.lab.alerts import pods, restarts
 from tests.lab.api import Json, path
 from tests.lab.apps import LATE, App, Container, Problem
 from tests.lab.families.stories import Flaky
@@ -69,3 +70,37 @@ async def source_nat(lab: Lab) -> AsyncIterator[None]:
     body = {"spec": {"template": {"spec": {"containers": made["spec"]["template"]["spec"]["containers"]}}}}
     by = lab.rng.choice(("alice", "bob", "flux"))
     await lab.culprit(by, "update", "DaemonSet", "kube-system", "pod-network", body)
+
+
+@family(
+    "The resolver of the cloud fails on names of its own domain, which a small C library asks for first and then gives"
+    " up: whatever is started with that one, as by a harmless rollout, does not find its cache and ends.",
+    culprit=False,
+    joined=11,
+)
+async def search_list(lab: Lab) -> AsyncIterator[None]:
+    """As Toyota Connected tells of a perfect storm."""
+    domain, host = "internal.cloud.example", "sessions.redis.example"
+    apps = lab.rng.sample(
+        [("shop", "accounts"), ("payments", "vouchers"), ("search", "profiles"), ("media", "sessions")], 2
+    )
+
+    def check(container: Container) -> Problem | None:
+        """It asks as it starts. Who has another library goes through the rest of the list."""
+        if container.seconds > START_SECONDS or domain not in lab.outside.broken:
+            return None
+        failed = f"java.net.UnknownHostException: failed to resolve '{host}' after 4 queries"
+        return Problem("crash", failed) if container.tag.endswith("-alpine") else None
+
+    async def release() -> None:
+        for namespace, name in apps:
+            await asyncio.sleep(lab.rng.uniform(4, 7))
+            await lab.roll(lab.rng.choice(("argocd", "flux")), namespace, name, "1.0.1-alpine")
+
+    for namespace, name in apps:
+        await lab.app(namespace, name, like=App("", abroad=(host,), check=check), replicas=3, tag="1.0.0-alpine")
+        holds = lambda namespace=namespace, name=name: restarts(lab.world, namespace, name) >= 2  # noqa: E731
+        lab.alert("KubePodRestarting", holds, f"pods of {name} restart", 4, namespace=namespace, deployment=name)
+    yield
+    lab.outside.broken[domain] = "SERVFAIL"
+    lab.start(release())
