@@ -1,0 +1,132 @@
+"""Incidents without a culprit among the changes: no machine joins any more, and pods find no room."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
+from tests.lab import objects
+from tests.lab.alerts import pods
+from tests.lab.api import Json, now, path, stamp
+from tests.lab.apps import App, Process, Program
+from tests.lab.company import READ
+from tests.lab.lab import NODES, Lab
+from tests.lab.programs import both, every
+from tests.lab.scenario import family
+
+AUTOSCALER = ("kube-system", "cluster-autoscaler")
+LARGE = {"requests": {"cpu": "4", "memory": "64Mi"}, "limits": {"memory": "256Mi"}}
+"""Of which three fit on a node beside what else runs there."""
+LOOK_SECONDS = 3
+Failing = Callable[[Process, Sequence[Json]], Awaitable[None]]
+
+
+async def say(process: Process, about: Json, kind: str, reason: str, message: str) -> None:
+    """An event of the autoscaler's."""
+    second, meta = f"{stamp(now())[:19]}Z", about["metadata"]
+    who = {key: meta[key] for key in ("namespace", "name", "uid")}
+    event = {
+        "metadata": {"generateName": f"{meta['name']}."},
+        "involvedObject": {"apiVersion": "v1", "kind": about["kind"], **who},
+        "type": kind,
+        "reason": reason,
+        "message": message,
+        "count": 1,
+        "firstTimestamp": second,
+        "lastTimestamp": second,
+        "source": {"component": "cluster-autoscaler"},
+    }
+    await process.api.call("POST", path("Event", meta["namespace"]), event)
+
+
+def enlarging(group: str, fails: Failing, *, patience: int) -> Program:
+    """As the autoscaler: who finds no node wants one more. That one does not come, and it is not asked for again soon.
+
+    ``patience`` is for how many looks it waits for that node. Its words: processors/status/eventing_scale_up_processor.
+    """
+    looks = [0]
+
+    async def look(process: Process) -> None:
+        listed = await process.api.call("GET", f"{path('Pod')}?fieldSelector=spec.nodeName=")
+        waiting = [
+            {"kind": "Pod", **pod}
+            for pod in listed.body.get("items", [])
+            if any(one.get("reason") == "Unschedulable" for one in pod["status"].get("conditions", ()))
+        ]
+        if not waiting:
+            return
+        if looks[0] == patience:
+            await fails(process, waiting)
+        for pod in waiting:
+            if looks[0] == 0:
+                grown = f"{group} {len(NODES)}->{len(NODES) + 1} (max: 20)"
+                await say(process, pod, "Normal", "TriggeredScaleUp", f"pod triggered scale-up: [{{{grown}}}]")
+            elif looks[0] > patience:
+                kept = "pod didn't trigger scale-up: 1 in backoff after failed scale-up"
+                await say(process, pod, "Normal", "NotTriggerScaleUp", kept)
+        looks[0] += 1
+
+    return every(LOOK_SECONDS, look)
+
+
+async def autoscaled(lab: Lab, program: Program) -> None:
+    """The company's autoscaler does this besides, from a restart on. Raises RefusedError."""
+    app = lab.apps[f"registry.corp.example/{'/'.join(AUTOSCALER)}"]
+    assert app.program
+    app.program = both(app.program, program)
+    rules = READ, ("", "configmaps", "*"), ("", "events", "create")
+    await lab.edit("admin", "ClusterRole", "", AUTOSCALER[1], objects.cluster_role(AUTOSCALER[1], *rules))
+    for pod in pods(lab.world, *AUTOSCALER):
+        await lab.who["admin"].must("DELETE", path("Pod", AUTOSCALER[0], pod["metadata"]["name"]))
+
+
+async def large(lab: Lab, namespace: str, name: str, replicas: int) -> None:
+    """An app whose pods need much. Raises RefusedError."""
+    image = f"registry.corp.example/{namespace}/{name}"
+    lab.apps[image] = App(image)
+    body: Json = objects.deployment(namespace, name, f"{image}:1.0.0", replicas=replicas)
+    body["spec"]["template"]["spec"]["containers"][0]["resources"] = LARGE
+    await lab.apply(body)
+    await lab.apply(objects.service(namespace, name))
+
+
+@family(
+    "The range of addresses that nodes get theirs from was large once, and has nothing left for one more: as traffic"
+    " grows, an autoscaler fills the nodes that there are, and the pods of a harmless rollout find none.",
+    culprit=False,
+    joined=11,
+)
+async def node_range(lab: Lab) -> AsyncIterator[None]:
+    """As loveholidays tells of its 256 nodes."""
+    busy, released = lab.rng.sample([("search", "offers"), ("shop", "availability"), ("media", "galleries")], 2)
+    traffic, where = [100.0], f"{path('Deployment', *busy)}/scale"
+
+    async def exhausted(process: Process, waiting: Sequence[Json]) -> None:
+        """In the words of GKE."""
+        why = "Node scale up in zones europe-west1-b associated with this pod failed: IP space exhausted."
+        for pod in waiting:
+            await say(process, pod, "Warning", "FailedScaleUp", f"{why} Pod is at risk of not being scheduled.")
+
+    async def scale(process: Process) -> None:
+        """Each pod takes ten."""
+        found, wanted = await process.api.call("GET", where), int(traffic[0] / 10)
+        if found.ok and found.body["spec"]["replicas"] != wanted:
+            await process.api.call("PATCH", where, {"spec": {"replicas": wanted}})
+
+    async def grow() -> None:
+        """Until the evening, when somebody releases something as well."""
+        while traffic[0] < 160:
+            traffic[0] += 10
+            await asyncio.sleep(1)
+        await asyncio.sleep(lab.rng.uniform(6, 10))
+        await lab.roll(lab.rng.choice(("argocd", "flux", "ci")), *released, "1.0.1")
+
+    group = "https://www.googleapis.com/compute/v1/projects/corp/zones/europe-west1-b/instanceGroups/gke-main-pool-grp"
+    await autoscaled(lab, enlarging(group, exhausted, patience=1))
+    may = ("apps", "deployments/scale", "get,patch")
+    await large(lab, *busy, 10)
+    await large(lab, *released, 2)
+    await lab.controller("platform", "traffic-scaler", every(2, scale), may, replicas=1)
+    lab.alert_stuck(*released)
+    yield
+    lab.start(grow())
