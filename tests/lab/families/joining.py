@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from tests.lab import objects
-from tests.lab.alerts import pods
+from tests.lab.alerts import pending, pods
 from tests.lab.api import Json, now, path, stamp
 from tests.lab.apps import App, Process, Program
 from tests.lab.company import READ
-from tests.lab.lab import NODES, Lab
+from tests.lab.lab import NODES, ROBOTS, Lab
 from tests.lab.programs import both, every
 from tests.lab.scenario import family
 
@@ -130,3 +130,72 @@ async def node_range(lab: Lab) -> AsyncIterator[None]:
     lab.alert_stuck(*released)
     yield
     lab.start(grow())
+
+
+def leaving(told: set[str]) -> Program:
+    """As a handler of notices that a machine will be taken: nothing new comes to its node, what is there goes."""
+
+    async def leave(process: Process) -> None:
+        node = process.see().pod["spec"]["nodeName"]
+        if node not in told:
+            return
+        await process.api.call("PATCH", path("Node", None, node), {"spec": {"unschedulable": True}})
+        listed = await process.api.call("GET", f"{path('Pod')}?fieldSelector=spec.nodeName={node}")
+        for meta in [pod["metadata"] for pod in listed.body.get("items", [])]:
+            if not any(owner["kind"] == "DaemonSet" for owner in meta.get("ownerReferences", ())):
+                one = {key: meta[key] for key in ("namespace", "name")}
+                body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": one}
+                await process.api.call("POST", f"{path('Pod', meta['namespace'], meta['name'])}/eviction", body)
+
+    return every(2, leave)
+
+
+def forgetting(gone: Callable[[], set[str]]) -> Program:
+    """As a cloud's controller: the node of a machine that is gone is no more."""
+
+    async def forget(process: Process) -> None:
+        listed = await process.api.call("GET", path("Node"))
+        for name in [one["metadata"]["name"] for one in listed.body.get("items", [])]:
+            if name in gone():
+                await process.api.call("DELETE", path("Node", None, name))
+
+    return every(1, forget)
+
+
+@family(
+    "The cloud takes two spot machines back, and no others come: a package that they install as they boot is gone from"
+    " the mirror of their distribution, they do not join, and pods of those two find no room.",
+    culprit=False,
+    joined=11,
+)
+async def missing_package(lab: Lab) -> AsyncIterator[None]:
+    """As FREE NOW tells of September 2019."""
+    deploy = {pod["spec"]["nodeName"] for place in ROBOTS.values() for pod in pods(lab.world, *place[:2])}
+    taken = lab.rng.sample([node for node in NODES if node not in deploy], 2)  # a robot keeps the token of its pod
+    told: set[str] = set()
+
+    async def timed_out(process: Process, waiting: Sequence[Json]) -> None:
+        found = await process.api.call("GET", path("ConfigMap", AUTOSCALER[0], f"{AUTOSCALER[1]}-status"))
+        late = "Nodes added to group nodes.corp.example failed to register within 15m0s"
+        await say(process, {"kind": "ConfigMap", **found.body}, "Warning", "ScaleUpTimedOut", late)
+
+    async def take() -> None:
+        told.update(taken)
+        await asyncio.sleep(8)
+        for node in taken:
+            lab.kubelets.crash(node)
+
+    await lab.namespace("staging")
+    await autoscaled(lab, enlarging("nodes.corp.example", timed_out, patience=5))
+    rules = ("", "nodes", "get,list,patch"), ("", "pods", "get,list"), ("", "pods/eviction", "create")
+    await lab.controller("kube-system", "node-termination-handler", leaving(told), *rules, kind="DaemonSet")
+    program, may = forgetting(lambda: told & lab.outside.dead_nodes), ("", "nodes", "get,list,delete")
+    await lab.controller("kube-system", "cloud-controller-manager", program, may, replicas=1)
+    for namespace, name in (("staging", "dispatch"), ("staging", "pricing"), ("shop", "dispatch"), ("shop", "pricing")):
+        await large(lab, namespace, name, 4)
+    for namespace in ("staging", "shop"):
+        holds = lambda namespace=namespace: pending(lab.world, namespace)  # noqa: E731
+        summary = f"a pod of {namespace} has had no node for a while"
+        lab.alert("KubePodPending", holds, summary, 15, namespace=namespace)
+    yield
+    lab.start(take())
