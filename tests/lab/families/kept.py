@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncIterator, Callable
+from datetime import datetime
 from typing import Any
 from zlib import crc32
 
@@ -88,6 +89,33 @@ async def _remove(lab: Lab, node: str) -> None:
     await lab.pause(5)
     lab.outside.dead_nodes.add(node)
     await lab.also(why, "autoscaler", "delete", "Node", "", node)
+
+
+@family(
+    "What ships logs has no limit on its memory, and keeps there what the nodes' slow disks do not give back in time:"
+    " as there is more and more to ship, one node after another has no memory left for some seconds.",
+    culprit=False,
+    joined=11,
+)
+async def log_shipper(lab: Lab) -> AsyncIterator[None]:
+    """As in "Post Mortem: Kubernetes Node OOM" (Blue Matador, 2019)."""
+    since: list[datetime] = []
+    share = {node: lab.rng.uniform(0.1, 0.5) for node in NODES} | {lab.rng.choice(NODES): 1.0}
+
+    def check(container: Container) -> Problem | None:
+        """It keeps more and more since its node's logs are more than it can ship, or since it was started."""
+        if since:
+            seconds = min(container.seconds, (now() - since[0]).total_seconds())
+            kept = KEPT_MIB * share[container.pod["spec"]["nodeName"]] * seconds
+            lab.outside.taken[container.pod["metadata"]["uid"]] = kept
+        return None
+
+    lab.outside.thrashing_seconds = 4.0
+    await lab.apply(_unlimited("monitoring", "log-shipper", check, lab, kind="DaemonSet"))
+    for node in NODES:
+        _alert_on_memory(lab, node)
+    yield
+    since.append(now())
 
 
 @family(
