@@ -1,4 +1,4 @@
-"""What was told of what every node has: a kubelet that grows, sidecars that spin."""
+"""What was told of what every node has: a kubelet that grows, an agent that asks for its image, sidecars that spin."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import datetime
 from tests.lab import objects
 from tests.lab.alerts import is_lost, pods, was_out_of_memory
 from tests.lab.api import Json, now, path
-from tests.lab.apps import App, Process
+from tests.lab.apps import App, Container, Problem, Process
 from tests.lab.lab import NODES, ROBOTS, Lab
 from tests.lab.programs import every
 from tests.lab.scenario import family
@@ -17,6 +17,8 @@ from tests.lab.scenario import family
 OLD = "v1.36.1"
 LEAK_MIB = 2600.0
 """That a kubelet of the new version keeps more in each second."""
+PULLS = 24
+"""For all nodes together, in the while that the registry looks at."""
 USUAL_MILLICORES, SPINNING_MILLICORES = 100, 1000
 """What an app needs of a processor, and a sidecar that tries without a pause."""
 SIDECAR = "registry.corp.example/platform/log-sidecar"
@@ -66,6 +68,39 @@ async def kubelet_leak(lab: Lab) -> AsyncIterator[None]:
     yield
     body = {"data": {key: lab.rng.choice(("v1.36.2", "v1.36.3", "v1.36.4"))}}
     await lab.culprit(lab.rng.choice(("flux", "ci", "bob")), "update", "ConfigMap", "kube-system", name, body)
+
+
+@family(
+    "A new agent for every node is brought by the newest tag of its image, so that the registry is asked at each start,"
+    " and crashes everywhere: the registry has enough of the address that all nodes share, and gives nobody an image.",
+    joined=11,
+)
+async def newest_tag(lab: Lab) -> AsyncIterator[None]:
+    """As in "10 Ways to Shoot Yourself in the Foot with Kubernetes" (Datadog, KubeCon Europe 2019)."""
+    agent = lab.rng.choice(("trace-agent", "flow-agent", "audit-agent"))
+
+    def check(container: Container) -> Problem | None:
+        return Problem("crash", 'panic: unknown field "endpoints" in /etc/agent/agent.yaml')
+
+    image = f"registry.corp.example/monitoring/{agent}"
+    lab.apps[image] = App(image, check=check)
+    deployed = (("payments", "statements"), ("search", "synonyms"))
+    for place in deployed:
+        await lab.app(*place)
+        lab.alert_stuck(*place)
+    lab.outside.pulls = PULLS
+    yield
+
+    async def deliver() -> None:
+        """As on any day."""
+        for place in lab.rng.sample(deployed, len(deployed)):
+            await lab.pause(lab.rng.uniform(14, 18))
+            await lab.roll("argocd", *place, "1.0.1")
+
+    manifest = objects.deployment("monitoring", agent, f"{image}:latest", kind="DaemonSet")
+    by = lab.rng.choice(("carol", "ci", "flux"))
+    await lab.culprit(by, "create", "DaemonSet", "monitoring", agent, manifest)
+    lab.start(deliver())
 
 
 @family(
