@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from app.core.dependencies import VARIABLE
-from app.core.entities import WORKLOADS
-from app.core.mechanism import ACCESS
+from app.core.entities import ACCESS, WORKLOADS
 from app.core.model import Change, Path, Verb
 from app.core.references import is_custom
 

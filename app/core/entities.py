@@ -48,6 +48,7 @@ _OPERATION = {"patch": "update", "deletecollection": "delete"}
 POD_MAKING: Entity = ("pods", "*")
 
 WORKLOADS = frozenset({"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob", "Rollout"})
+ACCESS = frozenset({"Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"})
 _POD_SUFFIX = re.compile(r"^(?P<owner>.+?)(?:-[0-9a-f]{6,10}|-[bcdfghjklmnpqrstvwxz2456789]{6,10})?-[a-z0-9]{5}$")
 _HASH_SUFFIX = re.compile(r"-(?:[0-9a-f]{7,10}|[bcdfghjklmnpqrstvwxz2456789]{7,10})$")
 

@@ -22,11 +22,15 @@ _HOST = re.compile(r"(?<![\w.@-])(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+[a-z]{2,}
 
 def served(state: dict[str, Any]) -> set[str]:
     """The hosts that an Ingress or a route says to serve; wildcards are left out."""
+    rules = (rule.get("host") for rule in _listed(state, "rules") if isinstance(rule, dict))
+    return {host for host in (*rules, *_listed(state, "hostnames")) if isinstance(host, str) and "*" not in host}
+
+
+def _listed(state: dict[str, Any], name: str) -> list[Any]:
+    """A list in the spec: others' kinds of the same name (Knative's Ingress) may hold anything there."""
     spec = state.get("spec")
-    if not isinstance(spec, dict):
-        return set()
-    rules = (rule.get("host") for rule in spec.get("rules") or () if isinstance(rule, dict))
-    return {host for host in (*rules, *(spec.get("hostnames") or ())) if isinstance(host, str) and "*" not in host}
+    found = spec.get(name) if isinstance(spec, dict) else None
+    return found if isinstance(found, list) else []
 
 
 def named(text: str, hosts: Iterable[str]) -> set[str]:
@@ -38,11 +42,11 @@ def backends(value: Any) -> Iterator[str]:
     """The names of the Services that an Ingress or a route leads to, at any depth."""
     if isinstance(value, dict):
         service = value.get("service")
-        if isinstance(service, dict) and service.get("name"):
+        if isinstance(service, dict) and isinstance(service.get("name"), str):
             yield service["name"]
-        for ref in value.get("backendRefs") or []:
-            yield ref.get("name", "")
-        for inner in value.values():
+        for key, inner in value.items():
+            if key == "backendRefs" and isinstance(inner, list):
+                yield from (ref["name"] for ref in inner if isinstance(ref, dict) and isinstance(ref.get("name"), str))
             yield from backends(inner)
     elif isinstance(value, list):
         for inner in value:
@@ -51,9 +55,7 @@ def backends(value: Any) -> Iterator[str]:
 
 def shows(state: dict[str, Any], secret: str) -> bool:
     """Whether an Ingress shows the certificate in this Secret."""
-    spec = state.get("spec")
-    tls = spec.get("tls") if isinstance(spec, dict) else None
-    return any(isinstance(one, dict) and one.get("secretName") == secret for one in tls or ())
+    return any(isinstance(one, dict) and one.get("secretName") == secret for one in _listed(state, "tls"))
 
 
 def is_door(resource: Resource) -> bool:

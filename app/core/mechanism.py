@@ -12,7 +12,7 @@ import re
 from datetime import datetime
 from typing import Any
 
-from app.core.entities import WORKLOADS, Entity
+from app.core.entities import ACCESS, WORKLOADS, Entity
 from app.core.grants import only_allows_more
 from app.core.meshes import is_policy
 from app.core.model import Change, Verb
@@ -24,7 +24,6 @@ UNLIKELY = 0.25
 _CONFIG = frozenset({"ConfigMap", "Secret"})
 _ROUTING = frozenset({"Service", "Ingress", "HTTPRoute", "Endpoints", "EndpointSlice"})
 _NETWORK = _ROUTING | {"NetworkPolicy"}
-ACCESS = frozenset({"Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"})
 _BUDGET = frozenset({"PodDisruptionBudget"})
 _SCALERS = frozenset({"HorizontalPodAutoscaler"})
 AT_ONCE = ACCESS | {

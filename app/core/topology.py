@@ -14,7 +14,7 @@ from typing import Any
 
 from app.core import dependencies, front_doors
 from app.core.counted import NO_CALLS, Calls
-from app.core.entities import NODES, WORKLOADS, Entity, of_resource, workload
+from app.core.entities import ACCESS, NODES, WORKLOADS, Entity, of_resource, workload
 from app.core.model import Change, ObjectState, Resource, Symptom
 from app.core.references import Reference, Watched, is_custom, node_labels, references, watched
 from app.core.renewals import kept_up
@@ -160,7 +160,7 @@ def _index(top: Topology, resource: Resource, state: State) -> None:
         top.namespace_labels[resource.name] = _get(state, "metadata", "labels") or {}
     elif _SELECTING.search(resource.kind):
         top.selecting.update(_selecting(state))
-    elif resource.kind.endswith(("Role", "RoleBinding")):
+    elif resource.kind in ACCESS and not is_custom(resource):
         _index_access(top, resource, state)
     elif "." in resource.api_group and (secret := _get(state, "spec", "secretName")):
         top.fills_secret[(resource.namespace or "", str(secret))].add((resource.kind, resource.name))
@@ -354,7 +354,7 @@ def _strings(value: Any, name: str) -> Iterator[str]:
 def pod_template(state: State) -> dict[str, Any] | None:
     """The pod template of a workload, wherever its kind keeps it."""
     spec: Any = state.get("spec") or {}
-    if "jobTemplate" in spec:
+    if isinstance(spec, dict) and "jobTemplate" in spec:
         spec = _get(spec, "jobTemplate", "spec") or {}
     template = spec.get("template") if isinstance(spec, dict) else None
     return template if isinstance(template, dict) else None
