@@ -80,14 +80,15 @@ async def test_alerts_that_come_at_once_are_ranked_one_after_the_other(
 
 
 async def test_the_suspected_stand_beside_the_list_newest_first(conn: AsyncConnection) -> None:
+    await record(conn, Batch("listed"))
     alerts = {n: an_alert(after(n), name=f"Alert{n}", namespace=f"team-{n}") for n in range(6)}
     for n, alert in alerts.items():
         status = "suspected" if n % 2 else "open"
-        await incidents.save_incident(conn, replace(an_incident(alert), cluster="lab", status=status))
-    found, quiet = await incidents.list_with_suspected(conn, cluster="lab", before=None, limit=2, suspected=5)
+        await incidents.save_incident(conn, replace(an_incident(alert), cluster="listed", status=status))
+    found, quiet = await incidents.list_with_suspected(conn, cluster="listed", before=None, limit=2, suspected=5)
     assert [one.started_at for one in found] == [after(4), after(2)]
     assert [one.started_at for one in quiet] == [after(5), after(3), after(1)]
     last = (found[-1].started_at, found[-1].id)
-    found, quiet = await incidents.list_with_suspected(conn, cluster="lab", before=last, limit=2, suspected=1)
+    found, quiet = await incidents.list_with_suspected(conn, cluster="listed", before=last, limit=2, suspected=1)
     assert [one.started_at for one in (*found, *quiet)] == [after(0), after(5)]
     assert await incidents.list_with_suspected(conn, cluster="x", before=None, limit=2, suspected=1) == ([], [])
