@@ -1,4 +1,4 @@
-"""What the list of incidents says preceded them: the first suspect, or none of these."""
+"""What is said to have preceded an incident: the first suspect in the list, or none of these; what was made with it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from app.core.findings import Ranking
+from app.core.model import Verb
 from app.store import incidents
 from tests.web import world
 from tests.web.conftest import Site
@@ -52,3 +53,17 @@ async def test_without_a_suspect_there_is_none(site: Site) -> None:
     cell, told = await shown(site, replace(world.ranking(), suspects=(), ranked_at=RANKED + timedelta(minutes=3)))
     assert "no suspect" in cell
     assert [(one["first_suspect"], one["none_of_these"]) for one in told] == [(None, None)] * 2
+
+
+async def test_what_was_made_in_one_go_with_a_suspect_is_named_once(site: Site) -> None:
+    ranking = world.ranking()
+    first, second, *others = ranking.suspects
+    made = replace(second, change=replace(second.change, verb=Verb.CREATE))
+    async with site.database.write.begin() as conn:
+        later = replace(ranking, suspects=(first, made, *others), ranked_at=RANKED + timedelta(minutes=5))
+        await incidents.save_ranking(conn, later)
+    async with site.client() as client:
+        page = (await client.get(f"/incidents/{world.incident().id}")).text
+    assert "Made with 2 more, in one go" in page
+    told = page[page.index('class="also"') :].partition("</details>")[0]
+    assert told.count(second.also[0].resource.kind) == 2
