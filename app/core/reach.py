@@ -38,6 +38,7 @@ from app.core.kinds import told_by
 from app.core.mechanism import cordons, halts, is_cosmetic, is_default, is_default_class, refuser
 from app.core.meshes import is_policy
 from app.core.model import Change, Resource, Verb
+from app.core.references import is_custom
 from app.core.selectors import selects
 from app.core.topology import (
     Named,
@@ -407,6 +408,10 @@ RULES: dict[str, Rule] = {
 }
 
 
+_CUSTOM = DOORS | {"Gateway", "Rollout"}
+"""Of these, kinds that CustomResourceDefinitions make; others of the same names (Knative's Service) are custom ones."""
+
+
 def _external(change: Change, _states: list[State], top: Topology, add: Add) -> None:
     """What Kubernetes does not know: the workload that it is said to concern, as its configuration would; the whole
     cluster, faintly, where no place is said."""
@@ -433,7 +438,8 @@ def reach(change: Change, top: Topology) -> Reach:
         add(("named", value), 0)
     if resource.namespace:
         add(("ns", resource.namespace), 2)
-    rule = operators.custom if is_policy(resource) else RULES.get(resource.kind, operators.custom)
+    is_others = is_policy(resource) or (is_custom(resource) and resource.kind not in _CUSTOM)
+    rule = operators.custom if is_others else RULES.get(resource.kind, operators.custom)
     if told_by(resource.api_group):
         rule = _external
     rule(change, state, top, add)  # by its group first: Calico has NetworkPolicies too

@@ -25,7 +25,7 @@ ANYTHING: st.SearchStrategy[Any] = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(FIELDS), inner, max_size=4),
     max_leaves=20,
 )
-KINDS = sorted(kind for kind in RULES if "AdmissionPolicy" not in kind)
+KINDS = sorted(RULES)
 
 
 @settings(max_examples=400, deadline=None)
