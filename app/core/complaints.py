@@ -88,8 +88,8 @@ _WHOLE_SECOND = timedelta(seconds=1)
 def symptom_signals(
     symptoms: Iterable[Symptom], *, start: datetime, end: datetime, new: Newborn | None = None
 ) -> list[Signal]:
-    """One signal for each (reason, message) that began between ``start`` and ``end``, split by workload unless it is
-    wide. Of what was complained of long before, and then not any more, only the later counts.
+    """One signal for each (reason, cause or message) that began between ``start`` and ``end``, split by workload unless
+    it is wide. Of what was complained of long before, and then not any more, only the later counts.
 
     A complaint that was there from the window's first slots on is chronic, and says little. What is ``new`` complains
     for itself alone.
@@ -100,8 +100,10 @@ def symptom_signals(
             spoken[(symptom.reason, _home(symptom))].append(symptom)
     lately = [symptom for told in spoken.values() for symptom in _lately(told, start, end=end)]
     groups: dict[tuple[str, str], list[Symptom]] = defaultdict(list)
+    causes = {message: cause_of((message,)) for message in {symptom.message for symptom in lately}}
     for symptom in lately:
-        groups[(symptom.reason, _template(symptom))].append(symptom)
+        said = causes[symptom.message]
+        groups[(symptom.reason, said.of if said else _template(symptom))].append(symptom)
     found: list[Signal] = []
     by_reason: dict[str, list[Symptom]] = defaultdict(list)
     for (reason, _), members in groups.items():

@@ -153,12 +153,14 @@ def time_before(case: Case, facts: Facts) -> Evidence | None:
         return None
     lag = max(timedelta(), case.onset.at - at)
     weight = NEAR * (1.0 - math.log1p(lag / TAU_ONSET) - 0.25 * math.log1p(facts.between))
+    weight = min(weight, facts.keeps * weight)  # what speaks against it still does
     count = "one other change" if facts.between == 1 else f"{facts.between} other changes"
     rivals = f"; {count} came between" if facts.between else "; nothing came between"
     when = f"{seconds(lag)} before the onset" if lag >= CLOCK_SKEW else "At the onset"
     if at != facts.candidate.change.at:
         when = f"The first pods started with it {when[0].lower()}{when[1:]}"
-    return say("time", weight, f"{when}{rivals}.")
+    but = " But such a change hardly leads to what is complained of." if facts.keeps < 1.0 else ""
+    return say("time", weight, f"{when}{rivals}.{but}")
 
 
 def after_onset(case: Case, facts: Facts) -> Evidence | None:

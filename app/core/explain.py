@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from msgspec import Struct
@@ -19,7 +19,7 @@ from app.core.blamed import BLAMES
 from app.core.brought import quoted
 from app.core.candidates import Candidate
 from app.core.causes import PORTS
-from app.core.entities import NODES, POD_MAKING, READ, Entity, only_reacts, pods_in
+from app.core.entities import NODES, POD_MAKING, READ, WORKLOADS, Entity, only_reacts, pods_in
 from app.core.mechanism import (
     AT_ONCE,
     BEFORE_RUNNING,
@@ -30,6 +30,7 @@ from app.core.mechanism import (
     is_borne,
     is_other_quota,
     only_image,
+    only_reacts_to,
     only_restarts,
     plausible,
 )
@@ -40,6 +41,8 @@ from app.core.reach import Reach
 from app.core.references import is_custom
 from app.core.signals import Signal, SignalKind
 
+CLEAR = 0.5
+"""So salient must a signal be, of the most salient one, for a change to be only the occasion of it."""
 HOP = 0.6
 """Each hop away keeps this much of a match."""
 ROOM = 0.6
@@ -94,12 +97,14 @@ _CALLER = re.compile(r'User "[^"]*"')
 
 
 class Match(Struct, frozen=True, gc=False):
-    """``score`` 0 to 1: how well this candidate explains this signal; ``via`` the entity they share."""
+    """``score`` 0 to 1: how well this candidate explains this signal; ``via`` the entity they share. ``possible`` is
+    what of that this sort of change leaves for this sort of complaint."""
 
     signal: Signal
     score: float
     via: Entity
     lag: timedelta
+    possible: float = 1.0
 
 
 def explain(candidate: Candidate, signal: Signal, *, churn_share: float) -> Match | None:
@@ -127,7 +132,7 @@ def explain(candidate: Candidate, signal: Signal, *, churn_share: float) -> Matc
     if best <= 0.05:
         return None
     lag = max(timedelta(), signal.low - candidate.change.at)
-    return Match(signal, best / (1.0 + lag / TAU), via, lag)
+    return Match(signal, best / (1.0 + lag / TAU), via, lag, possible)
 
 
 def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
@@ -158,6 +163,18 @@ def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
     follows = candidate.set_off or via[:1] in (("calls",), ("reads",), *BY_CALLING)
     sort = 1.0 if follows else plausible(candidate.change, reason, refused=refused)
     return worked * sort * _alone(candidate, signal) * _needed(candidate, signal) * _there(candidate, signal)
+
+
+def is_occasion(candidate: Candidate, matches: Iterable[Match], salience: Mapping[int, float]) -> bool:
+    """Whether a change only reacts, or a workload's hardly leads to what its pods complain of most: it was made when
+    that began, as any other would have been by which pods are made anew."""
+    if only_reacts_to(candidate.change):
+        return True
+    if candidate.change.resource.kind not in WORKLOADS:
+        return False
+    clear = [match for match in matches if salience.get(id(match.signal), 0.0) >= CLEAR]
+    main = max(clear, key=lambda m: salience[id(m.signal)] * m.score / m.possible, default=None)
+    return main is not None and main.via[0] == "workload" and main.possible <= UNLIKELY
 
 
 def _stayed_well(signal: Signal) -> bool:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from app.core.causes import OUTSIDE
+from app.core.findings import Incident
+from app.core.mechanism import WHILE_RUNNING
 from app.core.signals import Signal, SignalKind
 from app.core.topology import Topology
 
@@ -19,14 +22,31 @@ _INSIDE = frozenset({"local", "internal", "svc", "cluster"})
 """Last words of names that no public server of names knows."""
 
 
-def with_outside(signals: Iterable[Signal], top: Topology) -> list[Signal]:
-    """The signals, those with that cause whose messages name an unwell host outside."""
+_FAILS = re.compile(r"\bfail|\berror|unreachable|unavailable|not answer|\bdown\b|timed? ?out|timeout", re.IGNORECASE)
+"""What an alert says of calls."""
+
+
+def with_outside(signals: Iterable[Signal], top: Topology, incident: Incident) -> list[Signal]:
+    """The signals, those with that cause whose messages name an unwell host outside; and those of workloads that an
+    alert names which itself says so, as probes only say that a pod is not ready."""
     inside = _INSIDE | {namespace for namespace, _ in top.labels}
-    return [replace(one, cause=OUTSIDE) if _tells(one, inside) else one for one in signals]
+    said = any(_FAILS.search(alert.message) and _names_one(alert.message, inside) for alert in incident.alerts)
+    meant = {tuple(name.split("/", 1)) for name in incident.scope.workloads} if said else set()
+    return [_told(one, inside, meant) for one in signals]
 
 
-def _tells(signal: Signal, inside: frozenset[str]) -> bool:
-    if signal.kind is not SignalKind.SYMPTOM or signal.cause is not None or not OUTSIDE.told.search(signal.text):
-        return False
-    hosts = [host.split(".") for host in _HOST.findall(signal.text)]
+def _told(signal: Signal, inside: AbstractSet[str], meant: AbstractSet[tuple[str, ...]]) -> Signal:
+    if signal.kind is not SignalKind.SYMPTOM or signal.cause is not None:
+        return signal
+    if OUTSIDE.told.search(signal.text) and _names_one(signal.text, inside):
+        return replace(signal, cause=OUTSIDE)
+    homes = {entity[1:] for entity in signal.about if entity[0] == "workload"}
+    if signal.facts.get("reason") in WHILE_RUNNING and homes and homes <= meant:
+        return replace(signal, cause=OUTSIDE, about=signal.about | {("agent", "cni"): 0.5})
+    return signal
+
+
+def _names_one(text: str, inside: AbstractSet[str]) -> bool:
+    """Whether a host outside is named."""
+    hosts = [host.split(".") for host in _HOST.findall(text)]
     return any(words[-1] not in inside and "svc" not in words for words in hosts)

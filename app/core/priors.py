@@ -65,7 +65,7 @@ def risk(_case: Case, facts: Facts) -> Evidence | None:
     kind = change.resource.kind
     words = {step for diff in change.diffs for step in diff.path if isinstance(step, str)}
     if told := only_reacts_to(change):
-        return say("kind of change", -1.5, told)
+        return say("kind of change", -3.0, told)
     if facts.candidate.inert or facts.candidate.cosmetic:
         what = "Only labels or annotations changed" if facts.candidate.cosmetic else "No pod changes"
         return say("kind of change", -0.7, f"{what}.")

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from app.core import access, operators
+from app.core.actors import service_account
 from app.core.brought import quoted
 from app.core.burdens import burdened
 from app.core.causes import MAKES_NODES, NAME_SERVERS, NETWORKS, PROVIDERS
@@ -46,6 +47,7 @@ from app.core.topology import (
     Topology,
     before_and_after,
     behind,
+    pod_template,
     readers,
     touched_clients,
     touched_workloads,
@@ -74,7 +76,7 @@ def _workload(change: Change, states: list[State], top: Topology, add: Add) -> N
     operators.referring(change.resource, top, add, 1)
     add(("manager", change.resource.name), 1)
     add(("prefix", change.resource.name.split("-")[0]), 1)
-    _agents(change.resource.name, add, 0)
+    _agents(f"{change.resource.name} {_images(states)}", add, 0)
     for kind, hook in top.answers.get(key, ()):
         _asked(kind, hook, top, add, 0)
     if change.resource.kind in ("DaemonSet", "Deployment") and _serves_pods(key, top):
@@ -101,6 +103,14 @@ def _on_nodes(change: Change, top: Topology, add: Add) -> None:
             add(("takes", *other), 0)
 
 
+def _images(states: list[State]) -> str:
+    """What the images of a workload are called, without their registry, project and tag: names of programs."""
+    pods: list[Any] = [(pod_template(state) or {}).get("spec") for state in states]
+    found = [one for pod in pods if isinstance(pod, dict) for one in pod.get("containers") or []]
+    images = [str(one.get("image")) for one in found if isinstance(one, dict)]
+    return " ".join(image.rpartition("/")[2].partition(":")[0] for image in images)
+
+
 def _agents(name: str, add: Add, hops: float) -> None:
     for sort, called in _AGENTS.items():
         if called.search(name):
@@ -120,9 +130,13 @@ def _every_pod(add: Add, hops: float) -> None:
 
 def _config(change: Change, _states: list[State], top: Topology, add: Add) -> None:
     found = readers(change.resource, top, told=change.verb is Verb.CREATE)
+    account = service_account(change.actor.name)
+    own = top.by_account.get(account, set()) if account else set()
+    found = found - own  # what a program writes down for itself tells it nothing
     touched_workloads(top, found, add, READ)
     burdened(change, found, top, add, READ)
-    _agents(change.resource.name, add, READ)
+    if not any(change.resource.name.startswith(name) for _, name in own):
+        _agents(change.resource.name, add, READ)
     operators.referring(change.resource, top, add, READ)
     if change.resource.kind == "Secret":
         here = change.resource.namespace or ""

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from app.core.actors import service_account
-from app.core.causes import MESHES, NAME_SERVERS, NETWORKS
-from app.core.complaints import REST, WIDE, is_over
+from app.core.complaints import WIDE, is_over
 from app.core.dependencies import Named, closure
+from app.core.downstream import DEPTH, roots
 from app.core.entities import Entity, workload
-from app.core.explain import SHORT, is_consequence
+from app.core.explain import is_consequence
 from app.core.findings import Incident, Scope
 from app.core.model import Symptom
 from app.core.newborn import Newborn, is_newborn
@@ -22,28 +22,16 @@ from app.core.topology import Topology
 
 STEP = 0.9
 """Each step from the alert's workload to what it calls keeps this much of the relevance."""
-DEPTH = 3
 NEWBORN = 0.1
 """Relevance of a complaint of what was only made in the window and is named by no alert."""
 FOLLOWS = 0.4
 """What a client's complaint keeps where what it calls complained before it."""
 BY_THE_WAY = 0.3
 """What the work that moving pods gives Kubernetes' own controllers keeps of its relevance where workloads suffer."""
-TOGETHER = timedelta(seconds=5)
-"""So much later what is called may complain: a call fails at once, a probe by its next turn (every 10 s by default)."""
 OVER = 0.3
 """What a complaint keeps that was over long before the alert began: too little to date an onset by."""
 LONG = timedelta(minutes=1)
 """So long before it all must have been well already (complaints.is_over): probes may be asked once a minute."""
-
-
-_AGENTS = re.compile(rf"kube-proxy|{NETWORKS.pattern}|{NAME_SERVERS.pattern}|{MESHES.pattern}")
-_NETWORK = re.compile(
-    r"i/o timeout|no route to host|connection (?:refused|timed out|reset)|no such host|EAI_AGAIN|name resolution"
-    r"|server misbehaving|network is unreachable|context deadline exceeded",
-    re.IGNORECASE,
-)
-"""What is said of the network, or of names, whoever is called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,57 +73,11 @@ def weigh(signals: list[Signal], scope: Scope, *, near: Near, top: Topology) -> 
     long_before = near.at - LONG
     weights = [OVER * w if is_over(signal, long_before) else w for signal, w in zip(signals, weights, strict=True)]
     final = list(weights)
-    homes = {n: home for n, signal in enumerate(signals) if (home := _home(signal))}
-    objects = [n for n, signal in enumerate(signals) if _of_object(signal)]
-    short = [n for n, signal in enumerate(signals) if signal.facts.get("reason") in SHORT and _nodes(signal)]
-    lost = [n for n, signal in enumerate(signals) if _nodes(signal) and n not in short]
-    for n in (*homes, *objects, *lost):
-        below = _below(homes.get(n), signals[n], top)
-        before = [m for m, other in homes.items() if other in below and _before(signals[m], signals[n])]
-        before += [m for m in objects if m != n and _is_due(signals[n], signals[m])]
-        before += [m for m in short if _nodes(signals[m]) & _nodes(signals[n]) and _before(signals[m], signals[n])]
-        if before:
-            final[n] = FOLLOWS * weights[n]
-            strongest = max(before, key=lambda m: weights[m])
-            final[strongest] = max(final[strongest], weights[n])
+    for n, behind in roots(signals, top):
+        final[n] = FOLLOWS * weights[n]
+        strongest = max(behind, key=lambda m: weights[m])
+        final[strongest] = max(final[strongest], weights[n])
     return list(zip(signals, final, strict=True))
-
-
-def _nodes(signal: Signal) -> set[Entity]:
-    """The nodes that complain."""
-    return {entity for entity in (*signal.about, *signal.spread) if entity[0] == "node"}
-
-
-def _of_object(signal: Signal) -> str:
-    """The name of the one object, no workload, that complains; "" for others."""
-    named = [entity[3] for entity in signal.about if entity[0] == "object"]
-    return named[0] if signal.kind is SignalKind.SYMPTOM and len(named) == 1 else ""
-
-
-def _is_due(signal: Signal, to: Signal) -> bool:
-    """Whether a complaint names the object that complained before it."""
-    return _before(to, signal) and names(signal.text, _of_object(to)) and _of_object(signal) != _of_object(to)
-
-
-def _below(home: Named | None, signal: Signal, top: Topology) -> set[Named]:
-    """What a workload that complains rests on: whom it calls, who keeps up what it reads and, where it complains of the
-    network or of names, the programs that serve all nodes' pods with these."""
-    if home is None:
-        return set()
-    served = (key for key in top.labels if _AGENTS.search(key[1])) if _NETWORK.search(signal.text) else ()
-    return {*closure([home], top.rests_on, depth=DEPTH), *served} - {home}
-
-
-def _before(signal: Signal, client: Signal) -> bool:
-    """Whether it began before the client's complaint, and was not over by then."""
-    is_over = signal.until is not None and signal.until + REST < client.low
-    return signal.low <= client.low + TOGETHER and not is_over
-
-
-def _home(signal: Signal) -> Named | None:
-    """The one workload that complains; of many none."""
-    homes = [(entity[1], entity[2]) for entity in signal.about if entity[0] == "workload"]
-    return homes[0] if signal.kind is SignalKind.SYMPTOM and len(homes) == 1 else None
 
 
 def relevance(signal: Signal, scope: Scope, *, near: Near) -> float:

@@ -24,9 +24,9 @@ _WAYS = (
 def in_scope(case: Case, facts: Facts) -> Evidence | None:
     """Whether it touches what the alert names."""
     found = touches(case, facts)
-    if found is None or found.weight < 0 or not facts.candidate.inert:
+    if found is None or found.weight < 0:
         return found
-    return say("scope", found.weight / 2, found.sentence)
+    return say("scope", found.weight * facts.keeps * (0.5 if facts.candidate.inert else 1.0), found.sentence)
 
 
 def touches(case: Case, facts: Facts) -> Evidence | None:

@@ -26,7 +26,7 @@ from app.core.counted import NO_CALLS, Calls
 from app.core.errors import error_signals
 from app.core.evictions import with_evictors
 from app.core.evidence import RULES
-from app.core.explain import explain, is_consequence, less_unquoted, window_of
+from app.core.explain import explain, is_consequence, is_occasion, less_unquoted, window_of
 from app.core.fight_signals import fight_signal
 from app.core.fights import write_fights
 from app.core.findings import Also, Evidence, Incident, Onset, Ranking, Suspect, WriteFight
@@ -35,6 +35,7 @@ from app.core.latent import began, started, waiting
 from app.core.lines import Laid, laid
 from app.core.linked import with_linked
 from app.core.meant import with_meant
+from app.core.mechanism import UNLIKELY
 from app.core.model import Change, MetricSeries, ObjectState, Rollout, Symptom, SymptomSource
 from app.core.newborn import Newborn, newborn
 from app.core.onset import Floats
@@ -100,7 +101,7 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES) -> Ranking:
     incident = with_meant(incident, top_of)
     signals = with_injected(located(measured, gathered.symptoms, top_of), top_of)
     signals = with_evictors(signals, gathered.calls, top_of)
-    signals = with_blamed(with_outside(with_linked(signals, gathered.changes), top_of), top_of)
+    signals = with_blamed(with_outside(with_linked(signals, gathered.changes), top_of, incident), top_of)
     around = surroundings(incident, top_of, new=new)
     weighed = weigh(signals, incident.scope, near=around, top=top_of)
     if not gathered.calls:
@@ -235,7 +236,8 @@ def _score(
     ]
     for candidate, matches in zip(found, less_unquoted(found, explained), strict=True):
         between = max(0, before_onset - bisect_right(times, began(candidate, case.onset.high).timestamp()))
-        facts = Facts(candidate, matches, between)
+        keeps = UNLIKELY if is_occasion(candidate, matches, case.salience) else 1.0
+        facts = Facts(candidate, matches, between, keeps)
         evidence = tuple(e for rule in rules if (e := rule(case, facts)))
         scored.append((sum(e.weight for e in evidence), candidate, evidence))
     scored.sort(key=lambda item: (-item[0], -item[1].change.at.timestamp()))

@@ -307,3 +307,46 @@ def test_the_rarest_field_of_a_change_says_how_usual_it_is() -> None:
     both = replace(release, diffs=(*release.diffs, without))
     assert candidates([*bumps, release], (), (), topology=topology([]), until=after(60))[-1].alike == 5
     assert candidates([*bumps, both], (), (), topology=topology([]), until=after(60))[-1].alike == 0
+
+
+def test_what_only_reacts_is_not_believed_whatever_follows_it() -> None:
+    cordon = a_change(
+        a_resource("Node", "worker-1", None), at=after(-2), path=("spec", "unschedulable"), old=None, new=True
+    )
+    api = a_resource("Deployment", "payroll", "hr")
+    message = "0/6 nodes are available: 2 node(s) were unschedulable, 4 Insufficient cpu."
+    rankings = {
+        actor: ranked(
+            replace(cordon, actor=actor),
+            incident=an_incident(an_alert(after(20), name="KubePodPending", namespace="hr")),
+            symptoms=[a_symptom(api, "FailedScheduling", at=after(0), message=message, count=12)],
+            states=[a_workload(api)],
+        )
+        for actor in (TERMINATION, Actor("alice", ActorSource.AUDIT))
+    }
+    by_hand, reacting = rankings[Actor("alice", ActorSource.AUDIT)], rankings[TERMINATION]
+    assert first(by_hand) == ("Node", "worker-1")
+    assert by_hand.suspects[0].probability > 0.8
+    assert reacting.none_of_these > reacting.suspects[0].probability
+
+
+def test_a_rollout_that_met_what_it_cannot_have_brought_is_only_the_occasion() -> None:
+    """That it came just before, and is what the alert names, says nothing then: any rollout would have met it."""
+    api = a_resource("Deployment", "payroll", "hr")
+    release = a_change(api, at=after(-3), old="payroll:1", new="payroll:2")
+    rankings = [
+        ranked(
+            release,
+            incident=an_incident(an_alert(after(20), name="KubePodCrashLooping", namespace="hr", deployment="payroll")),
+            symptoms=[a_symptom(api, "Error", at=after(0), message=f"payroll ended: {said}", count=8)],
+            states=[a_workload(api)],
+        )
+        for said in ("panic: nil map", "lookup cache.corp.example: server misbehaving")
+    ]
+    own, met = rankings
+    assert own.none_of_these < 0.1
+    assert met.none_of_these > 0.4
+    (suspect,) = (one for one in met.suspects if one.change.id == release.id)
+    said = {evidence.rule: evidence for evidence in suspect.evidence}
+    assert said["time"].sentence.endswith("But such a change hardly leads to what is complained of.")
+    assert 0 < said["scope"].weight < 0.3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.core.counted import Calls
-from app.core.model import CallCount, Json, Outcome, Resource, Rollout
+from app.core.model import Actor, ActorSource, CallCount, Json, Outcome, Resource, Rollout
 from app.core.operators import SEVERAL
 from app.core.reach import reach
 from app.core.references import FEW, references, watched
@@ -187,3 +187,22 @@ def test_a_custom_resource_leads_over_another_that_it_refers_to() -> None:
 def test_what_makes_nodes_is_what_makes_room(kind: str, provides: bool) -> None:
     pool = Resource("lab", "karpenter.sh", kind, None, "general")
     assert (("agent", "nodes") in reach(a_change(pool, path=("spec", "limits")), topology([]))) is provides
+
+
+@pytest.mark.parametrize(("image", "network"), [("quay.io/cilium/cilium:v1.17", True), ("r/cni-logs/shipper:2", False)])
+def test_what_gives_pods_their_network_may_be_called_anything_but_its_image_tells(image: str, network: bool) -> None:
+    daemon = a_resource("DaemonSet", "pod-links", "kube-system")
+    top = topology([a_workload(daemon, containers=[{"name": "agent", "image": image}])])
+    assert (("agent", "cni") in reach(a_change(daemon), top)) is network
+
+
+def test_what_a_program_writes_down_for_itself_tells_it_nothing() -> None:
+    scaler = a_resource("Deployment", "cluster-autoscaler", "kube-system")
+    status = a_resource("ConfigMap", "cluster-autoscaler-status", "kube-system")
+    top = topology([a_workload(scaler, serviceAccountName="autoscaler")])
+    home = ("workload", "kube-system", "cluster-autoscaler")
+    own = Actor("system:serviceaccount:kube-system:autoscaler", ActorSource.AUDIT)
+    by_hand = reach(a_change(status, path=("data", "mode")), top)
+    by_itself = reach(a_change(status, path=("data", "seen"), actor=own), top)
+    assert {home, ("agent", "nodes")} <= by_hand.keys()
+    assert by_itself.keys().isdisjoint({home, ("agent", "nodes")})

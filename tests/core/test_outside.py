@@ -47,7 +47,27 @@ def signal(message: str) -> Signal:
 )
 def test_a_server_outside_that_does_not_answer(message: str, outside: bool) -> None:
     states = [*company(), a_workload(a_resource("StatefulSet", "db", "pay"))]
-    (found,) = with_outside([signal(message)], topology(states))
+    (found,) = with_outside([signal(message)], topology(states), an_incident())
+    assert (found.cause is OUTSIDE) is outside
+
+
+@pytest.mark.parametrize(
+    ("said", "about", "outside"),
+    [
+        ("a tenth of the calls of sms/sender to db.corp.example fail", "sender", True),
+        ("sms/sender: error rate of calls to db.corp.example over 5 %", "sender", True),
+        ("sms/sender calls db.corp.example more than usual", "sender", False),
+        ("a tenth of the calls of sms/sender to ledger.pay.svc fail", "sender", False),
+        ("a tenth of the calls of pay/ledger to db.corp.example fail", "ledger", False),
+    ],
+)
+def test_an_alert_that_says_which_server_outside_does_not_answer(said: str, about: str, outside: bool) -> None:
+    """Of what its workloads' probes only say that they fail."""
+    namespace = "sms" if about == "sender" else "pay"
+    incident = an_incident(an_alert(after(20), message=said, namespace=namespace, deployment=about))
+    told = a_symptom(SENDER, "Unhealthy", message="probe failed")
+    (probe,) = symptom_signals([told], start=after(-60), end=after(30))
+    (found,) = with_outside([probe], topology(company()), incident)
     assert (found.cause is OUTSIDE) is outside
 
 

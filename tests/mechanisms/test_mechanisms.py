@@ -9,7 +9,6 @@ from tests.mechanisms.case import cases, told
 BELIEVED = 0.5
 """A change that is given more than this where none is to blame is believed."""
 KNOWN = {
-    "cluster-autoscaler-max-nodes-cut": "who wants more than there is room for leads, not what makes no room",
     "controller-wide-body-size-lowered": "the host in the message names an Ingress, too",
     "cronjob-timezone-removed": "that a file is not there says nothing of who should have written it",
     "data-science-backfill-on-the-live-database": "one new pod is not known to ask much",

@@ -1,0 +1,103 @@
+"""What merely follows from something else that is complained of: whom a client calls, the nodes that are lost, what
+these were short of, the object that a complaint names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from app.core.causes import MESHES, NAME_SERVERS, NETWORKS
+from app.core.complaints import REST
+from app.core.dependencies import Named, closure
+from app.core.entities import Entity
+from app.core.explain import SHORT
+from app.core.phrases import names
+from app.core.signals import Signal, SignalKind
+from app.core.topology import Topology
+
+DEPTH = 3
+TOGETHER = timedelta(seconds=5)
+"""So much later what is called may complain: a call fails at once, a probe by its next turn (every 10 s by default)."""
+GRACE = timedelta(seconds=50)
+"""So late a node is found to be lost, and what it had to tell is heard later still: --node-monitor-grace-period of
+kube-controller-manager (https://kubernetes.io/docs/reference/command-line-tools-reference/kube-controller-manager/)."""
+
+
+_AGENTS = re.compile(rf"kube-proxy|{NETWORKS.pattern}|{NAME_SERVERS.pattern}|{MESHES.pattern}")
+_NETWORK = re.compile(
+    r"i/o timeout|no route to host|connection (?:refused|timed out|reset)|no such host|EAI_AGAIN|name resolution"
+    r"|server misbehaving|network is unreachable|context deadline exceeded",
+    re.IGNORECASE,
+)
+"""What is said of the network, or of names, whoever is called."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """One complaint: the workloads and the nodes that make it, or the one object, by name ("" for none)."""
+
+    signal: Signal
+    workloads: set[Named] = field(default_factory=set)
+    nodes: set[Entity] = field(default_factory=set)
+    object: str = ""
+
+
+def roots(signals: Sequence[Signal], top: Topology) -> Iterator[tuple[int, list[int]]]:
+    """The signals that others may be behind, with those: by their places in ``signals``."""
+    told = {n: one for n, signal in enumerate(signals) if (one := _told(signal))}
+    lost = {n: _felt(one, top) for n, one in told.items() if one.nodes and one.signal.facts.get("reason") not in SHORT}
+    served = {key for key in top.labels if _AGENTS.search(key[1])}
+    for n, one in told.items():
+        below = [_below(home, one.signal, top, served) for home in one.workloads]
+        found = [m for m, other in told.items() if m != n and _is_behind(other, one, below)]
+        if len(below) == 1:
+            home = next(iter(one.workloads))
+            found += [m for m, felt in lost.items() if felt & {home, *below[0]} and _missed(told[m].signal, one.signal)]
+        if found:
+            yield n, found
+
+
+def _told(signal: Signal) -> _Told | None:
+    """An autoscaler that cannot measure a workload complains, not the workload."""
+    if signal.kind is not SignalKind.SYMPTOM:
+        return None
+    entities = {*signal.about, *signal.spread}
+    objects = [entity[3] for entity in entities if entity[0] == "object"]
+    nodes = {entity for entity in entities if entity[0] == "node"}
+    workloads = {(entity[1], entity[2]) for entity in entities if entity[0] == "workload"}
+    return _Told(signal, set() if objects else workloads, nodes, objects[0] if len(objects) == 1 else "")
+
+
+def _is_behind(other: _Told, one: _Told, below: list[set[Named]]) -> bool:
+    """Whether a complaint may be what another one comes of, ``below`` being what each workload of that one rests on."""
+    if below and all(other.workloads & some for some in below) and _is_before(other.signal, one.signal):
+        return True
+    if other.object and other.object != one.object and len(below) <= 1 and _is_before(other.signal, one.signal):
+        return names(one.signal.text, other.object)
+    is_short = other.signal.facts.get("reason") in SHORT and bool(other.nodes & one.nodes)
+    return is_short and other.signal.low <= one.signal.low + GRACE
+
+
+def _felt(lost: _Told, top: Topology) -> set[Named]:
+    """The workloads with pods on nodes that are lost."""
+    return {home for node in lost.nodes for home in top.by_node.get(node[1], ())}
+
+
+def _missed(lost: Signal, client: Signal) -> bool:
+    """Whether nodes were found to be lost at about the time of a complaint, or were so already and still are."""
+    return lost.low - GRACE <= client.low and (lost.until is None or lost.until + REST >= client.low)
+
+
+def _below(home: Named, signal: Signal, top: Topology, served: set[Named]) -> set[Named]:
+    """What a workload that complains rests on: whom it calls, who keeps up what it reads and, where it complains of the
+    network or of names, the programs that serve all nodes' pods with these."""
+    of_network = served if _NETWORK.search(signal.text) else set()
+    return {*closure([home], top.rests_on, depth=DEPTH), *of_network} - {home}
+
+
+def _is_before(signal: Signal, client: Signal) -> bool:
+    """Whether it began before the client's complaint, and was not over by then."""
+    is_over = signal.until is not None and signal.until + REST < client.low
+    return signal.low <= client.low + TOGETHER and not is_over

@@ -1,0 +1,95 @@
+"""What merely follows from something else that is complained of: whom a client calls, lost nodes, what these lack."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.core.complaints import symptom_signals
+from app.core.downstream import roots
+from app.core.model import Object, ObjectState, Resource, Symptom
+from app.core.topology import Topology, topology
+from tests.core.factories import a_resource, a_state, a_symptom, a_workload, after
+
+DNS = a_resource("Deployment", "coredns", "kube-system")
+STORE = a_resource("Deployment", "ledger", "pay")
+CLIENTS = [a_resource("Deployment", name, "web") for name in ("basket", "search", "letters")]
+NODE = a_resource("Node", "worker-1", None)
+NO_NAME = "Readiness probe failed: lookup ledger.pay: i/o timeout"
+REFUSED = "Readiness probe failed: dial tcp ledger.pay:80: connection refused"
+
+
+def on_node(workload: Resource, node: str = NODE.name) -> ObjectState:
+    """A pod of a Deployment."""
+    pod = a_resource("Pod", f"{workload.name}-6f7c9d4b8-x7k2p", workload.namespace)
+    return a_state(pod, {"spec": {"nodeName": node}})
+
+
+def company() -> Topology:
+    service: Object = {"spec": {"selector": {"app": "ledger"}}}
+    calling = [
+        a_workload(one, containers=[{"name": one.name, "env": [{"name": "STORE", "value": "http://ledger.pay"}]}])
+        for one in CLIENTS
+    ]
+    states = [*calling, a_workload(STORE), a_workload(DNS), a_state(a_resource("Service", "ledger", "pay"), service)]
+    return topology([*states, on_node(STORE), on_node(CLIENTS[0], "worker-2")])
+
+
+def behind(*symptoms: Symptom) -> dict[str, set[str]]:
+    """What is behind each complaint: by its reason and who complains first."""
+    signals = symptom_signals(symptoms, start=after(-300), end=after(60))
+    told = [f"{one.facts['reason']} {next(iter(one.about))[-1]}" for one in signals]
+    return {told[n]: {told[m] for m in found} for n, found in roots(signals, company())}
+
+
+def all_clients(at: float, message: str) -> list[Symptom]:
+    return [a_symptom(one, "Unhealthy", at=after(at), message=message) for one in CLIENTS]
+
+
+def test_what_several_clients_suffer_from_is_of_what_they_all_call() -> None:
+    store = a_symptom(STORE, "OOMKilled", at=after(-3), message="ledger ended with exit code 137")
+    assert behind(store, *all_clients(0, REFUSED)) == {"Unhealthy basket": {"OOMKilled ledger"}}
+    assert behind(a_symptom(CLIENTS[0], "OOMKilled", at=after(-3)), *all_clients(0, REFUSED)) == {}
+
+
+@pytest.mark.parametrize(("later", "found"), [(2, True), (20, False)])
+def test_what_all_pods_rest_on_is_behind_who_gets_no_name(later: float, found: bool) -> None:
+    served = a_symptom(DNS, "OOMKilled", at=after(later), message="coredns ended with exit code 137")
+    assert behind(served, *all_clients(0, NO_NAME)) == ({"Unhealthy basket": {"OOMKilled coredns"}} if found else {})
+    assert behind(served, *all_clients(0, "Readiness probe failed: statuscode: 500")) == {}
+
+
+def test_an_autoscaler_that_cannot_measure_a_workload_is_not_behind_its_clients() -> None:
+    scaler = a_resource("HorizontalPodAutoscaler", "ledger", "pay")
+    unknown = a_symptom(scaler, "FailedGetResourceMetric", at=after(-3), message="no metrics known for pod")
+    assert behind(unknown, *all_clients(0, REFUSED)) == {}
+
+
+@pytest.mark.parametrize(
+    ("client", "lost", "found"),
+    [
+        (STORE, -1, True),
+        (CLIENTS[1], -1, True),
+        (CLIENTS[1], 45, True),
+        (CLIENTS[1], 70, False),
+        (DNS, -1, False),
+    ],
+)
+def test_who_ran_on_a_lost_node_or_calls_that_suffers_for_it(client: Resource, lost: float, found: bool) -> None:
+    """The node is found to be lost later than it is felt."""
+    node = a_symptom(NODE, "NodeNotReady", at=after(lost), message="Kubelet stopped posting node status.")
+    told = behind(node, a_symptom(client, "Unhealthy", at=after(0), message=REFUSED))
+    assert told == ({f"Unhealthy {client.name}": {"NodeNotReady worker-1"}} if found else {})
+
+
+@pytest.mark.parametrize(("heard", "found"), [(-4, True), (30, True), (90, False)])
+def test_a_node_is_lost_to_what_it_was_short_of_though_it_tells_that_later(heard: float, found: bool) -> None:
+    lost = a_symptom(NODE, "NodeNotReady", at=after(0), message="Kubelet stopped posting node status.")
+    short = a_symptom(NODE, "SystemOOM", at=after(heard), message="System OOM encountered, victim process: reindex")
+    assert behind(lost, short) == ({"NodeNotReady worker-1": {"SystemOOM worker-1"}} if found else {})
+
+
+def test_an_object_that_a_complaint_names_is_behind_it() -> None:
+    repository = a_resource("HelmRepository", "charts", "web")
+    unread = a_symptom(repository, "Failed", at=after(-20), message="cannot fetch the index")
+    waits = a_symptom(CLIENTS[0], "Unready", at=after(0), message="HelmRepository charts is not ready")
+    assert behind(unread, waits) == {"Unready basket": {"Failed charts"}}
