@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from app.core.dependencies import VARIABLE
 from app.core.entities import ACCESS, WORKLOADS
@@ -321,6 +322,12 @@ CAUSES = (
 def cause_of(texts: Iterable[str], *, of_those_that_say: bool = False) -> Cause | None:
     """What all of these messages say to be the cause, or all ``of_those_that_say``; None where they differ, or say
     nothing of it."""
-    found = {next((cause.of for cause in CAUSES if cause.told.search(text)), "") for text in texts}
+    found = {_told(text) for text in texts}
     found -= {""} if of_those_that_say else set()
     return next((cause for cause in CAUSES if found == {cause.of}), None)
+
+
+@lru_cache(maxsize=4096)
+def _told(text: str) -> str:
+    """The cause that a message says, by what it is called; "" for none. Complaints repeat the same messages."""
+    return next((cause.of for cause in CAUSES if cause.told.search(text)), "")
