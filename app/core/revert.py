@@ -7,7 +7,7 @@ those that Helm, Argo CD and Flux document for the objects they own.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import orjson
@@ -15,6 +15,7 @@ import orjson
 from app.core import kinds
 from app.core.diff import undo
 from app.core.model import Change, DiffSource, FieldDiff, Json, Object, Resource, Verb
+from app.core.phrases import many
 from app.core.redact_rules import TAG
 
 _ROLLED = frozenset({"Deployment", "StatefulSet", "DaemonSet"})
@@ -38,14 +39,19 @@ class Recipe:
     warning: str
 
 
-def revert_recipe(change: Change, state: Object | None = None) -> Recipe:
+def revert_recipe(change: Change, state: Object | None = None, *, also: Sequence[Resource] = ()) -> Recipe:
     """How to undo a change. ``state`` is the object right after it, where known: it makes patches of lists possible.
+    ``also`` are the objects that were made with it in one go, or got the same edit (findings.Suspect).
 
     The warning names a GitOps controller or a package manager that owns the object and would write it again.
     """
     if teller := kinds.told_by(change.resource.api_group):
         return Recipe("", f"Kubernetes does not know it: undo it where it was made, in {teller}.")
     command, caution = _command(change, state)
+    if also and command.startswith("kubectl delete"):
+        command, caution = _deleted([change.resource, *also])
+    elif also and not command.startswith("helm"):
+        caution = f"{caution} The same edit was made to {many(len(also), 'other')}: undo each, by its name.".strip()
     warnings = [caution, _follows(change), _owner(change, state)]
     return Recipe(command, " ".join(warning for warning in warnings if warning))
 
@@ -56,11 +62,25 @@ def _command(change: Change, state: Object | None) -> tuple[str, str]:
         release = resource.name[len(_HELM_RELEASE) :].rpartition(".v")[0]
         return _in(f"helm rollback {shlex.quote(release)}", resource), ""
     if change.verb is Verb.CREATE:
-        holds = _HOLDS_OTHERS.get(resource.kind, "")
-        return _kubectl("delete", resource), f"This {holds}." if holds else ""
+        return _deleted([resource])
     if change.verb is Verb.DELETE:
         return _recreate(change)
     return _put_back(change, state)
+
+
+def _deleted(resources: Iterable[Resource]) -> tuple[str, str]:
+    """A line for each namespace, and what else the deletion of some takes away."""
+    lines: dict[str | None, list[str]] = {}
+    holds: dict[str, str] = {}
+    for resource in resources:
+        lines.setdefault(resource.namespace, []).append(_target(resource))
+        if told := _HOLDS_OTHERS.get(resource.kind):
+            holds[resource.kind] = told
+    commands = [
+        f"kubectl delete {' '.join(targets)}" + (f" -n {shlex.quote(namespace)}" if namespace else "")
+        for namespace, targets in lines.items()
+    ]
+    return "\n".join(commands), f"This {' and '.join(holds.values())}." if holds else ""
 
 
 def _put_back(change: Change, state: Object | None) -> tuple[str, str]:
@@ -169,11 +189,16 @@ def _recreate(change: Change) -> tuple[str, str]:
 
 
 def _kubectl(what: str, resource: Resource) -> str:
-    plural = kinds.plural_of(resource.api_group, resource.kind)
     if what in ("cordon", "uncordon"):
         return f"kubectl {what} {shlex.quote(resource.name)}"
-    target = f"{plural}.{resource.api_group}" if resource.api_group else plural
-    return _in(f"kubectl {what} {shlex.quote(f'{target}/{resource.name}')}", resource)
+    return _in(f"kubectl {what} {_target(resource)}", resource)
+
+
+def _target(resource: Resource) -> str:
+    """``deployments.apps/web``, quoted for a shell."""
+    plural = kinds.plural_of(resource.api_group, resource.kind)
+    kind = f"{plural}.{resource.api_group}" if resource.api_group else plural
+    return shlex.quote(f"{kind}/{resource.name}")
 
 
 def _in(command: str, resource: Resource) -> str:

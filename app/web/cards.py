@@ -48,7 +48,7 @@ def suspect_card(suspect: Suspect, ranking: Ranking) -> SuspectCard:
         suspect,
         turn(suspect.change),
         distance(suspect, ranking),
-        revert_recipe(suspect.change),
+        revert_recipe(suspect.change, also=[one.resource for one in suspect.also]),
         argued=min(max(strong, 2), 3),
         leads=suspect.rank == 1 and not none_leads(ranking),
     )

@@ -112,6 +112,30 @@ def test_a_created_object_is_deleted_and_what_it_holds_is_said() -> None:
     assert "every object of this kind" in crd.warning
 
 
+def test_what_was_made_in_one_go_is_deleted_in_one_go() -> None:
+    """A line for each namespace: kubectl takes one at a time."""
+    made = changed("Deployment", None, {"spec": {}})
+    beside = [
+        a_resource("Service", "web"),
+        a_resource("ClusterRole", "web", None),
+        a_resource("Namespace", "new", None),
+    ]
+    recipe = revert_recipe(made, also=beside)
+    assert recipe.command == (
+        "kubectl delete deployments.apps/web services/web -n shop\n"
+        "kubectl delete clusterroles.rbac.authorization.k8s.io/web namespaces/new"
+    )
+    assert recipe.warning == "This deletes everything in the namespace."
+
+
+def test_of_the_same_edit_of_many_the_others_are_told() -> None:
+    recipe = revert_recipe(a_change(path=("spec", "replicas"), old=2, new=9), also=[a_resource(name="cart")])
+    assert recipe.command == "kubectl scale deployments.apps/web -n shop --replicas=2"
+    assert recipe.warning == "The same edit was made to one other: undo each, by its name."
+    release = replace(a_change(a_resource("Secret", "sh.helm.release.v1.shop.v7")), verb=Verb.CREATE)
+    assert revert_recipe(release, also=[a_resource()]).command == "helm rollback shop -n shop"
+
+
 def test_a_deleted_object_is_applied_again_whole() -> None:
     recipe = revert_recipe(changed("ClusterRole", {"metadata": {"name": "web"}, "rules": []}, None))
     manifest = orjson.loads(recipe.command.split("'END'\n")[1].removesuffix("\nEND"))
