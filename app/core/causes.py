@@ -95,7 +95,7 @@ def _is_policy(change: Change) -> bool:
     return is_custom(change.resource) and re.search(r"Policy\Z|\AAssign", change.resource.kind) is not None
 
 
-def is_custom_kind(change: Change) -> bool:
+def _is_custom_kind(change: Change) -> bool:
     return is_custom(change.resource)
 
 
@@ -178,7 +178,7 @@ TRUST = Cause(
     _any(
         _trusts,
         _is("ConfigMap"),
-        is_custom_kind,
+        _is_custom_kind,
         _is(*_ADMISSION),
         _writes("env", "envFrom", "args", "command", "volumes", "volumeMounts"),
     ),
@@ -195,7 +195,7 @@ CREDENTIALS = Cause(
     ),
     _any(
         _is("Secret", "ServiceAccount", "ConfigMap", *ACCESS),
-        is_custom_kind,
+        _is_custom_kind,
         _writes("env", "envFrom", "args", "command", "volumes", "volumeMounts", "serviceAccountName"),
     ),
     few=False,
@@ -205,7 +205,7 @@ DISK = Cause(
     re.compile(r"no space left on device|disk (?:is )?full|ENOSPC|disk quota exceeded", re.IGNORECASE),
     _any(
         _is("PersistentVolumeClaim", "PersistentVolume", "StorageClass", "ConfigMap", "Node", "DaemonSet"),
-        is_custom_kind,
+        _is_custom_kind,
         _writes(
             "image", "env", "envFrom", "args", "command", "volumes", "volumeClaimTemplates", "resources", "replicas"
         ),

@@ -112,10 +112,7 @@ _RESTARTS = re.compile(r"restart|reload|checksum|^[^/]*$", re.IGNORECASE)
 are private to who writes them, so that no program acts by them:
 https://kubernetes.io/docs/concepts/overview/working-with-objects/annotations/#syntax-and-character-set ,
 https://helm.sh/docs/howto/charts_tips_and_tricks/#automatically-roll-deployments ."""
-_DECIDES = {
-    "Namespace": {_LABELS, _ANNOTATIONS},
-    "Node": {_LABELS},
-}
+_DECIDES = {"Namespace": {_LABELS, _ANNOTATIONS}, "Node": {_LABELS}}
 """What of a kind's own labels and annotations others may act by: topology.ignores tells whether anybody does."""
 _CALLED = frozenset({"Ingress", "Service", "Gateway", "HTTPRoute"})
 _TELLS = re.compile(
