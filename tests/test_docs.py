@@ -6,6 +6,7 @@ Each check reads names from the program and from a page. The last test gives eac
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, is_dataclass
 from enum import Enum
@@ -113,6 +114,21 @@ def wrong_commands(program: typer.Typer) -> list[str]:
 
 def test_every_command_and_option_is_documented_and_nothing_else() -> None:
     assert wrong_commands(cli) == []
+
+
+def shown() -> list[list[str]]:
+    """The commands that pages show, in words, without what is to be filled in."""
+    pages = (page.read_text() for page in sorted(Path("templates").glob("*.html")))
+    found = (command for text in pages for command in re.findall(r"<code>foreshock ([^<{]+)</code>", text))
+    return [shlex.split(command) for command in found]
+
+
+@pytest.mark.parametrize("words", shown(), ids=" ".join)
+def test_a_command_that_a_page_shows_lacks_nothing(words: list[str]) -> None:
+    command = typer.main.get_command(cli)
+    while isinstance(command, TyperGroup):
+        command = command.commands[words.pop(0)]
+    command.make_context("foreshock", words)
 
 
 def test_every_exit_code_is_documented() -> None:
