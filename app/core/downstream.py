@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 
 from app.core.causes import MESHES, NAME_SERVERS, NETWORKS
@@ -39,9 +39,9 @@ class _Told:
     """One complaint: the workloads and the nodes that make it, or the one object, by name ("" for none)."""
 
     signal: Signal
-    workloads: set[Named] = field(default_factory=set)
-    nodes: set[Entity] = field(default_factory=set)
-    object: str = ""
+    workloads: set[Named]
+    nodes: set[Entity]
+    object: str
 
 
 def roots(signals: Sequence[Signal], top: Topology) -> Iterator[tuple[int, list[int]]]:
