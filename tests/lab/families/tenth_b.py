@@ -1,0 +1,82 @@
+"""Incidents without a culprit among the changes: a plugin that hangs, a line that is lost, a row of a database."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from tests.lab import objects
+from tests.lab.alerts import is_lost, pods
+from tests.lab.api import Json
+from tests.lab.apps import App, Container, Problem
+from tests.lab.lab import NODES, Lab
+from tests.lab.network import backends, unreachable
+from tests.lab.scenario import family
+
+PROXY = "registry.corp.example/platform/mesh-proxy"
+CONTROL = ("platform", "mesh-control")
+REPLICAS, NEEDED = 4, 3
+"""Of an API, and how many of its pods its calls need: fewer answer with errors."""
+READ_AGAIN_SECONDS = 8
+"""Between two looks of a process at the rules."""
+
+
+@family(
+    "The plugin of the network hangs on one node after another: pods there reach nobody, sidecars that do not reach"
+    " their mesh's control end, and a little later the runtime, which waits for it, answers its kubelet no more.",
+    culprit=False,
+    joined=12,
+)
+async def plugin_hangs(lab: Lab) -> AsyncIterator[None]:
+    """As AirMap tells of July 2018."""
+
+    def check(container: Container) -> Problem | None:
+        trouble = unreachable(lab.world, container.pod, *CONTROL, cut_off=lab.outside.cut_off)
+        return Problem("crash", f"no routes from {CONTROL[1]}: {trouble}") if trouble else None
+
+    async def hang(node: str) -> None:
+        """What the kubelet asks its runtime for, that one asks the plugin for, and waits."""
+        lab.outside.cut_off.add(node)
+        await lab.pause(lab.rng.uniform(8, 12))
+        lab.outside.stalled.add(node)
+
+    async def go_on(nodes: list[str]) -> None:
+        for node in nodes:
+            lab.start(hang(node))
+            await lab.pause(lab.rng.uniform(7, 11))
+
+    lab.apps[PROXY] = App(PROXY, check=check)
+    await lab.app(*CONTROL, replicas=3)
+    apis = ("shop", "profiles"), ("search", "tiles"), ("media", "maps")
+    for place in apis:
+        await lab.apply(_in_mesh(lab, *place))
+        await lab.apply(objects.service(*place))
+        _alert_errors(lab, *place)
+    for node in NODES:
+        lost = lambda node=node: is_lost(lab.world, node)  # noqa: E731
+        lab.alert("KubeNodeNotReady", lost, f"node {node} has been unready", 8, node=node)
+    yield
+    first = str(lab.rng.choice(pods(lab.world, *lab.rng.choice(apis)))["spec"]["nodeName"])
+    others = [node for node in NODES if node != first]
+    lab.start(go_on([first, *lab.rng.sample(others, 3)]))
+
+
+def _in_mesh(lab: Lab, namespace: str, name: str) -> Json:
+    """The manifest of an API whose calls go through a proxy beside it."""
+    image = f"registry.corp.example/{namespace}/{name}"
+    lab.apps[image] = App(image)
+    made = objects.deployment(namespace, name, f"{image}:1.0.0", replicas=REPLICAS)
+    resources = {"requests": {"cpu": "50m", "memory": "64Mi"}}
+    made["spec"]["template"]["spec"]["containers"].append(
+        {"name": "mesh-proxy", "image": f"{PROXY}:1.4.2", "resources": resources}
+    )
+    return made
+
+
+def _alert_errors(lab: Lab, namespace: str, name: str) -> None:
+    def holds() -> bool:
+        """Who is on a node that is cut off is still sent calls until it is no longer ready."""
+        there = backends(lab.world, namespace, name)
+        return sum(pod["spec"]["nodeName"] not in lab.outside.cut_off for pod in there) < NEEDED
+
+    summary = f"answers of {namespace}/{name} are 5xx"
+    lab.alert("HTTPErrorsHigh", holds, summary, 4, namespace=namespace, service=name)
