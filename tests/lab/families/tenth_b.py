@@ -9,7 +9,7 @@ from tests.lab.alerts import is_lost, pods
 from tests.lab.api import Json
 from tests.lab.apps import App, Container, Problem
 from tests.lab.lab import NODES, Lab
-from tests.lab.network import backends, unreachable
+from tests.lab.network import INGRESS_CLASS, backends, unreachable, unserved
 from tests.lab.scenario import family
 
 PROXY = "registry.corp.example/platform/mesh-proxy"
@@ -80,3 +80,26 @@ def _alert_errors(lab: Lab, namespace: str, name: str) -> None:
 
     summary = f"answers of {namespace}/{name} are 5xx"
     lab.alert("HTTPErrorsHigh", holds, summary, 4, namespace=namespace, service=name)
+
+
+@family(
+    "The line between a cluster and the world is lost: all that runs in it is well, also what a balancer asks after its"
+    " health, which sends requests there as before, and none of them is answered.",
+    culprit=False,
+    joined=12,
+)
+async def line_lost(lab: Lab) -> AsyncIterator[None]:
+    """As ST-One tells of February 2026."""
+    namespace, name = lab.rng.choice((("platform", "ingest"), ("media", "receiver"), ("search", "collector")))
+    line, host = "line", f"{name}.corp.example"
+    service = {"service": {"name": name, "port": {"number": 80}}}
+    rules = [{"host": host, "http": {"paths": [{"path": "/", "pathType": "Prefix", "backend": service}]}}]
+    spec: Json = {"ingressClassName": INGRESS_CLASS, "rules": rules}
+    await lab.app(namespace, name, replicas=4)
+    await lab.apply({"kind": "Ingress", "metadata": {"namespace": namespace, "name": name}, "spec": spec})
+    lab.reserve(namespace, name)
+    url = f"https://{host}"
+    holds = lambda: line in lab.outside.broken or bool(unserved(lab.world, host))  # noqa: E731
+    lab.alert("ProbeFailed", holds, f"{url} is not answered", 6, job="blackbox", instance=url)
+    yield
+    lab.outside.broken[line] = "i/o timeout"
