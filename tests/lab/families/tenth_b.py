@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import datetime
+from zlib import crc32
 
 from tests.lab import objects
 from tests.lab.alerts import is_lost, pods
-from tests.lab.api import Json
+from tests.lab.api import Json, now
 from tests.lab.apps import App, Container, Problem
 from tests.lab.lab import NODES, Lab
 from tests.lab.network import INGRESS_CLASS, backends, unreachable, unserved
@@ -103,3 +105,38 @@ async def line_lost(lab: Lab) -> AsyncIterator[None]:
     lab.alert("ProbeFailed", holds, f"{url} is not answered", 6, job="blackbox", instance=url)
     yield
     lab.outside.broken[line] = "i/o timeout"
+
+
+@family(
+    "Somebody of another team writes a malformed rule into the database outside of the cluster: what evaluates rules"
+    " reads it and fails on every call, and whoever asks it fails as well.",
+    culprit=False,
+    joined=12,
+)
+async def malformed_rule(lab: Lab) -> AsyncIterator[None]:
+    """As AirMap tells of August 2018."""
+    namespace, name, callers = lab.rng.choice(
+        (
+            ("search", "advisories", ("flights", "briefings")),
+            ("payments", "tariffs", ("quotes", "invoices")),
+            ("shop", "discounts", ("baskets", "offers")),
+        )
+    )
+    number, written = lab.rng.randrange(200, 900), list[datetime]()
+
+    def check(container: Container) -> Problem | None:
+        """The rules are in its memory, and read again now and then: each process has its own turn."""
+        seconds = (now() - written[0]).total_seconds() if written else 0.0
+        turn = crc32(container.pod["metadata"]["uid"].encode()) % READ_AGAIN_SECONDS
+        if seconds <= min(turn, container.seconds):
+            return None
+        why = f"rule {number}: unexpected end of JSON input"
+        return Problem("unready", f"probe failed: HTTP probe failed with statuscode: 500 ({why})")
+
+    await lab.app(namespace, name, like=App("", check=check), replicas=3)
+    for caller in callers:
+        await lab.app(namespace, caller, like=App("", upstreams=((namespace, name),)))
+        lab.alert_lacking(namespace, caller)
+    lab.alert_lacking(namespace, name)
+    yield
+    written.append(now())
