@@ -1,0 +1,107 @@
+"""What was told of a door to the world, and of many scripts at once."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from tests.lab.api import Json, now, path, stamp
+from tests.lab.apps import LATE, Container, Problem, Process
+from tests.lab.families.stories import Flaky
+from tests.lab.lab import NODES, Lab
+from tests.lab.network import backends
+from tests.lab.programs import every
+from tests.lab.scenario import family
+
+INTERNAL = "service.beta.kubernetes.io/aws-load-balancer-internal"
+MINED_SHARE = 0.4
+"""Of the probes that are late where a miner has all that nobody else uses."""
+QUERIES_PER_MILLICORE, USUAL_QUERIES, SCRIPT_QUERIES = 2.0, 120.0, 12.0
+"""That a server of the DNS answers in a second; that all the rest asks, and that one script asks."""
+SCRIPTS = 40
+
+
+@family(
+    "The Service of a dashboard that shows all containers, and has an agent on every node, is applied without the mark"
+    " by which its load balancer was for the inside only: strangers find it and start miners through the agents.",
+    joined=12,
+)
+async def open_dashboard(lab: Lab) -> AsyncIterator[None]:
+    """As JW Player tells of 2018."""
+    namespace, name, agent = "monitoring", "scope-app", "scope-agent"
+    flaky, mined = Flaky(lab.kubelets.rng), set[str]()
+
+    def is_open() -> bool:
+        return any(not host.startswith("internal-") for host in _balanced(lab, namespace, name))
+
+    async def scan() -> None:
+        """As those do who look at every address there is, all day; what they can use, they use."""
+        await lab.until(is_open)
+        await lab.pause(lab.rng.uniform(8, 14))
+        for node in lab.rng.sample(NODES, len(NODES)):
+            there = [pod for pod in backends(lab.world, namespace, agent) if pod["spec"]["nodeName"] == node]
+            if there and is_open():
+                mined.add(node)
+            await lab.pause(lab.rng.uniform(0.5, 2))
+
+    def check(container: Container) -> Problem | None:
+        share = MINED_SHARE if container.pod["spec"].get("nodeName") in mined else 0.0
+        return flaky.probe(container, share, LATE)
+
+    rights = ("", "services", "list"), ("", "services/status", "patch"), ("", "events", "create")
+    await lab.controller("kube-system", "cloud-controller-manager", every(1, balance), *rights, replicas=1)
+    await lab.app(namespace, name, replicas=1)
+    await lab.app(namespace, agent, kind="DaemonSet", hostPID=True)
+    public = {"metadata": {"annotations": {INTERNAL: "true"}}, "spec": {"type": "LoadBalancer"}}
+    await lab.edit("admin", "Service", namespace, name, public)
+    for app in lab.apps.values():
+        if not app.program:
+            app.check = check
+    for node in NODES:
+        busy = lambda node=node: node in mined  # noqa: E731
+        lab.alert("HostHighCpuLoad", busy, f"the processor of {node} is used up", 6, instance=node)
+    await lab.until(lambda: _balanced(lab, namespace, name))
+    yield
+    body = {"metadata": {"annotations": {INTERNAL: None}}}
+    await lab.culprit(lab.rng.choice(("ci", "flux", "carol")), "update", "Service", namespace, name, body)
+    lab.start(scan())
+
+
+def _balanced(lab: Lab, namespace: str, name: str) -> list[str]:
+    """The names of a Service's load balancer."""
+    told = lab.world["Service"][namespace, name]["status"]["loadBalancer"]
+    return [one["hostname"] for one in told.get("ingress", ())]
+
+
+async def balance(process: Process) -> None:
+    """As a cloud's controller: each Service that asks for one gets a load balancer, for the inside or for all."""
+    listed = await process.api.call("GET", path("Service"))
+    for one in [one for one in listed.body.get("items", []) if one["spec"]["type"] == "LoadBalancer"]:
+        meta = one["metadata"]
+        inside = "internal-" if meta.get("annotations", {}).get(INTERNAL) == "true" else ""
+        host = f"{inside}a{meta['uid'].replace('-', '')[:31]}.eu-west-1.elb.amazonaws.com"
+        if one["status"]["loadBalancer"] != {"ingress": [{"hostname": host}]}:
+            await _say(process, one, "EnsuringLoadBalancer", "Ensuring load balancer")
+            status = {"status": {"loadBalancer": {"ingress": [{"hostname": host}]}}}
+            await process.api.call("PATCH", f"{path('Service', meta['namespace'], meta['name'])}/status", status)
+            await _say(process, one, "EnsuredLoadBalancer", "Ensured load balancer")
+
+
+async def _say(process: Process, about: Json, reason: str, message: str) -> None:
+    """An event of the controller of Services."""
+    second, meta = f"{stamp(now())[:19]}Z", about["metadata"]
+    event = {
+        "metadata": {"generateName": f"{meta['name']}."},
+        "involvedObject": {
+            "apiVersion": "v1",
+            "kind": "Service",
+            **{key: meta[key] for key in ("namespace", "name", "uid")},
+        },
+        "type": "Normal",
+        "reason": reason,
+        "message": message,
+        "count": 1,
+        "firstTimestamp": second,
+        "lastTimestamp": second,
+        "source": {"component": "service-controller"},
+    }
+    await process.api.call("POST", path("Event", meta["namespace"]), event)
