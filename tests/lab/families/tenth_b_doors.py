@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+from tests.lab import objects
 from tests.lab.api import Json, now, path, stamp
-from tests.lab.apps import LATE, Container, Problem, Process
+from tests.lab.apps import LATE, App, Container, Problem, Process, millicores
 from tests.lab.families.stories import Flaky
+from tests.lab.families.upgrades import CALLERS
 from tests.lab.lab import NODES, Lab
-from tests.lab.network import backends
+from tests.lab.network import DNS, backends
 from tests.lab.programs import every
 from tests.lab.scenario import family
 
@@ -105,3 +107,51 @@ async def _say(process: Process, about: Json, reason: str, message: str) -> None
         "source": {"component": "service-controller"},
     }
     await process.api.call("POST", path("Event", meta["namespace"]), event)
+
+
+@family(
+    "Somebody starts a Job of many scripts at once, each of which asks for names all the time: the servers of the"
+    " DNS, which have a limit on their processor's time, are throttled, and names are not resolved for anybody.",
+    joined=12,
+)
+async def many_scripts(lab: Lab) -> AsyncIterator[None]:
+    """As Civis Analytics tells of its large clusters, of which the throttled DNS is a part."""
+    namespace, name = lab.rng.choice((("search", "rescore"), ("media", "recount"), ("payments", "resample")))
+    image = f"registry.corp.example/{namespace}/{name}"
+    flaky = Flaky(lab.kubelets.rng)
+
+    def check(container: Container) -> Problem | None:
+        """What is asked at a time goes to those that are ready; who is not is asked nothing."""
+        ready = [pod["metadata"]["name"] for pod in backends(lab.world, *DNS)]
+        if container.pod["metadata"]["name"] not in ready:
+            return None
+        scripts = [
+            pod
+            for pod in lab.world["Pod"].values()
+            if pod["metadata"].get("labels", {}).get("app.kubernetes.io/name") == name
+            and pod.get("status", {}).get("phase") == "Running"
+        ]
+        asked = (USUAL_QUERIES + SCRIPT_QUERIES * len(scripts)) / len(ready)
+        answered = QUERIES_PER_MILLICORE * millicores(container.spec["resources"]["limits"]["cpu"])
+        return flaky.probe(container, max(0.0, 1 - answered / asked), LATE)
+
+    containers = lab.world["Deployment"][DNS]["spec"]["template"]["spec"]["containers"]
+    small = {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"cpu": "100m", "memory": "256Mi"}}
+    body: Json = {"spec": {"template": {"spec": {"containers": [{**containers[0], "resources": small}]}}}}
+    await lab.edit("admin", "Deployment", *DNS, body)
+    await lab.until(lambda: all("cpu" in pod["spec"]["containers"][0]["resources"]["limits"] for pod in _servers(lab)))
+    lab.apps["registry.corp.example/kube-system/kube-dns"].check = check
+    lab.apps[image] = App(image, ends_after=70)
+    for place in CALLERS:
+        lab.reserve(*place)
+        lab.alert_lacking(*place)
+    yield
+    template = objects.deployment(namespace, name, f"{image}:1.0.0", restartPolicy="Never")["spec"]["template"]
+    del template["spec"]["containers"][0]["readinessProbe"]
+    spec: Json = {"template": template, "parallelism": SCRIPTS, "completions": SCRIPTS}
+    job = {"kind": "Job", "metadata": {"namespace": namespace, "name": f"{name}-all"}, "spec": spec}
+    await lab.culprit(lab.rng.choice(("alice", "bob", "carol")), "create", "Job", namespace, f"{name}-all", job)
+
+
+def _servers(lab: Lab) -> list[Json]:
+    return backends(lab.world, *DNS)
