@@ -1,0 +1,85 @@
+"""What was told of moving: a replica that is promoted, nodes that are emptied all at once, a kubelet that stands."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from tests.lab.alerts import is_lost, pods
+from tests.lab.api import now, path
+from tests.lab.apps import Process
+from tests.lab.lab import NODES, ROBOTS, Lab
+from tests.lab.manifests import is_ready
+from tests.lab.network import backends
+from tests.lab.programs import every
+from tests.lab.scenario import family
+
+FAILOVER_SECONDS = 3.0
+"""For how long an operator sees a primary that is not ready before it promotes another one."""
+ASK_EVERY, OLD_SHARE = 0.25, 0.4
+"""How often somebody looks for an order, and how many of those are older than what a replica lags behind."""
+
+
+def spare(lab: Lab, count: int) -> list[str]:
+    """So many nodes, none of which has a robot: those keep the token of their pod."""
+    homes = {pod["spec"]["nodeName"] for place in ROBOTS.values() for pod in pods(lab.world, *place[:2])}
+    return lab.rng.sample([node for node in NODES if node not in homes], count)
+
+
+@family(
+    "The machine of a database's primary dies, and its operator promotes the only replica, which has been hours behind"
+    " and nobody knew: the database is there again, and what was written last is not.",
+    culprit=False,
+    joined=12,
+)
+async def stale_replica(lab: Lab) -> AsyncIterator[None]:
+    """As Gravitational tells of streaming replication on Kubernetes (2018)."""
+    namespace, name = lab.rng.choice((("shop", "orders"), ("payments", "invoices"), ("media", "comments")))
+    database, role = f"{name}-db", "postgres.corp.example/role"
+    primary, lost = [f"{database}-0"], [0]
+    seen_well = [now()]
+
+    async def keep(process: Process) -> None:
+        """One of its pods is the primary: if that is not ready for a while, it is the other one."""
+        where = path("Pod", namespace)
+        listed = await process.api.call("GET", f"{where}?labelSelector=app.kubernetes.io/name={database}")
+        found = {pod["metadata"]["name"]: pod for pod in listed.body.get("items", [])}
+        others = [one for one, pod in sorted(found.items()) if one != primary[0] and is_ready(pod)]
+        if not listed.ok or (primary[0] in found and is_ready(found[primary[0]])):
+            seen_well[0] = now()
+        elif others and (now() - seen_well[0]).total_seconds() > FAILOVER_SECONDS:
+            primary[0] = others[0]
+        for one, pod in found.items():
+            wanted = "primary" if one == primary[0] else "replica"
+            if pod["metadata"]["labels"].get(role) != wanted:
+                await process.api.call("PATCH", f"{where}/{one}", {"metadata": {"labels": {role: wanted}}})
+
+    async def ask(process: Process) -> None:
+        """Somebody looks for an order; what the first primary did not send to the replica is not there."""
+        served = [pod["metadata"]["name"] for pod in backends(lab.world, namespace, database)]
+        lost[0] += served == [f"{database}-1"] and process.rng.random() > OLD_SHARE
+
+    homes = spare(lab, 2)
+    for node in homes:
+        await lab.edit("admin", "Node", "", node, {"metadata": {"labels": {"pool": "databases"}}})
+    apart = {
+        "labelSelector": {"matchLabels": {"app.kubernetes.io/name": database}},
+        "topologyKey": "kubernetes.io/hostname",
+    }
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
+    await lab.app(namespace, database, kind="StatefulSet", nodeSelector={"pool": "databases"}, affinity=affinity)
+    writable = {"spec": {"selector": {"app.kubernetes.io/name": database, role: "primary"}}}
+    await lab.edit("admin", "Service", namespace, database, writable)
+    general = {"pool": "general"}
+    rule = ("", "pods", "get,list,patch")
+    await lab.controller("platform", "postgres-operator", every(1, keep), rule, replicas=1, nodeSelector=general)
+    app = await lab.controller(namespace, name, every(ASK_EVERY, ask), replicas=1, nodeSelector=general)
+    app.upstreams = ((namespace, database),)
+    await lab.until(lambda: backends(lab.world, namespace, database))
+    summary = f"{name} does not find what customers look for"
+    missing = lab.rate(lambda: lost[0], 0.8, seconds=6)
+    lab.alert("NotFoundHigh", missing, summary, 3, namespace=namespace, service=name)
+    for node in NODES:
+        holds = lambda node=node: is_lost(lab.world, node)  # noqa: E731
+        lab.alert("KubeNodeNotReady", holds, f"node {node} has been unready", 20, node=node)
+    yield
+    lab.kubelets.crash(lab.world["Pod"][namespace, f"{database}-0"]["spec"]["nodeName"])
