@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 
 from tests.lab.alerts import is_lost, pods
 from tests.lab.api import now, path
-from tests.lab.apps import Process
+from tests.lab.apps import App, Process
+from tests.lab.families.still_more_stories import drain
 from tests.lab.lab import NODES, ROBOTS, Lab
 from tests.lab.manifests import is_ready
 from tests.lab.network import backends
@@ -17,6 +18,8 @@ FAILOVER_SECONDS = 3.0
 """For how long an operator sees a primary that is not ready before it promotes another one."""
 ASK_EVERY, OLD_SHARE = 0.25, 0.4
 """How often somebody looks for an order, and how many of those are older than what a replica lags behind."""
+WARM_SECONDS = 24.0
+"""Until a large cache is filled, and an app answers."""
 
 
 def spare(lab: Lab, count: int) -> list[str]:
@@ -83,3 +86,28 @@ async def stale_replica(lab: Lab) -> AsyncIterator[None]:
         lab.alert("KubeNodeNotReady", holds, f"node {node} has been unready", 20, node=node)
     yield
     lab.kubelets.crash(lab.world["Pod"][namespace, f"{database}-0"]["spec"]["nodeName"])
+
+
+@family(
+    "An upgrade takes one node after another and too long, so somebody drains all old nodes at once. No budget keeps"
+    " anything there: an app that is slow to start is nowhere for a while.",
+    joined=12,
+)
+async def drain_at_once(lab: Lab) -> AsyncIterator[None]:
+    """As loveholidays tells of an upgrade of its cluster (2019)."""
+    namespace, name = lab.rng.choice((("shop", "booking"), ("search", "offers"), ("media", "gallery")))
+    old = sorted(spare(lab, 3))
+    new = [node for node in NODES if node not in old]
+    for node in new:  # which are not there yet
+        await lab.edit("admin", "Node", "", node, {"spec": {"unschedulable": True}})
+    await lab.app(namespace, name, like=App("", start_seconds=WARM_SECONDS), replicas=6)
+    await lab.until(lambda: sum(is_ready(pod) for pod in pods(lab.world, namespace, name)) == 6)
+    for node in new:
+        await lab.edit("admin", "Node", "", node, {"spec": {"unschedulable": None}})
+    lab.alert_lacking(namespace, name)
+    yield
+    by = lab.rng.choice(("alice", "bob"))
+    for node in old:
+        await lab.culprit(by, "update", "Node", "", node, {"spec": {"unschedulable": True}})
+    for node in old:
+        lab.start(drain(lab, by, node))
