@@ -134,6 +134,8 @@ class Outside:
     """What kubelets themselves have in memory beside the usual, in MiB by node: the kernel never ends them."""
     silent_nodes: set[str] = field(default_factory=set)
     """Nodes whose kubelets nobody hears; what runs there goes on."""
+    hung: set[str] = field(default_factory=set)
+    """Nodes whose kubelets say that they are well and take on no further pod; what runs there goes on."""
     full_disks: set[str] = field(default_factory=set)
     """Nodes whose disk has no room."""
     written: dict[str, float] = field(default_factory=dict)

@@ -208,6 +208,8 @@ class Kubelets:
             sandbox = self._pods.setdefault(pod["metadata"]["uid"], _Sandbox())
             if is_held:
                 sandbox.well = False  # what is told of it meanwhile is to be put right
+            elif node in self._outside.hung and sandbox.phase == "new":
+                continue
             elif "deletionTimestamp" in pod["metadata"]:
                 if sandbox.phase != "gone" and not (sandbox.end_again and now() < sandbox.end_again):
                     await self._end(node, pod, sandbox)

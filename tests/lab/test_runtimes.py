@@ -1,8 +1,9 @@
-"""What kubelets depend on: a registry that has enough of them, a container runtime that does not answer."""
+"""What kubelets depend on: a registry that has enough of them, a container runtime that does not answer or stalls."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from datetime import timedelta
 
@@ -12,6 +13,7 @@ import pytest
 from tests.lab import registry
 from tests.lab.api import Caller, Json, now
 from tests.lab.apps import Outside
+from tests.lab.kubelets import Kubelets
 from tests.lab.manifests import always_pulled
 from tests.lab.memory import FREE_MIB, Memory
 from tests.lab.registry import WINDOW_SECONDS, Registry
@@ -63,3 +65,25 @@ def test_a_stalled_runtime_is_told_once_and_so_is_its_end() -> None:
 
     assert asyncio.run(play()) == [True, True, False, False]
     assert [(one["status"], one.get("message", "")) for one in told] == [("False", PLEG), ("True", "")]
+
+
+def test_a_hung_kubelet_is_heard_and_takes_on_nothing() -> None:
+    asked: list[str] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        asked.append(f"{request.method} {request.url.path}")
+        return httpx2.Response(200, json={})
+
+    async def play(outside: Outside) -> list[str]:
+        asked.clear()
+        async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer), base_url="https://cluster") as client:
+            node = Caller(client, "system:node:one", "t", "kubelet")
+            one = pod_of("abcd", container={"image": "app:1"})
+            kubelets = Kubelets(world_of(one), {"one": node}, {}, outside)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(kubelets.run(), 0.1)
+        return asked
+
+    lease = "PATCH /apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/one"
+    assert asyncio.run(play(Outside(hung={"one"}))) == [lease]
+    assert asyncio.run(play(Outside())) == [lease, "PATCH /api/v1/namespaces/shop/pods/abcd/status"]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from datetime import timedelta
 
+from tests.lab import objects
 from tests.lab.alerts import is_lost, pods
-from tests.lab.api import now, path
+from tests.lab.api import Json, now, path, stamp
 from tests.lab.apps import App, Process
 from tests.lab.families.still_more_stories import drain
 from tests.lab.lab import NODES, ROBOTS, Lab
-from tests.lab.manifests import is_ready
+from tests.lab.manifests import is_done, is_ready
 from tests.lab.network import backends
 from tests.lab.programs import every
 from tests.lab.scenario import family
@@ -20,6 +23,8 @@ ASK_EVERY, OLD_SHARE = 0.25, 0.4
 """How often somebody looks for an order, and how many of those are older than what a replica lags behind."""
 WARM_SECONDS = 24.0
 """Until a large cache is filled, and an app answers."""
+RUNNERS, RUN_SECONDS, STUCK_SECONDS = 4, 5.0, 15.0
+"""How many there are at most, for how long each has work, and after how long one should have come up."""
 
 
 def spare(lab: Lab, count: int) -> list[str]:
@@ -111,3 +116,57 @@ async def drain_at_once(lab: Lab) -> AsyncIterator[None]:
         await lab.culprit(by, "update", "Node", "", node, {"spec": {"unschedulable": True}})
     for node in old:
         lab.start(drain(lab, by, node))
+
+
+@family(
+    "The runtime of one node has a broken record of a container, and its kubelet stands at it: it says that it is well,"
+    " takes on nothing that is placed there and says nothing of it. Runners of builds wait there for ever.",
+    culprit=False,
+    joined=12,
+)
+async def hung_kubelet(lab: Lab) -> AsyncIterator[None]:
+    """As a review of January 2026 tells of four runners (incidents.pgmac.net.au)."""
+    nodes = lab.rng.sample(NODES, 3)
+    for node in nodes:
+        await lab.edit("admin", "Node", "", node, {"metadata": {"labels": {"pool": "builders"}}})
+    image = "registry.corp.example/platform/runner"
+    lab.apps[image] = App(image, ends_after=RUN_SECONDS)
+    template = objects.deployment("platform", "runner", f"{image}:2.330.0", restartPolicy="Never")["spec"]["template"]
+    spec: Json = {**template["spec"], "nodeSelector": {"pool": "builders"}}
+    spec["containers"][0]["resources"] = {"requests": {"cpu": "2", "memory": "64Mi"}, "limits": {"memory": "256Mi"}}
+    del spec["containers"][0]["readinessProbe"]
+    is_open = asyncio.Event()
+
+    async def scale(process: Process) -> None:
+        """There is always work: a runner takes one job, is removed, and another one is made."""
+        selector = "app.kubernetes.io/name=runner"
+        listed = await process.api.call("GET", f"{path('Pod', 'platform')}?labelSelector={selector}")
+        if not listed.ok or not is_open.is_set():
+            return
+        there: list[Json] = listed.body["items"]
+        for pod in [one for one in there if is_done(one)]:
+            await process.api.call("DELETE", path("Pod", "platform", pod["metadata"]["name"]))
+        if sum(not is_done(pod) for pod in there) < RUNNERS:
+            meta = {**template["metadata"], "name": f"runner-{process.rng.randrange(16**5):05x}"}
+            await process.api.call("POST", path("Pod", "platform"), {"metadata": meta, "spec": spec})
+
+    def waits() -> bool:
+        """A runner has not come up for long."""
+        since = stamp(now() - timedelta(seconds=STUCK_SECONDS))
+        return any(
+            pod.get("status", {}).get("phase") == "Pending" and pod["metadata"]["creationTimestamp"] < since
+            for pod in pods(lab.world, "platform", "runner")
+        )
+
+    async def open_soon() -> None:
+        await lab.pause(3)
+        is_open.set()
+
+    rule = ("", "pods", "get,list,create,delete")
+    await lab.controller("platform", "runner-controller", every(0.8, scale), rule, replicas=1)
+    summary = "a pod of platform has been in a non-ready state for a while"
+    lab.alert("KubePodNotReady", waits, summary, 2, namespace="platform")
+    await lab.until(lambda: all(is_ready(pod) for pod in pods(lab.world, "platform", "runner-controller")))
+    lab.start(open_soon())
+    yield
+    lab.outside.hung.add(lab.rng.choice(nodes))
