@@ -1,0 +1,72 @@
+"""What was told of what nobody looks at: a certificate in memory, a number that is no longer written, a local disk."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+
+from tests.lab.api import Json, now, path, stamp
+from tests.lab.apps import App, Container, Problem, Process
+from tests.lab.lab import Lab
+from tests.lab.network import backends
+from tests.lab.programs import every
+from tests.lab.scenario import family
+
+GOOD_FOR_SECONDS, RENEWED_BEFORE_SECONDS = 115.0, 40.0
+"""A certificate, and how long before its end an agent has another one."""
+READ_SECONDS = 2.0
+"""After its start a server has read its certificate."""
+
+
+@family(
+    "An agent renews a server's certificate in time, as ever, but the server has read it at its start and never again:"
+    " when that one is over, whoever calls it trusts it no more, though a good one is beside it.",
+    culprit=False,
+    joined=12,
+)
+async def unread_certificate(lab: Lab) -> AsyncIterator[None]:
+    """After the key words of "101 Ways to Break and Recover Kubernetes Cluster" (Yahoo, 2018)."""
+    namespace, name = lab.rng.choice((("payments", "tokens"), ("shop", "identity"), ("media", "signer")))
+    secret, callers = f"{name}-server-cert", (("shop", "basket"), ("search", "suggest"))
+    served: dict[str, float] = {}  # until when what a pod has read is good, by its uid
+
+    def issued() -> Json:
+        until = now().timestamp() + GOOD_FOR_SECONDS
+        return {"tls.crt": f"certificate {lab.rng.randrange(10**6)}", "not-after": f"{until}"}
+
+    async def renew(process: Process) -> None:
+        where = path("Secret", namespace, secret)
+        found = await process.api.call("GET", where)
+        if not found.ok:
+            return
+        left = float(base64.b64decode(found.body["data"]["not-after"])) - now().timestamp()
+        if left < RENEWED_BEFORE_SECONDS:
+            await process.api.call("PATCH", where, {"stringData": issued()})
+
+    def read(container: Container) -> Problem | None:
+        """Its own probe knows of no certificate."""
+        uid = container.pod["metadata"]["uid"]
+        if uid not in served or container.seconds < READ_SECONDS:
+            served[uid] = float(base64.b64decode(container.secret["not-after"]))
+        return None
+
+    def check(container: Container) -> Problem | None:
+        found = [served.get(pod["metadata"]["uid"], 0.0) for pod in backends(lab.world, namespace, name)]
+        if not found or max(found) > now().timestamp():
+            return None
+        why = f"certificate has expired or is not yet valid: current time {stamp(now())[:19]}Z is after"
+        refused = f"https://{name}.{namespace}: tls: failed to verify certificate: x509: {why} {over}"
+        return Problem("unready", f"probe failed: HTTP probe failed with statuscode: 503 ({refused})")
+
+    await lab.apply({"kind": "Secret", "metadata": {"namespace": namespace, "name": secret}, "stringData": issued()})
+    await lab.controller("platform", "identity-agent", every(2, renew), ("", "secrets", "get,patch"), replicas=1)
+    await lab.app(namespace, name, like=App("", check=read), secret=secret)
+    await lab.until(lambda: len(served) == 2)
+    ends = min(served.values())
+    over = f"{stamp(datetime.fromtimestamp(ends, UTC))[:19]}Z"
+    for where, caller in callers:
+        await lab.app(where, caller, like=App("", check=check), replicas=3)
+        lab.alert_lacking(where, caller)
+    yield
+    await lab.pause(ends - now().timestamp())
