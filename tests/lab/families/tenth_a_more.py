@@ -70,3 +70,22 @@ async def unread_certificate(lab: Lab) -> AsyncIterator[None]:
         lab.alert_lacking(where, caller)
     yield
     await lab.pause(ends - now().timestamp())
+
+
+@family(
+    "An autoscaler has an app's replicas, so the team no longer writes how many there are: what is not written is one,"
+    " and that one, with what the autoscaler makes of it at once, does not stand the load.",
+    joined=12,
+)
+async def replicas_unset(lab: Lab) -> AsyncIterator[None]:
+    """As in "10 Ways to Shoot Yourself in the Foot with Kubernetes" (Datadog, 2019)."""
+    namespace, name = lab.rng.choice((("shop", "recommend"), ("search", "facets"), ("media", "streams")))
+    await lab.app(namespace, name, like=App("", capacity=50, load=220), replicas=6)
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
+    spec = {"scaleTargetRef": target, "minReplicas": 2, "maxReplicas": 12}
+    meta = {"namespace": namespace, "name": name}
+    await lab.apply({"kind": "HorizontalPodAutoscaler", "metadata": meta, "spec": spec})
+    lab.alert_lacking(namespace, name)
+    yield
+    by = lab.rng.choice(("ci", "argocd", "carol"))
+    await lab.culprit(by, "update", "Deployment", namespace, name, {"spec": {"replicas": None}})
