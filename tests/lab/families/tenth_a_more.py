@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
+from tests.lab import objects
+from tests.lab.alerts import pending
 from tests.lab.api import Json, now, path, stamp
 from tests.lab.apps import App, Container, Problem, Process
+from tests.lab.families.joining import forgetting, leaving
+from tests.lab.families.tenth_a import spare
 from tests.lab.lab import Lab
 from tests.lab.network import backends
 from tests.lab.programs import every
@@ -17,6 +22,8 @@ GOOD_FOR_SECONDS, RENEWED_BEFORE_SECONDS = 115.0, 40.0
 """A certificate, and how long before its end an agent has another one."""
 READ_SECONDS = 2.0
 """After its start a server has read its certificate."""
+NOTICE_SECONDS = 8.0
+"""From a cloud's notice that it takes a machine until it does."""
 
 
 @family(
@@ -89,3 +96,57 @@ async def replicas_unset(lab: Lab) -> AsyncIterator[None]:
     yield
     by = lab.rng.choice(("ci", "argocd", "carol"))
     await lab.culprit(by, "update", "Deployment", namespace, name, {"spec": {"replicas": None}})
+
+
+@family(
+    "The cloud evens its zones out and takes a machine for it: the pod of a database that has its data on a disk of"
+    " that one is evicted in time, but no other node has its volume.",
+    culprit=False,
+    joined=12,
+)
+async def local_volume(lab: Lab) -> AsyncIterator[None]:
+    """As in "10 Ways to Shoot Yourself in the Foot with Kubernetes" (Datadog, 2019), after its key words."""
+    namespace, name = lab.rng.choice((("search", "documents"), ("shop", "sessions"), ("media", "timelines")))
+    homes = spare(lab, 3)
+    taken, told = lab.rng.choice(homes), set[str]()
+    provisioner = "kubernetes.io/no-provisioner"
+    meta = {"name": "local-ssd"}
+    wait = {"provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer"}
+    await lab.apply({"kind": "StorageClass", "metadata": meta, **wait})
+    for node in homes:
+        here = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
+        spec = {
+            "capacity": {"storage": "300Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "local-ssd",
+            "local": {"path": "/mnt/disks/ssd0"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}},
+        }
+        await lab.apply({"kind": "PersistentVolume", "metadata": {"name": f"local-ssd-{node}"}, "spec": spec})
+    image = f"registry.corp.example/{namespace}/{name}"
+    lab.apps[image] = App(image)
+    mount: Json = {"name": "data", "mountPath": "/var/lib/data"}
+    body = objects.deployment(namespace, name, f"{image}:4.1.0", kind="StatefulSet", replicas=3)
+    body["spec"]["template"]["spec"]["containers"][0]["volumeMounts"] = [mount]
+    claim = {
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": "local-ssd",
+        "resources": {"requests": {"storage": "300Gi"}},
+    }
+    body["spec"] |= {"serviceName": name, "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": claim}]}
+    await lab.apply(objects.service(namespace, name))
+    await lab.apply(body)
+    rules = ("", "nodes", "get,list,patch"), ("", "pods", "get,list"), ("", "pods/eviction", "create")
+    await lab.controller("kube-system", "node-termination-handler", leaving(told), *rules, kind="DaemonSet")
+    program, may = forgetting(lambda: told & lab.outside.dead_nodes), ("", "nodes", "get,list,delete")
+    await lab.controller("kube-system", "cloud-controller-manager", program, may, replicas=1)
+    summary = f"a pod of {namespace} has had no node for a while"
+    lab.alert("KubePodPending", lambda: pending(lab.world, namespace), summary, 12, namespace=namespace)
+
+    async def take() -> None:
+        told.add(taken)
+        await asyncio.sleep(NOTICE_SECONDS)
+        lab.kubelets.crash(taken)
+
+    yield
+    lab.start(take())
