@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
 from tests.lab import objects
-from tests.lab.alerts import pending
+from tests.lab.alerts import pending, restarts
 from tests.lab.api import Json, now, path, stamp
 from tests.lab.apps import App, Container, Problem, Process
 from tests.lab.families.joining import forgetting, leaving
@@ -24,6 +24,8 @@ READ_SECONDS = 2.0
 """After its start a server has read its certificate."""
 NOTICE_SECONDS = 8.0
 """From a cloud's notice that it takes a machine until it does."""
+PROBE_LEAVES, PIDS_LIMIT = 160.0, 1024
+"""Processes that nobody waits for after one run of a probe, all those of a minute; how many a pod may have."""
 
 
 @family(
@@ -150,3 +152,30 @@ async def local_volume(lab: Lab) -> AsyncIterator[None]:
 
     yield
     lab.start(take())
+
+
+@family(
+    "A release asks for its readiness by a command in the container, for a check that goes deeper: what the command"
+    " leaves behind nobody waits for, and after a while the pod may have no further process: its program ends.",
+    joined=12,
+)
+async def zombie_probe(lab: Lab) -> AsyncIterator[None]:
+    """As in "10 Ways to Shoot Yourself in the Foot with Kubernetes" (Datadog, 2019)."""
+    namespace, name = lab.rng.choice((("search", "shards"), ("payments", "queue"), ("media", "cache")))
+
+    def check(container: Container) -> Problem | None:
+        """Its first process is the program, which reaps nobody; all that is left is gone once it is started anew."""
+        probe = container.spec.get("readinessProbe", {})
+        left = PROBE_LEAVES * container.seconds / probe.get("periodSeconds", 10)
+        if "exec" not in probe or left < PIDS_LIMIT:
+            return None
+        return Problem("crash", "runtime: failed to create new OS thread (have 14 already; errno=11)")
+
+    await lab.app(namespace, name, tag="3.2.0", like=App("", check=check), replicas=4)
+    crashing = lambda: restarts(lab.world, namespace, name) >= 3  # noqa: E731
+    lab.alert("KubePodRestarting", crashing, f"pods of {name} restart", 2, namespace=namespace, deployment=name)
+    yield
+    line = lab.rng.choice(("/opt/bin/check --deep", "/app/health.sh", "curl -sf localhost:8080/deep | grep -q ok"))
+    probe = {"exec": {"command": ["/bin/sh", "-c", line]}, "periodSeconds": 5, "timeoutSeconds": 5}
+    by = lab.rng.choice(("argocd", "ci", "alice"))
+    await lab.roll(by, namespace, name, "3.3.0", culprit=True, readinessProbe=probe)
