@@ -12,7 +12,7 @@ from tests.lab.alerts import pending, restarts
 from tests.lab.api import Json, now, path, stamp
 from tests.lab.apps import App, Container, Problem, Process
 from tests.lab.families.joining import forgetting, leaving
-from tests.lab.families.tenth_a import spare
+from tests.lab.families.moving import spare
 from tests.lab.lab import Lab
 from tests.lab.network import backends
 from tests.lab.programs import every
