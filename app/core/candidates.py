@@ -40,8 +40,8 @@ class Candidate(Struct, frozen=True, gc=False):
     ``pods`` is how many pods it makes or replaces, ``added`` how many more there are then; ``empties``: the
     Service behind which it leaves no workload ("" for none); ``stops``: nothing of it runs since; ``crowds``: what its
     new pods crowd, and how many they are ("" for nothing); ``alike`` how many changes of the same kind and field
-    there were in the window before it, ``routine`` how many of those by the same actor on the same object, ``unread``
-    how many writes of the same object by the same actor were not looked at; ``inert``:
+    there were in the window before it, of ``earlier`` rivals in all, ``routine`` how many of those by the same actor on
+    the same object, ``unread`` how many writes of the same object by the same actor were not looked at; ``inert``:
     nothing acts upon it; ``cosmetic``: only labels or annotations changed, and nothing followed; ``fleeting``: it
     deletes what was only made in the window; ``acts_at`` is when it acted first, where that was later (latent.py).
     ``lacking`` are the ReplicaSets of its Deployment whose pods do not have it in them (revisions.py). ``patience`` is
@@ -60,6 +60,7 @@ class Candidate(Struct, frozen=True, gc=False):
     stops: bool
     crowds: str
     alike: int
+    earlier: int
     routine: int
     inert: bool
     cosmetic: bool
@@ -152,6 +153,7 @@ def candidates(
                 stops=halts(change) and _stands_still(topology.states.get(change.resource)),
                 crowds=crowds,
                 alike=min(seen[sort] for sort in sorts) - 1,
+                earlier=len(found),
                 routine=own[mine] - 1,
                 unread=(unread or {}).get(change.key, 0),
                 inert=inert,

@@ -104,6 +104,10 @@ def _ties(path: Path) -> bool:
     return path[:2] != ("metadata", "labels") and (refers or not set(SELECTING).isdisjoint(words))
 
 
+NOVEL = 0.9
+"""What the first change of its sort weighs at most; of the first few of a window hardly any was there before."""
+USUAL = 0.3
+"""Times ln(1 + n), what n changes before it tell: for it where none was of its sort, against it where all were."""
 ROUTINE = 1.5
 """Times ln(1 + n), what it weighs against a change that the same actor made the same n times before."""
 
@@ -122,8 +126,9 @@ def novelty(_case: Case, facts: Facts) -> Evidence | None:
             -ROUTINE * math.log1p(routine),
             f"The same actor made this same edit {routine} times before in this window.",
         )
-    if alike == 0 and not (facts.candidate.cosmetic or facts.candidate.inert):
-        return say("novelty", 0.9, "No change of this sort came before it in this window.")
+    if alike == 0 and facts.candidate.earlier and not (facts.candidate.cosmetic or facts.candidate.inert):
+        weight = min(NOVEL, USUAL * math.log1p(facts.candidate.earlier))
+        return say("novelty", weight, "No change of this sort came before it in this window.")
     if alike >= 3:
-        return say("novelty", -0.3 * math.log1p(alike), f"{alike} changes of the same sort came before it.")
+        return say("novelty", -USUAL * math.log1p(alike), f"{alike} changes of the same sort came before it.")
     return None

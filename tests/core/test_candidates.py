@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import cast
 
 import pytest
 from msgspec.structs import replace
 
 from app.core.candidates import SAME_EDIT, Candidate, candidates
+from app.core.case import Case, Facts
 from app.core.model import Actor, ActorSource, Change, Path, Verb
+from app.core.priors import novelty
 from app.core.reach import reach
 from app.core.topology import topology
 from tests.core.factories import a_change, a_resource, a_state, a_workload, after
@@ -61,3 +64,14 @@ def test_what_becomes_of_a_node_becomes_of_the_pods_that_ran_there() -> None:
         pod = a_state(a_resource("Pod", "web-6d4f7c9b8-x2k4z", "shop"), {"spec": {"nodeName": "n1"}})
         pod = replace(pod, deleted_at=after(seconds))
         assert (("workload", "shop", "web") in reach(drained, topology([a_workload(home)], gone=[pod]))) is felt
+
+
+@pytest.mark.parametrize(("earlier", "weight"), [(0, None), (3, 0.416), (40, 0.9)])
+def test_of_the_first_few_changes_of_a_window_none_is_known_to_be_new(earlier: int, weight: float | None) -> None:
+    teams = [Actor(f"team-{n}", ActorSource.AUDIT) for n in range(earlier)]
+    releases = [a_change(a_resource(name=team.name), at=after(-100 + n), actor=team) for n, team in enumerate(teams)]
+    policy = a_change(a_resource("NetworkPolicy", "closed"), at=after(-10), path=("spec", "ingress"))
+    *_, last = candidates([*releases, policy], [], [], topology=topology([]), until=after(0))
+    assert (last.alike, last.earlier) == (0, earlier)
+    found = novelty(cast("Case", None), Facts(last, (), 0))
+    assert (found and found.weight) == weight

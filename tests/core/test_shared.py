@@ -51,6 +51,7 @@ def candidate(reach: dict[Entity, float], pods: int, added: int) -> Candidate:
         stops=False,
         crowds="",
         alike=0,
+        earlier=0,
         routine=0,
         inert=False,
         cosmetic=False,

@@ -18,6 +18,7 @@ KNOWN = {
     "external-dns-ingress-source-dropped": "an Ingress of the host is nearer than what makes names of hosts",
     "new-default-limit-is-too-small": "an edit in the rollout that started pods with the limit is preferred",
     "new-version-leaks-connections-hurts-database": "a new image of a client is no burden to others",
+    "new-version-leaks-memory": "a release at the beginning of what is recorded is not known to be unusual",
     "operator-release-without-cache": "what the program was told while it was rolled out is preferred to its rollout",
     "provider-has-no-gpu-capacity": "an autoscaler's own scaling is believed",
     "redis-maxmemory-reached": "the server that is full is not named by what the client says",
