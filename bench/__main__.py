@@ -6,6 +6,8 @@ import asyncio
 import shutil
 import sys
 import tempfile
+from argparse import ArgumentParser
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 
@@ -34,30 +36,47 @@ GATED = 10_000
 NAMES = tuple(f"bench_{name}" for name in ("ours", "raw", "storage", "import", "pages", "browser", "samples", "plane"))
 SIZES = [1_000_000]
 LARGE = [1_000_000, 10_000_000]
-"""With --large: ten to twenty minutes more, and 12 GB of disk."""
+"""With --large."""
 
 
-async def run(dsns: list[str], folder: Path, *, sizes: list[int]) -> list[Gate]:
+PARTS = ("writes", "storage", "imports", "memory", "pages", "browser", "remote-write", "control-plane")
+"""What can be run by itself. Pages and rankings are measured on the same rows."""
+
+
+async def run(dsns: list[str], folder: Path, *, parts: Sequence[str], sizes: list[int]) -> list[Gate]:
     opened = [open_database(dsn) for dsn in dsns]
     engines: list[AsyncEngine] = [database.write for database in opened]
     gates = []
-    for table, (size, pairs) in product(("changes", "requests"), WRITES.items()):
+    for table, (size, pairs) in product(("changes", "requests"), WRITES.items() if "writes" in parts else ()):
         gate = await store.write_step(engines[0], engines[1], (dsns[0], dsns[1]), table=table, size=size, pairs=pairs)
         gates += [gate] if size >= GATED else []
-    gates += await store.storage(engines[2])
-    gates += await imports(opened[3], dsns[3], folder)
-    gates += await asyncio.to_thread(memory, dsns[3])
-    gates += await pages(opened[4], sizes)
-    gates += await ranking(opened[4], changes=sizes[-1])
-    gates += await browser(opened[5], dsns[5])
-    gates += await remote_write(opened[6], dsns[6])
-    gates += await control_plane(opened[7])
+    if "storage" in parts:
+        gates += await store.storage(engines[2])
+    if "imports" in parts:
+        gates += await imports(opened[3], dsns[3], folder)
+    if "memory" in parts:
+        gates += await asyncio.to_thread(memory, dsns[3])
+    if "pages" in parts:
+        gates += await pages(opened[4], sizes)
+        gates += await ranking(opened[4], changes=sizes[-1])
+    if "browser" in parts:
+        gates += await browser(opened[5], dsns[5])
+    if "remote-write" in parts:
+        gates += await remote_write(opened[6], dsns[6])
+    if "control-plane" in parts:
+        gates += await control_plane(opened[7])
     for database in opened:
         await database.close()
     return gates
 
 
 def main() -> int:
+    parser = ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument(
+        "--large", action="store_true", help="with ten million changes: twenty minutes more, 12 GB of disk"
+    )
+    parser.add_argument("--only", action="append", choices=PARTS, help="this part alone; may be given several times")
+    asked = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="fb"))
     folder.chmod(0o711)  # the server's account must pass
     server = embedded.start(folder)
@@ -67,7 +86,8 @@ def main() -> int:
             create_database(server.dsn, name)
             dsns.append(server.dsn.replace(f"/{embedded.DATABASE}?", f"/{name}?"))
             migrate(dsns[-1])
-        gates = uvloop.run(run(dsns, folder, sizes=LARGE if "--large" in sys.argv else SIZES))
+        sizes = LARGE if asked.large else SIZES
+        gates = uvloop.run(run(dsns, folder, parts=asked.only or PARTS, sizes=sizes))
     finally:
         server.stop()
         shutil.rmtree(folder)
