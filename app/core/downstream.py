@@ -60,10 +60,11 @@ def roots(signals: Sequence[Signal], top: Topology) -> Iterator[tuple[int, list[
 
 
 def _told(signal: Signal) -> _Told | None:
-    """An autoscaler that cannot measure a workload complains, not the workload."""
-    if signal.kind is not SignalKind.SYMPTOM:
-        return None
+    """An autoscaler that cannot measure a workload complains, not the workload; that pods are taken from a node is no
+    complaint of that node's."""
     entities = {*signal.about, *signal.spread}
+    if signal.kind is not SignalKind.SYMPTOM or any(entity[0] == "loses" for entity in entities):
+        return None
     objects = [entity[3] for entity in entities if entity[0] == "object"]
     nodes = {entity for entity in entities if entity[0] == "node"}
     workloads = {(entity[1], entity[2]) for entity in entities if entity[0] == "workload"}

@@ -20,7 +20,7 @@ from app.core.kinds import several
 from app.core.latent import began
 from app.core.model import SLOT_SECONDS, Outcome, Verb
 from app.core.phrases import excerpt, many, percent
-from app.core.priors import novelty, plane, risk
+from app.core.priors import by_itself, novelty, plane, risk
 from app.core.scoped import NAMED, in_scope, touches
 from app.core.signals import Signal, SignalKind
 from app.core.stalls import lacks, rests
@@ -298,6 +298,7 @@ RULES: tuple[Rule, ...] = (
     chain,
     emptied,
     set_off,
+    by_itself,
     risk,
     novelty,
     unexplained,

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace as replaced
+
 import pytest
+from msgspec.structs import replace
 
 from app.core.complaints import symptom_signals
 from app.core.downstream import roots
 from app.core.model import Object, ObjectState, Resource, Symptom
+from app.core.pod_states import EVICTED
 from app.core.topology import Topology, topology
 from tests.core.factories import a_resource, a_state, a_symptom, a_workload, after
 
@@ -93,3 +97,19 @@ def test_an_object_that_a_complaint_names_is_behind_it() -> None:
     unread = a_symptom(repository, "Failed", at=after(-20), message="cannot fetch the index")
     waits = a_symptom(CLIENTS[0], "Unready", at=after(0), message="HelmRepository charts is not ready")
     assert behind(unread, waits) == {"Unready basket": {"Failed charts"}}
+
+
+def test_that_pods_are_taken_from_a_node_is_no_complaint_of_that_node() -> None:
+    """The evictions of a drain are not behind what a workload complains of later."""
+    pod = a_resource("Pod", "ledger-6f7c9d4b8-x7k2p", "pay")
+    taken = replace(a_symptom(pod, EVICTED, at=after(-40), message="Eviction API: evicting"), workload=STORE)
+    signals = symptom_signals(
+        [taken, a_symptom(STORE, "Error", at=after(0), message="panic: nil map")], start=after(-300), end=after(60)
+    )
+    leaves = ("node", NODE.name), 0.5
+    told = [
+        replaced(one, about=dict([*one.about.items(), leaves])) if one.facts["reason"] == EVICTED else one
+        for one in signals
+    ]
+    assert len(told) == 2
+    assert list(roots(told, company())) == []

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import cast
 
 import pytest
 from msgspec.structs import replace
 
 from app.core.candidates import candidates
+from app.core.case import Case, Facts
 from app.core.complaints import symptom_signals
 from app.core.failed_calls import failed_calls
 from app.core.latent import started, waiting
@@ -15,6 +17,7 @@ from app.core.meant import with_meant
 from app.core.mechanism import is_cosmetic, is_inert, only_adds, only_reacts_to, only_restarts
 from app.core.model import Actor, ActorSource, FieldDiff, Json, Outcome, Path, Resource, Rollout, Verb
 from app.core.moves import pods_moved
+from app.core.priors import by_itself
 from app.core.reach import reach
 from app.core.topology import topology
 from tests.core.company import first, ranked
@@ -350,3 +353,30 @@ def test_a_rollout_that_met_what_it_cannot_have_brought_is_only_the_occasion() -
     said = {evidence.rule: evidence for evidence in suspect.evidence}
     assert said["time"].sentence.endswith("But such a change hardly leads to what is complained of.")
     assert 0 < said["scope"].weight < 0.3
+
+
+@pytest.mark.parametrize(
+    ("actor", "itself"),
+    [
+        ("system:serviceaccount:platform:machine-config-operator", True),
+        ("system:serviceaccount:kube-system:deployment-controller", True),
+        ("system:serviceaccount:argocd:argocd-application-controller", False),
+        ("system:serviceaccount:flux-system:kustomize-controller", False),
+        ("system:serviceaccount:builds:gitlab-runner", False),
+        ("system:serviceaccount:apps:ci-deployer", False),
+        ("alice", False),
+    ],
+)
+def test_a_program_that_acts_on_what_it_sees_seldom_began_it(actor: str, itself: bool) -> None:
+    """Not one that applies what people wrote elsewhere."""
+    cordon = a_change(
+        a_resource("Node", "worker-1", None),
+        path=("spec", "unschedulable"),
+        old=None,
+        new=True,
+        actor=Actor(actor, ActorSource.AUDIT),
+    )
+    (candidate,) = candidates([cordon], [], [], topology=topology([]), until=after(0))
+    found = by_itself(cast("Case", None), Facts(candidate, (), 0))
+    assert (found is not None) is itself
+    assert found is None or found.weight < -1

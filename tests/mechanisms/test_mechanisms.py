@@ -24,8 +24,6 @@ KNOWN = {
     "redis-maxmemory-reached": "the server that is full is not named by what the client says",
     "release-panics-on-start": "configuration that waited for the rollout is preferred to the rollout's image",
     "shared-endpoints-configmap-edited": "the configuration waited for minutes, and a rollout that fails is nearer",
-    "spot-interruption": "that a provider takes machines back is not told from who deletes nodes",
-    "volumesnapshotclass-deleted": "the alert is about the Job, the complaint about the snapshot that it waits for",
 }
 """By name: what is not known of these yet, so that they are wrong."""
 
