@@ -102,7 +102,7 @@ def test_an_object_that_a_complaint_names_is_behind_it() -> None:
 def test_that_pods_are_taken_from_a_node_is_no_complaint_of_that_node() -> None:
     """The evictions of a drain are not behind what a workload complains of later."""
     pod = a_resource("Pod", "ledger-6f7c9d4b8-x7k2p", "pay")
-    taken = replace(a_symptom(pod, EVICTED, at=after(-40), message="Eviction API: evicting"), workload=STORE)
+    taken = replace(a_symptom(pod, EVICTED, at=after(-20), message="Eviction API: evicting"), workload=STORE)
     signals = symptom_signals(
         [taken, a_symptom(STORE, "Error", at=after(0), message="panic: nil map")], start=after(-300), end=after(60)
     )
