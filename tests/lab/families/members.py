@@ -1,14 +1,18 @@
-"""What was told of who is a member of what: a replica that nobody promotes."""
+"""What was told of who is a member of what: a replica that nobody promotes, a list of hosts that all of them have."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from tests.lab import objects
+from tests.lab.alerts import pods
 from tests.lab.api import Json, now, path
 from tests.lab.apps import App, Container, Problem, Process
+from tests.lab.families.moving import spare
+from tests.lab.families.still_more_stories import drain
 from tests.lab.lab import Lab
 from tests.lab.manifests import is_ready
 from tests.lab.network import backends
@@ -17,6 +21,8 @@ from tests.lab.scenario import family
 
 FAILOVER_SECONDS = 3.0
 """For how long an operator sees a primary that is not ready before it looks for another one."""
+REBUILD_SECONDS, ASK_EVERY = 6.0, 0.25
+"""How long a container takes to build its components anew, and how often somebody calls it."""
 ROLE, BACKUP = "postgres.corp.example/role", "postgres.corp.example/backup"
 
 
@@ -99,3 +105,62 @@ async def no_promotion(lab: Lab) -> AsyncIterator[None]:
     lab.alert_lacking(namespace, name)
     yield
     database.failed = now()
+
+
+@family(
+    "A node is retired, and the list of a cluster's hosts, which each of its containers has, says so: all of them build"
+    " what they are made of anew at the same moment, and nobody answers meanwhile.",
+    joined=13,
+)
+async def host_list(lab: Lab) -> AsyncIterator[None]:
+    """As Vespa's authors tell of why their containers no longer have that list (2020)."""
+    namespace, name = lab.rng.choice((("search", "listing"), ("shop", "recommendations"), ("media", "feed")))
+    config = f"{name}-cluster-info"
+    read: dict[str, tuple[str, datetime]] = {}
+    failed = [0]
+
+    async def write(process: Process) -> None:
+        """Who is a member, where it runs, and whether that is to be retired, as it is now."""
+        nodes = await process.api.call("GET", path("Node"))
+        listed = await process.api.call("GET", f"{path('Pod', namespace)}?labelSelector=app.kubernetes.io/name={name}")
+        there = await process.api.call("GET", path("ConfigMap", namespace, config))
+        if not (nodes.ok and listed.ok and there.ok):
+            return
+        retired = {one["metadata"]["name"] for one in nodes.body["items"] if one["spec"].get("unschedulable")}
+        running = (one for one in listed.body["items"] if one.get("status", {}).get("phase") == "Running")
+        members = [
+            f"{one['metadata']['name']} {one['spec']['nodeName']}{' retired' * (one['spec']['nodeName'] in retired)}"
+            for one in running
+            if "deletionTimestamp" not in one["metadata"]
+        ]
+        body = {"data": {"HOSTS": "\n".join(sorted(members))}}
+        if there.body["data"] != body["data"]:
+            await process.api.call("PATCH", path("ConfigMap", namespace, config), body)
+
+    def check(container: Container) -> Problem | None:
+        """With each list that it has not seen it builds its components, as it does when it starts."""
+        uid, hosts = container.pod["metadata"]["uid"], container.config["HOSTS"]
+        if uid not in read or read[uid][0] != hosts:
+            read[uid] = hosts, now()
+        is_built = (now() - read[uid][1]).total_seconds() > REBUILD_SECONDS
+        return None if is_built else Problem("unready", "probe failed: HTTP probe failed with statuscode: 503")
+
+    async def ask() -> None:
+        while True:
+            await asyncio.sleep(ASK_EVERY)
+            failed[0] += not backends(lab.world, namespace, name)
+
+    await lab.apply(objects.config_map(namespace, config, HOSTS=""))
+    await lab.app(namespace, name, like=App("", check=check), replicas=6, config=config)
+    rules = ("", "nodes,pods,configmaps", "get,list,patch")
+    await lab.controller("platform", f"{name}-operator", every(1, write), rules, replicas=1)
+    await lab.until(lambda: len(backends(lab.world, namespace, name)) == 6)
+    lab.start(ask())
+    errors = lab.rate(lambda: failed[0], 0.5, seconds=10)
+    lab.alert("HTTPErrorsHigh", errors, f"calls of {name} fail", 4, namespace=namespace, service=name)
+    yield
+    used = {pod["spec"]["nodeName"] for pod in pods(lab.world, namespace, name)}
+    node = next(one for one in spare(lab, 4) if one in used)
+    by = lab.rng.choice(("alice", "bob"))
+    await lab.culprit(by, "update", "Node", "", node, {"spec": {"unschedulable": True}})
+    lab.start(drain(lab, by, node))
