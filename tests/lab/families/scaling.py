@@ -1,13 +1,14 @@
-"""What was told of those that scale: one that comes back while its data is on the move."""
+"""What was told of those that scale: one that comes back while its data is on the move, one that a quota stops."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator
 
 from tests.lab import objects
 from tests.lab.alerts import pods
-from tests.lab.api import path
-from tests.lab.apps import Process
+from tests.lab.api import Json, path
+from tests.lab.apps import App, Process
 from tests.lab.company import APPS
 from tests.lab.families.between import publish
 from tests.lab.lab import Lab
@@ -61,3 +62,40 @@ async def half_migrated(lab: Lab) -> AsyncIterator[None]:
     await lab.also(why, by, "update", "ConfigMap", home, name, body)
     await lab.pause(lab.rng.uniform(6, 12))
     await lab.culprit("argocd", "update", "Deployment", home, name, {"spec": {"replicas": 1}})
+
+
+@family(
+    "A special offer brings far more traffic than anybody expected. The nodes have plenty of room, but a quota of old"
+    " counts what pods ask for: an autoscaler wants many more of an app and gets hardly any.",
+    culprit=False,
+    joined=13,
+)
+async def quota_at_peak(lab: Lab) -> AsyncIterator[None]:
+    """As Allegro tells of 18 July 2018."""
+    namespace, name = lab.rng.choice((("shop", "item"), ("search", "offers"), ("payments", "basket-pay")))
+    app, usual = App("", capacity=60, load=150), 4
+
+    async def scale(process: Process) -> None:
+        """So many that each gets two thirds of what it stands."""
+        wanted = min(24, max(usual, math.ceil(app.load / app.capacity * 1.5)))
+        where = f"{path('Deployment', namespace, name)}/scale"
+        found = await process.api.call("GET", where)
+        if found.ok and found.body["spec"]["replicas"] != wanted:
+            await process.api.call("PATCH", where, {"spec": {"replicas": wanted}})
+
+    await lab.app(namespace, name, like=app, replicas=usual)
+    await lab.until(lambda: (namespace, name) in lab.world["Deployment"])
+    resources = {"requests": {"cpu": "500m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}}
+    await lab.roll("admin", namespace, name, "1.0.0", resources=resources)
+    await lab.until(lambda: [_asks(pod) for pod in pods(lab.world, namespace, name)] == ["500m"] * usual)
+    meta = {"namespace": namespace, "name": "team"}
+    await lab.apply({"kind": "ResourceQuota", "metadata": meta, "spec": {"hard": {"requests.cpu": "4500m"}}})
+    await lab.controller("platform", "traffic-scaler", every(3, scale), SCALING, replicas=1)
+    lab.alert_lacking(namespace, name)
+    yield
+    app.load = lab.rng.choice((650.0, 800.0, 950.0))
+
+
+def _asks(pod: Json) -> str:
+    """Of its node's processors, by its first container."""
+    return str(pod["spec"]["containers"][0]["resources"]["requests"]["cpu"])
