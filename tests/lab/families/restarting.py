@@ -1,13 +1,16 @@
-"""What was told of starting again: proxies that do not come up any more."""
+"""What was told of starting again: proxies that do not come up any more, nodes that restart for a Secret."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Sequence
 
 from tests.lab import objects
-from tests.lab.api import path
-from tests.lab.apps import App, Container, Problem, Process
-from tests.lab.lab import Lab
+from tests.lab.alerts import is_lost
+from tests.lab.api import Json, path
+from tests.lab.apps import App, Container, Problem, Process, Program
+from tests.lab.families.moving import spare
+from tests.lab.lab import NODES, Lab
 from tests.lab.network import backends
 from tests.lab.programs import every
 from tests.lab.scenario import family
@@ -16,6 +19,10 @@ PROXIES, NEEDED, EVICT_SECONDS = 6, 3, 6.0
 """How many there are, how many of them stand all calls, and until the next one is evicted."""
 STARTUP_SECONDS = 8.0
 """After which a startup probe has failed as often as it may."""
+BOOT_SECONDS = 34.0
+"""For how long a machine is away that boots again."""
+CONFIG = "machineconfiguration.openshift.io/currentConfig"
+HOME, SECRET = "kube-system", "pull-secret"
 REFUSED = "probe failed: dial tcp :8080: connect: connection refused"
 
 
@@ -64,3 +71,77 @@ async def startup_path(lab: Lab) -> AsyncIterator[None]:
     yield
     by = lab.rng.choice(("alice", "ci", "flux"))
     await lab.culprit(by, "update", "ConfigMap", namespace, proxy, {"data": {"UPGRADE_READINESS": "on"}})
+
+
+@family(
+    "A pull secret is changed, which seems to be no more than that: what configures the machines writes it to each node"
+    " and lets one after another boot again for it.",
+    joined=13,
+)
+async def node_config(lab: Lab) -> AsyncIterator[None]:
+    """As Operate First tells of 15 June 2021."""
+    workers = spare(lab, 4)
+    await lab.apply({"kind": "Secret", "metadata": {"namespace": HOME, "name": SECRET}, **_credentials("b2xk")})
+    for node in set(NODES) - set(workers):
+        await lab.edit("admin", "Node", "", node, {"metadata": {"labels": {"pool": "masters"}}})
+    rules = (
+        ("", "nodes", "get,patch"),
+        ("", "pods", "list"),
+        ("", "secrets", "get"),
+        ("", "pods/eviction", "create"),
+    )
+    place, name = {"pool": "masters"}, "machine-config-operator"
+    await lab.controller("platform", name, _configuring(lab, workers), *rules, replicas=1, nodeSelector=place)
+    nodes = lab.world["Node"]
+    await lab.until(lambda: all(CONFIG in nodes["", node]["metadata"].get("annotations", {}) for node in workers))
+    for node in NODES:
+        holds = lambda node=node: is_lost(lab.world, node)  # noqa: E731
+        lab.alert("KubeNodeNotReady", holds, f"node {node} has been unready", 4, node=node)
+    yield
+    await lab.culprit(lab.rng.choice(("argocd", "flux")), "update", "Secret", HOME, SECRET, _credentials("bmV3"))
+
+
+def _credentials(token: str) -> Json:
+    return {"stringData": {".dockerconfigjson": f'{{"auths": {{"registry.corp.example": {{"auth": "{token}"}}}}}}'}}
+
+
+def _configuring(lab: Lab, workers: Sequence[str]) -> Program:
+    """As a machine config operator: a node that has not what is declared is emptied and booted, one at a time."""
+
+    async def look(process: Process) -> None:
+        declared = await process.api.call("GET", path("Secret", HOME, SECRET))
+        for node in workers if declared.ok else ():
+            where = path("Node", None, node)
+            found = await process.api.call("GET", where)
+            has = found.body.get("metadata", {}).get("annotations", {}).get(CONFIG, "")
+            rendered = f"rendered-worker-{declared.body['metadata']['resourceVersion']}"
+            if not found.ok or has == rendered:
+                continue
+            if has:  # it is not new
+                await process.api.call("PATCH", where, {"spec": {"unschedulable": True}})
+                await _empty(process, node)
+                lab.kubelets.crash(node)
+                await asyncio.sleep(BOOT_SECONDS)
+                await lab.kubelets.come_back(node, rebooted=True)
+            body = {"metadata": {"annotations": {CONFIG: rendered}}, "spec": {"unschedulable": None}}
+            await process.api.call("PATCH", where, body)
+
+    return every(2, look)
+
+
+async def _empty(process: Process, node: str) -> None:
+    """What a DaemonSet owns stays, what a budget keeps is asked for again."""
+    while True:
+        listed = await process.api.call("GET", f"{path('Pod')}?fieldSelector=spec.nodeName={node}")
+        there = [pod["metadata"] for pod in listed.body.get("items", ()) if not _is_of_each_node(pod)]
+        if listed.ok and not there:
+            return
+        for meta in there:
+            body = {"metadata": {key: meta[key] for key in ("namespace", "name")}}
+            eviction = {"apiVersion": "policy/v1", "kind": "Eviction", **body}
+            await process.api.call("POST", f"{path('Pod', meta['namespace'], meta['name'])}/eviction", eviction)
+        await asyncio.sleep(1)
+
+
+def _is_of_each_node(pod: Json) -> bool:
+    return any(owner["kind"] == "DaemonSet" for owner in pod["metadata"].get("ownerReferences", ()))
