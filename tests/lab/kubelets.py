@@ -104,6 +104,11 @@ class Kubelets:
         status = {"status": {"capacity": room, "allocatable": room, "conditions": node_conditions()}}
         await kubelet.must("PATCH", f"{path('Node', None, name)}/status", status)
 
+    async def allot(self, name: str, memory: str) -> None:
+        """A node's kubelet has so much for pods from now on. Raises RefusedError."""
+        status = {"status": {"allocatable": {"memory": memory}}}
+        await self._callers[name].must("PATCH", f"{path('Node', None, name)}/status", status)
+
     def expire(self, name: str) -> None:
         """The certificate of a node's kubelet is over: what it asks for is unauthorized, what it runs goes on."""
         self._callers[name].token = "expired"

@@ -59,3 +59,9 @@ def test_a_machine_that_stopped_tells_of_itself_once_it_is_back(*, rebooted: boo
     assert (method, where) == ("PATCH", "/api/v1/nodes/a/status")
     assert body["status"]["conditions"][0]["status"] == "True"
     assert [event["reason"] for _, _, event in events] == ["Rebooted"] * rebooted
+
+
+def test_a_kubelet_tells_how_much_it_has_for_pods() -> None:
+    caller = Heard(httpx2.AsyncClient(), "kubelet", "", "test")
+    asyncio.run(Kubelets(World(caller), {"a": caller}, {}, Outside()).allot("a", "60Gi"))
+    assert caller.told == [("PATCH", "/api/v1/nodes/a/status", {"status": {"allocatable": {"memory": "60Gi"}}})]
