@@ -78,7 +78,7 @@ async def startup_path(lab: Lab) -> AsyncIterator[None]:
     " and lets one after another boot again for it.",
     joined=13,
 )
-async def node_config(lab: Lab) -> AsyncIterator[None]:
+async def node_secret(lab: Lab) -> AsyncIterator[None]:
     """As Operate First tells of 15 June 2021."""
     workers = spare(lab, 4)
     await lab.apply({"kind": "Secret", "metadata": {"namespace": HOME, "name": SECRET}, **_credentials("b2xk")})
