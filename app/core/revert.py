@@ -47,22 +47,20 @@ def revert_recipe(change: Change, state: Object | None = None, *, also: Sequence
     """
     if teller := kinds.told_by(change.resource.api_group):
         return Recipe("", f"Kubernetes does not know it: undo it where it was made, in {teller}.")
-    command, caution = _command(change, state)
-    if also and command.startswith("kubectl delete"):
-        command, caution = _deleted([change.resource, *also])
-    elif also and not command.startswith("helm"):
+    command, caution = _command(change, state, also)
+    if also and change.verb is not Verb.CREATE:
         caution = f"{caution} The same edit was made to {many(len(also), 'other')}: undo each, by its name.".strip()
     warnings = [caution, _follows(change), _owner(change, state)]
     return Recipe(command, " ".join(warning for warning in warnings if warning))
 
 
-def _command(change: Change, state: Object | None) -> tuple[str, str]:
+def _command(change: Change, state: Object | None, also: Sequence[Resource]) -> tuple[str, str]:
     resource = change.resource
     if resource.kind == "Secret" and resource.name.startswith(_HELM_RELEASE):
         release = resource.name[len(_HELM_RELEASE) :].rpartition(".v")[0]
         return _in(f"helm rollback {shlex.quote(release)}", resource), ""
     if change.verb is Verb.CREATE:
-        return _deleted([resource])
+        return _deleted([resource, *also])
     if change.verb is Verb.DELETE:
         return _recreate(change)
     return _put_back(change, state)

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import httpx2
 
-from tests.lab.api import now, path, stamp
+from tests.lab.api import Json, now, path, stamp
 from tests.lab.apps import Process, Program
 
 LONGEST_BACKOFF = 8.0
@@ -131,3 +131,21 @@ def writing(namespace: str, name: str, key: str) -> Callable[[Process], Awaitabl
 async def lagging(process: Process) -> None:
     """Wait until what is new about a process shows."""
     await asyncio.sleep(max(0.0, process.lag - (now() - process.started).total_seconds()))
+
+
+async def tell(process: Process, about: Json, kind: str, reason: str, message: str, *, by: str) -> None:
+    """An Event about an object that has its ``kind``; ``kind`` is Normal or Warning, ``by`` who tells it."""
+    second, meta = f"{stamp(now())[:19]}Z", about["metadata"]
+    who = {key: meta[key] for key in ("namespace", "name", "uid")}
+    event = {
+        "metadata": {"generateName": f"{meta['name']}."},
+        "involvedObject": {"apiVersion": "v1", "kind": about["kind"], **who},
+        "type": kind,
+        "reason": reason,
+        "message": message,
+        "count": 1,
+        "firstTimestamp": second,
+        "lastTimestamp": second,
+        "source": {"component": by},
+    }
+    await process.api.call("POST", path("Event", meta["namespace"]), event)

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from tests.lab import objects
 from tests.lab.alerts import pending, pods
-from tests.lab.api import Json, now, path, stamp
+from tests.lab.api import Json, path
 from tests.lab.apps import App, Process, Program
 from tests.lab.company import READ
 from tests.lab.lab import NODES, ROBOTS, Lab
-from tests.lab.programs import both, every
+from tests.lab.programs import both, every, tell
 from tests.lab.scenario import family
 
 AUTOSCALER = ("kube-system", "cluster-autoscaler")
@@ -23,20 +23,7 @@ Failing = Callable[[Process, Sequence[Json]], Awaitable[None]]
 
 async def say(process: Process, about: Json, kind: str, reason: str, message: str) -> None:
     """An event of the autoscaler's."""
-    second, meta = f"{stamp(now())[:19]}Z", about["metadata"]
-    who = {key: meta[key] for key in ("namespace", "name", "uid")}
-    event = {
-        "metadata": {"generateName": f"{meta['name']}."},
-        "involvedObject": {"apiVersion": "v1", "kind": about["kind"], **who},
-        "type": kind,
-        "reason": reason,
-        "message": message,
-        "count": 1,
-        "firstTimestamp": second,
-        "lastTimestamp": second,
-        "source": {"component": "cluster-autoscaler"},
-    }
-    await process.api.call("POST", path("Event", meta["namespace"]), event)
+    await tell(process, about, kind, reason, message, by="cluster-autoscaler")
 
 
 def enlarging(group: str, fails: Failing, *, patience: int) -> Program:

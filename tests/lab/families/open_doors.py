@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from tests.lab import objects
-from tests.lab.api import Json, now, path, stamp
+from tests.lab.api import Json, path
 from tests.lab.apps import LATE, App, Container, Problem, Process, millicores
 from tests.lab.families.stories import Flaky
 from tests.lab.families.upgrades import CALLERS
 from tests.lab.lab import NODES, Lab
 from tests.lab.network import DNS, backends
-from tests.lab.programs import every
+from tests.lab.programs import every, tell
 from tests.lab.scenario import family
 
 INTERNAL = "service.beta.kubernetes.io/aws-load-balancer-internal"
@@ -89,24 +89,8 @@ async def balance(process: Process) -> None:
 
 
 async def _say(process: Process, about: Json, reason: str, message: str) -> None:
-    """An event of the controller of Services."""
-    second, meta = f"{stamp(now())[:19]}Z", about["metadata"]
-    event = {
-        "metadata": {"generateName": f"{meta['name']}."},
-        "involvedObject": {
-            "apiVersion": "v1",
-            "kind": "Service",
-            **{key: meta[key] for key in ("namespace", "name", "uid")},
-        },
-        "type": "Normal",
-        "reason": reason,
-        "message": message,
-        "count": 1,
-        "firstTimestamp": second,
-        "lastTimestamp": second,
-        "source": {"component": "service-controller"},
-    }
-    await process.api.call("POST", path("Event", meta["namespace"]), event)
+    """An event of the controller of Services. What is listed does not say its kind."""
+    await tell(process, {"kind": "Service", **about}, "Normal", reason, message, by="service-controller")
 
 
 @family(

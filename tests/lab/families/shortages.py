@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 
 from tests.lab import objects
 from tests.lab.alerts import pending, pods
-from tests.lab.api import Json, now, path, stamp
+from tests.lab.api import Json, now, path
 from tests.lab.apps import App, Container, Problem, Process
 from tests.lab.families.nodes import provide
 from tests.lab.lab import Lab
-from tests.lab.programs import both, every, getting
+from tests.lab.programs import both, every, getting, tell
 from tests.lab.scenario import family
 
 
@@ -93,20 +93,9 @@ async def volume_quota(lab: Lab) -> AsyncIterator[None]:
 
 async def _complain(process: Process, claim: Json) -> None:
     """As a CSI provisioner whose cloud refuses."""
-    about = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", **{k: claim[k] for k in ("namespace", "name", "uid")}}
-    second = f"{stamp(now())[:19]}Z"
-    event = {
-        "metadata": {"generateName": f"{claim['name']}."},
-        "involvedObject": about,
-        "type": "Warning",
-        "reason": "ProvisioningFailed",
-        "message": "VolumeLimitExceeded: the quota of 500 volumes of this account is used up",
-        "count": 1,
-        "firstTimestamp": second,
-        "lastTimestamp": second,
-        "source": {"component": "disk.csi.example"},
-    }
-    await process.api.call("POST", path("Event", claim["namespace"]), event)
+    about = {"kind": "PersistentVolumeClaim", "metadata": claim}
+    refused = "VolumeLimitExceeded: the quota of 500 volumes of this account is used up"
+    await tell(process, about, "Warning", "ProvisioningFailed", refused, by="disk.csi.example")
 
 
 @family(
