@@ -39,7 +39,7 @@ def _counts(diff: FieldDiff, kind: str) -> bool:
 
 
 def _of(diff: FieldDiff) -> Iterator[str]:
-    old, new = set(_words(diff.old)), set(_words(diff.new))
+    old, new = set(words(diff.old)), set(words(diff.new))
     yield from old ^ new
     if diff.op == "remove" and diff.path:
         yield from (step for step in _names(diff.path[-1]) if _tells(step))
@@ -53,12 +53,13 @@ def _names(step: Any) -> Iterator[str]:
         yield from (str(value) for _, value in step)
 
 
-def _words(value: Any) -> Iterator[str]:
+def words(value: Any) -> Iterator[str]:
+    """The words of a value that tell something, at any depth."""
     if isinstance(value, str):
-        words = (word.removeprefix("//") for word in _WORD.findall(value[:LONGEST]))  # of a URL, the host
-        yield from filter(_tells, words)
+        found = (word.removeprefix("//") for word in _WORD.findall(value[:LONGEST]))  # of a URL, the host
+        yield from filter(_tells, found)
     for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from _words(inner)
+        yield from words(inner)
 
 
 def _tells(word: str) -> bool:

@@ -25,6 +25,7 @@ from app.core.stalls import DEADLINE, patience
 from app.core.steering import set_off
 from app.core.topology import Named, Topology, behind, pod_template
 from app.core.traits import Trait, trait, traits
+from app.core.undone import undone
 
 SAME_EDIT = timedelta(seconds=120)
 """What touches up an object so soon after an edit by the same actor, and does nothing itself, belongs to that edit."""
@@ -43,11 +44,11 @@ class Candidate(Struct, frozen=True, gc=False):
     there were in the window before it, of ``earlier`` rivals in all, ``routine`` how many of those by the same actor on
     the same object, ``unread`` how many writes of the same object by the same actor were not looked at; ``inert``:
     nothing acts upon it; ``cosmetic``: only labels or annotations changed, and nothing followed; ``fleeting``: it
-    deletes what was only made in the window; ``acts_at`` is when it acted first, where that was later (latent.py).
-    ``lacking`` are the ReplicaSets of its Deployment whose pods do not have it in them (revisions.py). ``patience`` is
-    how long its rollout may rest before it hangs (stalls.py). ``set_off`` are the changes that a program made because
-    of it (steering.py); what they touch is in the reach. ``edit`` is one number for all edits of one field of one
-    object by one actor.
+    deletes what was only made in the window; ``undone_at`` is when it was undone (undone.py), ``acts_at`` when it acted
+    first, where that was later (latent.py). ``lacking`` are the ReplicaSets of its Deployment whose pods do not have it
+    in them (revisions.py). ``patience`` is how long its rollout may rest before it hangs (stalls.py).
+    ``set_off`` are the changes that a program made because of it (steering.py); what they touch is in the reach.
+    ``edit`` is one number for all edits of one field of one object by one actor.
     """
 
     change: Change
@@ -65,6 +66,7 @@ class Candidate(Struct, frozen=True, gc=False):
     inert: bool
     cosmetic: bool
     fleeting: bool = False
+    undone_at: datetime | None = None
     acts_at: datetime | None = None
     lacking: frozenset[Named] = frozenset()
     patience: timedelta = DEADLINE / 2
@@ -108,7 +110,7 @@ def candidates(
     followers: dict[int, list[Change]] = defaultdict(list)
     telling = _without_further(ordered, rewrites)
     causes = set_off(with_accounts(telling, topology), topology)
-    repeats = same_edits(telling)
+    repeats, taken_back = same_edits(telling), undone(ordered)
     parts = {part: app for part, app in installed(telling).items() if app not in causes and app not in repeats}
     others: dict[str, list[Change]] = defaultdict(list)
     for change in ordered:
@@ -159,6 +161,7 @@ def candidates(
                 inert=inert,
                 cosmetic=cosmetic,
                 fleeting=change.verb is Verb.DELETE and change.resource in made,
+                undone_at=taken_back.get(number),
                 lacking=lacking(change, topology),
                 patience=patience(topology.states.get(change.resource)),
                 edit=edits.setdefault(mine, len(edits)),

@@ -29,6 +29,8 @@ TOO = 0.2
 """From this share of the complaints on, others complain too."""
 UNEXPLAINED = 1.5
 """What it weighs against a change that nothing that turned bad leads to it, where that is clearly bad."""
+UNDONE = -1.5
+"""What it weighs against a change that it was undone before the onset: pods may still have started with it."""
 TAU_ONSET = timedelta(minutes=5)
 NEAR = 1.6
 """What it weighs to have come at the onset, with nothing between."""
@@ -177,12 +179,28 @@ def after_onset(case: Case, facts: Facts) -> Evidence | None:
 def emptied(case: Case, facts: Facts) -> Evidence | None:
     """A Service without pods fails all its clients at once, wherever they are, and nothing else would show it; nor does
     what no longer runs, where the alert misses just that."""
+    if is_undone(case, facts):
+        return None
     if facts.candidate.empties:
         return say("empties", 1.5, f"No workload stands behind Service {facts.candidate.empties} now.")
     scope = touches(case, facts) if facts.candidate.stops else None
     if scope is not None and scope.weight >= NAMED * 2 / 3:
         return say("stops", 1.5, f"Since then {facts.candidate.change.resource.name} starts nothing any more.")
     return None
+
+
+def is_undone(case: Case, facts: Facts) -> bool:
+    """Whether it was undone before the onset, and no program acted because of it."""
+    at = facts.candidate.undone_at
+    return at is not None and at < case.onset.at and not facts.candidate.set_off
+
+
+def undone(case: Case, facts: Facts) -> Evidence | None:
+    """What was undone before the trouble began no longer stood then."""
+    at = facts.candidate.undone_at
+    if at is None or not is_undone(case, facts):
+        return None
+    return say("undone", UNDONE, f"It was undone {seconds(case.onset.at - at)} before the onset.")
 
 
 def set_off(_case: Case, facts: Facts) -> Evidence | None:
@@ -297,6 +315,7 @@ RULES: tuple[Rule, ...] = (
     plane,
     chain,
     emptied,
+    undone,
     set_off,
     by_itself,
     risk,

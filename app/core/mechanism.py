@@ -219,8 +219,9 @@ def only_reacts_to(change: Change) -> str:
 
 
 def only_image(change: Change) -> bool:
-    """Whether only which images run changed."""
-    return bool(change.diffs) and all(diff.path[-1:] == ("image",) for diff in change.diffs)
+    """Whether only which images run changed, and what the objects and the pods are labelled with."""
+    told = [diff for diff in change.diffs if "metadata" not in diff.path]
+    return bool(told) and all(diff.path[-1:] == ("image",) for diff in told)
 
 
 def _asks_for_more(change: Change) -> bool:

@@ -19,12 +19,13 @@ from app.core.families import VERBS
 from app.core.grants import Grant, rules_of
 from app.core.kinds import plural_of
 from app.core.pod_states import EVICTED
-from app.core.references import FEW, Watched
+from app.core.references import FEW, Reading, Watched
 from app.core.signals import Signal, SignalKind
 from app.core.topology import Topology
 
 Rights = Mapping[str, frozenset[Grant]]
 """What each user may do."""
+_READS = frozenset({"get", "list", "watch", "*"})
 CAN = 0.9
 """How sure it is that a rise of calls is by one of those who may make them, where one alone may."""
 
@@ -54,6 +55,22 @@ def may_watch(of: Rights, top: Topology) -> Watched:
             if any(_covers(grant, (*kind, verb)) for grant in named for verb in ("list", "watch"))
         ]
         for kind in seen if len(seen) <= FEW else ():
+            found[kind].add(user)
+    return found
+
+
+def may_read(top: Topology) -> Reading:
+    """Which programs may read what, as references.reading tells which do."""
+    kinds: dict[str, set[tuple[str, str, str]]] = defaultdict(set)
+    for role, state in top.states.items():
+        if role.kind in ("Role", "ClusterRole"):
+            where = role.namespace or ""
+            for user in top.subjects.get((role.kind, where, role.name), ()):
+                if service_account(user) in top.by_account and not only_reacts(user):
+                    kinds[user] |= {(group, plural, where) for group, plural, verb in rules_of(state) if verb in _READS}
+    found: Reading = defaultdict(set)
+    for user, seen in kinds.items():
+        for kind in seen if len({plural for _, plural, _ in seen}) <= FEW else ():
             found[kind].add(user)
     return found
 

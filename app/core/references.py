@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
+from app.core.actors import service_account
 from app.core.counted import Calls
 from app.core.entities import only_reacts
 from app.core.kinds import BUILT_IN
@@ -20,8 +21,10 @@ _REFERS = frozenset({"name", "namespace"})
 Reference = tuple[str, str, str]  # (kind, "" where none is said; namespace; name)
 Watched = dict[tuple[str, str], set[str]]
 """By (api group, plural): the users that list or watch it."""
+Reading = dict[tuple[str, str, str], set[str]]
+"""By (api group, plural, namespace, "" for all): the programs that read it over the API."""
 FEW = 12
-"""Whoever watches more custom kinds than this does not do so to act on them: GitOps, backups, dashboards."""
+"""Whoever watches more kinds than this does not do so to act on them: GitOps, backups, dashboards."""
 
 
 def is_custom(resource: Resource) -> bool:
@@ -83,5 +86,19 @@ def watched(calls: Calls) -> Watched:
             kinds[key.user].add((key.api_group, key.resource))
     for user, seen in kinds.items():
         for kind in seen if len(seen) <= FEW else ():
+            found[kind].add(user)
+    return found
+
+
+def reading(calls: Calls) -> Reading:
+    """Which programs read what over the API, without Kubernetes' own controllers and those who read everything."""
+    found: Reading = defaultdict(set)
+    kinds: dict[str, set[tuple[str, str, str]]] = defaultdict(set)
+    for key in calls.keys:
+        is_read = key.verb in ("get", "list", "watch") and key.code < 400
+        if is_read and service_account(key.user) and not only_reacts(key.user):
+            kinds[key.user].add((key.api_group, key.resource, key.namespace))
+    for user, seen in kinds.items():
+        for kind in seen if len({plural for _, plural, _ in seen}) <= FEW else ():
             found[kind].add(user)
     return found

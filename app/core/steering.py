@@ -1,7 +1,8 @@
 """Programs do as they are told: what a controller began to do after it was changed belongs to that change.
 
-It was rolled out or configured anew, and then did what it never did before (another sort of write, or, where it wrote
-the same few objects again and again, other objects); or an object that it serves was edited (orders.py).
+It, or what is of the same product, was rolled out or configured anew, or something was edited that it reads (heard.py),
+and then it did what it never did before: another sort of write, or, where it wrote the same few objects again and
+again, other objects. Or an object that it serves was edited (orders.py), or it renders what was edited (rendered.py).
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from datetime import timedelta
 
 from app.core.actors import service_account
 from app.core.entities import WORKLOADS
+from app.core.heard import Heard
 from app.core.mechanism import is_inert, only_scales
 from app.core.model import Change, Resource, Verb
 from app.core.operators import SEVERAL, acting
 from app.core.orders import Orders, is_order
 from app.core.references import is_custom
+from app.core.rendered import Sources
 from app.core.topology import Named, Topology, readers
 from app.core.traits import Trait, trait
 
@@ -32,18 +35,20 @@ WARMED_UP = timedelta(seconds=10)
 
 def set_off(ordered: list[Change], top: Topology) -> dict[str, Change]:
     """By the id of a program's change: the change that set it off. ``ordered`` by time."""
+    if not ordered:
+        return {}
     found: dict[str, Change] = {}
     changed: dict[Named, Change] = {}
     told: dict[str, Change] = {}
-    orders = Orders(top)
+    orders, sources, heard = Orders(top), Sources(), Heard(top, since=ordered[0].at)
     habits_of: dict[str, _Habits] = defaultdict(_Habits)
     for change in ordered:
         account = service_account(change.actor.name)
         if account is not None:
             habits = habits_of[change.actor.name]
-            before = _latest_of(top.by_account.get(account, set()), changed, told.get(change.actor.name))
+            before = _latest_of(_kin(account, top), changed, told.get(change.actor.name), heard.by(change))
             by_itself = None if habits.begins and _deploys(change, top) else habits.broken_by(change, before)
-            cause = orders.behind(change, account[0]) or by_itself
+            cause = orders.behind(change, account[0]) or sources.behind(change) or by_itself
             orders.make(change)
             if cause is not None and cause.resource != change.resource:
                 found[change.id] = cause
@@ -52,7 +57,9 @@ def set_off(ordered: list[Change], top: Topology) -> dict[str, Change]:
         if change.at - ordered[0].at >= WARMED_UP:
             changed |= dict.fromkeys(_configures(change, top), change)
             told |= dict.fromkeys(_tells(change, top), change)
+            heard.tell(change)
         orders.give(change)
+        sources.give(change)
     return found
 
 
@@ -95,9 +102,19 @@ class _Habits:
         return is_habitual and change.resource not in self.objects
 
 
-def _latest_of(keys: set[Named], changed: dict[Named, Change], told: Change | None) -> Change | None:
-    found = [changed[key] for key in keys if key in changed] + ([told] if told else [])
+def _latest_of(keys: set[Named], changed: dict[Named, Change], *told: Change | None) -> Change | None:
+    found = [*(changed[key] for key in keys if key in changed), *(change for change in told if change)]
     return max(found, key=lambda change: change.at, default=None)
+
+
+def _kin(account: Named, top: Topology) -> set[Named]:
+    """What runs as an account, and what is of the same product, beside it: argocd-repo-server tells
+    argocd-application-controller what to apply."""
+    namespace, name = account
+    product = name.partition("-")[0]
+    return top.by_account.get(account, set()) | {
+        key for key in top.in_namespace.get(namespace, ()) if key[1].partition("-")[0] == product
+    }
 
 
 def _tells(change: Change, top: Topology) -> set[str]:
@@ -108,12 +125,17 @@ def _tells(change: Change, top: Topology) -> set[str]:
 
 
 def _deploys(change: Change, top: Topology) -> bool:
-    """Whether a program rolls out a new image that somebody else decided on: no custom resource has the workload's
-    name, as those have by which an operator decides."""
-    if not any(diff.path[-1:] == ("image",) for diff in change.diffs):
+    """Whether a program rolls out a new image that somebody else decided on: no custom resource owns the workload or
+    has its name, as those do by which an operator decides."""
+    if not any(diff.path[-1:] == ("image",) for diff in change.diffs) or _is_operand(change, top):
         return False
     here = change.resource.namespace, change.resource.name
     return not any((one.namespace, one.name) == here and is_custom(one) for one in top.states)
+
+
+def _is_operand(change: Change, top: Topology) -> bool:
+    owners = (top.states.get(change.resource) or {}).get("metadata", {}).get("ownerReferences") or []
+    return any("." in str(owner.get("apiVersion", "")).partition("/")[0] for owner in owners)
 
 
 def _configures(change: Change, top: Topology) -> set[Named]:

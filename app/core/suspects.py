@@ -40,7 +40,7 @@ from app.core.model import Change, MetricSeries, ObjectState, Rollout, Symptom, 
 from app.core.newborn import Newborn, newborn
 from app.core.onset import Floats
 from app.core.outside import with_outside
-from app.core.permitted import may_watch, rights, with_callers
+from app.core.permitted import may_read, may_watch, rights, with_callers
 from app.core.places import located
 from app.core.relevance import Near, inside, surroundings, weigh
 from app.core.relists import relist_signals
@@ -107,6 +107,7 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES) -> Ranking:
     if not gathered.calls:
         able = rights(top_of)
         top_of.watched.update(may_watch(able, top_of))
+        top_of.reading.update(may_read(top_of))
         told = with_callers((signal for signal, _ in weighed), able, top_of)
         weighed = [(signal, weight) for signal, (_, weight) in zip(told, weighed, strict=True)]
     top = max((w for _, w in weighed), default=0.0)

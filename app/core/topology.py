@@ -16,7 +16,7 @@ from app.core import dependencies, front_doors
 from app.core.counted import NO_CALLS, Calls
 from app.core.entities import ACCESS, NODES, WORKLOADS, Entity, of_resource, workload
 from app.core.model import Change, ObjectState, Resource, Symptom
-from app.core.references import Reference, Watched, is_custom, node_labels, references, watched
+from app.core.references import Reading, Reference, Watched, is_custom, node_labels, reading, references, watched
 from app.core.renewals import kept_up
 from app.core.selectors import keys_of, selects
 
@@ -87,6 +87,7 @@ class Topology:
     referers: dict[Reference, set[Resource]] = field(default_factory=lambda: defaultdict(set))
     """By what is referred to: the custom resources and autoscalers whose spec does."""
     watched: Watched = field(default_factory=dict)
+    reading: Reading = field(default_factory=dict)
     customs: Counter[tuple[str, str]] = field(default_factory=Counter)
     """By (api group, kind): how many of those there are."""
     beside: dict[tuple[str, str], list[Resource]] = field(default_factory=lambda: defaultdict(list))
@@ -131,7 +132,7 @@ def topology(
     ``gone`` are pods that went lately: what became of their node became of their workloads. ``complaints`` name
     whom a workload calls and does not reach; ``changes`` tell who keeps up what others read.
     """
-    top = Topology(watched=watched(calls))
+    top = Topology(watched=watched(calls), reading=reading(calls))
     for resource, state in _known(states):
         top.states[resource] = state
         _index(top, resource, state)
@@ -226,8 +227,8 @@ def _index_dependencies(top: Topology, complaints: Iterable[tuple[Named, str]]) 
 def _index_rests(top: Topology) -> None:
     for client, servers in top.upstream.items():
         top.rests_on[client] |= servers
-    for writer, reading in top.keeps_up.items():
-        for reader in reading:
+    for writer, served in top.keeps_up.items():
+        for reader in served:
             top.rests_on[reader].add(writer)
 
 

@@ -356,6 +356,10 @@ def test_how_the_next_rollout_goes_changes_no_pod() -> None:
 
 def test_an_image_does_not_make_a_secret_vanish() -> None:
     image = a_change(path=("spec", "template", "spec", "containers", (("name", "web"),), "image"))
+    label = a_change(path=("spec", "template", "metadata", "labels", "part-of"), old=None, new="shop")
+    both = replace(image, diffs=(*image.diffs, *label.diffs))
+    assert plausible(both, "CreateContainerConfigError", refused="") < 1
+    assert plausible(label, "CreateContainerConfigError", refused="") == 1
     assert plausible(image, "CreateContainerConfigError", refused="") < 1
     assert plausible(image, "CrashLoopBackOff", refused="") == 1
 

@@ -7,7 +7,7 @@ import pytest
 from app.core.blamed import BLAMES, with_blamed
 from app.core.causes import OUTSIDE
 from app.core.complaints import symptom_signals
-from app.core.model import ObjectState
+from app.core.model import Json, ObjectState
 from app.core.outside import with_outside
 from app.core.signals import Signal
 from app.core.topology import topology
@@ -82,6 +82,14 @@ def test_an_alert_that_says_which_server_outside_does_not_answer(said: str, abou
 def test_a_server_inside_that_does_not_answer(message: str, blamed: str) -> None:
     (found,) = with_blamed([signal(message)], topology(company()))
     assert found.facts.get(BLAMES, "") == blamed
+
+
+def test_a_server_that_a_client_calls_is_blamed_by_its_name_alone() -> None:
+    ledger = a_resource("Deployment", "ledger", "pay")
+    calls: Json = [{"name": "sms", "image": "sender:1", "env": [{"name": "LEDGER", "value": "http://ledger.pay"}]}]
+    states = [*company()[1:], a_workload(SENDER, labels={"app": "sender"}, containers=calls), a_workload(ledger)]
+    (found,) = with_blamed([signal("upstream ledger: dial tcp 10.96.114.20:80: connection refused")], topology(states))
+    assert found.facts.get(BLAMES) == "ledger"
 
 
 def test_a_rollout_is_not_to_blame_for_what_answers_from_outside() -> None:

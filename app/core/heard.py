@@ -1,0 +1,64 @@
+"""What programs read over the API and do not mount: an edit of it is heard by few.
+
+What one of them then does, as it never did, follows from that edit.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from app.core.kinds import plural_of
+from app.core.mechanism import is_inert
+from app.core.model import Change
+from app.core.topology import Topology
+
+HEARD = timedelta(seconds=10)
+"""How long after an edit of what it reads a program's write is put down to that: it watches, or asks every few
+seconds."""
+FEW_READERS = 3
+"""What more programs read says little about whom it is for."""
+BY_CHANCE = 0.3
+"""Where so many edits of a sort fall into any ``HEARD``, no single one of them is known to have been meant."""
+
+_Sort = tuple[str, str, str]  # user, api group, plural
+
+
+@dataclass(slots=True)
+class Heard:
+    """The last edit of each sort that a program reads, and how many came before it ``since`` the window began."""
+
+    top: Topology
+    since: datetime
+    _last: dict[str, dict[_Sort, Change]] = field(default_factory=dict)
+    _before: Counter[_Sort] = field(default_factory=Counter)
+
+    def tell(self, change: Change) -> None:
+        """An edit is heard by those who read its object, where they are few."""
+        for sort in self._readers(change) if not is_inert(change) else ():
+            last = self._last.setdefault(sort[0], {})
+            self._before[sort] += sort in last
+            last[sort] = change
+
+    def by(self, change: Change) -> Change | None:
+        """The last edit that the writer of this change had heard just before, of a sort that is heard seldom."""
+        found = [
+            edit
+            for sort, edit in self._last.get(change.actor.name, {}).items()
+            if change.at - edit.at <= HEARD
+            and edit.resource != change.resource
+            and self._before[sort] * HEARD <= BY_CHANCE * max(HEARD, change.at - self.since)
+        ]
+        return max(found, key=lambda edit: edit.at, default=None)
+
+    def _readers(self, change: Change) -> Iterator[_Sort]:
+        resource = change.resource
+        plural = plural_of(resource.api_group, resource.kind)
+        everywhere = {resource.namespace or "", ""}
+        users = set[str]().union(
+            *(self.top.reading.get((resource.api_group, plural, where), ()) for where in everywhere)
+        )
+        for user in users - {change.actor.name} if len(users) <= FEW_READERS else ():
+            yield user, resource.api_group, plural

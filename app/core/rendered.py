@@ -1,0 +1,67 @@
+"""What a program writes with the words of an edit in it: it renders what others wrote.
+
+Flux puts the variables of a ConfigMap into manifests, Argo CD the values of an Application, an operator what a custom
+resource says. What they then write has a host, a path or a name in it that was brought there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from app.core.brought import words
+from app.core.model import Change, Verb
+from app.core.references import is_custom
+
+RENDERED = timedelta(minutes=5)
+"""How long after an edit a program's write with its words in it is put down to that: it asks by an interval."""
+
+
+@dataclass(slots=True)
+class Sources:
+    """The edits of configuration so far, with the words that they brought."""
+
+    _told: list[tuple[Change, frozenset[str]]] = field(default_factory=list)
+
+    def give(self, change: Change) -> None:
+        """Remember an edit of a ConfigMap or a custom resource that brought words."""
+        if change.verb is Verb.UPDATE and (change.resource.kind == "ConfigMap" or is_custom(change.resource)):
+            brought = frozenset(_brought(change))
+            if brought:
+                self._told.append((change, brought))
+
+    def behind(self, change: Change) -> Change | None:
+        """The last edit, by another and of another object, of which a write has a new word in what it wrote."""
+        found: str | None = None
+        for source, brought in reversed(self._told):
+            if change.at - source.at > RENDERED:
+                break
+            if source.actor.name == change.actor.name or source.resource == change.resource:
+                continue
+            if found is None:
+                found = "\n".join(_new_text(change))
+            if any(word in found for word in brought):
+                return source
+        return None
+
+
+def _brought(change: Change) -> Iterator[str]:
+    for diff in change.diffs:
+        if diff.path[:1] not in (("metadata",), ("status",)):
+            yield from set(words(diff.new)) - set(words(diff.old))
+
+
+def _new_text(change: Change) -> Iterator[str]:
+    """The strings that a write brought; of what was made, all of them."""
+    for diff in change.diffs:
+        before = set(_strings(diff.old))
+        yield from (text for text in _strings(diff.new) if text not in before)
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _strings(inner)

@@ -1,0 +1,138 @@
+"""What a program does just after an edit of what it reads over the API, or with the words of an edit in it, follows
+from that edit."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.core.counted import Calls
+from app.core.model import Actor, ActorSource, Change, Json, ObjectState, Path, Resource, Verb
+from app.core.permitted import may_read
+from app.core.steering import set_off
+from app.core.topology import topology
+from tests.core.factories import a_change, a_resource, a_state, a_workload, after, calls
+
+OPERATOR = Actor("system:serviceaccount:platform:machine-operator", ActorSource.AUDIT)
+PULL = a_resource("Secret", "pull-secret", "kube-system")
+CORDON = ("spec", "unschedulable")
+
+
+def early(at: float = -100) -> Change:
+    return a_change(a_resource("ConfigMap", "other"), at=after(at), path=("data", "x"))
+
+
+def cordon(*, at: float) -> Change:
+    return a_change(a_resource("Node", "n1", None), at=after(at), path=CORDON, old=None, new=True, actor=OPERATOR)
+
+
+def reads(user: str = OPERATOR.name, *, resource: str = "secrets", namespace: str = "kube-system") -> Calls:
+    return Calls.of(calls(user, "get", resource, rate=1, namespace=namespace))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "namespace", "heard"), [(3, "kube-system", True), (30, "kube-system", False), (3, "shop", False)]
+)
+def test_what_a_program_never_did_follows_from_the_edit_that_it_just_read(
+    seconds: float, namespace: str, heard: bool
+) -> None:
+    written, then = a_change(PULL, at=after(0), path=("data", "auth")), cordon(at=seconds)
+    found = set_off([early(), written, then], topology([], reads(namespace=namespace)))
+    assert found == ({then.id: written} if heard else {})
+
+
+def test_what_many_programs_read_is_told_to_none_in_particular() -> None:
+    others = [f"system:serviceaccount:platform:agent-{n}" for n in range(4)]
+    counts = [one for user in (OPERATOR.name, *others) for one in reads(user)]
+    written, then = a_change(PULL, at=after(0), path=("data", "auth")), cordon(at=3)
+    assert set_off([early(), written, then], topology([], Calls.of(counts))) == {}
+
+
+def test_an_edit_that_comes_all_the_time_comes_by_chance() -> None:
+    maps = [a_change(a_resource("ConfigMap", f"m{n}"), at=after(-60 + 4 * n), path=("data", "x")) for n in range(15)]
+    top = topology([], reads(resource="configmaps", namespace=""))
+    assert set_off([early(), *maps, cordon(at=0)], top) == {}
+    assert set_off([early(), maps[-1], then := cordon(at=0)], top) == {then.id: maps[-1]}
+
+
+def test_what_it_does_anyway_follows_from_nothing() -> None:
+    before, written = cordon(at=-50), a_change(PULL, at=after(0), path=("data", "auth"))
+    assert set_off([early(), before, written, cordon(at=3)], topology([], reads())) == {}
+
+
+def access(verbs: list[Json]) -> list[ObjectState]:
+    role, binding = (a_resource(kind, "machine-operator", None) for kind in ("ClusterRole", "ClusterRoleBinding"))
+    account: Json = {"kind": "ServiceAccount", "name": "machine-operator", "namespace": "platform"}
+    return [
+        a_workload(a_resource("Deployment", "machine-operator", "platform"), serviceAccountName="machine-operator"),
+        a_state(role, {"rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": verbs}]}),
+        a_state(binding, {"roleRef": {"kind": "ClusterRole", "name": role.name}, "subjects": [account]}),
+    ]
+
+
+@pytest.mark.parametrize(("verbs", "may"), [(["get"], True), (["*"], True), (["update"], False)])
+def test_without_an_audit_log_rights_say_who_may_read(verbs: list[Json], may: bool) -> None:
+    assert may_read(topology(access(verbs))) == ({("", "secrets", ""): {OPERATOR.name}} if may else {})
+
+
+FLUX = Actor("system:serviceaccount:flux-system:kustomize-controller", ActorSource.AUDIT)
+HOST: Path = ("spec", "template", "spec", "containers", (("name", "web"),), "env", (("name", "PGHOST"),), "value")
+
+
+@pytest.mark.parametrize(
+    ("host", "seconds", "actor", "told"),
+    [
+        ("orders.db.internal.example", 90, FLUX, True),
+        ("orders.db.int.example", 90, FLUX, False),
+        ("orders.db.internal.example", 400, FLUX, False),
+        ("orders.db.internal.example", 90, Actor("alice", ActorSource.AUDIT), False),
+    ],
+)
+def test_what_a_program_renders_follows_from_the_edit_whose_words_are_in_it(
+    host: str, seconds: float, actor: Actor, told: bool
+) -> None:
+    variables = a_resource("ConfigMap", "cluster-vars", "flux-system")
+    edit = a_change(variables, path=("data", "DB"), old="db.int.example", new="db.internal.example")
+    old = "orders.db.int.example.old"
+    then = a_change(at=after(seconds), path=HOST, old=old, new=host, actor=actor)
+    assert set_off([early(), edit, then], topology([])) == ({then.id: edit} if told else {})
+
+
+def test_what_was_rendered_before_is_no_news() -> None:
+    edit = a_change(
+        a_resource("ConfigMap", "vars", "flux-system"), path=("data", "DB"), old="", new="db.internal.example"
+    )
+    env: Json = [{"name": "PGHOST", "value": "db.internal.example"}]
+    more: Json = [{"name": "PGHOST", "value": "db.internal.example"}, {"name": "DEBUG", "value": "1"}]
+    then = a_change(at=after(9), path=(*HOST[:6],), old=env, new=more, actor=FLUX)
+    assert set_off([early(), edit, then], topology([])) == {}
+
+
+ARGO = Actor("system:serviceaccount:argocd:argocd-application-controller", ActorSource.AUDIT)
+
+
+@pytest.mark.parametrize(("name", "kin"), [("argocd-repo-server", True), ("dex", False)])
+def test_what_is_of_the_same_product_tells_a_program_what_to_write(name: str, kin: bool) -> None:
+    server = a_resource("Deployment", name, "argocd")
+    stamp: Path = ("spec", "template", "metadata", "annotations", "timestamp")
+    usual = a_change(at=after(-90), actor=ARGO, path=("metadata", "labels", "x"))
+    upgrade, then = a_change(server, at=after(-10)), a_change(at=after(-5), actor=ARGO, path=stamp)
+    found = set_off([early(), usual, upgrade, then], topology([a_workload(server)]))
+    assert found == ({then.id: upgrade} if kin else {})
+
+
+@pytest.mark.parametrize(("group", "told"), [("monitoring.coreos.com/v1", True), ("apps/v1", False)])
+def test_the_first_image_of_what_a_custom_resource_owns_is_its_operators_decision(group: str, told: bool) -> None:
+    operator = a_resource("Deployment", "prom-operator", "ops")
+    owned = a_resource("StatefulSet", "prometheus-infra", "ops")
+    state = a_state(owned, {"metadata": {"name": owned.name, "ownerReferences": [{"apiVersion": group}]}})
+    actor = Actor("system:serviceaccount:ops:prom-operator", ActorSource.AUDIT)
+    upgrade, image = a_change(operator, at=after(-40)), a_change(owned, at=after(-20), actor=actor)
+    top = topology([a_workload(operator, serviceAccountName="prom-operator"), state])
+    assert set_off([early(), upgrade, image], top) == ({image.id: upgrade} if told else {})
+
+
+def test_a_programs_own_object_tells_it_nothing() -> None:
+    own = Resource("lab", "", "Secret", "kube-system", PULL.name)
+    first = a_change(own, at=after(0), path=("data", "auth"), actor=OPERATOR)
+    then = a_change(own, at=after(3), path=("data", "other"), actor=OPERATOR, verb=Verb.UPDATE)
+    assert set_off([early(), first, then], topology([], reads())) == {}
