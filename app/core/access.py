@@ -10,7 +10,8 @@ from app.core.entities import CLUSTER, READ, Add, workload
 from app.core.grants import rules_of
 from app.core.mechanism import is_identity, refuser
 from app.core.model import Change, DiffSource, Verb
-from app.core.topology import State, Topology, subject_users, touched_workloads
+from app.core.topology import State, Topology, subject_users
+from app.core.touching import touched_workloads
 
 _INTO_PODS = {("automountServiceAccountToken",), ("imagePullSecrets",), ("secrets",)}
 """What of a ServiceAccount goes into the pods that run as it, as a part of their configuration."""

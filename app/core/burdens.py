@@ -22,15 +22,20 @@ _HOW_MUCH = re.compile(
     re.IGNORECASE,
 )
 """Names of settings that say how much, how often, or how many at once."""
+_PARTS = re.compile(r"[\n,;&{}]")
+"""What stands between the settings of one text: of lines, JSON, a query."""
 _WHEN = frozenset({"schedule", "timeZone", "concurrencyPolicy", "suspend", "startingDeadlineSeconds"})
 _SETTINGS = frozenset({"env", "args", "command", "data"})
+_ONCE = frozenset({"Job", "CronJob"})
 FURTHER = 3
 """How far the burden is passed on."""
 
 
 def burdens(change: Change) -> bool:
-    """Whether a workload, by an update of it or of its configuration, may ask more of what it calls. Of how many pods
-    there are candidates.py says so."""
+    """Whether a workload, by an update of it or of its configuration, may ask more of what it calls; what works
+    something off asks as much as it can. Of how many pods there are candidates.py says so."""
+    if change.verb is Verb.CREATE:
+        return change.resource.kind in _ONCE
     return change.verb is Verb.UPDATE and any(_asks_more(diff, change.resource.kind) for diff in change.diffs)
 
 
@@ -45,9 +50,9 @@ def _asks_more(diff: FieldDiff, kind: str) -> bool:
 def _texts(diff: FieldDiff) -> Iterator[str]:
     """What was set: its name, or where a whole text was written, what of its lines differs."""
     yield from (str(step) for step in diff.path)
-    old, new = (value if isinstance(value, str) else "" for value in (diff.old, diff.new))
-    if "\n" in old + new or "=" in old + new:
-        yield from set(old.splitlines()) ^ set(new.splitlines())
+    old, new = (set(_PARTS.split(value)) if isinstance(value, str) else set[str]() for value in (diff.old, diff.new))
+    if len(old) > 1 or len(new) > 1 or any("=" in part for part in old | new):
+        yield from old ^ new
 
 
 _CACHES = re.compile(r"redis|memcache|cache\b|cache-|varnish|valkey|dragonfly|hazelcast")

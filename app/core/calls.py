@@ -123,7 +123,7 @@ def loads(calls: Calls, slots: Slots) -> Loads:
 
 def load_signals(calls: Calls, slots: Slots, made: Loads) -> list[Signal]:
     """Callers whose rate of one kind of call stepped up, with their share of all the extra load."""
-    steps = count_steps(made)
+    steps = count_steps(_done(made, calls, slots))
     extra = {key: (step.after - step.before) / SLOT_SECONDS for key, step in steps.items()}
     total = sum(extra.values()) or 1.0
     usual = float(np.median(np.sum(list(made.values()), axis=0))) / SLOT_SECONDS if made else 0.0
@@ -150,6 +150,12 @@ def load_signals(calls: Calls, slots: Slots, made: Loads) -> list[Signal]:
     reaction = _reaction({k: s for k, s in steps.items() if only_reacts(k[0])}, extra, slots, usual=usual, total=total)
     found += [replace(signal, about=signal.about | _movers(steps, extra)) for signal in reaction]
     return sorted(found, key=lambda s: -s.strength)
+
+
+def _done(made: Loads, calls: Calls, slots: Slots) -> Loads:
+    """The calls less those that Kubernetes' own controllers were refused: they try these again, and no pod moves."""
+    refused = grouped(calls.where(lambda one: one.code >= 400 and only_reacts(one.user)), slots, load_key)
+    return made | {key: made[key] - counts for key, counts in refused.items()}
 
 
 def _places(calls: Calls, steps: dict[Load, Step]) -> dict[Load, Counter[str]]:

@@ -172,7 +172,7 @@ TRUST = Cause(
     re.compile(
         r"x509: |certificate.verify.failed|unable to (?:get local issuer|verify the first) certificate|self.signed"
         r"|PKIX path|unknown (?:certificate )?authority|unknown ca\b|certificate is (?:valid for|not trusted)"
-        r"|bad certificate|no required SSL certificate",
+        r"|UnknownIssuer|invalid peer certificate|bad certificate|no required SSL certificate",
         re.IGNORECASE,
     ),
     _any(
@@ -241,7 +241,43 @@ NODES_MADE = Cause(
     re.compile(r"max node group size reached|exceed limits for nodepool|no instance type (?:met|satisf)"),
     _any(_is("Node"), _makes_nodes, _writes("tolerations", "affinity", "nodeSelector", "resources")),
 )
+PROGRAM = Cause(
+    "a program that cannot be run",
+    re.compile(r"exec format error|executable file not found|exec: .*(?:no such file|permission denied)"),
+    _any(
+        _is("Node", "MutatingWebhookConfiguration"),
+        _makes_nodes,
+        _writes("image", "command", "args", "volumes", "volumeMounts", "nodeSelector", "affinity", "securityContext"),
+    ),
+)
+RUNTIME = Cause(
+    "a container runtime that nodes do not have",
+    re.compile(r'no runtime for "|(?:failed to get|find) (?:sandbox )?runtime|RuntimeHandler "[^"]*" not supported'),
+    _any(_ON_NODES, _is("RuntimeClass"), _makes_nodes, _writes("runtimeClassName")),
+)
+PROVIDER = Cause(
+    "a provider of volumes that fails",
+    re.compile(
+        r"(?:volume|attach|provision|disk).*(?:googleapi: Error 5|backendError|InternalError|InternalFailure"
+        r"|ServiceUnavailable|Internal error\. Please try again|RequestLimitExceeded|InsufficientCapacity)",
+        re.IGNORECASE | re.DOTALL,
+    ),
+    _any(_is("StorageClass", "CSIDriver"), _provides_volumes),
+)
+SCHEMA = Cause(
+    "a database that has other tables than is asked for",
+    re.compile(
+        r"unknown column|no such (?:column|table)|(?:column|relation|table) \S+ (?:does not|doesn.t) exist"
+        r"|undefined (?:column|table)|invalid column name|invalid object name|unknown collection",
+        re.IGNORECASE,
+    ),
+    _any(_is("Job", "CronJob"), _is_custom_kind, _writes("image", "env", "args", "command")),
+)
 CAUSES = (
+    PROGRAM,
+    RUNTIME,
+    PROVIDER,
+    SCHEMA,
     Cause(
         "a certificate, a token or a licence that ran out",
         re.compile(r"has expired|\bexpired\b|is not yet valid", re.IGNORECASE),
@@ -259,7 +295,11 @@ CAUSES = (
     Cause(
         "a right to pull that is missing",
         re.compile(_PULL + r"(?:unauthorized|denied|forbidden|\b40[13]\b|no basic auth)", re.IGNORECASE | re.DOTALL),
-        _any(_is("Secret", "ServiceAccount", "MutatingWebhookConfiguration"), _writes("image", "imagePullSecrets")),
+        _any(
+            _is("Secret", "ServiceAccount", "MutatingWebhookConfiguration", "Node"),
+            _makes_nodes,
+            _writes("image", "imagePullSecrets"),
+        ),
     ),
     Cause(
         "an image that does not exist",

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 import numpy as np
 
 from app.core.audit import error_template
-from app.core.causes import NAMES, NETWORK_FAILS, NODES_MADE, VOLUMES, Cause, cause_of
+from app.core.causes import NAMES, NETWORK_FAILS, NODES_MADE, RUNTIME, VOLUMES, Cause, cause_of
 from app.core.entities import Entity, of_resource, pods_in
 from app.core.failed_calls import failed_calls
 from app.core.last_words import ENDED, NO_NODES, last_words, with_last_words
@@ -317,6 +317,8 @@ def _node_agents(reason: str, message: str, cause: Cause | None) -> dict[Entity,
         return {("agent", "dns"): 0.9}
     if cause is VOLUMES or (reason in _MOUNTING and "csi" in message.lower()):
         return {("agent", "csi"): 0.9}
+    if cause is RUNTIME:
+        return {("agent", "runtime"): 0.9}
     if cause is NODES_MADE:
         return {("agent", "nodes"): 0.9}
     if reason == "FailedCreatePodSandBox" and "network" in message.lower():

@@ -8,11 +8,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from app.core.causes import MESHES, NAME_SERVERS, NETWORKS
+from app.core.causes import MESHES, NAME_SERVERS, NETWORKS, TRUST
 from app.core.complaints import REST
 from app.core.dependencies import Named, closure
 from app.core.entities import Entity
 from app.core.explain import SHORT
+from app.core.operators import users_of
 from app.core.phrases import names
 from app.core.signals import Signal, SignalKind
 from app.core.topology import Topology
@@ -36,17 +37,19 @@ _NETWORK = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """One complaint: the workloads and the nodes that make it, or the one object, by name ("" for none)."""
+    """One complaint: the workloads and the nodes that make it, or the one object, by name ("" for none), with the
+    workloads that call what is made of that."""
 
     signal: Signal
     workloads: set[Named]
     nodes: set[Entity]
     object: str
+    felt_by: set[Named]
 
 
 def roots(signals: Sequence[Signal], top: Topology) -> Iterator[tuple[int, list[int]]]:
     """The signals that others may be behind, with those: by their places in ``signals``."""
-    told = {n: one for n, signal in enumerate(signals) if (one := _told(signal))}
+    told = {n: one for n, signal in enumerate(signals) if (one := _told(signal, top))}
     lost = {n: _felt(one, top) for n, one in told.items() if one.nodes and one.signal.facts.get("reason") not in SHORT}
     served = {key for key in top.labels if _AGENTS.search(key[1])}
     for n, one in told.items():
@@ -59,21 +62,26 @@ def roots(signals: Sequence[Signal], top: Topology) -> Iterator[tuple[int, list[
             yield n, found
 
 
-def _told(signal: Signal) -> _Told | None:
+def _told(signal: Signal, top: Topology) -> _Told | None:
     """An autoscaler that cannot measure a workload complains, not the workload; that pods are taken from a node is no
     complaint of that node's."""
     entities = {*signal.about, *signal.spread}
     if signal.kind is not SignalKind.SYMPTOM or any(entity[0] == "loses" for entity in entities):
         return None
-    objects = [entity[3] for entity in entities if entity[0] == "object"]
+    objects = [entity for entity in entities if entity[0] == "object"]
     nodes = {entity for entity in entities if entity[0] == "node"}
+    felt_by = (
+        {client for one in objects for client in users_of(one[1], one[2], one[3], top)} if len(objects) == 1 else set()
+    )
     workloads = {(entity[1], entity[2]) for entity in entities if entity[0] == "workload"}
-    return _Told(signal, set() if objects else workloads, nodes, objects[0] if len(objects) == 1 else "")
+    return _Told(signal, set() if objects else workloads, nodes, objects[0][3] if len(objects) == 1 else "", felt_by)
 
 
 def _is_behind(other: _Told, one: _Told, below: list[set[Named]]) -> bool:
     """Whether a complaint may be what another one comes of, ``below`` being what each workload of that one rests on."""
     if below and all(other.workloads & some for some in below) and _is_before(other.signal, one.signal):
+        return True
+    if other.felt_by >= one.workloads and below and _is_before(other.signal, one.signal):
         return True
     if other.object and other.object != one.object and len(below) <= 1 and _is_before(other.signal, one.signal):
         return names(one.signal.text, other.object)
@@ -94,7 +102,7 @@ def _missed(lost: Signal, client: Signal) -> bool:
 def _below(home: Named, signal: Signal, top: Topology, served: set[Named]) -> set[Named]:
     """What a workload that complains rests on: whom it calls, who keeps up what it reads and, where it complains of the
     network or of names, the programs that serve all nodes' pods with these."""
-    of_network = served if _NETWORK.search(signal.text) else set()
+    of_network = served if signal.cause is TRUST or _NETWORK.search(signal.text) else set()
     return {*closure([home], top.rests_on, depth=DEPTH), *of_network} - {home}
 
 

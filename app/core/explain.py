@@ -17,8 +17,9 @@ from msgspec.structs import replace
 from app.core.actors import service_account
 from app.core.blamed import BLAMES
 from app.core.brought import quoted
+from app.core.burdens import burdens
 from app.core.candidates import Candidate
-from app.core.causes import PORTS
+from app.core.causes import PORTS, SCHEMA
 from app.core.entities import NODES, POD_MAKING, READ, WORKLOADS, Entity, only_reacts, pods_in
 from app.core.mechanism import (
     AT_ONCE,
@@ -27,6 +28,8 @@ from app.core.mechanism import (
     FULL,
     UNLIKELY,
     WHILE_RUNNING,
+    by_schedule,
+    hits,
     is_borne,
     is_other_quota,
     only_image,
@@ -34,7 +37,7 @@ from app.core.mechanism import (
     only_restarts,
     plausible,
 )
-from app.core.model import Outcome, Verb
+from app.core.model import Change, Outcome, Verb
 from app.core.phrases import names
 from app.core.pod_states import PREEMPTED
 from app.core.reach import Reach
@@ -156,13 +159,19 @@ def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
     made = candidate.change.verb is Verb.CREATE or (reason in BEFORE_RUNNING and via[:1] != ("agent",))
     if made and via[:1] not in (*BY_CALLING, ("takes",), ("churn",)) and went_well(candidate, signal.low):
         return UNLIKELY
-    if only_restarts(candidate.change) and reason not in FULL and via[:1] == ("workload",):
+    is_new = not (only_restarts(candidate.change) or by_schedule(candidate.change))
+    if not is_new and reason not in FULL and via[:1] == ("workload",):
         return UNLIKELY
-    if BLAMES in signal.facts and via[:1] == ("workload",) and only_image(candidate.change):
+    if BLAMES in signal.facts and via[:1] == ("workload",) and _says_nothing_of_calls(candidate.change):
         worked *= SUFFERS
     follows = candidate.set_off or via[:1] in (("calls",), ("reads",), *BY_CALLING)
     sort = 1.0 if follows else plausible(candidate.change, reason, refused=refused)
     return worked * sort * _alone(candidate, signal) * _needed(candidate, signal) * _there(candidate, signal)
+
+
+def _says_nothing_of_calls(change: Change) -> bool:
+    """Whether what a client calls, and how much it asks of that, is as before: by a new image, a flag."""
+    return only_image(change) or (change.resource.kind == "ConfigMap" and not burdens(change))
 
 
 def is_occasion(candidate: Candidate, matches: Iterable[Match], salience: Mapping[int, float]) -> bool:
@@ -277,6 +286,8 @@ def ways(entity: Entity, signal: Signal) -> tuple[Entity, ...]:
     if signal.facts.get("reason") not in WHILE_RUNNING:
         return (entity,)
     at_hand = (entity, ("calls", *entity[1:]), ("reads", *entity[1:]))
+    if signal.cause is SCHEMA:
+        return (*at_hand, ("shares", *entity[1:]))
     if signal.cause or not _SCARCE.search(signal.text):
         return at_hand
     return (*at_hand, ("shares", *entity[1:]), ("burdens", *entity[1:]))
@@ -396,7 +407,12 @@ def less_unquoted(found: Sequence[Candidate], explained: Sequence[tuple[Match, .
         words = set().union(*map(quoted, (candidate.change, *candidate.set_off))) if is_named else set()
         if candidate.change.verb is Verb.DELETE:  # of what is gone it is said that it is not found
             words.add(candidate.change.resource.name)
-        own = {id(match) for match in matches if match.via[0] == "named" and match.via[1] in words}
+        own = {
+            id(match)
+            for match in matches
+            if (match.via[0] == "named" and match.via[1] in words)
+            or (match.via[0] == "workload" and _hits(candidate, match))
+        }
         quoting |= {id(match.signal) for match in matches if id(match) in own}
         quotes.append(own)
     return [
@@ -408,6 +424,11 @@ def less_unquoted(found: Sequence[Candidate], explained: Sequence[tuple[Match, .
         )
         for matches, own in zip(explained, quotes, strict=True)
     ]
+
+
+def _hits(candidate: Candidate, match: Match) -> bool:
+    """Whether a change is of the very thing that is complained of."""
+    return hits(candidate.change, match.signal.facts.get("reason", ""), match.signal.text)
 
 
 def said(signal: Signal) -> str:

@@ -12,10 +12,12 @@ import re
 from datetime import datetime
 from typing import Any
 
+from app.core.actors import is_controller
 from app.core.entities import ACCESS, WORKLOADS, Entity
 from app.core.grants import only_allows_more
 from app.core.meshes import is_policy
-from app.core.model import Change, Verb
+from app.core.model import Change, FieldDiff, Verb
+from app.core.normalise import amount_of
 from app.core.pod_states import PREEMPTED
 
 UNLIKELY = 0.25
@@ -208,14 +210,43 @@ def _replicas(value: object) -> int:
     return value if isinstance(value, int) else 1
 
 
+_PROBE = re.compile(r"(Liveness|Readiness|Startup) probe failed")
+
+
 def only_reacts_to(change: Change) -> str:
     """In words, that a change only reacts: an autoscaler's, or that a Node is deleted whose machine went; else ""."""
     if only_scales(change) and change.actor.name in _AUTOSCALER:
         return "An autoscaler did as it was told: it reacts."
+    if is_controller(change.actor) and not by_schedule(change):
+        return "Kubernetes' own controllers do as objects say."
     goes = cordons(change) or (change.resource.kind == "Node" and change.verb is Verb.DELETE)
     if goes and _NODES_GO.search(change.actor.name):
         return "It only says that a machine is gone, or goes."
     return ""
+
+
+def by_schedule(change: Change) -> bool:
+    """Whether a Job is made as its CronJob says: with nothing new in it."""
+    made = next((diff.new for diff in change.diffs if not diff.path), None)
+    metadata = made.get("metadata") if isinstance(made, dict) and change.resource.kind == "Job" else None
+    owners = metadata.get("ownerReferences") if isinstance(metadata, dict) else None
+    return isinstance(owners, list) and any(isinstance(one, dict) and one.get("kind") == "CronJob" for one in owners)
+
+
+def hits(change: Change, reason: str, said: str) -> bool:
+    """Whether an update is of the very thing that is complained of: less memory where it runs out, another probe where
+    that fails."""
+    if change.verb is not Verb.UPDATE:
+        return False
+    if reason == "OOMKilled":
+        return any(diff.path[-2:] == ("limits", "memory") and _is_less(diff) for diff in change.diffs)
+    probes = {f"{sort.lower()}Probe" for sort in _PROBE.findall(said)}
+    return any(not probes.isdisjoint(map(str, diff.path)) for diff in change.diffs)
+
+
+def _is_less(diff: FieldDiff) -> bool:
+    old, new = (amount_of(value) if isinstance(value, str) else None for value in (diff.old, diff.new))
+    return old is not None and new is not None and new < old
 
 
 def only_image(change: Change) -> bool:

@@ -14,9 +14,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from app.core.entities import READ, Add, workload
-from app.core.model import Change, Resource
+from app.core.model import Change, Resource, Verb
 from app.core.selectors import selects
-from app.core.topology import Named, State, Topology, behind, touched_clients, touched_workloads
+from app.core.topology import Named, State, Topology, behind
+from app.core.touching import touched_clients, touched_workloads
 
 _CHOOSE = {
     ("security.istio.io", "AuthorizationPolicy"): "selector",
@@ -60,11 +61,18 @@ def policy(change: Change, states: list[State], top: Topology, add: Add) -> None
         if not isinstance(spec, dict):
             continue
         if kind in _SPEAK:
+            told = {name: spec.get(name) for name in ("host", "hosts")}
+            spoken_of = {_service(host, namespace) for host in _hosts(told)}
             for service in filter(None, (_service(host, namespace) for host in _hosts(spec))):
+                known = Resource(change.resource.cluster, "", "Service", *service)
+                served = behind(top.states.get(known, {}), service[0], top)
+                if change.verb is Verb.CREATE and service not in spoken_of:  # by a new way, which nobody takes yet
+                    for key in served:
+                        add(workload(*key), 1)
+                    continue
                 add(("named", service[1]), READ)
                 touched_clients(top, service, add, READ)
-                known = Resource(change.resource.cluster, "", "Service", *service)
-                touched_workloads(top, behind(top.states.get(known, {}), service[0], top), add, 1)
+                touched_workloads(top, served, add, 1)
         elif not any(target in spec for target in _TARGETS):
             everywhere = change.resource.namespace == _ROOT and not spec.get(_CHOOSE[kind])
             for key in _chosen(spec.get(_CHOOSE[kind]), None if everywhere else change.resource.namespace, top):

@@ -10,15 +10,19 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from app.core.actors import service_account
-from app.core.causes import NODE_KINDS
-from app.core.entities import CLUSTER, READ, Add
+from app.core.asking import answered
+from app.core.belonging import members, owners
+from app.core.causes import NETWORKS, NODE_KINDS
+from app.core.dependencies import hosts
+from app.core.entities import CLUSTER, READ, Add, of_resource
 from app.core.kinds import plural_of
 from app.core.mechanism import is_cosmetic
 from app.core.meshes import is_policy, policy
 from app.core.model import Change, Resource
 from app.core.references import references
 from app.core.selectors import selects
-from app.core.topology import Named, State, Topology, pod_template, touched_clients, touched_workloads
+from app.core.topology import Named, State, Topology, behind, pod_template
+from app.core.touching import touched_clients, touched_workloads
 
 _SELECTORS = frozenset({"labelSelector", "podSelector", "selector"})
 _NAMESPACES = frozenset({"includedNamespaces", "namespaces", "matchNames"})
@@ -34,13 +38,34 @@ def custom(change: Change, states: list[State], top: Topology, add: Add) -> None
     add(("ns", resource.namespace) if resource.namespace else CLUSTER, 2)
     for state in states:
         _referred(state, resource, top, add)
+        _called(state, resource, top, add)
         touched_workloads(top, _chosen(state, resource, top), add, 1)
-    if NODE_KINDS.match(resource.kind):
-        add(("agent", "nodes"), 0)
+        for owner in owners(resource, state, top):
+            operands(owner, top, add, hops=2)
     operands(resource, top, add)
     referring(resource, top, add, READ)
+    _members(resource, top, add)
+    if NODE_KINDS.match(resource.kind):
+        add(("agent", "nodes"), 0)
     if is_policy(resource):
         policy(change, states, top, add)
+    else:
+        for key in _told(resource, top):
+            add(("calls", *key), READ)
+        if NETWORKS.search(resource.api_group):
+            add(("agent", "cni"), 0)
+    _acted_on(change, top, add)
+
+
+def _members(resource: Resource, top: Topology, add: Add) -> None:
+    for member in members(resource, top):
+        add(of_resource(member)[0], 1)
+        touched_workloads(top, top.by_node.get(member.name, ()) if member.kind == "Node" else (), add, 1)
+
+
+def _acted_on(change: Change, top: Topology, add: Add) -> None:
+    """The programs that act on a custom resource, and what is asked of them as webhooks."""
+    resource = change.resource
     is_one_of_few = top.customs[resource.api_group, resource.kind] <= SEVERAL
     if is_one_of_few and not is_cosmetic(change):  # messages say "must be covered by a ReferenceGrant"
         add(("named", resource.kind), READ)
@@ -49,6 +74,14 @@ def custom(change: Change, states: list[State], top: Topology, add: Add) -> None
         add(("user", user), hops)
     for user in acting(resource, top) - {change.actor.name}:  # a program may end on what it reads
         touched_workloads(top, _running_as(user, top), add, hops)
+        for key in _running_as(user, top):
+            answered(key, top, add, READ)
+
+
+def _told(resource: Resource, top: Topology) -> Collection[Named]:
+    """Who is told the name of a custom resource, as a client is its topic's; a name that many are told is a word."""
+    found = top.told.get(resource.name, ())
+    return found if len(found) <= SEVERAL else ()
 
 
 def _referred(state: State, resource: Resource, top: Topology, add: Add) -> None:
@@ -57,12 +90,41 @@ def _referred(state: State, resource: Resource, top: Topology, add: Add) -> None
         if (namespace, name) in top.labels:
             touched_workloads(top, [(namespace, name)], add, 1)
         add(("written", kind or "Deployment", namespace, name), READ)
-        for other in top.beside.get((namespace, kind), ()):
-            if other.name == name and other != resource:
+        for other in top.customs_named.get((namespace, name), ()):
+            if kind in ("", other.kind) and other != resource:
                 touched_workloads(top, _chosen(top.states[other], other, top), add, 1)
+                operands(other, top, add, hops=2)
 
 
-def operands(resource: Resource, top: Topology, add: Add) -> None:
+def _called(state: State, resource: Resource, top: Topology, add: Add) -> None:
+    """What a custom resource names by its host, as a connector does its database: what uses it may burden that."""
+    for name, text in _texts(state.get("spec") or {}):
+        for service in hosts(name, text, resource.namespace or "", known=top.services):
+            known = Resource(resource.cluster, "", "Service", *service)
+            for owner in (
+                one for start in _starts(service[1]) for one in top.customs_named.get((service[0], start), ())
+            ):
+                add(("object", owner.kind, service[0], owner.name), 1)
+            for server in behind(top.states.get(known, {}), service[0], top):
+                touched_workloads(top, [server], add, 1)
+                add(("burdens", *server), 1)
+
+
+def _starts(name: str) -> Iterator[str]:
+    parts = name.split("-")
+    yield from ("-".join(parts[:end]) for end in range(1, len(parts) + 1))
+
+
+def _texts(value: Any) -> Iterator[tuple[str, str]]:
+    """Every text of a value, at any depth, with the name under which it stands."""
+    for key, inner in value.items() if isinstance(value, dict) else (("", one) for one in value):
+        if isinstance(inner, str):
+            yield str(key), inner
+        elif isinstance(inner, dict | list):
+            yield from _texts(inner)
+
+
+def operands(resource: Resource, top: Topology, add: Add, *, hops: float = 1) -> None:
     """What an operator makes of a custom resource, by convention called like it: NAME or NAME-..., beside it; and who
     calls that. Not of one by which a mesh or a network plugin goes, which is called like whom it is for."""
     if is_policy(resource) or resource.namespace is None:
@@ -70,10 +132,19 @@ def operands(resource: Resource, top: Topology, add: Add) -> None:
     begins = f"{resource.name}-"
     for service in top.beside.get((resource.namespace, "Service"), ()):
         if f"{service.name}-".startswith(begins):
-            touched_clients(top, (resource.namespace, service.name), add, 1)
-            add(("named", service.name), READ)
+            touched_clients(top, (resource.namespace, service.name), add, hops)
+            add(("named", service.name), hops - 1 + READ)
     made = [key for key in top.in_namespace.get(resource.namespace, ()) if f"{key[1]}-".startswith(begins)]
-    touched_workloads(top, made, add, 1)
+    touched_workloads(top, made, add, hops)
+
+
+def users_of(kind: str, namespace: str, name: str, top: Topology) -> Iterator[Named]:
+    """Who calls what an operator makes of a custom resource; of other objects, nobody."""
+    if all(one.kind != kind for one in top.customs_named.get((namespace, name), ())):
+        return
+    for service in top.beside.get((namespace, "Service"), ()):
+        if f"{service.name}-".startswith(f"{name}-"):
+            yield from top.clients.get((namespace, service.name), ())
 
 
 def _chosen(state: State, resource: Resource, top: Topology) -> Iterator[Named]:
@@ -119,6 +190,14 @@ def acting(resource: Resource, top: Topology) -> set[str]:
     called = {resource.api_group.partition(".")[0], resource.kind.lower()}
     named = (key for key in top.accounts if called & {key[1], key[1].partition("-")[0]})
     return found or {user for key in named for _, user in top.users_of(key)}
+
+
+def addressed(change: Change, top: Topology) -> set[str]:
+    """Who reads an annotation: by convention its key begins with the domain of the program that does, or its name."""
+    keys = (str(d.path[2]) for d in change.diffs if d.path[:2] == ("metadata", "annotations") and d.path[2:])
+    called = {domain.partition(".")[0] for domain, slash, _ in (key.partition("/") for key in keys) if slash}
+    named = (key for key in top.accounts if not called.isdisjoint((key[1], *key[1].split("-")))) if called else ()
+    return {user for key in named for _, user in top.users_of(key)} - {change.actor.name}
 
 
 def run_by(resource: Resource, top: Topology) -> set[Named]:

@@ -59,14 +59,19 @@ class Orders:
         return self._sent(change, namespace) or self._served(change)
 
     def _sent(self, change: Change, namespace: str) -> Change | None:
-        """By another, and naming where this was written: of the last ones that of the same name, else the last."""
+        """By another, and of the name of what was written, or naming where: the last of that name, else the last. That
+        of the same name may be a while ago, as programs that hand it on ask by an interval."""
         found: list[Change] = []
         for order, namespaces in reversed(self._there.get(namespace, [])):
-            if change.at - order.at > AFTER_ORDERS:
+            if change.at - order.at > MADE_AFTER:
                 break
-            if order.actor.name != change.actor.name and change.resource.namespace in namespaces:
+            if order.actor.name == change.actor.name:
+                continue
+            if order.resource.name == change.resource.name:
+                return order
+            if change.at - order.at <= AFTER_ORDERS and change.resource.namespace in namespaces:
                 found.append(order)
-        return next((order for order in found if order.resource.name == change.resource.name), next(iter(found), None))
+        return next(iter(found), None)
 
     def _served(self, change: Change) -> Change | None:
         """The last order, by another, of an object with the name of what was written. Where there is none, and it was

@@ -11,7 +11,7 @@ from app.core.case import Case, Facts, say
 from app.core.entities import WORKLOADS
 from app.core.findings import Evidence
 from app.core.grants import only_allows_more
-from app.core.mechanism import only_reacts_to, only_restarts
+from app.core.mechanism import by_schedule, only_reacts_to, only_restarts
 from app.core.model import Path, Verb
 
 SYSTEM_NAMESPACES = frozenset({"kube-system", "calico-system", "cilium", "istio-system", "tigera-operator"})
@@ -91,6 +91,8 @@ def risk(_case: Case, facts: Facts) -> Evidence | None:
     if facts.candidate.inert or facts.candidate.cosmetic:
         what = "Only labels or annotations changed" if facts.candidate.cosmetic else "No pod changes"
         return say("kind of change", -0.7, f"{what}.")
+    if by_schedule(change):
+        return say("kind of change", -0.4, "Its CronJob's schedule made it, with nothing new in it.")
     if kind in WORKLOADS and ("image" in words or change.verb is Verb.CREATE):
         return say("kind of change", 0.5, "It brings a new image: new programs begin 37 % of incidents.")
     if only_restarts(change):

@@ -16,6 +16,7 @@ from typing import Any
 
 from app.core import access, operators
 from app.core.actors import service_account
+from app.core.asking import answered, asked_about
 from app.core.brought import quoted
 from app.core.burdens import burdened
 from app.core.causes import MAKES_NODES, NAME_SERVERS, NETWORKS, PROVIDERS
@@ -28,8 +29,6 @@ from app.core.entities import (
     Add,
     Entity,
     altered,
-    asked,
-    of_injected,
     of_resource,
     pods_in,
     workload,
@@ -41,17 +40,8 @@ from app.core.meshes import is_policy
 from app.core.model import Change, Resource, Verb
 from app.core.references import is_custom
 from app.core.selectors import selects
-from app.core.topology import (
-    Named,
-    State,
-    Topology,
-    before_and_after,
-    behind,
-    pod_template,
-    readers,
-    touched_clients,
-    touched_workloads,
-)
+from app.core.topology import Named, State, Topology, before_and_after, behind, pod_template, readers
+from app.core.touching import touched_clients, touched_workloads
 
 Reach = dict[Entity, float]
 Rule = Callable[[Change, list[State], Topology, Add], None]
@@ -77,8 +67,9 @@ def _workload(change: Change, states: list[State], top: Topology, add: Add) -> N
     add(("manager", change.resource.name), 1)
     add(("prefix", change.resource.name.split("-")[0]), 1)
     _agents(f"{change.resource.name} {_images(states)}", add, 0)
-    for kind, hook in top.answers.get(key, ()):
-        _asked(kind, hook, top, add, 0)
+    answered(key, top, add, 0)
+    if key in top.runtimes:
+        add(("agent", "runtime"), 0)
     if change.resource.kind in ("DaemonSet", "Deployment") and _serves_pods(key, top):
         _every_pod(add, 1)
     for kind in ("ConfigMap", "Secret"):
@@ -146,12 +137,12 @@ def _config(change: Change, _states: list[State], top: Topology, add: Add) -> No
             _callers(_routes(other, top), top, add, READ)
             operators.operands(other, top, add)
     for key in found:
-        for kind, hook in top.answers.get(key, ()):
-            _asked(kind, hook, top, add, READ)
-    for key in found:
         name = key[1]
+        answered(key, top, add, READ)
         add(("manager", name), 2)
         _agents(name, add, READ)
+        if key in top.runtimes:
+            add(("agent", "runtime"), READ)
         if _serves_pods(key, top):
             _every_pod(add, 1 + READ)
 
@@ -159,57 +150,7 @@ def _config(change: Change, _states: list[State], top: Topology, add: Add) -> No
 def _webhook(change: Change, states: list[State], top: Topology, add: Add) -> None:
     add(CLUSTER, 2)
     for hook in (h for s in states for h in (s.get("webhooks") or []) if isinstance(h, dict)):
-        _asked(change.resource.kind, hook, top, add, 0)
-
-
-def _asked(kind: str, hook: State, top: Topology, add: Add, hops: float) -> None:
-    """What a webhook is asked about, and can refuse, alter or hold up."""
-    add(("named", str(hook.get("name", ""))), hops)
-    part = "mutating-webhook" if kind == "MutatingWebhookConfiguration" else "validating-webhook"
-    if kind == "MutatingWebhookConfiguration":
-        _made_otherwise(hook, top, add, hops + 1)
-    if _holds_up_heartbeats(hook, top):
-        add(NODES, hops + 1)
-    for rule in hook.get("rules") or []:
-        for group in rule.get("apiGroups") or ["*"]:
-            for plural in rule.get("resources") or ["*"]:
-                for verb in (verb for operation in rule.get("operations") or ["*"] for verb in _verbs_of(operation)):
-                    add(("api", group, plural, verb), hops + 1)
-                    add(asked(part, group, plural.replace("*/*", "*"), verb), hops)
-                    if kind == "MutatingWebhookConfiguration":
-                        add(altered(group, plural.replace("*/*", "*"), verb), hops)
-
-
-def _holds_up_heartbeats(hook: State, top: Topology) -> bool:
-    """Whether nodes are not ready where a webhook does not answer: their heartbeats are updates of Leases
-    (https://kubernetes.io/docs/reference/node/node-status/#heartbeats)."""
-    home = {"kubernetes.io/metadata.name": "kube-node-lease", **top.namespace_labels.get("kube-node-lease", {})}
-    if hook.get("failurePolicy") == "Ignore" or not selects(hook.get("namespaceSelector") or {}, home):
-        return False
-    return any(
-        {"coordination.k8s.io", "*"} & set(rule.get("apiGroups") or ())
-        and {"leases", "*", "*/*"} & set(rule.get("resources") or ())
-        and {"UPDATE", "*"} & set(rule.get("operations") or ())
-        for rule in hook.get("rules") or []
-    )
-
-
-def _made_otherwise(hook: State, top: Topology, add: Add, hops: float) -> None:
-    """The namespaces whose new pods a mutating webhook may alter."""
-    touched = {plural for rule in hook.get("rules") or [] for plural in rule.get("resources") or ["*"]}
-    if not touched & {"pods", "*", "*/*", "deployments", "replicasets", "statefulsets", "daemonsets", "jobs"}:
-        return
-    for namespace in {namespace for namespace, _ in top.labels}:
-        labels = {"kubernetes.io/metadata.name": namespace, **top.namespace_labels.get(namespace, {})}
-        if selects(hook.get("namespaceSelector") or {}, labels):
-            add(pods_in(namespace), hops)
-            add(of_injected(namespace), hops - 1)
-
-
-def _verbs_of(operation: str) -> tuple[str, ...]:
-    """The verbs of requests that are an operation to admission: a patch is an update."""
-    verbs = {"CREATE": ("create",), "UPDATE": ("update", "patch"), "DELETE": ("delete",), "CONNECT": ("connect",)}
-    return verbs.get(operation, ("*",))
+        asked_about(change.resource.kind, hook, top, add, 0)
 
 
 def _policy(change: Change, states: list[State], top: Topology, add: Add) -> None:
@@ -271,6 +212,7 @@ def _network_policy(change: Change, states: list[State], top: Topology, add: Add
             continue
         for key in top.in_namespace.get(namespace, ()):
             if selects(spec.get("podSelector") or {}, top.labels[key]):
+                answered(key, top, add, READ)
                 for service in top.fronts.get(key, ()):
                     touched_clients(top, service, add, READ)
 
@@ -446,7 +388,7 @@ def reach(change: Change, top: Topology) -> Reach:
     add(("named", resource.name), 0)
     if change.verb is not Verb.CREATE:  # others fight over what is there
         add(("written", resource.kind, resource.namespace or "", resource.name), 0)
-    for reader in _readers(change, top):
+    for reader in operators.addressed(change, top):
         add(("user", reader), 1)
     for value in (*_values_set(change), *quoted(change)):
         add(("named", value), 0)
@@ -458,16 +400,6 @@ def reach(change: Change, top: Topology) -> Reach:
         rule = _external
     rule(change, state, top, add)  # by its group first: Calico has NetworkPolicies too
     return found
-
-
-def _readers(change: Change, top: Topology) -> Iterator[str]:
-    """Who reads an annotation: by convention its key begins with the domain of the component that does."""
-    for diff in change.diffs:
-        if diff.path[:2] == ("metadata", "annotations") and diff.path[2:]:
-            domain, slash, _ = str(diff.path[2]).partition("/")
-            for key in top.labels if slash else ():
-                if key[1] == domain.partition(".")[0]:
-                    yield from (user for _, user in top.users_of(key) if user != change.actor.name)
 
 
 def _values_set(change: Change) -> Iterator[str]:

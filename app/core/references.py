@@ -35,7 +35,7 @@ def is_custom(resource: Resource) -> bool:
 
 
 def references(state: dict[str, Any], namespace: str) -> Iterator[Reference]:
-    """What the spec of an object refers to in fields called ...Ref and ...Refs, at any depth."""
+    """What the spec of an object refers to in fields called ...Ref, ...Refs and ...Reference, at any depth."""
     yield from _references(state.get("spec"), namespace)
 
 
@@ -45,10 +45,12 @@ def _references(value: Any, namespace: str) -> Iterator[Reference]:
             yield from _references(inner, namespace)
     elif isinstance(value, dict):
         for key, inner in value.items():
-            refs = inner if key.endswith("Refs") and isinstance(inner, list) else [inner] if key.endswith("Ref") else ()
+            many = inner if key.endswith("Refs") and isinstance(inner, list) else ()
+            refs = [inner] if key.endswith(("Ref", "Reference")) else many
+            kind = _kind(key.removesuffix("Reference")) if key.endswith("Reference") else ""
             for ref in refs:
                 if isinstance(ref, dict) and isinstance(ref.get("name"), str):
-                    yield str(ref.get("kind") or ""), str(ref.get("namespace") or namespace), ref["name"]
+                    yield str(ref.get("kind") or kind), str(ref.get("namespace") or namespace), ref["name"]
             if isinstance(inner, dict) and inner.keys() <= _REFERS and isinstance(inner.get("name"), str):
                 yield _kind(key), str(inner.get("namespace") or namespace), inner["name"]
             yield from _references(inner, namespace)

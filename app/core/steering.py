@@ -16,7 +16,7 @@ from app.core.entities import WORKLOADS
 from app.core.heard import Heard
 from app.core.mechanism import is_inert, only_scales
 from app.core.model import Change, Resource, Verb
-from app.core.operators import SEVERAL, acting
+from app.core.operators import SEVERAL, acting, addressed
 from app.core.orders import Orders, is_order
 from app.core.references import is_custom
 from app.core.rendered import Sources
@@ -46,9 +46,10 @@ def set_off(ordered: list[Change], top: Topology) -> dict[str, Change]:
         account = service_account(change.actor.name)
         if account is not None:
             habits = habits_of[change.actor.name]
-            before = _latest_of(_kin(account, top), changed, told.get(change.actor.name), heard.by(change))
+            own = (changed[key] for key in _kin(account, top) if key in changed)
+            before = _latest(*own, told.get(change.actor.name), heard.by(change))
             by_itself = None if habits.begins and _deploys(change, top) else habits.broken_by(change, before)
-            cause = orders.behind(change, account[0]) or sources.behind(change) or by_itself
+            cause = _latest(orders.behind(change, account[0]), sources.behind(change), by_itself)
             orders.make(change)
             if cause is not None and cause.resource != change.resource:
                 found[change.id] = cause
@@ -102,9 +103,8 @@ class _Habits:
         return is_habitual and change.resource not in self.objects
 
 
-def _latest_of(keys: set[Named], changed: dict[Named, Change], *told: Change | None) -> Change | None:
-    found = [*(changed[key] for key in keys if key in changed), *(change for change in told if change)]
-    return max(found, key=lambda change: change.at, default=None)
+def _latest(*changes: Change | None) -> Change | None:
+    return max((change for change in changes if change), key=lambda change: change.at, default=None)
 
 
 def _kin(account: Named, top: Topology) -> set[Named]:
@@ -118,10 +118,11 @@ def _kin(account: Named, top: Topology) -> set[Named]:
 
 
 def _tells(change: Change, top: Topology) -> set[str]:
-    """The users to whom an edit of one of the few custom resources that they act on is a setting of theirs."""
+    """The users to whom an edit is a setting of theirs: of one of the few custom resources that they act on, or of an
+    annotation with their name."""
     resource = change.resource
     few = is_order(change) and top.customs[resource.api_group, resource.kind] <= SEVERAL
-    return acting(resource, top) - {change.actor.name} if few else set()
+    return addressed(change, top) | (acting(resource, top) - {change.actor.name} if few else set())
 
 
 def _deploys(change: Change, top: Topology) -> bool:

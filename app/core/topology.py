@@ -7,19 +7,23 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from app.core import dependencies, front_doors
 from app.core.counted import NO_CALLS, Calls
-from app.core.entities import ACCESS, NODES, WORKLOADS, Entity, of_resource, workload
+from app.core.entities import ACCESS, WORKLOADS, Entity, of_resource
 from app.core.model import Change, ObjectState, Resource, Symptom
 from app.core.references import Reading, Reference, Watched, is_custom, node_labels, reading, references, watched
 from app.core.renewals import kept_up
 from app.core.selectors import keys_of, selects
 
+_CONFIGURES_NODES = re.compile(
+    r"/(?:\Z|etc/(?:containerd|cri|docker|crio|kubernetes|cni|systemd|sysctl)|opt/cni)|/etc/?\Z"
+)
+"""https://kubernetes.io/docs/setup/production-environment/container-runtimes/ ."""
 _NODE_CRITICAL = "system-node-critical"
 """https://kubernetes.io/docs/tasks/administer-cluster/guaranteed-scheduling-critical-addon-pods/"""
 _CHOOSES = re.compile(r"inject|^pod-security\.kubernetes\.io/enforce|^istio\.io/rev$")
@@ -52,10 +56,14 @@ class Topology:
     daemon_sets: set[Named] = field(default_factory=set)
     node_parts: set[Named] = field(default_factory=set)
     """Those of them that are a part of each node, as its network is."""
+    runtimes: set[Named] = field(default_factory=set)
+    """Those that write into what the kubelet or the container runtime of a node goes by."""
     unlimited: set[Named] = field(default_factory=set)
     """The workloads with a container that sets no limit itself: what a LimitRange says is theirs."""
     wanted: dict[Named, int] = field(default_factory=dict)
     """By workload: how many pods it wants at once."""
+    told: dict[str, set[Named]] = field(default_factory=lambda: defaultdict(set))
+    """By a whole value of a variable or a key: the workloads that are told it, as a topic or a queue."""
     clients: dict[Named, set[Named]] = field(default_factory=lambda: defaultdict(set))
     """By Service: the workloads whose configuration names it (dependencies.py)."""
     doors: dict[str, set[Named]] = field(default_factory=lambda: defaultdict(set))
@@ -88,6 +96,10 @@ class Topology:
     """By what is referred to: the custom resources and autoscalers whose spec does."""
     watched: Watched = field(default_factory=dict)
     reading: Reading = field(default_factory=dict)
+    services: frozenset[Named] = frozenset()
+    labelled: dict[tuple[str, str], list[tuple[str, Resource]]] = field(default_factory=lambda: defaultdict(list))
+    """By (what a label's key says behind its domain, value): the domain, and which Node or custom resource has it."""
+    customs_named: dict[Named, list[Resource]] = field(default_factory=lambda: defaultdict(list))
     customs: Counter[tuple[str, str]] = field(default_factory=Counter)
     """By (api group, kind): how many of those there are."""
     beside: dict[tuple[str, str], list[Resource]] = field(default_factory=lambda: defaultdict(list))
@@ -151,6 +163,7 @@ def _known(states: Iterable[ObjectState]) -> Iterator[tuple[Resource, State]]:
 def _index(top: Topology, resource: Resource, state: State) -> None:
     if is_custom(resource) or resource.kind == "HorizontalPodAutoscaler":
         _index_referer(top, resource, state)
+    _index_labels(top, resource, state)
     if is_custom(resource) or resource.kind == "Service" or front_doors.is_door(resource):
         top.beside[resource.namespace or "", resource.kind].append(resource)
     if resource.kind in WORKLOADS and resource.kind != "ReplicaSet":
@@ -165,6 +178,18 @@ def _index(top: Topology, resource: Resource, state: State) -> None:
         _index_access(top, resource, state)
     elif "." in resource.api_group and (secret := _get(state, "spec", "secretName")):
         top.fills_secret[(resource.namespace or "", str(secret))].add((resource.kind, resource.name))
+
+
+def _index_labels(top: Topology, resource: Resource, state: State) -> None:
+    """What a custom resource is called, and what its labels, or a Node's, say."""
+    if is_custom(resource):
+        top.customs_named[resource.namespace or "", resource.name].append(resource)
+    elif resource.kind != "Node":
+        return
+    for key, value in (_get(state, "metadata", "labels") or {}).items():
+        domain, _, kind = key.partition("/")
+        if kind:
+            top.labelled[kind, str(value)].append((domain, resource))
 
 
 def _index_referer(top: Topology, resource: Resource, state: State) -> None:
@@ -210,13 +235,14 @@ def _named(resource: Resource) -> Named:
 def _index_dependencies(top: Topology, complaints: Iterable[tuple[Named, str]]) -> None:
     """Who calls which Service, and which workloads stand behind it."""
     services = {(r.namespace or "", r.name): state for r, state in top.states.items() if r.kind == "Service"}
+    top.services = frozenset(services)
     for resource, state in top.states.items():
         for hook in state.get("webhooks") or [] if resource.kind.endswith("WebhookConfiguration") else ():
             for key in _answering(hook, resource.name, services, top):
                 top.answers[key].append((resource.kind, hook))
         if resource.kind == "APIService" and isinstance(asked := _get(state, "spec", "service"), dict):
             top.groups[str(asked.get("namespace")), str(asked.get("name"))].add(resource.name.partition(".")[2])
-    _index_clients(top, frozenset(services), complaints)
+    _index_clients(top, top.services, complaints)
     for service, state in services.items():
         for key in behind(state, service[0], top):
             top.fronts[key].add(service)
@@ -240,6 +266,7 @@ def _index_clients(top: Topology, known: frozenset[Named], complaints: Iterable[
     by_variable = {(here, one): (here, name) for here, name in known for one in dependencies.variables(name)}
     said = ((key, "", text) for key, text in complaints if key in top.labels)
     for key, name, text in (*_configured(top), *said):
+        top.told[text].add(key)
         for service in dependencies.hosts(name, text, key[0], known=known):
             top.clients[service].add(key)
         for host in front_doors.named(text, top.doors) if top.doors else ():
@@ -311,7 +338,10 @@ def _index_workload(top: Topology, resource: Resource, state: State) -> None:
     top.in_namespace[key[0]].append(key)
     if resource.kind == "DaemonSet":
         top.daemon_sets.add(key)
-        if key[0] == "kube-system" or spec.get("hostNetwork") or spec.get("priorityClassName") == _NODE_CRITICAL:
+        is_critical = spec.get("priorityClassName") == _NODE_CRITICAL
+        if _sets_up_nodes(spec):
+            top.runtimes.add(key)
+        if key[0] == "kube-system" or spec.get("hostNetwork") or is_critical:
             top.node_parts.add(key)
     _index_placing(top, key, spec)
     for claim in state["spec"].get("volumeClaimTemplates") or []:  # without a class it has the default one
@@ -321,6 +351,12 @@ def _index_workload(top: Topology, resource: Resource, state: State) -> None:
     for kind, path in (("PriorityClass", "priorityClassName"), ("RuntimeClass", "runtimeClassName")):
         if spec.get(path):
             top.by_config[(kind, "", spec[path])].add(key)
+
+
+def _sets_up_nodes(spec: State) -> bool:
+    """Whether pods write into directories of their nodes by which a kubelet or a container runtime goes."""
+    paths = (_get(volume, "hostPath", "path") for volume in spec.get("volumes") or [])
+    return any(_CONFIGURES_NODES.match(str(path)) for path in paths if path)
 
 
 def _index_placing(top: Topology, key: Named, spec: State) -> None:
@@ -431,32 +467,6 @@ def before_and_after(change: Change, top: Topology) -> list[State]:
     states = [top.states[change.resource]] if change.resource in top.states else []
     states += [s for d in change.diffs if not d.path for s in (d.old, d.new) if isinstance(s, dict)]
     return states
-
-
-def touched_workloads(top: Topology, keys: Iterable[Named], add: Callable[[Entity, float], None], hops: float) -> None:
-    """Add workloads, the users they run as one hop further, who calls them, and who reads what they keep up."""
-    for key in keys:
-        add(workload(*key), hops)
-        for reader in top.keeps_up.get(key, ()):
-            add(("reads", *reader), hops + 1)
-        for service in top.fronts.get(key, ()):
-            touched_clients(top, service, add, hops + 1)
-        for user in top.users_of(key):
-            add(user, hops + 1)
-        if key in top.daemon_sets:
-            add(NODES, hops + 1)
-
-
-def touched_clients(top: Topology, service: Named, add: Callable[[Entity, float], None], hops: float) -> None:
-    """Add the clients of a Service, one hop further theirs, and the API that it serves, which is the Service's own."""
-    for group in top.groups.get(service, ()):
-        add(("api", group, "*", "*"), max(hops - 1, 0))
-        add(("named", group), max(hops - 1, 0))
-    for client in top.clients.get(service, ()):
-        add(("calls", *client), hops)
-        for front in top.fronts.get(client, ()):
-            for further in top.clients.get(front, ()):
-                add(("calls", *further), hops + 1)
 
 
 def _get(value: Any, *path: str) -> Any:

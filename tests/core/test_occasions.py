@@ -84,7 +84,8 @@ def test_annotations_without_a_prefix_are_nobodys_but_others_of_an_ingress_decid
     [
         ("Deployment", ("spec", "replicas"), HPA, Verb.UPDATE, True),
         ("Deployment", ("spec", "replicas"), Actor("alice", ActorSource.AUDIT), Verb.UPDATE, False),
-        ("Deployment", ("spec", "paused"), HPA, Verb.UPDATE, False),
+        ("Deployment", ("spec", "paused"), HPA, Verb.UPDATE, True),
+        ("Deployment", ("spec", "paused"), Actor("alice", ActorSource.AUDIT), Verb.UPDATE, False),
         ("Node", (), Actor("system:serviceaccount:kube-system:node-controller", ActorSource.AUDIT), Verb.DELETE, True),
         ("Node", (), Actor("system:serviceaccount:karpenter:karpenter", ActorSource.AUDIT), Verb.DELETE, False),
         ("Node", (), Actor("alice", ActorSource.AUDIT), Verb.DELETE, False),
@@ -359,7 +360,7 @@ def test_a_rollout_that_met_what_it_cannot_have_brought_is_only_the_occasion() -
     ("actor", "itself"),
     [
         ("system:serviceaccount:platform:machine-config-operator", True),
-        ("system:serviceaccount:kube-system:deployment-controller", True),
+        ("system:serviceaccount:kube-system:deployment-controller", False),
         ("system:serviceaccount:argocd:argocd-application-controller", False),
         ("system:serviceaccount:flux-system:kustomize-controller", False),
         ("system:serviceaccount:builds:gitlab-runner", False),
@@ -368,7 +369,7 @@ def test_a_rollout_that_met_what_it_cannot_have_brought_is_only_the_occasion() -
     ],
 )
 def test_a_program_that_acts_on_what_it_sees_seldom_began_it(actor: str, itself: bool) -> None:
-    """Not one that applies what people wrote elsewhere."""
+    """Not one that applies what people wrote elsewhere; Kubernetes' own controllers only react."""
     cordon = a_change(
         a_resource("Node", "worker-1", None),
         path=("spec", "unschedulable"),

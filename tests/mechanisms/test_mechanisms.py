@@ -21,7 +21,6 @@ KNOWN = {
     "new-version-leaks-memory": "a release at the beginning of what is recorded is not known to be unusual",
     "operator-release-without-cache": "what the program was told while it was rolled out is preferred to its rollout",
     "provider-has-no-gpu-capacity": "an autoscaler's own scaling is believed",
-    "redis-maxmemory-reached": "the server that is full is not named by what the client says",
     "release-panics-on-start": "configuration that waited for the rollout is preferred to the rollout's image",
     "shared-endpoints-configmap-edited": "the configuration waited for minutes, and a rollout that fails is nearer",
 }
