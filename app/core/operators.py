@@ -38,7 +38,6 @@ def custom(change: Change, states: list[State], top: Topology, add: Add) -> None
     add(("ns", resource.namespace) if resource.namespace else CLUSTER, 2)
     for state in states:
         _referred(state, resource, top, add)
-        _called(state, resource, top, add)
         touched_workloads(top, _chosen(state, resource, top), add, 1)
         for owner in owners(resource, state, top):
             operands(owner, top, add, hops=2)
@@ -50,6 +49,8 @@ def custom(change: Change, states: list[State], top: Topology, add: Add) -> None
     if is_policy(resource):
         policy(change, states, top, add)
     else:
+        for state in states:
+            _called(state, resource, top, add)
         for key in _told(resource, top):
             add(("calls", *key), READ)
         if NETWORKS.search(resource.api_group):

@@ -51,7 +51,7 @@ def _references(value: Any, namespace: str) -> Iterator[Reference]:
             for ref in refs:
                 if isinstance(ref, dict) and isinstance(ref.get("name"), str):
                     yield str(ref.get("kind") or kind), str(ref.get("namespace") or namespace), ref["name"]
-            if isinstance(inner, dict) and inner.keys() <= _REFERS and isinstance(inner.get("name"), str):
+            if not refs and isinstance(inner, dict) and inner.keys() <= _REFERS and isinstance(inner.get("name"), str):
                 yield _kind(key), str(inner.get("namespace") or namespace), inner["name"]
             yield from _references(inner, namespace)
 

@@ -25,6 +25,20 @@ ENV: Path = ("spec", "template", "spec", "containers", (("name", "a"),), "env")
         ("ConfigMap", ("data", "poll_interval"), "60s", "1s", True),
         ("ConfigMap", ("data", "default.vcl"), "set ttl = 60s;\nset x;", "set ttl = 0s;\nset x;", True),
         ("ConfigMap", ("data", "default.vcl"), "set ttl = 60s;\nset x;", "set ttl = 60s;\nset y;", False),
+        (
+            "ConfigMap",
+            ("data", "flags.json"),
+            '{"localCache":true,"banner":1}',
+            '{"localCache":false,"banner":1}',
+            True,
+        ),
+        (
+            "ConfigMap",
+            ("data", "flags.json"),
+            '{"localCache":true,"banner":1}',
+            '{"localCache":true,"banner":2}',
+            False,
+        ),
         ("Deployment", ("metadata", "labels", "cache"), "a", "b", False),
     ],
 )

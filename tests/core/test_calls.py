@@ -53,6 +53,13 @@ def test_what_only_reacts_is_one_signal() -> None:
     assert "own controllers" in signal.sentence
 
 
+def test_what_only_reacts_and_is_refused_moves_nothing() -> None:
+    user = "system:serviceaccount:kube-system:replicaset-controller"
+    before = calls(user, "create", "pods", rate=0.2)
+    assert risen([*before, *calls(user, "create", "pods", rate=8, start=0, code=500)]) == []
+    assert risen([*before, *calls(user, "create", "pods", rate=8, start=0)]) != []
+
+
 def writes(user: str, rate: float, start: float = -30) -> list[CallCount]:
     group = "networking.k8s.io"
     gets = calls(user, "get", "ingresses", rate=rate, start=start, group=group)

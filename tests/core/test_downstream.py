@@ -28,21 +28,21 @@ def on_node(workload: Resource, node: str = NODE.name) -> ObjectState:
     return a_state(pod, {"spec": {"nodeName": node}})
 
 
-def company() -> Topology:
+def company(*more: ObjectState) -> Topology:
     service: Object = {"spec": {"selector": {"app": "ledger"}}}
     calling = [
         a_workload(one, containers=[{"name": one.name, "env": [{"name": "STORE", "value": "http://ledger.pay"}]}])
         for one in CLIENTS
     ]
     states = [*calling, a_workload(STORE), a_workload(DNS), a_state(a_resource("Service", "ledger", "pay"), service)]
-    return topology([*states, on_node(STORE), on_node(CLIENTS[0], "worker-2")])
+    return topology([*states, on_node(STORE), on_node(CLIENTS[0], "worker-2"), *more])
 
 
-def behind(*symptoms: Symptom) -> dict[str, set[str]]:
+def behind(*symptoms: Symptom, top: Topology | None = None) -> dict[str, set[str]]:
     """What is behind each complaint: by its reason and who complains first."""
     signals = symptom_signals(symptoms, start=after(-300), end=after(60))
     told = [f"{one.facts['reason']} {next(iter(one.about))[-1]}" for one in signals]
-    return {told[n]: {told[m] for m in found} for n, found in roots(signals, company())}
+    return {told[n]: {told[m] for m in found} for n, found in roots(signals, top or company())}
 
 
 def all_clients(at: float, message: str) -> list[Symptom]:
@@ -55,11 +55,29 @@ def test_what_several_clients_suffer_from_is_of_what_they_all_call() -> None:
     assert behind(a_symptom(CLIENTS[0], "OOMKilled", at=after(-3)), *all_clients(0, REFUSED)) == {}
 
 
+@pytest.mark.parametrize(("group", "found"), [("postgresql.cnpg.io", True), ("", False)])
+def test_what_an_operator_made_complains_for_its_clients(group: str, found: bool) -> None:
+    cluster = Resource("lab", group, "Cluster", "pay", "ledger")
+    told = replace(a_symptom(cluster, "NotReady", at=after(-3), message="no space left on device"), workload=None)
+    top = company(a_state(cluster, {"spec": {}}))
+    assert behind(told, *all_clients(0, "Readiness probe failed: statuscode: 500"), top=top) == (
+        {"Unhealthy basket": {"NotReady ledger"}} if found else {}
+    )
+
+
 @pytest.mark.parametrize(("later", "found"), [(2, True), (20, False)])
 def test_what_all_pods_rest_on_is_behind_who_gets_no_name(later: float, found: bool) -> None:
     served = a_symptom(DNS, "OOMKilled", at=after(later), message="coredns ended with exit code 137")
     assert behind(served, *all_clients(0, NO_NAME)) == ({"Unhealthy basket": {"OOMKilled coredns"}} if found else {})
     assert behind(served, *all_clients(0, "Readiness probe failed: statuscode: 500")) == {}
+
+
+def test_what_all_pods_rest_on_is_behind_who_does_not_trust() -> None:
+    identity = a_resource("Deployment", "linkerd-identity", "linkerd")
+    untrusted = a_symptom(identity, "IssuerValidationFailed", at=after(2), message="x509: unknown authority")
+    alone = a_symptom(CLIENTS[0], "Error", at=after(0), message="invalid peer certificate: UnknownIssuer")
+    top = company(a_workload(identity))
+    assert behind(untrusted, alone, top=top) == {"Error basket": {"IssuerValidationFailed linkerd-identity"}}
 
 
 def test_an_autoscaler_that_cannot_measure_a_workload_is_not_behind_its_clients() -> None:

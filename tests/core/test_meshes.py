@@ -149,3 +149,19 @@ def test_what_holds_for_all_namespaces(
     policy = a_policy(kind, group, namespace)
     found = reach(a_change(policy, path=("spec", "x")), topology(company(policy, spec)))
     assert {entity[2] for entity in found if entity[0] == "workload"} == reached
+
+
+@pytest.mark.parametrize(
+    ("verb", "hosts", "felt"),
+    [
+        (Verb.CREATE, ["admin.meters.example"], False),
+        (Verb.CREATE, ["api"], True),
+        (Verb.UPDATE, ["admin.meters.example"], True),
+    ],
+)
+def test_a_new_way_to_a_service_is_not_felt_by_who_calls_it_already(verb: Verb, hosts: list[Json], felt: bool) -> None:
+    spec: Object = {"hosts": hosts, "http": [{"route": [{"destination": {"host": "api"}}]}]}
+    route = a_policy("VirtualService", "networking.istio.io")
+    found = reach(a_change(route, path=("spec", "x"), verb=verb), topology(company(route, spec)))
+    assert any(entity[0] == "calls" for entity in found) is felt
+    assert any(entity[0] == "workload" for entity in found)

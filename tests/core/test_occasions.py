@@ -14,7 +14,7 @@ from app.core.complaints import symptom_signals
 from app.core.failed_calls import failed_calls
 from app.core.latent import started, waiting
 from app.core.meant import with_meant
-from app.core.mechanism import is_cosmetic, is_inert, only_adds, only_reacts_to, only_restarts
+from app.core.mechanism import by_schedule, hits, is_cosmetic, is_inert, only_adds, only_reacts_to, only_restarts
 from app.core.model import Actor, ActorSource, FieldDiff, Json, Outcome, Path, Resource, Rollout, Verb
 from app.core.moves import pods_moved
 from app.core.priors import by_itself
@@ -97,6 +97,48 @@ def test_what_only_reacts(kind: str, path: Path, actor: Actor, verb: Verb, react
     new = True if "unschedulable" in path else 3
     change = a_change(a_resource(kind, "a", "b"), path=path, old=2, new=new, actor=actor, verb=verb)
     assert bool(only_reacts_to(change)) is reacts
+
+
+@pytest.mark.parametrize(("owner", "by"), [("CronJob", True), ("Workflow", False)])
+def test_a_job_that_its_schedule_makes_has_nothing_new_in_it(owner: str, by: bool) -> None:
+    made: Json = {"metadata": {"name": "a", "ownerReferences": [{"kind": owner}]}, "spec": {}}
+    job = a_change(a_resource("Job", "a"), path=(), old=None, new=made, verb=Verb.CREATE)
+    assert by_schedule(job) is by
+    assert not by_schedule(a_change(a_resource("Job", "a")))
+
+
+MEMORY: Path = ("spec", "template", "spec", "containers", (("name", "web"),), "resources", "limits", "memory")
+PROBE: Path = ("spec", "template", "spec", "containers", (("name", "web"),), "livenessProbe", "timeoutSeconds")
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new", "reason", "said", "is_hit"),
+    [
+        (MEMORY, "1Gi", "512Mi", "OOMKilled", "", True),
+        (MEMORY, "512Mi", "1Gi", "OOMKilled", "", False),
+        (MEMORY, "1Gi", "512Mi", "Unhealthy", "Readiness probe failed: timeout", False),
+        (PROBE, 5, 1, "Unhealthy", "Liveness probe failed: timeout", True),
+        (PROBE, 5, 1, "Unhealthy", "Readiness probe failed: timeout", False),
+    ],
+)
+def test_a_change_of_the_very_thing_that_is_complained_of(
+    path: Path, old: Json, new: Json, reason: str, said: str, is_hit: bool
+) -> None:
+    assert hits(a_change(path=path, old=old, new=new), reason, said) is is_hit
+
+
+def test_less_memory_is_preferred_to_other_configuration_where_it_runs_out() -> None:
+    renderer = a_resource("Deployment", "renderer", "notary")
+    fonts = a_resource("ConfigMap", "renderer-fonts", "notary")
+    reads: Json = [{"name": "web", "envFrom": [{"configMapRef": {"name": fonts.name}}]}]
+    ranking = ranked(
+        a_change(renderer, at=after(-18), path=MEMORY, old="1Gi", new="512Mi"),
+        a_change(fonts, at=after(-18), path=("data", "families"), old="serif", new="serif,sans"),
+        incident=an_incident(an_alert(after(20), name="KubePodCrashLooping", namespace="notary")),
+        symptoms=[a_symptom(renderer, "OOMKilled", at=after(0), message="exit code 137")],
+        states=[a_workload(renderer, containers=reads)],
+    )
+    assert first(ranking) == ("Deployment", "renderer")
 
 
 @pytest.mark.parametrize(("old", "new", "adds"), [(6, 9, True), (9, 6, False)])

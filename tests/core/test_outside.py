@@ -84,6 +84,26 @@ def test_a_server_inside_that_does_not_answer(message: str, blamed: str) -> None
     assert found.facts.get(BLAMES, "") == blamed
 
 
+@pytest.mark.parametrize(
+    ("message", "blamed"),
+    [
+        ("FATAL: sorry, too many clients already (SQLSTATE 53300)", True),
+        ("OOM command not allowed when used memory > 'maxmemory'.", True),
+        ("publisher confirm: basic.nack received", True),
+        ("ERROR: canceling statement due to statement timeout (SQLSTATE 57014)", True),
+        ("panic: nil pointer dereference", False),
+    ],
+)
+def test_a_server_answers_for_what_it_says_of_itself(message: str, blamed: bool) -> None:
+    told: Json = [{"name": "sms", "env": [{"name": "LEDGER", "value": "http://ledger.pay"}]}]
+    ledger = a_workload(a_resource("Deployment", "ledger", "pay"))
+    states = [*company()[1:], a_workload(SENDER, labels={"app": "sender"}, containers=told), ledger]
+    (found,) = with_blamed([signal(message)], topology(states))
+    assert (BLAMES in found.facts) is blamed
+    (alone,) = with_blamed([signal(message)], topology(company()))
+    assert BLAMES not in alone.facts
+
+
 def test_a_server_that_a_client_calls_is_blamed_by_its_name_alone() -> None:
     ledger = a_resource("Deployment", "ledger", "pay")
     calls: Json = [{"name": "sms", "image": "sender:1", "env": [{"name": "LEDGER", "value": "http://ledger.pay"}]}]

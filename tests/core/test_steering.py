@@ -185,6 +185,37 @@ def test_of_two_orders_for_one_namespace_the_one_of_that_name_is_carried_out() -
     assert set_off([*orders, synced], topology(states)) == {synced.id: orders[0]}
 
 
+@pytest.mark.parametrize(
+    ("name", "seconds", "told"), [("seismo", 90, True), ("siren", 90, False), ("seismo", 400, False)]
+)
+def test_what_a_program_hands_on_by_an_interval_is_known_by_its_name(name: str, seconds: float, told: bool) -> None:
+    policy = Resource("lab", "image.toolkit.fluxcd.io", "ImagePolicy", "flux-system", "seismo")
+    order = a_change(policy, path=("spec", "policy", "semver", "range"), old="2.x", new=">=2.0.0-0")
+    flux = Actor("system:serviceaccount:flux-system:kustomize-controller", ActorSource.AUDIT)
+    rolled_out = a_change(a_resource("Deployment", name, "quakes"), at=after(seconds), actor=flux)
+    assert set_off([early(), order, rolled_out], topology([])) == ({rolled_out.id: order} if told else {})
+
+
+def test_of_an_order_and_a_later_upgrade_the_program_does_what_it_never_did_for_the_upgrade() -> None:
+    application = Resource("lab", "argoproj.io", "Application", "argocd", "web")
+    order = a_change(application, path=("spec", "source", "targetRevision"), old="v8", new="v7")
+    program = a_resource("StatefulSet", "argocd-application-controller", "argocd")
+    upgrade = a_change(program, at=after(10))
+    usual = a_change(a_resource("Deployment", "web"), at=after(5), actor=ARGO)
+    pruned = a_change(a_resource("Service", "web"), at=after(20), path=(), verb=Verb.DELETE, actor=ARGO)
+    found = set_off([early(), order, usual, upgrade, pruned], topology([a_workload(program)]))
+    assert found == {usual.id: order, pruned.id: upgrade}
+
+
+@pytest.mark.parametrize(("key", "told"), [("downscaler/uptime", True), ("cleaner/uptime", False), ("uptime", False)])
+def test_an_annotation_with_a_programs_name_tells_it(key: str, told: bool) -> None:
+    scaler = Actor("system:serviceaccount:finops:kube-downscaler", ActorSource.AUDIT)
+    window = a_change(a_resource("Namespace", "learning", None), path=("metadata", "annotations", key))
+    down = a_change(at=after(24), path=("spec", "replicas"), old=4, new=0, actor=scaler)
+    program = a_workload(a_resource("Deployment", "kube-downscaler", "finops"), serviceAccountName="kube-downscaler")
+    assert set_off([early(), window, down], topology([program])) == ({down.id: window} if told else {})
+
+
 def test_what_was_made_so_before_the_edit_too_is_no_news() -> None:
     order = a_change(Resource("lab", "velero.io", "Schedule", "velero", "nightly"), path=("spec", "ttl"))
     velero = Actor("system:serviceaccount:velero:velero", ActorSource.AUDIT)
