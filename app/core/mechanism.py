@@ -55,14 +55,17 @@ ADMITS = frozenset(
 )
 """What pods are made by, or are not: where they were made once it was there, and came up well, they bear it."""
 
-FULL = frozenset({"FailedScheduling", "Unschedulable", "Pending", PREEMPTED})
+_REFUSED = ("OutOfcpu", "OutOfmemory", "OutOfpods", "OutOfephemeral-storage")
+"""What kubelets say of pods that they do not admit
+(https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/)."""
+FULL = frozenset({"FailedScheduling", "Unschedulable", "Pending", PREEMPTED, *_REFUSED})
 """What is said of pods that find no place."""
 _MISCONFIGURED = ("CreateContainerConfigError", "FailedMount")
 """A ConfigMap, a Secret or a key of it is not there: no other image makes it so."""
 
 _UNLIKELY: dict[str, frozenset[str]] = {
     **dict.fromkeys(
-        ("FailedScheduling", "Unschedulable", "Pending", "NotTriggerScaleUp", PREEMPTED),
+        ("FailedScheduling", "Unschedulable", "Pending", "NotTriggerScaleUp", PREEMPTED, *_REFUSED),
         _CONFIG | _NETWORK | ACCESS | _BUDGET,
     ),
     **dict.fromkeys(

@@ -313,7 +313,10 @@ def _node(change: Change, _states: list[State], top: Topology, add: Add) -> None
     if cordons(change):  # who empties a node cordons it first
         add(("user", change.actor.name), READ)
     gone = {home for home, at in top.left.get(name, ()) if at >= change.at}
-    touched_workloads(top, top.by_node.get(name, set()) | gone, add, 1)
+    there = top.by_node.get(name, set()) | gone
+    touched_workloads(top, there, add, 1)
+    for key in there:
+        answered(key, top, add, 1)
     for key in _labels_written(change):  # whoever asks for that label may come or has to go
         touched_workloads(top, top.placing.get(key, set()), add, READ)
         for other in top.choosing.get(key, ()):

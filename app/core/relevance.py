@@ -116,7 +116,8 @@ def _is_lone(signal: Signal) -> bool:
 
 def _is_newborn(signal: Signal, scope: Scope, *, near: Near) -> bool:
     """Whether only objects complain, a few, that are new and that no alert names: nobody relies on them yet."""
-    homes = [entity for entity in signal.about if entity[0] in ("workload", "object")]
+    objects = [entity for entity in signal.about if entity[0] == "object"]  # an autoscaler complains for itself
+    homes = objects or [entity for entity in signal.about if entity[0] == "workload"]
     few = signal.kind is SignalKind.SYMPTOM and 0 < len(homes) < WIDE
     return few and all(
         is_newborn(home, signal.low, near.newborn) and not _named(home, scope, near.said) for home in homes

@@ -46,8 +46,8 @@ def set_off(ordered: list[Change], top: Topology) -> dict[str, Change]:
         account = service_account(change.actor.name)
         if account is not None:
             habits = habits_of[change.actor.name]
-            own = (changed[key] for key in _kin(account, top) if key in changed)
-            before = _latest(*own, told.get(change.actor.name), heard.by(change))
+            anew = (changed[key] for key in _kin(account, top) if key in changed)
+            before = _latest(*anew, told.get(change.actor.name), heard.by(change))
             by_itself = None if habits.begins and _deploys(change, top) else habits.broken_by(change, before)
             cause = _latest(orders.behind(change, account[0]), sources.behind(change), by_itself)
             orders.make(change)
@@ -56,7 +56,8 @@ def set_off(ordered: list[Change], top: Topology) -> dict[str, Change]:
             if cause is None or cause is not by_itself:
                 habits.learn(change)
         if change.at - ordered[0].at >= WARMED_UP:
-            changed |= dict.fromkeys(_configures(change, top), change)
+            own = top.by_account.get(account, set()) if account else set()
+            changed |= dict.fromkeys(_configures(change, top) - own, change)  # its own status tells it nothing
             told |= dict.fromkeys(_tells(change, top), change)
             heard.tell(change)
         orders.give(change)
