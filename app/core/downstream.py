@@ -66,7 +66,8 @@ def _told(signal: Signal, top: Topology) -> _Told | None:
     """An autoscaler that cannot measure a workload complains, not the workload; that pods are taken from a node is no
     complaint of that node's."""
     entities = {*signal.about, *signal.spread}
-    if signal.kind is not SignalKind.SYMPTOM or any(entity[0] == "loses" for entity in entities):
+    of_others = any(entity[0] == "loses" or entity[1:2] == ("HorizontalPodAutoscaler",) for entity in entities)
+    if signal.kind is not SignalKind.SYMPTOM or of_others:
         return None
     objects = [entity for entity in entities if entity[0] == "object"]
     nodes = {entity for entity in entities if entity[0] == "node"}

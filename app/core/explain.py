@@ -19,7 +19,7 @@ from app.core.blamed import BLAMES
 from app.core.brought import quoted
 from app.core.burdens import burdens
 from app.core.candidates import Candidate
-from app.core.causes import PORTS, SCHEMA
+from app.core.causes import PORTS, SCHEMA, Cause
 from app.core.entities import NODES, POD_MAKING, READ, WORKLOADS, Entity, only_reacts, pods_in
 from app.core.mechanism import (
     AT_ONCE,
@@ -75,6 +75,8 @@ LOCAL = frozenset(
     }
 )
 """Kinds whose objects mean something within their own namespace only: each namespace may have one of the same name."""
+UNCALLED = LOCAL | {"HorizontalPodAutoscaler", "PodDisruptionBudget", "NetworkPolicy"}
+"""Kinds that nothing calls: a server that messages name by its address is another object of that name."""
 BY_CALLING = (("shares",), ("burdens",))
 """Ways to what a client does to what it calls, and to others that call it."""
 _SCARCE = re.compile(
@@ -145,14 +147,16 @@ def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
     worked = _worked(candidate, signal)
     is_quoted = via[:1] == ("named",) and via[1] in quoted(candidate.change)
     is_server = via[:1] == ("calls",) and signal.cause is not None and not signal.cause.few
-    if signal.cause and not (candidate.set_off or is_quoted or is_server) and not signal.cause.leads(candidate.change):
+    if signal.cause and not (is_quoted or is_server or _leads(candidate, signal.cause)):
         return UNLIKELY * worked
     if signal.cause and not signal.cause.few and via[:1] == ("ns",):
         return UNLIKELY * worked  # what says why says more than where
     if is_borne(candidate.change, signal.came_up) and _stayed_well(signal):
         return UNLIKELY * worked
-    if signal.kind is not SignalKind.SYMPTOM or via[:1] == ("named",):
+    if signal.kind is not SignalKind.SYMPTOM or is_quoted:
         return worked
+    if via[:1] == ("named",):
+        return worked * _alone(candidate, signal)
     reason, refused = signal.facts.get("reason", ""), signal.facts.get("refused", "")
     # What was made and was well has nothing in it that differs from when it was well; of an update that says little of
     # what it does for others.
@@ -167,6 +171,16 @@ def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
     follows = candidate.set_off or via[:1] in (("calls",), ("reads",), *BY_CALLING)
     sort = 1.0 if follows else plausible(candidate.change, reason, refused=refused)
     return worked * sort * _alone(candidate, signal) * _needed(candidate, signal) * _there(candidate, signal)
+
+
+def _leads(candidate: Candidate, cause: Cause) -> bool:
+    """Whether a change can lead to what is said; one that a program followed, by what it did: where it rolled out what
+    a custom resource says, only that."""
+    acts = candidate.set_off
+    if not acts:
+        return cause.leads(candidate.change)
+    rolled_out = is_custom(candidate.change.resource) and any(act.resource.kind in WORKLOADS for act in acts)
+    return not rolled_out or any(cause.leads(act) for act in acts)
 
 
 def _says_nothing_of_calls(change: Change) -> bool:
@@ -393,9 +407,16 @@ def mentioned(candidate: Candidate, signal: Signal) -> tuple[str, float] | None:
             name = entity[1]
             if elsewhere and name == resource.name:
                 continue  # another one of that name
+            if resource.kind in UNCALLED and name == resource.name and _is_called(text, name):
+                continue  # a server of that name
             if names(text, name):
                 return name, hops
     return None
+
+
+def _is_called(text: str, name: str) -> bool:
+    """Whether a text names something as a server: by its address."""
+    return re.search(rf"(?:tcp|udp|lookup|//|@|host:?) ?{re.escape(name)}\b|\b{re.escape(name)}[\w.-]*:\d", text) is not None
 
 
 def less_unquoted(found: Sequence[Candidate], explained: Sequence[tuple[Match, ...]]) -> list[tuple[Match, ...]]:

@@ -147,7 +147,8 @@ def plausible(change: Change, reason: str, *, refused: str) -> float:
         return UNLIKELY  # it asks for no more than before: a rollout is when it shows that there is no room
     if (reason in _ILL and only_adds(change)) or (change.resource.kind in ACCESS and only_allows_more(change)):
         return UNLIKELY
-    if (reason != "FailedCreate" and _only_lets_in(change)) or _opens(change):
+    is_new_home = change.resource.kind == "Namespace" and change.verb is Verb.CREATE
+    if (reason != "FailedCreate" and (is_new_home or _only_lets_in(change))) or _opens(change):
         return UNLIKELY
     if refused and not change.resource.kind.endswith(refused) and not _asks_for_more(change):
         return UNLIKELY

@@ -284,6 +284,8 @@ def _share(
     total = sum(
         count for _, count in all_pods[bisect_left(all_pods, (low, 0)) : bisect_right(all_pods, (high, 1 << 30))]
     )
+    if signal.kind is SignalKind.SYMPTOM:  # more that find no room were made besides: bare pods are no changes
+        total = max(total, len(signal.spread))
     return pods / total if total else 0.0
 
 
