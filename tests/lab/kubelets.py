@@ -104,6 +104,13 @@ class Kubelets:
         status = {"status": {"capacity": room, "allocatable": room, "conditions": node_conditions()}}
         await kubelet.must("PATCH", f"{path('Node', None, name)}/status", status)
 
+    async def join(self, name: str, version: str, labels: dict[str, str]) -> None:
+        """A machine that was not there boots, and its node joins. Raises RefusedError."""
+        await self.register(name)
+        await self._callers[name].must("PATCH", path("Node", None, name), {"metadata": {"labels": labels}})
+        await self.update(name, version)
+        self._outside.dead_nodes.discard(name)
+
     async def allot(self, name: str, memory: str) -> None:
         """A node's kubelet has so much for pods from now on. Raises RefusedError."""
         status = {"status": {"allocatable": {"memory": memory}}}

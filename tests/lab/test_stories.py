@@ -65,3 +65,11 @@ def test_a_kubelet_tells_how_much_it_has_for_pods() -> None:
     caller = Heard(httpx2.AsyncClient(), "kubelet", "", "test")
     asyncio.run(Kubelets(World(caller), {"a": caller}, {}, Outside()).allot("a", "60Gi"))
     assert caller.told == [("PATCH", "/api/v1/nodes/a/status", {"status": {"allocatable": {"memory": "60Gi"}}})]
+
+
+def test_a_machine_that_joins_has_its_labels_and_is_heard() -> None:
+    caller, outside = Heard(httpx2.AsyncClient(), "kubelet", "", "test"), Outside(dead_nodes={"a"})
+    asyncio.run(Kubelets(World(caller), {"a": caller}, {}, outside).join("a", "v1.36.2", {"zone": "b"}))
+    assert not outside.dead_nodes
+    assert caller.agent.startswith("kubelet/v1.36.2 ")
+    assert ("PATCH", "/api/v1/nodes/a", {"metadata": {"labels": {"zone": "b"}}}) in caller.told
