@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tests.lab import objects
+from tests.lab.alerts import lacking
 from tests.lab.api import Json, now, path
-from tests.lab.apps import App, Process
+from tests.lab.apps import App, Container, Problem, Process
+from tests.lab.company import APPS
 from tests.lab.families.moving import spare
+from tests.lab.families.nodes import provide
 from tests.lab.lab import Lab
 from tests.lab.programs import every
 from tests.lab.scenario import family
@@ -96,3 +99,70 @@ CLAIMS, HEAD_SECONDS, REPLAY_SECONDS = 36, 60.0, 2.0
 MIB_BY_KIND = {"Pod": 5.0, "Job": 8.0, "PersistentVolumeClaim": 10.0}
 """What the series of one object take."""
 LIMIT_MIB, BASE_MIB = 2000.0, 700.0
+
+
+@family(
+    "All volumes are moved to another tool for backups at once: it makes a claim, a Job and a pod for each, what"
+    " monitors the cluster keeps series of all that ever was there, and has no memory left.",
+    joined=14,
+)
+async def series_growth(lab: Lab) -> AsyncIterator[None]:
+    """As rafaribe tells of a cluster at home (July 2026, home-ops 5911)."""
+    name, key = "backup-migrator", "NAMESPACES"
+    seen: dict[str, tuple[str, datetime]] = {}
+    moved = "registry.corp.example/platform/backup-mover"
+    lab.apps[moved] = App(moved, ends_after=4)
+
+    def needed() -> float:
+        """By what it has seen since the beginning of its head, which a restart reads again from its log."""
+        for kind in MIB_BY_KIND:
+            for thing in lab.world[kind].values():
+                seen[thing["metadata"]["uid"]] = (kind, now())
+        kept = (kind for kind, at in seen.values() if (now() - at).total_seconds() < HEAD_SECONDS)
+        return BASE_MIB + sum(MIB_BY_KIND[kind] for kind in kept)
+
+    def check(container: Container) -> Problem | None:
+        much = needed()
+        if container.seconds < REPLAY_SECONDS or much < LIMIT_MIB:
+            return None
+        return Problem("oom", f"needs {much:.0f}Mi, may have {LIMIT_MIB:.0f}Mi")
+
+    async def migrate(process: Process) -> None:
+        """Each claim of the namespaces that are named, once: a place for what is copied, and who copies it."""
+        listed = await process.api.call("GET", path("PersistentVolumeClaim"))
+        claims = [(one["metadata"]["namespace"], one["metadata"]["name"]) for one in listed.body.get("items", [])]
+        wanted = process.config[key].split(",")
+        for where, claim in claims:
+            cache = f"{claim}-backup"
+            if where in wanted and not claim.endswith("-backup") and (where, cache) not in claims:
+                await process.api.call("POST", path("PersistentVolumeClaim", where), _claim(where, cache))
+                run = objects.deployment(where, cache, f"{moved}:1.4.0", restartPolicy="Never")["spec"]["template"]
+                job = {"metadata": {"name": cache}, "spec": {"template": run, "backoffLimit": 2}}
+                await process.api.call("POST", path("Job", where), job)
+
+    rules = (("", "persistentvolumeclaims,persistentvolumes", "*"), ("storage.k8s.io", "storageclasses", "list,watch"))
+    await lab.controller("kube-system", "csi-provisioner", every(1, provide), *rules, replicas=1)
+    await lab.apply({"kind": "StorageClass", "metadata": {"name": "standard"}, "provisioner": "disk.csi.example"})
+    for number in range(CLAIMS):
+        namespace = sorted(APPS)[number % len(APPS)]
+        await lab.apply(_claim(namespace, f"data-{number:02}"))
+    await lab.apply(objects.config_map("platform", name, **{key: "staging", "MOVER_VERSION": "1.4.0"}))
+    may = ("", "persistentvolumeclaims", "list,create"), ("batch", "jobs", "create")
+    await lab.controller("platform", name, every(2, migrate), *may, replicas=1, config=name)
+    await lab.app("monitoring", "prometheus", like=App("", check=check), replicas=1, memory="2000Mi")
+    holds = lambda: lacking(lab.world, "monitoring", "prometheus")  # noqa: E731
+    summary = "nothing has been heard of the monitoring of this cluster for a while"
+    lab.alert("WatchdogMissing", holds, summary, 6, namespace="monitoring", service="prometheus")
+    yield
+    by = lab.rng.choice(("flux", "argocd", "bob"))
+    await lab.culprit(by, "update", "ConfigMap", "platform", name, {"data": {key: ",".join(sorted(APPS))}})
+
+
+def _claim(namespace: str, name: str) -> Json:
+    wanted = {"requests": {"storage": "1Gi"}}
+    spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": "standard", "resources": wanted}
+    return {"kind": "PersistentVolumeClaim", "metadata": {"namespace": namespace, "name": name}, "spec": spec}
+
+
+OLD_MIB, NEW_MIB, FILL_MIB = 180.0, 350.0, 60.0
+"""What an operator keeps of the cluster, by its version, and how much of it comes in each second after its start."""
