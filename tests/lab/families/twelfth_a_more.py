@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tests.lab import objects
-from tests.lab.alerts import lacking
+from tests.lab.alerts import lacking, restarts
 from tests.lab.api import Json, now, path
 from tests.lab.apps import App, Container, Problem, Process
 from tests.lab.company import APPS
 from tests.lab.families.moving import spare
 from tests.lab.families.nodes import provide
 from tests.lab.lab import Lab
-from tests.lab.programs import every
+from tests.lab.programs import both, every, informer, leading
 from tests.lab.scenario import family
 
 WORKSPACES, IMAGE = "workspaces", "registry.corp.example/workspaces/editor"
@@ -166,3 +166,28 @@ def _claim(namespace: str, name: str) -> Json:
 
 OLD_MIB, NEW_MIB, FILL_MIB = 180.0, 350.0, 60.0
 """What an operator keeps of the cluster, by its version, and how much of it comes in each second after its start."""
+
+
+@family(
+    "A chart brings a new version of an operator and the memory limit of ever: the new one keeps nearly twice as much"
+    " of the cluster, and is killed each time it has read all of it.",
+    joined=14,
+)
+async def operator_memory(lab: Lab) -> AsyncIterator[None]:
+    """As a user of the Instana agent's operator tells of its version 2.1.0 (June 2024, instana-agent-operator 170)."""
+    name, namespace = lab.rng.choice(("tracing", "profiling", "inventory")), "monitoring"
+    operator = f"{name}-operator"
+
+    def check(container: Container) -> Problem | None:
+        most = OLD_MIB if container.tag.startswith("2.0.") else NEW_MIB
+        much = min(most, FILL_MIB * container.seconds)
+        return Problem("oom", f"needs {much:.0f}Mi, may have 200Mi") if much > 200 else None
+
+    rules = ("", "pods,nodes", "list,watch"), ("coordination.k8s.io", "leases", "*")
+    program = both(informer(path("Pod")), informer(path("Node")), leading(namespace, operator))
+    app = await lab.controller(namespace, operator, program, *rules, memory="200Mi", tag="2.0.32")
+    app.check = check
+    holds = lambda: restarts(lab.world, namespace, operator) >= 3  # noqa: E731
+    lab.alert("KubePodCrashLooping", holds, f"pods of {operator} restart", 3, namespace=namespace, deployment=operator)
+    yield
+    await lab.roll(lab.rng.choice(("ci", "argocd", "flux")), namespace, operator, "2.1.0", culprit=True)
