@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import subprocess
 from collections.abc import AsyncIterator
 
 from tests.lab import objects
-from tests.lab.api import Json
-from tests.lab.apps import App, Container, Problem
+from tests.lab.api import Caller, Json, path
+from tests.lab.apps import App, Container, Problem, Process
 from tests.lab.families.between import publish
-from tests.lab.lab import Lab
+from tests.lab.families.upgrades import CALLERS
+from tests.lab.lab import NODES, Lab
 from tests.lab.network import unserved
 from tests.lab.scenario import family
 
@@ -55,3 +58,48 @@ async def old_chart(lab: Lab) -> AsyncIterator[None]:
     mark = {"checksum/config": f"{lab.rng.getrandbits(64):016x}"}
     body = {"spec": {"template": {"metadata": {"annotations": mark}}}}
     await lab.culprit("ci", "update", "Deployment", namespace, "hub", body)
+
+
+@family(
+    "The certificates of the control plane are over after a year and are made anew, and with them the key that signs"
+    " the tokens of ServiceAccounts: whoever runs, as the network's agents, goes on with one that is taken no more.",
+    culprit=False,
+    joined=14,
+)
+async def signing_key(lab: Lab) -> AsyncIterator[None]:
+    """As a user of Kubernetes tells of his cluster (July 2018, kubernetes 44298)."""
+    asking: dict[str, Caller] = {}
+
+    async def agent(process: Process) -> None:
+        """Who is where is forgotten where nobody tells it. Its token is the one that it was started with."""
+        node = process.see().pod["spec"]["nodeName"]
+        asking[node] = process.api
+        while True:
+            asked = await process.api.call("GET", f"{path('Pod')}?fieldSelector=spec.nodeName={node}")
+            if asked.ok:
+                lab.outside.cut_off.discard(node)
+            elif asked.status == 401:
+                lab.outside.cut_off.add(node)
+            await asyncio.sleep(ASK_SECONDS * process.rng.uniform(0.9, 1.1))
+
+    async def renew() -> None:
+        """The programs of the control plane end, and start with the new files."""
+        plane = lab.plane
+        manager, scheduler = plane.controller_manager, plane.scheduler
+        assert manager
+        assert scheduler
+        for program in (scheduler, manager, plane.apiserver):
+            await asyncio.to_thread(program.stop)
+        key = str(plane.folder / "service-accounts.key")
+        made = ("openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", key)
+        await asyncio.to_thread(subprocess.run, made, check=True, capture_output=True)
+        for program in (plane.apiserver, manager, scheduler):
+            await asyncio.to_thread(program.start)
+
+    await lab.controller("kube-system", "network-agent", agent, ("", "pods", "list"), kind="DaemonSet")
+    await lab.until(lambda: set(NODES) <= asking.keys())
+    for place in CALLERS:
+        lab.reserve(*place)
+        lab.alert_lacking(*place)
+    yield
+    lab.start(renew())
