@@ -152,6 +152,8 @@ class Outside:
     """For how long a node whose memory is full does nothing but look for some."""
     kubelet_qps: float | None = None
     """How often a kubelet may ask for something in a second; None where that is more than it ever wants."""
+    counted_seconds: float = 0.0
+    """For how long a kubelet still counts what a pod asked for that has ended."""
     pools: defaultdict[str, str] = field(default_factory=lambda: defaultdict(lambda: POOL))
     """How the addresses begin that a node's network has for new pods."""
 

@@ -22,6 +22,7 @@ from tests.lab.manifests import always_pulled, env_keys, images, mounted, mounts
 from tests.lab.memory import Memory
 from tests.lab.network import lacks_address
 from tests.lab.registry import Registry
+from tests.lab.rooms import Rooms
 from tests.lab.stalls import Stalls
 from tests.lab.statuses import Statuses, done, node_conditions, pod_status, second, waiting
 from tests.lab.volumes import held_elsewhere
@@ -66,6 +67,7 @@ class Kubelets:
         self._statuses = Statuses(callers, outside)
         self._memory = Memory(world, apps, outside)
         self._registry = Registry(outside)
+        self._rooms = Rooms(world, outside, self._statuses)
         self._stalls = Stalls(self._statuses, outside)
         self._pulled: set[tuple[str, str]] = set()
         self._relieved: dict[str, datetime] = {}  # nodes without room on their disk, and when they evict the next pod
@@ -103,6 +105,13 @@ class Kubelets:
         room = {"cpu": cpu, "memory": "64Gi", "pods": "110"}
         status = {"status": {"capacity": room, "allocatable": room, "conditions": node_conditions()}}
         await kubelet.must("PATCH", f"{path('Node', None, name)}/status", status)
+
+    async def join(self, name: str, version: str, labels: dict[str, str]) -> None:
+        """A machine that was not there boots, and its node joins. Raises RefusedError."""
+        await self.register(name)
+        await self._callers[name].must("PATCH", path("Node", None, name), {"metadata": {"labels": labels}})
+        await self.update(name, version)
+        self._outside.dead_nodes.discard(name)
 
     async def allot(self, name: str, memory: str) -> None:
         """A node's kubelet has so much for pods from now on. Raises RefusedError."""
@@ -238,6 +247,7 @@ class Kubelets:
         body = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod["metadata"]["uid"]}}
         done = await self._callers[node].call("DELETE", place(pod), body)
         if done.status in (200, 404, 409):
+            self._rooms.leave(node, pod)
             sandbox.phase = "gone"
         else:
             sandbox.end_again = _later(RETRY_SECONDS)
@@ -245,7 +255,9 @@ class Kubelets:
     async def _go_on(self, node: str, pod: Json, sandbox: _Sandbox) -> None:
         match sandbox.phase:
             case "new":
-                if (
+                if not sandbox.again and not await self._rooms.admit(node, pod):
+                    sandbox.phase = "gone"
+                elif (
                     await self._mount(node, pod, sandbox)
                     and await self._connect(node, pod, sandbox)
                     and await self._pull(node, pod, sandbox)

@@ -20,6 +20,8 @@ from tests.lab.kubelets import Kubelets
 from tests.lab.webhook import Webhook
 
 NODES = tuple(f"ip-10-0-0-{number}" for number in range(1, 7))
+LATER = "ip-10-0-0-7"
+"""A machine that is not there until a family lets it join."""
 KUBELET = "kubelet/v1.36.1 (linux/amd64) kubernetes/93248f9"
 PEOPLE = {
     "alice": ("alice@corp.example", "kubectl/v1.34.1 (darwin/arm64) kubernetes/93248f9"),
@@ -34,7 +36,7 @@ ROBOTS = {
 }
 USERS = {
     **{user: "platform" for user, _ in PEOPLE.values() if user != "admin"},
-    **{f"system:node:{name}": "system:nodes" for name in NODES},
+    **{f"system:node:{name}": "system:nodes" for name in (*NODES, LATER)},
 }
 """Further users of the control plane, with their group: what a group may, RBAC says."""
 
@@ -81,9 +83,10 @@ class Lab:
         self.world = World(Caller(self.client, "admin", self.plane.token("admin"), "foreshock"))
         nodes = {
             one: Caller(self.client, user, self.plane.token(user), KUBELET)
-            for one in NODES
+            for one in (*NODES, LATER)
             for user in [f"system:node:{one}"]
         }
+        self.outside.dead_nodes.add(LATER)
         self.kubelets = Kubelets(self.world, nodes, self.apps, self.outside)
         self.kubelets.rng = random.Random(self.variation.seed)
 

@@ -135,9 +135,15 @@ async def lagging(process: Process) -> None:
 
 async def tell(process: Process, about: Json, kind: str, reason: str, message: str, *, by: str) -> None:
     """An Event about an object that has its ``kind``; ``kind`` is Normal or Warning, ``by`` who tells it."""
+    body = event(about, kind, reason, message, by=by)
+    await process.api.call("POST", path("Event", about["metadata"]["namespace"]), body)
+
+
+def event(about: Json, kind: str, reason: str, message: str, *, by: str) -> Json:
+    """What is told so."""
     second, meta = f"{stamp(now())[:19]}Z", about["metadata"]
     who = {key: meta[key] for key in ("namespace", "name", "uid")}
-    event = {
+    return {
         "metadata": {"generateName": f"{meta['name']}."},
         "involvedObject": {"apiVersion": "v1", "kind": about["kind"], **who},
         "type": kind,
@@ -148,4 +154,3 @@ async def tell(process: Process, about: Json, kind: str, reason: str, message: s
         "lastTimestamp": second,
         "source": {"component": by},
     }
-    await process.api.call("POST", path("Event", meta["namespace"]), event)

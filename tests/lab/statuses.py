@@ -44,6 +44,13 @@ class Statuses:
         self._left[node] = left - (left >= 1), now()
         return left >= 1
 
+    async def reject(self, node: str, pod: Json, reason: str, message: str) -> None:
+        """A pod that is not taken on has failed, for ever."""
+        status = {"phase": "Failed", "reason": reason, "message": f"Pod was rejected: {message}"}
+        await self._callers[node].call("PATCH", f"{place(pod)}/status", {"status": status})
+        about = {"kind": "Pod", **{key: pod["metadata"][key] for key in ("namespace", "name", "uid")}}
+        await self.warn(node, about, reason, message)
+
     async def tell_node(self, node: str, conditions: list[Json]) -> bool:
         """How a node is; whether it was taken."""
         where = f"{path('Node', None, node)}/status"

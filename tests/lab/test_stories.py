@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import random
+from datetime import timedelta
 from typing import Any
 
 import httpx2
 import pytest
 
-from tests.lab.api import Answer, Caller, Json, World
+from tests.lab import rooms
+from tests.lab.api import Answer, Caller, Json, World, now
 from tests.lab.apps import App, Container, Outside
 from tests.lab.families.stories import Flaky
 from tests.lab.kubelets import Kubelets
 from tests.lab.memory import Memory
+from tests.lab.rooms import Rooms
+from tests.lab.statuses import Statuses
+from tests.lab.test_machines import pod_of, world_of
 
 
 def pod(name: str, *, node: str = "a", phase: str = "Running") -> Json:
@@ -65,3 +70,30 @@ def test_a_kubelet_tells_how_much_it_has_for_pods() -> None:
     caller = Heard(httpx2.AsyncClient(), "kubelet", "", "test")
     asyncio.run(Kubelets(World(caller), {"a": caller}, {}, Outside()).allot("a", "60Gi"))
     assert caller.told == [("PATCH", "/api/v1/nodes/a/status", {"status": {"allocatable": {"memory": "60Gi"}}})]
+
+
+def test_a_machine_that_joins_has_its_labels_and_is_heard() -> None:
+    caller, outside = Heard(httpx2.AsyncClient(), "kubelet", "", "test"), Outside(dead_nodes={"a"})
+    asyncio.run(Kubelets(World(caller), {"a": caller}, {}, outside).join("a", "v1.36.2", {"zone": "b"}))
+    assert not outside.dead_nodes
+    assert caller.agent.startswith("kubelet/v1.36.2 ")
+    assert ("PATCH", "/api/v1/nodes/a", {"metadata": {"labels": {"zone": "b"}}}) in caller.told
+
+
+def test_a_kubelet_counts_for_a_while_what_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    at, asking = now(), {"resources": {"requests": {"memory": "3Gi"}}}
+    monkeypatch.setattr(rooms, "now", lambda: at)
+    caller, outside = Heard(httpx2.AsyncClient(), "kubelet", "", "test"), Outside(counted_seconds=5)
+    old, new = (pod_of(name, container=asking) for name in ("old", "new"))
+    world = world_of(new)
+    world._objects["Node"] = {("", "one"): {"status": {"allocatable": {"memory": "4Gi"}}}}
+    room = Rooms(world, outside, Statuses({"one": caller}, outside))
+    assert asyncio.run(room.admit("one", new))
+    room.leave("one", old)
+    assert not asyncio.run(room.admit("one", new))
+    (_, _, refused), (_, _, event) = caller.told
+    sums = f"requested: {3 * 2**30}, used: {3 * 2**30}, capacity: {4 * 2**30}"
+    assert event["message"] == f"Node didn't have enough resource: memory, {sums}"
+    assert refused["status"]["message"] == f"Pod was rejected: {event['message']}"
+    at += timedelta(seconds=6)
+    assert asyncio.run(room.admit("one", new))
