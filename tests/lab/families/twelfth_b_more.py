@@ -1,0 +1,107 @@
+"""What was told of webhooks that wait for what waits for them: for a ConfigMap, for themselves, for each other."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable
+
+from tests.lab import objects
+from tests.lab.alerts import pods
+from tests.lab.api import Json, path
+from tests.lab.apps import CrashError, Process
+from tests.lab.families.moving import spare
+from tests.lab.families.still_more_stories import drain
+from tests.lab.lab import NODES, Lab
+from tests.lab.manifests import is_ready
+from tests.lab.programs import leading
+from tests.lab.scenario import family
+from tests.lab.webhook import Review, Webhook, configuration
+
+LOOK_SECONDS, STAMP_SECONDS, IDLE_SECONDS = 2.5, 5.0, 12.0
+"""How often a replica looks after its webhook, writes down when that was asked, and how old that may be at most."""
+TRY_SECONDS = 6.0
+"""Until somebody whose write was refused tries again."""
+STAMP, ACTIVE = "kyverno.io/last-request-time", "kyverno.io/webhookActive"
+
+
+def _answers(lab: Lab, namespace: str, name: str) -> None:
+    """As a webhook's Service: somebody is behind it. Raises ConnectionError."""
+    there = (pod for pod in pods(lab.world, namespace, name) if is_ready(pod))
+    if not any(pod["spec"]["nodeName"] not in lab.outside.dead_nodes for pod in there):
+        raise ConnectionError("no pod is behind it")
+
+
+async def _webhook(lab: Lab, review: Review) -> Webhook:
+    webhook = Webhook(review)
+    await webhook.start()
+    lab.servers.append(webhook)
+    return webhook
+
+
+async def _placed(lab: Lab, nodes: list[str], work: Awaitable[object], namespace: str, name: str) -> None:
+    """An app that was made when there were only these nodes. Raises RefusedError."""
+
+    def is_there() -> bool:
+        found = pods(lab.world, namespace, name)
+        return bool(found) and all(is_ready(pod) for pod in found)
+
+    others = [node for node in NODES if node not in nodes]
+    for node in others:
+        await lab.edit("admin", "Node", "", node, {"spec": {"unschedulable": True}})
+    await work
+    await lab.until(is_there)
+    for node in others:
+        await lab.edit("admin", "Node", "", node, {"spec": {"unschedulable": None}})
+
+
+@family(
+    "The ConfigMap of a webhook, which nothing mounts, is deleted in a clean-up: the webhook runs on until its node is"
+    " emptied, then it ends at each start, and as it must be asked for ConfigMaps, nobody can make that one again.",
+    joined=14,
+)
+async def webhook_config(lab: Lab) -> AsyncIterator[None]:
+    """As the authors of Knative Eventing tell (2020)."""
+    namespace, name, config, mark = "knative-eventing", "eventing-webhook", "default-ch-webhook", "eventing.knative.dev"
+    defaults = "clusterDefault:\n  apiVersion: messaging.knative.dev/v1\n  kind: InMemoryChannel\n"
+    manifest = objects.config_map(namespace, config, **{"default-ch-config": defaults})
+
+    async def serve(process: Process) -> None:
+        """What it is to fill in it reads as it starts, and follows from then on."""
+        if not (await process.api.call("GET", path("ConfigMap", namespace, config))).ok:
+            raise CrashError(f'Error reading ConfigMap "{config}": configmaps "{config}" not found')
+        await leading(namespace, name)(process)
+
+    async def review(request: Json) -> str | None:
+        _answers(lab, namespace, name)
+        return None
+
+    async def restore() -> None:
+        while True:
+            await lab.pause(TRY_SECONDS)
+            await lab.who["bob"].call("POST", path("ConfigMap", namespace), manifest)
+
+    await lab.namespace(namespace)
+    await lab.edit("admin", "Namespace", "", namespace, {"metadata": {"labels": {f"{mark}/release": "v0.15.0"}}})
+    for one in (manifest, objects.config_map(namespace, "config-ping-defaults", dataMaxSize="-1")):
+        await lab.apply(one)
+    [node] = spare(lab, 1)
+    rules = (("", "configmaps", "get,list,watch"), ("coordination.k8s.io", "leases", "*"))
+    await _placed(lab, [node], lab.controller(namespace, name, serve, *rules, replicas=1), namespace, name)
+    made = configuration("config.webhook.eventing", await _webhook(lab, review))
+    rule = {
+        "apiGroups": [""],
+        "apiVersions": ["v1"],
+        "operations": ["CREATE", "UPDATE"],
+        "resources": ["configmaps"],
+    }
+    selector = {"matchExpressions": [{"key": f"{mark}/release", "operator": "Exists"}]}
+    made["webhooks"][0] |= {"rules": [rule], "namespaceSelector": selector}
+    await lab.apply(made)
+    lab.alert_lacking(namespace, name, seconds=8)
+    yield
+    by = lab.rng.choice(("carol", "alice"))
+    await lab.edit(by, "ConfigMap", namespace, "config-ping-defaults", {"metadata": {"labels": {"used": "true"}}})
+    await lab.culprit(by, "delete", "ConfigMap", namespace, config)
+    await lab.pause(lab.rng.uniform(6, 10))
+    await lab.edit("admin", "Node", "", node, {"spec": {"unschedulable": True}})
+    lab.start(drain(lab, "admin", node))
+    lab.start(restore())
