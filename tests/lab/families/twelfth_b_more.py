@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable
+from datetime import datetime
 
 from tests.lab import objects
 from tests.lab.alerts import pods
-from tests.lab.api import Json, path
+from tests.lab.api import Json, now, path, stamp
 from tests.lab.apps import CrashError, Process
 from tests.lab.families.moving import spare
 from tests.lab.families.still_more_stories import drain
 from tests.lab.lab import NODES, Lab
 from tests.lab.manifests import is_ready
-from tests.lab.programs import leading
+from tests.lab.programs import every, leading
 from tests.lab.scenario import family
 from tests.lab.webhook import Review, Webhook, configuration
 
@@ -105,3 +106,54 @@ async def webhook_config(lab: Lab) -> AsyncIterator[None]:
     await lab.edit("admin", "Node", "", node, {"spec": {"unschedulable": True}})
     lab.start(drain(lab, "admin", node))
     lab.start(restore())
+
+
+@family(
+    "A new version of a policy controller no longer writes down when its webhook was last asked: each of its replicas"
+    " takes it for dead, and deletes and makes it again without end.",
+    joined=14,
+)
+async def webhook_recreated(lab: Lab) -> AsyncIterator[None]:
+    """As users of Kyverno 1.6.0 tell (2022)."""
+    namespace, name = "kyverno", "kyverno"
+    version, new = "v1.5.8", "v1.6.0"
+    hooks: list[Json] = []
+    where = path("Deployment", namespace, name)
+
+    async def review(request: Json) -> str | None:
+        _answers(lab, namespace, name)
+        return None
+
+    async def look(process: Process) -> None:
+        """What it knows of the requests of all replicas is what an annotation says."""
+        found = await process.api.call("GET", where)
+        if not found.ok:
+            return
+        told = found.body["metadata"].get("annotations", {}).get(STAMP, "")
+        age = (now() - datetime.fromisoformat(told)).total_seconds() if told else IDLE_SECONDS + 1
+        if process.tag == version and age > STAMP_SECONDS:
+            await process.api.call("PATCH", where, {"metadata": {"annotations": {STAMP: stamp(now())}}})
+        elif age > IDLE_SECONDS:
+            await process.api.call("PATCH", where, {"metadata": {"annotations": {ACTIVE: "false"}}})
+            for hook in hooks:
+                kept = path(hook["kind"], None, hook["metadata"]["name"])
+                await process.api.call("DELETE", kept)
+                await process.api.call("POST", path(hook["kind"]), hook)
+            await process.api.call("PATCH", where, {"metadata": {"annotations": {ACTIVE: "true"}}})
+
+    await lab.namespace(namespace)
+    webhook = await _webhook(lab, review)
+    for kind, what in (("ValidatingWebhookConfiguration", "validating"), ("MutatingWebhookConfiguration", "mutating")):
+        made = {**configuration(f"kyverno-resource-{what}-webhook-cfg", webhook), "kind": kind}
+        made["webhooks"][0] |= {"failurePolicy": "Ignore"}
+        hooks.append(made)
+    kinds = "validatingwebhookconfigurations,mutatingwebhookconfigurations"
+    rules = (("apps", "deployments", "get,patch"), ("admissionregistration.k8s.io", kinds, "*"))
+    app = await lab.controller(namespace, name, every(LOOK_SECONDS, look), *rules, replicas=3, tag=version)
+    await lab.until(lambda: len([pod for pod in pods(lab.world, namespace, name) if is_ready(pod)]) == 3)
+    for made in hooks:
+        await lab.apply(made)
+    often = lab.rate(lab.refused(app.image, 201), 0.5)
+    lab.alert("WebhookConfigurationsRecreated", often, "webhooks are made again and again", 4, job="apiserver")
+    yield
+    await lab.roll(lab.rng.choice(("ci", "flux", "argocd")), namespace, name, new, culprit=True)
