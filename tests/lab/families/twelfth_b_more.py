@@ -8,7 +8,7 @@ from datetime import datetime
 from tests.lab import objects
 from tests.lab.alerts import pods
 from tests.lab.api import Json, now, path, stamp
-from tests.lab.apps import CrashError, Process
+from tests.lab.apps import App, CrashError, Process
 from tests.lab.families.moving import spare
 from tests.lab.families.still_more_stories import drain
 from tests.lab.lab import NODES, Lab
@@ -157,3 +157,46 @@ async def webhook_recreated(lab: Lab) -> AsyncIterator[None]:
     lab.alert("WebhookConfigurationsRecreated", often, "webhooks are made again and again", 4, job="apiserver")
     yield
     await lab.roll(lab.rng.choice(("ci", "flux", "argocd")), namespace, name, new, culprit=True)
+
+
+@family(
+    "Old nodes are deleted without being drained, once there are new ones: all of a policy controller and of a mesh's"
+    " control plane ran there, the webhook of each must be asked for the pods of the other, and no pod is made.",
+    joined=14,
+)
+async def webhook_circle(lab: Lab) -> AsyncIterator[None]:
+    """As users of UDS Core tell (2024)."""
+    policy, mesh = ("policy-system", "admission"), ("istio-system", "istiod")
+    proxy, label = "registry.corp.example/istio-system/proxyv2", "istio-injection"
+    old = spare(lab, lab.rng.choice((2, 3)))
+
+    async def validate(request: Json) -> str | None:
+        _answers(lab, *policy)
+        return None
+
+    async def inject(request: Json) -> list[Json] | None:
+        _answers(lab, *mesh)
+        resources = {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "128Mi"}}
+        one = {"name": "istio-proxy", "image": f"{proxy}:1.21.1", "resources": resources}
+        return [{"op": "add", "path": "/spec/containers/-", "value": one}]
+
+    lab.apps[proxy] = App(proxy)
+    for namespace, name in (mesh, policy):
+        await lab.namespace(namespace)
+        await _placed(lab, old, lab.app(namespace, name), namespace, name)
+    for namespace in (policy[0], "shop"):
+        await lab.edit("admin", "Namespace", "", namespace, {"metadata": {"labels": {label: "enabled"}}})
+    injector = configuration("istio-sidecar-injector", await _webhook(lab, inject), only=label)
+    await lab.apply({**injector, "kind": "MutatingWebhookConfiguration"})
+    made = configuration("pepr-uds-core", await _webhook(lab, validate))
+    excluded = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", policy[0]]}
+    made["webhooks"][0] |= {"namespaceSelector": {"matchExpressions": [excluded]}}
+    await lab.apply(made)
+    for place in (mesh, policy, ("shop", "frontend"), ("payments", "checkout")):
+        lab.alert_lacking(*place)
+    yield
+    by = lab.rng.choice(("alice", "carol"))
+    for node in old:
+        lab.kubelets.crash(node)
+        await lab.culprit(by, "delete", "Node", "", node)
+        await lab.pause(lab.rng.uniform(0.5, 2))
