@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
-from tests.lab.apps import App
+from tests.lab.api import Json
+from tests.lab.apps import LATE, App, Container, Problem, Process
 from tests.lab.company import COREFILE
+from tests.lab.families.databases import ANY
+from tests.lab.families.nodes import provide, stateful
 from tests.lab.lab import Lab
+from tests.lab.programs import every
 from tests.lab.scenario import family
 
 NEARLY_FULL, FULL = 0.85, 0.95
@@ -38,3 +43,67 @@ async def dns_zone(lab: Lab) -> AsyncIterator[None]:
     by = lab.rng.choice(("bob", "flux", "carol"))
     body = {"data": {"Corefile": f"{zone}{COREFILE}"}}
     await lab.culprit(by, "update", "ConfigMap", "kube-system", "coredns", body)
+
+
+@family(
+    "The storage of the cluster fills: what keeps metrics for long writes more from day to day, three times each, until"
+    " one disk is full, and then nothing is written any more, whoever has a volume there.",
+    culprit=False,
+    joined=14,
+)
+async def storage_full(lab: Lab) -> AsyncIterator[None]:
+    """As Operate First tells of 14 May 2021."""
+    used = [0.78]
+    group, namespace = "ceph.rook.io", "rook-ceph"
+    cluster = await lab.custom("CephCluster", group, ANY)
+
+    def health() -> Json:
+        if used[0] < NEARLY_FULL:
+            return {"health": "HEALTH_OK"}
+        if used[0] < FULL:
+            near = {"severity": "HEALTH_WARN", "message": "1 nearfull osd(s)"}
+            return {"health": "HEALTH_WARN", "details": {"OSD_NEARFULL": near}}
+        full = {"severity": "HEALTH_ERR", "message": "1 full osd(s)"}
+        return {"health": "HEALTH_ERR", "details": {"OSD_FULL": full}}
+
+    async def report(process: Process) -> None:
+        """As the operator of the storage: what its monitors say becomes the status of its object."""
+        total = DISKS * DISK_BYTES
+        taken = int(total * used[0])
+        capacity = {"bytesTotal": total, "bytesUsed": taken, "bytesAvailable": total - taken}
+        body = {"status": {"phase": "Ready", "ceph": {**health(), "capacity": capacity}}}
+        await process.api.call("PATCH", cluster.path(namespace, namespace), body)
+
+    def check(container: Container) -> Problem | None:
+        """A write waits until there is room again."""
+        return Problem("unready", LATE) if used[0] >= FULL else None
+
+    async def fill(up_to: float, by: float) -> None:
+        while used[0] < up_to:
+            used[0] += lab.rng.uniform(0.2, 1.2) * by
+            await asyncio.sleep(1)
+
+    def is_full() -> bool:
+        told = lab.world["CephCluster"].get((namespace, namespace), {}).get("status", {})
+        return "OSD_FULL" in told.get("ceph", {}).get("details", {})
+
+    await lab.namespace(namespace)
+    await lab.served(cluster)
+    meta = {"namespace": namespace, "name": namespace}
+    spec = {"dataDirHostPath": "/var/lib/rook", "mon": {"count": 3}, "storage": {"useAllNodes": True}}
+    await lab.apply({"apiVersion": f"{group}/v1", "kind": "CephCluster", "metadata": meta, "spec": spec})
+    await lab.controller(namespace, "rook-ceph-operator", every(2, report), (group, "cephclusters", "*"), replicas=1)
+    rules = (("", "persistentvolumeclaims,persistentvolumes", "*"), ("storage.k8s.io", "*", "get,list,watch"))
+    await lab.controller("kube-system", "csi-provisioner", every(1, provide), *rules, replicas=1)
+    mark = {"storageclass.kubernetes.io/is-default-class": "true"}
+    named = {"metadata": {"name": "standard", "annotations": mark}, "provisioner": "disk.csi.example"}
+    await lab.apply({"kind": "StorageClass", **named})
+    lab.alert("CephOSDFull", is_full, "an OSD of rook-ceph is full, and writes are blocked", 8, namespace=namespace)
+    for place in (("monitoring", "thanos-store"), ("platform", "image-registry"), ("media", "notebooks")):
+        image = "registry.corp.example/" + "/".join(place)
+        lab.apps[image] = App(image, check=check)
+        await stateful(lab, *place)
+        lab.alert_lacking(*place, seconds=10)
+    lab.start(fill(NEARLY_FULL - 0.01, 0.0015))
+    yield
+    lab.start(fill(FULL + 0.002, 0.01))  # in the evening there is more to measure
