@@ -127,6 +127,8 @@ class Outside:
     """How many requests for images the registry takes in a while from the address that all nodes share."""
     resolver_up: bool = True
     """The one that the cluster's DNS asks for all other names."""
+    nameless: set[str] = field(default_factory=set)
+    """Nodes whose own list of resolvers is empty: what runs there in pods has that of its start."""
     dead_nodes: set[str] = field(default_factory=set)
     stalled: set[str] = field(default_factory=set)
     """Nodes whose container runtime does not answer; what runs there goes on."""

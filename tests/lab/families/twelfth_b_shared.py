@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
+from tests.lab.alerts import pods
 from tests.lab.api import Json
 from tests.lab.apps import LATE, App, Container, Problem, Process
 from tests.lab.company import COREFILE
 from tests.lab.families.databases import ANY
 from tests.lab.families.nodes import provide, stateful
-from tests.lab.lab import Lab
+from tests.lab.lab import NODES, Lab
 from tests.lab.programs import every
 from tests.lab.scenario import family
 
@@ -107,3 +108,32 @@ async def storage_full(lab: Lab) -> AsyncIterator[None]:
     lab.start(fill(NEARLY_FULL - 0.01, 0.0015))
     yield
     lab.start(fill(FULL + 0.002, 0.01))  # in the evening there is more to measure
+
+
+@family(
+    "A daemon of a machine empties the file that names its resolvers: what runs there goes on with what it has, and"
+    " whoever comes there, as by a harmless rollout, gets no image, since the registry's name is not found.",
+    culprit=False,
+    joined=14,
+)
+async def resolv_conf(lab: Lab) -> AsyncIterator[None]:
+    """As users of TrinityX tell of its nscd (2017)."""
+    namespace, name = lab.rng.choice((("shop", "offers"), ("search", "suggest"), ("media", "renditions")))
+    spread = {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": {"app.kubernetes.io/name": name}},
+    }
+
+    def waits() -> bool:
+        states = (one for pod in pods(lab.world, namespace, name) for one in pod["status"].get("containerStatuses", ()))
+        return any(one["state"].get("waiting", {}).get("reason") == "ImagePullBackOff" for one in states)
+
+    await lab.app(namespace, name, replicas=6, topologySpreadConstraints=[spread])
+    summary = f"a container of {namespace}/{name} has been waiting for a while"
+    lab.alert("KubeContainerWaiting", waits, summary, 6, namespace=namespace, deployment=name)
+    yield
+    lab.outside.nameless.add(lab.rng.choice(NODES))
+    await lab.pause(lab.rng.uniform(6, 12))
+    await lab.roll("argocd", namespace, name, "1.0.1")
