@@ -416,7 +416,10 @@ def mentioned(candidate: Candidate, signal: Signal) -> tuple[str, float] | None:
 
 def _is_called(text: str, name: str) -> bool:
     """Whether a text names something as a server: by its address."""
-    return re.search(rf"(?:tcp|udp|lookup|//|@|host:?) ?{re.escape(name)}\b|\b{re.escape(name)}[\w.-]*:\d", text) is not None
+    return (
+        re.search(rf"(?:tcp|udp|lookup|//|@|host:?) ?{re.escape(name)}\b|\b{re.escape(name)}[\w.-]*:\d", text)
+        is not None
+    )
 
 
 def less_unquoted(found: Sequence[Candidate], explained: Sequence[tuple[Match, ...]]) -> list[tuple[Match, ...]]:

@@ -315,8 +315,8 @@ def _node(change: Change, _states: list[State], top: Topology, add: Add) -> None
     gone = {home for home, at in top.left.get(name, ()) if at >= change.at}
     there = top.by_node.get(name, set()) | gone
     touched_workloads(top, there, add, 1)
-    for key in there:
-        answered(key, top, add, 1)
+    for home in there:
+        answered(home, top, add, 1)
     for key in _labels_written(change):  # whoever asks for that label may come or has to go
         touched_workloads(top, top.placing.get(key, set()), add, READ)
         for other in top.choosing.get(key, ()):

@@ -14,7 +14,7 @@ from datetime import datetime
 from zlib import crc32
 
 from tests.lab.api import Caller, Json, World, now
-from tests.lab.network import POOL, shadowing, unreachable
+from tests.lab.network import POOL, is_lacked, shadowing, unreachable
 
 LATE = "probe failed: context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
 BURST_EVERY, BURST_SECONDS, IDLE_SECONDS = 16.0, 5.0, 3.0
@@ -127,6 +127,8 @@ class Outside:
     """How many requests for images the registry takes in a while from the address that all nodes share."""
     resolver_up: bool = True
     """The one that the cluster's DNS asks for all other names."""
+    nameless: set[str] = field(default_factory=set)
+    """Nodes whose own list of resolvers is empty: what runs there in pods has that of its start."""
     dead_nodes: set[str] = field(default_factory=set)
     stalled: set[str] = field(default_factory=set)
     """Nodes whose container runtime does not answer; what runs there goes on."""
@@ -209,6 +211,8 @@ def _misses(app: App, pod: Json, world: World, cut_off: AbstractSet[str], *, res
     for host in app.abroad:
         if address := shadowing(world, pod, host):
             return f"HTTP probe failed with statuscode: 503 ({host}: dial tcp {address}:443: i/o timeout)"
+        if is_lacked(world, pod, host):
+            return f"HTTP probe failed with statuscode: 503 (lookup {host}: no such host)"
     if app.abroad and not resolver_up:
         return f"HTTP probe failed with statuscode: 503 (lookup {app.abroad[0]}: server misbehaving)"
     return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
@@ -12,6 +13,9 @@ DNS = ("kube-system", "kube-dns")
 INGRESS_CONTROLLER, INGRESS_CLASS = ("ingress-nginx", "ingress-nginx"), "nginx"
 POOL = "10.244"
 """How the addresses of pods begin that there are routes for between nodes."""
+
+ZONE = re.compile(r"^([\w.-]*?)\.?:53 \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
+"""A block of a Corefile: the zone, which is empty for the one of all others, and what is said of it."""
 
 
 def unreachable(
@@ -42,6 +46,20 @@ def shadowing(world: World, pod: Json, host: str) -> str:
     name, _, namespace = host.partition(".")
     service = world["Service"].get((namespace, name))
     return "" if service is None or _asks_its_node(pod) else str(service["spec"].get("clusterIP", ""))
+
+
+def is_lacked(world: World, pod: Json, host: str) -> bool:
+    """Whether the cluster's DNS answers for a zone that a name outside is in, and does not have that name.
+
+    A zone of its own is a block of the Corefile that forwards nothing and lets nothing fall through.
+    """
+    if _asks_its_node(pod):
+        return False
+    corefile = world["ConfigMap"].get(("kube-system", "coredns"), {}).get("data", {}).get("Corefile", "")
+    return any(
+        zone and host.endswith(f".{zone}") and host not in block and "forward" not in block
+        for zone, block in ZONE.findall(corefile)
+    )
 
 
 def lacks_address(world: World, pod: Json, most: int) -> bool:

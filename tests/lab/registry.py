@@ -19,8 +19,10 @@ class Registry:
         self._outside = outside
         self._asked: deque[datetime] = deque()
 
-    def refusal(self, image: str) -> str:
-        """Why it does not give an image out; or ""."""
+    def refusal(self, image: str, node: str = "") -> str:
+        """Why it does not give an image out to a node; or ""."""
+        if node in self._outside.nameless:
+            return _unresolved(image)
         if not self._outside.registry_up:
             return "dial tcp 10.0.9.4:443: connect: connection refused"
         if self._is_beyond():
@@ -37,3 +39,13 @@ class Registry:
             self._asked.popleft()
         self._asked.append(now())
         return len(self._asked) > most
+
+
+def _unresolved(image: str) -> str:
+    """As a runtime says it that has no resolver to ask: it asks its own machine, where there is none."""
+    host, _, rest = image.partition("/")
+    name, _, tag = rest.rpartition(":")
+    asked = f'failed to do request: Head "https://{host}/v2/{name}/manifests/{tag}"'
+    nobody = "read udp [::1]:47116->[::1]:53: read: connection refused"
+    failed = f'failed to pull and unpack image "{image}": failed to resolve reference "{image}"'
+    return f"{failed}: {asked}: dial tcp: lookup {host} on [::1]:53: {nobody}"

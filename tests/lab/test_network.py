@@ -6,7 +6,8 @@ import httpx2
 import pytest
 
 from tests.lab.api import Caller, Json, Key, World
-from tests.lab.network import lacks_address, shadowing, unreachable, unserved
+from tests.lab.company import COREFILE
+from tests.lab.network import is_lacked, lacks_address, shadowing, unreachable, unserved
 
 
 def calling(**spec: object) -> Json:
@@ -149,3 +150,19 @@ def test_a_pod_of_another_range_is_reached_from_its_own_node_only(node: str, mes
     world = reachable_world()
     world._objects["Pod"]["shop", "cart"]["status"] = {"podIP": "10.60.1.7"}
     assert unreachable(world, calling(nodeName=node), "shop", "cart") == message
+
+
+@pytest.mark.parametrize(
+    ("zone", "lacked"),
+    [
+        ("", []),
+        ("corp.example:53 {\n    hosts {\n        10.20.0.11 wiki.corp.example\n    }\n}\n", ["accounts.corp.example"]),
+        ("corp.example:53 {\n    forward . 10.20.0.2\n}\n", []),
+    ],
+)
+def test_a_name_that_a_zone_of_the_cluster_lacks_is_not_asked_for_elsewhere(zone: str, lacked: list[str]) -> None:
+    world = reachable_world()
+    world._objects["ConfigMap"] = {("kube-system", "coredns"): {"data": {"Corefile": f"{zone}{COREFILE}"}}}
+    names = "accounts.corp.example", "wiki.corp.example", "accounts.example", "cart.shop"
+    assert [name for name in names if is_lacked(world, calling(), name)] == lacked
+    assert not any(is_lacked(world, calling(dnsPolicy="Default"), name) for name in names)

@@ -36,6 +36,13 @@ def test_a_registry_takes_so_many_requests_in_a_while(monkeypatch: pytest.Monkey
     assert not any(Registry(Outside()).refusal("app:1") for _ in range(100))
 
 
+def test_a_node_without_resolvers_does_not_find_the_registry() -> None:
+    images = Registry(Outside(nameless={"a"}))
+    assert [images.refusal("images.example/shop/app:1", node) for node in ("", "b")] == ["", ""]
+    refused = images.refusal("images.example/shop/app:1", "a")
+    assert 'Head "https://images.example/v2/shop/app/manifests/1": dial tcp: lookup images.example on' in refused
+
+
 def test_an_image_may_be_asked_for_at_each_start() -> None:
     assert always_pulled(pod_of("a", container={"image": "app:latest", "imagePullPolicy": "Always"})) == {"app:latest"}
     assert always_pulled(pod_of("a", container={"image": "app:1", "imagePullPolicy": "IfNotPresent"})) == set()
