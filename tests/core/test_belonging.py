@@ -159,3 +159,13 @@ def test_what_works_something_off_asks_as_much_as_it_can(kind: str) -> None:
     found = reach(made, topology(states))
     assert ("burdens", "kafka", "main-kafka") in found
     assert ("shares", "radiology", "uploader") in found
+
+
+def test_a_node_that_goes_takes_the_webhooks_along_that_are_answered_there() -> None:
+    node = a_resource("Node", "n1", None)
+    top = hooked()
+    top.by_node["n1"].add(("guard", "guard"))
+    asked: Reach = {}
+    answered(("guard", "guard"), top, asked.__setitem__, 0)
+    gone = a_change(node, path=(), old={}, new=None, verb=Verb.DELETE)
+    assert asked.keys() <= reach(gone, top).keys()

@@ -4,6 +4,7 @@ from that edit."""
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from app.core.counted import Calls
 from app.core.model import Actor, ActorSource, Change, Json, ObjectState, Path, Resource, Verb
@@ -136,3 +137,17 @@ def test_a_programs_own_object_tells_it_nothing() -> None:
     first = a_change(own, at=after(0), path=("data", "auth"), actor=OPERATOR)
     then = a_change(own, at=after(3), path=("data", "other"), actor=OPERATOR, verb=Verb.UPDATE)
     assert set_off([early(), first, then], topology([], reads())) == {}
+
+
+def test_what_a_program_writes_down_of_itself_configures_nothing() -> None:
+    scaler = Actor("system:serviceaccount:kube-system:cluster-autoscaler", ActorSource.AUDIT)
+    program = a_workload(
+        a_resource("Deployment", "cluster-autoscaler", "kube-system"), serviceAccountName="cluster-autoscaler"
+    )
+    status = a_resource("ConfigMap", "cluster-autoscaler-status", "kube-system")
+    usual = a_change(status, at=after(-50), path=("data", "seen"), actor=scaler)
+    written = a_change(status, at=after(-3), path=("data", "seen"), actor=scaler)
+    tainted = a_change(a_resource("Node", "n1", None), at=after(0), path=("spec", "taints"), actor=scaler)
+    assert set_off([early(), usual, written, tainted], topology([program])) == {}
+    by_alice = replace(written, actor=Actor("alice", ActorSource.AUDIT))
+    assert set_off([early(), usual, by_alice, tainted], topology([program])) == {tainted.id: by_alice}

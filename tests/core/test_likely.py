@@ -1,0 +1,131 @@
+"""What can hardly be behind what is said: of rooms, names, autoscalers, new namespaces, and what operators roll out."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.core.candidates import candidates
+from app.core.complaints import symptom_signals
+from app.core.explain import mentioned
+from app.core.mechanism import plausible
+from app.core.model import Actor, ActorSource, Change, Object, Path, Resource, Verb
+from app.core.topology import topology
+from tests.core.company import ranked
+from tests.core.factories import (
+    a_change,
+    a_resource,
+    a_state,
+    a_symptom,
+    a_workload,
+    after,
+    an_alert,
+    an_incident,
+    calls,
+)
+
+
+def test_an_autoscaler_that_was_just_made_complains_for_itself() -> None:
+    """Its workload was there before, and is well."""
+    api, scaler = a_resource("Deployment", "payroll", "hr"), a_resource("HorizontalPodAutoscaler", "payroll", "hr")
+    target: Object = {"spec": {"scaleTargetRef": {"kind": "Deployment", "name": "payroll"}}}
+    made = a_change(scaler, at=after(-9), path=(), old=None, new=target, verb=Verb.CREATE)
+    unknown = a_symptom(scaler, "FailedGetResourceMetric", at=after(-7), message="no metrics", count=9)
+    hurt = a_symptom(a_resource("Deployment", "web", "hr"), "Unhealthy", at=after(0), message="payroll: i/o timeout")
+
+    def weight(*before: Change) -> float:
+        ranking = ranked(
+            *before,
+            incident=an_incident(an_alert(after(20), name="HTTPErrors", namespace="hr")),
+            symptoms=[unknown, hurt],
+            states=[a_workload(api), a_state(scaler, target)],
+        )
+        return next(f.weight for f in ranking.findings if "FailedGetResourceMetric" in f.sentence)
+
+    edited = a_change(scaler, at=after(-9), path=("spec", "maxReplicas"), old=3, new=4)
+    assert weight(made) < weight(edited) / 2
+
+
+def test_of_many_that_find_no_room_one_more_pod_explains_a_part() -> None:
+    homes = [a_resource("Deployment", f"ws-{n}", "workspaces") for n in range(20)]
+    one = a_resource("Deployment", "web", "shop")
+    template: Object = {"spec": {"replicas": 1, "template": {"metadata": {}, "spec": {}}}}
+    made = a_change(one, at=after(-9), path=(), old=None, new=template, verb=Verb.CREATE)
+
+    def symptoms(many: int) -> float:
+        lacking = [
+            a_symptom(home, "FailedScheduling", at=after(0), message="0/6 nodes: Insufficient memory", count=9)
+            for home in homes[:many]
+        ]
+        ranking = ranked(
+            made,
+            incident=an_incident(an_alert(after(20), name="KubePodPending")),
+            symptoms=lacking,
+            states=[*(a_workload(home) for home in homes), a_state(one, template)],
+        )
+        return sum(e.weight for e in ranking.suspects[0].evidence if e.rule == "symptoms")
+
+    assert symptoms(20) < symptoms(3) / 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "named"),
+    [
+        ("ConfigMap", "configmap 'ledger' is missing", True),
+        ("ConfigMap", "dial tcp ledger.pay:80: i/o timeout", False),
+        ("ConfigMap", "Get http://ledger/ready: 503", False),
+        ("HorizontalPodAutoscaler", "lookup ledger: no such host", False),
+        ("Service", "dial tcp ledger.pay:80: i/o timeout", True),
+    ],
+)
+def test_a_server_that_is_named_by_its_address_is_no_configuration(kind: str, message: str, named: bool) -> None:
+    change = a_change(a_resource(kind, "ledger", "pay"), path=("data", "x"))
+    (candidate,) = candidates([change], [], [], topology=topology([]), until=after(0))
+    told = a_symptom(a_resource("Deployment", "web", "pay"), "Unhealthy", message=message)
+    (signal,) = symptom_signals([told], start=after(-60), end=after(30))
+    assert (mentioned(candidate, signal) is not None) is named
+
+
+@pytest.mark.parametrize(
+    ("verb", "reason", "can"),
+    [
+        (Verb.CREATE, "OutOfmemory", False),
+        (Verb.CREATE, "FailedCreate", True),
+        (Verb.UPDATE, "Unhealthy", True),
+    ],
+)
+def test_a_new_namespace_is_only_where_things_are(verb: Verb, reason: str, can: bool) -> None:
+    home = a_change(a_resource("Namespace", "workspaces", None), path=("metadata", "labels", "x"), verb=verb)
+    assert (plausible(home, reason, refused="") == 1) is can
+
+
+def test_a_kubelet_that_does_not_admit_a_pod_finds_no_room() -> None:
+    assert plausible(a_change(a_resource("ConfigMap", "a"), path=("data", "x")), "OutOfcpu", refused="") < 1
+
+
+@pytest.mark.parametrize(
+    ("path", "leads"),
+    [
+        (("spec", "template", "spec", "containers", (("name", "a"),), "image"), False),
+        (("spec", "template", "spec", "volumes"), True),
+    ],
+)
+def test_a_custom_resource_leads_to_what_its_operator_rolled_out(path: Path, leads: bool) -> None:
+    engine = Resource("lab", "search.example", "SearchEngine", "pay", "audit")
+    order = a_change(engine, at=after(-9), path=("spec", "version"), old="3.3.0", new="3.4.0")
+    audit = a_resource("StatefulSet", "audit", "pay")
+    operator = Actor("system:serviceaccount:pay:search-operator", ActorSource.AUDIT)
+    rolled_out = a_change(audit, at=after(-7), path=path, actor=operator)
+    program = a_workload(a_resource("Deployment", "search-operator", "pay"), serviceAccountName="search-operator")
+    states = [program, a_workload(audit), a_state(engine, {"spec": {}})]
+    ranking = ranked(
+        order,
+        rolled_out,
+        incident=an_incident(an_alert(after(20), name="KubePodCrashLooping", namespace="pay", statefulset="audit")),
+        symptoms=[a_symptom(audit, "Error", at=after(0), message="PKIX path validation failed", count=9)],
+        load=calls(operator.name, "watch", "searchengines", rate=1, group="search.example"),
+        states=states,
+    )
+    suspect = next(s for s in ranking.suspects if s.change.id == order.id)
+    assert suspect.derived == (rolled_out.id,)
+    weight = next(e.weight for e in suspect.evidence if e.rule == "symptoms")
+    assert (weight > 2) is leads
