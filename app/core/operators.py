@@ -99,7 +99,7 @@ def _referred(state: State, resource: Resource, top: Topology, add: Add) -> None
 
 def _called(state: State, resource: Resource, top: Topology, add: Add) -> None:
     """What a custom resource names by its host, as a connector does its database: what uses it may burden that."""
-    for name, text in _texts(state.get("spec") or {}):
+    for name, text in _texts(state.get("spec")):
         for service in hosts(name, text, resource.namespace or "", known=top.services):
             known = Resource(resource.cluster, "", "Service", *service)
             for owner in (
@@ -116,13 +116,14 @@ def _starts(name: str) -> Iterator[str]:
     yield from ("-".join(parts[:end]) for end in range(1, len(parts) + 1))
 
 
-def _texts(value: Any) -> Iterator[tuple[str, str]]:
+def _texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
     """Every text of a value, at any depth, with the name under which it stands."""
-    for key, inner in value.items() if isinstance(value, dict) else (("", one) for one in value):
-        if isinstance(inner, str):
-            yield str(key), inner
-        elif isinstance(inner, dict | list):
-            yield from _texts(inner)
+    if isinstance(value, str):
+        yield name, value
+    for key, inner in value.items() if isinstance(value, dict) else ():
+        yield from _texts(inner, str(key))
+    for inner in value if isinstance(value, list) else ():
+        yield from _texts(inner, name)
 
 
 def operands(resource: Resource, top: Topology, add: Add, *, hops: float = 1) -> None:

@@ -54,12 +54,14 @@ from app.core.waits import wait_signals
 from app.core.watches import watch_signals
 from app.core.worked import with_came_up, with_passed, with_rolled_out
 
-CROWDING = 0.6
+CROWDING = 0.7
 """Each of n candidates is n ** CROWDING times less likely beforehand than "none of these", whose score is 0.
 
 With 1 they would share a prior of one; but most of what changes every second is no rival. Scores are odds as they
 stand: docs/evaluation.md has how both were measured.
 """
+UNTOLD = 0.2
+"""So much is added to that where nothing turned bad clearly: what is told of one change is then told of all."""
 LATE_ALERT = timedelta(minutes=15)
 """A person's start time may be this wrong, so onsets are looked for this long after it too."""
 SALIENT = 0.35
@@ -242,7 +244,7 @@ def _score(
         evidence = tuple(e for rule in rules if (e := rule(case, facts)))
         scored.append((sum(e.weight for e in evidence), candidate, evidence))
     scored.sort(key=lambda item: (-item[0], -item[1].change.at.timestamp()))
-    prior = CROWDING * math.log(max(1, len(times)))
+    prior = (CROWDING + UNTOLD * (1.0 - case.quality)) * math.log(max(1, len(times)))
     weights = _as_rivals([math.exp(score - prior) for score, _, _ in scored], [c for _, c, _ in scored])
     total = 1.0 + sum(weights)
     suspects = [
