@@ -6,6 +6,8 @@ from collections.abc import Sized
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from msgspec.structs import replace
+
 from app.collect.intake import Piece, Tally
 from app.core.model import (
     Batch,
@@ -107,7 +109,7 @@ class Learner:
             before = self._states.get(state.resource)
             if before and before.deleted_at and before.uid and before.uid != state.uid:
                 self._ended[before.resource, before.uid] = before
-            self._states[state.resource] = state
+            self._states[state.resource] = _with_last(state, before)
         for state in learned.ended:
             self._ended[state.resource, state.uid] = state
         for rollout in learned.rollouts:
@@ -135,3 +137,10 @@ class Learner:
         for table in (self._states, self._ended, self._rollouts, self._symptoms):
             table.clear()
         return batch
+
+
+def _with_last(state: ObjectState, before: ObjectState | None) -> ObjectState:
+    """What is told of an object; who tells its end, or only its name, does not say what it was."""
+    if state.state is None and before is not None and before.uid == state.uid:
+        return replace(state, state=before.state)
+    return state
