@@ -24,6 +24,8 @@ STEP = 0.9
 """Each step from the alert's workload to what it calls keeps this much of the relevance."""
 NEWBORN = 0.1
 """Relevance of a complaint of what was only made in the window and is named by no alert."""
+UNMEASURED = 0.02
+"""The same of an autoscaler that was just made: of pods that have only just started, metrics are not known yet."""
 FOLLOWS = 0.4
 """What a client's complaint keeps where what it calls complained before it."""
 BY_THE_WAY = 0.3
@@ -83,7 +85,7 @@ def weigh(signals: list[Signal], scope: Scope, *, near: Near, top: Topology) -> 
 def relevance(signal: Signal, scope: Scope, *, near: Near) -> float:
     """How much a signal is what the alert is about, 0 to 1."""
     if _is_newborn(signal, scope, near=near):
-        return NEWBORN
+        return UNMEASURED if any(entity[1:2] == ("HorizontalPodAutoscaler",) for entity in signal.about) else NEWBORN
     within, words = inside(signal, scope, upstream=near.upstream), near.words
     widely = signal.kind in (SignalKind.LOAD, SignalKind.FIGHT, SignalKind.METRIC)
     if scope.control_plane:

@@ -8,6 +8,8 @@ from app.core.entities import workload
 from app.core.findings import Evidence
 from app.core.phrases import SHORTEST, names
 
+ALONE = 0.5
+"""So much more it weighs where nothing turned bad clearly: what the alert names is then all that is told."""
 NAMED = 1.05
 """What it weighs that the alert names the very object: alerts sit on what suffers, which seldom is what was changed."""
 TIED = 0.3
@@ -26,7 +28,8 @@ def in_scope(case: Case, facts: Facts) -> Evidence | None:
     found = touches(case, facts)
     if found is None or found.weight < 0:
         return found
-    return say("scope", found.weight * facts.keeps * (0.5 if facts.candidate.inert else 1.0), found.sentence)
+    told = 1.0 + ALONE * (1.0 - case.quality)
+    return say("scope", found.weight * told * facts.keeps * (0.5 if facts.candidate.inert else 1.0), found.sentence)
 
 
 def touches(case: Case, facts: Facts) -> Evidence | None:

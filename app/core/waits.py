@@ -34,7 +34,7 @@ def wait_signals(calls: Calls, slots: Slots) -> list[Signal]:
         if first is None or part not in PARTS:
             continue
         low, number = slots.epoch(first), counts[first:].sum()
-        sorts = _sorts(calls, part, since=low)
+        sorts = _sorts(calls.during(low, slots.epoch(slots.size)), part)  # the last slot may not be whole
         total = sum(everything[sort][first:].sum() for sort in sorts)
         before = counts[:first].sum()
         found.append(
@@ -57,10 +57,10 @@ def _sort(key: CallKey) -> tuple[str, str, str] | None:
     return None if key.verb == "watch" else (key.api_group, key.resource, key.verb)
 
 
-def _sorts(calls: Calls, part: str, *, since: int) -> Counter[tuple[str, str, str]]:
+def _sorts(calls: Calls, part: str) -> Counter[tuple[str, str, str]]:
     """What sorts of calls waited for a part, and how many of each."""
     found: Counter[tuple[str, str, str]] = Counter()
-    for key, count in calls.during(since).sums():
+    for key, count in calls.sums():
         if key.waited_for == part and (sort := _sort(key)):
             found[sort] += count
     return found

@@ -39,7 +39,7 @@ def test_an_autoscaler_that_was_just_made_complains_for_itself() -> None:
             symptoms=[unknown, hurt],
             states=[a_workload(api), a_state(scaler, target)],
         )
-        return next(f.weight for f in ranking.findings if "FailedGetResourceMetric" in f.sentence)
+        return next((f.weight for f in ranking.findings if "FailedGetResourceMetric" in f.sentence), 0.0)
 
     edited = a_change(scaler, at=after(-9), path=("spec", "maxReplicas"), old=3, new=4)
     assert weight(made) < weight(edited) / 2
@@ -129,3 +129,19 @@ def test_a_custom_resource_leads_to_what_its_operator_rolled_out(path: Path, lea
     assert suspect.derived == (rolled_out.id,)
     weight = next(e.weight for e in suspect.evidence if e.rule == "symptoms")
     assert (weight > 2) is leads
+
+
+def test_what_the_alert_names_weighs_more_where_nothing_turned_bad_clearly() -> None:
+    web = a_resource("Deployment", "web")
+
+    def scope(count: int) -> float:
+        ranking = ranked(
+            a_change(web, at=after(-20)),
+            incident=an_incident(an_alert(after(30), name="TasksLate", namespace="shop", service="web")),
+            symptoms=[a_symptom(web, "Unhealthy", at=after(-5), count=count)] if count else [],
+            states=[a_workload(web)],
+        )
+        suspect = next(s for s in ranking.suspects if s.change.resource == web)
+        return next(e.weight for e in suspect.evidence if e.rule == "scope")
+
+    assert scope(0) == pytest.approx(1.5 * scope(40))

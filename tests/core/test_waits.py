@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from msgspec import structs
+from msgspec.structs import replace
 
 from app.core import audit
 from app.core.annotations import RawAnnotations, seconds, waited_for
@@ -42,7 +42,7 @@ def test_an_audit_event_tells_it() -> None:
 
 def slow(part: str, verb: str, resource: str, *, start: float, rate: float = 4) -> list[CallCount]:
     counts = calls("deployer", verb, resource, rate=rate, start=start)
-    return [structs.replace(count, key=structs.replace(count.key, waited_for=part)) for count in counts]
+    return [replace(count, key=replace(count.key, waited_for=part)) for count in counts]
 
 
 def waits(counts: list[CallCount]) -> list[Signal]:
@@ -59,6 +59,15 @@ def test_calls_that_begin_to_wait_are_one_signal(part: str) -> None:
     assert signal.sentence.startswith("7")  # 2 * 4/s * 90 s
     assert signal.sentence.endswith(f"most of it waiting for {PARTS[part]}, never before")
     assert abs((signal.low - after(-30)).total_seconds()) <= 5
+
+
+def test_a_sort_of_calls_that_only_the_last_unfinished_slot_has_is_left_out() -> None:
+    before = [*background(), *slow("etcd", "create", "pods", start=-30)]
+    (signal,) = waits(
+        [*before, *(replace(one, slot=one.slot + 5) for one in slow("etcd", "update", "leases", start=55))]
+    )
+    (alone,) = waits(before)
+    assert signal.strength == alone.strength
 
 
 def test_calls_that_always_waited_are_none() -> None:
