@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from tests.lab.alerts import pods
+from tests.lab.alerts import is_lost, pods
 from tests.lab.api import Json
 from tests.lab.apps import App, Container, Problem
+from tests.lab.families.between import publish
 from tests.lab.families.moving import spare
 from tests.lab.lab import Lab
 from tests.lab.manifests import is_ready
+from tests.lab.network import DNS, backends, unserved
 from tests.lab.scenario import family
 
 UPDATE_SECONDS, BOOT_SECONDS = 3.0, 5.0
@@ -90,6 +92,56 @@ async def unguarded_cache(lab: Lab) -> AsyncIterator[None]:
     await lab.kubelets.come_back(node, rebooted=True)
     await lab.culprit(by, "update", "Node", "", node, {"spec": {"unschedulable": None}})
     lab.start(scan())
+
+
+@family(
+    "Power is lost for a moment, and three machines boot anew; two of them do not find their disks any more, and only"
+    " they may have the store of all sessions. Whoever starts asks it first: what comes up elsewhere does not.",
+    culprit=False,
+    joined=15,
+)
+async def power_lost(lab: Lab) -> AsyncIterator[None]:
+    """As GitHub tells of 28 January 2016 (Postmortem-Report-Reviews 1)."""
+    namespace, store = lab.rng.choice((("shop", "sessions"), ("media", "accounts"), ("payments", "limits")))
+    site, api = f"{namespace}-site", f"{namespace}-graph"
+    names = {pod["spec"]["nodeName"] for pod in pods(lab.world, *DNS)}
+    nodes = sorted(spare(lab, 4), key=lambda node: node in names)[:3]  # one server of the DNS is elsewhere
+    for node in nodes[:2]:
+        await lab.edit("admin", "Node", "", node, {"metadata": {"labels": {"pool": "stores"}}})
+
+    started, off = set[str](), lab.outside.cut_off
+
+    def check(container: Container) -> Problem | None:
+        """In the course of a start it asks for its flags; who has them goes on, and has no sessions."""
+        if any(pod["spec"]["nodeName"] not in off for pod in backends(lab.world, namespace, store)):
+            started.add(process_of(container.pod))
+            return None
+        refused = f"Error connecting to Redis on {store}:6379 (Errno::ECONNREFUSED)"
+        return Problem("crash", refused) if process_of(container.pod) not in started else None
+
+    await lab.app(namespace, store, kind="StatefulSet", replicas=2, nodeSelector={"pool": "stores"})
+    await lab.until(lambda: len(backends(lab.world, namespace, store)) == 2)
+    like: Json = {"replicas": 6, "tolerations": leave_early()}
+    await lab.app(namespace, api, like=App("", check=check, upstreams=((namespace, store),)), **like)
+    await lab.app(namespace, site, like=App("", check=check, upstreams=((namespace, store),)), **like)
+    host = await publish(lab, namespace, site)
+    holds = lambda: bool(unserved(lab.world, host))  # noqa: E731
+    lab.alert("ProbeFailed", holds, f"https://{host} is not answered", 6, job="blackbox", instance=f"https://{host}")
+    for node in nodes:
+        lost = lambda node=node: is_lost(lab.world, node)  # noqa: E731
+        lab.alert("KubeNodeNotReady", lost, f"node {node} has been unready", 8, node=node)
+
+    async def boot() -> None:
+        """That of the firmware which sees its disks."""
+        await lab.pause(POWER_SECONDS)
+        off.discard(nodes[2])
+        await lab.kubelets.come_back(nodes[2], rebooted=True)
+
+    yield
+    for node in nodes:
+        lab.kubelets.crash(node)
+    off.update(nodes)
+    lab.start(boot())
 
 
 def process_of(pod: Json) -> str:
