@@ -6,13 +6,16 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from datetime import datetime
+from zlib import crc32
 
 from tests.lab import objects
-from tests.lab.alerts import pods
-from tests.lab.api import Json, Kind, path
-from tests.lab.apps import LATE, App, Container, Problem, Process
+from tests.lab.alerts import lacking, pods
+from tests.lab.api import Json, Kind, now, path
+from tests.lab.apps import LATE, App, Container, Problem, Process, mebibytes
 from tests.lab.families.after_boot import process_of
 from tests.lab.lab import Lab
+from tests.lab.manifests import is_ready
 from tests.lab.network import backends
 from tests.lab.scenario import family
 
@@ -95,6 +98,54 @@ async def starts_at_once(lab: Lab) -> AsyncIterator[None]:
     lab.start(jobs.run_away())
     await lab.pause(lab.rng.uniform(14, 20))
     await lab.roll(lab.rng.choice(("ci", "argocd")), namespace, server, "0.79.0", culprit=True)
+
+
+@family(
+    "A cluster that keeps measurements crashes, one process after another: nobody takes messages from the bus for it"
+    " any more, the bus is full, and whoever publishes there waits, also those whom measurements do not concern.",
+    culprit=False,
+    joined=15,
+)
+async def full_bus(lab: Lab) -> AsyncIterator[None]:
+    """As Stackdriver tells of October 2013 (icco/postmortems 101)."""
+    namespace, store, consumer = "monitoring", "series-cassandra", "series-ingest"
+    since: list[datetime] = []
+    waiting = [0.0]
+
+    def check_store(container: Container) -> Problem | None:
+        """The fewer there are, the more of the writes each of them has in its memory."""
+        if not since or container.seconds < 2:
+            return None
+        there = max(1, sum(is_ready(pod) for pod in pods(lab.world, namespace, store)))
+        grown = HEAP_MIB + WRITES * (now() - since[0]).total_seconds()
+        uneven = 1 + SPREAD * (crc32(container.pod["metadata"]["name"].encode()) % 100) / 100
+        needed, limit = grown * uneven * 3 / there, container.spec["resources"]["limits"]["memory"]
+        return Problem("oom", f"needs {needed:.0f}Mi, may have {limit}") if needed > mebibytes(limit) else None
+
+    async def publish() -> None:
+        """What is taken from the bus is what the store takes; what is beyond its room has to wait outside."""
+        while True:
+            await asyncio.sleep(1)
+            taken = 3 * PUBLISHED if backends(lab.world, namespace, consumer) else 0.0
+            waiting[0] = min(ROOM, max(0.0, waiting[0] + PUBLISHED - taken))
+
+    def check_publisher(container: Container) -> Problem | None:
+        return Problem("unready", LATE) if waiting[0] >= ROOM else None
+
+    like = App("", check=check_store, start_seconds=REPLAY_SECONDS)
+    await lab.app(namespace, store, like=like, kind="StatefulSet", replicas=3, memory="2Gi")
+    await lab.app(namespace, consumer, like=App("", upstreams=((namespace, store),)), replicas=2)
+    await lab.app("platform", "bus", kind="StatefulSet", replicas=1)
+    for place in (("shop", "activity"), ("payments", "receipts"), ("media", "views")):
+        await lab.app(*place, like=App("", check=check_publisher, upstreams=(("platform", "bus"),)), replicas=3)
+        lab.alert_lacking(*place)
+    holds = lambda: lacking(lab.world, namespace, store)  # noqa: E731
+    summary = f"{namespace}/{store} has not had its replicas for a while"
+    labels = {"namespace": namespace, "statefulset": store}
+    lab.alert("KubeStatefulSetReplicasMismatch", holds, summary, 20, **labels)
+    lab.start(publish())
+    yield
+    since.append(now())
 
 
 @dataclass
