@@ -14,9 +14,12 @@ from tests.lab.alerts import lacking, pods
 from tests.lab.api import Json, Kind, now, path
 from tests.lab.apps import LATE, App, Container, Problem, Process, mebibytes
 from tests.lab.families.after_boot import process_of
+from tests.lab.families.databases import ANY
+from tests.lab.families.nodes import provide
 from tests.lab.lab import Lab
 from tests.lab.manifests import is_ready
 from tests.lab.network import backends
+from tests.lab.programs import both, every, informer
 from tests.lab.scenario import family
 
 STANDS, USUAL, RUNAWAY, START = 1000.0, 380.0, 340.0, 60.0
@@ -183,6 +186,55 @@ class _Keeper:
             await process.api.call("POST", sets, _database(self.namespace, self.database))
         elif there.ok and there.body.get("status", {}).get("readyReplicas"):
             await _condition(process, where, "True", "Available")
+
+
+@family(
+    "A routine rotation of a database's credentials: they are a part of what the database is declared by, and what"
+    " keeps it cannot change that in place, so it deletes the database and makes another one, which is empty.",
+    joined=15,
+)
+async def database_replaced(lab: Lab) -> AsyncIterator[None]:
+    """As Polar tells of 12 June 2026 (polar 12387), where it was Terraform."""
+    namespace, name, table = lab.rng.choice(
+        (("payments", "billing", "orders"), ("shop", "store", "customers"), ("media", "studio", "uploads"))
+    )
+    group = "sql.corp.example"
+    kind = await lab.custom("DatabaseInstance", group, ANY)
+    keeper, first = _Keeper(lab, namespace, name, kind), list[str]()
+    database = keeper.database
+
+    def check(container: Container) -> Problem | None:
+        if not first or not backends(lab.world, namespace, database) or keeper.volume() == first[0]:
+            return None
+        missing = f'ERROR: relation "{table}" does not exist (SQLSTATE 42P01)'
+        return Problem("unready", f"probe failed: HTTP probe failed with statuscode: 503 ({missing})")
+
+    lab.apps["registry.corp.example/platform/postgres"] = App("registry.corp.example/platform/postgres")
+    mark = {"storageclass.kubernetes.io/is-default-class": "true"}
+    named = {"metadata": {"name": "standard", "annotations": mark}, "provisioner": "disk.csi.example"}
+    await lab.apply({"kind": "StorageClass", **named})
+    volumes = (("", "persistentvolumeclaims,persistentvolumes", "*"), ("storage.k8s.io", "*", "get,list,watch"))
+    await lab.controller("kube-system", "csi-provisioner", every(1, provide), *volumes, replicas=1)
+    await lab.served(kind)
+    spec = {"engine": "postgres-17", "storage": "1Gi", "credentials": {"secretName": f"{name}-login-1"}}
+    meta = {"namespace": namespace, "name": name}
+    await lab.apply({"apiVersion": f"{group}/v1", "kind": kind.name, "metadata": meta, "spec": spec})
+    await lab.apply(objects.service(namespace, database))
+    rules = (group, kind.plural, "*"), ("apps", "statefulsets", "*"), ("", "persistentvolumeclaims", "get,delete")
+    program = both(every(1, keeper.keep), informer(kind.path()))
+    await lab.controller("platform", "database-operator", program, *rules, replicas=1)
+    await lab.until(lambda: backends(lab.world, namespace, database))
+    first.append(keeper.volume())
+    for app in (f"{name}-api", f"{name}-dashboard", f"{name}-checkout"):
+        await lab.app(namespace, app, like=App("", check=check, upstreams=((namespace, database),)), replicas=2)
+        lab.alert_lacking(namespace, app)
+    yield
+    by, login = lab.rng.choice(("ci", "flux", "alice")), f"{name}-login-2"
+    secret = {"metadata": {"name": login}, "stringData": {"password": f"{lab.rng.getrandbits(64):016x}"}}
+    await lab.who[by].must("POST", path("Secret", namespace), secret)
+    await lab.pause(lab.rng.uniform(2, 4))
+    body = {"spec": {"credentials": {"secretName": login}}}
+    await lab.culprit(by, "update", kind.name, namespace, name, body)
 
 
 async def _condition(process: Process, where: str, status: str, reason: str, **told: Json) -> None:
