@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from tests.lab.alerts import pods, restarts
+from tests.lab.api import Json
 from tests.lab.apps import App, Container, Problem
 from tests.lab.lab import Lab
 from tests.lab.scenario import family
@@ -63,3 +64,26 @@ async def peers_apart(lab: Lab) -> AsyncIterator[None]:
     one = {**there, "image": f"registry.corp.example/{namespace}/{name}:{new}"}
     body = {"spec": {"template": {"spec": {"containers": [one]}}}}
     await lab.culprit(lab.rng.choice(("ci", "argocd", "alice")), "update", "StatefulSet", namespace, name, body)
+
+
+@family(
+    "A release looks through what is stored before it answers, and takes what users left half-made there for a fault"
+    " of its own: its pods do not get past their startup probe, and its rollout stands still.",
+    joined=15,
+)
+async def content_check(lab: Lab) -> AsyncIterator[None]:
+    """As MeshWeaver tells of the gate of its portal (September 2026, issue 3663)."""
+    namespace, name = lab.rng.choice((("media", "portal"), ("shop", "storefront"), ("search", "workbench")))
+    new = f"3.{lab.rng.randrange(1, 9)}.0"
+
+    def check(container: Container) -> Problem | None:
+        """What is stored does not change by itself: it looks at the same at each start."""
+        if container.tag != new:
+            return None
+        return Problem("killed" if container.seconds >= GATE_SECONDS else "starting", REFUSED, "Startup")
+
+    probe: Json = {"httpGet": {"path": "/healthz", "port": 8080}, "periodSeconds": 3, "failureThreshold": 4}
+    await lab.app(namespace, name, like=App("", check=check, start_seconds=3.0), replicas=2, startup=probe)
+    lab.alert_stuck(namespace, name)
+    yield
+    await lab.roll(lab.rng.choice(("ci", "flux", "argocd")), namespace, name, new, culprit=True)
