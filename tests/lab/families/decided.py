@@ -1,0 +1,68 @@
+"""What was told of what programs go by: a key of another project, registrations that flap, a list cut short."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator
+
+from tests.lab import objects
+from tests.lab.api import now
+from tests.lab.apps import App, Container, Problem
+from tests.lab.lab import Lab
+from tests.lab.network import backends
+from tests.lab.scenario import family
+
+FLAP_SECONDS = 3.0
+"""For how long a member's registration is gone while the disk that keeps it is slow."""
+TASK_SECONDS = 4.0
+
+
+def _key(project: str) -> str:
+    """The key of a service account, as a Secret has it."""
+    fields = {"type": "service_account", "project_id": project, "client_email": f"llm@{project}.iam.example"}
+    return base64.b64encode(json.dumps(fields).encode()).decode()
+
+
+@family(
+    "The key for a provider of models is replaced by one of a new project, and the ConfigMap beside it still names the"
+    " old one: with its next start an app calls for a project that its key is not allowed to use.",
+    joined=15,
+)
+async def key_project(lab: Lab) -> AsyncIterator[None]:
+    """As Rhesis tells of its key for Vertex AI (3 September 2026, rhesis 2704)."""
+    namespace, name = lab.rng.choice((("search", "answers"), ("media", "captions"), ("shop", "advisor")))
+    secret, old, new = f"{name}-vertex", "corp-ml-1", "corp-ml-2"
+    read: dict[str, tuple[str, str]] = {}
+    failed = [0]
+
+    def check(container: Container) -> Problem | None:
+        """It reads its key and its project once, as it starts; that it is refused later does not make it unwell."""
+        started = container.secret.get("key.json", ""), container.config["VERTEX_AI_PROJECT"]
+        read.setdefault(container.pod["metadata"]["uid"], started)
+        return None
+
+    async def ask() -> None:
+        """Users ask whoever is there; the provider refuses a key of another project."""
+        while True:
+            await asyncio.sleep(0.3)
+            there = (pod["metadata"]["uid"] for pod in backends(lab.world, namespace, name))
+            if known := [read[uid] for uid in there if uid in read]:
+                key, project = lab.rng.choice(known)
+                failed[0] += key != _key(project)
+
+    await lab.apply(objects.config_map(namespace, f"{name}-config", VERTEX_AI_PROJECT=old, VERTEX_AI_LOCATION="global"))
+    meta = {"namespace": namespace, "name": secret}
+    await lab.apply({"kind": "Secret", "metadata": meta, "data": {"key.json": _key(old)}})
+    await lab.app(namespace, name, like=App("", check=check), replicas=3, config=f"{name}-config", secret=secret)
+    lab.start(ask())
+    errors = lab.rate(lambda: failed[0], 0.8, seconds=6)
+    lab.alert("HTTPErrorsHigh", errors, f"calls of {name} fail", 5, namespace=namespace, service=name)
+    yield
+    by = lab.rng.choice(("ci", "alice"))
+    await lab.culprit(by, "update", "Secret", namespace, secret, {"data": {"key.json": _key(new)}})
+    await lab.pause(lab.rng.uniform(1, 3))
+    again = {"kubectl.kubernetes.io/restartedAt": f"{now():%Y-%m-%dT%H:%M:%SZ}"}
+    body = {"spec": {"template": {"metadata": {"annotations": again}}}}
+    await lab.culprit(by, "update", "Deployment", namespace, name, body)
