@@ -8,10 +8,12 @@ import json
 from collections.abc import AsyncIterator
 
 from tests.lab import objects
-from tests.lab.api import now
-from tests.lab.apps import App, Container, Problem
+from tests.lab.alerts import pods
+from tests.lab.api import now, path
+from tests.lab.apps import LATE, App, Container, Problem
 from tests.lab.lab import Lab
 from tests.lab.network import backends
+from tests.lab.programs import every, getting
 from tests.lab.scenario import family
 
 FLAP_SECONDS = 3.0
@@ -66,3 +68,35 @@ async def key_project(lab: Lab) -> AsyncIterator[None]:
     again = {"kubectl.kubernetes.io/restartedAt": f"{now():%Y-%m-%dT%H:%M:%SZ}"}
     body = {"spec": {"template": {"metadata": {"annotations": again}}}}
     await lab.culprit(by, "update", "Deployment", namespace, name, body)
+
+
+@family(
+    "The disk behind a registry of services is slow, its members' registrations come and go, and the scheduler of the"
+    " platform takes the registry itself for something that should not run: it scales it to nothing.",
+    joined=15,
+)
+async def scaled_away(lab: Lab) -> AsyncIterator[None]:
+    """As a user of Flynn tells of discoverd and its scheduler (March 2016, flynn 2610; 2486 is the same)."""
+    registry, slow = ("platform", "discovery"), [False]
+
+    def check(container: Container) -> Problem | None:
+        """One after another writes so late that its registration has run out meanwhile."""
+        if not slow[0]:
+            return None
+        uids = sorted(pod["metadata"]["uid"] for pod in pods(lab.world, *registry))
+        turn = int(now().timestamp() / FLAP_SECONDS) % max(1, len(uids))
+        return Problem("unready", LATE) if container.pod["metadata"]["uid"] == uids[turn] else None
+
+    await lab.app(*registry, like=App("", check=check), replicas=3)
+    scheduler, look = "formation-scheduler", every(2, getting(path("Deployment")))
+    await lab.controller("platform", scheduler, look, ("apps", "deployments", "get,list,patch"), replicas=1)
+    callers = (("shop", "orders"), ("payments", "refunds"), ("media", "comments"), ("search", "tags"))
+    for place in lab.rng.sample(callers, 2):
+        await lab.app(*place, like=App("", upstreams=(registry,)), replicas=3)
+        lab.alert_lacking(*place)
+    await lab.until(lambda: backends(lab.world, *registry))
+    await lab.robot("scheduler", "platform", scheduler, "formation-scheduler/1.0.0")
+    yield
+    slow[0] = True
+    await lab.pause(lab.rng.uniform(8, 14))
+    await lab.culprit("scheduler", "update", "Deployment", *registry, {"spec": {"replicas": 0}})
