@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator
+from datetime import datetime
 
 from tests.lab import objects
 from tests.lab.alerts import pods
@@ -100,3 +101,34 @@ async def scaled_away(lab: Lab) -> AsyncIterator[None]:
     slow[0] = True
     await lab.pause(lab.rng.uniform(8, 14))
     await lab.culprit("scheduler", "update", "Deployment", *registry, {"spec": {"replicas": 0}})
+
+
+@family(
+    "A release of what starts all tasks of a platform brings one more of them, which cannot be entered in its list:"
+    " what comes after that one in the list is not started any more.",
+    joined=15,
+)
+async def list_cut_short(lab: Lab) -> AsyncIterator[None]:
+    """As PostHog tells of the tasks of its Celery (April 2024, posthog 21392)."""
+    namespace, name = lab.rng.choice((("platform", "beat"), ("media", "task-scheduler"), ("search", "periodic")))
+    tasks = lab.rng.sample(("usage", "cohorts", "digests", "retention", "invoices", "exports"), 5)
+    new, broken = "1.1.0", lab.rng.randrange(1, 4)
+    done: dict[str, datetime] = {task: now() for task in tasks}
+
+    async def beat() -> None:
+        """It starts what its list has, and workers do it; a list is read until an entry fails."""
+        while True:
+            await asyncio.sleep(TASK_SECONDS)
+            for pod in backends(lab.world, namespace, name):
+                whole = not pod["spec"]["containers"][0]["image"].endswith(f":{new}")
+                done.update({task: now() for task in (tasks if whole else tasks[:broken])})
+
+    def late() -> bool:
+        return any((now() - at).total_seconds() > 4 * TASK_SECONDS for at in done.values())
+
+    await lab.app(namespace, name, replicas=1)
+    lab.start(beat())
+    summary = f"tasks that {name} should start have not run for a while"
+    lab.alert("ScheduledTasksLate", late, summary, 4, namespace=namespace, service=name)
+    yield
+    await lab.roll(lab.rng.choice(("ci", "argocd", "bob")), namespace, name, new, culprit=True)
