@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
+from tests.lab import objects
 from tests.lab.alerts import is_lost, pods
 from tests.lab.api import Json, path
 from tests.lab.apps import App, Process
+from tests.lab.families.databases import ANY
 from tests.lab.families.joining import AUTOSCALER, autoscaled, enlarging, forgetting, large, say
 from tests.lab.lab import Lab
+from tests.lab.network import backends
 from tests.lab.programs import every
 from tests.lab.scenario import family
 
@@ -81,3 +84,65 @@ def _keepers(lab: Lab) -> set[str]:
         AUTOSCALER,
     )
     return {node for place in places for node in _homes(lab, *place)}
+
+
+@family(
+    "A new version of an operator puts the variables of its databases in another order each time that it looks, and"
+    " takes the order for a difference: at every sync it makes all their pods anew.",
+    joined=15,
+)
+async def every_sync(lab: Lab) -> AsyncIterator[None]:
+    """As users of Zalando's Postgres operator tell of its version 1.6 (March 2021, postgres-operator 1390)."""
+    namespace, name = lab.rng.choice((("shop", "customers"), ("payments", "mandates"), ("media", "albums")))
+    database, operator, group = f"{name}-db", "postgres-operator", "acid.zalan.do"
+    made, replaced = set[str](), [0]
+    postgresql = await lab.custom("Postgresql", group, ANY)
+
+    async def sync(process: Process) -> None:
+        """What is declared, and the variables that are the same for all; since 1.6 as a map gives them."""
+        listed = await process.api.call("GET", postgresql.path(namespace))
+        for one in listed.body.get("items", []):
+            where = path("StatefulSet", namespace, one["metadata"]["name"])
+            found = await process.api.call("GET", where)
+            if not found.ok:
+                continue
+            names = sorted(process.config)
+            if process.tag.startswith("1.6"):
+                process.rng.shuffle(names)
+            env = [{"name": key, "value": process.config[key]} for key in names]
+            [container] = found.body["spec"]["template"]["spec"]["containers"]
+            spec = {"replicas": one["spec"]["numberOfInstances"]}
+            if container.get("env") != env:
+                spec["template"] = {"spec": {"containers": [{**container, "env": env}]}}
+            if "template" in spec or found.body["spec"]["replicas"] != spec["replicas"]:
+                await process.api.call("PATCH", where, {"spec": spec})
+
+    async def count() -> None:
+        """How many pods of the database were made beside the first three."""
+        while True:
+            made.update(pod["metadata"]["uid"] for pod in pods(lab.world, namespace, database))
+            replaced[0] = len(made) - 3
+            await asyncio.sleep(0.5)
+
+    shared = {"AWS_REGION": "eu-central-1", "BACKUP_SCHEDULE": "0 4 * * *", "WAL_S3_BUCKET": "corp-pg-backups"}
+    shared |= {"BACKUP_NUM_TO_RETAIN": "5", "USE_WALG_BACKUP": "true", "USE_WALG_RESTORE": "true"}
+    await lab.apply(objects.config_map("platform", operator, **shared))
+    env = [{"name": key, "value": shared[key]} for key in sorted(shared)]
+    like = App("", start_seconds=PG_SECONDS)
+    await lab.app(namespace, database, tag="13.2", like=like, kind="StatefulSet", replicas=3, env=env)
+    rules = ((group, "postgresqls", "get,list"), ("apps", "statefulsets", "get,patch"))
+    await lab.controller(
+        "platform", operator, every(SYNC_SECONDS, sync), *rules, tag="1.5.0", replicas=1, config=operator
+    )
+    await lab.served(postgresql)
+    meta = {"namespace": namespace, "name": database}
+    declared = {"teamId": name, "numberOfInstances": 3, "postgresql": {"version": "13"}}
+    await lab.apply({"apiVersion": f"{group}/v1", "kind": "Postgresql", "metadata": meta, "spec": declared})
+    await lab.app(namespace, name, like=App("", upstreams=((namespace, database),)), replicas=2)
+    await lab.until(lambda: len(backends(lab.world, namespace, database)) == 3)
+    lab.start(count())
+    often = lambda: replaced[0] > 4  # noqa: E731
+    summary = f"pods of {namespace}/{database} have been made anew again and again"
+    lab.alert("PostgresPodsRecreated", often, summary, 6, namespace=namespace, statefulset=database)
+    yield
+    await lab.roll(lab.rng.choice(("argocd", "ci", "carol")), "platform", operator, "1.6.1", culprit=True)
