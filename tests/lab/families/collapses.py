@@ -29,13 +29,17 @@ NAMED = ("frontend", "cart", "checkout", "ledger", "query", "uploads")
 """Apps that a rule of an agent names: it watches the pods of each on its own node, which are few and rest."""
 WATCH_SECONDS, SPREAD_SECONDS = 6, 15.0
 """Until a watch is opened again from where it was, and within what an agent's first ones are opened."""
-CALM_SECONDS, LIMIT_FACTOR = 15, 2.0
+CALM_SECONDS, LIMIT_FACTOR = 25, 2.0
 """After the agents' start, and what the API server may then have of memory, by what it has."""
 DOWN_SECONDS = 3.0
 TENANTS, REPLICAS = ("tenant-a", "tenant-b", "tenant-c"), 14
+USUAL_UPLOADS, MOST_UPLOADS = 0.4, 12.0
+"""Each second."""
+LONG_TEMPLATE_BYTES, LOW_FACTOR = 80_000, 1.8
+"""Where fewer pods come and go, more is kept of each: what is listed is what counts."""
 
 
-async def _keep_runs(lab: Lab) -> None:
+async def _keep_runs(lab: Lab, template_bytes: int) -> None:
     """Raises RefusedError."""
     image = "registry.corp.example/platform/pipeline-step"
     lab.apps[image] = App(image, ends_after=0.5)
@@ -44,7 +48,7 @@ async def _keep_runs(lab: Lab) -> None:
     for number in range(RUNS):
         step = steps[number % len(steps)]
         told = f"run the step {step} of the pipeline; "
-        note = {"pipelines.corp.example/template": told * (TEMPLATE_BYTES // len(told))}
+        note = {"pipelines.corp.example/template": told * (template_bytes // len(told))}
         meta = {"namespace": "platform", "name": f"run-{number:04}", "labels": {"step": step}, "annotations": note}
         await lab.apply({"kind": "Pod", "metadata": meta, "spec": spec})
         if number % WAVE == WAVE - 1:
@@ -100,14 +104,14 @@ class _Probed:
         return now() - self._answered > timedelta(seconds=DOWN_SECONDS)
 
 
-async def _cluster(lab: Lab) -> None:
+async def _cluster(lab: Lab, template_bytes: int = TEMPLATE_BYTES, factor: float = LIMIT_FACTOR) -> None:
     """What is listed, who watches, what is measured, and what the API server may have. Raises RefusedError."""
     await lab.app("platform", "reporting", replicas=8)
-    await _keep_runs(lab)
+    await _keep_runs(lab, template_bytes)
     rights = ("", "pods", "list,watch")
     images = [(await lab.controller("kube-system", one, _agent, rights, kind="DaemonSet")).image for one in AGENTS]
     await lab.pause(SPREAD_SECONDS + CALM_SECONDS)
-    limited = Limited(lab.plane.apiserver, int(lab.plane.apiserver.resident_bytes * LIMIT_FACTOR))
+    limited = Limited(lab.plane.apiserver, int(lab.plane.apiserver.resident_bytes * factor))
     probed = _Probed(lab)
     for work in (_compact(lab), limited.run(), probed.run()):
         lab.start(work)
@@ -161,3 +165,46 @@ async def redeploy_collapse(lab: Lab) -> AsyncIterator[None]:
     await lab.roll("argocd", "platform", "tenant-operator", "2.0.0", culprit=True)
     await lab.pause(lab.rng.uniform(1, 4))
     await lab.roll("ci", "platform", "reporting", "1.0.1")
+
+
+@family(
+    "An evening's uploads each get a pod of their own, as ever, and there are more than ever: agents whose watches are"
+    " too old list all pods, and the API server is killed for its memory.",
+    flags=UNCACHED,
+    culprit=False,
+    joined=16,
+)
+async def upload_collapse(lab: Lab) -> AsyncIterator[None]:
+    """The links that Robinhood told of, begun by traffic."""
+    image, where = "registry.corp.example/media/convert", path("Pod", "media")
+    lab.apps[image] = App(image, ends_after=1)
+    spec = objects.deployment("media", "convert", f"{image}:1.0.0", restartPolicy="Never")["spec"]["template"]["spec"]
+    uploads, waiting = [USUAL_UPLOADS], [0.0]
+
+    async def convert(process: Process) -> None:
+        """What is through is deleted, what has been uploaded since gets a pod."""
+        listed = await process.api.call("GET", f"{where}?labelSelector=upload")
+        for pod in listed.body.get("items", ()):
+            if is_done(pod):
+                await process.api.call("DELETE", path("Pod", "media", pod["metadata"]["name"]))
+        while listed.ok and waiting[0] >= 1:
+            waiting[0] -= 1
+            meta = {"generateName": "convert-", "labels": {"upload": "video"}}
+            await process.api.call("POST", where, {"metadata": meta, "spec": spec})
+
+    async def upload() -> None:
+        while True:
+            await asyncio.sleep(0.5)
+            waiting[0] += uploads[0] / 2
+
+    await lab.controller("media", "converter", every(0.5, convert), ("", "pods", "*"), replicas=1)
+    await _cluster(lab, LONG_TEMPLATE_BYTES, LOW_FACTOR)
+    lab.start(upload())
+    yield
+    await _update_agent(lab)
+    growth = lab.rng.uniform(0.8, 1.2)
+    await lab.pause(lab.rng.uniform(1, 4))
+    await lab.roll("ci", "platform", "reporting", "1.0.1")
+    while uploads[0] < MOST_UPLOADS:
+        uploads[0] += growth
+        await lab.pause(1)
