@@ -29,7 +29,7 @@ NAMED = ("frontend", "cart", "checkout", "ledger", "query", "uploads")
 """Apps that a rule of an agent names: it watches the pods of each on its own node, which are few and rest."""
 WATCH_SECONDS, SPREAD_SECONDS = 6, 15.0
 """Until a watch is opened again from where it was, and within what an agent's first ones are opened."""
-CALM_SECONDS, LIMIT_FACTOR = 25, 2.0
+CALM_SECONDS, LIMIT_FACTOR = 15, 2.0
 """After the agents' start, and what the API server may then have of memory, by what it has."""
 DOWN_SECONDS = 3.0
 TENANTS, REPLICAS = ("tenant-a", "tenant-b", "tenant-c"), 14
