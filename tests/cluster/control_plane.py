@@ -148,17 +148,17 @@ class ControlPlane:
         written = self.audit_log.read_bytes() if self.audit_log.exists() else b""
         return [json.loads(line) for line in written.splitlines(keepends=True) if line.endswith(b"\n")]
 
-    def compact(self) -> int:
-        """Drops every revision but the newest from etcd; returns that one, which Kubernetes calls resourceVersion.
+    def compact(self, *, keep: int = 0) -> int:
+        """Drops every revision but the newest, and ``keep`` before it, from etcd; returns the oldest that is left.
 
-        A watch or list of an older one is answered by the API server's own cache, if that reaches so far back: restart
-        it and it has forgotten too.
+        Kubernetes calls that resourceVersion. A watch or list of an older one is answered by the API server's own
+        cache, if that reaches so far back: restart it and it has forgotten too.
         """
         newest = int(self._ask_etcd("range", {"key": base64.b64encode(b"\0").decode()})["header"]["revision"])
-        if newest != self._compacted:
-            self._ask_etcd("compaction", {"revision": str(newest), "physical": True})
-        self._compacted = newest
-        return newest
+        if newest - keep > self._compacted:
+            self._ask_etcd("compaction", {"revision": str(newest - keep), "physical": True})
+            self._compacted = newest - keep
+        return self._compacted
 
     def _ask_etcd(self, what: str, body: dict[str, Any]) -> dict[str, Any]:
         """One call of the gRPC gateway."""

@@ -91,6 +91,14 @@ class Program:
         """None when it does not run."""
         return self._process.pid if self._process and self._process.poll() is None else None
 
+    @property
+    def resident_bytes(self) -> int:
+        """Of memory; 0 when it does not run. Linux alone tells."""
+        try:
+            return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        except (OSError, IndexError):  # it ends just now
+            return 0
+
     def start(self) -> None:
         """Starts it and waits until it is ready. Raises NotReadyError."""
         self.launch()

@@ -180,14 +180,28 @@ class World:
     async def _list(self, kind: Kind) -> str:
         body = (await self.caller.must("GET", kind.path())).body
         api = {"apiVersion": body["apiVersion"], "kind": kind.name}
+        before = self._objects.get(kind.name)
         self._objects[kind.name] = {_key(thing): {**api, **thing} for thing in body["items"]}
+        if before is not None:
+            self._tell_missed(before, self._objects[kind.name])
         return str(body["metadata"]["resourceVersion"])
+
+    def _tell_missed(self, before: Mapping[Key, Json], after: Mapping[Key, Json]) -> None:
+        """What happened while there was no watch, as far as two lists tell it."""
+        at = stamp(now())
+        for key in before.keys() - after.keys():
+            self.told(at, "DELETED", before[key])
+        for key, thing in after.items():
+            if key not in before:
+                self.told(at, "ADDED", thing)
+            elif before[key]["metadata"]["resourceVersion"] != thing["metadata"]["resourceVersion"]:
+                self.told(at, "MODIFIED", thing)
 
     async def _follow(self, kind: Kind, version: str) -> None:
         while True:
             try:
                 version = await self._stream(kind, version)
-            except httpx2.TransportError:  # the API server restarts, in some scenarios
+            except (httpx2.TransportError, RefusedError):  # the API server restarts, in some scenarios
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def _stream(self, kind: Kind, version: str) -> str:
@@ -198,6 +212,9 @@ class World:
             if lines.status_code == httpx2.codes.NOT_FOUND:  # its CustomResourceDefinition was deleted
                 self._objects[kind.name] = {}
                 await asyncio.sleep(GONE_SECONDS)
+                return version
+            if not lines.is_success:  # it has just started, and its caches are not filled
+                await asyncio.sleep(RETRY_SECONDS)
                 return version
             async for line in lines.aiter_lines():
                 event = json.loads(line)

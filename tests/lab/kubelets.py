@@ -28,7 +28,7 @@ from tests.lab.statuses import Statuses, done, node_conditions, pod_status, seco
 from tests.lab.volumes import held_elsewhere
 
 ROUND_SECONDS = 0.5
-LEASE_ROUNDS = 8
+LEASE_SECONDS = 4.0
 BACKOFF_SECONDS, LONGEST_BACKOFF = 2.0, 16.0
 RETRY_SECONDS = 4.0
 """Before a kubelet looks again for what a container waits for."""
@@ -78,11 +78,16 @@ class Kubelets:
 
     async def run(self) -> None:
         """For ever."""
-        rounds = 0
+        await asyncio.gather(self._beat(), self._go_round())
+
+    async def _beat(self) -> None:
+        """Their leases, which wait for no pod."""
         while True:
-            if rounds % LEASE_ROUNDS == 0:
-                await asyncio.gather(*(self._renew(name) for name in self._alive()))
-            rounds += 1
+            await asyncio.gather(*(self._renew(name) for name in self._alive()))
+            await asyncio.sleep(LEASE_SECONDS)
+
+    async def _go_round(self) -> None:
+        while True:
             self._memory.look()
             await asyncio.gather(*(self._see_to(name) for name in self._alive()))
             self._forget()

@@ -36,7 +36,10 @@ async def _unwrapped(program: Program, process: Process) -> None:
 
 
 def informer(where: str, *, seconds: int = 600, backoff: float = 1.0) -> Program:
-    """LIST, then WATCH from there, as client-go: one that is too old or refused begins anew, after a back-off."""
+    """LIST, then WATCH from there, as client-go: one that is too old or refused begins anew, after a back-off.
+
+    ``where`` may have selectors.
+    """
 
     async def run(process: Process) -> None:
         wait = backoff
@@ -55,16 +58,10 @@ def informer(where: str, *, seconds: int = 600, backoff: float = 1.0) -> Program
 async def _watch(process: Process, where: str, version: str, seconds: int) -> None:
     """Until it is too old or breaks."""
     while True:
-        query = {
-            "watch": "1",
-            "resourceVersion": version,
-            "timeoutSeconds": str(seconds),
-            "allowWatchBookmarks": "true",
-        }
+        query = f"watch=1&resourceVersion={version}&timeoutSeconds={seconds}&allowWatchBookmarks=true"
+        url = f"{where}{'&' if '?' in where else '?'}{query}"
         try:
-            async with process.api.client.stream(
-                "GET", where, params=query, headers=process.api.headers, timeout=None
-            ) as lines:
+            async with process.api.client.stream("GET", url, headers=process.api.headers, timeout=None) as lines:
                 if not lines.is_success:
                     process.api.counts[lines.status_code] += 1
                     return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gzip
+import itertools
 import json
 import ssl
 import sys
@@ -19,7 +20,7 @@ import httpx2
 from tests.cluster.control_plane import POLICY, ControlPlane
 from tests.lab import company
 from tests.lab.alerts import payload
-from tests.lab.api import KINDS, Answer, Json, now, path, stamp
+from tests.lab.api import KINDS, Answer, Json, Kind, now, stamp
 from tests.lab.lab import ROBOTS, USERS, Lab, Variation
 from tests.lab.manifests import has_pods, is_done, is_ready
 from tests.lab.scenario import Family, load, part
@@ -34,6 +35,8 @@ MANAGER_FLAGS = (
     "--node-monitor-grace-period=16s",
 )
 ANSWER_SECONDS = 40
+UNAVAILABLE = (0, 429)
+"""What is answered while the API server is down or has just started; an error of one kind may be for ever."""
 
 
 class NotRecordedError(Exception):
@@ -203,16 +206,20 @@ class Recorder:
         )
 
     async def _state(self) -> Json:
-        caller = self._lab.world.caller
-        found = {
-            kind.plural: (await caller.call("GET", kind.path())).body
-            for kind in KINDS.values()
-            if kind.name != "Secret"
-        }
-        secrets = (await caller.call("GET", path("Secret"))).body
+        kinds = [kind for kind in KINDS.values() if kind.name != "Secret"]
+        secrets, *lists = await asyncio.gather(*map(self._list, (KINDS["Secret"], *kinds)))
         for one in secrets["items"]:
             one.pop("data", None)
-        return {**found, "secrets": secrets}
+        return {**{kind.plural: one for kind, one in zip(kinds, lists, strict=True)}, "secrets": secrets}
+
+    async def _list(self, kind: Kind) -> Json:
+        """As soon as the API server answers, which may be down just now, and be up for seconds only."""
+        for pause in itertools.repeat(0.5):
+            answer = await self._lab.world.caller.call("GET", kind.path())
+            if answer.status not in UNAVAILABLE:
+                break
+            await asyncio.sleep(pause)
+        return answer.body
 
     def _label(self, log: dict[str, Json]) -> Json:
         lab = self._lab
