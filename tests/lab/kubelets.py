@@ -36,7 +36,6 @@ EVICT_SECONDS = 3.0
 """Between two evictions of a node whose disk is full."""
 REFRESHED = 0.15
 """How often a kubelet reads a mounted Secret anew: a share of its rounds."""
-LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 
 
 @dataclass
@@ -83,7 +82,7 @@ class Kubelets:
     async def _beat(self) -> None:
         """Their leases, which wait for no pod."""
         while True:
-            await asyncio.gather(*(self._renew(name) for name in self._alive()))
+            await asyncio.gather(*(self._statuses.renew(name) for name in self._alive()))
             await asyncio.sleep(LEASE_SECONDS)
 
     async def _go_round(self) -> None:
@@ -158,13 +157,6 @@ class Kubelets:
     def _of(self, node: str) -> list[_Sandbox]:
         here = (pod["metadata"]["uid"] for pod in self._world["Pod"].values() if pod["spec"].get("nodeName") == node)
         return [self._pods[uid] for uid in here if uid in self._pods]
-
-    async def _renew(self, name: str) -> None:
-        renewed = now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        spec = {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": renewed}
-        done = await self._callers[name].call("PATCH", f"{LEASES}/{name}", {"spec": spec})
-        if done.status == 404:
-            await self._callers[name].call("POST", LEASES, {"metadata": {"name": name}, "spec": spec})
 
     # -- pods
 

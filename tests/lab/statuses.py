@@ -10,6 +10,8 @@ from tests.lab.api import Caller, Json, now, path, stamp
 from tests.lab.apps import Outside
 from tests.lab.manifests import place
 
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+
 
 class Statuses:
     """Where kubelets may ask only so often, the newest status of each pod waits for its turn."""
@@ -56,6 +58,14 @@ class Statuses:
         where = f"{path('Node', None, node)}/status"
         told = await self._callers[node].call("PATCH", where, {"status": {"conditions": conditions}})
         return told.ok
+
+    async def renew(self, node: str) -> None:
+        """Its lease, by which it is known to be there."""
+        renewed = now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        spec = {"holderIdentity": node, "leaseDurationSeconds": 40, "renewTime": renewed}
+        told = await self._callers[node].call("PATCH", f"{LEASES}/{node}", {"spec": spec})
+        if told.status == 404:
+            await self._callers[node].call("POST", LEASES, {"metadata": {"name": node}, "spec": spec})
 
     async def warn(self, node: str, about: Json, reason: str, message: str) -> None:
         """An event of a kubelet; of what has no namespace in that of the cluster's own."""
