@@ -7,6 +7,7 @@ and, by convention, the name: kyverno.io is the domain of what runs in namespace
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from itertools import islice
 from typing import Any
 
 from app.core.actors import service_account
@@ -28,6 +29,8 @@ _SELECTORS = frozenset({"labelSelector", "podSelector", "selector"})
 _NAMESPACES = frozenset({"includedNamespaces", "namespaces", "matchNames"})
 """Where custom resources say which pods they are for, and in which namespaces:
 https://velero.io/docs/main/api-types/schedule/ , https://prometheus-operator.dev/docs/api-reference/api/ ."""
+MOST_TEXTS = 500
+"""So many texts of a custom resource are read for hosts: some hold whole programs."""
 SEVERAL = 5
 """Of more objects of a kind than this, one is a small part of what keeps their program busy."""
 
@@ -99,7 +102,7 @@ def _referred(state: State, resource: Resource, top: Topology, add: Add) -> None
 
 def _called(state: State, resource: Resource, top: Topology, add: Add) -> None:
     """What a custom resource names by its host, as a connector does its database: what uses it may burden that."""
-    for name, text in _texts(state.get("spec")):
+    for name, text in islice(_texts(state.get("spec")), MOST_TEXTS):
         for service in hosts(name, text, resource.namespace or "", known=top.services):
             known = Resource(resource.cluster, "", "Service", *service)
             for owner in (

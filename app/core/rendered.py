@@ -6,15 +6,18 @@ resource says. What they then write has a host, a path or a name in it that was 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from app.core.brought import words
+from app.core.brought import MOST, words
 from app.core.model import Change, Verb
 from app.core.references import is_custom
 
+MOST_PARTS = 12
+_BREAK = re.compile(r"[/._-]")
 RENDERED = timedelta(minutes=5)
 """How long after an edit a program's write with its words in it is put down to that: it asks by an interval."""
 
@@ -29,20 +32,20 @@ class Sources:
         """Remember an edit of a ConfigMap or a custom resource that brought words."""
         if change.verb is Verb.UPDATE and (change.resource.kind == "ConfigMap" or is_custom(change.resource)):
             brought = frozenset(_brought(change))
-            if brought:
+            if 0 < len(brought) <= MOST:
                 self._told.append((change, brought))
 
     def behind(self, change: Change) -> Change | None:
         """The last edit, by another and of another object, of which a write has a new word in what it wrote."""
-        found: str | None = None
+        written: frozenset[str] | None = None
         for source, brought in reversed(self._told):
             if change.at - source.at > RENDERED:
                 break
             if source.actor.name == change.actor.name or source.resource == change.resource:
                 continue
-            if found is None:
-                found = "\n".join(_new_text(change))
-            if any(word in found for word in brought):
+            if written is None:
+                written = frozenset(_written(change))
+            if not written.isdisjoint(brought):
                 return source
         return None
 
@@ -53,11 +56,20 @@ def _brought(change: Change) -> Iterator[str]:
             yield from set(words(diff.new)) - set(words(diff.old))
 
 
-def _new_text(change: Change) -> Iterator[str]:
-    """The strings that a write brought; of what was made, all of them."""
+def _written(change: Change) -> Iterator[str]:
+    """The words that a write brought, and what they are made of: orders.db.example has db.example in it. Of what was
+    made, all of them."""
     for diff in change.diffs:
         before = set(_strings(diff.old))
-        yield from (text for text in _strings(diff.new) if text not in before)
+        for word in words([text for text in _strings(diff.new) if text not in before]):
+            yield from _within(word)
+
+
+def _within(word: str) -> Iterator[str]:
+    """A word, and each run of its parts."""
+    breaks = [match.start() for match in _BREAK.finditer(word)][:MOST_PARTS]
+    for start in (0, *(place + 1 for place in breaks)):
+        yield from (word[start:end] for end in (*breaks, len(word)) if end > start)
 
 
 def _strings(value: Any) -> Iterator[str]:
