@@ -44,33 +44,6 @@ LOOKUP = (
 )
 
 
-@pytest.mark.parametrize(
-    ("message", "leads", "not_from"),
-    [
-        ("exec /usr/local/bin/app: exec format error", ("Deployment", "image"), ("ConfigMap", "x")),
-        (
-            'failed to get sandbox runtime: no runtime for "kata" is configured',
-            ("DaemonSet", "x"),
-            ("Deployment", "image"),
-        ),
-        (
-            "AttachVolume.Attach failed: googleapi: Error 503: backendError",
-            ("StorageClass", "x"),
-            ("StatefulSet", "image"),
-        ),
-        ("Error 1054 (42S22): Unknown column 'm.city_id' in 'field list'", ("Job", "x"), ("ConfigMap", "x")),
-        ('ERROR: relation "orders" does not exist', ("Deployment", "image"), ("Secret", "x")),
-        ("invalid peer certificate: UnknownIssuer", ("Secret", "x"), ("Deployment", "image")),
-        ('Failed to pull image "a": no basic auth credentials', ("EC2NodeClass", "x"), ("ConfigMap", "x")),
-    ],
-)
-def test_what_can_be_behind_what_is_said(message: str, leads: tuple[str, str], not_from: tuple[str, str]) -> None:
-    cause = cause_of([message])
-    assert cause is not None
-    assert cause.leads(kind(leads[0], "spec", leads[1]))
-    assert not cause.leads(kind(not_from[0], "spec", not_from[1]))
-
-
 def image(old: str = "registry.corp.example/web:1", new: str = "registry.corp.example/web:2") -> Change:
     place = ("spec", "template", "spec", "containers", (("name", "web"),), "image")
     return a_change(WEB, at=after(-10), path=place, old=old, new=new)

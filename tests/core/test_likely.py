@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.core.candidates import candidates
+from app.core.causes import cause_of
 from app.core.complaints import symptom_signals
 from app.core.explain import mentioned
 from app.core.mechanism import plausible
@@ -145,3 +146,34 @@ def test_what_the_alert_names_weighs_more_where_nothing_turned_bad_clearly() -> 
         return next(e.weight for e in suspect.evidence if e.rule == "scope")
 
     assert scope(0) == pytest.approx(1.5 * scope(40))
+
+
+def edit(kind: str, field: str) -> Change:
+    return a_change(a_resource(kind, "thing"), at=after(-10), path=("spec", field), new="x")
+
+
+@pytest.mark.parametrize(
+    ("message", "leads", "not_from"),
+    [
+        ("exec /usr/local/bin/app: exec format error", ("Deployment", "image"), ("ConfigMap", "x")),
+        (
+            'failed to get sandbox runtime: no runtime for "kata" is configured',
+            ("DaemonSet", "x"),
+            ("Deployment", "image"),
+        ),
+        (
+            "AttachVolume.Attach failed: googleapi: Error 503: backendError",
+            ("StorageClass", "x"),
+            ("StatefulSet", "image"),
+        ),
+        ("Error 1054 (42S22): Unknown column 'm.city_id' in 'field list'", ("Job", "x"), ("ConfigMap", "x")),
+        ('ERROR: relation "orders" does not exist', ("Deployment", "image"), ("Secret", "x")),
+        ("invalid peer certificate: UnknownIssuer", ("Secret", "x"), ("Deployment", "image")),
+        ('Failed to pull image "a": no basic auth credentials', ("EC2NodeClass", "x"), ("ConfigMap", "x")),
+    ],
+)
+def test_what_can_be_behind_what_is_said(message: str, leads: tuple[str, str], not_from: tuple[str, str]) -> None:
+    cause = cause_of([message])
+    assert cause is not None
+    assert cause.leads(edit(*leads))
+    assert not cause.leads(edit(*not_from))
