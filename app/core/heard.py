@@ -56,9 +56,8 @@ class Heard:
     def _readers(self, change: Change) -> Iterator[_Sort]:
         resource = change.resource
         plural = plural_of(resource.api_group, resource.kind)
-        everywhere = {resource.namespace or "", ""}
-        users = set[str]().union(
-            *(self.top.reading.get((resource.api_group, plural, where), ()) for where in everywhere)
-        )
-        for user in users - {change.actor.name} if len(users) <= FEW_READERS else ():
+        users = self.top.reading.get((resource.api_group, plural, ""), set())
+        if resource.namespace and (here := self.top.reading.get((resource.api_group, plural, resource.namespace))):
+            users = users | here
+        for user in users - {change.actor.name} if 0 < len(users) <= FEW_READERS else ():
             yield user, resource.api_group, plural

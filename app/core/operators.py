@@ -199,9 +199,11 @@ def acting(resource: Resource, top: Topology) -> set[str]:
 
 def addressed(change: Change, top: Topology) -> set[str]:
     """Who reads an annotation: by convention its key begins with the domain of the program that does, or its name."""
-    keys = (str(d.path[2]) for d in change.diffs if d.path[:2] == ("metadata", "annotations") and d.path[2:])
-    called = {domain.partition(".")[0] for domain, slash, _ in (key.partition("/") for key in keys) if slash}
-    named = (key for key in top.accounts if not called.isdisjoint((key[1], *key[1].split("-")))) if called else ()
+    keys = [str(d.path[2]) for d in change.diffs if d.path[:2] == ("metadata", "annotations") and d.path[2:]]
+    called = {key.partition("/")[0].partition(".")[0] for key in keys if "/" in key}
+    if not called:
+        return set()
+    named = (key for key in top.accounts if not called.isdisjoint((key[1], *key[1].split("-"))))
     return {user for key in named for _, user in top.users_of(key)} - {change.actor.name}
 
 
