@@ -105,18 +105,19 @@ def _called(state: State, resource: Resource, top: Topology, add: Add) -> None:
     for name, text in islice(_texts(state.get("spec")), MOST_TEXTS):
         for service in hosts(name, text, resource.namespace or "", known=top.services):
             known = Resource(resource.cluster, "", "Service", *service)
-            for owner in (
-                one for start in _starts(service[1]) for one in top.customs_named.get((service[0], start), ())
-            ):
-                add(("object", owner.kind, service[0], owner.name), 1)
+            for called in (service[1], *starts(service[1])):  # what an operator makes is called like its object
+                for owner in top.customs_named.get((service[0], called), ()):
+                    add(("object", owner.kind, service[0], owner.name), 1)
             for server in behind(top.states.get(known, {}), service[0], top):
                 touched_workloads(top, [server], add, 1)
                 add(("burdens", *server), 1)
 
 
-def _starts(name: str) -> Iterator[str]:
-    parts = name.split("-")
-    yield from ("-".join(parts[:end]) for end in range(1, len(parts) + 1))
+def starts(name: str) -> Iterator[str]:
+    """What a name begins with, up to a hyphen, the longest first: "nightly-db-2" → "nightly-db", "nightly"."""
+    while "-" in name:
+        name = name.rpartition("-")[0]
+        yield name
 
 
 def _texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:

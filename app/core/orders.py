@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from app.core.model import Change, Verb
-from app.core.operators import acting
+from app.core.operators import acting, starts
 from app.core.references import is_custom
 from app.core.topology import Topology, before_and_after
 
@@ -51,7 +51,7 @@ class Orders:
 
     def make(self, change: Change) -> None:
         """Remember what a program has made."""
-        for start in _starts(change.resource.name) if change.verb is Verb.CREATE else ():
+        for start in starts(change.resource.name) if change.verb is Verb.CREATE else ():
             self._made.setdefault((change.resource.namespace or "", start), change.at)
 
     def behind(self, change: Change, namespace: str) -> Change | None:
@@ -82,7 +82,7 @@ class Orders:
         ]:
             last = same[-1]
             return last if change.at - last.at <= AFTER_ORDERS and self._obeys(change, last) else None
-        for start in _starts(name) if change.verb is Verb.CREATE else ():
+        for start in starts(name) if change.verb is Verb.CREATE else ():
             first = self._made.get((here, start))
             for order in self._named.get((here, start), ())[-1:]:
                 is_news = change.at - order.at <= MADE_AFTER and (first is None or first >= order.at)
@@ -92,13 +92,6 @@ class Orders:
 
     def _obeys(self, change: Change, order: Change) -> bool:
         return change.actor.name != order.actor.name and change.actor.name in acting(order.resource, self.top)
-
-
-def _starts(name: str) -> Iterator[str]:
-    """What a name begins with, up to a hyphen, the longest first: "nightly-db-2" → "nightly-db", "nightly"."""
-    while "-" in name:
-        name = name.rpartition("-")[0]
-        yield name
 
 
 def _namespaces(value: Any) -> Iterator[str]:
