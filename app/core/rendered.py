@@ -10,13 +10,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
 
 from app.core.brought import MOST, words
 from app.core.model import Change, Verb
 from app.core.references import is_custom
 
 MOST_PARTS = 12
+"""Of a word of more parts, the runs of the first so many are looked at."""
 _BREAK = re.compile(r"[/._-]")
 RENDERED = timedelta(minutes=5)
 """How long after an edit a program's write with its words in it is put down to that: it asks by an interval."""
@@ -60,9 +60,8 @@ def _written(change: Change) -> Iterator[str]:
     """The words that a write brought, and what they are made of: orders.db.example has db.example in it. Of what was
     made, all of them."""
     for diff in change.diffs:
-        before = set(_strings(diff.old))
-        for word in words([text for text in _strings(diff.new) if text not in before]):
-            yield from _within(word)
+        new, old = ({part for word in words(value) for part in _within(word)} for value in (diff.new, diff.old))
+        yield from new - old
 
 
 def _within(word: str) -> Iterator[str]:
@@ -70,10 +69,3 @@ def _within(word: str) -> Iterator[str]:
     breaks = [match.start() for match in _BREAK.finditer(word)][:MOST_PARTS]
     for start in (0, *(place + 1 for place in breaks)):
         yield from (word[start:end] for end in (*breaks, len(word)) if end > start)
-
-
-def _strings(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from _strings(inner)

@@ -98,6 +98,18 @@ def test_what_a_program_renders_follows_from_the_edit_whose_words_are_in_it(
     assert set_off([early(), edit, then], topology([])) == ({then.id: edit} if told else {})
 
 
+def test_a_host_that_stood_there_before_was_not_brought_by_the_edit() -> None:
+    mirror = a_resource("ConfigMap", "mirrors", "flux-system")
+    edit = a_change(mirror, path=("data", "MIRROR"), old="", new="registry.corp.example")
+    image: Path = ("spec", "template", "spec", "containers", (("name", "web"),), "image")
+    old, new = "registry.corp.example/shop/web:1", "registry.corp.example/shop/web:2"
+    usual = a_change(at=after(-50), path=image, old=old, new=old, actor=FLUX)
+    rolled_out = a_change(at=after(9), path=image, old=old, new=new, actor=FLUX)
+    moved = a_change(at=after(9), path=image, old="hub.example/shop/web:1", new=new, actor=FLUX)
+    assert set_off([early(), usual, edit, rolled_out], topology([])) == {}
+    assert set_off([early(), usual, edit, moved], topology([])) == {moved.id: edit}
+
+
 def test_what_was_rendered_before_is_no_news() -> None:
     edit = a_change(
         a_resource("ConfigMap", "vars", "flux-system"), path=("data", "DB"), old="", new="db.internal.example"
