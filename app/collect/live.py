@@ -27,12 +27,13 @@ from app.collect.drops import Drops
 from app.collect.follow import AWAY, Follower
 from app.collect.history import HistoryError, NotAllowedError
 from app.collect.measuring import Measuring
+from app.collect.prometheus import Question
 from app.collect.segments import SpoolFullError
 from app.collect.spool import Spool
 from app.collect.threads import in_thread
 from app.collect.watch import Pace
 from app.collect.words import Begun, Blind, Lost, Resumed, Served, Word, reached
-from app.core.collected import NAMES, SUMMED
+from app.core.collected import ASKED, ASKED_OF_APPS, NAMES, SUMMED, SUMMED_OF_APPS
 from app.core.vitals import Watch
 from app.core.watching import Unseen, Watching
 from app.store import collectors, spools, watches
@@ -49,6 +50,11 @@ PAST = timedelta(days=1)
 FIRST_SETS = timedelta(minutes=2)
 """So long that waits until every kind is watched, so that nothing which is written meanwhile goes unseen, and until all
 that there was is recorded."""
+QUESTIONS = (
+    Question(tuple(ASKED), SUMMED),
+    Question(tuple(ASKED_OF_APPS), SUMMED_OF_APPS, of_apps=True),
+)
+"""What a cluster's Prometheus is asked. One does not wait for the other: of apps there may be more than is answered."""
 ALL: Name = ("", "")
 """Stands for every kind."""
 
@@ -77,7 +83,7 @@ class Live:
         self._reached: dict[Name, str] = {}
         self._unseen: dict[Name, Unseen] = {}
         self._heard: dict[Name, datetime] = {}
-        self._measuring = Measuring(engine, wanted, pace=self._pace, names=NAMES, summed=SUMMED)
+        self._measuring = Measuring(engine, wanted, pace=self._pace, names=NAMES, questions=QUESTIONS)
         drops = Drops(self._spool, is_told=is_told)
         self._api_metrics = ApiMetrics(wanted.connect, drops, self._measuring, pace=self._pace)
         self._server = ""

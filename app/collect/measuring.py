@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Never
 
@@ -18,7 +18,7 @@ from yarl import URL
 from app.collect.contexts import WantedCluster
 from app.collect.follow import AWAY
 from app.collect.outbound import OutboundError
-from app.collect.prometheus import Asking, Prometheus
+from app.collect.prometheus import Asking, Prometheus, Question
 from app.collect.scrape import Scraped, Target, UnreadableError, fetch
 from app.collect.watch import Pace
 from app.core.model import MetricSeries
@@ -47,7 +47,7 @@ log = structlog.get_logger()
 class Measuring:
     """Collects a cluster's metrics for as long as ``run`` runs.
 
-    ``names`` are the metrics that are kept, ``summed`` the histograms whose buckets a Prometheus adds up, and by what.
+    ``names`` are the metrics that are kept of what is scraped, ``questions`` what a Prometheus is asked.
     """
 
     def __init__(
@@ -57,10 +57,10 @@ class Measuring:
         *,
         pace: Pace,
         names: Collection[str],
-        summed: Mapping[str, tuple[str, ...]],
+        questions: Sequence[Question],
     ) -> None:
         self._engine, self._wanted, self._pace = engine, wanted, pace
-        self._names, self._summed = frozenset(names), dict(summed)
+        self._names, self._questions = frozenset(names), questions
         self._waiting: deque[tuple[datetime, list[MetricSeries]]] = deque()
         self._one_writes = asyncio.Lock()
         self._servers: dict[float, Scraped] = {}
@@ -89,7 +89,8 @@ class Measuring:
         self.ready.set()
         async with asyncio.TaskGroup() as group:
             if self._wanted.prometheus:
-                group.create_task(self._ask(self._wanted.prometheus, self._redactor))
+                for question in self._questions:
+                    group.create_task(self._ask(self._wanted.prometheus, question, self._redactor))
             for target in self._wanted.scrape:
                 group.create_task(self._scrape(target, self._redactor))
             await asyncio.Event().wait()
@@ -144,27 +145,28 @@ class Measuring:
 
     # -- sources
 
-    async def _ask(self, source: Prometheus, redactor: Redactor) -> Never:
-        asking, failures = Asking(source, redactor, names=self._names, summed=self._summed), 0
+    async def _ask(self, source: Prometheus, question: Question, redactor: Redactor) -> Never:
+        asking, failures = Asking(source, question, redactor), 0
+        name = f"{source.url} of apps" if question.of_apps else source.url
         while True:
             now = self._pace.clock()
             try:
                 async with self._engine.connect() as conn:
-                    since = await measured.read_until(conn, self._wanted.name, source.url)
+                    since = await measured.read_until(conn, self._wanted.name, name)
                 asked = await asking.read(since, now)
                 async with self._engine.begin() as conn:
-                    await measured.record(conn, self._wanted.name, asked.series, source=source.url, until=asked.until)
+                    await measured.record(conn, self._wanted.name, asked.series, source=name, until=asked.until)
                 asking.keep(asked)
             except OutboundError as error:
                 failures += 1
-                self._fail(source.url, now, str(error))
+                self._fail(name, now, str(error))
                 await self._pace.sleep(max(EVERY, self._pace.pause(failures, None)))
             except AWAY as error:
                 log.debug("metrics cannot be recorded for now", cluster=self._wanted.name, error=type(error).__name__)
                 await self._pace.sleep(AWAIT)
             else:
                 failures = 0
-                self._trouble.pop(source.url, None)
+                self._trouble.pop(name, None)
                 if asked.until >= now:
                     await self._pace.sleep(EVERY)
 

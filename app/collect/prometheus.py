@@ -1,14 +1,15 @@
 """Samples from a Prometheus, or from what speaks as it does: Thanos, Mimir, VictoriaMetrics.
 
-Samples are asked for as they were scraped, with an instant query of a range selector; histograms, which have a series
-for each bucket of each label, as sums that Prometheus makes. https://prometheus.io/docs/prometheus/latest/querying/api/
+Samples are asked for as they were scraped, with an instant query of a range selector; what has a series for each
+bucket of each label, or for each path, as sums that Prometheus makes. https://prometheus.io/docs/prometheus/latest/querying/api/
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -38,15 +39,18 @@ Points = list[tuple[float, float]]
 
 class Prometheus(Endpoint, frozen=True, forbid_unknown_fields=True):
     """Where a cluster's metrics are asked for. ``matchers`` tell its series from those of others, as PromQL writes them
-    between braces: ``cluster="shop"``."""
+    between braces: ``cluster="shop"``. ``app_matchers`` do so for what apps, and its alerts, tell: where ``matchers``
+    name the jobs of the control plane."""
 
     matchers: str = ""
+    app_matchers: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        rest = _MATCHER.sub("", self.matchers)
-        if rest.replace(",", "").strip():
-            raise EndpointError('matchers: label="value", with commas between several, as PromQL has them in braces')
+        for name, matchers in (("matchers", self.matchers), ("app_matchers", self.app_matchers or "")):
+            rest = _MATCHER.sub("", matchers)
+            if rest.replace(",", "").strip():
+                raise EndpointError(f'{name}: label="value", with commas between several, as PromQL has them in braces')
 
 
 class _Line(msgspec.Struct):
@@ -76,17 +80,17 @@ async def evaluate(
     """
     form = {"query": query, "start": _time(start), "end": _time(end), "step": f"{step.total_seconds():.3f}"}
     async with Outbound.to(source) as outbound:
-        lines = _lines(await outbound.post("/api/v1/query_range", form), source, "")
+        lines = _lines(await outbound.post("/api/v1/query_range", form), source)
     return [_series(key, points, redactor) for key, points in lines]
 
 
-def _lines(body: bytes, source: Prometheus, name: str) -> list[tuple[Key, Points]]:
-    """The series of an answer with their samples; ``name`` is what those are called that have no name."""
+def _lines(body: bytes, source: Prometheus) -> list[tuple[Key, Points]]:
+    """The series of an answer with their samples; the name of some is ""."""
     try:
         lines = _answer.decode(body).data.result
         return [
             (
-                (line.metric.pop("__name__", name), tuple(sorted(line.metric.items()))),
+                (line.metric.pop("__name__", ""), tuple(sorted(line.metric.items()))),
                 [(at, float(value)) for at, value in line.values],
             )
             for line in lines
@@ -112,21 +116,27 @@ class Asked(msgspec.Struct, frozen=True):
     """The last sample's time of each series, as Prometheus calls it."""
 
 
-class Asking:
-    """What is asked of one Prometheus: samples of ``names``, and the buckets of histograms, ``summed`` by labels."""
+class Question(msgspec.Struct, frozen=True):
+    """What a Prometheus is asked again and again: samples of ``names`` as they were scraped, and sums by labels, by
+    metric. ``of_apps``: these are not the control plane's."""
 
-    def __init__(
-        self,
-        source: Prometheus,
-        redactor: Redactor,
-        *,
-        names: Collection[str],
-        summed: Mapping[str, tuple[str, ...]],
-        step: timedelta = STEP,
-    ) -> None:
-        """``step`` lies between two points of a histogram's sum."""
+    names: tuple[str, ...] = ()
+    summed: dict[str, tuple[str, ...]] = {}
+    of_apps: bool = False
+
+
+class Asking:
+    """A question to one Prometheus, and what it has answered."""
+
+    def __init__(self, source: Prometheus, question: Question, redactor: Redactor, *, step: timedelta = STEP) -> None:
+        """``step`` lies between two points of a sum."""
         self._source, self._redactor = source, redactor
-        self._groups, self._summed = [tuple(sorted(names))] if names else [], dict(summed)
+        self._groups = [tuple(sorted(question.names))] if question.names else []
+        self._summed: dict[tuple[str, ...], list[str]] = defaultdict(list)
+        for name, labels in sorted(question.summed.items()):
+            self._summed[labels].append(name)
+        is_other = question.of_apps and source.app_matchers is not None
+        self._matchers = (source.app_matchers or "") if is_other else source.matchers
         self._last: dict[Key, float] = {}
         self._span = LONGEST
         self._step = step.total_seconds()
@@ -156,52 +166,62 @@ class Asking:
         found, left = [], [*self._groups]
         while left:
             names = left.pop()
-            named = "|".join(names)  # names of metrics are letters and _
-            query = f'{{__name__=~"{named}"{self._matched()}}}[{(high - low).total_seconds():.0f}s]'
+            query = f"{self._series(names)}[{(high - low).total_seconds():.0f}s]"
             try:
-                found += await self._ask(outbound, "/api/v1/query", {"query": query, "time": _time(high)}, "")
+                found += await self._ask(outbound, "/api/v1/query", {"query": query, "time": _time(high)})
             except OutboundError as error:
-                if not (isinstance(error, TooMuchError) or error.status in TOO_MUCH):
+                if not _is_too_much(error):
                     raise
-                if len(names) > 1:
-                    halves = names[: len(names) // 2], names[len(names) // 2 :]
-                    self._groups = [*(one for one in self._groups if one != names), *halves]
-                    left += halves
-                elif self._span > SHORTEST:
-                    self._span = max(self._span / 2, SHORTEST)
-                    raise OutboundError(f"{names[0]}: {error}; asking for shorter times") from None
-                else:
-                    raise OutboundError(f"{names[0]} has too many series: {error}") from None
+                if len(names) == 1:
+                    raise self._too_much(names[0], error) from None
+                halves = names[: len(names) // 2], names[len(names) // 2 :]
+                self._groups = [*(one for one in self._groups if one != names), *halves]
+                left += halves
         return found
 
     async def _sums(self, outbound: Outbound, low: datetime, high: datetime) -> list[tuple[Key, Points]]:
         found = []
         # On a grid of its own, a point is the same whenever it is asked for.
         start = math.ceil(low.timestamp() / self._step) * self._step
-        for name, labels in sorted(self._summed.items()):
-            by = ", ".join(dict.fromkeys(("job", "instance", *labels, "le")))
-            query = f"sum by ({by}) ({name}_bucket{{{self._matched().removeprefix(',')}}})"
+        for labels, names in self._summed.items():
+            by = ", ".join(dict.fromkeys(("__name__", "job", "instance", *labels)))
             form = {
-                "query": query,
+                "query": f"sum by ({by}) ({self._series(names)})",
                 "start": f"{start:.0f}",
                 "end": _time(high),
                 "step": f"{self._step:.0f}",
             }
-            if start <= high.timestamp():
-                found += await self._ask(outbound, "/api/v1/query_range", form, f"{name}_bucket")
+            if start > high.timestamp():
+                continue
+            try:
+                found += await self._ask(outbound, "/api/v1/query_range", form)
+            except OutboundError as error:
+                raise (self._too_much(names[0], error) if _is_too_much(error) else error) from None
         return found
 
-    def _matched(self) -> str:
-        return f",{self._source.matchers}" if self._source.matchers.strip() else ""
+    def _too_much(self, name: str, error: OutboundError) -> OutboundError:
+        """What is asked of a metric is too much: less time is asked for next, if there is less."""
+        if self._span <= SHORTEST:
+            return OutboundError(f"{name} has too many series: {error}")
+        self._span = max(self._span / 2, SHORTEST)
+        return OutboundError(f"{name}: {error}; asking for shorter times")
 
-    async def _ask(self, outbound: Outbound, path: str, form: Mapping[str, str], name: str) -> list[tuple[Key, Points]]:
-        lines = _lines(await outbound.post(path, form), self._source, name)
+    def _series(self, names: Sequence[str]) -> str:
+        matched = f",{self._matchers}" if self._matchers.strip() else ""
+        return f'{{__name__=~"{"|".join(names)}"{matched}}}'  # names of metrics are letters, : and _
+
+    async def _ask(self, outbound: Outbound, path: str, form: Mapping[str, str]) -> list[tuple[Key, Points]]:
+        lines = _lines(await outbound.post(path, form), self._source)
         return [(key, self._news(key, points)) for key, points in lines]
 
     def _news(self, key: Key, points: Points) -> Points:
         """What was not kept yet of a series."""
         last = self._last.get(key, -math.inf)
         return [point for point in points if point[0] > last]
+
+
+def _is_too_much(error: OutboundError) -> bool:
+    return isinstance(error, TooMuchError) or error.status in TOO_MUCH
 
 
 def _time(at: datetime) -> str:

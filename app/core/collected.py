@@ -1,22 +1,31 @@
-"""Which metrics are collected of a control plane: what ranking looks at, and what the control-plane page shows."""
+"""Which metrics are collected of a cluster: what ranking looks at, and what the control-plane page shows."""
 
 from __future__ import annotations
 
 from app.core.families import FAMILIES
+from app.core.held import ALERTS_FOR_STATE
 from app.core.measures import Measure, SeriesQuery
 from app.core.panels import METRICS, PANELS
+from app.core.served import FAMILIES_SERVED, SERVED, TOLD_APART
 
 _WATCHED = {name for family in FAMILIES for name in family.metrics} | {"process_start_time_seconds", "up"}
-RANKED = frozenset(
+_OF_APPS = SERVED | {ALERTS_FOR_STATE}
+RANKED = _OF_APPS | frozenset(
     name for base in _WATCHED for name in (base, f"{base}_sum", f"{base}_count", base.removesuffix("_total"))
 )
 """What ranking looks at: of histograms the sum and count, and counters also as OpenMetrics names them."""
-NAMES = RANKED | frozenset(name for name in METRICS if not name.endswith("_bucket"))
+NAMES = RANKED | frozenset(name for name in METRICS if not name.endswith("_bucket")) | FAMILIES_SERVED
 """What is collected as it is told."""
 SUMMED = {
-    metric: tuple(sorted({*panel.query.by, *(match.name for match in panel.query.where)}))
+    f"{metric}_bucket": tuple(sorted({"le", *panel.query.by, *(match.name for match in panel.query.where)}))
     for panel in PANELS.values()
     if isinstance(panel.query, SeriesQuery) and panel.query.measure is Measure.QUANTILE
     for metric in panel.query.metrics
 }
-"""Histograms whose buckets are collected as sums over all labels but these: of each label they are too many."""
+"""Buckets of histograms, collected as sums over all labels but these: of each label they are too many."""
+ASKED = NAMES - _OF_APPS - FAMILIES_SERVED
+"""What a Prometheus is asked of the control plane, as it was scraped."""
+ASKED_OF_APPS = frozenset({ALERTS_FOR_STATE})
+"""The same of what it keeps beside: its own alerts."""
+SUMMED_OF_APPS = dict.fromkeys(sorted(SERVED), TOLD_APART)
+"""Likewise of apps: of each path and method they are too many."""

@@ -63,6 +63,9 @@ FULL = frozenset({"FailedScheduling", "Unschedulable", "Pending", PREEMPTED, *_R
 _MISCONFIGURED = ("CreateContainerConfigError", "FailedMount")
 """A ConfigMap, a Secret or a key of it is not there: no other image makes it so."""
 
+_SERVING = ("RequestsFail", "RequestsRefused", "RequestsSlow")
+"""What is measured of a workload's answers (serving.py)."""
+
 _UNLIKELY: dict[str, frozenset[str]] = {
     **dict.fromkeys(
         ("FailedScheduling", "Unschedulable", "Pending", "NotTriggerScaleUp", PREEMPTED, *_REFUSED),
@@ -81,6 +84,7 @@ _UNLIKELY: dict[str, frozenset[str]] = {
         ("CrashLoopBackOff", "BackOff", "Error", "Unhealthy", "Unready"),
         frozenset({"ResourceQuota"}) | _ROUTING | _BUDGET,
     ),
+    **dict.fromkeys(_SERVING, frozenset({"ResourceQuota"}) | _BUDGET),
     **dict.fromkeys(_MISCONFIGURED, frozenset({"ResourceQuota"}) | _NETWORK | ACCESS | _BUDGET),
 }
 """By a complaint's reason, the kinds whose changes do not bring it about."""
@@ -96,9 +100,12 @@ _ILL = frozenset(
     {
         *("CrashLoopBackOff", "BackOff", "Error", "Unhealthy", "Unready", "OOMKilled"),
         *("ImagePullBackOff", "ErrImagePull", "CreateContainerConfigError", "CreateContainerError"),
+        *_SERVING,
     }
 )
-WHILE_RUNNING = frozenset({"CrashLoopBackOff", "BackOff", "Error", "Unhealthy", "Unready", "BackoffLimitExceeded"})
+WHILE_RUNNING = frozenset(
+    {"CrashLoopBackOff", "BackOff", "Error", "Unhealthy", "Unready", "BackoffLimitExceeded", *_SERVING}
+)
 """What a workload complains of when something that it calls fails; it is placed, pulled and started all the same."""
 BEFORE_RUNNING = frozenset(
     {

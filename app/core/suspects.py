@@ -30,6 +30,7 @@ from app.core.explain import explain, is_consequence, is_occasion, less_unquoted
 from app.core.fight_signals import fight_signal
 from app.core.fights import write_fights
 from app.core.findings import Also, Evidence, Incident, Onset, Ranking, Suspect, WriteFight
+from app.core.held import with_held
 from app.core.injected import with_injected
 from app.core.latent import began, started, waiting
 from app.core.lines import Laid, laid
@@ -45,11 +46,12 @@ from app.core.places import located
 from app.core.relevance import Near, inside, surroundings, weigh
 from app.core.relists import relist_signals
 from app.core.series import metric_signals, sparks
+from app.core.serving import serving_signals
 from app.core.shared import shared
 from app.core.shortlist import ALL_READ, Unread
 from app.core.signals import Signal, SignalKind, moment
 from app.core.silence import silence_signals
-from app.core.topology import topology
+from app.core.topology import Topology, topology
 from app.core.waits import wait_signals
 from app.core.watches import watch_signals
 from app.core.worked import with_came_up, with_passed, with_rolled_out
@@ -64,6 +66,8 @@ UNTOLD = 0.2
 """So much is added to that where nothing turned bad clearly: what is told of one change is then told of all."""
 LATE_ALERT = timedelta(minutes=15)
 """A person's start time may be this wrong, so onsets are looked for this long after it too."""
+RATED = timedelta(minutes=5)
+"""Over so long alerts look at rates, as a rule: what they see may have begun as long before."""
 SALIENT = 0.35
 """Signals at least this salient (of the most salient one) may set the incident's onset."""
 FAINT = 0.1
@@ -96,11 +100,11 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES) -> Ranking:
     new = newborn((c for c in gathered.changes if c.at <= now), gathered.rollouts)
     slots, lines = axis(gathered.calls, until=now.timestamp()), laid(gathered.series, until=now.timestamp())
     made = loads(gathered.calls, slots) if slots else {}
-    measured = _signals(gathered, fights, new, slots=slots, made=made, lines=lines)
     top_of = topology(
         gathered.states, gathered.calls, gone=gathered.gone, complaints=gathered.symptoms, changes=gathered.changes
     )
-    incident = with_meant(incident, top_of)
+    measured = _signals(gathered, fights, new, slots=slots, made=made, lines=lines, top=top_of)
+    incident = with_held(with_meant(incident, top_of), gathered.series)
     signals = with_injected(located(measured, gathered.symptoms, top_of), top_of)
     signals = with_evictors(signals, gathered.calls, top_of)
     signals = with_blamed(with_outside(with_linked(signals, gathered.changes), top_of, incident), top_of)
@@ -166,7 +170,14 @@ def _missing(gathered: Gathered) -> tuple[str, ...]:
 
 
 def _signals(
-    gathered: Gathered, fights: list[WriteFight], new: Newborn, *, slots: Slots | None, made: Loads, lines: Laid | None
+    gathered: Gathered,
+    fights: list[WriteFight],
+    new: Newborn,
+    *,
+    slots: Slots | None,
+    made: Loads,
+    lines: Laid | None,
+    top: Topology,
 ) -> list[Signal]:
     """Everything that turned bad in the window."""
     calls = gathered.calls
@@ -179,7 +190,7 @@ def _signals(
     hurt = symptom_signals(complaints, start=_seen_from(gathered), end=gathered.now, new=new)
     found += hurt + rollout_signals(gathered.rollouts, hurt, states=gathered.states, now=gathered.now)
     if lines:
-        found += metric_signals(lines)
+        found += metric_signals(lines) + serving_signals(lines, top)
     found = with_rolled_out(with_came_up(with_passed(found), gathered.rollouts), gathered.rollouts)
     latest = gathered.incident.started_at + LATE_ALERT
     return [s for s in found if s.low <= latest]
@@ -208,8 +219,7 @@ def find_onset(incident: Incident, weighed: list[tuple[Signal, float]], *, near:
     own = [s for s in matter if not is_consequence(s)]
     matter = own if own or about_workload else matter
     if not matter:
-        at = incident.started_at
-        return Onset(at, at - timedelta(minutes=20), at, "the alert's start, as nothing measured turned bad")
+        return _alerted(incident)
     earliest = min(matter, key=lambda s: s.low)
     # Of those that may have begun together, the one that knows best when.
     first = min((s for s in matter if s.low <= earliest.high), key=lambda s: (s.high - s.low, s.low))
@@ -217,6 +227,14 @@ def find_onset(incident: Incident, weighed: list[tuple[Signal, float]], *, near:
     is_meant = any(inside(s, incident.scope, upstream=near.upstream) for s in matter)
     high = first.high if is_meant or not incident.scope.namespaces else max(first.high, incident.started_at)
     return Onset(middle, first.low, high, first.sentence.split(":")[0])
+
+
+def _alerted(incident: Incident) -> Onset:
+    """When its alerts say that it began."""
+    at = incident.started_at
+    if all(alert.at != at for alert in incident.alerts) and incident.alerts:
+        return Onset(at, at - RATED, at, "the alert's condition began to hold, and nothing else measured turned bad")
+    return Onset(at, at - timedelta(minutes=20), at, "the alert's start, as nothing measured turned bad")
 
 
 def _score(

@@ -14,7 +14,7 @@ from sqlalchemy.exc import OperationalError
 
 from app.collect.contexts import WantedCluster
 from app.collect.measuring import EVERY, WAITING, Measuring
-from app.collect.prometheus import FIRST, LONGEST, OVERLAP, Prometheus
+from app.collect.prometheus import FIRST, LONGEST, OVERLAP, Prometheus, Question
 from app.collect.scrape import Target
 from app.collect.watch import Pace
 from app.core.model import MetricSeries
@@ -48,7 +48,7 @@ class Clock:
 
 
 def measuring(lab: Lab, wanted: WantedCluster, clock: Clock) -> Measuring:
-    return Measuring(lab.database.write, wanted, pace=clock.pace(), names=NAMES, summed={})
+    return Measuring(lab.database.write, wanted, pace=clock.pace(), names=NAMES, questions=[Question(NAMES)])
 
 
 @asynccontextmanager

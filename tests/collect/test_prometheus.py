@@ -16,7 +16,8 @@ import pytest
 from aiohttp import web
 
 from app.collect.outbound import EndpointError, Outbound, OutboundError
-from app.collect.prometheus import FIRST, LONGEST, OVERLAP, SHORTEST, Asking, Prometheus, evaluate
+from app.collect.prometheus import FIRST, LONGEST, OVERLAP, SHORTEST, Asking, Prometheus, Question, evaluate
+from app.core.collected import ASKED_OF_APPS, SUMMED_OF_APPS
 from app.core.model import MetricSeries
 from app.core.redact import Redactor
 from tests.collect.test_importer import T0
@@ -25,7 +26,7 @@ from tests.programs import found, free_address, running
 
 REDACTOR = Redactor(b"k" * 32)
 NAMES = ("up", "shop_calls_total")
-SUMMED = {"shop_seconds": ("verb",)}
+SUMMED: dict[str, tuple[str, ...]] = {"shop_seconds_bucket": ("le", "verb")}
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +40,9 @@ async def target() -> AsyncIterator[str]:
         lines = [f'shop_calls_total{{path="/{path}"}} {scrapes * 10}' for path in "ab"]
         for pod in "xy":
             lines += [f'shop_seconds_bucket{{pod="{pod}",verb="GET",le="{le}"}} {scrapes}' for le in ("1", "+Inf")]
+            for path in "ab":
+                labels = f'namespace="shop",pod="{pod}",path="/{path}"'
+                lines += [f'http_requests_total{{{labels},code="{code}"}} {scrapes}' for code in (200, 503)]
         return web.Response(text="\n".join(["# TYPE shop_calls_total counter", *lines]) + "\n")
 
     app = web.Application()
@@ -58,10 +62,11 @@ def prometheus(target: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         {"job_name": name, "static_configs": [{"targets": [target], "labels": {"cluster": name}}]}
         for name in ("shop", "other")
     ]
-    config = folder / "prometheus.yml"
-    config.write_text(
-        json.dumps({"global": {"scrape_interval": "500ms", "scrape_timeout": "400ms"}, "scrape_configs": jobs})
-    )
+    rule = {"alert": "Failing", "expr": "sum by (cluster, pod) (http_requests_total) > 0", "for": "1h"}
+    rules, config = folder / "rules.yml", folder / "prometheus.yml"
+    rules.write_text(json.dumps({"groups": [{"name": "shop", "interval": "500ms", "rules": [rule]}]}))
+    every = {"scrape_interval": "500ms", "scrape_timeout": "400ms"}
+    config.write_text(json.dumps({"global": every, "scrape_configs": jobs, "rule_files": [str(rules)]}))
     command = [executable, f"--config.file={config}", f"--storage.tsdb.path={folder / 'data'}"]
     with running(*command, address=free_address(), folder=folder) as url:
         yield url
@@ -96,7 +101,7 @@ def values(series: tuple[MetricSeries, ...], name: str, **labels: str) -> list[t
 
 async def test_samples_come_as_they_were_scraped_and_each_once(prometheus: str) -> None:
     await scraped(prometheus, 8)
-    asking = Asking(Prometheus(prometheus, matchers='cluster="shop"'), REDACTOR, names=NAMES, summed={})
+    asking = Asking(Prometheus(prometheus, matchers='cluster="shop"'), Question(NAMES), REDACTOR)
     now = datetime.now(UTC)
     first = await asking.read(now - timedelta(minutes=1), now)
     assert first.until == now
@@ -120,13 +125,30 @@ async def test_samples_come_as_they_were_scraped_and_each_once(prometheus: str) 
 async def test_buckets_are_added_up_by_what_is_wanted_of_them(prometheus: str) -> None:
     await scraped(prometheus, 8)
     source, step = Prometheus(prometheus, matchers='cluster="shop"'), timedelta(seconds=2)
-    asking = Asking(source, REDACTOR, names=(), summed=SUMMED, step=step)
+    asking = Asking(source, Question(summed=SUMMED), REDACTOR, step=step)
     now = datetime.now(UTC)
     found = await asking.read(now, now)
     assert {one.name for one in found.series} == {"shop_seconds_bucket"}
     assert {tuple(dict(one.labels)) for one in found.series} == {("instance", "job", "le", "verb")}
     assert {dict(one.labels)["le"] for one in found.series} == {"1", "+Inf"}
     assert all(at % 2 == 0 and value % 2 == 0 for at, value in values(found.series, "shop_seconds_bucket", le="1"))
+
+
+async def test_of_apps_the_paths_are_added_up_and_alerts_say_since_when_they_hold(prometheus: str) -> None:
+    await scraped(prometheus, 8)
+    source = Prometheus(prometheus, matchers='job="nobody"', app_matchers='cluster="shop"')
+    question = Question(tuple(ASKED_OF_APPS), SUMMED_OF_APPS, of_apps=True)
+    now = datetime.now(UTC)
+    found = (await Asking(source, question, REDACTOR, step=timedelta(seconds=2)).read(now, now)).series
+    counted = [dict(one.labels) for one in found if one.name == "http_requests_total"]
+    told = sorted((one["namespace"], one["pod"], one["code"]) for one in counted)
+    assert told == [("shop", pod, code) for pod in "xy" for code in ("200", "503")]
+    assert not any("path" in one for one in counted)
+    assert all(value % 2 == 0 for one in found if one.name == "http_requests_total" for value in one.values)
+    held = [one for one in found if one.name == "ALERTS_FOR_STATE"]
+    assert {dict(one.labels)["pod"] for one in held} == {"x", "y"}, "of this cluster alone"
+    assert all(now.timestamp() - 120 < value <= now.timestamp() for one in held for value in one.values)
+    assert not (await Asking(source, Question(NAMES), REDACTOR).read(now, now)).series, "matchers hold for all else"
 
 
 TOO_MANY = "query processing would load too many samples into memory in query execution"
@@ -152,7 +174,7 @@ class Small:
 async def test_a_question_that_loads_too_much_is_asked_in_halves_from_then_on() -> None:
     small = Small(metrics=2)
     async with answering(small) as url:
-        asking = Asking(Prometheus(url), REDACTOR, names="abcde", summed={})
+        asking = Asking(Prometheus(url), Question(tuple("abcde")), REDACTOR)
         first = await asking.read(T0 - timedelta(minutes=5), T0)
         assert sorted(one.name for one in first.series) == ["a", "b", "c", "d", "e"]
         sizes = [len(names) for names, _ in small.asked]
@@ -167,7 +189,7 @@ async def test_a_question_that_loads_too_much_is_asked_in_halves_from_then_on() 
 async def test_a_metric_that_is_too_much_by_itself_is_asked_for_half_the_time() -> None:
     small, since = Small(seconds=1200), T0 - timedelta(hours=1)
     async with answering(small) as url:
-        asking = Asking(Prometheus(url), REDACTOR, names=["up"], summed={})
+        asking = Asking(Prometheus(url), Question(("up",)), REDACTOR)
         with pytest.raises(OutboundError, match=f"up: .*{TOO_MANY}.* shorter times"):
             await asking.read(since, T0)
         found = await asking.read(since, T0)
@@ -181,7 +203,7 @@ async def test_a_metric_that_is_too_much_by_itself_is_asked_for_half_the_time() 
 async def test_a_metric_that_is_too_much_for_any_time_is_named() -> None:
     small = Small(seconds=0)
     async with answering(small) as url:
-        asking = Asking(Prometheus(url), REDACTOR, names=["up"], summed={})
+        asking = Asking(Prometheus(url), Question(("up",)), REDACTOR)
         for _ in range(5):
             with pytest.raises(OutboundError, match=r"^up: .* shorter times$"):
                 await asking.read(T0 - timedelta(hours=1), T0)
@@ -194,12 +216,12 @@ async def test_a_metric_that_is_too_much_for_any_time_is_named() -> None:
 async def test_a_query_that_is_refused_and_no_prometheus_are_said(prometheus: str) -> None:
     now = datetime.now(UTC)
     with pytest.raises(OutboundError, match="escape"):
-        await Asking(Prometheus(prometheus, matchers=r'a="\q"'), REDACTOR, names=NAMES, summed={}).read(now, now)
+        await Asking(Prometheus(prometheus, matchers=r'a="\q"'), Question(NAMES), REDACTOR).read(now, now)
     for result in ("1", '{"metric": {}, "values": [[1, "one"]]}'):
         nonsense = f'{{"data": {{"resultType": "matrix", "result": [{result}]}}}}'
         async with answering(partial(_say, nonsense)) as url:
             with pytest.raises(OutboundError, match="does not answer as a Prometheus"):
-                await Asking(Prometheus(url), REDACTOR, names=NAMES, summed={}).read(now, now)
+                await Asking(Prometheus(url), Question(NAMES), REDACTOR).read(now, now)
 
 
 def _say(text: str, _request: web.Request) -> web.Response:
@@ -245,7 +267,7 @@ async def test_what_is_asked_begins_a_little_before_it_and_spans_no_more_than_is
         return web.Response(text='{"data": {"resultType": "matrix", "result": []}}')
 
     async with answering(answer) as url:
-        asking = Asking(Prometheus(url), REDACTOR, names=["up"], summed={})
+        asking = Asking(Prometheus(url), Question(("up",)), REDACTOR)
         first = await asking.read(None, T0)
         assert first.until == T0 - FIRST + LONGEST
         second = await asking.read(first.until, T0)

@@ -1,0 +1,175 @@
+"""Requests that apps served -> signals: a workload began to fail, or to be slow, by what is counted of its answers.
+
+Pods may be ready and answer wrongly all the same: no Event, no condition says so.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+
+import numpy as np
+
+from app.core.dependencies import Named
+from app.core.entities import Entity, pods_in
+from app.core.lines import Laid, added
+from app.core.onset import Floats, Step, level_step
+from app.core.phrases import measure, percent
+from app.core.served import DURATIONS, REQUESTS, Outcome, is_server, outcome, pod, server
+from app.core.signals import Signal, SignalKind, moment
+from app.core.topology import Topology
+
+FAILS, REFUSES, SLOW = "RequestsFail", "RequestsRefused", "RequestsSlow"
+"""What is said of a workload that serves: as reasons are."""
+LEAST = {Outcome.FAILED: 0.03, Outcome.REFUSED: 0.1}
+"""The smallest rise of a share of all requests that counts: of clients' mistakes there are always some."""
+SHARP = 0.25
+"""A rise of the share of failures by so much is as clear as it gets."""
+STRENGTH = {FAILS: 0.9, REFUSES: 0.6, SLOW: 0.6}
+FEW = 5
+"""Of fewer requests in a bin no share is known."""
+SLOWER = 2.0
+"""So many times as long, and LONGER seconds more, answers have to take."""
+LONGER = 0.05
+AT_ONCE = timedelta(minutes=1)
+"""Those that began within this time of one another may have one cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Requests of one server that ended alike: so many a second in each bin, with what code and in which pod."""
+
+    rates: Floats
+    code: str
+    pod: str
+
+
+@dataclass(slots=True)
+class _Served:
+    """The requests of one server under one name."""
+
+    all: list[Floats] = field(default_factory=list)
+    ended: dict[Outcome, list[_Part]] = field(default_factory=lambda: defaultdict(list))
+
+
+def serving_signals(told: Laid, top: Topology) -> list[Signal]:
+    """What began in the window and goes on; of one workload, and of one sort, the clearest."""
+    behind = _behind(top)
+    best: dict[tuple[Entity, str], Signal] = {}
+    for signal in (*_failing(told, behind), *_slow(told, behind)):
+        home, reason = next(iter(signal.about)), signal.facts["reason"]
+        if (home, reason) not in best or best[home, reason].strength < signal.strength:
+            best[home, reason] = signal
+    return [_beside(signal, best.values()) for signal in best.values()]
+
+
+def _beside(signal: Signal, found: Iterable[Signal]) -> Signal:
+    """With the workloads that began with the same at about the same time."""
+    near = (o for o in found if o.facts["reason"] == signal.facts["reason"] and abs(o.low - signal.low) <= AT_ONCE)
+    homes = {home for other in near for home in other.about if home[0] == "workload"}
+    return replace(signal, others=frozenset(homes - signal.about.keys()))
+
+
+def _behind(top: Topology) -> dict[Named, list[Named]]:
+    """By Service: the workloads behind it."""
+    found: dict[Named, list[Named]] = defaultdict(list)
+    for home, services in top.fronts.items():
+        for service in services:
+            found[service].append(home)
+    return found
+
+
+def _homes(entity: Entity | None, behind: dict[Named, list[Named]]) -> list[Entity]:
+    if entity is None or entity[0] == "workload":
+        return [entity] if entity else []
+    return [("workload", *home) for home in behind.get((entity[1], entity[2]), ())]
+
+
+def _failing(told: Laid, behind: dict[Named, list[Named]]) -> Iterator[Signal]:
+    for name in REQUESTS:
+        for entity, served in _servers(told, name).items():
+            total = added(served.all)
+            enough = np.where(total * told.axis.step >= FEW, total, np.nan)
+            for ended, parts in served.ended.items():
+                share = np.nan_to_num(added([part.rates for part in parts])) / enough
+                step = level_step(share, floor=LEAST[ended] / 3)
+                if step is None or step.after - step.before < LEAST[ended]:
+                    continue
+                for home in _homes(entity, behind):
+                    yield _fails(home, ended, step, parts, told)
+
+
+def _servers(told: Laid, name: str) -> dict[Entity, _Served]:
+    found: dict[Entity, _Served] = defaultdict(_Served)
+    for place in told.named.get(name, ()):
+        labels, row = told.labels[place], told.rows[place]
+        entity = server(name, labels)
+        if entity is None or not is_server(labels):
+            continue
+        served, (ended, code) = found[entity], outcome(name, labels)
+        served.all.append(row)
+        if ended is not Outcome.ANSWERED:
+            served.ended[ended].append(_Part(row, code, pod(name, labels)))
+    return found
+
+
+def _fails(home: Entity, ended: Outcome, step: Step, parts: list[_Part], told: Laid) -> Signal:
+    reason, verb = (FAILS, "fail") if ended is Outcome.FAILED else (REFUSES, "are refused")
+    codes, revisions = defaultdict[str, float](float), defaultdict[Named, float](float)
+    for part in parts:
+        count = float(np.nansum(part.rates[step.index :]))
+        codes[part.code] += count
+        if part.pod:
+            revisions[home[1], part.pod.rpartition("-")[0]] += count
+    code, total = max(codes, key=lambda one: codes[one]), sum(revisions.values())
+    return replace(
+        _signal(home, reason, step, told),
+        strength=STRENGTH[reason] * min(1.0, 0.4 + 0.6 * (step.after - step.before) / SHARP),
+        sentence=f"requests to {home[2]} {verb} ({code}): {percent(step.after)} of them, {percent(step.before)} before",
+        revisions={revision: count / total for revision, count in revisions.items() if count},
+        text=f"answers {code}",
+    )
+
+
+def _slow(told: Laid, behind: dict[Named, list[Named]]) -> Iterator[Signal]:
+    for name, unit in DURATIONS.items():
+        parts: dict[Entity, tuple[list[Floats], list[Floats]]] = defaultdict(lambda: ([], []))
+        for which, part in enumerate(("sum", "count")):
+            for place in told.named.get(f"{name}_{part}", ()):
+                entity = server(f"{name}_{part}", told.labels[place])
+                if entity is not None and is_server(told.labels[place]):
+                    parts[entity][which].append(told.rows[place])
+        for entity, (sums, counts) in parts.items():
+            if not sums or not counts:
+                continue
+            observed = added(counts)
+            enough = np.where(observed * told.axis.step >= FEW, observed, np.nan)
+            mean = unit * added(sums) / enough
+            step = level_step(np.log(np.maximum(mean, 1e-4)), floor=np.log(SLOWER) / 3)
+            if step is None:
+                continue
+            before, after = float(np.exp(step.before)), float(np.exp(step.after))
+            if after < SLOWER * before or after - before < LONGER:
+                continue
+            for home in _homes(entity, behind):
+                yield replace(
+                    _signal(home, SLOW, step, told),
+                    strength=STRENGTH[SLOW] * min(1.0, 0.4 + 0.3 * np.log10(after / before)),
+                    sentence=f"{home[2]} is slow to answer: {measure(after, 's')}, {measure(before, 's')} before",
+                    text="is slow",
+                )
+
+
+def _signal(home: Entity, reason: str, step: Step, told: Laid) -> Signal:
+    at = told.axis.epoch(step.index)
+    return Signal(
+        kind=SignalKind.SYMPTOM,
+        low=moment(at - told.axis.step),
+        high=moment(at + told.axis.step),
+        strength=0.0,
+        about={home: 1.0, ("ns", home[1]): 0.4, pods_in(home[1]): 0.3},
+        sentence="",
+        facts={"reason": reason, "chronic": "False", "refused": ""},
+    )

@@ -1,0 +1,155 @@
+"""What is counted of the requests that apps serve says which workload began to fail, or to be slow, and when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.core.model import MetricSeries
+from app.core.served import Outcome, outcome, server
+from app.core.serving import FAILS, REFUSES, SLOW, serving_signals
+from app.core.signals import Signal
+from app.core.topology import Topology, topology
+from tests.core.factories import a_resource, a_state, a_workload
+from tests.core.test_series import SIZE, START, STEP, a_series, told
+
+ORDERS = a_resource("Deployment", "orders", "shop")
+OLD, NEW = "orders-6f7c9d4b8-x7k2p", "orders-5d8f7b6c9-qw2rt"
+PER_BIN = 50.0
+
+
+def company() -> Topology:
+    service = a_state(a_resource("Service", "orders", "shop"), {"spec": {"selector": {"app": "orders"}}})
+    return topology([a_workload(ORDERS), service])
+
+
+def counted(
+    per_bin: float,
+    *,
+    since: int = 0,
+    before: float = 0.0,
+    name: str = "http_requests_total",
+    **labels: str,
+) -> MetricSeries:
+    """A counter that rises by so much a bin from a bin on, and by ``before`` until then."""
+    steps = [before if bin_ < since else per_bin for bin_ in range(SIZE)]
+    labels = {"job": "shop/orders", "namespace": "shop", "pod": OLD, **labels}
+    return a_series(name, labels, [sum(steps[: bin_ + 1]) for bin_ in range(SIZE)])
+
+
+def found(*series: MetricSeries, top: Topology | None = None) -> list[Signal]:
+    return serving_signals(told(*series), top or company())
+
+
+def test_a_workload_whose_answers_begin_to_fail_says_so_from_then_on() -> None:
+    (signal,) = found(counted(PER_BIN, code="200"), counted(20, since=40, code="503"))
+    assert signal.sentence == "requests to orders fail (503): 29 % of them, 0 % before"
+    assert signal.facts["reason"] == FAILS
+    assert signal.about["workload", "shop", "orders"] == 1.0
+    assert signal.low.timestamp() < START + 40 * STEP <= signal.high.timestamp()
+
+
+@pytest.mark.parametrize(
+    "series",
+    [
+        [counted(PER_BIN, code="200"), counted(1, code="500")],
+        [counted(PER_BIN, code="200"), counted(20, code="500")],
+        [counted(PER_BIN, code="200"), counted(PER_BIN, since=40, code="404")],
+        [counted(0.4, code="200"), counted(0.4, since=40, code="500")],
+        [counted(20, since=40, code="500", reporter="source", name="istio_requests_total")],
+    ],
+    ids=["background", "ever", "not-found", "few", "told-by-the-client"],
+)
+def test_what_fails_as_ever_or_is_no_failure_is_none(series: list[MetricSeries]) -> None:
+    assert found(*series) == []
+
+
+def test_the_revisions_of_pods_that_fail_are_told() -> None:
+    (signal,) = found(
+        counted(PER_BIN, code="200"),
+        counted(PER_BIN, since=40, code="200", pod=NEW),
+        counted(2, since=40, code="500"),
+        counted(38, since=40, code="500", pod=NEW),
+    )
+    assert signal.revisions == pytest.approx({("shop", "orders-5d8f7b6c9"): 0.95, ("shop", "orders-6f7c9d4b8"): 0.05})
+
+
+def test_what_an_ingress_controller_counts_is_of_the_workload_behind_the_service() -> None:
+    labels: dict[str, Any] = {
+        "job": "ingress-nginx",
+        "pod": "ingress-nginx-controller-7d5b9c8f6-abcde",
+        "namespace": "ingress-nginx",
+    }
+    behind: dict[str, Any] = {"exported_namespace": "shop", "exported_service": "orders", "ingress": "orders"}
+    name = "nginx_ingress_controller_requests"
+    (signal,) = found(
+        counted(PER_BIN, name=name, status="200", **labels, **behind),
+        counted(PER_BIN, name=name, status="502", since=50, **labels, **behind),
+    )
+    assert ("workload", "shop", "orders") in signal.about
+    assert signal.revisions == {}, "its pod is the controller's"
+
+
+def test_answers_that_take_longer_are_slow() -> None:
+    def took(seconds: float, **labels: Any) -> MetricSeries:
+        return counted(seconds * PER_BIN, since=40, before=0.02 * PER_BIN, name=f"{base}_sum", **labels)
+
+    base = "http_request_duration_seconds"
+    count = counted(PER_BIN, name=f"{base}_count")
+    (signal,) = found(took(0.3), count)
+    assert signal.facts["reason"] == SLOW
+    assert signal.sentence == "orders is slow to answer: 300 ms, 20 ms before"
+    assert found(took(0.03), count) == [], "not twice as long"
+    assert found(took(0.06), count) == [], "a blink"
+
+
+def test_what_is_refused_is_told_apart_from_what_fails() -> None:
+    (signal,) = found(counted(PER_BIN, code="200"), counted(PER_BIN, since=40, code="401"))
+    assert signal.facts["reason"] == REFUSES
+    assert signal.sentence == "requests to orders are refused (401): 50 % of them, 0 % before"
+
+
+def test_those_that_begin_together_know_of_each_other() -> None:
+    other: dict[str, Any] = {"pod": "basket-6f7c9d4b8-x7k2p", "job": "shop/basket"}
+    signals = found(
+        counted(PER_BIN, code="200"),
+        counted(20, since=40, code="503"),
+        counted(PER_BIN, code="200", **other),
+        counted(20, since=41, code="503", **other),
+    )
+    told_of = {next(iter(one.about))[2]: {home[2] for home in one.others} for one in signals}
+    assert told_of == {"orders": {"basket"}, "basket": {"orders"}}
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "who"),
+    [
+        ("http_requests_total", {"namespace": "shop", "pod": OLD}, ("workload", "shop", "orders")),
+        ("http_requests_total", {"namespace": "shop", "service": "orders"}, ("service", "shop", "orders")),
+        (
+            "istio_requests_total",
+            {"destination_workload": "orders", "destination_workload_namespace": "shop", "pod": "gateway-0"},
+            ("workload", "shop", "orders"),
+        ),
+        ("response_total", {"namespace": "shop", "deployment": "orders", "pod": OLD}, ("workload", "shop", "orders")),
+        ("http_requests_total", {"job": "orders"}, None),
+    ],
+)
+def test_who_serves_is_named_in_several_ways(name: str, labels: dict[str, str], who: tuple[str, ...] | None) -> None:
+    assert server(name, labels) == who
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "ended"),
+    [
+        ("http_requests_total", {"status": "5xx"}, Outcome.FAILED),
+        ("http_server_request_duration_seconds_count", {"http_response_status_code": "429"}, Outcome.REFUSED),
+        ("grpc_server_handled_total", {"grpc_code": "Unavailable"}, Outcome.FAILED),
+        ("grpc_server_handled_total", {"grpc_code": "NotFound"}, Outcome.ANSWERED),
+        ("rpc_server_duration_milliseconds_count", {"rpc_grpc_status_code": "14"}, Outcome.FAILED),
+        ("http_requests_total", {}, Outcome.ANSWERED),
+    ],
+)
+def test_codes_say_how_a_request_ended(name: str, labels: dict[str, str], ended: Outcome) -> None:
+    assert outcome(name, labels)[0] is ended
