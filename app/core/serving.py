@@ -6,7 +6,7 @@ Pods may be ready and answer wrongly all the same: no Event, no condition says s
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
@@ -14,7 +14,8 @@ import numpy as np
 
 from app.core.dependencies import Named
 from app.core.entities import Entity, pods_in
-from app.core.lines import Laid, added
+from app.core.findings import Scope, Spark
+from app.core.lines import Grid, Laid, added
 from app.core.onset import Floats, Step, level_step
 from app.core.phrases import measure, percent
 from app.core.served import DURATIONS, REQUESTS, Outcome, is_server, outcome, pod, server
@@ -54,22 +55,64 @@ class _Served:
     ended: dict[Outcome, list[_Part]] = field(default_factory=lambda: defaultdict(list))
 
 
-def serving_signals(told: Laid, top: Topology) -> list[Signal]:
+@dataclass(frozen=True, slots=True, eq=False)
+class Rise:
+    """What a workload's requests began to do, and how they did all along: ``values`` in ``unit``."""
+
+    home: Entity
+    reason: str
+    signal: Signal
+    step: Step
+    title: str
+    unit: str
+    values: Floats
+
+
+def rises(told: Laid, top: Topology) -> list[Rise]:
     """What began in the window and goes on; of one workload, and of one sort, the clearest."""
     behind = _behind(top)
-    best: dict[tuple[Entity, str], Signal] = {}
-    for signal in (*_failing(told, behind), *_slow(told, behind)):
-        home, reason = next(iter(signal.about)), signal.facts["reason"]
-        if (home, reason) not in best or best[home, reason].strength < signal.strength:
-            best[home, reason] = signal
-    return [_beside(signal, best.values()) for signal in best.values()]
+    best: dict[tuple[Entity, str], Rise] = {}
+    for rise in (*_failing(told, behind), *_slow(told, behind)):
+        key = rise.home, rise.reason
+        if key not in best or best[key].signal.strength < rise.signal.strength:
+            best[key] = rise
+    return list(best.values())
 
 
-def _beside(signal: Signal, found: Iterable[Signal]) -> Signal:
-    """With the workloads that began with the same at about the same time."""
-    near = (o for o in found if o.facts["reason"] == signal.facts["reason"] and abs(o.low - signal.low) <= AT_ONCE)
-    homes = {home for other in near for home in other.about if home[0] == "workload"}
-    return replace(signal, others=frozenset(homes - signal.about.keys()))
+def serving_signals(found: Sequence[Rise]) -> list[Signal]:
+    """Each with the workloads that began with the same at about the same time."""
+    return [
+        replace(
+            one.signal,
+            others=frozenset(
+                other.home
+                for other in found
+                if other.reason == one.reason and abs(other.signal.low - one.signal.low) <= AT_ONCE
+            )
+            - {one.home},
+        )
+        for one in found
+    ]
+
+
+def serving_sparks(found: Iterable[Rise], scope: Scope, axis: Grid, *, most: int = 2) -> list[Spark]:
+    """The lines for the page: of what the alert is about first, then the clearest."""
+
+    def nearness(one: Rise) -> tuple[bool, bool, float]:
+        _, namespace, name = one.home
+        return f"{namespace}/{name}" not in scope.workloads, namespace not in scope.namespaces, -one.signal.strength
+
+    return [
+        Spark(
+            title=one.title,
+            unit=one.unit,
+            start=axis.start,
+            step=axis.step,
+            values=tuple(None if np.isnan(value) else float(value) for value in one.values),
+            bad_from=axis.epoch(one.step.index),
+        )
+        for one in sorted(found, key=nearness)[:most]
+    ]
 
 
 def _behind(top: Topology) -> dict[Named, list[Named]]:
@@ -87,7 +130,7 @@ def _homes(entity: Entity | None, behind: dict[Named, list[Named]]) -> list[Enti
     return [("workload", *home) for home in behind.get((entity[1], entity[2]), ())]
 
 
-def _failing(told: Laid, behind: dict[Named, list[Named]]) -> Iterator[Signal]:
+def _failing(told: Laid, behind: dict[Named, list[Named]]) -> Iterator[Rise]:
     for name in REQUESTS:
         for entity, served in _servers(told, name).items():
             total = added(served.all)
@@ -98,7 +141,9 @@ def _failing(told: Laid, behind: dict[Named, list[Named]]) -> Iterator[Signal]:
                 if step is None or step.after - step.before < LEAST[ended]:
                     continue
                 for home in _homes(entity, behind):
-                    yield _fails(home, ended, step, parts, told)
+                    signal = _fails(home, ended, step, parts, told)
+                    title = f"{home[2]}: requests that {'fail' if ended is Outcome.FAILED else 'are refused'}"
+                    yield Rise(home, signal.facts["reason"], signal, step, title, "%", 100.0 * share)
 
 
 def _servers(told: Laid, name: str) -> dict[Entity, _Served]:
@@ -133,7 +178,7 @@ def _fails(home: Entity, ended: Outcome, step: Step, parts: list[_Part], told: L
     )
 
 
-def _slow(told: Laid, behind: dict[Named, list[Named]]) -> Iterator[Signal]:
+def _slow(told: Laid, behind: dict[Named, list[Named]]) -> Iterator[Rise]:
     for name, unit in DURATIONS.items():
         parts: dict[Entity, tuple[list[Floats], list[Floats]]] = defaultdict(lambda: ([], []))
         for which, part in enumerate(("sum", "count")):
@@ -154,12 +199,13 @@ def _slow(told: Laid, behind: dict[Named, list[Named]]) -> Iterator[Signal]:
             if after < SLOWER * before or after - before < LONGER:
                 continue
             for home in _homes(entity, behind):
-                yield replace(
+                signal = replace(
                     _signal(home, SLOW, step, told),
-                    strength=STRENGTH[SLOW] * min(1.0, 0.4 + 0.3 * np.log10(after / before)),
+                    strength=STRENGTH[SLOW] * min(1.0, 0.4 + 0.3 * float(np.log10(after / before))),
                     sentence=f"{home[2]} is slow to answer: {measure(after, 's')}, {measure(before, 's')} before",
                     text="is slow",
                 )
+                yield Rise(home, SLOW, signal, step, f"{home[2]}: how long answers take", "s", mean)
 
 
 def _signal(home: Entity, reason: str, step: Step, told: Laid) -> Signal:

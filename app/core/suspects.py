@@ -46,12 +46,12 @@ from app.core.places import located
 from app.core.relevance import Near, inside, surroundings, weigh
 from app.core.relists import relist_signals
 from app.core.series import metric_signals, sparks
-from app.core.serving import serving_signals
+from app.core.serving import Rise, rises, serving_signals, serving_sparks
 from app.core.shared import shared
 from app.core.shortlist import ALL_READ, Unread
 from app.core.signals import Signal, SignalKind, moment
 from app.core.silence import silence_signals
-from app.core.topology import Topology, topology
+from app.core.topology import topology
 from app.core.waits import wait_signals
 from app.core.watches import watch_signals
 from app.core.worked import with_came_up, with_passed, with_rolled_out
@@ -73,6 +73,8 @@ SALIENT = 0.35
 FAINT = 0.1
 """Fainter signals date nothing, however little else there is."""
 SHOWN = 20
+LINES = 6
+"""Of measured lines the page has room for so many beside the changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,8 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES) -> Ranking:
     top_of = topology(
         gathered.states, gathered.calls, gone=gathered.gone, complaints=gathered.symptoms, changes=gathered.changes
     )
-    measured = _signals(gathered, fights, new, slots=slots, made=made, lines=lines, top=top_of)
+    served = rises(lines, top_of) if lines else []
+    measured = _signals(gathered, fights, new, slots=slots, made=made, lines=lines, served=served)
     incident = with_held(with_meant(incident, top_of), gathered.series)
     signals = with_injected(located(measured, gathered.symptoms, top_of), top_of)
     signals = with_evictors(signals, gathered.calls, top_of)
@@ -145,7 +148,7 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES) -> Ranking:
         candidates=len(found),
         window=(gathered.start, now),
         fights=tuple(fights),
-        sparks=tuple(sparks(lines)) if lines else (),
+        sparks=(*serving_sparks(served, incident.scope, lines.axis), *sparks(lines))[:LINES] if lines else (),
         callers=tuple(caller_rows(made, slots, onset=onset.at.timestamp())) if slots else (),
         findings=tuple(
             Evidence(s.kind.value, round(salience[id(s)], 3), f"{s.sentence}, from {s.low:%H:%M:%S}.")
@@ -177,7 +180,7 @@ def _signals(
     slots: Slots | None,
     made: Loads,
     lines: Laid | None,
-    top: Topology,
+    served: list[Rise],
 ) -> list[Signal]:
     """Everything that turned bad in the window."""
     calls = gathered.calls
@@ -190,7 +193,7 @@ def _signals(
     hurt = symptom_signals(complaints, start=_seen_from(gathered), end=gathered.now, new=new)
     found += hurt + rollout_signals(gathered.rollouts, hurt, states=gathered.states, now=gathered.now)
     if lines:
-        found += metric_signals(lines) + serving_signals(lines, top)
+        found += metric_signals(lines) + serving_signals(served)
     found = with_rolled_out(with_came_up(with_passed(found), gathered.rollouts), gathered.rollouts)
     latest = gathered.incident.started_at + LATE_ALERT
     return [s for s in found if s.low <= latest]

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from app.core.findings import Scope
 from app.core.model import MetricSeries
 from app.core.served import Outcome, outcome, server
-from app.core.serving import FAILS, REFUSES, SLOW, serving_signals
+from app.core.serving import FAILS, REFUSES, SLOW, rises, serving_signals, serving_sparks
 from app.core.signals import Signal
 from app.core.topology import Topology, topology
 from tests.core.factories import a_resource, a_state, a_workload
@@ -39,7 +40,7 @@ def counted(
 
 
 def found(*series: MetricSeries, top: Topology | None = None) -> list[Signal]:
-    return serving_signals(told(*series), top or company())
+    return serving_signals(rises(told(*series), top or company()))
 
 
 def test_a_workload_whose_answers_begin_to_fail_says_so_from_then_on() -> None:
@@ -120,6 +121,22 @@ def test_those_that_begin_together_know_of_each_other() -> None:
     )
     told_of = {next(iter(one.about))[2]: {home[2] for home in one.others} for one in signals}
     assert told_of == {"orders": {"basket"}, "basket": {"orders"}}
+
+
+def test_lines_are_shown_of_what_the_alert_is_about_first() -> None:
+    other: dict[str, Any] = {"pod": "basket-6f7c9d4b8-x7k2p", "job": "shop/basket"}
+    lines = told(
+        counted(PER_BIN, code="200", **other),
+        counted(PER_BIN, since=41, code="503", **other),
+        counted(PER_BIN, code="200"),
+        counted(20, since=40, code="503"),
+    )
+    found = rises(lines, company())
+    shown = serving_sparks(found, Scope(workloads=("shop/orders",)), lines.axis)
+    assert [one.title for one in shown] == ["orders: requests that fail", "basket: requests that fail"]
+    assert shown[0].bad_from == START + 40 * STEP
+    assert shown[0].values[-1] == pytest.approx(100 * 20 / 70)
+    assert [one.title for one in serving_sparks(found, Scope(), lines.axis, most=1)] == ["basket: requests that fail"]
 
 
 @pytest.mark.parametrize(
