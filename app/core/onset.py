@@ -164,6 +164,13 @@ def level_step(values: Floats, *, floor: float) -> Step | None:
     return replace(step, index=int(known[step.index]))
 
 
+def level_begun(values: Floats, *, floor: float) -> Step | None:
+    """A rise of a measured level in its last bin alone, far beyond any noise: as much as is seen of it at once."""
+    known = np.flatnonzero(~np.isnan(values))
+    found = _just_begun(values[known] / floor, values[known])
+    return replace(found, index=int(known[found.index])) if found else None
+
+
 def _best_split(y: Floats, raw: Floats, *, floor: float) -> tuple[Step, float] | None:
     """The step, with the squared error that it leaves in ``y``."""
     n = len(y)

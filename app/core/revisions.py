@@ -5,8 +5,8 @@ A ReplicaSet is a revision of a Deployment and keeps the pod template of its pod
 
 from __future__ import annotations
 
-from app.core.diff import apply
-from app.core.model import Change, FieldDiff, Json, Resource, Symptom, Verb
+from app.core.diff import apply, undo
+from app.core.model import Change, FieldDiff, Json, Symptom, Verb
 from app.core.topology import Named, Topology
 
 TEMPLATE = ("spec", "template")
@@ -21,18 +21,20 @@ def revision(symptom: Symptom) -> Named | None:
 
 
 def lacking(change: Change, top: Topology) -> frozenset[Named]:
-    """The revisions of a Deployment whose pods do not have in them what this change wrote into the pod template."""
+    """The revisions of a Deployment whose pods have in them what this change replaced in the pod template.
+
+    What replaced that again, as the next attempt to mend it does, is no pod without the change: it came after.
+    """
     diffs = [diff for diff in change.diffs if diff.path[:2] == TEMPLATE]
     resource = change.resource
     if resource.kind != "Deployment" or change.verb is not Verb.UPDATE or not diffs:
         return frozenset()
     found = top.revisions.get((resource.namespace or "", resource.name), ())
-    return frozenset((one.namespace or "", one.name) for one in found if not _has(diffs, one, top))
+    return frozenset((one.namespace or "", one.name) for one in found if _is_before(diffs, top.states[one]))
 
 
-def _has(diffs: list[FieldDiff], revision: Resource, top: Topology) -> bool:
-    state: Json = top.states[revision]
-    return all(_is_there(diff, state) for diff in diffs)
+def _is_before(diffs: list[FieldDiff], state: Json) -> bool:
+    return any(_was_there(diff, state) and not _is_there(diff, state) for diff in diffs)
 
 
 def _is_there(diff: FieldDiff, state: Json) -> bool:
@@ -40,3 +42,10 @@ def _is_there(diff: FieldDiff, state: Json) -> bool:
         return apply([diff], state) == state
     except (KeyError, IndexError):  # its place is not there
         return diff.op == "remove"
+
+
+def _was_there(diff: FieldDiff, state: Json) -> bool:
+    try:
+        return undo([diff], state) == state
+    except (KeyError, IndexError):
+        return diff.op == "add"

@@ -16,7 +16,7 @@ from app.core.dependencies import Named
 from app.core.entities import Entity, pods_in
 from app.core.findings import Scope, Spark
 from app.core.lines import Grid, Laid, added
-from app.core.onset import Floats, Step, level_step
+from app.core.onset import Floats, Step, level_begun, level_step
 from app.core.phrases import measure, percent
 from app.core.served import DURATIONS, REQUESTS, Outcome, is_server, outcome, pod, server
 from app.core.signals import Signal, SignalKind, moment
@@ -137,7 +137,8 @@ def _failing(told: Laid, behind: dict[Named, list[Named]]) -> Iterator[Rise]:
             enough = np.where(total * told.axis.step >= FEW, total, np.nan)
             for ended, parts in served.ended.items():
                 share = np.nan_to_num(added([part.rates for part in parts])) / enough
-                step = level_step(share, floor=LEAST[ended] / 3)
+                floor = LEAST[ended] / 3
+                step = level_step(share, floor=floor) or level_begun(share, floor=floor)
                 if step is None or step.after - step.before < LEAST[ended]:
                     continue
                 for home in _homes(entity, behind):

@@ -40,6 +40,13 @@ def test_a_revision_without_the_change_lacks_it() -> None:
     assert lacking(a_change(a_resource("ConfigMap", "baggage", "ops"), path=("data", "x")), top) == frozenset()
 
 
+def test_a_later_attempt_to_mend_it_is_no_revision_without_it() -> None:
+    later = a_revision("66b5c9f4d7", "app:v2-fix")
+    assert lacking(bump(), topology([a_workload(HOME), OLD, NEW, later])) == {("ops", OLD.resource.name)}
+    added = a_change(HOME, path=(*IMAGE[:-1], "workingDir"), old=None, new="/srv")
+    assert lacking(added, topology([a_workload(HOME), OLD])) == {("ops", OLD.resource.name)}
+
+
 def test_what_was_taken_away_is_not_lacking_where_it_never_was() -> None:
     gone = a_change(HOME, path=(*IMAGE[:-1], "livenessProbe"), old={"exec": {}}, new=None)
     assert lacking(gone, topology([a_workload(HOME), OLD, NEW])) == frozenset()

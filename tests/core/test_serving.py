@@ -51,6 +51,12 @@ def test_a_workload_whose_answers_begin_to_fail_says_so_from_then_on() -> None:
     assert signal.low.timestamp() < START + 40 * STEP <= signal.high.timestamp()
 
 
+@pytest.mark.parametrize(("failed", "seen"), [(20, True), (3, False)])
+def test_what_began_in_the_last_bin_is_seen_where_it_is_plain(failed: float, seen: bool) -> None:
+    signals = found(counted(PER_BIN, code="200"), counted(failed, since=SIZE - 1, code="503"))
+    assert [one.facts["reason"] for one in signals] == ([FAILS] if seen else [])
+
+
 @pytest.mark.parametrize(
     "series",
     [
