@@ -9,12 +9,15 @@ from app.core.panels import METRICS, PANELS
 from app.core.served import FAMILIES_SERVED, SERVED, TOLD_APART
 
 _WATCHED = {name for family in FAMILIES for name in family.metrics} | {"process_start_time_seconds", "up"}
-_OF_APPS = SERVED | {ALERTS_FOR_STATE}
-RANKED = _OF_APPS | frozenset(
-    name for base in _WATCHED for name in (base, f"{base}_sum", f"{base}_count", base.removesuffix("_total"))
+RANKED = frozenset(
+    name
+    for base in _WATCHED | {ALERTS_FOR_STATE}
+    for name in (base, f"{base}_sum", f"{base}_count", base.removesuffix("_total"))
 )
-"""What ranking looks at: of histograms the sum and count, and counters also as OpenMetrics names them."""
-NAMES = RANKED | frozenset(name for name in METRICS if not name.endswith("_bucket")) | FAMILIES_SERVED
+"""What ranking looks at besides the requests that apps served: of histograms the sum and count, and counters also as
+OpenMetrics names them."""
+_OF_APPS = SERVED | FAMILIES_SERVED
+NAMES = RANKED | _OF_APPS | frozenset(name for name in METRICS if not name.endswith("_bucket"))
 """What is collected as it is told."""
 SUMMED = {
     f"{metric}_bucket": tuple(sorted({"le", *panel.query.by, *(match.name for match in panel.query.where)}))
@@ -23,7 +26,7 @@ SUMMED = {
     for metric in panel.query.metrics
 }
 """Buckets of histograms, collected as sums over all labels but these: of each label they are too many."""
-ASKED = NAMES - _OF_APPS - FAMILIES_SERVED
+ASKED = NAMES - _OF_APPS - {ALERTS_FOR_STATE}
 """What a Prometheus is asked of the control plane, as it was scraped."""
 ASKED_OF_APPS = frozenset({ALERTS_FOR_STATE})
 """The same of what it keeps beside: its own alerts."""

@@ -46,6 +46,7 @@ from app.core.places import located
 from app.core.relevance import Near, inside, surroundings, weigh
 from app.core.relists import relist_signals
 from app.core.series import metric_signals, sparks
+from app.core.served import MOST_SERVED, SERVED
 from app.core.serving import Rise, rises, serving_signals, serving_sparks
 from app.core.shared import shared
 from app.core.shortlist import ALL_READ, Unread
@@ -167,6 +168,10 @@ def _missing(gathered: Gathered) -> tuple[str, ...]:
         missing.append("Control-plane metrics.")
     if not any(s.source is not SymptomSource.ALERT for s in gathered.symptoms):
         missing.append("Warning events and pod states.")
+    if sum(one.name in SERVED for one in gathered.series) >= MOST_SERVED:
+        missing.append(
+            f"Requests of all apps: of these, {MOST_SERVED:,} series were read, of the alert's namespaces first."
+        )
     if left := gathered.unread.count:
         missing.append(f"{left:,} changes that are older, elsewhere, or repeated since.")
     return tuple(missing)

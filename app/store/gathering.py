@@ -63,7 +63,7 @@ async def _happened(engine: AsyncEngine, incident: Incident, start: datetime, no
             start=start,
             now=now,
             calls=await calls.read(conn, cluster, start, now),
-            series=tuple(await series.read(conn, cluster, start, now, names=RANKED)),
+            series=tuple(await series.read(conn, cluster, start, now, names=RANKED, near=incident.scope.namespaces)),
             symptoms=tuple(await symptoms.read_window(conn, cluster, start, now)),
             rollouts=tuple(await rollouts.read_window(conn, cluster, incident.started_at - LOOKS_BACK, now)),
             states=tuple(await objects.load_cluster(conn, cluster, most_bytes=LARGE)),

@@ -24,11 +24,12 @@ from app.core.counted import NO_CALLS, Calls
 from app.core.model import SLOT_SECONDS, CallKey, MetricSeries
 from app.core.onset import Floats
 from app.core.series_bins import drawn, is_counter
+from app.core.served import MOST_SERVED, SERVED
 from app.core.stale import table
 from app.store import calls, chunks, codec, partitions, series_keys
 from app.store.chunks import Columns
 from app.store.copy import copy
-from app.store.series_keys import Key
+from app.store.series_keys import DAY, Key
 
 Line = TypeVar("Line", bound=Hashable)
 
@@ -128,10 +129,16 @@ _ABOUT = text("""
 SELECT id, (SELECT min(at) FROM samples WHERE cluster_id = clusters.id) AS samples,
   (SELECT min(at) FROM samples_minutes WHERE cluster_id = clusters.id) AS samples_minutes,
   (SELECT min(at) FROM samples_hours WHERE cluster_id = clusters.id) AS samples_hours,
-  ARRAY(SELECT id FROM series_keys WHERE cluster_id = clusters.id AND name = ANY(CAST(:names AS text[]))) AS named
+  ARRAY(SELECT id FROM series_keys WHERE cluster_id = clusters.id AND name = ANY(CAST(:names AS text[]))) AS named,
+  ARRAY(
+    SELECT id FROM series_keys
+    WHERE cluster_id = clusters.id AND name = ANY(CAST(:apps AS text[])) AND seen_at >= :since
+    ORDER BY labels @> ANY(CAST(:near AS jsonb[])) DESC, id DESC LIMIT :most
+  ) AS of_apps
 FROM clusters WHERE name = :cluster
 """)
-"""The cluster, how far back each of TIERS reaches, and the series of these names."""
+"""The cluster, how far back each of TIERS reaches, and the series of these names; of apps those in some namespaces
+first."""
 
 
 async def read(
@@ -141,9 +148,10 @@ async def read(
     end: datetime,
     *,
     names: Collection[str] | None = None,
+    near: Collection[str] | None = None,
 ) -> list[MetricSeries]:
     """Every series with samples in [start, end], those samples only; else as read_rows."""
-    rows, _, keys = await read_rows(conn, cluster, start, end, names=names)
+    rows, _, keys = await read_rows(conn, cluster, start, end, names=names, near=near)
     times_of: dict[bytes, tuple[float, ...]] = {}
     told = []
     for series_id, part in by_series(rows):
@@ -170,15 +178,25 @@ async def read_rows(
     end: datetime,
     *,
     names: Collection[str] | None = None,
+    near: Collection[str] | None = None,
     step: timedelta | None = None,
 ) -> Rows:
-    """The samples in [start, end]; of ``names`` only, where they are given.
+    """The samples in [start, end]; of ``names`` only, where they are given, and where ``near`` is, of what apps served:
+    MOST_SERVED series, those in these namespaces first.
 
     They are of the finest tier that reaches back to ``start``, all of them, or of a coarser one that still has bins of
     ``step``. Of a gauge there is then the last sample of each of the tier's bins. Of a counter the last one of each
     ``step`` and those around resets: it rises as much. Raises TooMuchError where names are given.
     """
-    about = (await conn.execute(_ABOUT, {"cluster": cluster, "names": list(names or ())})).one_or_none()
+    asked_for: dict[str, object] = {
+        "cluster": cluster,
+        "names": list(names or ()),
+        "apps": list(() if near is None else SERVED),
+        "near": [codec.dumps([["namespace", one]]).decode() for one in near or ()],
+        "since": start - DAY,  # that they were told of is noted to the day
+        "most": MOST_SERVED,
+    }
+    about = (await conn.execute(_ABOUT, asked_for)).one_or_none()
     if about is None:
         return Rows(chunks.NONE, chunks.NONE.values, {})
     tier = _tier({one: getattr(about, one.table) for one in TIERS}, start, step=step)
@@ -186,7 +204,7 @@ async def read_rows(
     asked: dict[str, object] = {"cluster": about.id, "hour": hour_of(start), "end": end, "starts": starts}
     wanted, statement = None, _ALL[tier]
     if names is not None:
-        wanted = np.array(about.named, np.int64)
+        wanted = np.array([*about.named, *about.of_apps], np.int64)
         blocks = _blocks(wanted)
         if len(blocks) * len(starts) > MOST_BLOCKS:
             raise TooMuchError("this is too much to read at once: ask for a shorter time")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from app.core.counted import Calls
 from app.core.findings import Incident, Ranking
-from app.core.model import CallCount, Change, ObjectState, Rollout, Symptom
+from app.core.model import CallCount, Change, MetricSeries, ObjectState, Rollout, Symptom
 from app.core.suspects import Gathered, rank
 from tests.core.factories import a_change, a_resource, after, calls
 
@@ -51,6 +51,7 @@ def ranked(
     states: Sequence[ObjectState] = (),
     rollouts: Sequence[Rollout] = (),
     gone: Sequence[ObjectState] = (),
+    series: Sequence[MetricSeries] = (),
 ) -> Ranking:
     return rank(
         Gathered(
@@ -62,6 +63,7 @@ def ranked(
             calls=Calls.of(load if load is not None else background()),
             states=tuple(states),
             gone=tuple(gone),
+            series=tuple(series),
             rollouts=tuple(rollouts),
         )
     )

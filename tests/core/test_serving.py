@@ -6,13 +6,15 @@ from typing import Any
 
 import pytest
 
+from app.core import suspects
 from app.core.findings import Scope
 from app.core.model import MetricSeries
 from app.core.served import Outcome, outcome, server
 from app.core.serving import FAILS, REFUSES, SLOW, rises, serving_signals, serving_sparks
 from app.core.signals import Signal
 from app.core.topology import Topology, topology
-from tests.core.factories import a_resource, a_state, a_workload
+from tests.core.company import ranked
+from tests.core.factories import a_resource, a_state, a_workload, an_incident
 from tests.core.test_series import SIZE, START, STEP, a_series, told
 
 ORDERS = a_resource("Deployment", "orders", "shop")
@@ -143,6 +145,12 @@ def test_lines_are_shown_of_what_the_alert_is_about_first() -> None:
     assert shown[0].bad_from == START + 40 * STEP
     assert shown[0].values[-1] == pytest.approx(100 * 20 / 70)
     assert [one.title for one in serving_sparks(found, Scope(), lines.axis, most=1)] == ["basket: requests that fail"]
+
+
+def test_where_series_are_left_out_the_ranking_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suspects, "MOST_SERVED", 1)
+    ranking = ranked(incident=an_incident(), series=[counted(PER_BIN, code="200")])
+    assert "Requests of all apps: 1 series of them were read, of its namespaces first." in ranking.not_measured
 
 
 @pytest.mark.parametrize(

@@ -266,3 +266,24 @@ def test_the_series_that_are_wanted_are_chosen_however_far_apart_they_are(wanted
     some = np.array([0, 5, 6, 7, 8, 9, 299, 300, 301, 2**31 - 1, *wanted])
     chosen = series.chooser(np.array(wanted, np.int64))(some)
     assert chosen.tolist() == [one in wanted for one in some.tolist()]
+
+
+async def test_of_what_apps_served_those_of_the_namespaces_that_are_asked_about_come_first(
+    conn: AsyncConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(series, "MOST_SERVED", 2)
+    cluster_id = await codes.cluster(conn, CLUSTER)
+    served = [
+        MetricSeries("http_requests_total", (("namespace", one), ("pod", pod)), "counter", (NOON.timestamp(),), (1.0,))
+        for one in ("shop", "pay")
+        for pod in ("a", "b")
+    ]
+    await series.write(conn, cluster_id, [*served, *told([("up", 0, 1.0)])])
+
+    async def read(near: list[str] | None) -> list[tuple[str, str]]:
+        found = await series.read(conn, CLUSTER, NOON, LATER, names=["up"], near=near)
+        return [(one.name, dict(one.labels).get("namespace", "")) for one in found]
+
+    assert await read(None) == [("up", "")]
+    assert await read(["shop"]) == [("http_requests_total", "shop")] * 2 + [("up", "")]
+    assert len(await read([])) == 3
