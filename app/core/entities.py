@@ -14,7 +14,7 @@
 ("access", user, group, resource, verb)   whether this user may do that
 ("named", word)                     a name that an error message can mention
 ("prefix", word)                    whose annotation or label keys begin like this: word.example/key is word's
-("admission", namespace) ("throttle",) ("scheduling",) ("relist",) ("queue", name)   parts of the control plane
+("admission", namespace) ("throttle",) ("scheduling",) ("queue", name)   parts of the control plane
 ("device", word)                    what gives nodes devices that are called word.example/device
 ("agent", "csi" or "cni")           what gives pods their volumes, or their network, on every node
 ("object", kind, namespace, name)   any other object

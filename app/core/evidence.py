@@ -7,14 +7,14 @@ weighs nothing: what was not measured never counts against a change. docs/rankin
 from __future__ import annotations
 
 import math
-import re
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from app.core.calls import caller_name
 from app.core.candidates import Candidate
 from app.core.case import Case, Facts, Rule, say, seconds
+from app.core.chains import chain
 from app.core.entities import WORKLOADS, workload
-from app.core.explain import BY_CALLING, CLOCK_SKEW, Match, before, is_consequence, without
+from app.core.explain import BY_CALLING, CLOCK_SKEW, Match, before, without
 from app.core.findings import Evidence
 from app.core.kinds import several
 from app.core.latent import began
@@ -244,44 +244,6 @@ def own_rollout(case: Case, facts: Facts) -> Evidence | None:
     if case.incident.scope.workloads:
         return say("rollout", -0.2, f"Its rollout finished in {seconds(running)}: the new pods are available.")
     return None
-
-
-def chain(_case: Case, facts: Facts) -> Evidence | None:
-    """The order in which churn takes a control plane down: pods move, watches end (410 Gone), who lost theirs list
-    everything, memory and latency rise, it is restarted. Three links make a chain, the first and one of the next two
-    among them."""
-    if len(facts.matches) < 3:
-        return None
-    found = sorted((m.signal for m in facts.matches if m.score >= 0.2), key=lambda signal: signal.low)
-    links: list[Signal] = []
-    for stage in range(5):
-        since = links[-1].low if links else datetime.min.replace(tzinfo=UTC)
-        link = next((signal for signal in found if _stage(signal) == stage and signal.high > since), None)
-        if link is not None:
-            links.append(link)
-        if not links or (stage == 2 and len(links) < 2):
-            return None
-    if len(links) < 3:
-        return None
-    # When each began is known to an interval only: one that is told by its lower end seems to come before its cause.
-    told = ", then ".join(
-        f"{re.split(r'[,:] ', link.sentence)[0]} between {link.low:%H:%M:%S} and {link.high:%H:%M:%S}" for link in links
-    )
-    return say("chain", 1.0, f"In this order: {told}.")
-
-
-def _stage(signal: Signal) -> int | None:
-    """How far down the chain from churn to restart a signal belongs; None for what is not of it."""
-    family = signal.facts.get("family", "")
-    if family == "Watches ended":
-        return 1
-    if "relist" in signal.facts:
-        return 2
-    if family in ("Memory", "CPU", "Latency", "etcd latency", "In flight"):
-        return 3
-    if family == "Restarts":
-        return 4
-    return 0 if is_consequence(signal) else None
 
 
 def unexplained(case: Case, facts: Facts) -> Evidence | None:

@@ -342,6 +342,7 @@ def is_consequence(signal: Signal) -> bool:
         "Queue adds",
         "Queue depth",
         "Watches ended",
+        "Initial events",
         "Memory",
         "CPU",
         "etcd latency",

@@ -146,13 +146,13 @@ FAMILIES = (
         about=lambda labels: _calls(labels | {"verb": "WATCH"}),
     ),
     Family(
-        "Watches ended",
+        "Watches ended",  # of clients that could not follow: a fleet is a few within seconds
         "/s",
-        ("apiserver_terminated_watchers_total", "apiserver_init_events_total"),
+        ("apiserver_terminated_watchers_total",),
         "rate",
-        20.0,
-        about=lambda _s: {("relist",): 0.8, CLUSTER: 0.4},
+        0.5,
     ),
+    Family("Initial events", "/s", ("apiserver_init_events_total",), "rate", 20.0),
     Family(
         "Watch events",
         "/s",

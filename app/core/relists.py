@@ -1,8 +1,15 @@
-"""Call counts -> relist storms: bursts of LISTs from clients that lost their watches, or their place in a list."""
+"""Call counts -> relist storms: LISTs of clients that had lost the watches by which they kept up.
+
+What a client has seen is too old for its watch to go on: 410 Gone is told inside of a watch that answered 200, so no
+audit log holds it. What it holds is what an informer does next: it LISTs what it had watched, and watches again.
+https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+
+import numpy as np
 
 from app.core.calls import MIN_EXTRA_PER_SECOND, Slots, grouped
 from app.core.counted import Calls
@@ -15,86 +22,106 @@ FLEET = 3
 """From this many clients of one kind on, what they do at once is not their own doing."""
 AROUND = 3
 """Slots before a burst in which what set it off was answered, and after it in which new watches are opened."""
+FOLLOWED = 0.5
+"""So many new watches a LIST has at least: one for each, less those tried again before they came to a watch. Who polls
+what it watches, too, opens one in minutes (client-go: 5 to 10), and LISTs in seconds."""
+KEPT = 30
+"""Seconds for which a client had kept its watch before it first listed anew. Who fails and begins again, over and over,
+waits no longer in between (client-go's back-off), and lost nothing."""
 STORM = 0.7
-ALONE = 0.3
-"""Strength of what fewer than FLEET clients do."""
 
 Fleet = tuple[str, str, str]
 """One kind of client (user agent family) and what it lists or watches (API group, resource)."""
-Clients = set[tuple[str, str]]
-"""By user and pod: each kubelet is a user, the pods of an agent share one."""
+_NEVER = np.iinfo(np.int64).max
 
 
 def relist_signals(calls: Calls, slots: Slots) -> list[Signal]:
-    """Bursts of LISTs by one kind of client, after 410 Gone or each followed by a new watch.
+    """Bursts of LISTs by at least FLEET clients of one kind of what they had watched before, with new watches.
 
-    410 Gone says outright that a version or a place in a list is too old, but it mostly comes as an event inside a
-    watch that answered 200, which no audit log holds; a fleet that lists and watches anew at once shows it as well,
-    where it is not new itself, as the pods of a rollout are.
-    A LIST that timed out (504) is told beside it, and is no sign of it.
+    Clients are told apart by user and pod: each kubelet is a user, the pods of an agent share one; those of a rollout
+    are new, and had watched nothing.
     """
-    found = []
     told = calls.where(lambda key: key.verb in ("list", "watch"))
-    listed = grouped(told, slots, lambda key: _fleet(key) if _fine(key, "list") else None)
-    for fleet, burst in count_bursts(listed).items():
+    anew = _anew(told)
+    found = []
+    for fleet, burst in count_bursts(grouped(anew, slots, _fleet)).items():
         if (burst.during - burst.before) / SLOT_SECONDS < MIN_EXTRA_PER_SECOND:
             continue
-        known = _clients(calls.during(end=slots.epoch(burst.start)), lambda _key: True)
-        if signal := _signal(fleet, burst, told, slots, known=known):
+        if signal := _signal(fleet, burst, anew, told, slots):
             found.append(signal)
     return found
 
 
-def _signal(fleet: Fleet, burst: Burst, told: Calls, slots: Slots, *, known: Clients) -> Signal | None:
-    """``known`` are the clients that called before the burst, whatever it was."""
-    agent, group, resource = fleet
-    low, end = slots.epoch(burst.start), slots.epoch(burst.end)
-    calls = told.where(lambda key: _fleet(key) == fleet)
-    around = calls.during(low - AROUND * SLOT_SECONDS, end + AROUND * SLOT_SECONDS)
-    clients = _clients(around.during(low, end), lambda key: _fine(key, "list"))
-    is_storm = len(clients) >= FLEET
-    anew = around.during(low)
-    watched = _count(calls.during(end=low), lambda key: _fine(key, "watch"))
-    usual = watched * (burst.end - burst.start + AROUND) / max(1, burst.start)
-    tokens = _count(around, lambda key: key.code == 410 and key.list_class is ListClass.CONTINUE)
-    gone = _count(around, lambda key: key.code == 410 and key.list_class is not ListClass.CONTINUE)
-    late = _count(around, lambda key: key.code == 504 and key.verb == "list")
-    watching = clients & known & _clients(anew, lambda key: _fine(key, "watch"))
-    opened = _count(anew, lambda key: _fine(key, "watch"))
-    lost = is_storm and len(watching) >= len(clients) / 2 and opened >= 2 * usual
-    if not (gone or tokens or lost):
-        return None
-    why = [f"{many(gone, 'watch', 'watches')} expired (410 Gone)"] if gone else []
-    why += [f"{many(tokens, 'LIST token')} expired (410 Gone)"] if tokens else []
-    why = why or ["each with a new watch: they had lost theirs"]
-    why += [f"{many(late, 'LIST')} timed out (504)"] if late else []
-    rates = rise(burst.before / SLOT_SECONDS, burst.during / SLOT_SECONDS, f"LIST {resource}")
-    lasted = f" for {duration(end - low)}" if burst.end < slots.size else ""
-    return Signal(
-        kind=SignalKind.LOAD,
-        low=moment(low),
-        high=moment(low + SLOT_SECONDS),
-        strength=STORM if is_storm else ALONE,
-        about={("relist",): 1.0, ("api", group, resource, "list"): 0.5},
-        sentence=f"{'relist storm' if is_storm else 'lists anew'}: {many(len(clients), f'{agent} client')} went"
-        f" {rates}{lasted}, {', '.join(why)}",
-        users=tuple(sorted({user for user, _ in clients})),
-        rate_before=burst.before / SLOT_SECONDS,
-        rate_after=burst.during / SLOT_SECONDS,
-        facts={"relist": resource},
-    )
+def _anew(told: Calls) -> Calls:
+    """The LISTs of what their clients had watched, and not listed, for KEPT seconds and more."""
+    watched = _first(told, lambda key: key.verb == "watch")
+    since = np.array([watched.get(_client(key), _NEVER) if _begins(key) else _NEVER for key in told.keys])
+    lists = told.at(told.slot > since[told.key])
+    listed = _first(lists, _begins)
+    return lists.where(lambda key: _begins(key) and listed[_client(key)] - watched.get(_client(key), _NEVER) >= KEPT)
+
+
+def _first(calls: Calls, wanted: Callable[[CallKey], bool]) -> dict[tuple[str, ...], int]:
+    """By client, the slot in which it first made such a call."""
+    first = np.full(len(calls.keys), _NEVER)
+    np.minimum.at(first, calls.key, calls.slot)
+    found: dict[tuple[str, ...], int] = {}
+    for key, slot in zip(calls.keys, first.tolist(), strict=True):
+        if wanted(key):
+            found[_client(key)] = min(slot, found.get(_client(key), _NEVER))
+    return found
+
+
+def _begins(key: CallKey) -> bool:
+    """Whether it is the first page of a LIST that went well, by a client that was there before: client-go begins with
+    one from the cache, and asks for the newest, or for what is no older than it has seen, having lost its place."""
+    return key.verb == "list" and key.code < 400 and key.list_class not in (ListClass.CACHE, ListClass.CONTINUE)
+
+
+def _client(key: CallKey) -> tuple[str, ...]:
+    return key.user, key.pod, *_fleet(key)
 
 
 def _fleet(key: CallKey) -> Fleet:
     return key.user_agent, key.api_group, key.resource
 
 
-def _fine(key: CallKey, verb: str) -> bool:
-    return key.verb == verb and key.code < 400
+def _signal(fleet: Fleet, burst: Burst, anew: Calls, told: Calls, slots: Slots) -> Signal | None:
+    """``told`` are all LISTs and watches, ``anew`` the LISTs that begin anew."""
+    agent, group, resource = fleet
+    low, end = slots.epoch(burst.start), slots.epoch(burst.end)
+    told, anew = (calls.where(lambda key: _fleet(key) == fleet) for calls in (told, anew))
+    lists = anew.during(low, end).sums()
+    clients = {_client(key) for key, _ in lists}
+    opened = _count(told.during(low, end + AROUND * SLOT_SECONDS), lambda key: key.verb == "watch" and key.code < 400)
+    if len(clients) < FLEET or opened < FOLLOWED * sum(count for _, count in lists):
+        return None
+    around = told.during(low - AROUND * SLOT_SECONDS, end + AROUND * SLOT_SECONDS)
+    rates = rise(burst.before / SLOT_SECONDS, burst.during / SLOT_SECONDS, f"LIST {resource}")
+    lasted = f" for {duration(end - low)}" if burst.end < slots.size else ""
+    return Signal(
+        kind=SignalKind.LOAD,
+        low=moment(low),
+        high=moment(low + SLOT_SECONDS),
+        strength=STORM,
+        about={("api", group, resource, "list"): 0.5},
+        sentence=f"relist storm of {many(len(clients), f'{agent} client')}: {rates}{lasted}, {_why(around)}",
+        users=tuple(sorted({key.user for key, _ in lists})),
+        rate_before=burst.before / SLOT_SECONDS,
+        rate_after=burst.during / SLOT_SECONDS,
+        facts={"relist": resource},
+    )
 
 
-def _clients(calls: Calls, wanted: Callable[[CallKey], bool]) -> Clients:
-    return {(key.user, key.pod) for key, _ in calls.sums() if wanted(key)}
+def _why(around: Calls) -> str:
+    """What the audit log says of why a fleet lists anew; where it says nothing, what that shows."""
+    tokens = _count(around, lambda key: key.code == 410 and key.list_class is ListClass.CONTINUE)
+    gone = _count(around, lambda key: key.code == 410 and key.list_class is not ListClass.CONTINUE)
+    late = _count(around, lambda key: key.code == 504 and key.verb == "list")
+    why = [f"{many(gone, 'watch', 'watches')} expired (410 Gone)"] if gone else []
+    why += [f"{many(tokens, 'LIST token')} expired (410 Gone)"] if tokens else []
+    why = why or ["each with a new watch: they had lost theirs"]
+    return ", ".join([*why, f"{many(late, 'LIST')} timed out (504)"] if late else why)
 
 
 def _count(calls: Calls, wanted: Callable[[CallKey], bool]) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from dataclasses import replace
 from itertools import pairwise
 
@@ -15,20 +17,28 @@ from app.core.onset import Floats, Step, level_step, level_steps
 from app.core.phrases import measure, rise
 from app.core.signals import Signal, SignalKind, moment
 
+OF_PROCESS = ("job", "instance")
+"""What tells processes apart, and splits what is each one's own."""
+Begun = tuple[float, float]
+"""The last scrape of a process before it ended, and when the next one began, as that says."""
+
 
 def metric_signals(told: Laid) -> list[Signal]:
     """Rises of control-plane lines, strongest first; and restarts of its processes."""
     found = []
+    begun = _begun(told)
     for family in FAMILIES:
         split = lines(told, family)
         rose = level_steps(split, floor=family.floor / 3.0)
+        if family.by == OF_PROCESS and family.measure == "level":
+            rose = _ended(split, told.axis, begun, floor=family.floor / 3.0) | rose
         steps = {key: step for key, step in rose.items() if step.after - step.before >= family.floor}
         extra = sum(s.after - s.before for s in steps.values()) or 1.0
         for key, step in steps.items():
             labels = dict(zip(family.by, key, strict=True))
             share = (step.after - step.before) / extra
             found.append(_signal(family, labels, step, told.axis, share=share))
-    return sorted([*found, *_restarts(told)], key=lambda s: -s.strength)
+    return sorted([*found, *_restarts(begun)], key=lambda s: -s.strength)
 
 
 def _signal(family: Family, labels: Labels, step: Step, axis: Grid, *, share: float) -> Signal:
@@ -64,26 +74,47 @@ def _from_to(step: Step, unit: str) -> str:
     return f"from {measure(step.before, unit)} to {measure(step.after, unit)}"
 
 
-def _restarts(told: Laid) -> list[Signal]:
-    found, axis = [], told.axis
+def _begun(told: Laid) -> dict[tuple[str, ...], list[Begun]]:
+    """By OF_PROCESS, the processes that say that they began anew."""
+    found: dict[tuple[str, ...], list[Begun]] = defaultdict(list)
+    end = told.axis.epoch(told.axis.size)
     for place in told.named.get(STARTED, ()):
-        values = told.rows[place]
-        known = np.flatnonzero(~np.isnan(values))
-        for before, after in pairwise(known):
-            if values[after] > values[before] + 1:
-                job = told.labels[place].get("job", "a process")
-                found.append(
-                    Signal(
-                        kind=SignalKind.METRIC,
-                        low=moment(axis.epoch(int(before))),
-                        high=moment(axis.epoch(int(after)) + axis.step),
-                        strength=0.6,
-                        about={CLUSTER: 0.5},
-                        sentence=f"{job} restarted",
-                        facts={"family": "Restarts", "job": job},
-                    )
-                )
+        one, labels = told.series[place], told.labels[place]
+        scraped = zip(one.times, one.values, strict=True)
+        known = [(at, start) for at, start in scraped if at < end and not math.isnan(start)]
+        for (last, old), (at, start) in pairwise(known):
+            if start > old + 1:
+                found[tuple(labels.get(name, "") for name in OF_PROCESS)].append((last, max(last, min(at, start))))
     return found
+
+
+def _ended(
+    split: dict[tuple[str, ...], Floats], axis: Grid, begun: dict[tuple[str, ...], list[Begun]], *, floor: float
+) -> dict[tuple[str, ...], Step]:
+    """The last rises of lines before their processes ended, of which nothing shows in those that came after."""
+    found = {}
+    for key, line in split.items():
+        for last, _ in begun.get(key, ()):
+            until = np.where(np.arange(axis.size) <= (last - axis.start) // axis.step, line, np.nan)
+            if step := level_step(until, floor=floor):
+                found[key] = step
+    return found
+
+
+def _restarts(begun: dict[tuple[str, ...], list[Begun]]) -> list[Signal]:
+    return [
+        Signal(
+            kind=SignalKind.METRIC,
+            low=moment(last),
+            high=moment(start),
+            strength=0.6,
+            about={CLUSTER: 0.5},
+            sentence=f"{job or 'a process'} restarted",
+            facts={"family": "Restarts", "job": job},
+        )
+        for (job, _), times in begun.items()
+        for last, start in times
+    ]
 
 
 def sparks(told: Laid, *, most: int = 6) -> list[Spark]:

@@ -19,8 +19,6 @@ FIGHT_WRITES = 100
 FIGHT_PER_SECOND = 0.5
 FIGHT_RESTS = timedelta(minutes=2)
 """A field that was not rewritten for so long is at peace."""
-STORM = 0.7
-"""Strength of a relist storm of a fleet of clients: what fewer do is their own affair (core/relists.py)."""
 STORM_PER_SECOND = 5.0
 STORM_LASTS = timedelta(minutes=10)
 """A storm's end is not told: it counts as over so long after it began, unless it begins anew."""
@@ -71,7 +69,6 @@ def _is_bad(signal: Signal, now: datetime) -> bool:
         return rose and signal.strength >= RISE and signal.high <= now - RISE_HOLDS
     return (
         "relist" in signal.facts
-        and signal.strength >= STORM
         and signal.rate_after - signal.rate_before >= STORM_PER_SECOND
         and signal.low >= now - STORM_LASTS
     )

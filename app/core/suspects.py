@@ -169,9 +169,7 @@ def _missing(gathered: Gathered) -> tuple[str, ...]:
     if not any(s.source is not SymptomSource.ALERT for s in gathered.symptoms):
         missing.append("Warning events and pod states.")
     if sum(one.name in SERVED for one in gathered.series) >= MOST_SERVED:
-        missing.append(
-            f"Requests of all apps: of these, {MOST_SERVED:,} series were read, of the alert's namespaces first."
-        )
+        missing.append(f"Requests of all apps: {MOST_SERVED:,} series of them were read, of its namespaces first.")
     if left := gathered.unread.count:
         missing.append(f"{left:,} changes that are older, elsewhere, or repeated since.")
     return tuple(missing)

@@ -31,10 +31,15 @@ def fleet(verb: str, *, size: int = 60, kind: ListClass = ListClass.NOT_A_LIST, 
     return [structs.replace(c, key=structs.replace(c.key, user_agent="kubelet", list_class=kind)) for c in made]
 
 
-def storm() -> list[CallCount]:
+def watching(*, size: int = 60) -> list[CallCount]:
+    """A fleet that watches, as ever: each opened its watch long ago."""
+    return STEADY + fleet("watch", size=size, rate=0.2, start=-100, end=-95)
+
+
+def storm(kind: ListClass = ListClass.QUORUM) -> list[CallCount]:
     """Ten seconds of LISTs by a fleet, in the middle of the window, each with a new watch."""
-    at_work = STEADY + fleet("get", rate=0.2)
-    return at_work + fleet("list", rate=0.6, start=-10, end=0) + fleet("watch", rate=0.2, start=-5, end=0)
+    lists = fleet("list", kind=kind, rate=0.6, start=-10, end=0)
+    return watching() + lists + fleet("watch", rate=0.6, start=-5, end=5)
 
 
 def agents(*verbs: str, start: float) -> list[CallCount]:
@@ -48,27 +53,65 @@ def agents(*verbs: str, start: float) -> list[CallCount]:
     return [structs.replace(c, key=structs.replace(c.key, user_agent="agent")) for c in made]
 
 
-def test_a_fleet_that_lists_and_watches_anew_lost_its_watches() -> None:
-    counts = STEADY + [c for verb in ("list", "watch") for c in fleet(verb, size=6, rate=1, start=-30)]
-    (signal,) = relists(counts + fleet("get", size=6, rate=0.2))
+def test_a_fleet_that_lists_what_it_had_watched_lost_its_watches() -> None:
+    counts = [c for verb in ("list", "watch") for c in fleet(verb, size=6, rate=1, start=-30)]
+    (signal,) = relists(watching(size=6) + counts)
     assert signal.sentence == (
-        "relist storm: 6 kubelet clients went from 0 to 6 LIST pods/s, each with a new watch: they had lost theirs"
+        "relist storm of 6 kubelet clients: from 0 to 6 LIST pods/s, each with a new watch: they had lost theirs"
     )
 
 
+def test_watches_that_are_opened_again_and_again_as_ever_hide_no_storm() -> None:
+    reopened = STEADY + fleet("watch", rate=0.2)
+    (signal,) = relists(reopened + fleet("list", kind=ListClass.QUORUM, rate=0.2, start=-30))
+    assert signal.sentence.startswith("relist storm of 60 kubelet clients: from 0 to 12 LIST pods/s, each with a new")
+
+
+def test_a_fleet_that_is_cut_off_one_by_one_is_found_too() -> None:
+    counts = watching()
+    for node in range(60):
+        began = -60 + 5 * (node % 12)
+        lists = calls(f"system:node:n{node}", "list", "pods", rate=0.2, start=began, end=began + 5)
+        watches = calls(f"system:node:n{node}", "watch", "pods", rate=0.2, start=began, end=began + 5)
+        counts += [structs.replace(c, key=structs.replace(c.key, user_agent="kubelet")) for c in lists + watches]
+    (signal,) = relists(counts)
+    assert signal.sentence.startswith("relist storm of 60 kubelet clients: from 0 to 1 LIST pods/s for 1 min, each")
+
+
 def test_the_pods_of_an_agent_are_a_fleet_though_they_are_one_user() -> None:
-    (signal,) = relists(STEADY + agents("get", start=-120) + agents("list", "watch", start=-30))
-    assert signal.sentence.startswith("relist storm: 6 agent clients went from 0 to 6 LIST pods/s, each with a new")
+    (signal,) = relists(STEADY + agents("watch", start=-120) + agents("list", start=-30))
+    assert signal.sentence.startswith("relist storm of 6 agent clients: from 0 to 6 LIST pods/s, each with a new")
     assert signal.users == (AGENT,)
 
 
+@pytest.mark.parametrize("earlier", ["get", "list"])
+def test_who_had_watched_nothing_lost_no_watch(earlier: str) -> None:
+    assert relists(STEADY + agents(earlier, start=-120) + agents("list", "watch", start=-30)) == []
+
+
 def test_pods_that_a_rollout_made_lost_no_watch() -> None:
-    assert relists(STEADY + agents("get", "list", "watch", start=-30)) == []
+    assert relists(watching() + agents("get", "list", "watch", start=-30)) == []
+
+
+def test_another_resource_was_not_watched() -> None:
+    counts = [c for verb in ("list", "watch") for c in fleet(verb, size=6, rate=1, start=-30)]
+    other = [structs.replace(c, key=structs.replace(c.key, resource="nodes")) for c in watching(size=6)]
+    assert relists(other + counts) == []
+
+
+def test_a_program_that_starts_lists_from_the_cache() -> None:
+    assert relists(storm(ListClass.CACHE)) == []
+    assert relists(storm(ListClass.EXACT)) != []
+
+
+def test_two_clients_are_no_fleet() -> None:
+    counts = [c for verb in ("list", "watch") for c in fleet(verb, size=2, rate=5, start=-30)]
+    assert relists(watching(size=2) + counts) == []
 
 
 def test_a_burst_that_is_over_is_told_with_its_length() -> None:
     (signal,) = relists(storm())
-    assert signal.sentence.startswith("relist storm: 60 kubelet clients went from 0 to 36 LIST pods/s for 10 s, each")
+    assert signal.sentence.startswith("relist storm of 60 kubelet clients: from 0 to 36 LIST pods/s for 10 s, each")
     assert signal.low == after(-10)
     assert signal.strength > 0.5
 
@@ -85,23 +128,13 @@ def test_tokens_watches_and_timeouts_are_told_apart() -> None:
     assert signal.sentence.endswith("they had lost theirs, one LIST timed out (504)")
 
 
+def test_the_pages_of_a_list_are_one_list() -> None:
+    (signal,) = relists(storm() + fleet("list", kind=ListClass.CONTINUE, rate=5, start=-10, end=0))
+    assert ": from 0 to 36 LIST pods/s" in signal.sentence
+
+
 def test_what_timed_out_lost_no_watch() -> None:
-    assert relists(STEADY + fleet("list", rate=0.6, start=-10) + fleet("list", rate=0.2, start=-10, code=504)) == []
-
-
-def test_one_clients_expired_token_is_its_own() -> None:
-    token = calls(AGENT, "list", "pods", rate=0.2, start=-30, end=-25, code=410)
-    token = [structs.replace(c, key=structs.replace(c.key, list_class=ListClass.CONTINUE)) for c in token]
-    (signal,) = relists(STEADY + calls(AGENT, "list", "pods", rate=5, start=-30) + token)
-    assert signal.sentence == (
-        "lists anew: one agent client went from 0 to 5 LIST pods/s, one LIST token expired (410 Gone)"
-    )
-    assert signal.strength < 0.5
-
-
-def test_another_groups_expired_watch_is_not_theirs() -> None:
-    gone = calls("other", "watch", "pods", group="metrics.k8s.io", rate=1, start=-30, code=410)
-    assert relists(STEADY + calls(AGENT, "list", "pods", rate=5, start=-30) + gone) == []
+    assert relists(watching() + fleet("list", rate=0.6, start=-10, code=504) + fleet("watch", start=-10, rate=1)) == []
 
 
 def test_one_client_that_lists_more_is_no_relist_storm() -> None:

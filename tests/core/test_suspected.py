@@ -32,7 +32,7 @@ STORM = Signal(
     after(905),
     0.7,
     {},
-    "relist storm: 9 clients",
+    "relist storm of 9 clients",
     rate_before=1.0,
     rate_after=6.0,
     facts={"relist": "pods"},
@@ -81,7 +81,6 @@ def test_a_fight_that_is_small_slow_or_over_is_nothing(fight: WriteFight) -> Non
 @pytest.mark.parametrize(
     "signal",
     [
-        edited(STORM, strength=0.69),
         edited(STORM, rate_after=5.9),
         edited(STORM, low=NOW - timedelta(seconds=601)),
         edited(STORM, facts={}),
