@@ -74,7 +74,7 @@ class Counting:
             ref.namespace if ref else None,
             status.code if status else 0,
             status.message if status and status.code >= 400 else "",
-            audit.list_class(event.requestURI) if event.verb == "list" else "",
+            audit.list_class(event.verb, event.requestURI),
             audit.pod_of(user),
             event.stage == "Panic",
             waited_for(said) if said and said.total else "",

@@ -151,9 +151,15 @@ def error_template(message: str) -> str:
     return _NUMBERS_AND_HASHES.sub("#", _QUOTED.sub(quoted, alike))[:240]
 
 
-def list_class(uri: str) -> ListClass:
-    """What a LIST asked for, from its query string: see model.ListClass. NOT_A_LIST where the URI was not told."""
-    return ListClass.NOT_A_LIST if not uri else _list_class(uri.partition("?")[2])
+def list_class(verb: str, uri: str) -> ListClass:
+    """What a LIST or a watch asked for, from its query string: see model.ListClass. NOT_A_LIST where it did not ask for
+    all there is, and where the URI was not told.
+
+    https://kubernetes.io/docs/reference/using-api/api-concepts/#streaming-lists
+    """
+    if verb == "watch":
+        return ListClass.STREAM if "sendInitialEvents=true" in uri else ListClass.NOT_A_LIST
+    return _list_class(uri.partition("?")[2]) if verb == "list" and uri else ListClass.NOT_A_LIST
 
 
 @lru_cache(maxsize=4096)
@@ -192,7 +198,7 @@ def call_key(event: RawAuditEvent, redactor: Redactor) -> CallKey:
         resource=resource,
         namespace=namespace,
         code=code,
-        list_class=list_class(event.requestURI) if event.verb == "list" else ListClass.NOT_A_LIST,
+        list_class=list_class(event.verb, event.requestURI),
         error=error_template(message) if message else "",
         waited_for=waited_for(event.annotations) if event.annotations else "",
     )

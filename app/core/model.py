@@ -247,13 +247,15 @@ class Rollout(Struct, frozen=True, gc=False):
 
 
 class ListClass(StrEnum):
-    """What a LIST asked of the API server: the cache ("0"), a quorum read (none) or a version (exact)."""
+    """What a LIST asked of the API server: the cache ("0"), a quorum read (none) or a version (exact); of a watch, that
+    it begins with all there is, as a stream in place of a LIST (sendInitialEvents)."""
 
     NOT_A_LIST = ""
     CACHE = "0"
     QUORUM = "none"
     EXACT = "exact"
     CONTINUE = "continue"
+    STREAM = "stream"
 
 
 class CallKey(Struct, frozen=True, gc=False, cache_hash=True):

@@ -74,7 +74,10 @@ def _first(calls: Calls, wanted: Callable[[CallKey], bool]) -> dict[tuple[str, .
 
 def _begins(key: CallKey) -> bool:
     """Whether it is the first page of a LIST that went well, by a client that was there before: client-go begins with
-    one from the cache, and asks for the newest, or for what is no older than it has seen, having lost its place."""
+    one from the cache, and asks for the newest, or for what is no older than it has seen, having lost its place. A
+    stream of all there is, is as good as a LIST."""
+    if key.verb == "watch":
+        return key.code < 400 and key.list_class is ListClass.STREAM
     return key.verb == "list" and key.code < 400 and key.list_class not in (ListClass.CACHE, ListClass.CONTINUE)
 
 
@@ -97,7 +100,8 @@ def _signal(fleet: Fleet, burst: Burst, anew: Calls, told: Calls, slots: Slots) 
     if len(clients) < FLEET or opened < FOLLOWED * sum(count for _, count in lists):
         return None
     around = told.during(low - AROUND * SLOT_SECONDS, end + AROUND * SLOT_SECONDS)
-    rates = rise(burst.before / SLOT_SECONDS, burst.during / SLOT_SECONDS, f"LIST {resource}")
+    verb = "LIST" if any(key.verb == "list" for key, _ in lists) else "WATCH of all"
+    rates = rise(burst.before / SLOT_SECONDS, burst.during / SLOT_SECONDS, f"{verb} {resource}")
     lasted = f" for {duration(end - low)}" if burst.end < slots.size else ""
     return Signal(
         kind=SignalKind.LOAD,

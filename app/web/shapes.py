@@ -321,8 +321,9 @@ class Freshness(Shape):
 class Call(Shape):
     """Calls that are alike in what was asked for (the rest is null), now against before.
 
-    ``list_class`` says of a LIST what it asked of the API server (0, none, exact, continue), ``waited_for`` what took
-    most of calls of over half a second. Latencies are from request to answer; watches have none.
+    ``list_class`` says of a LIST what it asked of the API server (0, none, exact, continue), or that a watch begins
+    with all there is (stream), ``waited_for`` what took most of calls of over half a second. Latencies are from
+    request to answer; watches have none.
     """
 
     user: str | None

@@ -132,7 +132,20 @@ def test_a_bound_token_says_which_pod_called() -> None:
     ],
 )
 def test_a_list_says_what_it_costs(query: str, expected: ListClass) -> None:
-    assert audit.list_class(f"/api/v1/pods{query}") is expected
+    assert audit.list_class("list", f"/api/v1/pods{query}") is expected
+
+
+@pytest.mark.parametrize(
+    ("verb", "query", "expected"),
+    [
+        ("watch", "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", ListClass.STREAM),
+        ("watch", "watch=true&resourceVersion=12", ListClass.NOT_A_LIST),
+        ("watch", "watch=true&sendInitialEvents=false", ListClass.NOT_A_LIST),
+        ("get", "", ListClass.NOT_A_LIST),
+    ],
+)
+def test_a_watch_says_whether_it_begins_with_all_there_is(verb: str, query: str, expected: ListClass) -> None:
+    assert audit.list_class(verb, f"/api/v1/pods?{query}") is expected
 
 
 def test_a_watch_is_counted_when_it_starts() -> None:

@@ -61,6 +61,15 @@ def test_a_fleet_that_lists_what_it_had_watched_lost_its_watches() -> None:
     )
 
 
+def test_a_stream_of_all_there_is_stands_for_a_list() -> None:
+    streams = fleet("watch", size=6, kind=ListClass.STREAM, rate=1, start=-30)
+    (signal,) = relists(watching(size=6) + streams)
+    assert signal.sentence.startswith("relist storm of 6 kubelet clients: from 0 to 6 WATCH of all pods/s")
+    assert relists(STEADY + fleet("watch", size=6, kind=ListClass.STREAM, rate=0.2, start=-30, end=-25)) == [], (
+        "a start"
+    )
+
+
 def test_watches_that_are_opened_again_and_again_as_ever_hide_no_storm() -> None:
     reopened = STEADY + fleet("watch", rate=0.2)
     (signal,) = relists(reopened + fleet("list", kind=ListClass.QUORUM, rate=0.2, start=-30))
