@@ -114,6 +114,12 @@ class App:
     """Seconds after which it is done, as the work of a Job; None for what runs for ever."""
     agent: str = ""
     """User agent of its program, before the tag."""
+    serves: bool = True
+    """Whether it counts requests, where it is behind a Service; controllers get none."""
+    failing: Callable[[Container], float] = lambda container: 0.0
+    """The share of its requests that it answers with 500 for reasons of its own while its probes see nothing."""
+    latency: Callable[[Container], float] = lambda container: 0.0
+    """Seconds that each of its answers takes beside the usual, for reasons of its own."""
 
 
 @dataclass
@@ -125,6 +131,8 @@ class Outside:
     registry_up: bool = True
     pulls: int | None = None
     """How many requests for images the registry takes in a while from the address that all nodes share."""
+    is_reached: bool = True
+    """Whether whoever is outside reaches what serves the Ingresses."""
     resolver_up: bool = True
     """The one that the cluster's DNS asks for all other names."""
     nameless: set[str] = field(default_factory=set)

@@ -1,0 +1,276 @@
+"""Requests that apps get, and what they and the Ingresses' controller count of them for a Prometheus that scrapes them.
+
+Nobody sends them: who gets how many follows from the load, the endpoints and who calls; how they are answered from how
+each pod is. So a counter is what it would be in a process: it begins at zero as that starts, and goes with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+from itertools import chain
+from math import exp, sqrt
+from zlib import crc32
+
+from tests.lab.api import Json, Key, World, now
+from tests.lab.apps import App, Outside
+from tests.lab.counts import Counts, Door, Moment, Ways, of_doors
+from tests.lab.manifests import images, is_ready
+from tests.lab.network import INGRESS_CLASS, INGRESS_CONTROLLER, backends
+from tests.lab.sandboxes import Running
+
+STEP_SECONDS, KEPT_SECONDS = 0.5, 120.0
+LEAST, SPREAD = 3, 28
+"""Requests a second that an app gets in all where nobody says: so many and, by its name, less than so many more."""
+QUIET = 0.1
+"""The share of it that comes while none of those is ready who usually ask."""
+ANSWER_SECONDS, TIMEOUT_SECONDS, LEAST_FREE = 0.02, 1.0, 0.05
+BROKEN, NOT_FOUND = 0.001, 0.01
+"""The shares of requests that always end so."""
+PASSED_ON, DEPTH = 0.7, 2
+"""How much of what its upstreams fail an app fails itself, and how far that reaches."""
+INGRESS_JOB = "ingress-nginx/ingress-nginx-controller"
+MANY = 30
+"""From so many on, chance is told by a bell."""
+
+
+class Traffic:
+    """What all apps get. ``running`` are the processes that are there and reached, ``lag`` that of the variation."""
+
+    def __init__(
+        self,
+        world: World,
+        apps: Mapping[str, App],
+        outside: Outside,
+        running: Callable[[], Iterable[Running]],
+        *,
+        seed: int = 0,
+        lag: float = 0.0,
+    ) -> None:
+        self._world, self._apps, self._outside, self._running = world, apps, outside, running
+        self._rng = random.Random(f"traffic {seed}")
+        self._lag = timedelta(seconds=lag)
+        self._there: dict[str, Running] = {}  # by uid of the pod, as the next two
+        self._failing: dict[str, float] = {}
+        self._processes: dict[str, Counts] = {}
+        self._controllers: set[tuple[str, datetime]] = set()
+        self._doors: dict[Door, Counts] = {}
+        self._served: set[str] = set()  # images of which a Service had a pod
+        self._known: set[str] = set()  # images of which a pod was ready once
+        self._moments: deque[Moment] = deque()
+
+    async def run(self) -> None:
+        """For ever."""
+        before = now()
+        while True:
+            await asyncio.sleep(STEP_SECONDS)
+            at = now()
+            self.step(at, (at - before).total_seconds())
+            before = at
+
+    # -- what Prometheus finds
+
+    def exposed(self) -> Iterator[tuple[str, str]]:
+        """The job of each target that is up, and what it answers."""
+        for uid, one in self._there.items():
+            image, meta = _image(one.container.pod), one.container.pod["metadata"]
+            if one.app.serves and image in self._served:
+                text = self._processes[uid].text(namespace=meta["namespace"], pod=meta["name"])
+                yield f"{meta['namespace']}/{_place(image)[1]}", text
+        if self._controllers:
+            yield INGRESS_JOB, of_doors(self._doors)
+
+    def of_app(self, namespace: str, name: str, seconds: float) -> Counts:
+        """What the processes of an app have counted in the last seconds."""
+        return self._lately(("app", namespace, name), seconds)
+
+    def of_ingress(self, namespace: str, name: str, seconds: float) -> Counts:
+        """What was answered to who came to an Ingress in the last seconds."""
+        return self._lately(("ingress", namespace, name), seconds)
+
+    def _lately(self, who: tuple[str, ...], seconds: float) -> Counts:
+        whole = Counts(now())
+        for moment in self._moments:
+            if self._moments[-1].at - moment.at < timedelta(seconds=seconds) and who in moment.counted:
+                whole.add(moment.counted[who])
+        return whole
+
+    # -- what comes
+
+    def step(self, at: datetime, seconds: float) -> None:
+        """What comes in the seconds up to a time."""
+        self._look()
+        services = {place: backends(self._world, *place) for place in self._world["Service"]}
+        self._served |= {_image(pod) for found in services.values() for pod in found}
+        self._remember(at, services)
+        apps = {_place(image): app for image, app in self._apps.items()}
+        ways, callers = self._who_asks()
+        for place, found in services.items():
+            doors = ways[place]
+            home = _home(place, found, apps)
+            if home != place and home in services and not doors:
+                continue  # a further Service of pods that have one of their name
+            app = apps.get(home)
+            load = app.load if app and app.load else _usual(place)
+            if callers[place] and not any(callers[place]):
+                load *= QUIET
+            for door in doors or (None,):
+                self._arrive(found, door, load * seconds / max(1, len(doors)), load / max(1, len(found)), apps)
+
+    def _look(self) -> None:
+        """Who is there: whoever was started anew counts from zero."""
+        self._there = {_uid(one.container.pod): one for one in self._running()}
+        for uid, one in self._there.items():
+            if uid not in self._processes or self._processes[uid].started != one.started:
+                self._processes[uid] = Counts(one.started)
+        for uid in self._processes.keys() - {_uid(pod) for pod in self._world["Pod"].values()}:
+            del self._processes[uid]
+        controllers = {
+            (uid, one.started)
+            for uid, one in self._there.items()
+            if _place(_image(one.container.pod)) == INGRESS_CONTROLLER
+        }
+        if not controllers & self._controllers:
+            self._doors.clear()
+        self._controllers = controllers
+
+    def _remember(self, at: datetime, services: Mapping[Key, list[Json]]) -> None:
+        """What whoever calls a Service meets there now: who is not there any more answers nothing."""
+        self._failing = {uid: _failing(one) for uid, one in self._there.items()}
+        waits = {uid: one.app.latency(one.container) for uid, one in self._there.items()}
+        met = {
+            place: ([self._failing.get(uid, 1.0) for uid in uids], [waits.get(uid, 0.0) for uid in uids])
+            for place, found in services.items()
+            if (uids := [_uid(pod) for pod in found])
+        }
+        moment = Moment(
+            at,
+            {place: sum(shares) / len(shares) for place, (shares, _) in met.items()},
+            {place: sum(seconds) / len(seconds) for place, (_, seconds) in met.items()},
+        )
+        self._moments.append(moment)
+        while self._moments[0].at < at - max(self._lag, timedelta(seconds=KEPT_SECONDS)):
+            self._moments.popleft()
+
+    def _who_asks(self) -> tuple[Ways, defaultdict[Key, list[bool]]]:
+        """The Ingresses that lead to each Service; and of each who usually asks it, an Ingress too, whether it can."""
+        ways, callers = Ways(list), defaultdict[Key, list[bool]](list)
+        is_open = self._outside.is_reached and bool(backends(self._world, *INGRESS_CONTROLLER))
+        served = set[Door]()
+        for (namespace, name), ingress in self._world["Ingress"].items():
+            is_served = ingress["spec"].get("ingressClassName") == INGRESS_CLASS
+            rules = ingress["spec"].get("rules", ())
+            paths = chain.from_iterable(rule.get("http", {}).get("paths", ()) for rule in rules)
+            for service in dict.fromkeys(path["backend"]["service"]["name"] for path in paths):
+                callers[namespace, service].append(is_open and is_served)
+                if is_served:
+                    served.add(Door(namespace, name, service))
+                    ways[namespace, service] += [Door(namespace, name, service)] if is_open else []
+        for door in self._doors.keys() - served:
+            del self._doors[door]
+        ready = {_image(pod) for pod in self._world["Pod"].values() if is_ready(pod)}
+        self._known |= ready
+        for image, app in self._apps.items():
+            for upstream in app.upstreams if image in self._known else ():
+                callers[upstream].append(image in ready)
+        return ways, callers
+
+    def _arrive(self, found: list[Json], door: Door | None, mean: float, each: float, apps: Mapping[Key, App]) -> None:
+        """About ``mean`` requests, by a door or from within; ``each`` a second is what a pod gets in all."""
+        there = [pod for pod in found if _uid(pod) in self._there]
+        asked = there if door and there else found  # a proxy tries another one
+        if door and not asked:
+            self._count(door, "503", self._chance(mean))
+        for pod in asked:
+            number = self._chance(mean / len(asked))
+            if one := self._there.get(_uid(pod)):
+                self._answer(one, door, number, each, apps)
+            elif door:
+                self._count(door, "502", number)
+
+    def _answer(self, one: Running, door: Door | None, number: int, each: float, apps: Mapping[Key, App]) -> None:
+        """So many requests come to a process."""
+        moment, app, pod = self._moments[-1], one.app, one.container.pod
+        shown = next((past for past in reversed(self._moments) if past.at <= moment.at - self._lag), Moment(moment.at))
+        share = 1 - (1 - self._failing[_uid(pod)]) * (1 - _handed_on(app, shown.failing, apps))
+        free = max(LEAST_FREE, 1 - each / app.capacity)
+        mean = (app.answer_seconds or ANSWER_SECONDS) / free + app.latency(one.container)
+        mean += _handed_on(app, shown.waits, apps) + _waits_in_vain(one)
+        counts = Counts(moment.at)
+        for _ in range(number):
+            counts.answers[self._code(one, share)] += 1
+            counts.seconds += self._rng.gammavariate(4, mean / 4)
+        if app.serves:
+            self._processes[_uid(pod)].add(counts)
+        moment.count(("app", pod["metadata"]["namespace"], _place(_image(pod))[1]), counts)
+        for code, times in counts.answers.items() if door else ():
+            self._count(door, code, times)
+
+    def _code(self, one: Running, share: float) -> str:
+        if self._rng.random() < share:
+            return "503" if one.problem else "500"
+        if self._rng.random() < BROKEN:
+            return "500"
+        return "404" if self._rng.random() < NOT_FOUND else "200"
+
+    def _count(self, door: Door | None, status: str, times: int) -> None:
+        """What the controller answered."""
+        if door and times:
+            moment = self._moments[-1]
+            counted = Counts(moment.at, Counter({status: times}))
+            self._doors.setdefault(door, Counts(moment.at)).add(counted)
+            moment.count(("ingress", door.namespace, door.ingress), counted)
+
+    def _chance(self, mean: float) -> int:
+        """So many as come where so many are usual: Poisson's."""
+        if mean > MANY:
+            return max(0, round(self._rng.gauss(mean, sqrt(mean))))
+        number, left = 0, self._rng.random()
+        while left > exp(-mean):
+            number, left = number + 1, left * self._rng.random()
+        return number
+
+
+def _home(place: Key, found: list[Json], apps: Mapping[Key, App]) -> Key:
+    """Whose pods a Service has: the app of its name, or else that of the first."""
+    return place if place in apps or not found else _place(_image(found[0]))
+
+
+def _usual(place: Key) -> float:
+    return float(LEAST + crc32("/".join(place).encode()) % SPREAD)
+
+
+def _handed_on(app: App, told: Mapping[Key, float], apps: Mapping[Key, App], depth: int = DEPTH) -> float:
+    """What the worst of its upstreams, and of theirs, makes of an app's own answers."""
+    worst = 0.0
+    for upstream in app.upstreams if depth else ():
+        beyond = _handed_on(apps[upstream], told, apps, depth - 1) if upstream in apps else 0.0
+        worst = max(worst, PASSED_ON * max(told.get(upstream, 0.0), beyond))
+    return worst
+
+
+def _failing(one: Running) -> float:
+    return 1.0 if one.problem else min(1.0, max(0.0, one.app.failing(one.container)))
+
+
+def _waits_in_vain(one: Running) -> float:
+    """Whose problem is that nobody answers it answers late itself."""
+    message = one.problem.message if one.problem else ""
+    return TIMEOUT_SECONDS if "exceeded" in message or "timeout" in message else 0.0
+
+
+def _uid(pod: Json) -> str:
+    return str(pod["metadata"]["uid"])
+
+
+def _image(pod: Json) -> str:
+    return images(pod)[0].rsplit(":", 1)[0]
+
+
+def _place(image: str) -> Key:
+    """Namespace and name of the app that an image is of."""
+    namespace, name = ["", *image.split("/")][-2:]
+    return namespace, name
