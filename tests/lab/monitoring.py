@@ -21,13 +21,28 @@ class Measure:
     job: str
     name: str
     kind: str
-    value: Callable[[], float]
+    value: Callable[[], float | None]
+    """None while that one does not have it."""
     labels: Mapping[str, str]
 
     @property
     def text(self) -> str:
         """As that one answers a scrape."""
-        return f"# TYPE {self.name} {self.kind}\n{self.name}{{{labelled(**self.labels)}}} {self.value():g}"
+        value, head = self.value(), f"# TYPE {self.name} {self.kind}"
+        return head if value is None else f"{head}\n{self.name}{{{labelled(**self.labels)}}} {value:.10g}"
+
+
+def adding_up(rate: Callable[[], float]) -> Callable[[], float]:
+    """A counter of what happens so often a second, as it is each time that somebody looks."""
+    total, looked = [0.0], [now()]
+
+    def value() -> float:
+        at = now()
+        total[0] += rate() * (at - looked[0]).total_seconds()
+        looked[0] = at
+        return float(int(total[0]))
+
+    return value
 
 
 class Monitoring:
@@ -78,7 +93,7 @@ class Monitoring:
     def measure(
         self,
         name: str,
-        value: Callable[[], float],
+        value: Callable[[], float | None],
         kind: Literal["counter", "gauge"] = "gauge",
         *,
         namespace: str,
@@ -94,7 +109,7 @@ class Monitoring:
         """What Prometheus finds at its targets beside the control plane, by job, and what it keeps of its own rules."""
         if apps:
             yield from self.traffic.exposed()
-        yield from ((one.job, one.text) for one in self.measures)
+        yield from ((one.job, one.text) for one in self.measures if self.traffic.is_up(*one.job.split("/")))
         yield "", series(self.rules, at)
 
     def refused(self, image: str, *statuses: int) -> Callable[[], int]:

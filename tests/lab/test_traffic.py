@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import httpx2
@@ -64,8 +65,7 @@ class Town:
         self.objects["Ingress"][namespace, name] = {"spec": spec}
 
     def breaks(self, pod: str, message: str = "probe failed") -> None:
-        one = self.running[pod]
-        self.running[pod] = Running(one.container, one.app, one.started, Problem("unready", message))
+        self.running[pod] = replace(self.running[pod], problem=Problem("unready", message))
 
     def go_on(self, seconds: int = 20) -> None:
         for _ in range(seconds):
@@ -106,6 +106,13 @@ def test_what_an_app_gets_is_shared_by_its_endpoints() -> None:
 def test_apps_get_as_much_as_their_names_say_if_nobody_else_does() -> None:
     rates = {_usual(("shop", f"app-{number}")) for number in range(300)}
     assert (min(rates), max(rates)) == (3, 30)
+    town, asked = Town(), [0.0]
+    town.app("shop", "cart", App("", asked=lambda: asked[0], load=50))
+    town.go_on()
+    assert town.total("cart-0") == 0
+    asked[0] = 100
+    town.go_on()
+    assert 900 < town.total("cart-0") < 1100
 
 
 def test_who_has_a_problem_answers_5xx_until_it_is_no_endpoint_any_more() -> None:
@@ -129,7 +136,7 @@ def test_a_container_that_starts_anew_counts_from_zero_and_is_not_scraped_meanwh
     old = town.running.pop("cart-0")
     town.go_on(1)
     assert 'pod="cart-0"' not in town.scraped().text()
-    town.running["cart-0"] = Running(old.container, old.app, AT + timedelta(seconds=30))
+    town.running["cart-0"] = replace(old, started=AT + timedelta(seconds=30))
     town.go_on(2)
     assert 0 < town.total("cart-0") < 50 < town.total("cart-1")
     del town.objects["Pod"]["shop", "cart-0"], town.running["cart-0"]
@@ -162,6 +169,17 @@ def test_an_app_may_fail_a_share_while_its_pods_are_ready_and_its_callers_fail_b
     assert town.total("cart-0", "500") > 400
 
 
+def test_an_app_says_with_which_status_it_fails_and_a_probe_is_told_what_users_are() -> None:
+    town = Town()
+    town.app("shop", "cart", App("", load=50, failing=lambda container: 0.5, fails_with=lambda container: "404"))
+    town.app("shop", "rules", App("", load=50))
+    town.breaks("rules-0", "probe failed: HTTP probe failed with statuscode: 500 (rule 7)")
+    town.go_on()
+    assert town.failed("cart") < 0.01
+    assert town.total("cart-0", "404") > 200
+    assert town.total("rules-0", "500") == town.total("rules-0") > 300
+
+
 def test_callers_feel_it_a_lag_later() -> None:
     town, bad = Town(lag=10), [0.0]
     town.app("shop", "cart", App("", load=100, failing=lambda container: bad[0]))
@@ -180,8 +198,10 @@ def test_an_app_gets_less_while_none_of_its_clients_is_ready() -> None:
     town.app("shop", "ledger", App("", load=100))
     for name in ("checkout", "refunds"):
         town.app("shop", name, App("", upstreams=(("shop", "ledger"),)))
-    town.apps["never-there"] = App("never-there", upstreams=(("shop", "ledger"),))
+    town.app("shop", "archive", App("", load=100))
+    town.apps["never-there"] = App("never-there", upstreams=(("shop", "archive"),))
     town.go_on()
+    assert town.total("archive-0") > 800
     usual = town.total("ledger-0")
     assert usual > 800
     town.endpoints("shop", "checkout")
@@ -257,7 +277,7 @@ def test_a_proxy_tries_another_pod_where_one_does_not_run_any_more() -> None:
 
 
 def lose_the_line(town: Town) -> None:
-    town.outside.is_reached = False
+    town.outside.reached = lambda: False
 
 
 def take_the_controller(town: Town) -> None:
@@ -280,6 +300,20 @@ def test_an_ingress_of_another_class_is_not_counted() -> None:
     town.go_on()
     assert "shop/public" not in town.scraped().text()
     assert town.scraped().total("nginx_ingress_controller_requests") == 0
+
+
+def test_the_controller_forgets_an_ingress_that_is_gone_and_all_with_its_last_process() -> None:
+    town = with_ingress()
+    town.ingress("shop", "mobile", "frontend")
+    town.go_on()
+    del town.objects["Ingress"]["shop", "mobile"]
+    town.go_on(1)
+    assert town.scraped().total("nginx_ingress_controller_requests", ingress="mobile") == 0
+    assert town.scraped().total("nginx_ingress_controller_requests", ingress="public") > 400
+    for name in ("ingress-nginx-0", "ingress-nginx-1"):
+        town.running[name] = replace(town.running[name], started=town.at)
+    town.go_on(1)
+    assert town.scraped().total("nginx_ingress_controller_requests") < 100
 
 
 def test_a_further_service_of_the_same_pods_brings_nothing_more() -> None:
@@ -336,7 +370,8 @@ def test_rules_over_requests_hold_while_too_many_fail_or_are_late() -> None:
 
 
 def test_a_family_has_further_series() -> None:
-    watching, done = monitoring(Town()), [7]
+    town, done = Town(), [7]
+    watching = monitoring(town)
     watching.measure("orders_total", lambda: done[0], "counter", namespace="shop", service="cart", shop="de")
     watching.measure("messages_waiting", lambda: 2.5, namespace="shop", service="bus")
     scrapes = Scrapes()
@@ -345,6 +380,13 @@ def test_a_family_has_further_series() -> None:
     text = scrapes.text()
     assert '# TYPE orders counter\norders_total{job="shop/cart",namespace="shop",service="cart",shop="de"} 7 ' in text
     assert '# TYPE messages_waiting gauge\nmessages_waiting{job="shop/bus",' in text
+
+    town.app("shop", "cart")  # which does not run yet
+    assert [job for job, _ in watching.scraped(AT, apps=False)] == ["shop/bus", ""]
+    town.go_on(1)
+    assert [job for job, _ in watching.scraped(AT, apps=False)] == ["shop/cart", "shop/bus", ""]
+    watching.measure("lag_seconds", lambda: None, namespace="shop", service="bus")
+    assert "lag_seconds{" not in "".join(text for _, text in watching.scraped(AT, apps=False))
     with pytest.raises(AssertionError):
         watching.measure("orders", lambda: 1, "counter", namespace="shop", service="cart")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
@@ -33,6 +34,7 @@ BROKEN, NOT_FOUND = 0.001, 0.01
 PASSED_ON, DEPTH = 0.7, 2
 """How much of what its upstreams fail an app fails itself, and how far that reaches."""
 INGRESS_JOB = "ingress-nginx/ingress-nginx-controller"
+STATUS = re.compile(r"statuscode: ([45]\d\d)")
 MANY = 30
 """From so many on, chance is told by a bell."""
 
@@ -83,6 +85,12 @@ class Traffic:
         if self._controllers:
             yield INGRESS_JOB, of_doors(self._doors)
 
+    def is_up(self, namespace: str, name: str) -> bool:
+        """Whether a process of an app is there to be scraped; what is no app is scraped elsewhere."""
+        place = (namespace, name)
+        is_app = any(_place(image) == place for image in self._apps)
+        return not is_app or any(_place(_image(one.container.pod)) == place for one in self._there.values())
+
     def of_app(self, namespace: str, name: str, seconds: float) -> Counts:
         """What the processes of an app have counted in the last seconds."""
         return self._lately(("app", namespace, name), seconds)
@@ -114,7 +122,7 @@ class Traffic:
             if home != place and home in services and not doors:
                 continue  # a further Service of pods that have one of their name
             app = apps.get(home)
-            load = app.load if app and app.load else _usual(place)
+            load = _asked(app, place)
             if callers[place] and not any(callers[place]):
                 load *= QUIET
             for door in doors or (None,):
@@ -158,7 +166,7 @@ class Traffic:
     def _who_asks(self) -> tuple[Ways, defaultdict[Key, list[bool]]]:
         """The Ingresses that lead to each Service; and of each who usually asks it, an Ingress too, whether it can."""
         ways, callers = Ways(list), defaultdict[Key, list[bool]](list)
-        is_open = self._outside.is_reached and bool(backends(self._world, *INGRESS_CONTROLLER))
+        is_open = self._outside.reached() and bool(backends(self._world, *INGRESS_CONTROLLER))
         served = set[Door]()
         for (namespace, name), ingress in self._world["Ingress"].items():
             is_served = ingress["spec"].get("ingressClassName") == INGRESS_CLASS
@@ -211,7 +219,7 @@ class Traffic:
 
     def _code(self, one: Running, share: float) -> str:
         if self._rng.random() < share:
-            return "503" if one.problem else "500"
+            return _wrong(one)
         if self._rng.random() < BROKEN:
             return "500"
         return "404" if self._rng.random() < NOT_FOUND else "200"
@@ -239,6 +247,13 @@ def _home(place: Key, found: list[Json], apps: Mapping[Key, App]) -> Key:
     return place if place in apps or not found else _place(_image(found[0]))
 
 
+def _asked(app: App | None, place: Key) -> float:
+    """Requests a second that an app gets in all."""
+    if app and app.asked:
+        return app.asked()
+    return app.load if app and app.load else _usual(place)
+
+
 def _usual(place: Key) -> float:
     return float(LEAST + crc32("/".join(place).encode()) % SPREAD)
 
@@ -254,6 +269,14 @@ def _handed_on(app: App, told: Mapping[Key, float], apps: Mapping[Key, App], dep
 
 def _failing(one: Running) -> float:
     return 1.0 if one.problem else min(1.0, max(0.0, one.app.failing(one.container)))
+
+
+def _wrong(one: Running) -> str:
+    """What it answers: to users what its probe is told."""
+    if one.problem is None:
+        return one.app.fails_with(one.container)
+    told = STATUS.search(one.problem.message)
+    return told[1] if told else "503"
 
 
 def _waits_in_vain(one: Running) -> float:
