@@ -125,8 +125,24 @@ def test_who_has_a_problem_answers_5xx_until_it_is_no_endpoint_any_more() -> Non
     assert town.total("cart-0") == before
     assert town.total("cart-1", "503") == 0
     town.endpoints("shop", "cart", "cart-1")
+    town.go_on(1)
+    still = town.total("cart-0")
+    assert still > before  # until whoever calls has heard of it
+    town.go_on()
+    assert town.total("cart-0") == still
+
+
+def test_who_is_told_to_end_gets_nothing_more() -> None:
+    town = Town()
+    town.app("shop", "cart", App("", load=20))
+    town.app("shop", "checkout", App("", load=100, upstreams=(("shop", "cart"),)))
+    town.go_on()
+    before = town.total("cart-0")
+    town.objects["Pod"]["shop", "cart-0"]["metadata"]["deletionTimestamp"] = "2026-11-20T12:00:20Z"
+    town.endpoints("shop", "cart", "cart-1")
     town.go_on()
     assert town.total("cart-0") == before
+    assert town.failed("checkout") < 0.01
 
 
 def test_a_container_that_starts_anew_counts_from_zero_and_is_not_scraped_meanwhile() -> None:
@@ -172,11 +188,13 @@ def test_an_app_may_fail_a_share_while_its_pods_are_ready_and_its_callers_fail_b
 def test_an_app_says_with_which_status_it_fails_and_a_probe_is_told_what_users_are() -> None:
     town = Town()
     town.app("shop", "cart", App("", load=50, failing=lambda container: 0.5, fails_with=lambda container: "404"))
+    town.app("shop", "checkout", App("", load=50, upstreams=(("shop", "cart"),)))
     town.app("shop", "rules", App("", load=50))
     town.breaks("rules-0", "probe failed: HTTP probe failed with statuscode: 500 (rule 7)")
     town.go_on()
     assert town.failed("cart") < 0.01
     assert town.total("cart-0", "404") > 200
+    assert 0.3 < town.failed("checkout") < 0.4
     assert town.total("rules-0", "500") == town.total("rules-0") > 300
 
 
@@ -262,7 +280,7 @@ def test_what_comes_by_an_ingress_is_counted_by_its_controller() -> None:
     town.go_on(10)
     unserved = town.scraped().total("nginx_ingress_controller_requests", status="503")
     assert 400 < unserved < 600
-    assert town.traffic.of_ingress("shop", "public", 10).failed == 1
+    assert town.traffic.of_ingress("shop", "public", 9).failed == 1
     assert town.traffic.of_app("shop", "frontend", 9).answers.total() == 0
 
 

@@ -19,7 +19,7 @@ from zlib import crc32
 from tests.lab.api import Json, Key, World, now
 from tests.lab.apps import App, Outside
 from tests.lab.counts import Counts, Door, Moment, Ways, of_doors
-from tests.lab.manifests import images, is_ready
+from tests.lab.manifests import app_of, image_of, is_ready, uid_of
 from tests.lab.network import INGRESS_CLASS, INGRESS_CONTROLLER, backends
 from tests.lab.sandboxes import Running
 
@@ -55,6 +55,7 @@ class Traffic:
         self._world, self._apps, self._outside, self._running = world, apps, outside, running
         self._rng = random.Random(f"traffic {seed}")
         self._lag = timedelta(seconds=lag)
+        self._endpoints: dict[Key, list[Json]] = {}
         self._there: dict[str, Running] = {}  # by uid of the pod, as the next two
         self._failing: dict[str, float] = {}
         self._processes: dict[str, Counts] = {}
@@ -78,18 +79,18 @@ class Traffic:
     def exposed(self) -> Iterator[tuple[str, str]]:
         """The job of each target that is up, and what it answers."""
         for uid, one in self._there.items():
-            image, meta = _image(one.container.pod), one.container.pod["metadata"]
+            image, meta = image_of(one.container.pod), one.container.pod["metadata"]
             if one.app.serves and image in self._served:
                 text = self._processes[uid].text(namespace=meta["namespace"], pod=meta["name"])
-                yield f"{meta['namespace']}/{_place(image)[1]}", text
+                yield f"{meta['namespace']}/{app_of(image)[1]}", text
         if self._controllers:
             yield INGRESS_JOB, of_doors(self._doors)
 
     def is_up(self, namespace: str, name: str) -> bool:
         """Whether a process of an app is there to be scraped; what is no app is scraped elsewhere."""
         place = (namespace, name)
-        is_app = any(_place(image) == place for image in self._apps)
-        return not is_app or any(_place(_image(one.container.pod)) == place for one in self._there.values())
+        is_app = any(app_of(image) == place for image in self._apps)
+        return not is_app or any(app_of(image_of(one.container.pod)) == place for one in self._there.values())
 
     def of_app(self, namespace: str, name: str, seconds: float) -> Counts:
         """What the processes of an app have counted in the last seconds."""
@@ -111,10 +112,12 @@ class Traffic:
     def step(self, at: datetime, seconds: float) -> None:
         """What comes in the seconds up to a time."""
         self._look()
-        services = {place: backends(self._world, *place) for place in self._world["Service"]}
-        self._served |= {_image(pod) for found in services.values() for pod in found}
+        endpoints = {place: backends(self._world, *place) for place in self._world["Service"]}
+        services = {place: self._asked(place) or found for place, found in endpoints.items()}
+        self._endpoints = endpoints
+        self._served |= {image_of(pod) for found in endpoints.values() for pod in found}
         self._remember(at, services)
-        apps = {_place(image): app for image, app in self._apps.items()}
+        apps = {app_of(image): app for image, app in self._apps.items()}
         ways, callers = self._who_asks()
         for place, found in services.items():
             doors = ways[place]
@@ -122,24 +125,33 @@ class Traffic:
             if home != place and home in services and not doors:
                 continue  # a further Service of pods that have one of their name
             app = apps.get(home)
-            load = _asked(app, place)
+            load = _in_all(app, place)
             if callers[place] and not any(callers[place]):
                 load *= QUIET
             for door in doors or (None,):
                 self._arrive(found, door, load * seconds / max(1, len(doors)), load / max(1, len(found)), apps)
 
+    def _asked(self, place: Key) -> list[Json]:
+        """Who was an endpoint as the moment began: its requests go there, but not to who was told to end."""
+        found = []
+        for before in self._endpoints.get(place, ()):
+            pod = self._world["Pod"].get((place[0], before["metadata"]["name"]))
+            if pod and uid_of(pod) == uid_of(before) and "deletionTimestamp" not in pod["metadata"]:
+                found.append(pod)
+        return found
+
     def _look(self) -> None:
         """Who is there: whoever was started anew counts from zero."""
-        self._there = {_uid(one.container.pod): one for one in self._running()}
+        self._there = {uid_of(one.container.pod): one for one in self._running()}
         for uid, one in self._there.items():
             if uid not in self._processes or self._processes[uid].started != one.started:
                 self._processes[uid] = Counts(one.started)
-        for uid in self._processes.keys() - {_uid(pod) for pod in self._world["Pod"].values()}:
+        for uid in self._processes.keys() - {uid_of(pod) for pod in self._world["Pod"].values()}:
             del self._processes[uid]
         controllers = {
             (uid, one.started)
             for uid, one in self._there.items()
-            if _place(_image(one.container.pod)) == INGRESS_CONTROLLER
+            if app_of(image_of(one.container.pod)) == INGRESS_CONTROLLER
         }
         if not controllers & self._controllers:
             self._doors.clear()
@@ -152,7 +164,7 @@ class Traffic:
         met = {
             place: ([self._failing.get(uid, 1.0) for uid in uids], [waits.get(uid, 0.0) for uid in uids])
             for place, found in services.items()
-            if (uids := [_uid(pod) for pod in found])
+            if (uids := [uid_of(pod) for pod in found])
         }
         moment = Moment(
             at,
@@ -179,7 +191,7 @@ class Traffic:
                     ways[namespace, service] += [Door(namespace, name, service)] if is_open else []
         for door in self._doors.keys() - served:
             del self._doors[door]
-        ready = {_image(pod) for pod in self._world["Pod"].values() if is_ready(pod)}
+        ready = {image_of(pod) for pod in self._world["Pod"].values() if is_ready(pod)}
         self._known |= ready
         for image, app in self._apps.items():
             for upstream in app.upstreams if image in self._known else ():
@@ -188,13 +200,13 @@ class Traffic:
 
     def _arrive(self, found: list[Json], door: Door | None, mean: float, each: float, apps: Mapping[Key, App]) -> None:
         """About ``mean`` requests, by a door or from within; ``each`` a second is what a pod gets in all."""
-        there = [pod for pod in found if _uid(pod) in self._there]
+        there = [pod for pod in found if uid_of(pod) in self._there]
         asked = there if door and there else found  # a proxy tries another one
         if door and not asked:
             self._count(door, "503", self._chance(mean))
         for pod in asked:
             number = self._chance(mean / len(asked))
-            if one := self._there.get(_uid(pod)):
+            if one := self._there.get(uid_of(pod)):
                 self._answer(one, door, number, each, apps)
             elif door:
                 self._count(door, "502", number)
@@ -203,24 +215,25 @@ class Traffic:
         """So many requests come to a process."""
         moment, app, pod = self._moments[-1], one.app, one.container.pod
         shown = next((past for past in reversed(self._moments) if past.at <= moment.at - self._lag), Moment(moment.at))
-        share = 1 - (1 - self._failing[_uid(pod)]) * (1 - _handed_on(app, shown.failing, apps))
+        share, passed = self._failing[uid_of(pod)], _handed_on(app, shown.failing, apps)
         free = max(LEAST_FREE, 1 - each / app.capacity)
         mean = (app.answer_seconds or ANSWER_SECONDS) / free + app.latency(one.container)
         mean += _handed_on(app, shown.waits, apps) + _waits_in_vain(one)
         counts = Counts(moment.at)
         for _ in range(number):
-            counts.answers[self._code(one, share)] += 1
+            counts.answers[self._code(one, share, passed)] += 1
             counts.seconds += self._rng.gammavariate(4, mean / 4)
         if app.serves:
-            self._processes[_uid(pod)].add(counts)
-        moment.count(("app", pod["metadata"]["namespace"], _place(_image(pod))[1]), counts)
+            self._processes[uid_of(pod)].add(counts)
+        moment.count(("app", pod["metadata"]["namespace"], app_of(image_of(pod))[1]), counts)
         for code, times in counts.answers.items() if door else ():
             self._count(door, code, times)
 
-    def _code(self, one: Running, share: float) -> str:
+    def _code(self, one: Running, share: float, passed: float) -> str:
+        """Of one answer, where a share fails, and one for what its upstreams fail."""
         if self._rng.random() < share:
             return _wrong(one)
-        if self._rng.random() < BROKEN:
+        if self._rng.random() < max(passed, BROKEN):
             return "500"
         return "404" if self._rng.random() < NOT_FOUND else "200"
 
@@ -244,10 +257,10 @@ class Traffic:
 
 def _home(place: Key, found: list[Json], apps: Mapping[Key, App]) -> Key:
     """Whose pods a Service has: the app of its name, or else that of the first."""
-    return place if place in apps or not found else _place(_image(found[0]))
+    return place if place in apps or not found else app_of(image_of(found[0]))
 
 
-def _asked(app: App | None, place: Key) -> float:
+def _in_all(app: App | None, place: Key) -> float:
     """Requests a second that an app gets in all."""
     if app and app.asked:
         return app.asked()
@@ -283,17 +296,3 @@ def _waits_in_vain(one: Running) -> float:
     """Whose problem is that nobody answers it answers late itself."""
     message = one.problem.message if one.problem else ""
     return TIMEOUT_SECONDS if "exceeded" in message or "timeout" in message else 0.0
-
-
-def _uid(pod: Json) -> str:
-    return str(pod["metadata"]["uid"])
-
-
-def _image(pod: Json) -> str:
-    return images(pod)[0].rsplit(":", 1)[0]
-
-
-def _place(image: str) -> Key:
-    """Namespace and name of the app that an image is of."""
-    namespace, name = ["", *image.split("/")][-2:]
-    return namespace, name
