@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from math import exp, sqrt
 from typing import NamedTuple
 
 from tests.lab.api import Key
 from tests.lab.scraping import labelled
+
+MANY = 30
+"""From so many on, chance is told by a bell."""
 
 
 @dataclass
@@ -76,6 +81,16 @@ class Moment:
     def count(self, who: tuple[str, ...], counts: Counts) -> None:
         """Somebody, an app or an Ingress, has answered."""
         self.counted.setdefault(who, Counts(self.at)).add(counts)
+
+
+def chance(rng: random.Random, mean: float) -> int:
+    """So many as come where so many are usual: Poisson's."""
+    if mean > MANY:
+        return max(0, round(rng.gauss(mean, sqrt(mean))))
+    number, left = 0, rng.random()
+    while left > exp(-mean):
+        number, left = number + 1, left * rng.random()
+    return number
 
 
 Ways = defaultdict[Key, list[Door]]

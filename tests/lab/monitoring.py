@@ -32,19 +32,6 @@ class Measure:
         return head if value is None else f"{head}\n{self.name}{{{labelled(**self.labels)}}} {value:.10g}"
 
 
-def adding_up(rate: Callable[[], float]) -> Callable[[], float]:
-    """A counter of what happens so often a second, as it is each time that somebody looks."""
-    total, looked = [0.0], [now()]
-
-    def value() -> float:
-        at = now()
-        total[0] += rate() * (at - looked[0]).total_seconds()
-        looked[0] = at
-        return float(int(total[0]))
-
-    return value
-
-
 class Monitoring:
     """The part of a laboratory that a scenario tells what to watch."""
 
@@ -104,6 +91,10 @@ class Monitoring:
         assert name.endswith("_total") is (kind == "counter"), name
         labels = {"namespace": namespace, "service": service, **labels}
         self.measures.append(Measure(f"{namespace}/{service}", name, kind, value, labels))
+
+    def adding_up(self, rate: Callable[[], float]) -> Callable[[], float]:
+        """A counter of what happens about so often a second, to be measured."""
+        return self.traffic.adding_up(rate)
 
     def scraped(self, at: datetime, *, apps: bool) -> Iterator[tuple[str, str]]:
         """What Prometheus finds at its targets beside the control plane, by job, and what it keeps of its own rules."""

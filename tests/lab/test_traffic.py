@@ -403,6 +403,13 @@ def test_a_family_has_further_series() -> None:
     assert [job for job, _ in watching.scraped(AT, apps=False)] == ["shop/bus", ""]
     town.go_on(1)
     assert [job for job, _ in watching.scraped(AT, apps=False)] == ["shop/cart", "shop/bus", ""]
+    rate = [0.0]
+    counted = watching.adding_up(lambda: rate[0])
+    town.go_on(10)
+    assert counted() == 0
+    rate[0] = 50
+    town.go_on(10)
+    assert 400 < counted() < 600
     watching.measure("lag_seconds", lambda: None, namespace="shop", service="bus")
     assert "lag_seconds{" not in "".join(text for _, text in watching.scraped(AT, apps=False))
     with pytest.raises(AssertionError):

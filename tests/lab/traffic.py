@@ -13,12 +13,11 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from itertools import chain
-from math import exp, sqrt
 from zlib import crc32
 
 from tests.lab.api import Json, Key, World, now
 from tests.lab.apps import App, Outside
-from tests.lab.counts import Counts, Door, Moment, Ways, of_doors
+from tests.lab.counts import Counts, Door, Moment, Ways, chance, of_doors
 from tests.lab.manifests import app_of, image_of, is_ready, uid_of
 from tests.lab.network import INGRESS_CLASS, INGRESS_CONTROLLER, backends
 from tests.lab.sandboxes import Running
@@ -35,8 +34,6 @@ PASSED_ON, DEPTH = 0.7, 2
 """How much of what its upstreams fail an app fails itself, and how far that reaches."""
 INGRESS_JOB = "ingress-nginx/ingress-nginx-controller"
 STATUS = re.compile(r"statuscode: ([45]\d\d)")
-MANY = 30
-"""From so many on, chance is told by a bell."""
 
 
 class Traffic:
@@ -64,6 +61,7 @@ class Traffic:
         self._served: set[str] = set()  # images of which a Service had a pod
         self._known: set[str] = set()  # images of which a pod was ready once
         self._moments: deque[Moment] = deque()
+        self._meters: list[tuple[Callable[[], float], list[int]]] = []
 
     async def run(self) -> None:
         """For ever."""
@@ -85,6 +83,12 @@ class Traffic:
                 yield f"{meta['namespace']}/{app_of(image)[1]}", text
         if self._controllers:
             yield INGRESS_JOB, of_doors(self._doors)
+
+    def adding_up(self, rate: Callable[[], float]) -> Callable[[], float]:
+        """A counter of what happens about so often a second."""
+        total = [0]
+        self._meters.append((rate, total))
+        return lambda: total[0]
 
     def is_up(self, namespace: str, name: str) -> bool:
         """Whether a process of an app is there to be scraped; what is no app is scraped elsewhere."""
@@ -111,6 +115,8 @@ class Traffic:
 
     def step(self, at: datetime, seconds: float) -> None:
         """What comes in the seconds up to a time."""
+        for rate, total in self._meters:
+            total[0] += chance(self._rng, rate() * seconds)
         self._look()
         endpoints = {place: backends(self._world, *place) for place in self._world["Service"]}
         services = {place: self._asked(place) or found for place, found in endpoints.items()}
@@ -203,9 +209,9 @@ class Traffic:
         there = [pod for pod in found if uid_of(pod) in self._there]
         asked = there if door and there else found  # a proxy tries another one
         if door and not asked:
-            self._count(door, "503", self._chance(mean))
+            self._count(door, "503", chance(self._rng, mean))
         for pod in asked:
-            number = self._chance(mean / len(asked))
+            number = chance(self._rng, mean / len(asked))
             if one := self._there.get(uid_of(pod)):
                 self._answer(one, door, number, each, apps)
             elif door:
@@ -244,15 +250,6 @@ class Traffic:
             counted = Counts(moment.at, Counter({status: times}))
             self._doors.setdefault(door, Counts(moment.at)).add(counted)
             moment.count(("ingress", door.namespace, door.ingress), counted)
-
-    def _chance(self, mean: float) -> int:
-        """So many as come where so many are usual: Poisson's."""
-        if mean > MANY:
-            return max(0, round(self._rng.gauss(mean, sqrt(mean))))
-        number, left = 0, self._rng.random()
-        while left > exp(-mean):
-            number, left = number + 1, left * self._rng.random()
-        return number
 
 
 def _home(place: Key, found: list[Json], apps: Mapping[Key, App]) -> Key:

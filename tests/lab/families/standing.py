@@ -12,7 +12,6 @@ from tests.lab.api import now
 from tests.lab.apps import App, Container, Problem
 from tests.lab.lab import Lab
 from tests.lab.manifests import is_ready
-from tests.lab.monitoring import adding_up
 from tests.lab.scenario import family
 
 FAILED = "probe failed: HTTP probe failed with statuscode: 503"
@@ -129,7 +128,7 @@ async def hot_shard(lab: Lab) -> AsyncIterator[None]:
 
     app = await lab.app(namespace, store, like=App("", check=check, serves=False), replicas=4, kind="StatefulSet")
     for shard in range(4):
-        reads = adding_up(partial(read, shard))
+        reads = lab.adding_up(partial(read, shard))
         pod = f"{store}-{shard}"
         lab.measure("store_reads_total", reads, "counter", namespace=namespace, service=store, pod=pod)
     await lab.app(namespace, caller, like=App("", check=misses), replicas=3)
