@@ -10,7 +10,10 @@ from typing import Any
 
 from tests.lab.api import Json, World
 from tests.lab.manifests import is_ready
+from tests.lab.scraping import labelled
 
+FRESH_SECONDS = 3.0
+"""For which what a rule was seen to be holds: while nobody looks, it has no series."""
 NEVER = "0001-01-01T00:00:00Z"
 
 
@@ -26,15 +29,23 @@ class Rule:
     severity: str = "critical"
     pending: datetime | None = None
     fired: datetime | None = None
+    since: datetime | None = None
+    """As Prometheus has it now: since when it holds, whether it is firing, and when that was looked at."""
+    is_firing: bool = False
+    looked: datetime | None = None
 
     def evaluate(self, at: datetime, *, delay: float) -> None:
         """Look once; ``delay`` are further seconds for which it has to hold."""
-        if not self.holds():
-            self.pending = None
-            return
-        self.pending = self.pending or at
-        if at - self.pending >= timedelta(seconds=self.seconds + delay):
+        self.look(at, delay=delay)
+        self.pending = self.since
+        if self.is_firing:
             self.fired = self.fired or at
+
+    def look(self, at: datetime, *, delay: float) -> None:
+        """As it is now, for its series; who was told, and of when, stays as it was."""
+        self.looked = at
+        self.since = (self.since or at) if self.holds() else None
+        self.is_firing = self.since is not None and at - self.since >= timedelta(seconds=self.seconds + delay)
 
     def alert(self, shift: float) -> Json:
         """As Alertmanager tells it; its start is ``shift`` seconds off."""
@@ -66,6 +77,19 @@ def payload(rules: Sequence[Rule], *, shift: float = 0.0) -> Json:
         "externalURL": "",
         "alerts": [rule.alert(shift) for rule in rules if rule.fired],
     }
+
+
+def series(rules: Sequence[Rule], at: datetime) -> str:
+    """ALERTS and ALERTS_FOR_STATE as Prometheus keeps them of each rule that is pending or firing."""
+    states: dict[str, tuple[str, datetime]] = {}
+    for rule in sorted(rules, key=lambda one: one.is_firing):
+        if rule.since and rule.looked and at - rule.looked < timedelta(seconds=FRESH_SECONDS):
+            told = labelled(alertname=rule.alertname, severity=rule.severity, **rule.labels)
+            states[told] = ("firing" if rule.is_firing else "pending", rule.since)
+    lines = ["# TYPE ALERTS gauge", "# TYPE ALERTS_FOR_STATE gauge"]
+    for told, (state, since) in states.items():
+        lines += [f'ALERTS{{alertstate="{state}",{told}}} 1', f"ALERTS_FOR_STATE{{{told}}} {since.timestamp():.0f}"]
+    return "\n".join(lines)
 
 
 def pods(world: World, namespace: str, name: str) -> list[Json]:

@@ -104,6 +104,8 @@ class App:
     """Requests a second that one container stands."""
     load: float = 0.0
     """Requests a second that all of its containers get."""
+    asked: Callable[[], float] | None = None
+    """The same, where it changes and its probes do not fail for it alone."""
     answer_seconds: float = 0.0
     """How long an idle container takes to answer a probe; the nearer its load comes to its capacity, the longer."""
     check: Callable[[Container], Problem | None] = lambda container: None
@@ -114,6 +116,14 @@ class App:
     """Seconds after which it is done, as the work of a Job; None for what runs for ever."""
     agent: str = ""
     """User agent of its program, before the tag."""
+    serves: bool = True
+    """Whether it counts requests, where it is behind a Service; controllers get none."""
+    failing: Callable[[Container], float] = lambda container: 0.0
+    """The share of its requests that it answers wrongly for reasons of its own while its probes see nothing."""
+    fails_with: Callable[[Container], str] = lambda container: "500"
+    """The status of those."""
+    latency: Callable[[Container], float] = lambda container: 0.0
+    """Seconds that each of its answers takes beside the usual, for reasons of its own."""
 
 
 @dataclass
@@ -125,6 +135,8 @@ class Outside:
     registry_up: bool = True
     pulls: int | None = None
     """How many requests for images the registry takes in a while from the address that all nodes share."""
+    reached: Callable[[], bool] = lambda: True
+    """Whether whoever is outside reaches what serves the Ingresses."""
     resolver_up: bool = True
     """The one that the cluster's DNS asks for all other names."""
     nameless: set[str] = field(default_factory=set)

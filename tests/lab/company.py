@@ -34,7 +34,7 @@ async def found(lab: Lab) -> None:
         if namespace != "kube-system":
             await lab.namespace(namespace)
     await lab.apply(objects.config_map("kube-system", "coredns", Corefile=COREFILE))
-    await lab.app("kube-system", "kube-dns", config="coredns")
+    await lab.app("kube-system", "kube-dns", like=App("", serves=False), config="coredns")
     await _controllers(lab)
     for namespace, names in APPS.items():
         for name in names:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import UUID
 from zlib import crc32
@@ -23,6 +21,7 @@ from tests.lab.memory import Memory
 from tests.lab.network import lacks_address
 from tests.lab.registry import Registry
 from tests.lab.rooms import Rooms
+from tests.lab.sandboxes import Running, Sandbox
 from tests.lab.stalls import Stalls
 from tests.lab.statuses import Statuses, done, node_conditions, pod_status, second, waiting
 from tests.lab.volumes import held_elsewhere
@@ -38,31 +37,12 @@ REFRESHED = 0.15
 """How often a kubelet reads a mounted Secret anew: a share of its rounds."""
 
 
-@dataclass
-class _Sandbox:
-    """One pod on its node."""
-
-    phase: str = "new"
-    again: datetime | None = None
-    ends: datetime | None = None  # when it has slept before its end
-    end_again: datetime | None = None  # its end was refused
-    started: datetime | None = None
-    restarts: Counter[int] = field(default_factory=Counter)  # of each of its containers
-    well: bool = False
-    since: datetime | None = None  # when its problem began; what shows does so a lag later
-    config: dict[str, str] = field(default_factory=dict)
-    secret: dict[str, str] = field(default_factory=dict)
-    task: asyncio.Task[None] | None = None
-    said: str = ""  # what its status says last
-    pool: str = ""  # how its address begins
-
-
 class Kubelets:
     """Every node of the laboratory. ``callers`` has the kubelet of each."""
 
     def __init__(self, world: World, callers: dict[str, Caller], apps: dict[str, App], outside: Outside) -> None:
         self._world, self._callers, self._apps, self._outside = world, callers, apps, outside
-        self._pods: dict[str, _Sandbox] = {}
+        self._pods: dict[str, Sandbox] = {}
         self._statuses = Statuses(callers, outside)
         self._memory = Memory(world, apps, outside)
         self._registry = Registry(outside)
@@ -100,6 +80,15 @@ class Kubelets:
     def _alive(self) -> Iterator[str]:
         silent = self._outside.dead_nodes | self._outside.silent_nodes | self._memory.thrashing()
         return (name for name in self._callers if name not in silent)
+
+    def running(self) -> Iterator[Running]:
+        """What runs and is reached: the first container of each pod whose image is known."""
+        unreached = self._outside.dead_nodes | self._outside.cut_off | self._memory.thrashing()
+        for pod in self._world["Pod"].values():
+            sandbox, app = self._pods.get(pod["metadata"]["uid"]), self._app(images(pod)[0])
+            is_up = sandbox and sandbox.phase == "up" and pod["spec"].get("nodeName") not in unreached
+            if app and sandbox and sandbox.started and is_up:
+                yield Running(self._see(pod, sandbox), app, sandbox.started, sandbox.problem)
 
     async def register(self, name: str, *, cpu: str = "16") -> None:
         """Raises RefusedError."""
@@ -154,7 +143,7 @@ class Kubelets:
         self._outside.dead_nodes.discard(name)
         self._outside.silent_nodes.discard(name)
 
-    def _of(self, node: str) -> list[_Sandbox]:
+    def _of(self, node: str) -> list[Sandbox]:
         here = (pod["metadata"]["uid"] for pod in self._world["Pod"].values() if pod["spec"].get("nodeName") == node)
         return [self._pods[uid] for uid in here if uid in self._pods]
 
@@ -176,7 +165,7 @@ class Kubelets:
                 await self._evict(node, pod, sandbox)
                 return
 
-    async def _evict(self, node: str, pod: Json, sandbox: _Sandbox) -> None:
+    async def _evict(self, node: str, pod: Json, sandbox: Sandbox) -> None:
         """As a kubelet does for room of its own: the pod has failed, whoever owns it makes another one."""
         reason = disks.words(pod, self._outside.written)
         if sandbox.task:
@@ -216,7 +205,7 @@ class Kubelets:
         await self._statuses.drain(node)
         is_held = await self._stalls.hold(node)
         for pod in [one for one in self._world["Pod"].values() if one["spec"].get("nodeName") == node]:
-            sandbox = self._pods.setdefault(pod["metadata"]["uid"], _Sandbox())
+            sandbox = self._pods.setdefault(pod["metadata"]["uid"], Sandbox())
             if is_held:
                 sandbox.well = False  # what is told of it meanwhile is to be put right
             elif node in self._outside.hung and sandbox.phase == "new":
@@ -234,7 +223,7 @@ class Kubelets:
             if gone.task:
                 gone.task.cancel()
 
-    async def _end(self, node: str, pod: Json, sandbox: _Sandbox) -> None:
+    async def _end(self, node: str, pod: Json, sandbox: Sandbox) -> None:
         if sandbox.ends is None:
             sandbox.ends = _later(sleeps_before_end(pod))
         if now() < sandbox.ends or not self._statuses.may_ask(node):
@@ -249,7 +238,7 @@ class Kubelets:
         else:
             sandbox.end_again = _later(RETRY_SECONDS)
 
-    async def _go_on(self, node: str, pod: Json, sandbox: _Sandbox) -> None:
+    async def _go_on(self, node: str, pod: Json, sandbox: Sandbox) -> None:
         match sandbox.phase:
             case "new":
                 if not sandbox.again and not await self._rooms.admit(node, pod):
@@ -266,7 +255,7 @@ class Kubelets:
             case "up":
                 await self._probe(node, pod, sandbox)
 
-    async def _mount(self, node: str, pod: Json, sandbox: _Sandbox) -> bool:
+    async def _mount(self, node: str, pod: Json, sandbox: Sandbox) -> bool:
         """Read what the pod mounts; whether all of it is there."""
         if volume := held_elsewhere(self._world, pod):
             await self._tell(node, pod, sandbox, waiting("ContainerCreating", ""))
@@ -288,7 +277,7 @@ class Kubelets:
                 return False
         return True
 
-    async def _connect(self, node: str, pod: Json, sandbox: _Sandbox) -> bool:
+    async def _connect(self, node: str, pod: Json, sandbox: Sandbox) -> bool:
         """Give a pod an address; whether there was one."""
         most = self._outside.addresses.get(node)
         if most is None or not lacks_address(self._world, pod, most):
@@ -300,13 +289,13 @@ class Kubelets:
         sandbox.again = _later(RETRY_SECONDS)
         return False
 
-    async def _wait_for(self, node: str, pod: Json, sandbox: _Sandbox, reason: str) -> None:
+    async def _wait_for(self, node: str, pod: Json, sandbox: Sandbox, reason: str) -> None:
         """What its container needs is not there yet."""
         await self._tell(node, pod, sandbox, waiting("CreateContainerConfigError", reason))
         await self._warn(node, pod, "Failed", f"Error: {reason}")
         sandbox.again = _later(RETRY_SECONDS)
 
-    async def _pull(self, node: str, pod: Json, sandbox: _Sandbox) -> bool:
+    async def _pull(self, node: str, pod: Json, sandbox: Sandbox) -> bool:
         asked = always_pulled(pod)
         lacking = [image for image in images(pod) if image in asked or (node, image) not in self._pulled]
         refusals = {image: self._registry.refusal(image, node) for image in lacking}
@@ -320,7 +309,7 @@ class Kubelets:
         sandbox.again = _later(RETRY_SECONDS)
         return False
 
-    async def _start(self, node: str, pod: Json, sandbox: _Sandbox) -> None:
+    async def _start(self, node: str, pod: Json, sandbox: Sandbox) -> None:
         running = {"state": {"running": {"startedAt": second()}}, "ready": False, "started": True}
         if await self._tell(node, pod, sandbox, running, phase="Running"):
             sandbox.phase, sandbox.well, sandbox.since, sandbox.again = (
@@ -329,18 +318,18 @@ class Kubelets:
                 None,
                 _later(self.rng.uniform(0.5, 1.5)),
             )
-            sandbox.started = now()
+            sandbox.started, sandbox.problem = now(), None
             app = self._app(images(pod)[0])
             if app and app.program:
                 sandbox.task = asyncio.create_task(self._run_program(node, pod, sandbox, app))
 
-    async def _probe(self, node: str, pod: Json, sandbox: _Sandbox) -> None:
+    async def _probe(self, node: str, pod: Json, sandbox: Sandbox) -> None:
         """Tell what the container is like now, if that is news."""
         await self._refresh(node, pod, sandbox)
         index, problem = self._trouble(pod, sandbox)
         if problem is None:
-            sandbox.since = None
-            ended = [is_done(self._app(image), _age(sandbox)) for image in images(pod)]
+            sandbox.since = sandbox.problem = None
+            ended = [is_done(self._app(image), sandbox.age) for image in images(pod)]
             if all(ended):
                 await self._complete(node, pod, sandbox)
                 return
@@ -359,6 +348,7 @@ class Kubelets:
                 running = {"state": {"running": {"startedAt": second()}}, "ready": True, "started": True}
                 sandbox.well = await self._tell(node, pod, sandbox, running, phase="Running")
             return
+        sandbox.problem = problem
         if problem.kind in ("unready", "starting"):
             has_started = problem.kind == "unready"
             running = {"state": {"running": {"startedAt": second()}}, "ready": False, "started": has_started}
@@ -371,14 +361,14 @@ class Kubelets:
             return
         await self._fall(node, pod, sandbox, problem, index=index)
 
-    async def _refresh(self, node: str, pod: Json, sandbox: _Sandbox) -> None:
+    async def _refresh(self, node: str, pod: Json, sandbox: Sandbox) -> None:
         """Read its Secrets anew, now and then: what is gone stays as it was read."""
         for kind, name in mounted(pod):
             if kind == "Secret" and self.rng.random() < REFRESHED:
                 found = await self._callers[node].call("GET", path(kind, pod["metadata"]["namespace"], name))
                 sandbox.secret.update(found.body.get("data", {}) if found.ok else {})
 
-    def _trouble(self, pod: Json, sandbox: _Sandbox) -> tuple[int, Problem | None]:
+    def _trouble(self, pod: Json, sandbox: Sandbox) -> tuple[int, Problem | None]:
         """Which of its containers is not well, and why; the first one that is not."""
         if sandbox.task and sandbox.task.done() and not sandbox.task.cancelled():
             error = sandbox.task.exception()
@@ -405,7 +395,7 @@ class Kubelets:
     def _app(self, image: str) -> App | None:
         return self._apps.get(image.rsplit(":", 1)[0])
 
-    async def _complete(self, node: str, pod: Json, sandbox: _Sandbox) -> None:
+    async def _complete(self, node: str, pod: Json, sandbox: Sandbox) -> None:
         """The work of a Job is done."""
         if await self._tell(node, pod, sandbox, done(), phase="Succeeded"):
             sandbox.phase = "gone"
@@ -417,7 +407,7 @@ class Kubelets:
             if "deletionTimestamp" not in pod["metadata"]
         )
 
-    async def _fall(self, node: str, pod: Json, sandbox: _Sandbox, problem: Problem, *, index: int) -> None:
+    async def _fall(self, node: str, pod: Json, sandbox: Sandbox, problem: Problem, *, index: int) -> None:
         """The container ended: told, and started again after a while."""
         if sandbox.task:
             sandbox.task.cancel()
@@ -440,16 +430,16 @@ class Kubelets:
 
     # -- programs
 
-    def _see(self, pod: Json, sandbox: _Sandbox, *, index: int = 0) -> Container:
+    def _see(self, pod: Json, sandbox: Sandbox, *, index: int = 0) -> Container:
         """Its ConfigMaps as they are now: a mounted one follows; what is gone stays as it was read."""
         config = dict(sandbox.config)
         for kind, name in mounted(pod):
             if kind == "ConfigMap":
                 config.update(self._world["ConfigMap"].get((pod["metadata"]["namespace"], name), {}).get("data") or {})
         tag = images(pod)[index].rsplit(":", 1)[1]
-        return Container(pod, tag, config, sandbox.secret, index, _age(sandbox))
+        return Container(pod, tag, config, sandbox.secret, index, sandbox.age)
 
-    async def _run_program(self, node: str, pod: Json, sandbox: _Sandbox, app: App) -> None:
+    async def _run_program(self, node: str, pod: Json, sandbox: Sandbox, app: App) -> None:
         """With a token as the kubelet asks for one: bound to the pod."""
         assert app.program
         meta = pod["metadata"]
@@ -471,7 +461,7 @@ class Kubelets:
     # -- what is told
 
     async def _tell(
-        self, node: str, pod: Json, sandbox: _Sandbox, container: Json, *, phase: str = "Pending", index: int = 0
+        self, node: str, pod: Json, sandbox: Sandbox, container: Json, *, phase: str = "Pending", index: int = 0
     ) -> bool:
         """Write a pod's status, ``container`` of that one of its containers; whether it was taken."""
         uid = pod["metadata"]["uid"]
@@ -483,11 +473,6 @@ class Kubelets:
     async def _warn(self, node: str, pod: Json, reason: str, message: str) -> None:
         about = {"kind": "Pod", **{k: pod["metadata"][k] for k in ("namespace", "name", "uid")}}
         await self._statuses.warn(node, about, reason, message)
-
-
-def _age(sandbox: _Sandbox) -> float:
-    """Seconds since its containers were started; 0 before."""
-    return (now() - sandbox.started).total_seconds() if sandbox.started else 0.0
 
 
 def _later(seconds: float) -> datetime:

@@ -13,10 +13,12 @@ import httpx2
 
 from tests.cluster.control_plane import ControlPlane
 from tests.lab import objects
-from tests.lab.alerts import Rule, lacking, pods, stuck
-from tests.lab.api import KINDS, UNWATCHED, Answer, Caller, Json, Kind, RefusedError, World, now, path
+from tests.lab.alerts import Rule, pods
+from tests.lab.api import KINDS, UNWATCHED, Answer, Caller, Json, Kind, RefusedError, World, path
 from tests.lab.apps import App, Outside, Program
 from tests.lab.kubelets import Kubelets
+from tests.lab.monitoring import Measure, Monitoring
+from tests.lab.traffic import Traffic
 from tests.lab.webhook import Webhook
 
 NODES = tuple(f"ip-10-0-0-{number}" for number in range(1, 7))
@@ -53,10 +55,11 @@ class Variation:
     alert_shift: float = 0.0
     audit: str = "full"
     metrics: bool = True
+    app_metrics: bool = True
 
 
 @dataclass
-class Lab:
+class Lab(Monitoring):
     """What a scenario works with."""
 
     plane: ControlPlane
@@ -66,6 +69,7 @@ class Lab:
     outside: Outside = field(default_factory=Outside)
     apps: dict[str, App] = field(default_factory=dict)
     rules: list[Rule] = field(default_factory=list)
+    measures: list[Measure] = field(default_factory=list)
     who: dict[str, Caller] = field(default_factory=dict)
     reserved: set[tuple[str, str]] = field(default_factory=set)
     """Namespace and name of what nobody else may change but for its annotations."""
@@ -75,6 +79,7 @@ class Lab:
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
     world: World = field(init=False)
     kubelets: Kubelets = field(init=False)
+    traffic: Traffic = field(init=False)
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.variation.seed)
@@ -89,6 +94,14 @@ class Lab:
         self.outside.dead_nodes.add(LATER)
         self.kubelets = Kubelets(self.world, nodes, self.apps, self.outside)
         self.kubelets.rng = random.Random(self.variation.seed)
+        self.traffic = Traffic(
+            self.world,
+            self.apps,
+            self.outside,
+            self.kubelets.running,
+            seed=self.variation.seed,
+            lag=self.variation.lag,
+        )
 
     @property
     def lag(self) -> float:
@@ -139,7 +152,7 @@ class Lab:
         await self.apply(objects.account(namespace, name))
         await self.apply(objects.cluster_role(name, *rules))
         await self.apply(objects.binding(name, name, namespace, name))
-        return await self.app(namespace, name, like=App("", program=program), account=name, **manifest)
+        return await self.app(namespace, name, like=App("", program=program, serves=False), account=name, **manifest)
 
     async def robot(self, name: str, namespace: str, account: str, agent: str) -> None:
         """``who`` of this name is the one pod of an app: it has a token that is bound to it. Raises RefusedError."""
@@ -239,49 +252,3 @@ class Lab:
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         """Somebody who is at work from now on."""
         self.tasks.append(asyncio.create_task(work))
-
-    # -- alerts
-
-    def alert(
-        self, alertname: str, holds: Callable[[], bool], summary: str, seconds: float = 5.0, **labels: str
-    ) -> None:
-        """A rule of this cluster's monitoring."""
-        self.rules.append(Rule(alertname, holds, labels, summary, seconds=seconds))
-
-    def alert_lacking(self, namespace: str, name: str, *, seconds: float = 6.0) -> None:
-        """Too few ready pods of an app."""
-        summary = f"{namespace}/{name} has not had its replicas for a while"
-        holds = lambda: lacking(self.world, namespace, name)  # noqa: E731
-        self.alert("KubeDeploymentReplicasMismatch", holds, summary, seconds, namespace=namespace, deployment=name)
-
-    def alert_stuck(self, namespace: str, name: str) -> None:
-        """A rollout of an app that does not end."""
-        summary = f"the rollout of {namespace}/{name} is not progressing"
-        holds = lambda: stuck(self.world, namespace, name)  # noqa: E731
-        self.alert("KubeDeploymentRolloutStuck", holds, summary, 10.0, namespace=namespace, deployment=name)
-
-    def refused(self, image: str, *statuses: int) -> Callable[[], int]:
-        """How often the programs of an image were answered so."""
-        return lambda: sum(one.counts[status] for one in self.kubelets.counts.get(image, ()) for status in statuses)
-
-    def requests(self) -> int:
-        """How many requests the programs of all pods made so far."""
-        return sum(one.counts.total() for callers in self.kubelets.counts.values() for one in callers)
-
-    def received(self) -> int:
-        """How many bytes they were answered."""
-        return sum(one.received for callers in self.kubelets.counts.values() for one in callers)
-
-    def rate(self, count: Callable[[], int], limit: float, *, seconds: float = 4.0) -> Callable[[], bool]:
-        """Whether a count grew by more than ``limit`` a second over the last seconds."""
-        seen: list[tuple[float, int]] = []
-
-        def holds() -> bool:
-            at = now().timestamp()
-            seen.append((at, count()))
-            while seen[0][0] < at - seconds:
-                seen.pop(0)
-            span = seen[-1][0] - seen[0][0]
-            return span > seconds / 2 and (seen[-1][1] - seen[0][1]) / span > limit
-
-        return holds

@@ -74,3 +74,18 @@ def sleeps_before_end(pod: Json) -> float:
 def always_pulled(pod: Json) -> set[str]:
     """Its images for which the registry is asked at each start of their container."""
     return {str(one["image"]) for one in pod["spec"]["containers"] if one.get("imagePullPolicy") == "Always"}
+
+
+def uid_of(pod: Json) -> str:
+    return str(pod["metadata"]["uid"])
+
+
+def image_of(pod: Json) -> str:
+    """Of its first container, without the tag."""
+    return images(pod)[0].rsplit(":", 1)[0]
+
+
+def app_of(image: str) -> Key:
+    """Namespace and name of the app that an image is of."""
+    namespace, name = ["", *image.split("/")][-2:]
+    return namespace, name

@@ -10,7 +10,7 @@ import json
 import ssl
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, suppress
 from datetime import datetime
 from pathlib import Path
@@ -61,6 +61,7 @@ async def laboratory(family: Family, variation: Variation, folder: Path) -> Asyn
             kubelets = asyncio.create_task(lab.kubelets.run())
             try:
                 await company.found(lab)
+                lab.start(lab.traffic.run())
                 yield lab
             finally:
                 kubelets.cancel()
@@ -136,7 +137,7 @@ class Recorder:
             self._began = now()
             await anext(play, None)
             await self._until_it_fires(tasks)
-            await asyncio.sleep(AFTER_SECONDS)
+            await self._look_on()
         finally:
             for task in tasks:
                 task.cancel()
@@ -153,7 +154,10 @@ class Recorder:
             assert program
             targets[program.name] = (program.health.replace("/healthz", "/metrics"), "")
         async with httpx2.AsyncClient(verify=False, trust_env=False, timeout=ANSWER_SECONDS) as client:
-            await scrape(self._scrapes, client, targets, now)
+            await scrape(self._scrapes, client, targets, now, self._simulated)
+
+    def _simulated(self, at: datetime) -> Iterator[tuple[str, str]]:
+        return self._lab.scraped(at, apps=self._lab.variation.app_metrics)
 
     async def _calm(self) -> None:
         """Nothing may fire before the change."""
@@ -176,6 +180,13 @@ class Recorder:
             if any(rule.fired for rule in self._lab.rules):
                 return
         raise NotRecordedError(f"no alert: {[one.alertname for one in self._lab.rules]}")
+
+    async def _look_on(self) -> None:
+        """Whoever was told was told; Prometheus goes on to keep what its rules find."""
+        for _ in range(AFTER_SECONDS):
+            await asyncio.sleep(1)
+            for rule in self._lab.rules:
+                rule.look(now(), delay=self._lab.variation.alert_delay)
 
     def _evaluate(self, delay: float) -> None:
         at = now()
@@ -244,6 +255,7 @@ class Recorder:
             "alert_shift_seconds": lab.variation.alert_shift,
             "audit": lab.variation.audit,
             "metrics": lab.variation.metrics,
+            "app_metrics": lab.variation.app_metrics,
         }
 
 
@@ -275,6 +287,7 @@ def arguments(families: list[str]) -> argparse.ArgumentParser:
     )
     parser.add_argument("--audit", choices=("full", "metadata", "none"), default="full")
     parser.add_argument("--no-metrics", action="store_true")
+    parser.add_argument("--no-app-metrics", action="store_true", help="none of apps and of the Ingresses' controller")
     return parser
 
 
@@ -294,6 +307,7 @@ def main() -> int:
         given.alert_shift,
         given.audit,
         metrics=not given.no_metrics,
+        app_metrics=not (given.no_metrics or given.no_app_metrics),
     )
     out = given.out or Path("recordings") / part(given.scenario) / f"{given.scenario}-{given.seed}"
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 
 import httpx2
@@ -17,6 +17,12 @@ _LEFT_OUT = re.compile(r"_bucket$|^go_|^etcd_bookmark|^kubernetes_feature|^hidde
 _FAMILY = re.compile(r"_(sum|count|total)$")
 
 
+def labelled(**labels: str) -> str:
+    """As the text format has labels, without the braces."""
+    escaped = {key: value.replace("\\", "\\\\").replace('"', '\\"') for key, value in labels.items()}
+    return ",".join(f'{key}="{value}"' for key, value in escaped.items())
+
+
 class Scrapes:
     """What was scraped so far, by family and series."""
 
@@ -25,13 +31,13 @@ class Scrapes:
         self._series: dict[str, dict[str, list[tuple[str, str]]]] = {}
 
     def add(self, job: str, text: str, at: datetime) -> None:
-        """The answer of one /metrics, in the text format of Prometheus."""
+        """The answer of one /metrics, in the text format of Prometheus; without a job what that has from itself."""
         for line in text.splitlines():
             if found := _TYPE.match(line):
                 self._types[found[1]] = found[2]
             elif (sample := _SAMPLE.match(line)) and not _LEFT_OUT.search(sample[1]):
                 name, labels, value = sample.groups()
-                told = f'{name}{{job="{job}"{"," + labels if labels else ""}}}'
+                told = f"{name}{{{','.join(filter(None, (job and labelled(job=job), labels)))}}}"
                 self._series.setdefault(name, {}).setdefault(told, []).append((value, f"{at.timestamp():.3f}"))
 
     def total(self, name: str, **labels: str) -> float:
@@ -60,10 +66,20 @@ class Scrapes:
 
 
 async def scrape(
-    scrapes: Scrapes, client: httpx2.AsyncClient, targets: dict[str, tuple[str, str]], clock: Callable[[], datetime]
+    scrapes: Scrapes,
+    client: httpx2.AsyncClient,
+    targets: dict[str, tuple[str, str]],
+    clock: Callable[[], datetime],
+    simulated: Callable[[datetime], Iterable[tuple[str, str]]] = lambda at: (),
 ) -> None:
-    """For ever; ``targets`` are URL and token by job. A target that is down has a gap."""
+    """For ever; ``targets`` are URL and token by job. A target that is down has a gap.
+
+    ``simulated`` are further answers, by job, of what does not run but on paper.
+    """
     while True:
+        at = clock()
+        for job, text in simulated(at):
+            scrapes.add(job, text, at)
         for job, (url, token) in targets.items():
             try:
                 answer = await client.get(url, headers={"Authorization": f"Bearer {token}"} if token else {})

@@ -292,6 +292,8 @@ def test_the_variations_are_options(tmp_path: Path) -> None:
     words = f"quota --alert-shift -15 --audit none --no-metrics --out {tmp_path}".split()
     given = arguments(["quota"]).parse_args(words)
     assert (given.alert_shift, given.audit, given.no_metrics, given.out) == (-15, "none", True, tmp_path)
+    assert not given.no_app_metrics
+    assert arguments(["quota"]).parse_args(["quota", "--no-app-metrics"]).no_app_metrics
 
 
 def test_a_recording_without_bodies_keeps_who_asked_for_what(tmp_path: Path) -> None:

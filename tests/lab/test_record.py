@@ -69,3 +69,6 @@ def test_a_recording_is_what_its_label_says(tmp_path: Path) -> None:
     metrics = gzip.decompress((tmp_path / "metrics.om.gz").read_bytes()).decode()
     for job in ("apiserver", "kube-controller-manager", "kube-scheduler"):
         assert f'job="{job}"' in metrics
+    assert 'http_requests_total{job="search/indexer",namespace="search",pod="indexer-' in metrics
+    firing = f'ALERTS{{alertstate="firing",alertname="{alert["labels"]["alertname"]}",severity="critical",'
+    assert firing in metrics

@@ -67,7 +67,12 @@ async def unguarded_cache(lab: Lab) -> AsyncIterator[None]:
     [node] = spare(lab, 1)
     await lab.edit("admin", "Node", "", node, {"metadata": {"labels": {"pool": "cache"}}})
     network: Json = {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
-    await lab.app(namespace, name, kind="StatefulSet", replicas=1, nodeSelector={"pool": "cache"}, **network)
+    like = App("", serves=False)
+    pool = {"pool": "cache"}
+    await lab.app(namespace, name, like=like, kind="StatefulSet", replicas=1, nodeSelector=pool, **network)
+    for role, is_so in (("master", lambda: not follows()), ("slave", follows)):
+        told = lambda is_so=is_so: 1 if is_so() else None  # noqa: E731
+        lab.measure("redis_instance_info", told, namespace=namespace, service=name, role=role)
 
     def check(container: Container) -> Problem | None:
         """Its probe writes a key, as its users' requests do."""

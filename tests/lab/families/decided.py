@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import datetime
 
@@ -46,19 +47,25 @@ async def key_project(lab: Lab) -> AsyncIterator[None]:
         read.setdefault(container.pod["metadata"]["uid"], started)
         return None
 
+    def refused(uid: str) -> bool:
+        """The provider refuses a key of another project."""
+        key, project = read.get(uid, ("", ""))
+        return bool(key) and key != _key(project)
+
     async def ask() -> None:
-        """Users ask whoever is there; the provider refuses a key of another project."""
+        """Users ask whoever is there."""
         while True:
             await asyncio.sleep(0.3)
             there = (pod["metadata"]["uid"] for pod in backends(lab.world, namespace, name))
-            if known := [read[uid] for uid in there if uid in read]:
-                key, project = lab.rng.choice(known)
-                failed[0] += key != _key(project)
+            if known := [uid for uid in there if uid in read]:
+                failed[0] += refused(lab.rng.choice(known))
 
     await lab.apply(objects.config_map(namespace, f"{name}-config", VERTEX_AI_PROJECT=old, VERTEX_AI_LOCATION="global"))
     meta = {"namespace": namespace, "name": secret}
     await lab.apply({"kind": "Secret", "metadata": meta, "data": {"key.json": _key(old)}})
-    await lab.app(namespace, name, like=App("", check=check), replicas=3, config=f"{name}-config", secret=secret)
+    like = App("", check=check)
+    app = await lab.app(namespace, name, like=like, replicas=3, config=f"{name}-config", secret=secret)
+    app.failing = lambda container: refused(container.pod["metadata"]["uid"])
     lab.start(ask())
     errors = lab.rate(lambda: failed[0], 0.8, seconds=6)
     lab.alert("HTTPErrorsHigh", errors, f"calls of {name} fail", 5, namespace=namespace, service=name)
@@ -114,6 +121,7 @@ async def list_cut_short(lab: Lab) -> AsyncIterator[None]:
     tasks = lab.rng.sample(("usage", "cohorts", "digests", "retention", "invoices", "exports"), 5)
     new, broken = "1.1.0", lab.rng.randrange(1, 4)
     done: dict[str, datetime] = {task: now() for task in tasks}
+    runs: Counter[str] = Counter()
 
     async def beat() -> None:
         """It starts what its list has, and workers do it; a list is read until an entry fails."""
@@ -121,12 +129,17 @@ async def list_cut_short(lab: Lab) -> AsyncIterator[None]:
             await asyncio.sleep(TASK_SECONDS)
             for pod in backends(lab.world, namespace, name):
                 whole = not pod["spec"]["containers"][0]["image"].endswith(f":{new}")
-                done.update({task: now() for task in (tasks if whole else tasks[:broken])})
+                started = tasks if whole else tasks[:broken]
+                done.update({task: now() for task in started})
+                runs.update(started)
 
     def late() -> bool:
         return any((now() - at).total_seconds() > 4 * TASK_SECONDS for at in done.values())
 
     await lab.app(namespace, name, replicas=1)
+    for task in tasks:
+        count = lambda task=task: runs[task]  # noqa: E731
+        lab.measure("scheduled_task_runs_total", count, "counter", namespace=namespace, service=name, task=task)
     lab.start(beat())
     summary = f"tasks that {name} should start have not run for a while"
     lab.alert("ScheduledTasksLate", late, summary, 4, namespace=namespace, service=name)

@@ -76,6 +76,9 @@ async def ended_counted(lab: Lab) -> AsyncIterator[None]:
     rule = ("", "pods", "get,list,create,delete")
     await lab.controller("platform", "ws-manager", every(0.7, manager.work), rule, replicas=1, nodeSelector=general)
     failing = lab.rate(lambda: manager.failed, 0.3, seconds=8)
+    failures = lambda: manager.failed  # noqa: E731
+    labels = {"namespace": "platform", "service": "ws-manager"}
+    lab.measure("workspace_starts_failed_total", failures, "counter", **labels)
     summary = "workspaces fail to start"
     lab.alert("WorkspaceFailedStarts", failing, summary, 4, namespace=WORKSPACES, service="ws-manager")
 

@@ -156,7 +156,9 @@ async def host_list(lab: Lab) -> AsyncIterator[None]:
     await lab.controller("platform", f"{name}-operator", every(1, write), rules, replicas=1)
     await lab.until(lambda: len(backends(lab.world, namespace, name)) == 6)
     lab.start(ask())
-    errors = lab.rate(lambda: failed[0], 0.5, seconds=10)
+    count = lambda: failed[0]  # noqa: E731
+    lab.measure("gateway_requests_total", count, "counter", namespace=namespace, service=name, code="503")
+    errors = lab.rate(count, 0.5, seconds=10)
     lab.alert("HTTPErrorsHigh", errors, f"calls of {name} fail", 4, namespace=namespace, service=name)
     yield
     used = {pod["spec"]["nodeName"] for pod in pods(lab.world, namespace, name)}

@@ -128,7 +128,7 @@ async def every_sync(lab: Lab) -> AsyncIterator[None]:
     shared |= {"BACKUP_NUM_TO_RETAIN": "5", "USE_WALG_BACKUP": "true", "USE_WALG_RESTORE": "true"}
     await lab.apply(objects.config_map("platform", operator, **shared))
     env = [{"name": key, "value": shared[key]} for key in sorted(shared)]
-    like = App("", start_seconds=PG_SECONDS)
+    like = App("", start_seconds=PG_SECONDS, serves=False)
     await lab.app(namespace, database, tag="13.2", like=like, kind="StatefulSet", replicas=3, env=env)
     rules = ((group, "postgresqls", "get,list"), ("apps", "statefulsets", "get,patch"))
     await lab.controller(
@@ -138,7 +138,9 @@ async def every_sync(lab: Lab) -> AsyncIterator[None]:
     meta = {"namespace": namespace, "name": database}
     declared = {"teamId": name, "numberOfInstances": 3, "postgresql": {"version": "13"}}
     await lab.apply({"apiVersion": f"{group}/v1", "kind": "Postgresql", "metadata": meta, "spec": declared})
-    await lab.app(namespace, name, like=App("", upstreams=((namespace, database),)), replicas=2)
+    broken = lambda container: 1 - len(backends(lab.world, namespace, database)) / 3  # noqa: E731
+    like = App("", upstreams=((namespace, database),), failing=broken)  # those whose connection has just ended
+    await lab.app(namespace, name, like=like, replicas=2)
     await lab.until(lambda: len(backends(lab.world, namespace, database)) == 3)
     lab.start(count())
     often = lambda: replaced[0] > 4  # noqa: E731

@@ -61,10 +61,13 @@ async def stale_replica(lab: Lab) -> AsyncIterator[None]:
             if pod["metadata"]["labels"].get(role) != wanted:
                 await process.api.call("PATCH", f"{where}/{one}", {"metadata": {"labels": {role: wanted}}})
 
+    def is_behind() -> bool:
+        served = [pod["metadata"]["name"] for pod in backends(lab.world, namespace, database)]
+        return served == [f"{database}-1"]
+
     async def ask(process: Process) -> None:
         """Somebody looks for an order; what the first primary did not send to the replica is not there."""
-        served = [pod["metadata"]["name"] for pod in backends(lab.world, namespace, database)]
-        lost[0] += served == [f"{database}-1"] and process.rng.random() > OLD_SHARE
+        lost[0] += is_behind() and process.rng.random() > OLD_SHARE
 
     homes = spare(lab, 2)
     for node in homes:
@@ -74,14 +77,16 @@ async def stale_replica(lab: Lab) -> AsyncIterator[None]:
         "topologyKey": "kubernetes.io/hostname",
     }
     affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
-    await lab.app(namespace, database, kind="StatefulSet", nodeSelector={"pool": "databases"}, affinity=affinity)
+    like, pool = App("", serves=False), {"pool": "databases"}
+    await lab.app(namespace, database, like=like, kind="StatefulSet", nodeSelector=pool, affinity=affinity)
     writable = {"spec": {"selector": {"app.kubernetes.io/name": database, role: "primary"}}}
     await lab.edit("admin", "Service", namespace, database, writable)
     general = {"pool": "general"}
     rule = ("", "pods", "get,list,patch")
     await lab.controller("platform", "postgres-operator", every(1, keep), rule, replicas=1, nodeSelector=general)
     app = await lab.controller(namespace, name, every(ASK_EVERY, ask), replicas=1, nodeSelector=general)
-    app.upstreams = ((namespace, database),)
+    app.upstreams, app.serves = ((namespace, database),), True
+    app.failing, app.fails_with = lambda container: (1 - OLD_SHARE) * is_behind(), lambda container: "404"
     await lab.until(lambda: backends(lab.world, namespace, database))
     summary = f"{name} does not find what customers look for"
     missing = lab.rate(lambda: lost[0], 0.8, seconds=6)

@@ -96,6 +96,7 @@ async def queue_backlog(lab: Lab) -> AsyncIterator[None]:
     await lab.controller(
         "platform", "queue-scaler", every(3, scale), ("apps", "deployments/scale", "get,patch"), replicas=1
     )
+    lab.measure("queue_messages_waiting", lambda: waiting[0], namespace=namespace, service=name)
     summary = f"the queue of {namespace}/{name} grows"
     lab.alert("QueueBacklogHigh", lambda: waiting[0] > 500, summary, namespace=namespace, deployment=name)
     await lab.until(lambda: sum(is_ready(pod) for pod in pods(lab.world, namespace, name)) == 2)

@@ -46,7 +46,7 @@ async def copied_labels(lab: Lab) -> AsyncIterator[None]:
     yield
     copy = f"{name}-{lab.rng.choice(('admin', 'backoffice', 'import'))}"
     image = f"registry.corp.example/{namespace}/{copy}"
-    lab.apps[image] = App(image)
+    lab.apps[image] = App(image, failing=lambda container: 1.0, fails_with=lambda container: "404")
     body = objects.deployment(namespace, copy, f"{image}:1.0.0")
     labels = {"app.kubernetes.io/name": name, "app.kubernetes.io/component": copy}
     body["metadata"]["labels"] = body["spec"]["template"]["metadata"]["labels"] = labels

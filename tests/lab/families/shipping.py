@@ -43,15 +43,19 @@ async def skipped_migration(lab: Lab) -> AsyncIterator[None]:
         runs = pods(lab.world, namespace, f"{name}-migrate")
         return any(is_done(pod) and images(pod)[0].endswith(f":{new}") for pod in runs)
 
+    def fails(tag: str) -> bool:
+        """A query names every column that the code knows."""
+        return tag.startswith(new) and not is_migrated()
+
     async def ask() -> None:
-        """Callers, each of whom gets to one of the pods: a query names every column that the code knows."""
+        """Callers, each of whom gets to one of the pods."""
         while True:
             await asyncio.sleep(ASK_EVERY)
             behind = backends(lab.world, namespace, name)
             tag = images(lab.rng.choice(behind))[0].rsplit(":", 1)[1] if behind else old
-            failed[0] += tag.startswith(new) and not is_migrated()
+            failed[0] += fails(tag)
 
-    await lab.app(namespace, name, tag=old, replicas=3)
+    await lab.app(namespace, name, like=App("", failing=lambda container: fails(container.tag)), tag=old, replicas=3)
     errors = lab.rate(lambda: failed[0], 0.5, seconds=10)
     summary = f"more than 5 % of the requests to {name} are answered with 5xx"
     lab.alert("EnvoyUpstream5xxHigh", errors, summary, 30, namespace=namespace, service=name)
@@ -68,6 +72,20 @@ async def skipped_migration(lab: Lab) -> AsyncIterator[None]:
     lab.start(go_on())
 
 
+def _tag(deployment: Json) -> str:
+    return str(deployment["spec"]["template"]["spec"]["containers"][0]["image"]).rsplit(":", 1)[1]
+
+
+def _asked(warm: float) -> float:
+    """The calls that a cache does not answer, ``warm`` with a share of what it keeps."""
+    return CALLS * (UNCACHED + (1 - UNCACHED) * (1 - warm))
+
+
+def _status(tag: str) -> str:
+    """Since the move a file that cannot be read is one that is not found."""
+    return "404" if tag.startswith("2.") else "500"
+
+
 @family(
     "A site is moved to another framework, and the script that builds it looks for a page where that was before: it"
     " takes the site for never built, builds it again and again, and empties the cache in front each time.",
@@ -82,13 +100,11 @@ async def purged_cache(lab: Lab) -> AsyncIterator[None]:
 
     def overload() -> float:
         """The share of what the origin is asked that it cannot read from its disk in time."""
-        asked = CALLS * (UNCACHED + (1 - UNCACHED) * (1 - warm[0]))
         there = max(1, len([pod for pod in pods(lab.world, namespace, name) if "podIP" in pod.get("status", {})]))
-        return max(0.0, 1 - origin.capacity * there / asked)
+        return max(0.0, 1 - origin.capacity * there / _asked(warm[0]))
 
     def check(container: Container) -> Problem | None:
-        """Since the move a file that cannot be read is one that is not found."""
-        code = 404 if container.tag.startswith("2.") else 500
+        code = _status(container.tag)
         return flaky.probe(container, overload(), f"probe failed: HTTP probe failed with statuscode: {code}")
 
     async def fill() -> None:
@@ -103,7 +119,7 @@ async def purged_cache(lab: Lab) -> AsyncIterator[None]:
         found = await process.api.call("GET", path("Deployment", namespace, name))
         if not found.ok:
             return
-        tag = found.body["spec"]["template"]["spec"]["containers"][0]["image"].rsplit(":", 1)[1]
+        tag = _tag(found.body)
         page = "en/index.html" if tag.startswith("1.") else "en.html"
         if page == "en/index.html":  # which is where it looks
             return
@@ -117,9 +133,12 @@ async def purged_cache(lab: Lab) -> AsyncIterator[None]:
                 warm[0] = 0.0
                 return
 
-    origin.check = check
+    origin.check, origin.asked = check, lambda: _asked(warm[0])
+    origin.failing, origin.fails_with = lambda container: overload(), lambda container: _status(container.tag)
     await lab.app(namespace, name, tag="1.31.4", like=origin, replicas=2)
-    await lab.app(namespace, f"{name}-edge")
+    edge = await lab.app(namespace, f"{name}-edge")  # what the origin answers, it hands on
+    edge.failing = lambda container: _asked(warm[0]) / CALLS * overload()
+    edge.fails_with = lambda container: _status(_tag(lab.world["Deployment"][namespace, name]))
     rules = ("apps", "deployments", "get"), ("batch", "jobs", "get,create")
     await lab.controller(namespace, builder, every(CHECK_SECONDS, build), *rules, replicas=1)
     not_found = lab.rate(lambda: missed[0], 15, seconds=10)

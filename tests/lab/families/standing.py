@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 
 from tests.lab import objects
 from tests.lab.alerts import lacking, pods
@@ -121,7 +122,15 @@ async def hot_shard(lab: Lab) -> AsyncIterator[None]:
         absent = [pod["metadata"]["name"] for pod in pods(lab.world, namespace, store) if not is_ready(pod)]
         return Problem("unready", f"{FAILED} ({absent[0]}.{store}: i/o timeout)") if absent else None
 
-    app = await lab.app(namespace, store, like=App("", check=check), replicas=4, kind="StatefulSet")
+    def read(shard: int) -> float:
+        """How often a second a shard is asked."""
+        return asked[0] if shard == number else 60.0
+
+    app = await lab.app(namespace, store, like=App("", check=check, serves=False), replicas=4, kind="StatefulSet")
+    for shard in range(4):
+        reads = lab.adding_up(partial(read, shard))
+        pod = f"{store}-{shard}"
+        lab.measure("store_reads_total", reads, "counter", namespace=namespace, service=store, pod=pod)
     await lab.app(namespace, caller, like=App("", check=misses), replicas=3)
     holds = lambda: lacking(lab.world, namespace, store)  # noqa: E731
     summary = f"{namespace}/{store} has not had its replicas for a while"

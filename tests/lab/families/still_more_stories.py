@@ -65,8 +65,11 @@ async def cordoned_ingress(lab: Lab) -> AsyncIterator[None]:
 
     def unanswered(host: str) -> bool:
         """A node that is asked gives a call to its own pods only, by the policy."""
-        placed = {pod["spec"]["nodeName"] for pod in backends(lab.world, *INGRESS_CONTROLLER)}
-        return not placed & targets or bool(unserved(lab.world, host))
+        return not is_let_in() or bool(unserved(lab.world, host))
+
+    def is_let_in() -> bool:
+        """Whether the load balancer has anybody to give a call to."""
+        return bool({pod["spec"]["nodeName"] for pod in backends(lab.world, *INGRESS_CONTROLLER)} & targets)
 
     def moved() -> bool:
         """Both of the pods that the restart made are there, and none of those before."""
@@ -76,6 +79,7 @@ async def cordoned_ingress(lab: Lab) -> AsyncIterator[None]:
             for pod in there
         )
 
+    lab.outside.reached = is_let_in
     rules = ("", "nodes", "get,list,watch"), ("", "services,events", "*")
     await lab.controller("kube-system", "cloud-controller-manager", every(1, balance), *rules, replicas=1)
     public = {"spec": {"type": "LoadBalancer", "externalTrafficPolicy": "Local"}}

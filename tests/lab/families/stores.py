@@ -87,13 +87,14 @@ async def starts_at_once(lab: Lab) -> AsyncIterator[None]:
     server, store = f"{product}-server", f"{product}-redis"
     jobs = _Jobs(lab, namespace, server)
     lab.start(jobs.work())
-    await lab.app(namespace, store, like=App("", check=jobs.check_store), replicas=1)
+    await lab.app(namespace, store, like=App("", check=jobs.check_store, serves=False), replicas=1)
     upstreams = ((namespace, store),)
     await lab.app(namespace, f"{product}-worker", like=App("", upstreams=upstreams), replicas=2)
     like = App("", check=jobs.check_server, upstreams=upstreams)
     await lab.app(namespace, server, like=like, tag="0.78.0", replicas=SERVERS)
     at_once = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "100%"}}
     await lab.edit("admin", "Deployment", namespace, server, {"spec": {"strategy": at_once}})
+    lab.measure("jobs_waiting", lambda: jobs.waiting, namespace=namespace, service=server)
     queued = lambda: jobs.waiting > 500  # noqa: E731
     lab.alert("QueueBacklogHigh", queued, f"jobs of {product} wait", 4, namespace=namespace, service=server)
     lab.alert_lacking(namespace, server, seconds=20)
@@ -135,10 +136,11 @@ async def full_bus(lab: Lab) -> AsyncIterator[None]:
     def check_publisher(container: Container) -> Problem | None:
         return Problem("unready", LATE) if waiting[0] >= ROOM else None
 
-    like = App("", check=check_store, start_seconds=REPLAY_SECONDS)
+    like = App("", check=check_store, start_seconds=REPLAY_SECONDS, serves=False)
     await lab.app(namespace, store, like=like, kind="StatefulSet", replicas=3, memory="2Gi")
     await lab.app(namespace, consumer, like=App("", upstreams=((namespace, store),)), replicas=2)
-    await lab.app("platform", "bus", kind="StatefulSet", replicas=1)
+    await lab.app("platform", "bus", like=App("", serves=False), kind="StatefulSet", replicas=1)
+    lab.measure("bus_messages_waiting", lambda: waiting[0], namespace="platform", service="bus")
     for place in (("shop", "activity"), ("payments", "receipts"), ("media", "views")):
         await lab.app(*place, like=App("", check=check_publisher, upstreams=(("platform", "bus"),)), replicas=3)
         lab.alert_lacking(*place)

@@ -23,6 +23,8 @@ TRIES = 6.0
 """How often somebody asks for a page that is not whole."""
 FAILURES = 3
 """In a row, before a kubelet calls a container unready."""
+TRIED_AGAIN_SECONDS = 1.0
+"""After which a connection whose first packet was dropped is tried again."""
 DROPPED = "probe failed: dial tcp :8080: i/o timeout (Client.Timeout exceeded while awaiting headers)"
 
 
@@ -123,7 +125,8 @@ async def source_port(lab: Lab) -> AsyncIterator[None]:
             await asyncio.sleep(1)
 
     most = lab.rng.choice((320.0, 360.0, 400.0))
-    await lab.app(namespace, name, like=App("", abroad=(host,), check=check), replicas=5)
+    tries = lambda container: collide(container.pod["spec"]["nodeName"]) * TRIED_AGAIN_SECONDS  # noqa: E731
+    await lab.app(namespace, name, like=App("", abroad=(host,), check=check, latency=tries), replicas=5)
     summary = f"one of ten answers of {namespace}/{name} takes more than a second"
     lab.alert("HTTPRequestLatencyHigh", lambda: late() > 0.1, summary, 6, namespace=namespace, deployment=name)
     yield
@@ -169,6 +172,7 @@ async def conntrack_full(lab: Lab) -> AsyncIterator[None]:
     for app in lab.apps.values():
         if not app.program:  # a controller has a connection that lasts
             app.check = check
+            app.failing = lambda container: dropped(container.pod["spec"]["nodeName"])
     summary = f"more than a tenth of the calls through platform/{name} fail"
     lab.alert("HTTPErrorRateHigh", lambda: failing() > 0.1, summary, 6, namespace="platform", deployment=name)
     yield

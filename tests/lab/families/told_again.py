@@ -79,7 +79,9 @@ async def builder_nodes(lab: Lab) -> AsyncIterator[None]:
     general = {"pool": "general"}
     rule = ("", "pods", "*")
     await lab.controller("platform", "build-runner", runner, rule, replicas=1, nodeSelector=general)
-    failing = lab.rate(lambda: failed[0], 0.3, seconds=8)
+    failures = lambda: failed[0]  # noqa: E731
+    lab.measure("builds_failed_total", failures, "counter", namespace="platform", service="build-runner")
+    failing = lab.rate(failures, 0.3, seconds=8)
     lab.alert("BuildErrorsHigh", failing, "builds fail", 4, namespace="platform", service="build-runner")
     await lab.until(lambda: all(is_ready(pod) for pod in pods(lab.world, "platform", "build-runner")))
     lab.start(open_soon())

@@ -51,6 +51,8 @@ async def graceful_end(lab: Lab) -> AsyncIterator[None]:
     await lab.until(lambda: (namespace, name) in lab.world["Deployment"])
     await lab.roll("admin", namespace, name, "1.9.0", lifecycle={"preStop": {"sleep": {"seconds": 6}}})
     await lab.until(lambda: _is_rolled_out(lab, namespace, name, sleeps=True))
+    count = lambda: failed[0]  # noqa: E731
+    lab.measure("loadbalancer_responses_total", count, "counter", namespace=namespace, service=name, code="502")
     gateway = lab.rate(lambda: failed[0], 0.25, seconds=15)
     lab.alert("BadGatewayHigh", gateway, f"callers of {name} get 502", 4, namespace=namespace, service=name)
     yield

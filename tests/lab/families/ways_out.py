@@ -62,7 +62,8 @@ async def source_nat(lab: Lab) -> AsyncIterator[None]:
     lab.apps[cloud] = App(cloud, program=program)
     slowly = {"spec": {"minReadySeconds": 2}}
     await lab.edit("admin", "DaemonSet", "kube-system", "pod-network", slowly)
-    await lab.app(namespace, name, like=App("", abroad=(host,), check=check), replicas=4)
+    fails = lambda container: dropped(container.pod["spec"]["nodeName"])  # noqa: E731
+    await lab.app(namespace, name, like=App("", abroad=(host,), check=check, failing=fails), replicas=4)
     summary = f"more than a tenth of the calls of {namespace}/{name} to {host} fail"
     lab.alert("HTTPErrorRateHigh", lambda: failing() > 0.1, summary, 6, namespace=namespace, deployment=name)
     yield
