@@ -156,7 +156,8 @@ def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
     if signal.kind is not SignalKind.SYMPTOM or is_quoted:
         return worked
     if via[:1] == ("named",):
-        return worked * _alone(candidate, signal)
+        was_well = candidate.change.verb is Verb.CREATE and went_well(candidate, signal.low)
+        return UNLIKELY if was_well else worked * _alone(candidate, signal)
     reason, refused = signal.facts.get("reason", ""), signal.facts.get("refused", "")
     # What was made and was well has nothing in it that differs from when it was well; of an update that says little of
     # what it does for others.

@@ -81,3 +81,23 @@ def test_the_end_of_what_was_only_made_is_no_trigger() -> None:
 
     assert "It deletes the Deployment." in told(gone)
     assert "It deletes the Deployment." not in told(made, gone)
+
+
+@pytest.mark.parametrize(("outcome", "blamed"), [(Outcome.COMPLETE, False), (Outcome.FAILED, True)])
+def test_what_was_made_and_came_up_well_is_hardly_to_blame_for_what_is_said_of_it_later(
+    outcome: Outcome, blamed: bool
+) -> None:
+    store = a_resource("StatefulSet", "terms-redis", "shop")
+    made = a_change(store, at=after(-55), path=(), old=None, new={"spec": {"replicas": 1}}, verb=Verb.CREATE)
+    told = "Readiness probe failed: HTTP 503 (terms-redis: READONLY You can't write against a read only replica)"
+    ranking = ranked(
+        made,
+        incident=an_incident(an_alert(after(10), name="Lacking", namespace="shop", deployment="archive")),
+        symptoms=[a_symptom(WEB, "Unhealthy", at=after(0), message=told, count=9)],
+        states=[a_workload(WEB), a_workload(store)],
+        rollouts=[Rollout(store, "uid", 1, after(-55), outcome, change_id=made.id, ended_at=after(-50))],
+    )
+    weights = [
+        e.weight for one in ranking.suspects for e in one.evidence if e.rule == "symptoms" and one.change is made
+    ]
+    assert (sum(weights) > 2) is blamed
