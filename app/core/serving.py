@@ -143,7 +143,7 @@ def _failing(told: Laid, behind: dict[Named, list[Named]]) -> Iterator[Rise]:
                     continue
                 for home in _homes(entity, behind):
                     signal = _fails(home, ended, step, parts, told)
-                    title = f"{home[2]}: requests that {'fail' if ended is Outcome.FAILED else 'are refused'}"
+                    title = f"{'Failing' if ended is Outcome.FAILED else 'Refused'}: {home[2]}"
                     yield Rise(home, signal.facts["reason"], signal, step, title, "%", 100.0 * share)
 
 
@@ -206,7 +206,7 @@ def _slow(told: Laid, behind: dict[Named, list[Named]]) -> Iterator[Rise]:
                     sentence=f"{home[2]} is slow to answer: {measure(after, 's')}, {measure(before, 's')} before",
                     text="is slow",
                 )
-                yield Rise(home, SLOW, signal, step, f"{home[2]}: how long answers take", "s", mean)
+                yield Rise(home, SLOW, signal, step, f"Slow: {home[2]}", "s", mean)
 
 
 def _signal(home: Entity, reason: str, step: Step, told: Laid) -> Signal:

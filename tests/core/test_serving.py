@@ -141,10 +141,10 @@ def test_lines_are_shown_of_what_the_alert_is_about_first() -> None:
     )
     found = rises(lines, company())
     shown = serving_sparks(found, Scope(workloads=("shop/orders",)), lines.axis)
-    assert [one.title for one in shown] == ["orders: requests that fail", "basket: requests that fail"]
+    assert [one.title for one in shown] == ["Failing: orders", "Failing: basket"]
     assert shown[0].bad_from == START + 40 * STEP
     assert shown[0].values[-1] == pytest.approx(100 * 20 / 70)
-    assert [one.title for one in serving_sparks(found, Scope(), lines.axis, most=1)] == ["basket: requests that fail"]
+    assert [one.title for one in serving_sparks(found, Scope(), lines.axis, most=1)] == ["Failing: basket"]
 
 
 def test_where_series_are_left_out_the_ranking_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
