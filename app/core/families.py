@@ -1,6 +1,7 @@
 """The control-plane lines that are watched: what each measures, how it splits, and what a rise in it is about.
 
-Metric names: https://kubernetes.io/docs/reference/instrumentation/metrics/ and client_golang's process collector.
+Metric names: https://kubernetes.io/docs/reference/instrumentation/metrics/ and client_golang's process collector;
+https://coredns.io/plugins/metrics , https://docs.tigera.io/calico/latest/reference/felix/prometheus .
 """
 
 from __future__ import annotations
@@ -186,6 +187,34 @@ FAMILIES = (
     Family("Queue depth", "", ("workqueue_depth",), "level", 10.0, ("name",), about=_queue),
     Family("Retries", "/s", ("workqueue_retries_total",), "rate", 0.5, ("name",), about=_queue),
     Family("Queue adds", "/s", ("workqueue_adds_total",), "rate", 5.0, ("name",), about=_queue, weight=0.3),
+    Family(
+        "Failed reconciles",
+        "/s",
+        ("controller_runtime_reconcile_errors_total",),
+        "rate",
+        0.1,
+        ("controller",),
+        about=lambda s: {("queue", s.get("controller", "")): 0.8, CLUSTER: 0.2},
+    ),
+    Family(
+        "DNS failures",
+        "/s",
+        ("coredns_dns_responses_total",),
+        "rate",
+        0.5,
+        ("rcode",),
+        keep=lambda labels: labels.get("rcode") in ("SERVFAIL", "REFUSED"),
+        about=lambda _s: {("agent", "dns"): 0.8, CLUSTER: 0.3},
+        weight=0.8,
+    ),
+    Family(
+        "Network updates failed",
+        "/s",
+        ("felix_int_dataplane_failures",),
+        "rate",
+        0.05,
+        about=lambda _s: {("agent", "cni"): 0.8, CLUSTER: 0.3},
+    ),
     Family("Memory", "B", ("process_resident_memory_bytes",), "level", 50e6, ("job", "instance")),
     Family("CPU", "cores", ("process_cpu_seconds_total",), "rate", 0.2, ("job", "instance")),
     Family("Goroutines", "", ("go_goroutines",), "level", 500.0, ("job", "instance"), weight=0.3),

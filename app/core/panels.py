@@ -2,8 +2,9 @@
 
 Names and labels of metrics are those of Kubernetes 1.27 to 1.36
 (https://kubernetes.io/docs/reference/instrumentation/metrics/), of etcd 3.5 and 3.6 (https://etcd.io/docs/v3.6/metrics/),
-of controller-runtime (pkg/internal/controller/metrics) and client_golang's process collector. Where a name was given
-up for another, both stand here, the newer one first.
+of controller-runtime (pkg/internal/controller/metrics), client-go and client_golang's process collector, of CoreDNS
+(https://coredns.io/plugins/metrics), Typha and Felix (https://docs.tigera.io/calico/latest/reference). Where a name was
+given up for another, both stand here, the newer one first.
 """
 
 from __future__ import annotations
@@ -191,6 +192,24 @@ GROUPS = (
                 "s",
                 _slowest("controller_runtime_reconcile_time_seconds", by="controller"),
             ),
+            Panel(
+                "failed",
+                "Reconciles that failed",
+                "/s",
+                _rate("controller_runtime_reconcile_errors_total", "controller"),
+            ),
+            Panel(
+                "refused",
+                "What clients were refused",
+                "/s",
+                _rate("rest_client_requests_total", "job", "code", where="code!=2*|3*|404|409"),
+            ),
+            Panel(
+                "throttling",
+                "Clients that throttle themselves, p99",
+                "s",
+                _slowest("rest_client_rate_limiter_duration_seconds", by="job"),
+            ),
             Panel("pending", "Pods to be scheduled", "", _level("scheduler_pending_pods", "queue")),
             Panel(
                 "scheduling",
@@ -199,6 +218,25 @@ GROUPS = (
                 _slowest("scheduler_scheduling_attempt_duration_seconds", by="result"),
             ),
             Panel("attempts", "Scheduling attempts", "/s", _rate("scheduler_schedule_attempts_total", "result")),
+        ),
+    ),
+    Group(
+        "network",
+        "Names and network",
+        (
+            Panel("dns", "DNS answers by code", "/s", _rate("coredns_dns_responses_total", "rcode")),
+            Panel("dnslatency", "DNS, p99", "s", _slowest("coredns_dns_request_duration_seconds")),
+            Panel("resolvers", "DNS behind it, p99", "s", _slowest("coredns_proxy_request_duration_seconds", by="to")),
+            Panel("typha", "Typha's connections", "", _level("typha_connections_active", "syncer")),
+            Panel("dropped", "Connections that Typha dropped", "/s", _rate("typha_connections_dropped")),
+            Panel("ping", "Typha's ping", "s", SeriesQuery(("typha_ping_latency",), Measure.MEAN)),
+            Panel("felix", "Felix: updates that failed", "/s", _rate("felix_int_dataplane_failures")),
+            Panel(
+                "dataplane",
+                "Felix: time to apply an update",
+                "s",
+                SeriesQuery(("felix_int_dataplane_apply_time_seconds",), Measure.MEAN),
+            ),
         ),
     ),
     Group(
