@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
+from msgspec.structs import replace
 from prometheus_client import parser as prometheus
 from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics import parser as openmetrics
@@ -29,6 +30,9 @@ WANTED = frozenset(name.encode() for name in NAMES)
 _PROMETHEUS = re.compile(rb"# TYPE (?:\S+_total\s+counter|\S+\s+(?:untyped|histogram|summary))\s*\Z")
 """What OpenMetrics says otherwise: a counter's family is named without _total, the untyped are unknown. And what it
 does not allow: a histogram without its buckets, which are not kept."""
+BARE = re.compile(rb"# TYPE (\S+)(?<!_total)\s+counter\s*\Z")
+"""A counter that Prometheus' text calls by its bare name, as apiserver_admission_webhook_rejection_count: the parser
+would call its samples _total."""
 MILLISECONDS = 1e11
 """A time above counts milliseconds: in seconds it would be the year 5138, in milliseconds it is 1973."""
 MOST_BAD = 20
@@ -95,8 +99,9 @@ def _families(lines: Iterable[Line]) -> Iterator[list[Line]]:
 
 def _samples(family: list[Line], refuse: Refuse) -> list[tuple[str, tuple[tuple[str, str], ...], str, float, float]]:
     """The samples of one family, without the lines that the parser stops at."""
-    left = list(family)
-    is_prometheus = _PROMETHEUS.match(family[0].data) is not None
+    bare = _bare(family)
+    left = [replace(family[0], data=b"# TYPE %b untyped" % bare), *family[1:]] if bare else list(family)
+    is_prometheus = _PROMETHEUS.match(left[0].data) is not None
     for _ in range(MOST_BAD):
         read = 0
 
@@ -121,7 +126,7 @@ def _samples(family: list[Line], refuse: Refuse) -> list[tuple[str, tuple[tuple[
             (
                 sample.name,
                 tuple(sorted(sample.labels.items())),
-                kind,
+                "counter" if bare else kind,
                 _seconds(sample.timestamp or 0),
                 float(sample.value),
             )
@@ -129,6 +134,15 @@ def _samples(family: list[Line], refuse: Refuse) -> list[tuple[str, tuple[tuple[
         ]
     refuse(left[0] if left else family[0], f"{MOST_BAD} lines of this family are bad: the rest of it is left out")
     return []
+
+
+def _bare(family: list[Line]) -> bytes:
+    """The name of a counter whose samples have that very name; "" for what is none, and in OpenMetrics."""
+    counter = BARE.match(family[0].data)
+    if counter is None:
+        return b""
+    told = (counter[1] + b"{", counter[1] + b" ")
+    return counter[1] if any(line.data.startswith(told) for line in family) else b""
 
 
 def _parsed(text: Iterator[str], *, is_prometheus: bool) -> list[Metric]:

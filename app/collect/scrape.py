@@ -12,6 +12,7 @@ from datetime import datetime
 from prometheus_client.parser import text_string_to_metric_families
 from yarl import URL
 
+from app.collect.openmetrics import BARE
 from app.collect.outbound import Endpoint, EndpointError, Outbound
 from app.core.model import MetricSeries
 from app.core.redact import Redactor
@@ -58,6 +59,8 @@ def read(text: bytes, names: Collection[str], labels: dict[str, str]) -> dict[Ke
     """
     wanted = {name.encode() for name in names}
     lines = [line for line in text.split(b"\n") if _name(line) in wanted]
+    bare = {counter[1].decode() for line in lines if (counter := BARE.match(line))}
+    lines = [BARE.sub(rb"# TYPE \1 untyped", line) for line in lines]
     found: dict[Key, tuple[str, float]] = {}
     try:
         for family in text_string_to_metric_families(b"\n".join(lines).decode() + "\n"):
@@ -67,7 +70,7 @@ def read(text: bytes, names: Collection[str], labels: dict[str, str]) -> dict[Ke
                         f"exported_{name}" if name in labels else name: value for name, value in sample.labels.items()
                     }
                     key = sample.name, tuple(sorted({**own, **labels}.items()))
-                    found[key] = family.type, float(sample.value)
+                    found[key] = "counter" if sample.name in bare else family.type, float(sample.value)
     except ValueError as error:
         raise UnreadableError(f"not Prometheus' text: {error}") from None
     return found

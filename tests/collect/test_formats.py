@@ -179,3 +179,14 @@ def test_a_family_of_bad_lines_is_given_up() -> None:
 def test_times_move_and_zero_stays() -> None:
     moved = shift_times(b'{"at":"2026-11-20T12:00:00.5Z","end":"0001-01-01T00:00:00Z","x":"2026"}', seconds=3600)
     assert moved == b'{"at":"2026-11-20T13:00:00.5Z","end":"0001-01-01T00:00:00Z","x":"2026"}'
+
+
+@pytest.mark.parametrize(
+    ("family", "name"),
+    [("apiserver_admission_webhook_rejection_count",) * 2, ("http_requests", "http_requests_total")],
+    ids=["prometheus", "openmetrics"],
+)
+def test_a_counter_is_called_as_its_samples_are(family: str, name: str) -> None:
+    (series,), refused = metrics(f'# TYPE {family} counter\n{name}{{name="a"}} 3 1795238501\n'.encode())
+    assert (series.name, series.kind, series.values) == (name, "counter", (3.0,))
+    assert not refused

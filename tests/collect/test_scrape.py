@@ -59,6 +59,11 @@ def test_what_is_wanted_is_read_with_the_labels_of_its_target() -> None:
     assert (clash["job"], clash["exported_job"], clash["instance"]) == ("kube-scheduler", "theirs", "10.0.0.1:10259")
 
 
+def test_a_counter_is_called_as_its_program_calls_it() -> None:
+    text = b"# TYPE felix_int_dataplane_failures counter\nfelix_int_dataplane_failures 3\n"
+    assert read(text, ["felix_int_dataplane_failures"], {}) == {("felix_int_dataplane_failures", ()): ("counter", 3.0)}
+
+
 @pytest.mark.parametrize(
     "text", [b"workqueue_depth{name=} x\n", b'workqueue_depth{name="\xff"} 1\n', b"workqueue_depth one\n"]
 )
