@@ -111,6 +111,28 @@ async def test_a_prometheus_is_asked_from_where_it_was_asked_last_also_after_a_r
     assert one.labels == (("instance", "a"),)
 
 
+async def test_where_apps_are_too_many_the_control_plane_is_still_told_of(lab: Lab) -> None:
+    clock = Clock(sleeps=6)
+    control_plane = a_prometheus(clock, [])
+
+    def answer(request: web.Request) -> web.Response:
+        if "http_requests_total" in request[FORM]["query"]:
+            return web.json_response({"status": "error", "error": "too many samples"}, status=422)
+        return control_plane(request)
+
+    questions = [Question(("http_requests_total",), of_apps=True), Question(NAMES)]
+    async with answering(answer) as url:
+        wanted = WantedCluster(lab.cluster, prometheus=Prometheus(url))
+        one = Measuring(lab.database.write, wanted, pace=clock.pace(), names=NAMES, questions=questions)
+        async with running(one):
+            await clock.over.wait()
+    (remark,) = one.remarks
+    assert f"no metrics from {url} of apps since" in remark
+    assert "http_requests_total" in remark
+    (up,) = await stored(lab, "up")
+    assert len(up.times) > 10
+
+
 async def test_a_target_is_scraped_and_what_fails_is_said_until_it_answers_again(lab: Lab) -> None:
     answers = iter(["workqueue_depth 3\n", None, None, "workqueue_depth 4\n"])
     remarks: list[tuple[str, ...]] = []
