@@ -100,7 +100,6 @@ _ILL = frozenset(
     {
         *("CrashLoopBackOff", "BackOff", "Error", "Unhealthy", "Unready", "OOMKilled"),
         *("ImagePullBackOff", "ErrImagePull", "CreateContainerConfigError", "CreateContainerError"),
-        *_SERVING,
     }
 )
 WHILE_RUNNING = frozenset(
