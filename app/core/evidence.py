@@ -192,7 +192,7 @@ def emptied(case: Case, facts: Facts) -> Evidence | None:
 def is_undone(case: Case, facts: Facts) -> bool:
     """Whether it was undone before the onset, and no program acted because of it."""
     at = facts.candidate.undone_at
-    return at is not None and at < case.onset.at and not facts.candidate.set_off
+    return at is not None and at < case.onset.low and not facts.candidate.set_off
 
 
 def undone(case: Case, facts: Facts) -> Evidence | None:
@@ -200,7 +200,7 @@ def undone(case: Case, facts: Facts) -> Evidence | None:
     at = facts.candidate.undone_at
     if at is None or not is_undone(case, facts):
         return None
-    return say("undone", UNDONE, f"It was undone {seconds(case.onset.at - at)} before the onset.")
+    return say("undone", UNDONE, f"It was undone, or overwritten, {seconds(case.onset.at - at)} before the onset.")
 
 
 def set_off(_case: Case, facts: Facts) -> Evidence | None:

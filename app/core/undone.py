@@ -1,4 +1,4 @@
-"""What was undone before anything turned bad: it is no longer there to do harm."""
+"""What was undone, or overwritten, before anything turned bad: it is no longer there to do harm."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ LAST = 8
 
 
 def undone(ordered: Iterable[Change]) -> dict[str, datetime]:
-    """When each update, by its id, was undone: another one gave every field of it back what it held before.
+    """When each update, by its id, no longer stood: another one gave every field of it another value, mostly the one
+    that it held before.
 
-    ``ordered`` by time. Fields whose values are not known are never known to be given back.
+    ``ordered`` by time. Fields whose values are not known are never known to be given another.
     """
     found: dict[str, datetime] = {}
     standing: dict[Resource, list[Change]] = defaultdict(list)
@@ -24,11 +25,10 @@ def undone(ordered: Iterable[Change]) -> dict[str, datetime]:
             continue
         given = {diff.path: diff.new for diff in change.diffs}
         earlier = standing[change.resource]
-        back = [one for one in earlier if _gives_back(given, one)]
-        found |= {one.id: change.at for one in back}
+        found |= {one.id: change.at for one in earlier if _replaces(given, one)}
         standing[change.resource] = [*(one for one in earlier if one.id not in found), change][-LAST:]
     return found
 
 
-def _gives_back(given: dict[Path, Json], change: Change) -> bool:
-    return all(diff.path in given and given[diff.path] == diff.old != diff.new for diff in change.diffs)
+def _replaces(given: dict[Path, Json], change: Change) -> bool:
+    return all(diff.path in given and given[diff.path] != diff.new for diff in change.diffs)

@@ -16,11 +16,14 @@ def scaled(old: Json, new: Json, *, at: float, path: Path = REPLICAS) -> Change:
     return a_change(SCALER, at=after(at), path=path, old=old, new=new)
 
 
-def test_an_update_is_undone_by_the_one_that_gives_every_field_back() -> None:
+def test_an_update_stands_until_another_one_gives_every_field_of_it_another_value() -> None:
     down, other, up = scaled(1, 0, at=0), scaled("a", "b", at=5, path=("spec", "x")), scaled(0, 1, at=9)
     assert undone([down, other, up]) == {down.id: up.at}
-    assert undone([down, other, scaled(0, 2, at=9)]) == {}
+    further = scaled(0, 2, at=9)
+    assert undone([down, other, further]) == {down.id: further.at}
     assert undone([down, other]) == {}
+    assert undone([down, scaled(None, None, at=9)]) == {down.id: after(9)}
+    assert undone([scaled(None, None, at=0), scaled(None, None, at=9)]) == {}, "what was written is not known"
 
 
 def test_what_is_undone_and_done_again_stands() -> None:
@@ -29,9 +32,9 @@ def test_what_is_undone_and_done_again_stands() -> None:
 
 
 def test_of_what_is_edited_all_the_time_only_the_last_edits_are_looked_at() -> None:
-    many = [scaled(n, n + 1, at=n) for n in range(LAST + 1)]
-    assert undone([*many, scaled(1, 0, at=50)]) == {}
-    assert undone([*many[1:], scaled(2, 1, at=50)]) == {many[1].id: after(50)}
+    many = [scaled(1, 0, at=n, path=("spec", str(n))) for n in range(LAST + 1)]
+    assert undone([*many, scaled(0, 1, at=50, path=("spec", "0"))]) == {}
+    assert undone([*many, scaled(0, 1, at=50, path=("spec", "1"))]) == {many[1].id: after(50)}
 
 
 def rank_after(up: float) -> Ranking:
