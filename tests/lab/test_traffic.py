@@ -302,7 +302,11 @@ def take_the_controller(town: Town) -> None:
     town.endpoints("ingress-nginx", "ingress-nginx")
 
 
-@pytest.mark.parametrize("trouble", [lose_the_line, take_the_controller])
+def forget_the_name(town: Town) -> None:
+    town.outside.unreached = {"a.example", "b.example"}
+
+
+@pytest.mark.parametrize("trouble", [lose_the_line, take_the_controller, forget_the_name])
 def test_hardly_anything_comes_while_nobody_gets_to_the_ingress(trouble: Callable[[Town], None]) -> None:
     town = with_ingress()
     town.go_on()

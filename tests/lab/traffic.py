@@ -189,12 +189,14 @@ class Traffic:
         for (namespace, name), ingress in self._world["Ingress"].items():
             is_served = ingress["spec"].get("ingressClassName") == INGRESS_CLASS
             rules = ingress["spec"].get("rules", ())
+            hosts = {rule.get("host") for rule in rules}
+            can_come = is_open and not (hosts and hosts <= self._outside.unreached)
             paths = chain.from_iterable(rule.get("http", {}).get("paths", ()) for rule in rules)
             for service in dict.fromkeys(path["backend"]["service"]["name"] for path in paths):
-                callers[namespace, service].append(is_open and is_served)
+                callers[namespace, service].append(can_come and is_served)
                 if is_served:
                     served.add(Door(namespace, name, service))
-                    ways[namespace, service] += [Door(namespace, name, service)] if is_open else []
+                    ways[namespace, service] += [Door(namespace, name, service)] if can_come else []
         for door in self._doors.keys() - served:
             del self._doors[door]
         ready = {image_of(pod) for pod in self._world["Pod"].values() if is_ready(pod)}
