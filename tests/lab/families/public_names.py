@@ -162,3 +162,28 @@ async def record_removed(lab: Lab) -> AsyncIterator[None]:
     await lab.culprit(by, "delete", "DNSRecordSet", namespace, name)
     await lab.culprit(by, "delete", "ManagedCertificate", namespace, name)
     lab.start(go_on())
+
+
+@family(
+    "A domain gets a record of who may issue certificates for it, and the issuer of most of its names alone is there:"
+    " the platform that serves another one may not renew its certificate, and once that one is over nobody trusts it.",
+    joined=17,
+)
+async def issuer_forbidden(lab: Lab) -> AsyncIterator[None]:
+    """As OpenTelemetry tells of go.opentelemetry.io (September 2025, opentelemetry.io 7886)."""
+    namespace, name = lab.rng.choice(DOWNLOADS)
+    others = [
+        one for one in (("payments", "checkout"), ("media", "uploads"), ("shop", "frontend")) if one[0] != namespace
+    ]
+    text = _record(DOMAIN, "TXT", "v=spf1 include:mail.example -all")
+    names = [_record(f"{other}.{DOMAIN}", "A", ADDRESS) for other, _ in others]
+    _, host = await _found(lab, namespace, name, ZONE, (text, *names))
+    for place in others:
+        url = f"https://{await publish(lab, *place)}"
+        holds = lambda url=url: bool(unserved(lab.world, url.removeprefix("https://")))  # noqa: E731
+        lab.alert("ProbeFailed", holds, f"{url} is not answered", 6, job="blackbox", instance=url)
+    yield
+    caa = _record(DOMAIN, "CAA", f'0 issue "{OTHER_ISSUER}"')
+    body = {"spec": {"records": [text, caa, *names, _record(host, "A", ADDRESS)]}}
+    by = lab.rng.choice(("bob", "flux", "carol"))
+    await lab.culprit(by, "update", "DNSRecordSet", *ZONE, body)
