@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from zlib import crc32
 
-from tests.lab.alerts import pods
-from tests.lab.apps import App, Container
+from tests.lab import objects
+from tests.lab.alerts import pods, restarts
+from tests.lab.api import Json, now, path, stamp
+from tests.lab.apps import LATE, App, Container, Problem, Process
 from tests.lab.lab import Lab
 from tests.lab.manifests import is_ready
 from tests.lab.scenario import family
@@ -64,3 +69,104 @@ async def thread_limit(lab: Lab) -> AsyncIterator[None]:
     yield
     by = lab.rng.choice(("alice", "ci", "flux"))
     await lab.culprit(by, "update", "Deployment", namespace, name, {"spec": {"replicas": MEMBERS + MORE}})
+
+
+@dataclass
+class Masters:
+    """Those who may write the table of all proxies, one of whom leads; each has read it from a store outside."""
+
+    lab: Lab
+    generation: int
+    hosts: list[str]
+    copies: dict[str, Json] = field(default_factory=dict)
+    """What those have who do not reach the store any more, by pod."""
+    stuck: set[str] = field(default_factory=set)
+    leader: str = ""
+
+    @property
+    def table(self) -> Json:
+        """As it is now, in the store."""
+        return {"GENERATION": f"{self.generation}", "ROUTES": "\n".join(f"{host} {host[:-13]}" for host in self.hosts)}
+
+    async def run(self, process: Process) -> None:
+        """As one of them: whoever has the Lease keeps the ConfigMap as its own table is."""
+        me, where = process.see().pod["metadata"]["name"], path("ConfigMap", *EDGE)
+        while True:
+            await asyncio.sleep(LOOK_SECONDS * process.rng.uniform(0.9, 1.1))
+            if me in self.stuck or not await self._lead(process, me):
+                continue
+            found = await process.api.call("GET", where)
+            mine = self.copies.get(me) or self.table
+            if found.ok and found.body["data"] != mine:
+                answer = await process.api.call("PATCH", where, {"data": mine})
+                if me in self.copies and answer.ok:
+                    what = {"kind": "ConfigMap", "namespace": EDGE[0], "name": EDGE[1], "verb": "update"}
+                    self.lab.culprits.append(({**what, "actor": process.api.user, "api_group": ""}, answer))
+
+    async def _lead(self, process: Process, me: str) -> bool:
+        """Whether it has the Lease; one that is not renewed in time is anybody's."""
+        where = path("Lease", EDGE[0], EDGE_CONFIG)
+        found = await process.api.call("GET", where)
+        spec: Json = found.body.get("spec", {})
+        holder, renewed = spec.get("holderIdentity", me), spec.get("renewTime")
+        is_fresh = renewed and (now() - datetime.fromisoformat(renewed)).total_seconds() < LEASE_SECONDS
+        if not found.ok or (holder != me and is_fresh):
+            return False
+        turns = spec.get("leaseTransitions", 0) + (holder != me)
+        mine = {"holderIdentity": me, "renewTime": f"{stamp(now())[:-1]}000Z", "leaseTransitions": turns}
+        version = {"resourceVersion": found.body["metadata"]["resourceVersion"]}
+        taken = await process.api.call("PATCH", where, {"metadata": version, "spec": mine})
+        if taken.ok:
+            self.leader = me
+        return taken.ok
+
+    async def change(self) -> None:
+        """Teams bring new names all day."""
+        while True:
+            await asyncio.sleep(self.lab.kubelets.rng.uniform(7, 14))
+            self.generation += 1
+            self.hosts = [*self.hosts[1:], f"app-{self.generation}.corp.example"]
+
+
+@family(
+    "Who leads those that write the table of all proxies changes, and the new leader has not reached the store of"
+    " tables for months: it writes the one that it has, with which proxies do nothing but collect garbage.",
+    joined=17,
+)
+async def stale_master(lab: Lab) -> AsyncIterator[None]:
+    """As Google tells of its load balancers (April 2017, the first of post-mortems 89)."""
+    newest = lab.rng.randrange(4000, 9000)
+    masters = Masters(lab, newest, [f"app-{number}.corp.example" for number in range(newest - 12, newest)])
+    old = newest - lab.rng.randrange(700, 1500)
+
+    def is_old(container: Container) -> bool:
+        return int(container.config["GENERATION"]) < newest
+
+    def check(container: Container) -> Problem | None:
+        turn = crc32(container.pod["metadata"]["uid"].encode()) % GARBAGE_EVERY
+        is_busy = (now().timestamp() + turn) % GARBAGE_EVERY < GARBAGE_SECONDS and container.seconds > GARBAGE_SECONDS
+        return Problem("killed", LATE) if is_old(container) and is_busy else None
+
+    await lab.apply(objects.config_map(*EDGE, **masters.table))
+    like = App("", check=check, failing=lambda container: DROPPED if is_old(container) else 0.0, load=60.0)
+    alive: Json = {"httpGet": {"path": "/healthz", "port": 8080}, "periodSeconds": 2, "timeoutSeconds": 1}
+    await lab.app(*EDGE, like=like, replicas=5, config=EDGE[1], liveness=alive)
+    meta = {"namespace": EDGE[0], "name": EDGE_CONFIG}
+    await lab.apply({"kind": "Lease", "metadata": meta, "spec": {"leaseDurationSeconds": LEASE_SECONDS}})
+    rules = ("", "configmaps", "get,patch"), ("coordination.k8s.io", "leases", "get,patch")
+    await lab.controller(EDGE[0], EDGE_CONFIG, masters.run, *rules, replicas=2)
+    lab.alert_errors(*EDGE)
+    crashing = lambda: restarts(lab.world, *EDGE) >= 4  # noqa: E731
+    lab.alert("KubePodRestarting", crashing, "pods of edge restart", 2, namespace=EDGE[0], deployment=EDGE[1])
+    await lab.until(lambda: masters.leader and len(pods(lab.world, EDGE[0], EDGE_CONFIG)) == 2)
+    lab.start(masters.change())
+    yield
+    [other] = [
+        pod["metadata"]["name"]
+        for pod in pods(lab.world, EDGE[0], EDGE_CONFIG)
+        if pod["metadata"]["name"] != masters.leader
+    ]
+    hosts = [f"app-{number}.corp.example" for number in range(old - 12, old)]
+    masters.copies[other] = Masters(lab, old, hosts).table
+    masters.stuck.add(masters.leader)
+    await lab.until(lambda: lab.culprits)
