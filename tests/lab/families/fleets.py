@@ -12,8 +12,10 @@ from tests.lab import objects
 from tests.lab.alerts import pods, restarts
 from tests.lab.api import Json, now, path, stamp
 from tests.lab.apps import LATE, App, Container, Problem, Process
+from tests.lab.families.between import publish
 from tests.lab.lab import Lab
 from tests.lab.manifests import is_ready
+from tests.lab.network import backends
 from tests.lab.scenario import family
 
 MEMBERS, MORE = 12, 2
@@ -170,3 +172,52 @@ async def stale_master(lab: Lab) -> AsyncIterator[None]:
     masters.copies[other] = Masters(lab, old, hosts).table
     masters.stuck.add(masters.leader)
     await lab.until(lambda: lab.culprits)
+
+
+@family(
+    "Java applications are to be restarted one after another for a setting, by a job that runs a command on many"
+    " machines: nobody says on how many at a time, so it restarts all of them at once, and they take long to start.",
+    joined=17,
+)
+async def restart_all(lab: Lab) -> AsyncIterator[None]:
+    """As Sky Betting and Gaming tells of 23 March 2020 (skybet.github.io 295)."""
+    namespace = lab.rng.choice(("identity", "customers", "members"))
+    await lab.namespace(namespace)
+    for name in JAVA:
+        await lab.apply(objects.config_map(namespace, name, JMX_PORT="9010", HEAP="2g"))
+        await lab.app(namespace, name, like=App("", start_seconds=JAVA_SECONDS), replicas=4, config=name)
+    await lab.until(lambda: backends(lab.world, namespace, JAVA[0]))  # nobody came before
+    await publish(lab, namespace, JAVA[0])
+    lab.alert_ingress_errors(namespace, namespace)
+    for name in JAVA:
+        lab.alert_lacking(namespace, name, seconds=4)
+
+    async def run(process: Process) -> None:
+        """The command, on so many at a time."""
+        at_once, target = int(process.env.get("CONCURRENCY", AT_ONCE)), process.env["TARGET"]
+        listed = await process.api.call("GET", path("Pod", target))
+        names = [one["metadata"]["name"] for one in listed.body.get("items", [])]
+        for first in range(0, len(names), at_once):
+            some = (path("Pod", target, name) for name in names[first : first + at_once])
+            await asyncio.gather(*(process.api.call("DELETE", one) for one in some))
+            await asyncio.sleep(JAVA_SECONDS)
+        await asyncio.Event().wait()
+
+    image = "registry.corp.example/platform/run-command"
+    lab.apps[image] = App(image, program=run, ends_after=JAVA_SECONDS, serves=False)
+    await lab.apply(objects.account("platform", "run-command"))
+    await lab.apply(objects.cluster_role("run-command", ("", "pods", "list,delete")))
+    await lab.apply(objects.binding("run-command", "run-command", "platform", "run-command"))
+    yield
+    by = lab.rng.choice(("alice", "bob", "carol"))
+    for name in JAVA:
+        await lab.edit(by, "ConfigMap", namespace, name, {"data": {"JMX_PORT": "9011"}})
+    await lab.pause(lab.rng.uniform(4, 8))
+    env = [{"name": "TARGET", "value": namespace}, {"name": "COMMAND", "value": "restart-java"}]
+    template = objects.deployment(
+        "platform", "run-command", f"{image}:2.4.0", env=env, account="run-command", restartPolicy="Never"
+    )["spec"]["template"]
+    del template["spec"]["containers"][0]["readinessProbe"]
+    name = f"run-command-{lab.rng.randrange(10**4):04}"
+    job: Json = {"kind": "Job", "metadata": {"namespace": "platform", "name": name}, "spec": {"template": template}}
+    await lab.culprit(by, "create", "Job", "platform", name, job)
