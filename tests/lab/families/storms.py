@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from zlib import crc32
 
 from tests.lab import objects
+from tests.lab.alerts import restarts
 from tests.lab.api import Json, now
-from tests.lab.apps import LATE, App, Container, Problem
+from tests.lab.apps import LATE, App, Container, Problem, mebibytes
 from tests.lab.families.nodes import provide, stateful
 from tests.lab.lab import Lab
 from tests.lab.programs import every
@@ -116,3 +118,38 @@ async def mirror_storm(lab: Lab) -> AsyncIterator[None]:
     yield
     await lab.culprit(by, "update", "ConfigMap", *STORE, {"data": {"REPLICATION_INTERFACE": NARROW}})
     lab.start(undo())
+
+
+@family(
+    "One of those that know who is there loses the others of its cluster: a third of all sessions wait for what it"
+    " knows and keep events in memory meanwhile, until what holds the sessions is killed for it again and again.",
+    culprit=False,
+    joined=17,
+)
+async def presence_lost(lab: Lab) -> AsyncIterator[None]:
+    """As Discord tells of 20 March 2017 (one of post-mortems 89)."""
+    namespace = lab.rng.choice(("media", "shop", "search"))
+    lost: list[datetime] = []
+
+    def seconds() -> float:
+        return (now() - lost[0]).total_seconds() if lost else 0.0
+
+    def check(container: Container) -> Problem | None:
+        if not lost:
+            return None
+        share = 0.7 + crc32(container.pod["metadata"]["uid"].encode()) % 60 / 100
+        needed = USUAL_MIB + QUEUED_MIB * share * min(container.seconds, seconds())
+        limit = container.spec["resources"]["limits"]["memory"]
+        return Problem("oom", f"needs {needed:.0f}Mi, may have {limit}") if needed > mebibytes(limit) else None
+
+    def herd(container: Container) -> float:
+        return HERD_LATENCY if lost and seconds() < HERD_SECONDS else 0.0
+
+    await lab.app(namespace, "presence", like=App("", latency=herd), kind="StatefulSet", replicas=3)
+    like = App("", check=check, failing=lambda _: STALLED if lost else 0.0, upstreams=((namespace, "presence"),))
+    await lab.app(namespace, "sessions", like=like, replicas=6, memory="512Mi")
+    lab.alert_errors(namespace, "sessions")
+    holds = lambda: restarts(lab.world, namespace, "sessions") >= 4  # noqa: E731
+    lab.alert("KubePodRestarting", holds, "pods of sessions restart", 2, namespace=namespace, deployment="sessions")
+    yield
+    lost.append(now())
