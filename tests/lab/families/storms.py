@@ -153,3 +153,56 @@ async def presence_lost(lab: Lab) -> AsyncIterator[None]:
     lab.alert("KubePodRestarting", holds, "pods of sessions restart", 2, namespace=namespace, deployment="sessions")
     yield
     lost.append(now())
+
+
+@family(
+    "Who keeps the company's feature flags is not reached any more: whatever is started then, as by a harmless release,"
+    " goes by its defaults, takes a path of old for its calls, and the network does not stand all its questions.",
+    culprit=False,
+    joined=17,
+)
+async def flag_defaults(lab: Lab) -> AsyncIterator[None]:
+    """As Inngest tells of 10 July 2026 (website 1790)."""
+    namespace, name, called = lab.rng.choice(
+        (("platform", "executor", "state"), ("media", "encoder", "jobs"), ("search", "crawler", "frontier"))
+    )
+    by_default: dict[str, bool] = {}  # whether one has the defaults, by uid: flags are read at the start
+    asked = [0.0]
+
+    def share() -> float:
+        return sum(by_default.values()) / max(1, len(by_default))
+
+    def start(container: Container) -> Problem | None:
+        if container.seconds < 2 or container.pod["metadata"]["uid"] not in by_default:
+            by_default[container.pod["metadata"]["uid"]] = FLAGS in lab.outside.broken
+        return None
+
+    async def ask() -> None:
+        """Each call of the old path asks for names, and who has gone asks no more."""
+        while True:
+            await asyncio.sleep(1)
+            asked[0] += lab.kubelets.rng.uniform(0.9, 1.1) * (60 + 640 * share())
+            there = {pod["metadata"]["uid"] for pod in lab.world["Pod"].values()}
+            for uid in by_default.keys() - there:
+                del by_default[uid]
+
+    def latency(container: Container) -> float:
+        return 2.0 * share() ** 2
+
+    like = App("", check=start, latency=latency, failing=lambda _: 0.5 * share() ** 2)
+    await lab.app(namespace, called, like=App("", latency=latency), replicas=3)
+    await lab.app(namespace, name, like=like, replicas=6)
+    await lab.app(namespace, f"{name}-api", like=App("", upstreams=((namespace, name),)), replicas=3)
+    lab.measure("coredns_dns_requests_total", lambda: asked[0], "counter", namespace="kube-system", service="kube-dns")
+    for place in ((namespace, name), (namespace, f"{name}-api")):
+        lab.alert_errors(*place)
+        lab.alert_slow(*place)
+    lab.start(ask())
+
+    async def release() -> None:
+        await asyncio.sleep(lab.rng.uniform(6, 12))
+        await lab.roll(lab.rng.choice(("argocd", "ci")), namespace, name, "1.1.0")
+
+    yield
+    lab.outside.broken[FLAGS] = "i/o timeout"
+    lab.start(release())
