@@ -284,6 +284,15 @@ def test_what_comes_by_an_ingress_is_counted_by_its_controller() -> None:
     assert town.traffic.of_app("shop", "frontend", 9).answers.total() == 0
 
 
+def test_an_ingress_answers_503_where_its_service_is_gone() -> None:
+    town = with_ingress()
+    town.go_on()
+    del town.objects["Service"]["shop", "frontend"], town.objects["EndpointSlice"]["shop", "frontend"]
+    town.go_on(10)
+    assert 400 < town.scraped().total("nginx_ingress_controller_requests", status="503") < 600
+    assert town.traffic.of_ingress("shop", "public", 9).failed == 1
+
+
 def test_a_proxy_tries_another_pod_where_one_does_not_run_any_more() -> None:
     town = with_ingress()
     town.running.pop("frontend-0")

@@ -118,13 +118,14 @@ class Traffic:
         for rate, total in self._meters:
             total[0] += chance(self._rng, rate() * seconds)
         self._look()
-        endpoints = {place: backends(self._world, *place) for place in self._world["Service"]}
+        ways, callers = self._who_asks()
+        there = dict.fromkeys((*self._world["Service"], *ways))  # an Ingress may lead to a Service that is gone
+        endpoints = {place: backends(self._world, *place) for place in there}
         services = {place: self._asked(place) or found for place, found in endpoints.items()}
         self._endpoints = endpoints
         self._served |= {image_of(pod) for found in endpoints.values() for pod in found}
         self._remember(at, services)
         apps = {app_of(image): app for image, app in self._apps.items()}
-        ways, callers = self._who_asks()
         for place, found in services.items():
             doors = ways[place]
             home = _home(place, found, apps)
