@@ -101,7 +101,7 @@ def risk(_case: Case, facts: Facts) -> Evidence | None:
         return say("kind of change", 0.4, "It changes the pod template: new configuration begins 31 % of incidents.")
     if kind in ADMISSION | CLUSTER_ACCESS | {"Role", "RoleBinding", "NetworkPolicy", "ResourceQuota", "LimitRange"}:
         if only_allows_more(change):
-            return say("kind of change", -0.4, "It only allows more than before.")
+            return say("kind of change", -1.0, "It only allows more than before.")
         return say("kind of change", 0.4, f"It changes what others may do ({kind}).")
     if change.verb is Verb.DELETE and not facts.candidate.fleeting:
         return say("kind of change", 0.6, f"It deletes the {kind}.")

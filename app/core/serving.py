@@ -29,8 +29,9 @@ LEAST = {Outcome.FAILED: 0.03, Outcome.REFUSED: 0.1}
 SHARP = 0.25
 """A rise of the share of failures by so much is as clear as it gets."""
 STRENGTH = {FAILS: 0.9, REFUSES: 0.6, SLOW: 0.6}
-FEW = 5
-"""Of fewer requests in a bin no share is known."""
+FEW, ENOUGH, WIDEST = 5, 20, 8
+"""Of fewer than FEW requests no share is known. So many bins are looked at together that there are ENOUGH in them,
+mostly, but no more than WIDEST: who gets a request a minute fails in no single one of them."""
 SLOWER = 2.0
 """So many times as long, and LONGER seconds more, answers have to take."""
 LONGER = 0.05
@@ -134,15 +135,16 @@ def _failing(told: Laid, behind: dict[Named, list[Named]]) -> Iterator[Rise]:
     for name in REQUESTS:
         for entity, served in _servers(told, name).items():
             total = added(served.all)
-            enough = np.where(total * told.axis.step >= FEW, total, np.nan)
+            width = _width(total, told.axis)
+            enough = _enough(total, width, told.axis)
             for ended, parts in served.ended.items():
-                share = np.nan_to_num(added([part.rates for part in parts])) / enough
+                share = _lately(np.nan_to_num(added([part.rates for part in parts])), width) / enough
                 floor = LEAST[ended] / 3
                 step = level_step(share, floor=floor) or level_begun(share, floor=floor)
                 if step is None or step.after - step.before < LEAST[ended]:
                     continue
                 for home in _homes(entity, behind):
-                    signal = _fails(home, ended, step, parts, told)
+                    signal = _fails(home, ended, step, parts, told.axis, width=width)
                     title = f"{'Failing' if ended is Outcome.FAILED else 'Refused'}: {home[2]}"
                     yield Rise(home, signal.facts["reason"], signal, step, title, "%", 100.0 * share)
 
@@ -161,7 +163,24 @@ def _servers(told: Laid, name: str) -> dict[Entity, _Served]:
     return found
 
 
-def _fails(home: Entity, ended: Outcome, step: Step, parts: list[_Part], told: Laid) -> Signal:
+def _width(total: Floats, axis: Grid) -> int:
+    """Of how many bins together there are ENOUGH requests, mostly."""
+    asked = total[total > 0]
+    return int(np.clip(np.ceil(ENOUGH / (float(np.median(asked)) * axis.step)), 1, WIDEST)) if len(asked) else 1
+
+
+def _lately(rates: Floats, width: int) -> Floats:
+    """For each bin, what there was in it and those before it, as many as are looked at together."""
+    sums = np.concatenate((np.zeros(width), np.cumsum(np.nan_to_num(rates))))
+    return np.where(np.isnan(rates), np.nan, sums[width:] - sums[:-width])
+
+
+def _enough(total: Floats, width: int, axis: Grid) -> Floats:
+    asked = _lately(total, width)
+    return np.where(asked * axis.step >= FEW, asked, np.nan)
+
+
+def _fails(home: Entity, ended: Outcome, step: Step, parts: list[_Part], axis: Grid, *, width: int) -> Signal:
     reason, verb = (FAILS, "fail") if ended is Outcome.FAILED else (REFUSES, "are refused")
     codes, revisions = defaultdict[str, float](float), defaultdict[Named, float](float)
     for part in parts:
@@ -171,7 +190,7 @@ def _fails(home: Entity, ended: Outcome, step: Step, parts: list[_Part], told: L
             revisions[home[1], part.pod.rpartition("-")[0]] += count
     code, total = max(codes, key=lambda one: codes[one]), sum(revisions.values())
     return replace(
-        _signal(home, reason, step, told),
+        _signal(home, reason, step, axis, width=width),
         strength=STRENGTH[reason] * min(1.0, 0.4 + 0.6 * (step.after - step.before) / SHARP),
         sentence=f"requests to {home[2]} {verb} ({code}): {percent(step.after)} of them, {percent(step.before)} before",
         revisions={revision: count / total for revision, count in revisions.items() if count},
@@ -191,8 +210,8 @@ def _slow(told: Laid, behind: dict[Named, list[Named]]) -> Iterator[Rise]:
             if not sums or not counts:
                 continue
             observed = added(counts)
-            enough = np.where(observed * told.axis.step >= FEW, observed, np.nan)
-            mean = unit * added(sums) / enough
+            width = _width(observed, told.axis)
+            mean = unit * _lately(added(sums), width) / _enough(observed, width, told.axis)
             step = level_step(np.log(np.maximum(mean, 1e-4)), floor=np.log(SLOWER) / 3)
             if step is None:
                 continue
@@ -201,7 +220,7 @@ def _slow(told: Laid, behind: dict[Named, list[Named]]) -> Iterator[Rise]:
                 continue
             for home in _homes(entity, behind):
                 signal = replace(
-                    _signal(home, SLOW, step, told),
+                    _signal(home, SLOW, step, told.axis, width=width),
                     strength=STRENGTH[SLOW] * min(1.0, 0.4 + 0.3 * float(np.log10(after / before))),
                     sentence=f"{home[2]} is slow to answer: {measure(after, 's')}, {measure(before, 's')} before",
                     text="is slow",
@@ -209,12 +228,12 @@ def _slow(told: Laid, behind: dict[Named, list[Named]]) -> Iterator[Rise]:
                 yield Rise(home, SLOW, signal, step, f"Slow: {home[2]}", "s", mean)
 
 
-def _signal(home: Entity, reason: str, step: Step, told: Laid) -> Signal:
-    at = told.axis.epoch(step.index)
+def _signal(home: Entity, reason: str, step: Step, axis: Grid, *, width: int) -> Signal:
+    at = axis.epoch(step.index)
     return Signal(
         kind=SignalKind.SYMPTOM,
-        low=moment(at - told.axis.step),
-        high=moment(at + told.axis.step),
+        low=moment(at - width * axis.step),
+        high=moment(at + axis.step),
         strength=0.0,
         about={home: 1.0, ("ns", home[1]): 0.4, pods_in(home[1]): 0.3},
         sentence="",

@@ -101,12 +101,15 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES) -> Ranking:
     incident, now = gathered.incident, gathered.now
     fights = write_fights((c for c in gathered.changes if c.at <= now), stands_for=gathered.unread.stands_for)
     new = newborn((c for c in gathered.changes if c.at <= now), gathered.rollouts)
-    slots, lines = axis(gathered.calls, until=now.timestamp()), laid(gathered.series, until=now.timestamp())
+    slots = axis(gathered.calls, until=now.timestamp())
+    lines = laid((one for one in gathered.series if one.name not in SERVED), until=now.timestamp())
     made = loads(gathered.calls, slots) if slots else {}
     top_of = topology(
         gathered.states, gathered.calls, gone=gathered.gone, complaints=gathered.symptoms, changes=gathered.changes
     )
-    served = rises(lines, top_of) if lines else []
+    # Of apps the Prometheus tells at intervals of its own.
+    apps = laid((one for one in gathered.series if one.name in SERVED), until=now.timestamp())
+    served = rises(apps, top_of) if apps else []
     measured = _signals(gathered, fights, new, slots=slots, made=made, lines=lines, served=served)
     incident = with_held(with_meant(incident, top_of), gathered.series)
     signals = with_injected(located(measured, gathered.symptoms, top_of), top_of)
@@ -149,7 +152,10 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES) -> Ranking:
         candidates=len(found),
         window=(gathered.start, now),
         fights=tuple(fights),
-        sparks=(*serving_sparks(served, incident.scope, lines.axis), *sparks(lines))[:LINES] if lines else (),
+        sparks=(
+            *(serving_sparks(served, incident.scope, apps.axis) if apps else ()),
+            *(sparks(lines) if lines else ()),
+        )[:LINES],
         callers=tuple(caller_rows(made, slots, onset=onset.at.timestamp())) if slots else (),
         findings=tuple(
             Evidence(s.kind.value, round(salience[id(s)], 3), f"{s.sentence}, from {s.low:%H:%M:%S}.")
