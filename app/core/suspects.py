@@ -112,6 +112,7 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES) -> Ranking:
     served = rises(apps, top_of) if apps else []
     measured = _signals(gathered, fights, new, slots=slots, made=made, lines=lines, served=served)
     incident = with_held(with_meant(incident, top_of), gathered.series)
+    is_held = incident.started_at != gathered.incident.started_at
     signals = with_injected(located(measured, gathered.symptoms, top_of), top_of)
     signals = with_evictors(signals, gathered.calls, top_of)
     signals = with_blamed(with_outside(with_linked(signals, gathered.changes), top_of, incident), top_of)
@@ -125,7 +126,7 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES) -> Ranking:
         weighed = [(signal, weight) for signal, (_, weight) in zip(told, weighed, strict=True)]
     top = max((w for _, w in weighed), default=0.0)
     salience = {id(s): w / top for s, w in weighed} if top else {}
-    onset = find_onset(incident, weighed, near=around)
+    onset = find_onset(incident, weighed, near=around, is_held=is_held)
     earlier = gathered.unread.earlier
     found = candidates(gathered.changes, gathered.rollouts, fights, topology=top_of, until=now, unread=earlier)
     begun = started(gathered.rollouts)
@@ -201,8 +202,8 @@ def _signals(
     complaints = (s for s in gathered.symptoms if s.at <= gathered.now)
     hurt = symptom_signals(complaints, start=_seen_from(gathered), end=gathered.now, new=new)
     found += hurt + rollout_signals(gathered.rollouts, hurt, states=gathered.states, now=gathered.now)
-    if lines:
-        found += metric_signals(lines) + serving_signals(served)
+    found += metric_signals(lines) if lines else []
+    found += serving_signals(served)
     found = with_rolled_out(with_came_up(with_passed(found), gathered.rollouts), gathered.rollouts)
     latest = gathered.incident.started_at + LATE_ALERT
     return [s for s in found if s.low <= latest]
@@ -217,8 +218,9 @@ def _seen_from(gathered: Gathered) -> datetime:
     return max(gathered.start, min(firsts, default=gathered.start))
 
 
-def find_onset(incident: Incident, weighed: list[tuple[Signal, float]], *, near: Near) -> Onset:
-    """When it began to go wrong: the earliest of the signals that matter; the alert's start where none does.
+def find_onset(incident: Incident, weighed: list[tuple[Signal, float]], *, near: Near, is_held: bool) -> Onset:
+    """When it began to go wrong: the earliest of the signals that matter; the alert's start where none does, or since
+    when its condition has held, where that is known (``is_held``).
 
     Where those that matter are not about what the alert is about, it may have begun as late as the alert.
     """
@@ -231,7 +233,7 @@ def find_onset(incident: Incident, weighed: list[tuple[Signal, float]], *, near:
     own = [s for s in matter if not is_consequence(s)]
     matter = own if own or about_workload else matter
     if not matter:
-        return _alerted(incident)
+        return _alerted(incident, is_held=is_held)
     earliest = min(matter, key=lambda s: s.low)
     # Of those that may have begun together, the one that knows best when.
     first = min((s for s in matter if s.low <= earliest.high), key=lambda s: (s.high - s.low, s.low))
@@ -241,10 +243,9 @@ def find_onset(incident: Incident, weighed: list[tuple[Signal, float]], *, near:
     return Onset(middle, first.low, high, first.sentence.split(":")[0])
 
 
-def _alerted(incident: Incident) -> Onset:
-    """When its alerts say that it began."""
+def _alerted(incident: Incident, *, is_held: bool) -> Onset:
     at = incident.started_at
-    if all(alert.at != at for alert in incident.alerts) and incident.alerts:
+    if is_held:
         return Onset(at, at - RATED, at, "the alert's condition began to hold, and nothing else measured turned bad")
     return Onset(at, at - timedelta(minutes=20), at, "the alert's start, as nothing measured turned bad")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from app.core import suspects
 from app.core.findings import Scope
@@ -14,7 +15,7 @@ from app.core.serving import FAILS, REFUSES, SLOW, rises, serving_signals, servi
 from app.core.signals import Signal
 from app.core.topology import Topology, topology
 from tests.core.company import ranked
-from tests.core.factories import a_resource, a_state, a_workload, an_incident
+from tests.core.factories import a_resource, a_state, a_workload, after, an_incident
 from tests.core.test_series import SIZE, START, STEP, a_series, told
 
 ORDERS = a_resource("Deployment", "orders", "shop")
@@ -145,6 +146,17 @@ def test_lines_are_shown_of_what_the_alert_is_about_first() -> None:
     assert shown[0].bad_from == START + 40 * STEP
     assert shown[0].values[-1] == pytest.approx(100 * 20 / 70)
     assert [one.title for one in serving_sparks(found, Scope(), lines.axis, most=1)] == ["Failing: basket"]
+
+
+def test_apps_count_also_where_nothing_is_measured_of_the_control_plane() -> None:
+    late = after(-240).timestamp() - START
+    series = [
+        replace(one, times=tuple(time + late for time in one.times))
+        for one in (counted(PER_BIN, code="200"), counted(20, since=40, code="503"))
+    ]
+    ranking = ranked(incident=an_incident(), series=series, states=[a_workload(ORDERS)])
+    assert [one.title for one in ranking.sparks] == ["Failing: orders"]
+    assert any(one.sentence.startswith("requests to orders fail (503)") for one in ranking.findings)
 
 
 def test_where_series_are_left_out_the_ranking_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
