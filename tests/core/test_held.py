@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from app.core.findings import Incident, Said
 from app.core.held import ALERTS_FOR_STATE, with_held
-from app.core.model import MetricSeries, Symptom
+from app.core.model import MetricSeries, Symptom, SymptomSource
+from tests.core.company import ranked
 from tests.core.factories import a_resource, a_symptom, after
 
 SHOP = a_resource("Namespace", "shop", None)
@@ -72,3 +73,13 @@ def test_of_several_alerts_the_first_counts_and_a_person_knows_better() -> None:
     assert with_held(incident, [held(-20, first=-15, last=60)]).started_at == after(-30)
     said = replace(incident, said=Said(started_at=after(-500)), started_at=after(-500))
     assert with_held(said, [held(-20, first=-15, last=60)]) == said
+
+
+def test_where_nothing_else_turned_bad_that_is_the_onset() -> None:
+    told = replace(an_alert(at=30), source=SymptomSource.ALERT)
+    ranking = ranked(incident=an_incident(told), load=[], series=[held(-20, first=-15, last=60)])
+    assert ranking.onset.at == after(-20)
+    assert ranking.onset.found_in.startswith("the alert's condition began to hold")
+    without = ranked(incident=an_incident(told), load=[])
+    assert without.onset.at == after(30)
+    assert without.onset.found_in.startswith("the alert's start")
