@@ -134,6 +134,8 @@ def _homes(entity: Entity | None, behind: dict[Named, list[Named]]) -> list[Enti
 def _failing(told: Laid, behind: dict[Named, list[Named]]) -> Iterator[Rise]:
     for name in REQUESTS:
         for entity, served in _servers(told, name).items():
+            if not served.ended:
+                continue
             total = added(served.all)
             width = _width(total, told.axis)
             enough = _enough(total, width, told.axis)
