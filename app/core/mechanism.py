@@ -19,6 +19,7 @@ from app.core.meshes import is_policy
 from app.core.model import Change, FieldDiff, Verb
 from app.core.normalise import amount_of
 from app.core.pod_states import PREEMPTED
+from app.core.served import FAILS, REFUSES, SLOW
 
 UNLIKELY = 0.25
 """What a match keeps where no common mechanism leads from this sort of change to this sort of complaint."""
@@ -63,7 +64,7 @@ FULL = frozenset({"FailedScheduling", "Unschedulable", "Pending", PREEMPTED, *_R
 _MISCONFIGURED = ("CreateContainerConfigError", "FailedMount")
 """A ConfigMap, a Secret or a key of it is not there: no other image makes it so."""
 
-_SERVING = ("RequestsFail", "RequestsRefused", "RequestsSlow")
+_SERVING = (FAILS, REFUSES, SLOW)
 """What is measured of a workload's answers (serving.py)."""
 
 _UNLIKELY: dict[str, frozenset[str]] = {

@@ -39,6 +39,8 @@ DURATIONS: dict[str, float] = {
     "nginx_ingress_controller_response_duration_seconds": 1.0,
 }
 """Histograms or summaries of how long an answer took, with their unit in seconds."""
+FAILS, REFUSES, SLOW = "RequestsFail", "RequestsRefused", "RequestsSlow"
+"""What is said of a workload that serves: as reasons are."""
 SERVED = frozenset(REQUESTS) | {f"{name}_{part}" for name in DURATIONS for part in ("sum", "count")}
 """The names of all series that tell of requests served."""
 MOST_SERVED = 1_000
@@ -46,10 +48,12 @@ MOST_SERVED = 1_000
 FAMILIES_SERVED = frozenset(DURATIONS) | {name.removesuffix("_total") for name in REQUESTS}
 """What # TYPE calls them (OpenMetrics)."""
 _OF = (
-    *("namespace", "exported_namespace", "pod", "exported_pod", "service", "exported_service", "ingress"),
-    *("destination_workload", "destination_workload_namespace", "reporter", "deployment", "direction"),
+    *("pod", "exported_pod", "service", "exported_service", "ingress"),
+    *("destination_workload", "reporter", "deployment", "direction"),
 )
-TOLD_APART = tuple(sorted({*_OF, *(label for labels in REQUESTS.values() for label in labels)}))
+NAMESPACES = ("namespace", "exported_namespace", "destination_workload_namespace")
+"""Labels that may name whose namespace it is."""
+TOLD_APART = tuple(sorted({*NAMESPACES, *_OF, *(label for labels in REQUESTS.values() for label in labels)}))
 """Labels that are looked at. By all others, as paths and methods, which are many, series may be added up."""
 
 _GRPC_FAILS = {

@@ -18,12 +18,10 @@ from app.core.findings import Scope, Spark
 from app.core.lines import Grid, Laid, added
 from app.core.onset import Floats, Step, level_begun, level_step
 from app.core.phrases import measure, percent
-from app.core.served import DURATIONS, REQUESTS, Outcome, is_server, outcome, pod, server
+from app.core.served import DURATIONS, FAILS, REFUSES, REQUESTS, SLOW, Outcome, is_server, outcome, pod, server
 from app.core.signals import Signal, SignalKind, moment
 from app.core.topology import Topology
 
-FAILS, REFUSES, SLOW = "RequestsFail", "RequestsRefused", "RequestsSlow"
-"""What is said of a workload that serves: as reasons are."""
 LEAST = {Outcome.FAILED: 0.03, Outcome.REFUSED: 0.1}
 """The smallest rise of a share of all requests that counts: of clients' mistakes there are always some."""
 SHARP = 0.25

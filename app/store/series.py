@@ -24,7 +24,7 @@ from app.core.counted import NO_CALLS, Calls
 from app.core.model import SLOT_SECONDS, CallKey, MetricSeries
 from app.core.onset import Floats
 from app.core.series_bins import drawn, is_counter
-from app.core.served import MOST_SERVED, SERVED
+from app.core.served import MOST_SERVED, NAMESPACES, SERVED
 from app.core.stale import table
 from app.store import calls, chunks, codec, partitions, series_keys
 from app.store.chunks import Columns
@@ -192,7 +192,7 @@ async def read_rows(
         "cluster": cluster,
         "names": list(names or ()),
         "apps": list(() if near is None else SERVED),
-        "near": [codec.dumps([["namespace", one]]).decode() for one in near or ()],
+        "near": [codec.dumps([[label, one]]).decode() for one in near or () for label in NAMESPACES],
         "since": start - DAY,  # that they were told of is noted to the day
         "most": MOST_SERVED,
     }

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from app.core import suspects
 from app.core.findings import Scope
 from app.core.model import MetricSeries
-from app.core.served import Outcome, outcome, server
-from app.core.serving import FAILS, REFUSES, SLOW, rises, serving_signals, serving_sparks
+from app.core.served import FAILS, REFUSES, SLOW, Outcome, outcome, server
+from app.core.serving import rises, serving_signals, serving_sparks
 from app.core.signals import Signal
 from app.core.topology import Topology, topology
 from tests.core.company import ranked

@@ -274,8 +274,8 @@ async def test_of_what_apps_served_those_of_the_namespaces_that_are_asked_about_
     monkeypatch.setattr(series, "MOST_SERVED", 2)
     cluster_id = await codes.cluster(conn, CLUSTER)
     served = [
-        MetricSeries("http_requests_total", (("namespace", one), ("pod", pod)), "counter", (NOON.timestamp(),), (1.0,))
-        for one in ("shop", "pay")
+        MetricSeries("http_requests_total", ((label, one), ("pod", pod)), "counter", (NOON.timestamp(),), (1.0,))
+        for label, one in (("exported_namespace", "web"), ("namespace", "shop"), ("namespace", "pay"))
         for pod in ("a", "b")
     ]
     await series.write(conn, cluster_id, [*served, *told([("up", 0, 1.0)])])
@@ -286,4 +286,6 @@ async def test_of_what_apps_served_those_of_the_namespaces_that_are_asked_about_
 
     assert await read(None) == [("up", "")]
     assert await read(["shop"]) == [("http_requests_total", "shop")] * 2 + [("up", "")]
+    assert len(await read(["web"])) == 3
+    assert ("http_requests_total", "pay") not in await read(["web"])
     assert len(await read([])) == 3
