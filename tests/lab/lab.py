@@ -12,7 +12,7 @@ from typing import Any
 import httpx2
 
 from tests.cluster.control_plane import ControlPlane
-from tests.lab import objects
+from tests.lab import addresses, objects
 from tests.lab.alerts import Rule, pods
 from tests.lab.api import KINDS, UNWATCHED, Answer, Caller, Json, Kind, RefusedError, World, path
 from tests.lab.apps import App, Outside, Program
@@ -66,6 +66,8 @@ class Lab(Monitoring):
     client: httpx2.AsyncClient
     variation: Variation
     rng: random.Random = field(init=False)
+    called: str = ""
+    """What is recorded; where apps are told whom they call follows from it, and takes no turn of ``rng``."""
     outside: Outside = field(default_factory=Outside)
     apps: dict[str, App] = field(default_factory=dict)
     rules: list[Rule] = field(default_factory=list)
@@ -137,22 +139,37 @@ class Lab(Monitoring):
     async def app(
         self, namespace: str, name: str, *, tag: str = "1.0.0", like: App | None = None, **manifest: Any
     ) -> App:
-        """A Deployment (or ``kind``) of an image of its own, and a Service; ``like`` says how it behaves."""
+        """A Deployment (or ``kind``) of an image of its own, and a Service; ``like`` says how it behaves.
+
+        Most are told whom they call, by their environment or by a file in their ConfigMap, which has to be there.
+        """
         app = like or App("")
         app.image = f"registry.corp.example/{namespace}/{name}"
         self.apps[app.image] = app
+        config, chance = manifest.get("config", ""), random.Random(f"{self.called} {app.image}")
+        told = addresses.told(app, namespace, name, env=manifest.get("env", ()), has_config=bool(config), chance=chance)
+        manifest["env"] = told.env
+        if told.config:
+            await self.edit("admin", "ConfigMap", namespace, config, {"data": told.config})
         await self.apply(objects.deployment(namespace, name, f"{app.image}:{tag}", **manifest))
         await self.apply(objects.service(namespace, name))
         return app
 
     async def controller(
-        self, namespace: str, name: str, program: Program, *rules: tuple[str, str, str], **manifest: Any
+        self,
+        namespace: str,
+        name: str,
+        program: Program,
+        *rules: tuple[str, str, str],
+        upstreams: tuple[tuple[str, str], ...] = (),
+        **manifest: Any,
     ) -> App:
         """An app whose program calls the API as its own ServiceAccount, which may what ``rules`` say."""
         await self.apply(objects.account(namespace, name))
         await self.apply(objects.cluster_role(name, *rules))
         await self.apply(objects.binding(name, name, namespace, name))
-        return await self.app(namespace, name, like=App("", program=program, serves=False), account=name, **manifest)
+        like = App("", program=program, upstreams=upstreams, serves=False)
+        return await self.app(namespace, name, like=like, account=name, **manifest)
 
     async def robot(self, name: str, namespace: str, account: str, agent: str) -> None:
         """``who`` of this name is the one pod of an app: it has a token that is bound to it. Raises RefusedError."""
@@ -207,10 +224,13 @@ class Lab(Monitoring):
     async def roll(
         self, by: str, namespace: str, name: str, tag: str, *, culprit: bool = False, **container: Any
     ) -> None:
-        """A rollout of an app's tag, with further fields of its container. Raises RefusedError."""
-        where = self.world["Deployment"][namespace, name]
-        image = str(where["spec"]["template"]["spec"]["containers"][0]["image"]).rsplit(":", 1)[0]
-        one = {**where["spec"]["template"]["spec"]["containers"][0], "image": f"{image}:{tag}", **container}
+        """A rollout of an app's tag, with further fields of its container; ``env`` is joined. Raises RefusedError."""
+        there = self.world["Deployment"][namespace, name]["spec"]["template"]["spec"]["containers"][0]
+        image = str(there["image"]).rsplit(":", 1)[0]
+        if "env" in container:
+            named = {one["name"] for one in container["env"]}
+            container["env"] = [*(one for one in there.get("env", ()) if one["name"] not in named), *container["env"]]
+        one = {**there, "image": f"{image}:{tag}", **container}
         body = {"spec": {"template": {"spec": {"containers": [one]}}}}
         write = self.culprit(by, "update", "Deployment", namespace, name, body) if culprit else self.edit(
             by, "Deployment", namespace, name, body

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tests.lab.addresses import protocol
 from tests.lab.api import Json
 
 
@@ -64,8 +65,9 @@ def deployment(
 
 
 def service(namespace: str, name: str) -> Json:
-    """To the pods of that name."""
-    spec = {"selector": {"app.kubernetes.io/name": name}, "ports": [{"port": 80, "targetPort": 8080}]}
+    """To the pods of that name, at the port where such a server is asked."""
+    ports = [{"port": protocol(name).port, "targetPort": 8080}]
+    spec = {"selector": {"app.kubernetes.io/name": name}, "ports": ports}
     return {"kind": "Service", "metadata": {"namespace": namespace, "name": name}, "spec": spec}
 
 

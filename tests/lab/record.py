@@ -56,7 +56,8 @@ async def laboratory(family: Family, variation: Variation, folder: Path) -> Asyn
             base_url=plane.url, verify=trust, limits=limits, timeout=ANSWER_SECONDS, trust_env=False
         ) as client:
             lab = Lab(plane, client, variation)
-            lab.rng.seed(f"{family.name} {variation.seed}")
+            lab.called = f"{family.name} {variation.seed}"
+            lab.rng.seed(lab.called)
             await lab.prepare()
             kubelets = asyncio.create_task(lab.kubelets.run())
             try:

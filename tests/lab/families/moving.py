@@ -84,8 +84,9 @@ async def stale_replica(lab: Lab) -> AsyncIterator[None]:
     general = {"pool": "general"}
     rule = ("", "pods", "get,list,patch")
     await lab.controller("platform", "postgres-operator", every(1, keep), rule, replicas=1, nodeSelector=general)
-    app = await lab.controller(namespace, name, every(ASK_EVERY, ask), replicas=1, nodeSelector=general)
-    app.upstreams, app.serves = ((namespace, database),), True
+    asking, upstreams = every(ASK_EVERY, ask), ((namespace, database),)
+    app = await lab.controller(namespace, name, asking, replicas=1, nodeSelector=general, upstreams=upstreams)
+    app.serves = True
     app.failing, app.fails_with = lambda container: (1 - OLD_SHARE) * is_behind(), lambda container: "404"
     await lab.until(lambda: backends(lab.world, namespace, database))
     summary = f"{name} does not find what customers look for"

@@ -51,7 +51,7 @@ async def cache_eviction(lab: Lab) -> AsyncIterator[None]:
 
     await lab.apply(objects.config_map(home, cache, **{"redis.conf": kept.format("allkeys-lru")}))
     await lab.app(home, cache, config=cache, replicas=1)
-    env = [{"name": "REDIS_URL", "value": f"redis://{cache}.{home}:80"}]
+    env = [{"name": "REDIS_URL", "value": f"redis://{cache}.{home}:6379"}]
     await lab.app(namespace, name, like=App("", check=check, upstreams=((home, cache),)), replicas=3, env=env)
     lab.alert_lacking(namespace, name)
     yield

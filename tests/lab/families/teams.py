@@ -111,7 +111,8 @@ async def connection_pool(lab: Lab) -> AsyncIterator[None]:
     def kept() -> int:
         """Connections of the pools of all that are ready."""
         found = [pod for pod in pods(lab.world, namespace, greedy) if is_ready(pod)]
-        return sum(int(one["value"]) for pod in found for one in pod["spec"]["containers"][0]["env"])
+        told = (one for pod in found for one in pod["spec"]["containers"][0]["env"] if one["name"] == "POOL_SIZE")
+        return sum(int(one["value"]) for one in told)
 
     def check(container: Container) -> Problem | None:
         if kept() + PER_REQUEST <= MAX_CONNECTIONS:
