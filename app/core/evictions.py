@@ -1,4 +1,4 @@
-"""Who evicts pods: an eviction is said of the pod that it takes away, and not who asked for it, nor why."""
+"""Who takes pods away: of one that is evicted or deleted no Event says who asked for it, nor why."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from datetime import datetime, timedelta
 
 from app.core.calls import caller_name, program
 from app.core.counted import Calls
-from app.core.entities import Entity
+from app.core.entities import Entity, only_reacts
 from app.core.grants import Grant
 from app.core.model import SLOT_SECONDS
 from app.core.pod_states import EVICTED
-from app.core.signals import Signal
+from app.core.signals import Signal, SignalKind
 from app.core.topology import Topology
 
 EVICTION: Grant = ("", "pods/eviction", "create")
@@ -23,6 +23,10 @@ ASKED = 0.9
 DRAINED = 0.8
 """How much it is about the node that all of them left."""
 SLOT = timedelta(seconds=SLOT_SECONDS)
+DELETIONS = frozenset({"delete", "deletecollection"})
+MISSED = timedelta(minutes=1)
+"""For so long a pod that was deleted is missed, at least: it has half a minute to end
+(https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-termination), the next one has to start."""
 
 
 def with_evictors(signals: Iterable[Signal], calls: Calls, top: Topology) -> list[Signal]:
@@ -52,8 +56,49 @@ def _askers(signal: Signal, calls: Calls, namespaces: set[str]) -> Counter[str]:
             (one.api_group, one.resource, one.verb) == EVICTION and one.code < 400 and one.namespace in namespaces
         )
     )
+    return _callers(granted.during(_epoch(signal.low - SLOT), _epoch((signal.until or signal.high) + SLOT)))
+
+
+def with_deleters(signals: Iterable[Signal], calls: Calls, top: Topology) -> list[Signal]:
+    """The signals; what workloads complain of whose pods somebody deleted just before is about that caller, too.
+
+    Those that Kubernetes' own controllers delete go by a rollout, by scaling, or with their node.
+    """
+    deleted = calls.where(
+        lambda one: (
+            (one.api_group, one.resource) == ("", "pods")
+            and one.verb in DELETIONS
+            and one.code < 400
+            and not only_reacts(one.user)
+        )
+    )
+    return [_with_deleters(one, deleted, top) for one in signals] if deleted else list(signals)
+
+
+def _with_deleters(signal: Signal, deleted: Calls, top: Topology) -> Signal:
+    homes = {(entity[1], entity[2]) for entity in (*signal.about, *signal.spread) if entity[0] == "workload"}
+    since = signal.low - MISSED
+    gone = Counter(
+        home for left in top.left.values() for home, at in left if home in homes and since <= at <= signal.high
+    )
+    namespaces = {namespace for namespace, _ in gone}
+    found = _callers(
+        deleted.where(lambda one: one.namespace in namespaces).during(_epoch(since), _epoch(signal.high + SLOT))
+    )
+    if signal.kind is not SignalKind.SYMPTOM or not found:
+        return signal
+    user, count = found.most_common(1)[0]
+    weight = ASKED * min(1.0, count / gone.total())
+    about: dict[Entity, float] = {("user", user): weight}
+    about |= {entity: weight * share for entity, share in program(user).items()}
+    return replace(
+        signal, about=about | signal.about, sentence=f"{signal.sentence}, after {caller_name(user)} deleted pods there"
+    )
+
+
+def _callers(calls: Calls) -> Counter[str]:
     found = Counter[str]()
-    for key, count in granted.during(_epoch(signal.low - SLOT), _epoch((signal.until or signal.high) + SLOT)).sums():
+    for key, count in calls.sums():
         found[key.user] += count
     return found
 

@@ -20,7 +20,7 @@ from app.core.kinds import several
 from app.core.latent import began
 from app.core.model import SLOT_SECONDS, Outcome, Verb
 from app.core.phrases import excerpt, many, percent
-from app.core.priors import by_itself, novelty, plane, risk
+from app.core.priors import ROOM, by_itself, novelty, plane, risk
 from app.core.scoped import NAMED, in_scope, touches
 from app.core.signals import Signal, SignalKind
 from app.core.stalls import lacks, rests
@@ -35,7 +35,6 @@ TAU_ONSET = timedelta(minutes=5)
 NEAR = 1.6
 """What it weighs to have come at the onset, with nothing between."""
 SLOT = timedelta(seconds=SLOT_SECONDS)
-_ROOM = (("takes",), ("churn",))
 FOR_OTHERS = (("agent",), ("injected",), *BY_CALLING)
 """Ways to what a program does for other pods: that its own are well says nothing of that."""
 CALLED = WORKLOADS | {"Service", "Ingress", "HTTPRoute"}
@@ -172,7 +171,7 @@ def after_onset(case: Case, facts: Facts) -> Evidence | None:
     if in_time == 1.0:
         return None
     explained = max((case.salience.get(id(m.signal), 0.0) * m.score for m in facts.matches), default=0.0)
-    weight = -(1.0 - in_time) * (3.0 + min(1.0, late / TAU_ONSET)) * (1.0 - 0.7 * min(1.0, explained))
+    weight = -(1.0 - in_time) * (1.5 + 0.5 * min(1.0, late / TAU_ONSET)) * (1.0 - 0.7 * min(1.0, explained))
     return say("after onset", weight, f"It came {seconds(late)} after the onset.")
 
 
@@ -213,7 +212,7 @@ def set_off(_case: Case, facts: Facts) -> Evidence | None:
     how_often = f"{len(acts)} writes" if len(acts) > 1 else "one write"
     who = acts[0].actor.name.rpartition(":")[2]
     sentence = f"{who} followed it: {how_often} of {what} since, the first: {excerpt(acts[0].summary)}."
-    return say("set off", min(1.5, 0.4 + 0.3 * math.log1p(len(acts))), sentence)
+    return say("set off", min(2.2, 0.6 + 0.45 * math.log1p(len(acts))), sentence)
 
 
 def own_rollout(case: Case, facts: Facts) -> Evidence | None:
@@ -233,7 +232,7 @@ def own_rollout(case: Case, facts: Facts) -> Evidence | None:
         return None
     main = max(facts.matches, key=lambda m: case.salience.get(id(m.signal), 0.0) * m.score, default=None)
     well = (main.signal.low if main else case.onset.low) - rollout.ended_at
-    takes_room = main is not None and main.via[:1] in _ROOM and main.signal.kind is SignalKind.SYMPTOM
+    takes_room = main is not None and main.via[:1] in ROOM and main.signal.kind is SignalKind.SYMPTOM
     if takes_room or (main and main.via[:1] in FOR_OTHERS and facts.candidate.change.verb is Verb.UPDATE):
         return None
     if well > max(running, SLOT):

@@ -12,7 +12,7 @@ from app.core.entities import WORKLOADS
 from app.core.findings import Evidence
 from app.core.grants import only_allows_more
 from app.core.mechanism import by_schedule, only_reacts_to, only_restarts
-from app.core.model import Path, Verb
+from app.core.model import Change, Path, Verb
 
 SYSTEM_NAMESPACES = frozenset({"kube-system", "calico-system", "cilium", "istio-system", "tigera-operator"})
 ADMISSION = frozenset(
@@ -44,6 +44,23 @@ DEPLOYERS = re.compile(
 BY_ITSELF = -1.2
 """Of 151 culprits of the laboratory three (2 %) were written by such a program, of all candidates 26 %: as log-odds,
 -2.5. Half of it is taken, as the laboratory decides how much its programs write."""
+
+ADDED = frozenset(
+    {
+        *("Deployment", "StatefulSet", "ReplicaSet", "Service", "Ingress", "ServiceAccount", "ConfigMap", "Secret"),
+        *("PersistentVolume", "PersistentVolumeClaim", "PodDisruptionBudget", "HorizontalPodAutoscaler"),
+    }
+)
+"""Kinds of which one more does nothing to those that were there, mostly. Others act on what is there by themselves, as
+webhooks, policies, quotas and custom resources do, or ask much at once, as Jobs and DaemonSets."""
+ADDITION = -1.0
+"""Of 130 culprits that no rule had seen four were such, of all candidates 24 %: as log-odds, -2.3. Half of it is taken,
+as the laboratory decides how much is made."""
+ALLOWS = -1.5
+"""What it weighs that a change only allows more: of 130 culprits that no rule had seen none did, of all candidates
+11 %."""
+ROOM = (("takes",), ("churn",))
+"""Ways to those whose room something new takes."""
 
 
 def plane(case: Case, facts: Facts) -> Evidence | None:
@@ -86,26 +103,35 @@ def risk(_case: Case, facts: Facts) -> Evidence | None:
     change = facts.candidate.change
     kind = change.resource.kind
     words = {step for diff in change.diffs for step in diff.path if isinstance(step, str)}
-    if told := only_reacts_to(change):
-        return say("kind of change", -3.0, told)
+    if reacts := only_reacts_to(change):
+        return say("kind of change", -3.0, reacts)
     if facts.candidate.inert or facts.candidate.cosmetic:
         what = "Only labels or annotations changed" if facts.candidate.cosmetic else "No pod changes"
         return say("kind of change", -0.7, f"{what}.")
     if by_schedule(change):
         return say("kind of change", -0.4, "Its CronJob's schedule made it, with nothing new in it.")
-    if kind in WORKLOADS and ("image" in words or change.verb is Verb.CREATE):
-        return say("kind of change", 0.5, "It brings a new image: new programs begin 37 % of incidents.")
-    if only_restarts(change):
-        return say("kind of change", -0.4, "It only has pods made anew, with nothing new in them.")
-    if kind in WORKLOADS and "template" in words:
-        return say("kind of change", 0.4, "It changes the pod template: new configuration begins 31 % of incidents.")
+    if change.verb is Verb.CREATE and kind in ADDED and not any(match.via[:1] in ROOM for match in facts.matches):
+        return say("kind of change", ADDITION, f"The {kind} is new: what was there before did without it.")
+    if kind in WORKLOADS and (told := _of_program(change, words)):
+        return say("kind of change", *told)
     if kind in ADMISSION | CLUSTER_ACCESS | {"Role", "RoleBinding", "NetworkPolicy", "ResourceQuota", "LimitRange"}:
         if only_allows_more(change):
-            return say("kind of change", -1.0, "It only allows more than before.")
+            return say("kind of change", ALLOWS, "It only allows more than before.")
         return say("kind of change", 0.4, f"It changes what others may do ({kind}).")
     if change.verb is Verb.DELETE and not facts.candidate.fleeting:
         return say("kind of change", 0.6, f"It deletes the {kind}.")
     return _by_field(facts, words)
+
+
+def _of_program(change: Change, words: set[str]) -> tuple[float, str] | None:
+    """What a workload's pods run, and with what."""
+    if "image" in words or change.verb is Verb.CREATE:
+        return 0.5, "It brings a new image: new programs begin 37 % of incidents."
+    if only_restarts(change):
+        return -0.4, "It only has pods made anew, with nothing new in them."
+    if "template" in words:
+        return 0.4, "It changes the pod template: new configuration begins 31 % of incidents."
+    return None
 
 
 def _by_field(facts: Facts, words: set[str]) -> Evidence | None:
@@ -132,7 +158,7 @@ NOVEL = 0.9
 """What the first change of its sort weighs at most; of the first few of a window hardly any was there before."""
 USUAL = 0.3
 """Times ln(1 + n), what n changes before it tell: for it where none was of its sort, against it where all were."""
-ROUTINE = 1.5
+ROUTINE = 0.3
 """Times ln(1 + n), what it weighs against a change that the same actor made the same n times before."""
 
 

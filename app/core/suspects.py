@@ -24,7 +24,7 @@ from app.core.complaints import rollout_signals, symptom_signals
 from app.core.costs import cost_signals
 from app.core.counted import NO_CALLS, Calls
 from app.core.errors import error_signals
-from app.core.evictions import with_evictors
+from app.core.evictions import with_deleters, with_evictors
 from app.core.evidence import RULES
 from app.core.explain import explain, is_consequence, is_occasion, less_unquoted, window_of
 from app.core.fight_signals import fight_signal
@@ -114,7 +114,7 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES) -> Ranking:
     incident = with_held(with_meant(incident, top_of), gathered.series)
     is_held = incident.started_at != gathered.incident.started_at
     signals = with_injected(located(measured, gathered.symptoms, top_of), top_of)
-    signals = with_evictors(signals, gathered.calls, top_of)
+    signals = with_deleters(with_evictors(signals, gathered.calls, top_of), gathered.calls, top_of)
     signals = with_blamed(with_outside(with_linked(signals, gathered.changes), top_of, incident), top_of)
     around = surroundings(incident, top_of, new=new)
     weighed = weigh(signals, incident.scope, near=around, top=top_of)

@@ -276,7 +276,7 @@ def test_what_was_made_and_was_well_is_not_what_ails_it() -> None:
             states=[a_workload(WEB)],
             rollouts=[replace(a_rollout(-60), change_id=made.id)],
         )
-        return next(s.probability for s in ranking.suspects if s.change.id == made.id)
+        return next((s.probability for s in ranking.suspects if s.change.id == made.id), 0.0)
 
     assert probability(0) < probability(-58) / 3
 

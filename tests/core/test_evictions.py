@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from app.core.findings import Ranking
-from app.core.model import CallCount, Change, Json, Object, ObjectState, SymptomSource
+from app.core.model import CallCount, Change, Json, Object, ObjectState, SymptomSource, Verb
 from app.core.pod_states import EVICTED
 from tests.core.company import background, first, ranked
 from tests.core.factories import (
@@ -78,3 +78,39 @@ def test_what_was_done_to_the_pods_evicts_none() -> None:
     ranking = where_pods_are_evicted(load=background(), states=[a_workload(WEB)])
     rollout = next(one for one in ranking.suspects if one.change.resource == WEB)
     assert all(evidence.rule != "symptoms" or evidence.weight < 0.5 for evidence in rollout.evidence)
+
+
+COMMAND = a_resource("Job", "run-command", "platform")
+COMMAND_USER = "system:serviceaccount:platform:run-command"
+
+
+def where_pods_are_deleted(*, by: str, gone_at: float = -3) -> Ranking:
+    """All pods of a workload are deleted, and fail their probes as they start; a Job was made, and it was edited."""
+    node: Object = {"spec": {"nodeName": "worker-3"}}
+    gone = [replace(a_state(pod, node), deleted_at=after(gone_at)) for pod in PODS]
+    told = [a_symptom(pod, "Unhealthy", at=after(n), message="connection refused") for n, pod in enumerate(PODS)]
+    return ranked(
+        a_change(WEB, at=after(-50), path=("spec", "minReadySeconds"), old=0, new=5),
+        replace(a_change(COMMAND, at=after(-8)), verb=Verb.CREATE),
+        incident=an_incident(an_alert(after(20), name="KubeDeployment", namespace="shop", deployment="web")),
+        symptoms=[replace(one, workload=WEB, count=1) for one in told],
+        load=[*background(), *calls(by, "delete", "pods", rate=0.6, start=-5, end=0, namespace="shop")],
+        states=[a_workload(WEB), a_workload(COMMAND, serviceAccountName="run-command")],
+        gone=gone,
+    )
+
+
+def test_pods_are_missed_because_somebody_deleted_them() -> None:
+    ranking = where_pods_are_deleted(by=COMMAND_USER)
+    assert first(ranking) == ("Job", "run-command")
+    assert "Unhealthy ×3 on web, after run-command deleted pods there" in ranking.suspects[0].evidence[0].sentence
+
+
+def test_what_kubernetes_controllers_delete_is_nobodys_doing() -> None:
+    ranking = where_pods_are_deleted(by="system:serviceaccount:kube-system:replicaset-controller")
+    assert all("deleted pods" not in one.sentence for one in ranking.findings)
+
+
+def test_pods_that_went_long_before_are_not_missed() -> None:
+    ranking = where_pods_are_deleted(by=COMMAND_USER, gone_at=-90)
+    assert all("deleted pods" not in one.sentence for one in ranking.findings)

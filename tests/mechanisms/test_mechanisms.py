@@ -24,7 +24,6 @@ KNOWN = {
     "default-storageclass-switched-to-nfs": "what a volume of another class is like is not known",
     "dependency-release-slow-queries": "that deadlines run out is not told from a client that asks too much",
     "ingress-controller-upgrade-rejects-snippets": "where little turned bad, what the alert names is preferred",
-    "issuer-solver-changed-renewal-fails": "where little turned bad, what the alert names is preferred",
     "karpenter-limit-reached-after-cut": "of two objects that make nodes, the message names one by a common word",
     "external-dns-ingress-source-dropped": "an Ingress of the host is nearer than what makes names of hosts",
     "new-default-limit-is-too-small": "an edit in the rollout that started pods with the limit is preferred",
