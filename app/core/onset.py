@@ -51,12 +51,12 @@ class Step:
 
 def count_steps(series: Mapping[K, Floats]) -> dict[K, Step]:
     """The most significant rise of each of these count series that has one; all are as long."""
-    return _risen(series, count_step, _stabilised, floor=1.0)
+    return _risen(series, count_step, stabilised, floor=1.0)
 
 
 def count_bursts(series: Mapping[K, Floats]) -> dict[K, Burst]:
     """As ``count_steps``, of rises that may end again."""
-    return _risen(series, count_burst, _stabilised, floor=1.0)
+    return _risen(series, count_burst, stabilised, floor=1.0)
 
 
 def level_steps(series: Mapping[K, Floats], *, floor: float) -> dict[K, Step]:
@@ -75,13 +75,13 @@ def _risen(
     return {key: found for (key, line), may in zip(series.items(), moves, strict=True) if may and (found := find(line))}
 
 
-def _stabilised(counts: Floats) -> Floats:
+def stabilised(counts: Floats) -> Floats:
     return np.asarray(2.0 * np.sqrt(np.maximum(counts, 0.0) + 0.375))
 
 
 def count_step(counts: Floats) -> Step | None:
     """The most significant rise of a count series, or None. Bins are equal and none is missing."""
-    y = _stabilised(counts)
+    y = stabilised(counts)
     found = _best_split(y, counts, floor=1.0)
     return found[0] if found else _just_begun(y, counts)
 
@@ -125,7 +125,7 @@ def count_burst(counts: Floats) -> Burst | None:
     """
     if len(counts) < MIN_BEFORE + 1:
         return None
-    y = _stabilised(counts)
+    y = stabilised(counts)
     usual = float(np.median(y))
     noise = max(1.0, 1.4826 * float(np.median(np.abs(y - usual))))
     excess = (y - usual) / noise

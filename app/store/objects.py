@@ -66,9 +66,10 @@ _IDS = """
 SELECT s.ord, o.id FROM staged_objects s
 JOIN objects o USING (cluster_id, kind_id, namespace_id, name, uid)
 """
-_NAMED = """
-SELECT c.name AS cluster, k.api_group, k.kind, w.namespace, o.name, o.uid, o.resource_version, o.seen_at, o.state,
-       o.generation, o.owner_kind, o.owner_name, o.deleted_at
+_KNOWN = """o.name, o.uid, o.resource_version, o.seen_at, o.state,
+       o.generation, o.owner_kind, o.owner_name, o.deleted_at"""
+_NAMED = f"""
+SELECT c.name AS cluster, k.api_group, k.kind, w.namespace, {_KNOWN}
 FROM unnest(CAST(:groups AS text[]), CAST(:kinds AS text[]), CAST(:namespaces AS text[]), CAST(:names AS text[]))
      AS w (api_group, kind, namespace, name)
 JOIN clusters c ON c.name = :cluster
@@ -76,7 +77,18 @@ JOIN kinds k USING (api_group, kind)
 LEFT JOIN words n ON n.word = w.namespace AND w.namespace <> ''
 JOIN objects o ON o.cluster_id = c.id AND o.kind_id = k.id AND o.name = w.name
               AND o.namespace_id = CASE WHEN w.namespace = '' THEN 0 ELSE n.id END
-"""
+"""  # noqa: S608 - our own text only
+_BESIDE = f"""
+{_NAMED} UNION ALL (
+  SELECT c.name, k.api_group, k.kind, n.word, {_KNOWN}
+  FROM unnest(CAST(:beside_groups AS text[]), CAST(:beside_kinds AS text[])) AS w (api_group, kind)
+  JOIN clusters c ON c.name = :cluster
+  JOIN kinds k USING (api_group, kind)
+  JOIN words n ON n.word = :namespace AND n.word <> ''
+  JOIN objects o ON o.cluster_id = c.id AND o.kind_id = k.id AND o.namespace_id = n.id
+  WHERE o.deleted_at IS NULL LIMIT :most
+)
+"""  # noqa: S608 - our own text only
 
 
 def _age(state: ObjectState) -> tuple[object, ...]:
@@ -205,10 +217,32 @@ async def load_states(conn: AsyncConnection, cluster: str, wanted: Iterable[Reso
     """The newest known state of each resource that was ever seen, deleted ones too (a name may be used again)."""
     names = sorted({(r.api_group, r.kind, r.namespace or "", codec.clean(r.name)) for r in wanted})
     columns = dict(zip(("groups", "kinds", "namespaces", "names"), map(list, zip(*names, strict=True)), strict=True))
+    return _newest_of(await conn.execute(text(_NAMED), {"cluster": cluster, **columns})) if names else {}
+
+
+async def load_beside(
+    conn: AsyncConnection, resource: Resource, kinds_beside: Collection[tuple[str, str]], *, most: int
+) -> dict[Resource, ObjectState]:
+    """As load_states, of one resource; and with it what stands in its namespace of these (api_group, kind), but not of
+    more than ``most`` objects."""
+    here = resource.namespace or ""
+    asked = {
+        "cluster": resource.cluster,
+        "groups": [resource.api_group],
+        "kinds": [resource.kind],
+        "namespaces": [here],
+        "names": [codec.clean(resource.name)],
+        "beside_groups": [group for group, _ in kinds_beside],
+        "beside_kinds": [kind for _, kind in kinds_beside],
+        "namespace": here,
+        "most": most,
+    }
+    return _newest_of(await conn.execute(text(_BESIDE), asked))
+
+
+def _newest_of(rows: Iterable[Row[Any]]) -> dict[Resource, ObjectState]:
     found: dict[Resource, ObjectState] = {}
-    if not names:
-        return found
-    for row in await conn.execute(text(_NAMED), {"cluster": cluster, **columns}):
+    for row in rows:
         state = _state(row)
         known = found.get(state.resource)
         if known is None or (state.deleted_at is None, *_age(state)) > (known.deleted_at is None, *_age(known)):

@@ -125,18 +125,19 @@ _SOME = {
     for tier in TIERS
 }
 """One statement each, so one snapshot: what compaction moves from the one table to the other is seen in one of them."""
-_ABOUT = text("""
+_OF_APPS = "name = ANY(CAST(:apps AS text[])) AND seen_at >= :since"
+_NEAR = "labels @> ANY(CAST(:near AS jsonb[]))"
+_ABOUT = text(f"""
 SELECT id, (SELECT min(at) FROM samples WHERE cluster_id = clusters.id) AS samples,
   (SELECT min(at) FROM samples_minutes WHERE cluster_id = clusters.id) AS samples_minutes,
   (SELECT min(at) FROM samples_hours WHERE cluster_id = clusters.id) AS samples_hours,
   ARRAY(SELECT id FROM series_keys WHERE cluster_id = clusters.id AND name = ANY(CAST(:names AS text[]))) AS named,
   ARRAY(
     SELECT id FROM series_keys
-    WHERE cluster_id = clusters.id AND name = ANY(CAST(:apps AS text[])) AND seen_at >= :since
-    ORDER BY labels @> ANY(CAST(:near AS jsonb[])) DESC, id DESC LIMIT :most
+    WHERE cluster_id = clusters.id AND {_OF_APPS} ORDER BY {_NEAR} DESC, id DESC LIMIT :most
   ) AS of_apps
 FROM clusters WHERE name = :cluster
-""")
+""")  # noqa: S608 - our own text only
 """The cluster, how far back each of TIERS reaches, and the series of these names; of apps those in some namespaces
 first."""
 
@@ -191,10 +192,7 @@ async def read_rows(
     asked_for: dict[str, object] = {
         "cluster": cluster,
         "names": list(names or ()),
-        "apps": list(() if near is None else SERVED),
-        "near": [codec.dumps([[label, one]]).decode() for one in near or () for label in NAMESPACES],
-        "since": start - DAY,  # that they were told of is noted to the day
-        "most": MOST_SERVED,
+        **_of_apps(near, since=start),
     }
     about = (await conn.execute(_ABOUT, asked_for)).one_or_none()
     if about is None:
@@ -218,6 +216,16 @@ async def read_rows(
         return Rows(rows, rows.values, keys)
     counters = {number for number in present if keys[number].counts}
     return Rows(*_in_bins(rows, counters, of=tier.step, step=max(tier.step, step or tier.step)), keys)
+
+
+def _of_apps(near: Collection[str] | None, *, since: datetime) -> dict[str, object]:
+    """What _OF_APPS and _NEAR ask for: series of requests told of since then, and these namespaces. None: no series."""
+    return {
+        "apps": list(() if near is None else SERVED),
+        "near": [codec.dumps([[label, one]]).decode() for one in near or () for label in NAMESPACES],
+        "since": since - DAY,  # that they were told of is noted to the day
+        "most": MOST_SERVED,
+    }
 
 
 def _tier(since: Mapping[Tier, datetime | None], start: datetime, *, step: timedelta | None) -> Tier:
@@ -306,11 +314,16 @@ def _together(rows: Columns, line_of: dict[int, Line]) -> Iterator[Together[Line
         yield Together(line, seconds(np.frombuffer(scraped, np.int64)), table(members))
 
 
-_AROUND = """
+_AROUND = f"""
 WITH mine AS (SELECT id FROM clusters WHERE name = :cluster),
 named AS (
   SELECT id, name, labels FROM series_keys
   WHERE cluster_id = (SELECT id FROM mine) AND name = ANY(CAST(:names AS text[]))
+  UNION ALL
+  (
+    SELECT id, name, labels FROM series_keys
+    WHERE cluster_id = (SELECT id FROM mine) AND {_OF_APPS} AND {_NEAR} ORDER BY id DESC LIMIT :most
+  )
 ),
 around AS (
   SELECT at, 'minute' AS what, CAST(extract(epoch FROM at) AS bigint) AS number, '' AS name, '' AS told, payload
@@ -339,14 +352,21 @@ around AS (
     AND blocks && ARRAY(SELECT id / :block FROM named)
 )
 SELECT what, number, name, told, payload FROM around ORDER BY at
-"""
+"""  # noqa: S608 - our own text only
 """Few and plain columns: of a thousand series, turning rows into values costs more than finding them."""
 
 
 async def read_around(
-    conn: AsyncConnection, cluster: str, users: Iterable[str], *, start: datetime, end: datetime
+    conn: AsyncConnection,
+    cluster: str,
+    users: Iterable[str],
+    *,
+    near: Collection[str] = (),
+    start: datetime,
+    end: datetime,
 ) -> Measured:
-    """What ``users`` asked of the API server and the control plane's lines, in [start, end). One query.
+    """What ``users`` asked of the API server, the control plane's lines, and what apps of the namespaces ``near``
+    served, in [start, end). One query.
 
     Keys of calls hold no pod, agent or namespace here: who, what and the answer's code are enough to draw a line.
     Series that no line tells apart are added up.
@@ -361,6 +381,7 @@ async def read_around(
         "hours": RAW.starts(start, end),
         "minutes": MINUTES.starts(start, end),
         "block": chunks.BLOCK,
+        **_of_apps(near or None, since=start),
     }
     minutes, keys, about_series, samples, in_bins = [], {}, {}, [], False
     for what, number, name, about, payload in await conn.execute(text(_AROUND), asked):
@@ -393,7 +414,9 @@ def _lines(
 ) -> dict[int, tuple[str, tuple[tuple[str, str], ...]]]:
     """The line that each series is of, by its name and its labels as JSON; those are read all at once."""
     labels = codec.loads(f"[{','.join(about[number][1] for number in present)}]")
-    return {number: (about[number][0], told_apart(of)) for number, of in zip(present, labels, strict=True)}
+    return {
+        number: (about[number][0], told_apart(about[number][0], of)) for number, of in zip(present, labels, strict=True)
+    }
 
 
 def _counts(

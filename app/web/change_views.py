@@ -8,14 +8,17 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
-from app.core.aftermath import Measured, Moved, moved
+from app.core.aftermath import Measured, moved
 from app.core.axis import Axis, Tick, ticks
 from app.core.diff import diff
 from app.core.lanes import Problem
 from app.core.model import Change, Object, ObjectState, Resource, Rollout
 from app.core.phrases import duration, measure
 from app.core.revert import Recipe, revert_recipe
+from app.core.served import SERVED
 from app.core.timeline import line
+from app.core.touched import Touched
+from app.core.turning import Moved
 from app.core.versions import Version, Write, versions
 from app.store.history import History
 from app.store.seen import Seen
@@ -40,7 +43,7 @@ class AfterRow:
 class After:
     """What moved after a change, on one axis with the change's mark at ``x``. No rows: nothing moved.
 
-    ``looked`` says in what it was looked for: calls, metrics, both or nothing.
+    ``looked`` says in what it was looked for: calls, metrics, requests of apps, or nothing.
     """
 
     ticks: tuple[Tick, ...]
@@ -96,10 +99,10 @@ class ObjectPage:
     seen: Seen
 
 
-def after(change: Change, measured: Measured) -> After:
+def after(change: Change, measured: Measured, who: Touched) -> After:
     """What moved after a change, laid on an axis from the first to the last moment that was measured."""
-    looked = (*(["calls"] if measured.slots else []), *(["metrics"] if measured.series else []))
-    found = moved(change.at, measured)
+    looked = _looked(measured)
+    found = moved(change.at, measured, who)
     if not found:
         return After((), 0.0, (), looked)
     begins, ends = min(_moments(one)[0] for one in found), max(_moments(one)[-1] for one in found)
@@ -107,6 +110,12 @@ def after(change: Change, measured: Measured) -> After:
     shown = drawing.lines([line(axis, replace(one.line, bad_from=begins if one.harm else None)) for one in found])
     rows = tuple(_after_row(change, one, drawn) for one, drawn in zip(found, shown, strict=True))
     return After(ticks(axis, wanted=5), axis.x(change.at), rows, looked)
+
+
+def _looked(measured: Measured) -> tuple[str, ...]:
+    of_apps = {one.name in SERVED for one in measured.series}
+    there = {"calls": measured.slots is not None, "metrics": False in of_apps, "requests of apps": True in of_apps}
+    return tuple(what for what, was in there.items() if was)
 
 
 def _moments(one: Moved) -> list[float]:
@@ -132,7 +141,7 @@ def change_page(
     around: Surroundings,
     *,
     last: ObjectState | None,
-    measured: Measured,
+    after: After,
     address: str,
 ) -> ChangePage:
     """The page of a change. ``last`` is its object's last known state; ``address`` its permanent one, absolute."""
@@ -147,7 +156,7 @@ def change_page(
         address=address,
         markdown=markdown(change, found, address=address),
         recipe=revert_recipe(change, _state_after(change, last)),
-        after=after(change, measured),
+        after=after,
     )
 
 

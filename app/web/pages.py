@@ -9,9 +9,10 @@ from fastapi import APIRouter, Depends, Query, Request
 from pydantic import BeforeValidator, Field
 from starlette.responses import HTMLResponse
 
-from app.core.aftermath import SOON, users_of
 from app.core.model import Change, Resource, Rollout, Verb
 from app.core.roles import Role
+from app.core.touched import SERVES, touched
+from app.core.turning import SOON
 from app.store import history, objects, rollouts, search, series, surroundings, timeline
 from app.store.seen import read_seen
 from app.web import change_views, params, templates, views
@@ -25,6 +26,9 @@ router = APIRouter(
 )
 MOST_UNDONE = 2000
 """Writes that are undone to reach an older page of versions. Behind them a version shows its own change only."""
+
+MOST_BESIDE = 500
+"""Workloads and Services of a namespace among which it is looked for those on which a change acts."""
 
 
 class ChangesAsked(params.ChangesAsked):
@@ -117,13 +121,25 @@ async def read_change(request: Request, change_id: str, _: Annotated[params.NoPa
         around = await surroundings.read_surroundings(
             conn, change.resource.cluster, from_at=change.at, to_at=change.at + SOON
         )
-        states = await objects.load_states(conn, change.resource.cluster, [change.resource])
-        last = states.get(change.resource)
+        states = await objects.load_beside(conn, change.resource, SERVES, most=MOST_BESIDE)
+        who = touched(change, states.values())
         measured = await series.read_around(
-            conn, change.resource.cluster, users_of(change, last), start=change.at - SOON, end=change.at + SOON
+            conn,
+            change.resource.cluster,
+            who.users,
+            near=who.namespaces,
+            start=change.at - SOON,
+            end=change.at + SOON,
         )
     address = f"{deps.public_url.rstrip('/')}/changes/{change.id}"
-    page = change_views.change_page(change, began, around, last=last, measured=measured, address=address)
+    page = change_views.change_page(
+        change,
+        began,
+        around,
+        last=states.get(change.resource),
+        after=change_views.after(change, measured, who),
+        address=address,
+    )
     return templates.page("change.html", page=page, now=deps.clock())
 
 

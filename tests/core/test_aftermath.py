@@ -10,9 +10,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec import structs
 
-from app.core.aftermath import MOST, Measured, moved, users_of
+from app.core.aftermath import MOST, Measured, moved
 from app.core.counted import NO_CALLS, Calls
 from app.core.model import SLOT_SECONDS, Actor, ActorSource, CallCount, CallKey, MetricSeries, Object, ObjectState
+from app.core.touched import touched
 from tests.web import world
 
 AT = datetime(2026, 11, 20, 14, 0, 2, tzinfo=UTC)
@@ -128,8 +129,8 @@ def state(spec: Object) -> ObjectState:
 
 
 def test_a_workloads_callers_are_its_account_and_who_changed_it() -> None:
-    assert users_of(world.CULPRIT, state({"serviceAccountName": "checkout"})) == (world.ARGOCD, USER)
-    assert users_of(world.CULPRIT, None) == (world.ARGOCD,)
+    assert touched(world.CULPRIT, [state({"serviceAccountName": "checkout"})]).users == (world.ARGOCD, USER)
+    assert touched(world.CULPRIT, []).users == (world.ARGOCD,)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +142,7 @@ def test_a_workloads_callers_are_its_account_and_who_changed_it() -> None:
     ],
 )
 def test_a_field_manager_is_no_caller_and_a_controller_calls_for_others(actor: Actor) -> None:
-    assert users_of(structs.replace(world.CULPRIT, actor=actor), None) == ()
+    assert touched(structs.replace(world.CULPRIT, actor=actor), []).users == ()
 
 
 def test_a_bindings_callers_are_its_subjects() -> None:
@@ -150,4 +151,4 @@ def test_a_bindings_callers_are_its_subjects() -> None:
     )
     subjects: Object = {"subjects": [{"kind": "ServiceAccount", "name": "checkout"}], "roleRef": {"kind": "Role"}}
     change = structs.replace(world.CULPRIT, resource=resource, diffs=())
-    assert USER in users_of(change, ObjectState(resource, "u", "1", AT, subjects))
+    assert USER in touched(change, [ObjectState(resource, "u", "1", AT, subjects)]).users

@@ -159,6 +159,8 @@ def test_what_moved_after_a_change_is_no_server_that_joined() -> None:
     summed = [
         together
         for told in (one, two)
-        for together in added_up(MEMORY, told_apart(told.labels), times=told.times, values=np.array([told.values]))
+        for together in added_up(
+            MEMORY, told_apart(MEMORY, told.labels), times=told.times, values=np.array([told.values])
+        )
     ]
     assert moved(change, Measured(None, NO_CALLS, tuple(summed))) == ()

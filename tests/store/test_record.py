@@ -103,6 +103,20 @@ async def test_a_deleted_object_stays_deleted_and_its_successor_is_found_by_name
     assert (alive.uid, found[a_resource()].uid) == ("u-2", "u-2")
 
 
+async def test_what_stands_beside_an_object_is_of_its_namespace_and_there(conn: AsyncConnection) -> None:
+    config = a_resource("settings", kind="ConfigMap")
+    here = [a_resource("web"), a_resource("web", kind="Service")]
+    others = [a_resource("web", namespace="else"), a_resource("settings-2", kind="ConfigMap")]
+    gone = [a_state("9", resource=one, deleted_at=NOON) for one in (config, a_resource("old"))]
+    await record(conn, Batch(CLUSTER, objects=(*gone, *(a_state("10", resource=one) for one in (*here, *others)))))
+    kinds = {(one.api_group, one.kind) for one in here}
+    found = await objects.load_beside(conn, config, kinds, most=10)
+    assert set(found) == {config, *here}, "its own state is wanted, too, whatever became of it"
+    assert len(await objects.load_beside(conn, config, kinds, most=1)) == 2
+    assert set(await objects.load_beside(conn, here[0], kinds, most=10)) == set(here)
+    assert await objects.load_beside(conn, a_resource("any", kind="Node", namespace=None), kinds, most=10) == {}
+
+
 async def test_pods_that_went_lately_are_known_for_where_they_ran(conn: AsyncConnection) -> None:
     times = {"early": NOON, "late": NOON + timedelta(minutes=1), "alive": None}
     pods = [a_state("10", resource=a_resource(name, kind="Pod"), uid=name, deleted_at=at) for name, at in times.items()]

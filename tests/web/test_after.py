@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from app.core.aftermath import SOON, Measured, moved, users_of
+from app.core.aftermath import Measured, moved
 from app.core.counted import NO_CALLS, Calls
-from app.core.model import SLOT_SECONDS, Batch, CallCount, CallKey, MetricSeries
+from app.core.model import SLOT_SECONDS, Batch, CallCount, CallKey, MetricSeries, Object, ObjectState, Resource
+from app.core.touched import NOBODY, touched
+from app.core.turning import SOON
 from app.store import series
 from app.store.record import record
 from app.web.change_views import after
@@ -87,10 +89,9 @@ async def test_the_page_draws_what_moved_with_the_changes_mark(site: Site) -> No
         "Queue depth: 2 → 90, soon",
     ]
     async with site.database.read.connect() as conn:
-        measured = await series.read_around(
-            conn, world.CLUSTER, users_of(world.CULPRIT, None), start=AT - SOON, end=AT + SOON
-        )
-    shown = after(world.CULPRIT, measured)
+        who = touched(world.CULPRIT, [])
+        measured = await series.read_around(conn, world.CLUSTER, who.users, start=AT - SOON, end=AT + SOON)
+    shown = after(world.CULPRIT, measured, who)
     ends = [datetime.fromtimestamp(END - back, AT.tzinfo) for back in (10, 2 * SLOT_SECONDS)]
     begins = datetime.fromtimestamp(BEGIN, AT.tzinfo)
     share = (AT - begins) / (max(ends) - begins)
@@ -112,6 +113,40 @@ async def test_a_change_after_which_nothing_moved_says_so_in_one_sentence(site: 
     assert "Nothing moved that we looked at (calls, metrics)." in unmoved
     for source in (unmeasured, unmoved):
         assert 'class="axis after"' not in source
+
+
+def served(namespace: str, code: str, *, before: float, later: float) -> MetricSeries:
+    times = tuple(float(second) for second in range(BEGIN, END, 10))
+    values = tuple(np.cumsum([before if time <= TURN else later for time in times]).tolist())
+    labels = (("code", code), ("namespace", namespace), ("pod", "orders-6f7c9d4b8-x7k2p"))
+    return MetricSeries("http_requests_total", labels, "counter", times, values)
+
+
+async def test_the_requests_of_the_workload_that_a_change_acts_on_come_first(site: Site) -> None:
+    cluster = "of-apps"
+    workload = Resource(cluster, "apps", "Deployment", "shop", "orders")
+    reads: Object = {"containers": [{"envFrom": [{"configMapRef": {"name": "settings"}}]}]}
+    state = ObjectState(workload, "u", "1", AT, {"spec": {"template": {"spec": reads, "metadata": {}}}})
+    change = world.a_change("settings", at=AT, kind="ConfigMap", api_group="", namespace="shop", cluster=cluster)
+    told = [served(namespace, "200", before=100, later=60) for namespace in ("shop", "another")]
+    told += [served(namespace, "503", before=0, later=40) for namespace in ("shop", "another")]
+    async with site.database.write.begin() as conn:
+        await record(conn, Batch(cluster, changes=(change,), objects=(state,), series=(*told, depth())))
+    async with site.client() as client:
+        source = (await client.get(f"/changes/{change.id}")).text
+    labels = re.findall(r'class="plot"[^>]*role="img" aria-label="([^"]+)"', source)
+    assert [re.sub(r"[23][0-9] s later", "soon", label) for label in labels] == [
+        "Requests failed by orders: 0 % → 40 %, soon",
+        "Queue depth: 2 → 90, soon",
+    ]
+    async with site.database.read.connect() as conn:
+        with statements() as seen:
+            found = await series.read_around(conn, cluster, [], near=["shop"], start=AT - SOON, end=AT + SOON)
+        others = await series.read_around(conn, cluster, [], start=AT - SOON, end=AT + SOON)
+    assert len(seen) == 1
+    namespaces = {dict(one.labels).get("namespace") for one in found.series if one.name == "http_requests_total"}
+    assert namespaces == {"shop"}, "who asks about a namespace reads no other"
+    assert {one.name for one in others.series} == {"workqueue_depth"}
 
 
 def scraped() -> tuple[MetricSeries, ...]:
@@ -171,4 +206,4 @@ async def test_adding_series_up_changes_nothing_that_is_drawn(site: Site) -> Non
 
 def test_a_line_of_a_single_moment_cannot_have_moved() -> None:
     assert moved(AT, Measured((BEGIN, BEGIN), Calls.of(counts(ARGOCD, 1, 1)[:1]), ())) == ()
-    assert after(world.CULPRIT, Measured(None, NO_CALLS, ())).looked == ()
+    assert after(world.CULPRIT, Measured(None, NO_CALLS, ()), NOBODY).looked == ()

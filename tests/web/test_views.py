@@ -7,13 +7,11 @@ from datetime import timedelta
 import pytest
 from msgspec import structs
 
-from app.core.aftermath import Measured
-from app.core.counted import NO_CALLS
 from app.core.model import Object, ObjectState
 from app.store.seen import Seen
 from app.store.surroundings import Surroundings
 from app.web.cards import distance, turn
-from app.web.change_views import change_page
+from app.web.change_views import After, change_page
 from tests.web import world
 
 
@@ -58,8 +56,6 @@ def test_the_revert_uses_the_state_only_while_nobody_wrote_again(version: str, *
     state: Object = {"spec": {"parts": [{"name": "a", "size": 2}, {"name": "b", "size": 5}]}}
     last = ObjectState(custom, change.uid, version, change.at, state)
     around = Surroundings(marks=(), derived=0, rollouts=(), problems=(), seen=Seen(freshness=(), gaps=(), kinds=()))
-    page = change_page(
-        change, (), around, last=last, measured=Measured(None, NO_CALLS, ()), address="http://here/changes/1"
-    )
+    page = change_page(change, (), around, last=last, after=After((), 0.0, (), ()), address="http://here/changes/1")
     assert ("kubectl patch" in page.recipe.command) is known
     assert ('"name":"b"' in page.recipe.command) is known
