@@ -1,6 +1,7 @@
 """Ranking one incident with everything stored: from its gathering, and from an alert's webhook, until it is saved.
 
-Calls are packed as they always are, and repeated by the database, minute after minute, up to the demo's incident.
+Calls are packed as they always are, and repeated by the database, minute after minute, up to the demo's incident. What
+its apps count of their requests is stored for the window that a ranking reads.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ from app.correlate import rank_incident
 from app.main import alert_taker
 from app.store import calls, tokens
 from app.store.database import Database
-from app.store.gathering import gather
+from app.store.gathering import CALLS_WINDOW, gather
 from app.store.incidents import read_incident
 from app.store.partitions import ensure
 from app.store.tokens import Purpose
 from app.web.deps import Deps
 from app.web.routes import create_app
+from bench import apps
 from bench.gates import Gate
 from bench.made import Company
 from bench.pages import DAYS
@@ -174,14 +176,15 @@ async def ranking(database: Database, *, changes: int) -> list[Gate]:
     incident = await replay(database.write, now=now)
     async with database.write.begin() as conn:
         filled = await fill(conn, now - timedelta(days=max(1, DAYS * changes // 10_000_000)), now)
+        await apps.fill(conn, CLUSTER, now - 2 * CALLS_WINDOW, now)
     async with database.write.connect() as raw:
         conn = await raw.execution_options(isolation_level="AUTOCOMMIT")
-        await conn.execute(text("VACUUM ANALYZE call_minutes"))
+        await conn.execute(text("VACUUM ANALYZE call_minutes, series_keys, samples_told, samples"))
         await conn.execute(text("CHECKPOINT"))
     with garbage_rarely():  # as `serve` does
         times = await _ranked(database, incident)
         told = await _webhooks(database)
-    title = f"{changes:,} changes, {filled:,} call-minutes"
+    title = f"{changes:,} changes, {filled:,} call-minutes, {apps.SERIES:,} series of apps"
     shares = f"gathering {statistics.median(times.gathering):.0f}, ranking {statistics.median(times.ranking):.0f}"
     p95 = statistics.quantiles(times.whole, n=20, method="inclusive")[-1]
     return [
