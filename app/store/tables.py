@@ -221,6 +221,7 @@ series_keys = Table(
     Column("kind", Text, nullable=False),
     Column("seen_at", at, nullable=False, server_default=text("now()")),  # last told of, to the day
     Index(None, "cluster_id", "name"),  # the series of a metric
+    Index(None, "labels", postgresql_using="gin", postgresql_ops={"labels": "jsonb_path_ops"}),  # those of a namespace
 )
 
 _NUMBER = Sequence("samples_told_number", metadata=metadata)
