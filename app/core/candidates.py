@@ -19,7 +19,7 @@ from app.core.model import Change, Resource, Rollout, Verb
 from app.core.moves import pods_added, pods_moved
 from app.core.reach import Reach, reach
 from app.core.revisions import lacking
-from app.core.same_edit import installed, same_edits
+from app.core.same_edit import installed, nodes_deleted, same_edits
 from app.core.selectors import selects
 from app.core.stalls import DEADLINE, patience
 from app.core.steering import set_off
@@ -110,7 +110,7 @@ def candidates(
     followers: dict[int, list[Change]] = defaultdict(list)
     telling = _without_further(ordered, rewrites)
     causes = set_off(with_accounts(telling, topology), topology)
-    repeats, taken_back = same_edits(telling), undone(ordered)
+    repeats, taken_back = same_edits(telling) | nodes_deleted(telling), undone(ordered)
     parts = {part: app for part, app in installed(telling).items() if app not in causes and app not in repeats}
     others: dict[str, list[Change]] = defaultdict(list)
     for change in ordered:

@@ -38,13 +38,14 @@ _NETWORK = re.compile(
 @dataclass(frozen=True, slots=True)
 class _Told:
     """One complaint: the workloads and the nodes that make it, or the one object, by name ("" for none), with the
-    workloads that call what is made of that."""
+    workloads that call what is made of that. ``taken``: it only says that their pods are taken away."""
 
     signal: Signal
     workloads: set[Named]
     nodes: set[Entity]
     object: str
     felt_by: set[Named]
+    taken: bool
 
 
 def roots(signals: Sequence[Signal], top: Topology) -> Iterator[tuple[int, list[int]]]:
@@ -53,6 +54,8 @@ def roots(signals: Sequence[Signal], top: Topology) -> Iterator[tuple[int, list[
     lost = {n: _felt(one, top) for n, one in told.items() if one.nodes and one.signal.facts.get("reason") not in SHORT}
     served = {key for key in top.labels if _AGENTS.search(key[1])}
     for n, one in told.items():
+        if one.taken:
+            continue
         below = [_below(home, one.signal, top, served) for home in one.workloads]
         found = [m for m, other in told.items() if m != n and _is_behind(other, one, below)]
         if len(below) == 1:
@@ -66,7 +69,7 @@ def _told(signal: Signal, top: Topology) -> _Told | None:
     """An autoscaler that cannot measure a workload complains, not the workload; that pods are taken from a node is no
     complaint of that node's."""
     entities = {*signal.about, *signal.spread}
-    of_others = any(entity[0] == "loses" or entity[1:2] == ("HorizontalPodAutoscaler",) for entity in entities)
+    of_others = any(entity[1:2] == ("HorizontalPodAutoscaler",) for entity in entities)
     if signal.kind is not SignalKind.SYMPTOM or of_others:
         return None
     objects = [entity for entity in entities if entity[0] == "object"]
@@ -74,8 +77,16 @@ def _told(signal: Signal, top: Topology) -> _Told | None:
     felt_by = (
         {client for one in objects for client in users_of(one[1], one[2], one[3], top)} if len(objects) == 1 else set()
     )
-    workloads = {(entity[1], entity[2]) for entity in entities if entity[0] == "workload"}
-    return _Told(signal, set() if objects else workloads, nodes, objects[0][3] if len(objects) == 1 else "", felt_by)
+    workloads = {(entity[1], entity[2]) for entity in entities if entity[0] in ("workload", "loses")}
+    taken = any(entity[0] == "loses" for entity in entities)
+    return _Told(
+        signal,
+        set() if objects else workloads,
+        set() if taken else nodes,
+        objects[0][3] if len(objects) == 1 else "",
+        felt_by,
+        taken,
+    )
 
 
 def _is_behind(other: _Told, one: _Told, below: list[set[Named]]) -> bool:
@@ -101,10 +112,13 @@ def _missed(lost: Signal, client: Signal) -> bool:
 
 
 def _below(home: Named, signal: Signal, top: Topology, served: set[Named]) -> set[Named]:
-    """What a workload that complains rests on: whom it calls, who keeps up what it reads and, where it complains of the
-    network or of names, the programs that serve all nodes' pods with these."""
+    """What a workload that complains rests on: whom it calls, who keeps up what it reads, who answers a webhook that it
+    complains of and, where it complains of the network or of names, the programs that serve pods with these."""
     of_network = served if signal.cause is TRUST or _NETWORK.search(signal.text) else set()
-    return {*closure([home], top.rests_on, depth=DEPTH), *of_network} - {home}
+    asked = {
+        key for key, hooks in top.answers.items() if any(names(signal.text, str(hook.get("name"))) for _, hook in hooks)
+    }
+    return {*closure([home], top.rests_on, depth=DEPTH), *of_network, *asked} - {home}
 
 
 def _is_before(signal: Signal, client: Signal) -> bool:

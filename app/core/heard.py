@@ -18,6 +18,8 @@ from app.core.topology import Topology
 HEARD = timedelta(seconds=10)
 """How long after an edit of what it reads a program's write is put down to that: it watches, or asks every few
 seconds."""
+IN_ONE_GO = timedelta(seconds=1)
+"""So soon after one edit the next one of its sort is no further occasion."""
 FEW_READERS = 3
 """What more programs read says little about whom it is for."""
 BY_CHANCE = 0.3
@@ -28,7 +30,8 @@ _Sort = tuple[str, str, str]  # user, api group, plural
 
 @dataclass(slots=True)
 class Heard:
-    """The last edit of each sort that a program reads, and how many came before it ``since`` the window began."""
+    """The last edit of each sort that a program reads, and how often there was one before it ``since`` the window
+    began: what comes in one go is one."""
 
     top: Topology
     since: datetime
@@ -39,7 +42,7 @@ class Heard:
         """An edit is heard by those who read its object, where they are few."""
         for sort in self._readers(change) if not is_inert(change) else ():
             last = self._last.setdefault(sort[0], {})
-            self._before[sort] += sort in last
+            self._before[sort] += sort in last and change.at - last[sort].at > IN_ONE_GO
             last[sort] = change
 
     def by(self, change: Change) -> Change | None:

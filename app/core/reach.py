@@ -64,6 +64,8 @@ def _workload(change: Change, states: list[State], top: Topology, add: Add) -> N
     touched_workloads(top, [key], add, 0)
     burdened(change, {key}, top, add, 0)
     operators.referring(change.resource, top, add, 1)
+    if any(diff.path[-1:] == ("priorityClassName",) for diff in change.diffs):  # whose pods may go for its own
+        add(("scheduling",), 0)
     add(("manager", change.resource.name), 1)
     add(("prefix", change.resource.name.split("-")[0]), 1)
     _agents(f"{change.resource.name} {_images(states)}", add, 0)

@@ -18,6 +18,8 @@ from app.core.model import Change, Verb
 SEVERAL = 5
 IN_ONE_GO = timedelta(seconds=120)
 """From the first to the last: a loop over nodes with a pause in between, no rollout over days."""
+NEXT = timedelta(seconds=5)
+"""So soon after one Node the next one is deleted, by a program or a command that deletes several."""
 
 
 def same_edits(ordered: Iterable[Change]) -> dict[str, str]:
@@ -38,6 +40,25 @@ def same_edits(ordered: Iterable[Change]) -> dict[str, str]:
             firsts[edit] = change
         elif change.resource != first.resource:
             found[change.id] = first.id
+    return found
+
+
+def nodes_deleted(ordered: Iterable[Change]) -> dict[str, str]:
+    """For each change that deletes one more Node, the id of the first that its actor deleted in the same go.
+
+    ``ordered`` by time.
+    """
+    gos: dict[str, tuple[Change, Change]] = {}
+    found: dict[str, str] = {}
+    for change in ordered:
+        if change.resource.kind != "Node" or change.verb is not Verb.DELETE:
+            continue
+        first, last = gos.get(change.actor.name, (change, change))
+        if change.at - last.at > NEXT:
+            first = change
+        elif change is not first:
+            found[change.id] = first.id
+        gos[change.actor.name] = first, change
     return found
 
 

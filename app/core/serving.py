@@ -27,6 +27,11 @@ SHARP = 0.25
 STRENGTH = {FAILS: 0.9, REFUSES: 0.6, SLOW: 0.6}
 AT_ONCE = timedelta(minutes=1)
 """Those that began within this time of one another may have one cause."""
+UNREACHED = frozenset(f"answers {code}" for code in (502, 503, 504, "Unavailable", "DeadlineExceeded"))
+"""What is answered where whoever is asked in turn is not reached, or not in time."""
+SEVERAL, NETWORK = 3, 0.5
+"""In so many namespaces at once calls get no answer by the network rather than by chance, and how much they are about
+it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,18 +60,20 @@ def rises(told: Laid, top: Topology) -> list[Rise]:
 
 def serving_signals(found: Sequence[Rise]) -> list[Signal]:
     """Each with the workloads that began with the same at about the same time."""
-    return [
-        replace(
-            one.signal,
-            others=frozenset(
-                other.home
-                for other in found
-                if other.reason == one.reason and abs(other.signal.low - one.signal.low) <= AT_ONCE
-            )
-            - {one.home},
-        )
-        for one in found
+    return [_beside(one, found) for one in found]
+
+
+def _beside(one: Rise, found: Sequence[Rise]) -> Signal:
+    near = [
+        other
+        for other in found
+        if other.reason == one.reason and abs(other.signal.low - one.signal.low) <= AT_ONCE and other.home != one.home
     ]
+    spaces = {one.home[1], *(other.home[1] for other in near)}
+    network: dict[Entity, float] = (
+        {("agent", "cni"): NETWORK} if len(spaces) >= SEVERAL and one.signal.text in UNREACHED else {}
+    )
+    return replace(one.signal, others=frozenset(other.home for other in near), about={**one.signal.about, **network})
 
 
 def serving_sparks(found: Iterable[Rise], scope: Scope, axis: Grid, *, most: int = 2) -> list[Spark]:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from app.core.complaints import symptom_signals
 from app.core.downstream import roots
 from app.core.model import Object, ObjectState, Resource, Symptom
-from app.core.pod_states import EVICTED
+from app.core.pod_states import EVICTED, PREEMPTED
 from app.core.topology import Topology, topology
 from tests.core.factories import a_resource, a_state, a_symptom, a_workload, after
 
@@ -131,3 +131,22 @@ def test_that_pods_are_taken_from_a_node_is_no_complaint_of_that_node() -> None:
     ]
     assert len(told) == 2
     assert list(roots(told, company())) == []
+
+
+def test_who_is_not_let_in_suffers_from_who_answers_the_webhook() -> None:
+    gate = a_resource("Deployment", "gate", "policy")
+    hook: Object = {"name": "check.gate.example", "clientConfig": {"service": {"namespace": "policy", "name": "gate"}}}
+    states = [
+        a_workload(gate),
+        *map(a_workload, CLIENTS),
+        a_state(a_resource("Service", "gate", "policy"), {"spec": {"selector": {"app": "gate"}}}),
+        a_state(a_resource("ValidatingWebhookConfiguration", "gate", None), {"webhooks": [hook]}),
+    ]
+    message = 'Internal error occurred: failed calling webhook "check.gate.example": connection refused'
+    refused = [a_symptom(one, "FailedCreate", at=after(0), message=message) for one in CLIENTS]
+    crash = a_symptom(gate, "OOMKilled", at=after(-3), message="gate ended with exit code 137")
+    assert behind(crash, *refused, top=topology(states)) == {"FailedCreate basket": {"OOMKilled gate"}}
+    taken = replace(a_symptom(gate, PREEMPTED, at=after(-3), message="preempting"), workload=gate)
+    assert behind(taken, *refused, top=topology(states)) == {"FailedCreate basket": {f"{PREEMPTED} gate"}}
+    other = replace(crash, resource=STORE, workload=STORE)
+    assert behind(other, *refused, top=topology(states)) == {}

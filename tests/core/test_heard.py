@@ -163,3 +163,13 @@ def test_what_a_program_writes_down_of_itself_configures_nothing() -> None:
     assert set_off([early(), usual, written, tainted], topology([program])) == {}
     by_alice = replace(written, actor=Actor("alice", ActorSource.AUDIT))
     assert set_off([early(), usual, by_alice, tainted], topology([program])) == {tainted.id: by_alice}
+
+
+def test_what_comes_in_one_go_is_heard_once() -> None:
+    top = topology([], reads())
+    secrets = [a_resource("Secret", f"machine-{n}", "kube-system") for n in range(6)]
+    gone = [replace(a_change(one, at=after(n / 100)), verb=Verb.DELETE) for n, one in enumerate(secrets)]
+    then = cordon(at=1)
+    assert set_off([early(), *gone, then], top) == {then.id: gone[-1]}
+    spread = [replace(one, at=after(4 * n - 20)) for n, one in enumerate(gone)]
+    assert set_off([early(-40), *spread, cordon(at=1)], top) == {}

@@ -51,3 +51,11 @@ def test_a_priority_that_is_everybodys_who_names_none() -> None:
         "PriorityClass",
         "batch",
     )
+
+
+def test_a_priority_that_a_rollout_gives_its_pods() -> None:
+    scanner = a_resource("Deployment", "scanner", "security")
+    path = ("spec", "template", "spec", "priorityClassName")
+    assert told(a_change(scanner, at=after(-40), path=path, old=None, new="batch")) == ("Deployment", "scanner")
+    other = ("spec", "template", "spec", "dnsPolicy")
+    assert told(a_change(scanner, at=after(-40), path=other, old=None, new="Default")) != ("Deployment", "scanner")

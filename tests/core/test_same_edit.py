@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from app.core.candidates import Candidate, candidates
 from app.core.model import Actor, ActorSource, Change, Json, Verb
@@ -97,3 +98,11 @@ def test_a_release_of_many_workloads_is_one_candidate(how_many: int, rivals: int
     candidates_found = found(*parts)
     assert len(candidates_found) == rivals
     assert sum(len(one.also) for one in candidates_found) == len(parts) - rivals
+
+
+def test_nodes_that_are_deleted_in_one_go_are_one_suspect() -> None:
+    gone = [replace(labelled(number, number), verb=Verb.DELETE) for number in range(3)]
+    (one,) = found(*gone)
+    assert [change.resource.name for change in one.also] == ["node-1", "node-2"]
+    assert len(found(*gone, replace(labelled(4, 30), verb=Verb.DELETE))) == 2
+    assert len(found(gone[0], replace(labelled(1, 1, actor="bob"), verb=Verb.DELETE))) == 2

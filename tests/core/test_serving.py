@@ -196,3 +196,25 @@ def test_who_serves_is_named_in_several_ways(name: str, labels: dict[str, str], 
 )
 def test_codes_say_how_a_request_ended(name: str, labels: dict[str, str], ended: Outcome) -> None:
     assert outcome(name, labels)[0] is ended
+
+
+@pytest.mark.parametrize(
+    ("namespaces", "code", "network"),
+    [
+        (("shop", "pay", "web"), "504", True),
+        (("shop", "pay", "pay"), "504", False),
+        (("shop", "pay", "web"), "500", False),
+    ],
+)
+def test_calls_that_get_no_answer_all_over_the_place_are_of_the_network(
+    namespaces: tuple[str, ...], code: str, network: bool
+) -> None:
+    apps = [a_resource("Deployment", f"app-{n}", namespace) for n, namespace in enumerate(namespaces)]
+    series = [
+        counted(rate, since=since, code=status, namespace=app.namespace or "", pod=f"{app.name}-6f7c9d4b8-x7k2p")
+        for app in apps
+        for rate, since, status in ((PER_BIN, 0, "200"), (20, 40, code))
+    ]
+    signals = found(*series, top=topology([a_workload(app) for app in apps]))
+    assert len(signals) == 3
+    assert all((("agent", "cni") in one.about) is network for one in signals)
