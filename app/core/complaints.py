@@ -242,7 +242,8 @@ def _signal(reason: str, members: list[Symptom], *, start: datetime) -> Signal:
     for namespace, count in namespaces.items():
         about[("ns", namespace)] = 0.4 * count / total
         about[pods_in(namespace)] = 0.3 * count / total
-    if reason in ("FailedCreate", "FailedScheduling", "Unschedulable", "Pending", PREEMPTED):
+    of_pods = members[0].source is not SymptomSource.CONDITION
+    if of_pods and reason in ("FailedCreate", "FailedScheduling", "Unschedulable", "Pending", PREEMPTED):
         about[("scheduling",) if reason != "FailedCreate" else MAKES_PODS] = 0.7
     kind = refused_by(" ".join(s.message for s in members[:20])) if reason == "FailedCreate" else None
     for namespace in namespaces if kind else ():

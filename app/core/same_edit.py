@@ -12,6 +12,7 @@ from datetime import timedelta
 
 import msgspec
 
+from app.core.actors import service_account
 from app.core.entities import WORKLOADS
 from app.core.model import Change, Verb
 
@@ -19,7 +20,7 @@ SEVERAL = 5
 IN_ONE_GO = timedelta(seconds=120)
 """From the first to the last: a loop over nodes with a pause in between, no rollout over days."""
 NEXT = timedelta(seconds=5)
-"""So soon after one Node the next one is deleted, by a program or a command that deletes several."""
+"""So soon after one Node the next one is deleted by a command that deletes several."""
 
 
 def same_edits(ordered: Iterable[Change]) -> dict[str, str]:
@@ -46,12 +47,12 @@ def same_edits(ordered: Iterable[Change]) -> dict[str, str]:
 def nodes_deleted(ordered: Iterable[Change]) -> dict[str, str]:
     """For each change that deletes one more Node, the id of the first that its actor deleted in the same go.
 
-    ``ordered`` by time.
+    ``ordered`` by time. Programs delete Nodes for what they see, each for a reason of its own.
     """
     gos: dict[str, tuple[Change, Change]] = {}
     found: dict[str, str] = {}
     for change in ordered:
-        if change.resource.kind != "Node" or change.verb is not Verb.DELETE:
+        if change.resource.kind != "Node" or change.verb is not Verb.DELETE or service_account(change.actor.name):
             continue
         first, last = gos.get(change.actor.name, (change, change))
         if change.at - last.at > NEXT:
