@@ -15,7 +15,7 @@ import numpy as np
 from app.core.entities import Entity
 from app.core.lines import Grid, Laid, added
 from app.core.onset import Floats
-from app.core.served import DURATIONS, REQUESTS, Outcome, is_server, outcome, pod, server
+from app.core.served import DURATIONS, REQUESTS, Outcome, is_door, is_server, outcome, pod, server
 from app.core.topology import Named, Topology
 
 LEAST = {Outcome.FAILED: 0.03, Outcome.REFUSED: 0.1}
@@ -46,6 +46,8 @@ class Share:
     values: Floats
     parts: list[Part]
     width: int
+    by_door: bool
+    """Whether an ingress controller counted them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,7 +78,7 @@ def shares(told: Laid) -> Iterator[Share]:
             enough = _enough(total, width, told.axis)
             for ended, parts in served.ended.items():
                 share = _lately(np.nan_to_num(added([part.rates for part in parts])), width) / enough
-                yield Share(entity, ended, share, parts, width)
+                yield Share(entity, ended, share, parts, width, is_door(name))
 
 
 def means(told: Laid) -> Iterator[Mean]:
@@ -101,6 +103,11 @@ def rates(told: Laid) -> Iterator[tuple[Entity, Floats]]:
     for name in REQUESTS:
         for entity, served in _servers(told, name).items():
             yield entity, added(served.all)
+
+
+def counting(told: Laid) -> set[Entity]:
+    """Those that count what they answer themselves, or whose mesh does."""
+    return {entity for name in REQUESTS if not is_door(name) for entity in _servers(told, name)}
 
 
 def homes(top: Topology) -> Callable[[Entity], list[Entity]]:

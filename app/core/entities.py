@@ -16,7 +16,8 @@
 ("prefix", word)                    whose annotation or label keys begin like this: word.example/key is word's
 ("admission", namespace) ("throttle",) ("scheduling",) ("queue", name)   parts of the control plane
 ("device", word)                    what gives nodes devices that are called word.example/device
-("agent", "csi" or "cni")           what gives pods their volumes, or their network, on every node
+("agent", "csi" or "cni" ...)       what gives pods their volumes, or their network, on every node; "doors": what
+                                    serves Ingresses and routes
 ("object", kind, namespace, name)   any other object
 ("altered", group, resource, operation)   what is written to a resource is stored otherwise; who writes it writes again
 ("asked", part, group, resource, verb)   that webhooks, validating or mutating, are asked about such a write

@@ -33,7 +33,7 @@ from app.core.entities import (
     pods_in,
     workload,
 )
-from app.core.front_doors import DOORS, backends, served, shows
+from app.core.front_doors import DOORS, PROXIES, backends, served, shows
 from app.core.kinds import told_by
 from app.core.mechanism import cordons, halts, is_cosmetic, is_default, is_default_class, refuser
 from app.core.meshes import is_policy
@@ -53,8 +53,10 @@ _AGENTS = {
     "cni": NETWORKS,
     "dns": NAME_SERVERS,
     "nodes": MAKES_NODES,
+    "doors": PROXIES,
 }
-"""What programs do for all pods, by what they are called: volumes (CSI), network (CNI), names (DNS), more nodes."""
+"""What programs do for all pods, by what they are called: volumes (CSI), network (CNI), names (DNS), more nodes, and
+what comes from outside."""
 NODE_AGENTS = re.compile("|".join(("kube-proxy", *(_AGENTS[sort].pattern for sort in ("csi", "cni", "dns")))))
 """What every pod needs: a rollout or a new configuration of one of these reaches the pods, not only itself."""
 

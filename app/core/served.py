@@ -91,9 +91,14 @@ def is_server(labels: Labels) -> bool:
     return labels.get("reporter") != "source" and labels.get("direction") != "outbound"
 
 
+def is_door(name: str) -> bool:
+    """Whether an ingress controller tells it: of what it answers for others, be it itself or one behind it."""
+    return name.startswith("nginx_ingress_controller_")
+
+
 def pod(name: str, labels: Labels) -> str:
     """The pod that served what a series counts; "" where it does not say. An ingress controller's is its own."""
-    if name.startswith("nginx_ingress_controller_"):
+    if is_door(name):
         return ""
     return labels.get("exported_pod") or labels.get("pod", "")
 

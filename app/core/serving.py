@@ -12,7 +12,7 @@ from datetime import timedelta
 
 import numpy as np
 
-from app.core.answers import LEAST, LONGER, SLOWER, Share, homes, means, shares
+from app.core.answers import LEAST, LONGER, SLOWER, Share, counting, homes, means, shares
 from app.core.entities import Entity, pods_in
 from app.core.findings import Scope, Spark
 from app.core.lines import Grid, Laid
@@ -45,17 +45,32 @@ class Rise:
     title: str
     unit: str
     values: Floats
+    by_door: bool = False
 
 
 def rises(told: Laid, top: Topology) -> list[Rise]:
     """What began in the window and goes on; of one workload, and of one sort, the clearest."""
     of = homes(top)
     best: dict[tuple[Entity, str], Rise] = {}
+    own = set[tuple[Entity, str]]()
     for rise in (*_failing(told, of), *_slow(told, of)):
         key = rise.home, rise.reason
+        own |= set() if rise.by_door else {key}
         if key not in best or best[key].signal.strength < rise.signal.strength:
             best[key] = rise
-    return list(best.values())
+    knows = {home for entity in counting(told) for home in of(entity)}
+    return [
+        _before_the_door(rise) if rise.by_door and rise.home in knows and key not in own else rise
+        for key, rise in best.items()
+    ]
+
+
+def _before_the_door(rise: Rise) -> Rise:
+    """What only an ingress controller tells of a workload that counts no such thing: the controller answers so itself,
+    as that is not reached, or for reasons of its own."""
+    own, door = (1.0, 0.4) if rise.signal.text in UNREACHED else (0.5, 0.9)
+    about: dict[Entity, float] = {rise.home: own, ("agent", "doors"): door}
+    return replace(rise, signal=replace(rise.signal, about={**rise.signal.about, **about}))
 
 
 def serving_signals(found: Sequence[Rise]) -> list[Signal]:
@@ -105,7 +120,7 @@ def _failing(told: Laid, of: Callable[[Entity], list[Entity]]) -> Iterator[Rise]
         for home in of(one.server):
             signal = _fails(home, one, step, told.axis)
             title = f"{'Failing' if one.ended is Outcome.FAILED else 'Refused'}: {home[2]}"
-            yield Rise(home, signal.facts["reason"], signal, step, title, "%", 100.0 * one.values)
+            yield Rise(home, signal.facts["reason"], signal, step, title, "%", 100.0 * one.values, one.by_door)
 
 
 def _fails(home: Entity, share: Share, step: Step, axis: Grid) -> Signal:

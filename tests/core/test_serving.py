@@ -10,12 +10,13 @@ from msgspec.structs import replace
 from app.core import suspects
 from app.core.findings import Scope
 from app.core.model import MetricSeries
+from app.core.reach import reach
 from app.core.served import FAILS, REFUSES, SLOW, Outcome, outcome, server
 from app.core.serving import rises, serving_signals, serving_sparks
 from app.core.signals import Signal
 from app.core.topology import Topology, topology
 from tests.core.company import ranked
-from tests.core.factories import a_resource, a_state, a_workload, after, an_incident
+from tests.core.factories import a_change, a_resource, a_state, a_workload, after, an_incident
 from tests.core.test_series import SIZE, START, STEP, a_series, told
 
 ORDERS = a_resource("Deployment", "orders", "shop")
@@ -218,3 +219,26 @@ def test_calls_that_get_no_answer_all_over_the_place_are_of_the_network(
     signals = found(*series, top=topology([a_workload(app) for app in apps]))
     assert len(signals) == 3
     assert all((("agent", "cni") in one.about) is network for one in signals)
+
+
+@pytest.mark.parametrize(
+    ("told_by_door", "told_by_app", "about"),
+    [("403", None, (0.5, 0.9)), ("503", None, (1.0, 0.4)), ("403", "403", (1.0, 0.0))],
+)
+def test_what_only_the_door_tells_is_not_the_apps_own(
+    told_by_door: str, told_by_app: str | None, about: tuple[float, float]
+) -> None:
+    door: dict[str, Any] = {"name": "nginx_ingress_controller_requests", "job": "ingress-nginx/controller", "service": "orders"}
+    (signal,) = found(
+        counted(PER_BIN, code="200"),
+        counted(PER_BIN, status="200", **door),
+        counted(20, since=40, status=told_by_door, **door),
+        *([counted(20, since=40, code=told_by_app)] if told_by_app else []),
+    )
+    assert (signal.about["workload", "shop", "orders"], signal.about.get(("agent", "doors"), 0.0)) == about
+
+
+def test_what_serves_ingresses_is_known_by_its_name() -> None:
+    controller = a_change(a_resource("Deployment", "ingress-nginx-controller", "ingress-nginx"), at=after(0))
+    assert ("agent", "doors") in reach(controller, company())
+    assert ("agent", "doors") not in reach(a_change(ORDERS, at=after(0)), company())
