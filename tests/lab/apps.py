@@ -148,6 +148,10 @@ class Outside:
     """Nodes whose container runtime does not answer; what runs there goes on."""
     kept: dict[str, float] = field(default_factory=dict)
     """What kubelets themselves have in memory beside the usual, in MiB by node: the kernel never ends them."""
+    drivers: dict[str, Callable[[str], bool]] = field(default_factory=dict)
+    """Drivers of volumes whose plugin may be missing on a node, and whether a node's kubelet has it."""
+    unpacking_none: set[str] = field(default_factory=set)
+    """Nodes whose container runtime cannot unpack an image; what was unpacked before is there."""
     silent_nodes: set[str] = field(default_factory=set)
     """Nodes whose kubelets nobody hears; what runs there goes on."""
     hung: set[str] = field(default_factory=set)
@@ -160,6 +164,8 @@ class Outside:
     """Services outside of the cluster that do not answer, and why."""
     cut_off: set[str] = field(default_factory=set)
     """Nodes whose pods reach none of another node: there are no routes, or no wire."""
+    apart: set[str] = field(default_factory=set)
+    """Nodes where an agent of the network lets nobody in from another namespace."""
     addresses: dict[str, int] = field(default_factory=dict)
     """How many pods the network has an address for, by node; a node that is not named has enough."""
     taken: dict[str, float] = field(default_factory=dict)
@@ -186,6 +192,7 @@ def diagnose(
     *,
     running: int,
     cut_off: AbstractSet[str] = frozenset(),
+    apart: AbstractSet[str] = frozenset(),
     resolver_up: bool = True,
 ) -> Problem | None:
     """What is wrong with a running container; ``running`` are the containers of its image."""
@@ -199,7 +206,7 @@ def diagnose(
         return _starting(app, spec, container.seconds)
     if found := _asked_wrongly(app, spec) or _answers_late(app, spec, running) or _throttled(app, container):
         return found
-    if trouble := _misses(app, container.pod, world, cut_off, resolver_up=resolver_up):
+    if trouble := _misses(app, container.pod, world, cut_off, apart, resolver_up=resolver_up):
         return Problem("unready", f"probe failed: {trouble}")
     if app.load > app.capacity * max(running, 1):
         return Problem("unready", LATE)
@@ -217,10 +224,12 @@ def _asked_wrongly(app: App, spec: Json) -> Problem | None:
     return None
 
 
-def _misses(app: App, pod: Json, world: World, cut_off: AbstractSet[str], *, resolver_up: bool) -> str:
+def _misses(
+    app: App, pod: Json, world: World, cut_off: AbstractSet[str], apart: AbstractSet[str], *, resolver_up: bool
+) -> str:
     """Whom it cannot do without and does not reach, and why; or ""."""
     for namespace, name in app.upstreams:
-        if trouble := unreachable(world, pod, namespace, name, cut_off=cut_off):
+        if trouble := unreachable(world, pod, namespace, name, cut_off=cut_off, apart=apart):
             return f"HTTP probe failed with statuscode: 503 ({trouble})"
     for host in app.abroad:
         if address := shadowing(world, pod, host):

@@ -24,7 +24,7 @@ from tests.lab.rooms import Rooms
 from tests.lab.sandboxes import Running, Sandbox
 from tests.lab.stalls import Stalls
 from tests.lab.statuses import Statuses, done, node_conditions, pod_status, second, waiting
-from tests.lab.volumes import held_elsewhere
+from tests.lab.volumes import held_elsewhere, lacking_driver
 
 ROUND_SECONDS = 0.5
 LEASE_SECONDS = 4.0
@@ -121,6 +121,11 @@ class Kubelets:
         kubelet.agent = f"kubelet/{version} (linux/amd64) kubernetes/93248f9"
         status = {"status": {"nodeInfo": {"kubeletVersion": version}}}
         await kubelet.must("PATCH", f"{path('Node', None, name)}/status", status)
+
+    async def run_kernel(self, name: str, version: str) -> None:
+        """A node's kubelet tells of which kernel it runs on. Raises RefusedError."""
+        status = {"status": {"nodeInfo": {"kernelVersion": version}}}
+        await self._callers[name].must("PATCH", f"{path('Node', None, name)}/status", status)
 
     def crash(self, name: str) -> None:
         """A machine stops, and all that runs there with it."""
@@ -257,9 +262,11 @@ class Kubelets:
 
     async def _mount(self, node: str, pod: Json, sandbox: Sandbox) -> bool:
         """Read what the pod mounts; whether all of it is there."""
+        missing = lacking_driver(self._outside.drivers, pod)
         if volume := held_elsewhere(self._world, pod):
-            await self._tell(node, pod, sandbox, waiting("ContainerCreating", ""))
             missing = f"Unable to attach or mount volumes: unmounted volumes=[{volume}]: timed out waiting"
+        if missing:
+            await self._tell(node, pod, sandbox, waiting("ContainerCreating", ""))
             await self._warn(node, pod, "FailedMount", missing)
             sandbox.again = _later(RETRY_SECONDS)
             return False
@@ -386,6 +393,7 @@ class Kubelets:
                     self._world,
                     running=running,
                     cut_off=outside.cut_off | self._memory.thrashing(),
+                    apart=outside.apart,
                     resolver_up=outside.resolver_up,
                 )
                 if found:

@@ -19,21 +19,27 @@ ZONE = re.compile(r"^([\w.-]*?)\.?:53 \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
 
 
 def unreachable(
-    world: World, pod: Json, namespace: str, service: str, *, cut_off: AbstractSet[str] = frozenset()
+    world: World,
+    pod: Json,
+    namespace: str,
+    service: str,
+    *,
+    cut_off: AbstractSet[str] = frozenset(),
+    apart: AbstractSet[str] = frozenset(),
 ) -> str:
     """Why a pod does not reach a Service, by names, backends, policies and routes; or ""."""
     corefile = world["ConfigMap"].get(("kube-system", "coredns"), {}).get("data", {}).get("Corefile", "")
     servers = backends(world, *DNS)
     if "kubernetes cluster.local" not in corefile or not servers or _asks_its_node(pod):
         return f"lookup {service}.{namespace}.svc.cluster.local: no such host"
-    if not any(_connects(world, pod, server, 53, cut_off) for server in servers):
+    if not any(_connects(world, pod, server, 53, cut_off, apart) for server in servers):
         return f"lookup {service}.{namespace}.svc.cluster.local: i/o timeout"
     found = backends(world, namespace, service)
     if not found:
         return f"dial tcp {service}.{namespace}: connection refused"
     if world["Service"].get((namespace, service), {}).get("spec", {}).get("internalTrafficPolicy") == "Local":
         found = [one for one in found if one["spec"].get("nodeName") == pod["spec"].get("nodeName")]
-    if not any(_connects(world, pod, backend, 8080, cut_off) for backend in found):
+    if not any(_connects(world, pod, backend, 8080, cut_off, apart) for backend in found):
         return f"dial tcp {service}.{namespace}: i/o timeout"
     return ""
 
@@ -115,13 +121,22 @@ def backends(world: World, namespace: str, service: str) -> list[Json]:
     return [pods[namespace, name] for name in names if (namespace, name) in pods]
 
 
+def lets_nobody_in(backend: Json, caller: str, apart: AbstractSet[str]) -> bool:
+    """Whether a pod is on a node whose agent keeps namespaces apart, and its ``caller`` is of another one."""
+    return backend["spec"].get("nodeName") in apart and backend["metadata"]["namespace"] != caller
+
+
 def _is_routed(pod: Json) -> bool:
     """Whether other nodes have a route to its address; a pod whose address is not told yet asks nobody."""
     return str(pod.get("status", {}).get("podIP", POOL)).startswith(POOL)
 
 
-def _connects(world: World, pod: Json, backend: Json, port: int, cut_off: AbstractSet[str]) -> bool:
+def _connects(
+    world: World, pod: Json, backend: Json, port: int, cut_off: AbstractSet[str], apart: AbstractSet[str]
+) -> bool:
     """Whether there is a way, and the NetworkPolicies let a pod out to a backend, and into that one."""
+    if lets_nobody_in(backend, pod["metadata"]["namespace"], apart):
+        return False
     nodes = {one["spec"].get("nodeName", "") for one in (pod, backend)}
     if len(nodes) > 1 and (nodes & cut_off or not (_is_routed(pod) and _is_routed(backend))):
         return False

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from datetime import datetime, timedelta
+from hashlib import sha256
+from zlib import crc32
 
 from tests.lab.api import now
 from tests.lab.apps import Outside
@@ -27,7 +29,9 @@ class Registry:
             return "dial tcp 10.0.9.4:443: connect: connection refused"
         if self._is_beyond():
             return "429 Too Many Requests - Server message: toomanyrequests: too many requests from your address"
-        return "manifest unknown" if image in self._outside.missing else ""
+        if image in self._outside.missing:
+            return "manifest unknown"
+        return _not_unpacked(image) if node in self._outside.unpacking_none else ""
 
     def _is_beyond(self) -> bool:
         """Whether there were too many requests already; this one counts too, if it is answered or not."""
@@ -39,6 +43,15 @@ class Registry:
             self._asked.popleft()
         self._asked.append(now())
         return len(self._asked) > most
+
+
+def _not_unpacked(image: str) -> str:
+    """As containerd says it that does not find the layer below, where it keeps what it has unpacked."""
+    number = crc32(image.encode())
+    layer = f"extract-{number % 10**9}-k3Xw sha256:{sha256(image.encode()).hexdigest()}"
+    lost = f"stat /var/lib/containerd/io.containerd.snapshotter.v1.overlayfs/snapshots/{number % 400}/fs"
+    prepared = f'failed to prepare extraction snapshot "{layer}": failed to stat parent: {lost}'
+    return f'failed to pull and unpack image "{image}": {prepared}: no such file or directory'
 
 
 def _unresolved(image: str) -> str:

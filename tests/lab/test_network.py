@@ -32,14 +32,14 @@ def reachable_world() -> World:
     return world
 
 
-def reached(*, dns: bool, cut_off: frozenset[str] = frozenset()) -> str:
+def reached(*, dns: bool, cut_off: frozenset[str] = frozenset(), apart: frozenset[str] = frozenset()) -> str:
     """What frontend, which has no node, is told when it calls cart under a policy that lets it out to DNS or not."""
     world = reachable_world()
     servers = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}}}
     egress = [{"to": [{"podSelector": {}}]}, *([{"to": [servers], "ports": [{"port": 53}]}] if dns else [])]
     policy = {"metadata": {"namespace": "shop"}, "spec": {"policyTypes": ["Egress"], "egress": egress}}
     world._objects["NetworkPolicy"] = {("shop", "egress"): policy}
-    return unreachable(world, calling(), "shop", "cart", cut_off=cut_off)
+    return unreachable(world, calling(), "shop", "cart", cut_off=cut_off, apart=apart)
 
 
 def test_a_policy_on_the_way_out_needs_dns() -> None:
@@ -64,6 +64,13 @@ def test_a_service_for_its_own_node_is_not_reached_from_another() -> None:
 )
 def test_who_is_on_a_node_without_routes_is_not_reached(node: str, message: str) -> None:
     assert reached(dns=True, cut_off=frozenset({node})) == message
+
+
+@pytest.mark.parametrize(
+    ("node", "message"), [("node-of-kube-dns", "lookup cart.shop.svc.cluster.local: i/o timeout"), ("node-of-cart", "")]
+)
+def test_an_agent_that_keeps_namespaces_apart_lets_in_who_is_of_the_same(node: str, message: str) -> None:
+    assert reached(dns=True, apart=frozenset({node})) == message
 
 
 @pytest.mark.parametrize(

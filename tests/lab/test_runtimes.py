@@ -20,6 +20,7 @@ from tests.lab.registry import WINDOW_SECONDS, Registry
 from tests.lab.stalls import PLEG, Stalls
 from tests.lab.statuses import Statuses
 from tests.lab.test_machines import pod_of, world_of
+from tests.lab.volumes import lacking_driver
 
 
 def test_a_registry_takes_so_many_requests_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,6 +35,25 @@ def test_a_registry_takes_so_many_requests_in_a_while(monkeypatch: pytest.Monkey
     outside.registry_up = False
     assert images.refusal("app:1").endswith("connection refused")
     assert not any(Registry(Outside()).refusal("app:1") for _ in range(100))
+
+
+def test_a_runtime_that_lost_a_layer_unpacks_nothing() -> None:
+    images = Registry(Outside(unpacking_none={"a"}))
+    assert images.refusal("r.example/app:1", "b") == ""
+    assert images.refusal("r.example/app:1", "a").startswith(
+        'failed to pull and unpack image "r.example/app:1": failed to prepare extraction snapshot "extract-'
+    )
+
+
+def test_a_volume_waits_for_the_plugin_of_its_driver() -> None:
+    def using(node: str) -> Json:
+        return {"spec": {"nodeName": node, "volumes": [{"name": "data", "csi": {"driver": "nfs"}}, {"name": "tmp"}]}}
+
+    drivers = {"nfs": lambda node: node == "a"}
+    assert lacking_driver(drivers, using("a")) == lacking_driver({}, using("b")) == ""
+    assert lacking_driver(drivers, using("b")).endswith(
+        "driver name nfs not found in the list of registered CSI drivers"
+    )
 
 
 def test_a_node_without_resolvers_does_not_find_the_registry() -> None:

@@ -19,7 +19,7 @@ from tests.lab.api import Json, Key, World, now
 from tests.lab.apps import App, Outside
 from tests.lab.counts import Counts, Door, Moment, Ways, chance, of_doors
 from tests.lab.manifests import app_of, image_of, is_ready, uid_of
-from tests.lab.network import INGRESS_CLASS, INGRESS_CONTROLLER, backends
+from tests.lab.network import INGRESS_CLASS, INGRESS_CONTROLLER, backends, lets_nobody_in
 from tests.lab.sandboxes import Running
 
 STEP_SECONDS, KEPT_SECONDS = 0.5, 120.0
@@ -215,10 +215,11 @@ class Traffic:
             self._count(door, "503", chance(self._rng, mean))
         for pod in asked:
             number = chance(self._rng, mean / len(asked))
-            if one := self._there.get(uid_of(pod)):
+            is_closed = bool(door) and lets_nobody_in(pod, INGRESS_CONTROLLER[0], self._outside.apart)
+            if (one := self._there.get(uid_of(pod))) and not is_closed:
                 self._answer(one, door, number, each, apps)
             elif door:
-                self._count(door, "502", number)
+                self._count(door, "504" if is_closed else "502", number)
 
     def _answer(self, one: Running, door: Door | None, number: int, each: float, apps: Mapping[Key, App]) -> None:
         """So many requests come to a process."""

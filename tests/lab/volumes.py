@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from tests.lab.api import Json, World
 
 
@@ -22,6 +24,17 @@ def held_elsewhere(world: World, pod: Json) -> str:
         if where == namespace and runs and other["spec"].get("nodeName") != node:
             for claim in wanted.keys() & claims(other).keys():
                 return wanted[claim]
+    return ""
+
+
+def lacking_driver(drivers: Mapping[str, Callable[[str], bool]], pod: Json) -> str:
+    """Why a pod's volume is not mounted whose driver has no plugin on its node, as a kubelet says it; or ""."""
+    for volume in pod["spec"].get("volumes", ()):
+        driver = volume.get("csi", {}).get("driver")
+        if driver in drivers and not drivers[driver](pod["spec"]["nodeName"]):
+            missing = f"driver name {driver} not found in the list of registered CSI drivers"
+            asked = f"kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: {missing}"
+            return f'MountVolume.SetUp failed for volume "{volume["name"]}" : {asked}'
     return ""
 
 
