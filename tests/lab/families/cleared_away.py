@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator
 from tests.lab import objects
 from tests.lab.api import Json, path
 from tests.lab.apps import App, Process
-from tests.lab.lab import LATER, Lab
+from tests.lab.families.loops import LOOSE
+from tests.lab.lab import LATER, NODES, Lab
 from tests.lab.network import backends
-from tests.lab.programs import every
+from tests.lab.programs import both, every, informer, leading
 from tests.lab.scenario import family
 from tests.lab.webhook import Webhook, configuration
 
@@ -101,3 +102,50 @@ async def _place(lab: Lab, namespace: str, name: str, *, replicas: int, cpu: str
     await lab.edit("admin", "Deployment", namespace, name, {"spec": {"strategy": one_by_one}})
     resources = {"requests": {"cpu": cpu, "memory": "128Mi"}, "limits": {"memory": "512Mi"}}
     await lab.roll("admin", namespace, name, "1.0.0", resources=resources)
+
+
+@family(
+    "A namespace without a single pod is deleted in a clean-up: what manages clusters keeps its records of this one's"
+    " nodes there, and takes each node out of the cluster as its record goes.",
+    joined=18,
+)
+async def node_records(lab: Lab) -> AsyncIterator[None]:
+    """As Quick Think of Something Witty tells of the namespace ``local`` (postmortem of its Kubernetes outage)."""
+    group, namespace, mark = "management.cattle.io", "local", "controller.cattle.io/namespaced-lifecycle"
+    machine = await lab.custom("Machine", group, LOOSE)
+
+    async def follow(process: Process) -> None:
+        """As Rancher: a record that is deleted means that its node is to leave."""
+        listed = await process.api.call("GET", machine.path(namespace))
+        for one in listed.body.get("items", []):
+            if "deletionTimestamp" in one["metadata"]:
+                gone = await process.api.call("DELETE", path("Node", None, one["spec"]["nodeName"]))
+                if gone.status in (200, 404):
+                    where = machine.path(namespace, one["metadata"]["name"])
+                    await process.api.call("PATCH", where, {"metadata": {"finalizers": None}})
+
+    await lab.namespace("cattle-system")
+    for empty in (namespace, "playground", "try-out"):
+        await lab.namespace(empty)
+    await lab.served(machine)
+    for node in NODES:
+        name = f"machine-{lab.rng.getrandbits(20):05x}"
+        meta: Json = {"namespace": namespace, "name": name, "finalizers": [mark]}
+        record = {"apiVersion": f"{group}/v1", "kind": "Machine", "metadata": meta, "spec": {"nodeName": node}}
+        await lab.who["admin"].must("POST", machine.path(namespace), record)
+    rules = (group, "machines", "*"), ("", "nodes", "*"), ("coordination.k8s.io", "leases", "*")
+    program = both(every(1, follow), informer(machine.path()), leading("cattle-system", "rancher"))
+    await lab.controller("cattle-system", "rancher", program, *rules, replicas=1)
+
+    def lacks_nodes() -> bool:
+        return len(lab.world["Node"]) < len(NODES)
+
+    lab.alert("KubeNodesMissing", lacks_nodes, "nodes of the cluster are gone", 10, job="kube-state-metrics")
+    for place in (("shop", "frontend"), ("payments", "checkout"), ("search", "query")):
+        lab.alert_errors(*place)
+    yield
+    by = lab.rng.choice(("alice", "bob", "carol"))
+    for unused in lab.rng.sample(("playground", "try-out"), lab.rng.choice((1, 2))):
+        await lab.who[by].must("DELETE", path("Namespace", None, unused))
+        await lab.pause(lab.rng.uniform(1, 3))
+    await lab.culprit(by, "delete", "Namespace", "", namespace)
