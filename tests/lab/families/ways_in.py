@@ -8,12 +8,14 @@ from collections.abc import AsyncIterator
 
 from tests.lab import objects
 from tests.lab.alerts import pods, restarts
-from tests.lab.apps import Container, Problem, mebibytes
+from tests.lab.api import Json
+from tests.lab.apps import App, Container, Problem, Process, mebibytes
 from tests.lab.families.after_boot import process_of
 from tests.lab.families.between import publish
 from tests.lab.lab import Lab
 from tests.lab.manifests import is_ready
 from tests.lab.network import INGRESS_CONTROLLER, unserved
+from tests.lab.programs import every
 from tests.lab.scenario import family
 
 SETTINGS = ("ingress-nginx", "ingress-nginx-controller")
@@ -79,3 +81,46 @@ async def proxy_buffers(lab: Lab) -> AsyncIterator[None]:
     more = {"data": {"proxy-buffer-size": size, "proxy-buffers-number": number}}
     await lab.culprit("ci", "update", "ConfigMap", *SETTINGS, more)
     lab.start(sell())
+
+
+@family(
+    "A second plugin for the network, which knows policies, is put on top of the one that the cluster has: its agent on"
+    " each node lets nobody in from another namespace, and the proxies of all Ingresses get no answer any more.",
+    joined=18,
+)
+async def second_plugin(lab: Lab) -> AsyncIterator[None]:
+    """As Abdennour Toumi tells of Calico (February 2020)."""
+    namespace, name = "kube-system", "calico-node"
+    image = f"registry.corp.example/{namespace}/{name}"
+    kinds = ("FelixConfiguration", "GlobalNetworkPolicy", "IPPool", "ClusterInformation")
+
+    async def enforce(process: Process) -> None:
+        """Each agent for its own node, once it can read what there is."""
+        listed = [await process.api.call("GET", f"/apis/{CALICO}/v1/{_plural(kind)}") for kind in kinds]
+        if all(one.ok for one in listed):
+            lab.outside.apart.add(process.see().pod["spec"]["nodeName"])
+
+    lab.apps[image] = App(image, program=every(3, enforce), serves=False)
+    for place in (("shop", "frontend"), ("payments", "checkout"), ("search", "query"), ("media", "uploads")):
+        await publish(lab, *place)
+        lab.alert_ingress_errors(place[0], place[0])
+    yield
+    by = lab.rng.choice(("alice", "bob", "carol"))
+    for kind in kinds:
+        names = {"plural": _plural(kind), "singular": kind.lower(), "kind": kind, "listKind": f"{kind}List"}
+        loose = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": loose}}
+        spec = {"group": CALICO, "scope": "Cluster", "names": names, "versions": [version]}
+        called = f"{_plural(kind)}.{CALICO}"
+        body: Json = {"metadata": {"name": called}, "spec": spec}
+        await lab.culprit(by, "create", "CustomResourceDefinition", "", called, body)
+    rules = (CALICO, "*", "*"), ("", "nodes,pods,namespaces", "get,list,watch")
+    await lab.apply(objects.account(namespace, name), by)
+    await lab.apply(objects.cluster_role(name, *rules), by)
+    await lab.apply(objects.binding(name, name, namespace, name), by)
+    made = objects.deployment(namespace, name, f"{image}:3.12.0", account=name, kind="DaemonSet")
+    await lab.culprit(by, "create", "DaemonSet", namespace, name, made)
+
+
+def _plural(kind: str) -> str:
+    return f"{kind[:-1].lower()}ies" if kind.endswith("y") else f"{kind.lower()}s"
