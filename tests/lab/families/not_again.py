@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 
 from tests.lab.alerts import is_lost, pods
 from tests.lab.api import now, path, stamp
-from tests.lab.apps import Process
+from tests.lab.apps import App, Container, Process
+from tests.lab.families.between import publish
 from tests.lab.families.moving import spare
 from tests.lab.families.still_more_stories import drain
 from tests.lab.lab import NODES, Lab
+from tests.lab.manifests import is_ready
 from tests.lab.programs import every, informer
 from tests.lab.scenario import family
 
@@ -109,3 +111,45 @@ async def kernel_images(lab: Lab) -> AsyncIterator[None]:
             await lab.pause(lab.rng.uniform(2, 8))
 
     lab.start(install())
+
+
+@family(
+    "A token for what an app reads its help pages from runs out: what runs has them, but each new process asks for them"
+    " at its start and fails all it is asked, and processes come and go as ever.",
+    culprit=False,
+    joined=18,
+)
+async def start_asks(lab: Lab) -> AsyncIterator[None]:
+    """As Buttondown tells of 29 November 2020."""
+    namespace, name, host = lab.rng.choice(
+        (
+            ("shop", "newsletters", "docs.partner.example"),
+            ("media", "channels", "pages.partner.example"),
+            ("search", "answers", "articles.partner.example"),
+        )
+    )
+    expired = [0.0]
+
+    def failing(container: Container) -> float:
+        """What it did not get at its start it does not ask for again."""
+        return 1.0 if expired[0] and now().timestamp() - container.seconds > expired[0] else 0.0
+
+    async def recycle(process: Process) -> None:
+        """One of a kind whose processes are started anew each day, whatever they are."""
+        where = path("Pod", namespace)
+        listed = await process.api.call("GET", f"{where}?labelSelector=app.kubernetes.io/name={name}")
+        found = [one for one in listed.body.get("items", []) if "deletionTimestamp" not in one["metadata"]]
+        if len(found) >= REPLICAS and all(map(is_ready, found)):
+            oldest = min(found, key=lambda one: str(one["metadata"]["creationTimestamp"]))
+            await process.api.call("DELETE", path("Pod", namespace, oldest["metadata"]["name"]))
+
+    like = App("", abroad=(host,), failing=failing, asked=lambda: 40.0)
+    await lab.app(namespace, name, like=like, replicas=REPLICAS)
+    await lab.controller(
+        "platform", "recycler", every(RECYCLED_SECONDS, recycle), ("", "pods", "list,delete"), replicas=1
+    )
+    await lab.until(lambda: sum(map(is_ready, pods(lab.world, namespace, name))) == REPLICAS)
+    await publish(lab, namespace, name)
+    lab.alert_ingress_errors(namespace, namespace, 0.2)
+    yield
+    expired[0] = now().timestamp()
