@@ -1,0 +1,48 @@
+"""What was told of who comes from outside: a firewall that refuses users, pods that do not listen, another host."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from tests.lab.alerts import pods
+from tests.lab.apps import App, Container
+from tests.lab.families.between import publish
+from tests.lab.lab import Lab
+from tests.lab.manifests import images, is_ready
+from tests.lab.network import INGRESS_CONTROLLER, backends
+from tests.lab.scenario import family
+
+OLD_RULES, NEW_RULES = "1.12.0", "1.14.3"
+REFUSED = 0.15
+"""The share of requests that are answered with 4xx from which on somebody is told."""
+
+
+@family(
+    "A new version of the Ingresses' controller brings newer rules of its firewall, which take what users send to log"
+    " in for an attack: it refuses them with 403, and all pods are well.",
+    joined=18,
+)
+async def firewall_rules(lab: Lab) -> AsyncIterator[None]:
+    """As the Ministry of Justice's Cloud Platform tells of 30 March 2026."""
+    namespace, name = lab.rng.choice((("payments", "sign-in"), ("media", "accounts"), ("search", "members")))
+    mistaken = lab.rng.uniform(0.45, 0.8)
+
+    def refused(_: Container) -> float:
+        """Of what comes by the controller's pods with the new rules; the login itself counts nothing."""
+        there = [images(pod)[0] for pod in backends(lab.world, *INGRESS_CONTROLLER)]
+        return mistaken * sum(one.endswith(f":{NEW_RULES}") for one in there) / max(1, len(there))
+
+    def many() -> bool:
+        answers = lab.traffic.of_ingress(namespace, namespace, 10).answers
+        return sum(times for code, times in answers.items() if code[0] == "4") > REFUSED * max(1, answers.total())
+
+    like = App("", serves=False, asked=lambda: 30.0, failing=refused, fails_with=lambda _: "403")
+    await lab.app(namespace, name, like=like, replicas=3)
+    await lab.roll("admin", *INGRESS_CONTROLLER, OLD_RULES)
+    await lab.until(lambda: [one for one in pods(lab.world, namespace, name) if is_ready(one)])
+    await publish(lab, namespace, name)
+    summary = f"more than {REFUSED:.0%} of the requests to Ingress {namespace}/{namespace} are answered with 4xx"
+    lab.alert("NginxHighHttp4xxErrorRate", many, summary, namespace=namespace, ingress=namespace)
+    yield
+    by = lab.rng.choice(("argocd", "ci", "flux"))
+    await lab.roll(by, *INGRESS_CONTROLLER, NEW_RULES, culprit=True)
