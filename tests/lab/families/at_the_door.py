@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+from tests.lab import objects
 from tests.lab.alerts import pods
 from tests.lab.apps import App, Container
 from tests.lab.families.between import publish
@@ -46,3 +47,33 @@ async def firewall_rules(lab: Lab) -> AsyncIterator[None]:
     yield
     by = lab.rng.choice(("argocd", "ci", "flux"))
     await lab.roll(by, *INGRESS_CONTROLLER, NEW_RULES, culprit=True)
+
+
+@family(
+    "An app has no probe at all: with a release its new pods are taken for ready as soon as they run, the old ones end,"
+    " and until the new ones listen whoever comes gets 502.",
+    joined=18,
+)
+async def no_probe(lab: Lab) -> AsyncIterator[None]:
+    """As Semaphore tells of its documentation (docs 623, December 2019)."""
+    namespace, name = lab.rng.choice((("media", "handbook"), ("shop", "help"), ("search", "docs")))
+    deaf = lab.rng.uniform(9, 12)
+
+    def listens_not(container: Container) -> float:
+        return 1.0 if container.seconds < deaf else 0.0
+
+    like = App("", serves=False, failing=listens_not, fails_with=lambda _: "502")
+    image = f"registry.corp.example/{namespace}/{name}"
+    like.image = image
+    lab.apps[image] = like
+    body = objects.deployment(namespace, name, f"{image}:2.3.0", replicas=lab.rng.choice((2, 3)))
+    del body["spec"]["template"]["spec"]["containers"][0]["readinessProbe"]
+    await lab.apply(body)
+    await lab.apply(objects.service(namespace, name))
+    await lab.until(lambda: [one for one in pods(lab.world, namespace, name) if is_ready(one)])
+    await lab.pause(deaf + 5)  # they listen
+    await publish(lab, namespace, name)
+    await lab.pause(5)
+    lab.alert_ingress_errors(namespace, namespace)
+    yield
+    await lab.roll(lab.rng.choice(("argocd", "ci")), namespace, name, "2.4.0", culprit=True)
