@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 
 from tests.lab import objects
 from tests.lab.alerts import pods
-from tests.lab.api import Json
-from tests.lab.apps import App
+from tests.lab.api import Json, path
+from tests.lab.apps import LATE, App, Container, Problem, Process
+from tests.lab.families.scaling import SCALING
 from tests.lab.lab import NODES, Lab
+from tests.lab.programs import every
 from tests.lab.scenario import family
+
+LOOK_SECONDS = 3
+LEAST_PODS, EACH_STANDS = 2, 60.0
 
 
 @family(
@@ -54,3 +60,55 @@ async def small_disks(lab: Lab) -> AsyncIterator[None]:
     }
     body = objects.deployment(home, name, f"{image}:v1.9.0", replicas=3, topologySpreadConstraints=[apart])
     await lab.culprit(by, "create", "Deployment", home, name, body)
+
+
+@family(
+    "Who calls an app is down for a while, so its autoscaler takes it down to the least there may be; then all callers"
+    " are back at once, and what is left of it does not stand them.",
+    culprit=False,
+    joined=18,
+)
+async def callers_return(lab: Lab) -> AsyncIterator[None]:
+    """As a user of KEDA tells (keda 5166, November 2023). Why its callers were down is not told."""
+    namespace, caller, name = lab.rng.choice(
+        (("payments", "gateway", "pricing"), ("search", "portal", "ranking"), ("shop", "storefront", "stock"))
+    )
+    usual, away = lab.rng.choice((240.0, 300.0, 360.0)), [False]
+    asked = [usual]
+
+    def keep_sessions(_: Container) -> Problem | None:
+        """The caller does so in a store outside of the cluster."""
+        why = "sessions.stores.example: dial tcp 203.0.113.40:6379: i/o timeout"
+        return Problem("unready", f"probe failed: HTTP probe failed with statuscode: 503 ({why})") if away[0] else None
+
+    def stand(container: Container) -> Problem | None:
+        """All of it comes to those that have started."""
+        if container.seconds < app.start_seconds:
+            return None
+        there = (one.container.seconds for one in lab.kubelets.running() if one.app is app)
+        up = sum(seconds >= app.start_seconds for seconds in there)
+        return Problem("unready", LATE) if asked[0] > EACH_STANDS * up else None
+
+    app = App("", capacity=EACH_STANDS, asked=lambda: asked[0], start_seconds=1, check=stand)
+
+    async def scale(process: Process) -> None:
+        """So many that each gets two thirds of what it stands."""
+        wanted = max(LEAST_PODS, math.ceil(asked[0] / EACH_STANDS * 1.5))
+        where = f"{path('Deployment', namespace, name)}/scale"
+        found = await process.api.call("GET", where)
+        if found.ok and found.body["spec"]["replicas"] != wanted:
+            await process.api.call("PATCH", where, {"spec": {"replicas": wanted}})
+
+    async def outage() -> None:
+        away[0], asked[0] = True, 0.0
+        await asyncio.sleep(lab.rng.uniform(14, 20))
+        away[0], asked[0] = False, usual * lab.rng.uniform(1.2, 1.5)  # whoever waited asks again
+
+    await lab.app(namespace, name, like=app, replicas=math.ceil(usual / EACH_STANDS * 1.5))
+    await lab.app(namespace, caller, like=App("", check=keep_sessions), replicas=3)
+    lab.reserve(namespace, name, caller)
+    await lab.controller("platform", "traffic-scaler", every(LOOK_SECONDS, scale), SCALING, replicas=1)
+    lab.alert_lacking(namespace, name)
+    yield
+    app.start_seconds = 18.0  # as ever, but nobody waits for that before it began
+    lab.start(outage())
