@@ -7,14 +7,18 @@ import math
 from collections.abc import AsyncIterator
 
 from tests.lab import objects
-from tests.lab.alerts import pods
+from tests.lab.alerts import pending, pods
 from tests.lab.api import Json, path
-from tests.lab.apps import LATE, App, Container, Problem, Process
+from tests.lab.apps import LATE, App, Container, Problem, Process, Program
+from tests.lab.company import READ
+from tests.lab.families.joining import AUTOSCALER
+from tests.lab.families.moving import spare
 from tests.lab.families.scaling import SCALING
 from tests.lab.lab import NODES, Lab
-from tests.lab.programs import every
+from tests.lab.programs import both, every
 from tests.lab.scenario import family
 
+FRACTION = "--max-scale-in-fraction"
 LOOK_SECONDS = 3
 LEAST_PODS, EACH_STANDS = 2, 60.0
 
@@ -112,3 +116,56 @@ async def callers_return(lab: Lab) -> AsyncIterator[None]:
     yield
     app.start_seconds = 18.0  # as ever, but nobody waits for that before it began
     lab.start(outage())
+
+
+@family(
+    "A new version of an autoscaler finds none of a group's machines and takes them for gone, which a limit on how many"
+    " nodes it lets go at once holds up; the limit is lifted, as it scales nothing in: it deletes all of their nodes.",
+    joined=18,
+)
+async def scale_in_limit(lab: Lab) -> AsyncIterator[None]:
+    """As a user of OpenAI's autoscaler tells (kubernetes-ec2-autoscaler 95, March 2018); the machines went on."""
+    own = {pod["spec"]["nodeName"] for pod in pods(lab.world, *AUTOSCALER)}
+    group = [node for node in spare(lab, 4) if node not in own][:3]
+    for node in group:
+        await lab.edit("admin", "Node", "", node, {"metadata": {"labels": {"pool": "workers"}}})
+    for place in lab.rng.sample([("search", "crawler"), ("media", "encoder"), ("shop", "feeds")], 2):
+        await lab.app(*place, replicas=3, nodeSelector={"pool": "workers"})
+        lab.reserve(*place)
+        waits = lambda where=place[0]: pending(lab.world, where)  # noqa: E731
+        lab.alert("KubePodPending", waits, f"a pod of {place[0]} has had no node for a while", 6, namespace=place[0])
+    app = lab.apps[f"registry.corp.example/{'/'.join(AUTOSCALER)}"]
+    assert app.program
+    app.program = both(app.program, _letting_go())
+    rules = READ, ("", "configmaps", "*"), ("", "nodes", "patch,delete")
+    await lab.edit("admin", "ClusterRole", "", AUTOSCALER[1], objects.cluster_role(AUTOSCALER[1], *rules))
+    await lab.edit("admin", "Deployment", *AUTOSCALER, _told(lab, "0.1"))
+    elsewhere = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [OTHERS]}}}
+    body = {"spec": {"template": {"spec": {"affinity": elsewhere}}}}
+    await lab.edit("admin", "Deployment", *AUTOSCALER, body)
+    yield
+    by = lab.rng.choice(("alice", "bob", "carol"))
+    await lab.culprit(by, "update", "Deployment", *AUTOSCALER, _told(lab, "1.0"))
+
+
+OTHERS: Json = {"matchExpressions": [{"key": "pool", "operator": "NotIn", "values": ["workers"]}]}
+
+
+def _told(lab: Lab, fraction: str) -> Json:
+    """A change of what the autoscaler is started with."""
+    container = lab.world["Deployment"][AUTOSCALER]["spec"]["template"]["spec"]["containers"][0]
+    return {"spec": {"template": {"spec": {"containers": [{**container, "args": [f"{FRACTION}={fraction}"]}]}}}}
+
+
+def _letting_go() -> Program:
+    """As the autoscaler: a node whose machine it does not find is deleted, unless too many are to go at once."""
+
+    async def look(process: Process) -> None:
+        nodes = (await process.api.call("GET", path("Node"))).body.get("items", [])
+        gone = [one["metadata"]["name"] for one in nodes if one["metadata"]["labels"].get("pool") == "workers"]
+        args = process.see().spec.get("args", ())
+        most = next((float(arg.split("=")[1]) for arg in args if arg.startswith(FRACTION)), 0.1) * len(nodes)
+        for node in gone if len(gone) <= most else ():
+            await process.api.call("DELETE", path("Node", None, node))
+
+    return every(LOOK_SECONDS, look)
