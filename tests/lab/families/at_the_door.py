@@ -10,7 +10,7 @@ from tests.lab.apps import App, Container
 from tests.lab.families.between import publish
 from tests.lab.lab import Lab
 from tests.lab.manifests import images, is_ready
-from tests.lab.network import INGRESS_CONTROLLER, backends
+from tests.lab.network import INGRESS_CONTROLLER, backends, unserved
 from tests.lab.scenario import family
 
 OLD_RULES, NEW_RULES = "1.12.0", "1.14.3"
@@ -77,3 +77,27 @@ async def no_probe(lab: Lab) -> AsyncIterator[None]:
     lab.alert_ingress_errors(namespace, namespace)
     yield
     await lab.roll(lab.rng.choice(("argocd", "ci")), namespace, name, "2.4.0", culprit=True)
+
+
+@family(
+    "A deployment renders the Ingress of an app from a setting of its own, with another host than the one that users"
+    " ask for: that one is nobody's any more, and is answered with 404.",
+    joined=18,
+)
+async def wrong_host(lab: Lab) -> AsyncIterator[None]:
+    """As Harness tells of 2 March 2026."""
+    namespace, name = lab.rng.choice((("shop", "storefront"), ("media", "console"), ("search", "portal")))
+    await lab.app(namespace, name, tag="4.7.0", replicas=3)
+    host = await publish(lab, namespace, name)
+    await lab.until(lambda: (namespace, namespace) in lab.world["Ingress"])
+    [rule] = lab.world["Ingress"][namespace, namespace]["spec"]["rules"]
+    mistaken = {**rule, "host": lab.rng.choice((f"{name}.{host}", f"{namespace}-prod8.corp.example"))}
+    lab.outside.unreached.add(mistaken["host"])  # nobody knows that name
+    await lab.until(lambda: not unserved(lab.world, host))
+    holds = lambda: bool(unserved(lab.world, host))  # noqa: E731
+    lab.alert("ProbeFailed", holds, f"https://{host} is not answered", 6, job="blackbox", instance=f"https://{host}")
+    yield
+    by = lab.rng.choice(("ci", "argocd"))
+    await lab.roll(by, namespace, name, "4.8.0")
+    await lab.pause(lab.rng.uniform(0.5, 2))
+    await lab.culprit(by, "update", "Ingress", namespace, namespace, {"spec": {"rules": [mistaken]}})
