@@ -228,7 +228,7 @@ def test_calls_that_get_no_answer_all_over_the_place_are_of_the_network(
 def test_what_only_the_door_tells_is_not_the_apps_own(
     told_by_door: str, told_by_app: str | None, about: tuple[float, float]
 ) -> None:
-    door: dict[str, Any] = {"name": "nginx_ingress_controller_requests", "job": "ingress-nginx/controller", "service": "orders"}
+    door: dict[str, Any] = {"name": "nginx_ingress_controller_requests", "job": "ingress-nginx", "service": "orders"}
     (signal,) = found(
         counted(PER_BIN, code="200"),
         counted(PER_BIN, status="200", **door),
