@@ -21,11 +21,13 @@ from app.core.burdens import burdens
 from app.core.candidates import Candidate
 from app.core.causes import PORTS, SCHEMA, Cause
 from app.core.entities import NODES, POD_MAKING, READ, WORKLOADS, Entity, only_reacts, pods_in
+from app.core.front_doors import DOORS
 from app.core.mechanism import (
     AT_ONCE,
     BEFORE_RUNNING,
     CALLS_NOBODY,
     FULL,
+    SERVING,
     UNLIKELY,
     WHILE_RUNNING,
     by_schedule,
@@ -56,6 +58,8 @@ UNQUOTED = 0.5
 """What a match keeps where the messages quote another change's words."""
 TAU = timedelta(minutes=10)
 """A lag of this length halves how well a change explains a signal."""
+TAKES_EFFECT = timedelta(seconds=15)
+"""By then an ingress controller serves what an Ingress says."""
 CLOCK_SKEW = timedelta(seconds=1)
 """How far the clocks of those who tell may differ: of API servers, of kubelets."""
 
@@ -156,13 +160,13 @@ def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
     if signal.kind is not SignalKind.SYMPTOM or is_quoted:
         return worked
     if via[:1] == ("named",):
-        was_well = candidate.change.verb is Verb.CREATE and went_well(candidate, signal.low)
+        was_well = candidate.change.verb is Verb.CREATE and _was_well(candidate, signal)
         return UNLIKELY if was_well else worked * _alone(candidate, signal)
     reason, refused = signal.facts.get("reason", ""), signal.facts.get("refused", "")
     # What was made and was well has nothing in it that differs from when it was well; of an update that says little of
     # what it does for others.
     made = candidate.change.verb is Verb.CREATE or (reason in BEFORE_RUNNING and via[:1] != ("agent",))
-    if made and via[:1] not in (*BY_CALLING, ("takes",), ("churn",)) and went_well(candidate, signal.low):
+    if made and via[:1] not in (*BY_CALLING, ("takes",), ("churn",)) and _was_well(candidate, signal):
         return UNLIKELY
     is_new = not (only_restarts(candidate.change) or by_schedule(candidate.change))
     if not is_new and reason not in FULL and via[:1] == ("workload",):
@@ -234,6 +238,14 @@ def _heeded(signal: Signal, told: datetime) -> float:
         return 1.0
     idle = 1.0 if signal.kind is SignalKind.FIGHT else (signal.rolled_out - told) / SOON
     return max(UNLIKELY, 1.0 - idle)
+
+
+def _was_well(candidate: Candidate, signal: Signal) -> bool:
+    """Whether its rollout went well; of an Ingress or a route, whether requests were answered well for a while since it
+    was made."""
+    if candidate.change.resource.kind in DOORS:
+        return signal.facts.get("reason") in SERVING and signal.low - candidate.change.at > TAKES_EFFECT
+    return went_well(candidate, signal.low)
 
 
 def went_well(candidate: Candidate, by: datetime) -> bool:

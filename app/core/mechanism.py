@@ -64,7 +64,7 @@ FULL = frozenset({"FailedScheduling", "Unschedulable", "Pending", PREEMPTED, *_R
 _MISCONFIGURED = ("CreateContainerConfigError", "FailedMount")
 """A ConfigMap, a Secret or a key of it is not there: no other image makes it so."""
 
-_SERVING = (FAILS, REFUSES, SLOW)
+SERVING = (FAILS, REFUSES, SLOW)
 """What is measured of a workload's answers (serving.py)."""
 
 _UNLIKELY: dict[str, frozenset[str]] = {
@@ -85,7 +85,7 @@ _UNLIKELY: dict[str, frozenset[str]] = {
         ("CrashLoopBackOff", "BackOff", "Error", "Unhealthy", "Unready"),
         frozenset({"ResourceQuota"}) | _ROUTING | _BUDGET,
     ),
-    **dict.fromkeys(_SERVING, frozenset({"ResourceQuota"}) | _BUDGET),
+    **dict.fromkeys(SERVING, frozenset({"ResourceQuota"}) | _BUDGET),
     **dict.fromkeys(_MISCONFIGURED, frozenset({"ResourceQuota"}) | _NETWORK | ACCESS | _BUDGET),
 }
 """By a complaint's reason, the kinds whose changes do not bring it about."""
@@ -104,7 +104,7 @@ _ILL = frozenset(
     }
 )
 WHILE_RUNNING = frozenset(
-    {"CrashLoopBackOff", "BackOff", "Error", "Unhealthy", "Unready", "BackoffLimitExceeded", *_SERVING}
+    {"CrashLoopBackOff", "BackOff", "Error", "Unhealthy", "Unready", "BackoffLimitExceeded", *SERVING}
 )
 """What a workload complains of when something that it calls fails; it is placed, pulled and started all the same."""
 BEFORE_RUNNING = frozenset(

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from app.core import suspects
+from app.core.candidates import candidates
+from app.core.explain import explain
 from app.core.findings import Scope
-from app.core.model import MetricSeries
+from app.core.mechanism import UNLIKELY
+from app.core.model import FieldDiff, MetricSeries, Object, Verb
 from app.core.reach import reach
 from app.core.served import FAILS, REFUSES, SLOW, Outcome, outcome, server
 from app.core.serving import rises, serving_signals, serving_sparks
@@ -242,3 +246,16 @@ def test_what_serves_ingresses_is_known_by_its_name() -> None:
     controller = a_change(a_resource("Deployment", "ingress-nginx-controller", "ingress-nginx"), at=after(0))
     assert ("agent", "doors") in reach(controller, company())
     assert ("agent", "doors") not in reach(a_change(ORDERS, at=after(0)), company())
+
+
+@pytest.mark.parametrize(("seconds", "suspected"), [(5, True), (60, False)])
+def test_an_ingress_by_which_requests_were_answered_well_is_not_to_blame(seconds: float, suspected: bool) -> None:
+    bad = datetime.fromtimestamp(START + 40 * STEP, UTC)
+    state: Object = {"spec": {"defaultBackend": {"service": {"name": "orders"}}}}
+    door = a_change(a_resource("Ingress", "orders", "shop"), at=bad - timedelta(seconds=seconds), path=())
+    made = replace(door, verb=Verb.CREATE, diffs=(FieldDiff((), "add", None, state),))
+    (signal,) = found(counted(PER_BIN, code="200"), counted(20, since=40, code="503"))
+    (candidate,) = candidates([made], (), (), topology=company(), until=bad + timedelta(minutes=5))
+    match = explain(candidate, signal, churn_share=0.0)
+    assert match is not None
+    assert (match.possible > UNLIKELY) is suspected
