@@ -108,7 +108,7 @@ def _since_first_scrape(members: list[MetricSeries], scraped: list[MetricSeries]
             restarts = sorted(_restarts(scraped))
         fresh = one.name not in LEVELS and any(before[-1] < time <= one.times[0] + drift for time in restarts)
         first = one.values[0] if fresh else 0.0
-        yield replace(one, times=before + one.times, values=(first,) * len(before) + one.values)
+        yield replace(one, times=before + one.times, values=(first,) * len(before) + tuple(one.values))
 
 
 def _restarts(members: list[MetricSeries]) -> set[float]:

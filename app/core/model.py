@@ -8,6 +8,7 @@ each in a sentence. Every ``datetime`` is timezone-aware UTC; every duration is 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import lru_cache
@@ -338,7 +339,7 @@ class MetricSeries(Struct, frozen=True, gc=False):
     labels: tuple[tuple[str, str], ...]
     kind: str  # counter, gauge, unknown
     times: tuple[float, ...]  # epoch seconds, ascending
-    values: tuple[float, ...]
+    values: Sequence[float]  # where stored ones are read, an array: no number of it is made before it is asked for
 
 
 class Gap(Struct, frozen=True, gc=False):

@@ -7,8 +7,9 @@ Prometheus marks as stale (core/stale.py) is kept as it came.
 from __future__ import annotations
 
 import asyncio
+from array import array
 from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from operator import itemgetter
@@ -37,8 +38,6 @@ HOUR = timedelta(hours=1)
 HOUR_MS = 3_600_000
 MOST_BLOCKS = 2_000
 """Of one reading: of samples every 15 s, full blocks of an hour hold sixty million of them."""
-MOST_APART = 10_000_000
-"""Ids between the first and the last series that is wanted, of which a table, a byte for each, is made."""
 _MILLISECOND = timedelta(milliseconds=1)
 _EPOCH, _MONDAY = datetime(1970, 1, 1, tzinfo=UTC), datetime(1970, 1, 5, tzinfo=UTC)
 COLUMNS = {"cluster_id": "int4", "at": "timestamptz", "count": "int4", "blocks": "int4[]", "payload": "bytea"}
@@ -134,12 +133,13 @@ SELECT id, (SELECT min(at) FROM samples WHERE cluster_id = clusters.id) AS sampl
   ARRAY(SELECT id FROM series_keys WHERE cluster_id = clusters.id AND name = ANY(CAST(:names AS text[]))) AS named,
   ARRAY(
     SELECT id FROM series_keys
-    WHERE cluster_id = clusters.id AND {_OF_APPS} ORDER BY {_NEAR} DESC, id DESC LIMIT :most
-  ) AS of_apps
+    WHERE cluster_id = clusters.id AND {_OF_APPS} AND {_NEAR} ORDER BY id DESC LIMIT :most
+  ) AS near_apps,
+  ARRAY(SELECT id FROM series_keys WHERE cluster_id = clusters.id AND {_OF_APPS} ORDER BY id DESC LIMIT :most) AS apps
 FROM clusters WHERE name = :cluster
 """)  # noqa: S608 - our own text only
-"""The cluster, how far back each of TIERS reaches, and the series of these names; of apps those in some namespaces
-first."""
+"""The cluster, how far back each of TIERS reaches, and the series of these names; of apps the newest in some namespaces
+and the newest of all, each by an index: to sort all by both would look into the labels of each of them."""
 
 
 async def read(
@@ -156,10 +156,11 @@ async def read(
     times_of: dict[bytes, tuple[float, ...]] = {}
     told = []
     for series_id, part in by_series(rows):
-        times, values = rows.times[part], rows.values[part]
-        shared = times_of.setdefault(times.tobytes(), ()) or seconds(times)
-        times_of[times.tobytes()] = shared
-        told.append(MetricSeries(*keys[series_id], shared, tuple(values.tolist())))
+        scraped = rows.times[part].tobytes()
+        shared = times_of.get(scraped)
+        if shared is None:
+            shared = times_of[scraped] = seconds(rows.times[part])
+        told.append(MetricSeries(*keys[series_id], shared, array("d", rows.values[part].tobytes())))
     return sorted(told, key=lambda one: (one.name, one.labels))
 
 
@@ -202,7 +203,8 @@ async def read_rows(
     asked: dict[str, object] = {"cluster": about.id, "hour": hour_of(start), "end": end, "starts": starts}
     wanted, statement = None, _ALL[tier]
     if names is not None:
-        wanted = np.array([*about.named, *about.of_apps], np.int64)
+        of_apps = list(dict.fromkeys([*about.near_apps, *about.apps]))[:MOST_SERVED]
+        wanted = np.array([*about.named, *of_apps], np.int64)
         blocks = _blocks(wanted)
         if len(blocks) * len(starts) > MOST_BLOCKS:
             raise TooMuchError("this is too much to read at once: ask for a shorter time")
@@ -256,7 +258,7 @@ def _unpacked(
 ) -> Columns:
     """The samples in [start, end] of the series that are wanted (None: of all), from rows (order, payload)."""
     low, high = -((_EPOCH - start) // _MILLISECOND), milliseconds(end)
-    chosen = None if wanted is None else chooser(wanted)
+    chosen = None if wanted is None else chunks.chooser(wanted)
     parts = []
     for order, payload in found:
         part = chunks.unpack(payload)
@@ -267,16 +269,6 @@ def _unpacked(
             some = part if inside.all() else part.where(inside)
             parts.append((order, int(some.times[0]), some))
     return chunks.merged(part for *_, part in sorted(parts, key=itemgetter(0, 1)))
-
-
-def chooser(wanted: NDArray[np.int64]) -> Callable[[NDArray[np.int64]], NDArray[np.bool_]]:
-    """Which of some series are wanted. As np.isin, whose table is made once instead of for each of a thousand rows."""
-    low, high = (int(wanted.min()), int(wanted.max())) if len(wanted) else (0, 0)
-    if high - low > MOST_APART:
-        return lambda some: np.isin(some, wanted)
-    told = np.zeros(high - low + 3, np.bool_)
-    told[wanted - low + 1] = True  # the first and the last stand for what is below and above
-    return lambda some: told[np.clip(some - low + 1, 0, len(told) - 1)]
 
 
 def by_series(rows: Columns) -> Iterator[tuple[int, slice]]:

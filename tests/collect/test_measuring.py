@@ -22,6 +22,7 @@ from app.core.redact import Redactor
 from app.store import measured, series
 from tests.collect.test_importer import T0, Lab, lab
 from tests.collect.test_outbound import FORM, answering
+from tests.samples import plain
 from tests.stale import is_stale
 
 __all__ = ["lab"]
@@ -65,7 +66,7 @@ async def running(one: Measuring) -> AsyncIterator[None]:
 async def stored(lab: Lab, name: str) -> list[MetricSeries]:
     async with lab.database.read.connect() as conn:
         found = await series.read(conn, lab.cluster, T0 - timedelta(days=1), T0 + timedelta(days=1))
-    return [one for one in found if one.name == name]
+    return plain(one for one in found if one.name == name)
 
 
 def a_prometheus(clock: Clock, asked: list[tuple[str, float]]) -> Callable[[web.Request], web.Response]:
@@ -193,7 +194,7 @@ async def test_api_servers_behind_one_address_are_told_apart(lab: Lab) -> None:
         await one.miss(T0 + timedelta(minutes=4))
     found = {dict(told.labels)["instance"]: told for told in await stored(lab, "workqueue_depth")}
     assert [name.split(",")[0] for name in found] == ["10.0.0.1:6443"] * 2
-    assert sorted(told.values[:2] for told in found.values()) == [(1.0, 2.0), (10.0, 11.0)]
+    assert sorted(tuple(told.values[:2]) for told in found.values()) == [(1.0, 2.0), (10.0, 11.0)]
     assert all(is_stale(told.values[2]) for told in found.values())
 
 

@@ -17,6 +17,7 @@ from app.core.model import MetricSeries
 from app.core.stale import STALE
 from app.store import reach, series
 from app.store.database import Database
+from tests.samples import plain
 from tests.store.factories import NOON
 
 NOW = NOON + timedelta(minutes=1)
@@ -56,7 +57,7 @@ def packed(*told: Told, more: bytes = b"") -> bytes:
 
 async def kept(database: Database, cluster: str) -> list[MetricSeries]:
     async with database.read.connect() as conn:
-        return await series.read(conn, cluster, NOON - timedelta(days=2), NOON + timedelta(days=2))
+        return plain(await series.read(conn, cluster, NOON - timedelta(days=2), NOON + timedelta(days=2)))
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -23,7 +23,7 @@ def graph(series: Iterable[MetricSeries], axis: Grid, query: SeriesQuery) -> Gra
 
 def blocks(series: Iterable[MetricSeries]) -> list[Block]:
     """As they are read: a block of what is called alike and was scraped of one target at the same times."""
-    groups: dict[tuple[str, tuple[float, ...], tuple[str, ...]], list[tuple[dict[str, str], tuple[float, ...]]]]
+    groups: dict[tuple[str, tuple[float, ...], tuple[str, ...]], list[tuple[dict[str, str], Sequence[float]]]]
     groups = defaultdict(list)
     for one in series:
         labels = dict(one.labels)

@@ -24,6 +24,7 @@ from app.core.model import (
 )
 from app.store import calls, changes, gaps, objects, positions, requests, rollouts, series, symptoms
 from app.store.record import record
+from tests.samples import plain
 from tests.store.factories import (
     CLUSTER,
     NOON,
@@ -217,8 +218,8 @@ async def test_samples_come_back_once_and_only_from_the_window(conn: AsyncConnec
     part = MetricSeries("up", (("job", "api"),), "gauge", (start + 5, start + 15), (0.5, 0.0))
     await record(conn, Batch(CLUSTER, series=(whole,)))
     await record(conn, Batch(CLUSTER, series=(part, whole)))
-    assert await series.read(conn, CLUSTER, NOON, NOON + 2 * HOUR) == [whole]
-    assert await series.read(conn, CLUSTER, NOON + timedelta(seconds=3594), NOON + 2 * HOUR) == [part]
+    assert plain(await series.read(conn, CLUSTER, NOON, NOON + 2 * HOUR)) == [whole]
+    assert plain(await series.read(conn, CLUSTER, NOON + timedelta(seconds=3594), NOON + 2 * HOUR)) == [part]
 
 
 async def test_a_gap_told_again_grows(conn: AsyncConnection) -> None:

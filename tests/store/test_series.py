@@ -17,8 +17,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model import MetricSeries
 from app.core.stale import STALE
-from app.store import codes, compaction, series
+from app.store import chunks, codes, compaction, series
 from app.store.database import Database
+from tests.samples import plain
 from tests.store.factories import CLUSTER, NOON
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
@@ -149,7 +150,7 @@ async def test_what_comes_while_an_hour_is_compacted_waits_for_the_next_time(dat
     async with database.write.begin() as conn:
         assert await rows(conn, "samples_told") == 1
         assert await compact_all(conn) == 1
-        [one] = await series.read(conn, "south", NOON, LATER)
+        [one] = plain(await series.read(conn, "south", NOON, LATER))
     assert one.values == (5.0,)
 
 
@@ -220,9 +221,9 @@ async def test_a_level_that_ends_within_a_bin_had_its_greatest_before(conn: Asyn
 async def test_what_is_too_old_for_one_tier_is_read_from_the_next_and_there_is_no_seam(conn: AsyncConnection) -> None:
     level = scraped("queue_depth", [float(n) for n in range(4 * 60 * 7)])
     await tell_and_compact(conn, level)
-    assert await series.read(conn, CLUSTER, NOON, NOON + DAY) == [level]
+    assert plain(await series.read(conn, CLUSTER, NOON, NOON + DAY)) == [level]
     await conn.execute(text("DELETE FROM samples WHERE at < :at"), {"at": NOON + 6 * HOUR})
-    [minutes] = await series.read(conn, CLUSTER, NOON, NOON + DAY)
+    [minutes] = plain(await series.read(conn, CLUSTER, NOON, NOON + DAY))
     assert set(np.diff(minutes.times)) == {60.0}
     assert minutes.values[:2] == (3.0, 7.0)
     [fine] = await series.read(conn, CLUSTER, NOON + 6 * HOUR, NOON + DAY)
@@ -240,7 +241,7 @@ async def test_hours_are_read_where_the_minutes_do_not_reach(conn: AsyncConnecti
     await compact_all(conn, NOON + 10 * DAY)
     for table in ("samples", "samples_minutes"):
         await conn.execute(text(f"DELETE FROM {table} WHERE at < :at"), {"at": NOON + DAY})
-    found = {one.name: one for one in await series.read(conn, CLUSTER, NOON, NOON + 10 * DAY)}
+    found = {one.name: one for one in plain(await series.read(conn, CLUSTER, NOON, NOON + 10 * DAY))}
     assert [found[name].values for name in names] == [(239.0, 479.0)] * 2
     [one] = await series.read(conn, CLUSTER, NOON + 8 * DAY, NOON + 10 * DAY)
     assert len(one.values) == 480
@@ -261,10 +262,10 @@ async def test_a_value_that_is_told_otherwise_is_the_later_one_in_every_tier(con
         assert max((await drawn(conn, bins)).greatest) == 2.0
 
 
-@pytest.mark.parametrize("wanted", [[], [7], [7, 9, 300], [7, 7 + 2 * series.MOST_APART]])
+@pytest.mark.parametrize("wanted", [[], [7], [7, 9, 300], [7, 7 + 2 * chunks.MOST_APART]])
 def test_the_series_that_are_wanted_are_chosen_however_far_apart_they_are(wanted: list[int]) -> None:
     some = np.array([0, 5, 6, 7, 8, 9, 299, 300, 301, 2**31 - 1, *wanted])
-    chosen = series.chooser(np.array(wanted, np.int64))(some)
+    chosen = chunks.chooser(np.array(wanted, np.int64))(some)
     assert chosen.tolist() == [one in wanted for one in some.tolist()]
 
 
@@ -289,3 +290,7 @@ async def test_of_what_apps_served_those_of_the_namespaces_that_are_asked_about_
     assert len(await read(["web"])) == 3
     assert ("http_requests_total", "pay") not in await read(["web"])
     assert len(await read([])) == 3
+    monkeypatch.setattr(series, "MOST_SERVED", 3)
+    assert sorted(await read(["web"])) == [("http_requests_total", one) for one in ("", "", "shop")] + [("up", "")]
+    monkeypatch.setattr(series, "MOST_SERVED", 9)
+    assert len(await read(["web"])) == 7
