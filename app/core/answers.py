@@ -6,6 +6,7 @@ looks for what began (serving.py), a change's page for what moved after it (afte
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -136,7 +137,7 @@ def _servers(told: Laid, name: str) -> dict[Entity, _Served]:
 def _width(total: Floats, axis: Grid) -> int:
     """Of how many bins together there are ENOUGH requests, mostly."""
     asked = total[total > 0]
-    return int(np.clip(np.ceil(ENOUGH / (float(np.median(asked)) * axis.step)), 1, WIDEST)) if len(asked) else 1
+    return math.ceil(min(WIDEST, max(1.0, ENOUGH / (float(np.median(asked)) * axis.step)))) if len(asked) else 1
 
 
 def _lately(rates: Floats, width: int) -> Floats:

@@ -149,22 +149,24 @@ def _rates(times: Floats, values: Floats, axis: Grid) -> Floats:
     if len(times) < 2:
         return np.full((len(values), axis.size), np.nan)
     increase = np.diff(values)
-    increase = np.where(increase < 0, values[:, 1:], increase)  # a reset: it counted up from zero again
-    return _bin(times[1:], increase / np.maximum(np.diff(times), 1e-3), axis)
+    np.copyto(increase, values[:, 1:], where=increase < 0)  # a reset: it counted up from zero again
+    increase /= np.maximum(np.diff(times), 1e-3)
+    return _bin(times[1:], increase, axis)
 
 
 def _bin(times: Floats, values: Floats, axis: Grid) -> Floats:
     """Rows of values at common times, each laid into the bins."""
-    out = np.full((len(values), axis.size), np.nan)
     index = ((times - axis.start) // axis.step).astype(int)
     inside = (index >= 0) & (index < axis.size)
-    out[:, index[inside]] = values[:, inside]
+    scrape = np.full(axis.size, -1)  # the last of each bin; -1 where there was none
+    scrape[index[inside]] = np.flatnonzero(inside)
+    out = values.take(scrape, axis=1)
+    empty = np.flatnonzero(scrape < 0)
+    out[:, empty] = np.nan
     # Scrapes drift against the grid: a single empty bin between two scrapes is drift, not a gap. In a bin that says
     # that the series ended, or that it was not a number, there was a scrape.
-    empty = np.ones(axis.size, dtype=bool)
-    empty[index[inside]] = False
-    between = (out[:, :-2] + out[:, 2:]) / 2
-    out[:, 1:-1] = np.where(empty[1:-1], between, out[:, 1:-1])
+    single = empty[(empty > 0) & (empty < axis.size - 1)]
+    out[:, single] = (out[:, single - 1] + out[:, single + 1]) / 2
     return out
 
 
@@ -252,7 +254,9 @@ def added(parts: list[Floats]) -> Floats:
     """The sum of lines: absent everywhere stays absent, absent in one series counts as nothing of that series."""
     if len(parts) == 1 and parts[0].ndim == 1:  # one line by itself, as most are that are split by much
         return parts[0].copy()
-    stack = np.vstack(parts)
-    out = np.nansum(stack, axis=0)
-    out[np.isnan(stack).all(axis=0)] = np.nan
+    stack = np.vstack(parts)  # a new one, which nobody else sees changed
+    absent = np.isnan(stack)
+    stack[absent] = 0.0
+    out = stack.sum(axis=0)
+    out[absent.all(axis=0)] = np.nan
     return np.asarray(out)

@@ -23,7 +23,9 @@ def quiet(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def table(rows: Sequence[Sequence[float] | NDArray[np.float64]]) -> NDArray[np.float64]:
     """A row of values to calculate with for each series."""
-    return quiet(np.array(rows, np.float64))
+    values = np.array(rows, np.float64)
+    values[np.isnan(values)] = np.nan
+    return values
 
 
 def endings(values: NDArray[np.float64]) -> NDArray[np.intp]:
