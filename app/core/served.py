@@ -44,7 +44,7 @@ FAILS, REFUSES, SLOW = "RequestsFail", "RequestsRefused", "RequestsSlow"
 SERVED = frozenset(REQUESTS) | {f"{name}_{part}" for name in DURATIONS for part in ("sum", "count")}
 """The names of all series that tell of requests served."""
 MOST_SERVED = 1_000
-"""Series of requests that are read to rank: those of two hours take a tenth of a second."""
+"""Series of requests that are read to rank: those of two hours take some 30 ms (docs/performance.md)."""
 FAMILIES_SERVED = frozenset(DURATIONS) | {name.removesuffix("_total") for name in REQUESTS}
 """What # TYPE calls them (OpenMetrics)."""
 _OF = (
