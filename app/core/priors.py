@@ -158,7 +158,7 @@ NOVEL = 0.9
 """What the first change of its sort weighs at most; of the first few of a window hardly any was there before."""
 USUAL = 0.3
 """Times ln(1 + n), what n changes before it tell: for it where none was of its sort, against it where all were."""
-ROUTINE = 0.3
+ROUTINE = 0.6
 """Times ln(1 + n), what it weighs against a change that the same actor made the same n times before."""
 
 

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from app.core.managers import with_accounts
-from app.core.model import Actor, ActorSource, Change, Json, MetricSeries, ObjectState, Resource, Verb
+from app.core.model import NOBODY, Actor, ActorSource, Change, Json, MetricSeries, ObjectState, Resource, Verb
 from app.core.permitted import may_watch, rights
 from app.core.suspects import Gathered, rank
 from app.core.topology import topology
@@ -120,3 +120,14 @@ def test_a_field_manager_is_the_one_program_of_its_name(actor: Actor, namespaces
     change = a_change(at=NOON, actor=actor)
     (known,) = with_accounts([change], topology(homes))
     assert known == replace(change, actor=replace(actor, name=account))
+
+
+def test_a_node_goes_by_the_one_program_whose_rights_name_that() -> None:
+    gone = replace(a_change(a_resource("Node", "n1", None), at=after(0)), verb=Verb.DELETE, actor=NOBODY)
+    manager, other = may("manager", "", "nodes", "delete"), may("other", "", "nodes", "*")
+    everything, reader = may("argocd", "*", "*", "*"), may("reader", "", "nodes", "get")
+    (by,) = with_accounts([gone], topology([*manager, *everything, *reader]))
+    assert by.actor.name == "system:serviceaccount:manager:manager"
+    assert with_accounts([gone], topology([*manager, *other])) == [gone]
+    known = replace(gone, actor=Actor("alice", ActorSource.AUDIT))
+    assert with_accounts([known], topology(manager)) == [known]
