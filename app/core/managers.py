@@ -38,7 +38,7 @@ def _went(change: Change) -> bool:
 
 def _takers(top: Topology) -> set[str]:
     deletes: set[Grant] = {("", "nodes", "delete"), ("", "nodes", "*")}
-    return {user for user, grants in rights(top).items() if deletes & grants}
+    return {user for user, grants in rights(top, reacting=True).items() if deletes & grants}
 
 
 def _by_account(change: Change, users: set[str]) -> Change:

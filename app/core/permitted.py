@@ -30,14 +30,15 @@ CAN = 0.9
 """How sure it is that a rise of calls is by one of those who may make them, where one alone may."""
 
 
-def rights(top: Topology) -> Rights:
-    """What each ServiceAccount may do that something runs as, less those of Kubernetes' own controllers."""
+def rights(top: Topology, *, reacting: bool = False) -> Rights:
+    """What each ServiceAccount may do that something runs as, less those of Kubernetes' own controllers and the like,
+    but where those that are ``reacting`` count."""
     found: dict[str, frozenset[Grant]] = defaultdict(frozenset)
     for role, state in top.states.items():
         if role.kind in ("Role", "ClusterRole"):
             where = (role.namespace or "") if role.kind == "Role" else ""
             for user in top.subjects.get((role.kind, where, role.name), ()):
-                if service_account(user) in top.by_account and not only_reacts(user):
+                if service_account(user) in top.by_account and (reacting or not only_reacts(user)):
                     found[user] |= rules_of(state)
     return found
 

@@ -129,5 +129,19 @@ def test_a_node_goes_by_the_one_program_whose_rights_name_that() -> None:
     (by,) = with_accounts([gone], topology([*manager, *everything, *reader]))
     assert by.actor.name == "system:serviceaccount:manager:manager"
     assert with_accounts([gone], topology([*manager, *other])) == [gone]
+    role: Json = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["delete"]}]
+    subjects: Json = [{"kind": "ServiceAccount", "namespace": "kube-system", "name": "cluster-autoscaler"}]
+    autoscaler = [
+        a_workload(
+            a_resource("Deployment", "cluster-autoscaler", "kube-system"), serviceAccountName="cluster-autoscaler"
+        ),
+        a_state(a_resource("ClusterRole", "ca", None), {"rules": role}),
+        a_state(
+            a_resource("ClusterRoleBinding", "ca", None),
+            {"roleRef": {"kind": "ClusterRole", "name": "ca"}, "subjects": subjects},
+        ),
+    ]
+    (by,) = with_accounts([gone], topology(autoscaler))
+    assert by.actor.name == "system:serviceaccount:kube-system:cluster-autoscaler"
     known = replace(gone, actor=Actor("alice", ActorSource.AUDIT))
     assert with_accounts([known], topology(manager)) == [known]
