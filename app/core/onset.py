@@ -125,22 +125,38 @@ def count_burst(counts: Floats) -> Burst | None:
     """
     if len(counts) < MIN_BEFORE + 1:
         return None
-    y = stabilised(counts)
+    if found := _stretch(stabilised(counts), floor=1.0):
+        start, end = found
+        outside = np.delete(counts, np.s_[start:end])
+        return Burst(start, end, float(outside.mean()), float(counts[start:end].mean()))
+    step = count_step(counts)
+    return Burst(step.index, len(counts), step.before, step.after) if step else None
+
+
+def level_burst(values: Floats, *, floor: float) -> Burst | None:
+    """The most significant stretch of a measured level above its median, or None. NaN bins are left out."""
+    known = np.flatnonzero(~np.isnan(values))
+    dense = values[known]
+    found = _stretch(dense, floor=floor) if len(dense) > MIN_BEFORE else None
+    if found is None:
+        return None
+    start, end = found
+    outside = np.delete(dense, np.s_[start:end])
+    return Burst(int(known[start]), int(known[end - 1]) + 1, float(outside.mean()), float(dense[start:end].mean()))
+
+
+def _stretch(y: Floats, *, floor: float) -> tuple[int, int] | None:
+    """The bins, up to, not with, the second one, that lie above the median: those with the greatest sum of what is over
+    half of an effect worth telling (Kadane's algorithm)."""
     usual = float(np.median(y))
-    noise = max(1.0, 1.4826 * float(np.median(np.abs(y - usual))))
+    noise = max(floor, 1.4826 * float(np.median(np.abs(y - usual))))
     excess = (y - usual) / noise
-    # The stretch with the greatest sum of what is over half of an effect worth telling (Kadane's algorithm).
     sums = np.concatenate(([0.0], np.cumsum(excess - MIN_EFFECT / 2)))
     lowest = np.minimum.accumulate(sums)
     end = int(np.argmax(sums - lowest))
     start = int(np.flatnonzero(sums[: end + 1] == lowest[end])[-1])
-    if end > start:
-        effect = float(excess[start:end].mean())
-        if effect >= MIN_EFFECT and effect * np.sqrt(end - start) >= MIN_T:
-            outside = np.delete(counts, np.s_[start:end])
-            return Burst(start, end, float(outside.mean()), float(counts[start:end].mean()))
-    step = count_step(counts)
-    return Burst(step.index, len(counts), step.before, step.after) if step else None
+    effect = float(excess[start:end].mean()) if end > start else 0.0
+    return (start, end) if effect >= MIN_EFFECT and effect * np.sqrt(end - start) >= MIN_T else None
 
 
 def level_step(values: Floats, *, floor: float) -> Step | None:

@@ -104,6 +104,8 @@ def relevance(signal: Signal, scope: Scope, *, near: Near) -> float:
             base *= BY_THE_WAY
     else:
         base = 0.25 if _is_lone(signal) else 0.6
+        if scope.nodes and is_consequence(signal) and signal.kind is not SignalKind.SYMPTOM:
+            base *= BY_THE_WAY
     said = frozenset(re.findall(r"[a-z]{4,}", f"{signal.sentence} {signal.text}".lower()))
     overlap = len(said & words) / max(4.0, math.sqrt(len(said) * max(1, len(words)))) if words else 0.0
     return min(1.0, max(base, within) + 0.3 * overlap)

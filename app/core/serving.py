@@ -16,12 +16,14 @@ from app.core.answers import LEAST, LONGER, SLOWER, Share, counting, homes, mean
 from app.core.entities import Entity, pods_in
 from app.core.findings import Scope, Spark
 from app.core.lines import Grid, Laid
-from app.core.onset import Floats, Step, level_begun, level_step
+from app.core.onset import Floats, Step, level_begun, level_burst, level_step
 from app.core.phrases import measure, percent
 from app.core.served import FAILS, REFUSES, SLOW, Outcome
 from app.core.signals import Signal, SignalKind, moment
 from app.core.topology import Named, Topology
 
+SOME = 10
+"""So many requests have to have failed where it is over again."""
 SHARP = 0.25
 """A rise of the share of failures by so much is as clear as it gets."""
 STRENGTH = {FAILS: 0.9, REFUSES: 0.6, SLOW: 0.6}
@@ -49,7 +51,7 @@ class Rise:
 
 
 def rises(told: Laid, top: Topology) -> list[Rise]:
-    """What began in the window and goes on; of one workload, and of one sort, the clearest."""
+    """What began in the window, over or not; of one workload, and of one sort, the clearest."""
     of = homes(top)
     best: dict[tuple[Entity, str], Rise] = {}
     own = set[tuple[Entity, str]]()
@@ -114,13 +116,22 @@ def serving_sparks(found: Iterable[Rise], scope: Scope, axis: Grid, *, most: int
 def _failing(told: Laid, of: Callable[[Entity], list[Entity]]) -> Iterator[Rise]:
     for one in shares(told):
         floor = LEAST[one.ended] / 3
-        step = level_step(one.values, floor=floor) or level_begun(one.values, floor=floor)
+        step = level_step(one.values, floor=floor) or level_begun(one.values, floor=floor) or _passed(one, told.axis)
         if step is None or step.after - step.before < LEAST[one.ended]:
             continue
         for home in of(one.server):
             signal = _fails(home, one, step, told.axis)
             title = f"{'Failing' if one.ended is Outcome.FAILED else 'Refused'}: {home[2]}"
             yield Rise(home, signal.facts["reason"], signal, step, title, "%", 100.0 * one.values, one.by_door)
+
+
+def _passed(share: Share, axis: Grid) -> Step | None:
+    """A rise that is over: of some requests, where a few that fail are much of what there is."""
+    found = level_burst(share.values, floor=LEAST[share.ended] / 3)
+    if found is None:
+        return None
+    counted = sum(float(np.nansum(part.rates[found.start : found.end])) for part in share.parts) * axis.step
+    return Step(found.start, found.before, found.during, 0.0, 0.0) if counted >= SOME else None
 
 
 def _fails(home: Entity, share: Share, step: Step, axis: Grid) -> Signal:

@@ -3,7 +3,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.onset import count_burst, count_bursts, count_step, count_steps, level_step, level_steps
+from app.core.onset import (
+    Burst,
+    count_burst,
+    count_bursts,
+    count_step,
+    count_steps,
+    level_burst,
+    level_step,
+    level_steps,
+)
 
 RNG = np.random.default_rng(7)
 
@@ -83,3 +92,13 @@ def test_of_many_series_those_rise_that_rise_by_themselves() -> None:
     assert count_bursts(counts) == {key: burst for key, line in counts.items() if (burst := count_burst(line))}
     assert level_steps(levels, floor=0.5) == {k: s for k, line in levels.items() if (s := level_step(line, floor=0.5))}
     assert count_steps({}) == {}
+
+
+def test_a_stretch_of_a_level_may_end_again() -> None:
+    line = np.zeros(60)
+    line[30:34] = 0.5
+    line[10] = line[31] = np.nan
+    assert level_burst(line, floor=0.01) == Burst(30, 34, 0.0, 0.5)
+    quiet = np.random.default_rng(7).normal(0.2, 0.01, 60)
+    assert level_burst(quiet, floor=0.01) is None
+    assert level_burst(line[:3], floor=0.01) is None

@@ -259,3 +259,15 @@ def test_an_ingress_by_which_requests_were_answered_well_is_not_to_blame(seconds
     match = explain(candidate, signal, churn_share=0.0)
     assert match is not None
     assert (match.possible > UNLIKELY) is suspected
+
+
+@pytest.mark.parametrize(("failed", "seen"), [(20, True), (1.5, False)])
+def test_what_failed_for_a_while_and_is_over_is_remembered(failed: float, seen: bool) -> None:
+    steps = [failed if 40 <= bin_ < 43 else 0.0 for bin_ in range(SIZE)]
+    labels = {"job": "shop/orders", "namespace": "shop", "pod": OLD, "code": "502"}
+    over = a_series("http_requests_total", labels, [sum(steps[: bin_ + 1]) for bin_ in range(SIZE)])
+    signals = found(counted(20, code="200"), over)
+    assert [one.sentence for one in signals] == (
+        ["requests to orders fail (502): 50 % of them, 0 % before"] if seen else []
+    )
+    assert all(one.low.timestamp() < START + 40 * STEP <= one.high.timestamp() for one in signals)
