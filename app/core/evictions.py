@@ -76,6 +76,8 @@ def with_deleters(signals: Iterable[Signal], calls: Calls, top: Topology) -> lis
 
 
 def _with_deleters(signal: Signal, deleted: Calls, top: Topology) -> Signal:
+    if signal.kind is not SignalKind.SYMPTOM:
+        return signal
     homes = {(entity[1], entity[2]) for entity in (*signal.about, *signal.spread) if entity[0] == "workload"}
     since = signal.low - MISSED
     gone = Counter(
@@ -85,7 +87,7 @@ def _with_deleters(signal: Signal, deleted: Calls, top: Topology) -> Signal:
     found = _callers(
         deleted.where(lambda one: one.namespace in namespaces).during(_epoch(since), _epoch(signal.high + SLOT))
     )
-    if signal.kind is not SignalKind.SYMPTOM or not found:
+    if not found:
         return signal
     user, count = found.most_common(1)[0]
     weight = ASKED * min(1.0, count / gone.total())

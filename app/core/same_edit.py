@@ -47,19 +47,21 @@ def same_edits(ordered: Iterable[Change]) -> dict[str, str]:
 def nodes_deleted(ordered: Iterable[Change]) -> dict[str, str]:
     """For each change that deletes one more Node, the id of the first that its actor deleted in the same go.
 
-    ``ordered`` by time. Programs delete Nodes for what they see, each for a reason of its own.
+    ``ordered`` by time. Programs delete Nodes for what they see, each for a reason of its own, and so may those do of
+    whom nobody knows.
     """
     gos: dict[str, tuple[Change, Change]] = {}
     found: dict[str, str] = {}
     for change in ordered:
-        if change.resource.kind != "Node" or change.verb is not Verb.DELETE or service_account(change.actor.name):
+        by = change.actor.name
+        if change.resource.kind != "Node" or change.verb is not Verb.DELETE or not by or service_account(by):
             continue
-        first, last = gos.get(change.actor.name, (change, change))
+        first, last = gos.get(by, (change, change))
         if change.at - last.at > NEXT:
             first = change
         elif change is not first:
             found[change.id] = first.id
-        gos[change.actor.name] = first, change
+        gos[by] = first, change
     return found
 
 
