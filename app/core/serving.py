@@ -62,15 +62,15 @@ def rises(told: Laid, top: Topology) -> list[Rise]:
             best[key] = rise
     knows = {home for entity in counting(told) for home in of(entity)}
     return [
-        _before_the_door(rise) if rise.by_door and rise.home in knows and key not in own else rise
+        _at_the_door(rise, denied=rise.home in knows) if rise.by_door and key not in own else rise
         for key, rise in best.items()
     ]
 
 
-def _before_the_door(rise: Rise) -> Rise:
-    """What only an ingress controller tells of a workload that counts no such thing: the controller answers so itself,
-    as that is not reached, or for reasons of its own."""
-    own, door = (1.0, 0.4) if rise.signal.text in UNREACHED else (0.5, 0.9)
+def _at_the_door(rise: Rise, *, denied: bool) -> Rise:
+    """What only an ingress controller tells: where the workload counts its answers and no such ones (``denied``), the
+    controller answers so itself, as that is not reached, or for reasons of its own."""
+    own, door = (0.5, 0.9) if denied and rise.signal.text not in UNREACHED else (1.0, 0.4)
     about: dict[Entity, float] = {rise.home: own, ("agent", "doors"): door}
     return replace(rise, signal=replace(rise.signal, about={**rise.signal.about, **about}))
 

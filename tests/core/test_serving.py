@@ -227,14 +227,20 @@ def test_calls_that_get_no_answer_all_over_the_place_are_of_the_network(
 
 @pytest.mark.parametrize(
     ("told_by_door", "told_by_app", "about"),
-    [("403", None, (0.5, 0.9)), ("503", None, (1.0, 0.4)), ("403", "403", (1.0, 0.0))],
+    [
+        ("403", "200", (0.5, 0.9)),
+        ("503", "200", (1.0, 0.4)),
+        ("403", "403", (1.0, 0.0)),
+        ("403", "", (1.0, 0.4)),
+    ],
+    ids=["refused", "not reached", "both", "the app counts nothing"],
 )
-def test_what_only_the_door_tells_is_not_the_apps_own(
-    told_by_door: str, told_by_app: str | None, about: tuple[float, float]
+def test_what_only_the_door_tells_may_be_its_own(
+    told_by_door: str, told_by_app: str, about: tuple[float, float]
 ) -> None:
     door: dict[str, Any] = {"name": "nginx_ingress_controller_requests", "job": "ingress-nginx", "service": "orders"}
     (signal,) = found(
-        counted(PER_BIN, code="200"),
+        *([counted(PER_BIN, code="200")] if told_by_app else []),
         counted(PER_BIN, status="200", **door),
         counted(20, since=40, status=told_by_door, **door),
         *([counted(20, since=40, code=told_by_app)] if told_by_app else []),
