@@ -16,7 +16,7 @@ from app.core.entities import Entity
 from app.core.findings import Spark
 from app.core.lines import Laid, laid
 from app.core.model import MetricSeries
-from app.core.onset import Floats, stabilised
+from app.core.onset import Floats, level_burst, stabilised
 from app.core.served import Outcome
 from app.core.touched import Touched
 from app.core.turning import SOON, Moved, Tells, moved_after, turn
@@ -34,6 +34,8 @@ HALVED = 2.0
 """So many times as many requests, or as few, tell something."""
 SILENT = 0.1
 """Who is asked no more than this of what was asked before was cut off."""
+OVER = 3.0
+"""So many times the least noise is taken for that of what is over again, as few requests may be much of all."""
 LAPSE = 4
 """Who is not told of for so many times as long as ever before is not told of any more: a scrape may fail."""
 
@@ -74,11 +76,15 @@ def _moved(change_at: datetime, series: Iterable[MetricSeries], who: Touched) ->
         for home in of(one.server):
             if home not in who.workloads:
                 continue
+            index, end = turn(one.scaled, floor=one.floor), None
+            if index is None and (over := level_burst(one.scaled, floor=OVER * one.floor)):
+                index, end = over.start, over.end
             found = moved_after(
                 change_at,
                 home[2],
                 one.values,
-                index=turn(one.scaled, floor=one.floor),
+                index=index,
+                end=end,
                 line=Spark(
                     title=one.title,
                     unit=one.unit,

@@ -41,9 +41,17 @@ def turn(values: Floats, *, floor: float) -> int | None:
 
 
 def moved_after(
-    change_at: datetime, who: str, values: Floats, *, index: int | None, line: Spark, harms: Tells = lt
+    change_at: datetime,
+    who: str,
+    values: Floats,
+    *,
+    index: int | None,
+    line: Spark,
+    harms: Tells = lt,
+    end: int | None = None,
 ) -> Moved | None:
-    """The line as one that moved after the change; None when it did not, or nothing is known from before it."""
+    """The line as one that moved after the change, and was as before again from bin ``end`` on where that is given;
+    None when it did not move, or nothing is known from before it."""
     if index is None:
         return None
     until = max(0, int((change_at.timestamp() - line.start) // line.step))
@@ -53,5 +61,5 @@ def moved_after(
     # A bin holds what happened until its end: one that began just before the change may be of its making.
     if not change_at.timestamp() - line.step < at <= (change_at + SOON).timestamp():
         return None
-    before, after = float(np.nanmean(values[:index])), float(np.nanmean(values[index:]))
+    before, after = float(np.nanmean(values[:index])), float(np.nanmean(values[index:end]))
     return Moved(who, line, datetime.fromtimestamp(at, UTC), before, after, harm=harms(before, after))

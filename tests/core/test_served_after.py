@@ -217,3 +217,10 @@ def test_apps_come_first_and_do_not_change_what_is_shown_of_the_control_plane() 
     both = moved(NOON, Measured(None, NO_CALLS, series), who())
     assert [one.line.title for one in both] == ["Requests answered", "Queue depth"]
     assert both[1:] == moved(NOON, Measured(None, NO_CALLS, (depth,)))
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(60, True), (0, False)])
+def test_a_failure_that_is_over_again_is_shown_as_it_was(seconds: float, shown: bool) -> None:
+    failed: Rate = lambda away: 5.0 if 0 < away <= seconds else 0.0  # noqa: E731
+    series = counted(lambda away: 10 - failed(away), code="200"), counted(failed, code="502")
+    assert found(*series) == ([("orders: Requests failed", "0 → 50 %", True)] if shown else [])
