@@ -116,7 +116,7 @@ def serving_sparks(found: Iterable[Rise], scope: Scope, axis: Grid, *, most: int
 def _failing(told: Laid, of: Callable[[Entity], list[Entity]]) -> Iterator[Rise]:
     for one in shares(told):
         floor = LEAST[one.ended] / 3
-        step = level_step(one.values, floor=floor) or level_begun(one.values, floor=floor) or _passed(one, told.axis)
+        step = level_step(one.values, floor=floor) or level_begun(one.values, floor=floor) or _over(one, told.axis)
         if step is None or step.after - step.before < LEAST[one.ended]:
             continue
         for home in of(one.server):
@@ -125,7 +125,7 @@ def _failing(told: Laid, of: Callable[[Entity], list[Entity]]) -> Iterator[Rise]
             yield Rise(home, signal.facts["reason"], signal, step, title, "%", 100.0 * one.values, one.by_door)
 
 
-def _passed(share: Share, axis: Grid) -> Step | None:
+def _over(share: Share, axis: Grid) -> Step | None:
     """A rise that is over: of some requests, where a few that fail are much of what there is."""
     found = level_burst(share.values, floor=LEAST[share.ended] / 3)
     if found is None:
