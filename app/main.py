@@ -14,11 +14,13 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from types import FrameType
+from typing import Never
 
 import structlog
 import uvicorn
 import uvloop
 from fastapi import FastAPI
+from pydantic import SecretStr
 
 from app import correlate, logs
 from app.allocation import give_back, keep_trimmed
@@ -32,14 +34,19 @@ from app.core.redact import Redactor
 from app.core.roles import Role
 from app.core.vitals import Vitals
 from app.failures import Expected
+from app.notify.clicks import Clicks
+from app.notify.connection import listen as listen_to_slack
+from app.notify.sender import Sender
+from app.notify.slack import slack
 from app.settings import Settings
-from app.store import collectors, compaction, embedded, partitions, retention, tokens
+from app.store import collectors, compaction, embedded, outbox, partitions, retention, tokens
 from app.store.database import Database, open_database
 from app.store.migrate import migrate
 from app.store.redaction import redaction_key
 from app.store.tokens import Purpose
-from app.supervise import Pulses, Worker, end, keep
+from app.supervise import Pulses, Worker, end, keep, keep_running
 from app.tls import Tls
+from app.web import deps as web
 from app.web.deps import Deps, TakeAlerts, Taken, TakePage, TakeSamples, TooLargeError
 from app.web.routes import Lifespan, create_app
 
@@ -220,13 +227,48 @@ def wanted_clusters(settings: Settings) -> tuple[WantedCluster, ...]:
     return contexts.usual(settings.kubeconfigs())
 
 
+@dataclass(frozen=True, slots=True)
+class Notifier:
+    """What tells Slack, and what Slack tells; with an app-level token by a connection that we open."""
+
+    sender: Sender
+    clicks: Clicks
+    app_token: str
+    api: str
+
+    def workers(self) -> tuple[Worker, ...]:
+        """What is done again and again, by one process at a time."""
+        return (Worker("Slack", self.sender.send, outbox.EACH),)
+
+    async def listen(self) -> Never:
+        """Takes clicks, for ever."""
+        await listen_to_slack(self.app_token, self.api, self.clicks.take)
+
+
+def notifier_of(settings: Settings, database: Database, *, url: str) -> Notifier | None:
+    """None where Slack is not told."""
+    if settings.slack_token is None or settings.slack_channel is None:
+        return None
+    told = slack(_secret(settings.slack_token), str(settings.slack_api))
+    return Notifier(
+        Sender(database.write, told, settings.slack_channel, url, now),
+        Clicks(database.write, told, now),
+        app_token=_secret(settings.slack_app_token),
+        api=str(settings.slack_api),
+    )
+
+
+def _secret(value: SecretStr | None) -> str:
+    return value.get_secret_value() if value else ""
+
+
 def build(settings: Settings, server: Postgres, *, url: str, demo: Prepare) -> FastAPI:
     """The application with its lifespan; ``url`` is where it is reached, ``demo`` replays the recorded incident.
 
     Nothing runs yet.
     """
     database = open_database(server.dsn)
-    pulses = Pulses(now)
+    pulses, notifier = Pulses(now), notifier_of(settings, database, url=url)
     clusters = Clusters(
         database,
         pulses,
@@ -250,25 +292,40 @@ def build(settings: Settings, server: Postgres, *, url: str, demo: Prepare) -> F
         take_samples=sample_taker(settings, database),
         evaluate=clusters.evaluate,
         replay_demo=lambda: demo(database),
-        launchdarkly_secret=settings.launchdarkly_secret.get_secret_value() if settings.launchdarkly_secret else "",
-        pagerduty_secrets=tuple(settings.pagerduty_secrets.get_secret_value().split())
-        if settings.pagerduty_secrets
-        else (),
+        launchdarkly_secret=_secret(settings.launchdarkly_secret),
+        pagerduty_secrets=tuple(_secret(settings.pagerduty_secrets).split()),
         changes_kept=min(timedelta(days=settings.changes_retention_days), partitions.OLDEST),
+        slack=web.Slack(
+            settings.slack_channel or "",
+            listens=settings.slack_app_token is not None,
+            signing_secret=_secret(settings.slack_signing_secret),
+        ),
+        take_click=notifier.clicks.take if notifier else web.refuse_click,
     )
-    return create_app(deps, lifespan=_lifespan(settings, server, database, pulses=pulses, clusters=clusters))
+    beside = workers(settings, database) + (notifier.workers() if notifier else ())
+    listening = notifier.listen if notifier and notifier.app_token else None
+    lifespan = _lifespan(server, database, pulses=pulses, clusters=clusters, beside=beside, listening=listening)
+    return create_app(deps, lifespan=lifespan)
 
 
 def _lifespan(
-    settings: Settings, server: Postgres, database: Database, *, pulses: Pulses, clusters: Clusters
+    server: Postgres,
+    database: Database,
+    *,
+    pulses: Pulses,
+    clusters: Clusters,
+    beside: tuple[Worker, ...],
+    listening: Callable[[], Awaitable[Never]] | None,
 ) -> Lifespan:
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(database.close)
             jobs = [asyncio.create_task(server.keep()), asyncio.create_task(keep_trimmed())]
-            for worker in workers(settings, database):
+            for worker in beside:
                 jobs.append(asyncio.create_task(keep(worker, database.write, pulses=pulses)))  # noqa: PERF401 - reads as it runs
+            if listening:
+                jobs.append(asyncio.create_task(keep_running("clicks in Slack", listening)))
             stack.push_async_callback(end, jobs)
             await stack.enter_async_context(clusters.running())
             yield

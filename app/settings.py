@@ -6,13 +6,14 @@ docs/configuration.md says the same for people; a test holds the two together.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from pydantic import AnyHttpUrl, Field, SecretStr, ValidationError, field_validator
+from pydantic import AnyHttpUrl, Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -25,6 +26,9 @@ _SECRET = {
     "DATABASE_URL",
     "FORESHOCK_LAUNCHDARKLY_SECRET",
     "FORESHOCK_PAGERDUTY_SECRETS",
+    "FORESHOCK_SLACK_TOKEN",
+    "FORESHOCK_SLACK_APP_TOKEN",
+    "FORESHOCK_SLACK_SIGNING_SECRET",
 }  # their values are never repeated
 
 
@@ -74,6 +78,32 @@ class Settings(BaseSettings):
     pagerduty_secrets: SecretStr | None = Field(
         None, description="at least 16 characters each, with a space between two"
     )
+
+    slack_token: SecretStr | None = Field(None, description="a bot token: it begins with xoxb-")
+    slack_channel: str | None = Field(
+        None,
+        validate_default=True,
+        description="a channel's ID like C0123456789, together with FORESHOCK_SLACK_TOKEN",
+    )
+    slack_app_token: SecretStr | None = Field(None, description="an app-level token: it begins with xapp-")
+    slack_signing_secret: SecretStr | None = Field(None, min_length=16, description="at least 16 characters")
+    slack_api: AnyHttpUrl = Field(AnyHttpUrl("https://slack.com/api/"), description="http:// or https://, and a host")
+
+    @field_validator("slack_token", "slack_app_token")
+    @classmethod
+    def _slack(cls, value: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
+        begins = {"slack_token": "xoxb-", "slack_app_token": "xapp-"}[info.field_name or ""]
+        if value is not None and not value.get_secret_value().startswith(begins):
+            raise ValueError("another kind of token")
+        return value
+
+    @field_validator("slack_channel")
+    @classmethod
+    def _channel(cls, value: str | None, info: ValidationInfo) -> str | None:
+        is_sent = info.data.get("slack_token") is not None
+        if is_sent != (value is not None) or (value and not re.fullmatch("[CG][A-Z0-9]{6,20}", value)):
+            raise ValueError("no channel's ID, or one without the other")
+        return value
 
     @field_validator("pagerduty_secrets")
     @classmethod

@@ -180,7 +180,7 @@ def test_every_page_is_documented_and_nothing_else() -> None:
 # -- metrics
 
 
-EXPOSED = Exposed(Answers(), Vitals(), Stored({}, {}, 0))
+EXPOSED = Exposed(Answers(), Vitals(), Stored({}, {}, 0, 0))
 """All of our metrics, of a process that does nothing: its families have no samples."""
 
 

@@ -90,3 +90,33 @@ def test_root_has_a_system_folder_and_a_user_their_own(monkeypatch: pytest.Monke
     assert settings.default_data_dir() == Path("/home/alice/.local/share/foreshock")
     monkeypatch.setattr("sys.platform", "darwin")
     assert settings.default_data_dir() == Path("/home/alice/Library/Application Support/foreshock")
+
+
+SLACK = {"FORESHOCK_SLACK_TOKEN": "xoxb-1234567890-abc", "FORESHOCK_SLACK_CHANNEL": "C0123456789"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "variable"),
+    [
+        ({"FORESHOCK_SLACK_TOKEN": ""}, "FORESHOCK_SLACK_CHANNEL"),
+        ({"FORESHOCK_SLACK_CHANNEL": ""}, "FORESHOCK_SLACK_CHANNEL"),
+        ({"FORESHOCK_SLACK_CHANNEL": "#incidents"}, "FORESHOCK_SLACK_CHANNEL"),
+        ({"FORESHOCK_SLACK_TOKEN": "xoxp-of-a-person"}, "FORESHOCK_SLACK_TOKEN"),
+        ({"FORESHOCK_SLACK_APP_TOKEN": "xoxb-1234567890-abc"}, "FORESHOCK_SLACK_APP_TOKEN"),
+        ({"FORESHOCK_SLACK_SIGNING_SECRET": "short"}, "FORESHOCK_SLACK_SIGNING_SECRET"),
+        ({"FORESHOCK_SLACK_API": "slack.com"}, "FORESHOCK_SLACK_API"),
+    ],
+)
+def test_slack_takes_a_token_and_a_channel_of_the_right_kind(
+    monkeypatch: pytest.MonkeyPatch, changed: dict[str, str], variable: str
+) -> None:
+    for name, value in SLACK.items():
+        monkeypatch.setenv(name, value)
+    assert load().slack_channel == "C0123456789"
+    for name, value in changed.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SettingsError) as wrong:
+        load()
+    assert variable in str(wrong.value)
+    assert "allowed: " in str(wrong.value)
+    assert "xox" not in str(wrong.value).replace("xoxb-", ""), "no token is repeated"

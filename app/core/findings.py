@@ -185,3 +185,16 @@ class Ranking(Struct, frozen=True):
     findings: tuple[Evidence, ...] = ()
     not_measured: tuple[str, ...] = ()
     scope: Scope = Scope()
+
+    @property
+    def leader(self) -> tuple[str, float]:
+        """What is likeliest, a change's id or NONE, and how likely it is."""
+        first = self.suspects[0] if self.suspects else None
+        if first is None or self.none_of_these > first.probability:
+            return NONE, self.none_of_these
+        return first.change.id, first.probability
+
+    @property
+    def none_leads(self) -> bool:
+        """Whether "none of these" is likelier than every change."""
+        return self.leader[0] == NONE

@@ -53,7 +53,7 @@ def own(cases: Sequence[Judged]) -> Own:
     return Own(
         judged=len(known),
         without_culprit=len(without),
-        none_led=sum(_leads(case.first)[0] == NONE for case in without),
+        none_led=sum(case.first.none_leads for case in without),
         accuracy={when: accuracy(ranks) for when, ranks in made.items()} if with_culprit else {},
         reliability=tuple(reliability(leaders)),
     )
@@ -65,17 +65,9 @@ def _rank(ranking: Ranking, culprits: Iterable[str]) -> Rank | None:
     return next((Rank(one.rank - 1) for one in ranking.suspects if one.change.id in wanted), None)
 
 
-def _leads(ranking: Ranking) -> tuple[str, float]:
-    """What leads, a change or NONE, and how likely it was said to be."""
-    first = ranking.suspects[0] if ranking.suspects else None
-    if first is None or ranking.none_of_these > first.probability:
-        return NONE, ranking.none_of_these
-    return first.change.id, first.probability
-
-
 def _leader(case: Judged) -> tuple[float, bool] | None:
     """How likely what led was said to be, and whether that was right; None where nobody said so."""
-    leader, probability = _leads(case.first)
+    leader, probability = case.first.leader
     said = {one.change_id: one.opinion for one in case.verdicts}
     if case.culprits:
         return probability, leader in case.culprits

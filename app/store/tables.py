@@ -302,6 +302,7 @@ incidents = Table(
     Column("merged_into", Text),  # the id of the incident that it is a part of now
     Column("first_alert_at", at, nullable=False),  # the earliest alert's start: a person may have said another
     Index(None, "cluster_id", "started_at"),  # newest incidents of a cluster
+    Index(None, "started_at"),  # those that Slack may have to be told of
 )
 
 rankings = Table(  # every ranking is kept: what moved between +0, +3 and +10 minutes
@@ -323,6 +324,29 @@ verdicts = Table(  # what people said of suspects
     Column("opinion", Text, nullable=False),
     Column("said_by", Text, nullable=False),
     Column("said_at", at, nullable=False),
+)
+
+slack_channels = Table(
+    "slack_channels",
+    metadata,
+    Column("id", Text, primary_key=True),  # Slack's, as C0123456789
+    Column("since", at, nullable=False),  # when it was first named: what is older is not told
+    Column("quiet_until", at, nullable=False),  # one message a second, or as long as Slack said
+)
+
+slack_messages = Table(  # store/outbox.py: an incident's message, and what was said in its thread
+    "slack_messages",
+    metadata,
+    Column("incident_id", Text, ForeignKey("incidents.id", ondelete="CASCADE"), primary_key=True),
+    Column("part", Integer, primary_key=True),  # 0 the message, then its replies in turn
+    Column("channel", Text, ForeignKey("slack_channels.id"), nullable=False),
+    Column("ts", Text),  # Slack's name for it; NULL: not posted yet, as far as is known
+    Column("body", Text, nullable=False),  # a reply's text; the message itself is made of the incident
+    Column("shown", JSONB),  # outbox.Shown
+    Column("trying_since", at),  # it may have been posted since then: nobody answered
+    Column("attempts", Integer, nullable=False),  # that failed in a row
+    Column("not_before", at, nullable=False),
+    Column("error", Text, nullable=False),  # why it is given up, and what to do; "" while it is not
 )
 
 quarantine = Table(

@@ -11,17 +11,19 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store.collectors import Standing
 from app.store.seen import several, time_of
-from app.store.tables import clusters, collectors, incidents, recorded
+from app.store.tables import clusters, collectors, incidents, recorded, slack_messages
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
     """``renewed``: when who follows a cluster last said so. ``reached``: up to when a source tells of a cluster, by
-    cluster and source. ``unranked``: open incidents that were never ranked."""
+    cluster and source. ``unranked``: open incidents that were never ranked. ``refused``: messages that Slack did not
+    take."""
 
     renewed: Mapping[str, datetime]
     reached: Mapping[tuple[str, str], datetime]
     unranked: int
+    refused: int
 
 
 _QUERY = several(
@@ -33,6 +35,7 @@ _QUERY = several(
     .join(recorded, recorded.c.cluster_id == clusters.c.id)
     .order_by(clusters.c.name, recorded.c.source),
     unranked=select(func.count().label("many")).where(incidents.c.status == "open", incidents.c.ranked_at.is_(None)),
+    refused=select(func.count().label("many")).where(slack_messages.c.error != ""),
 )
 
 
@@ -43,4 +46,5 @@ async def read_stored(conn: AsyncConnection) -> Stored:
         renewed={one["name"]: time_of(one["renewed_at"]) for one in row.renewed or ()},
         reached={(one["name"], one["source"]): time_of(one["to_at"]) for one in row.reached or ()},
         unranked=row.unranked[0]["many"],
+        refused=row.refused[0]["many"],
     )

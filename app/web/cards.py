@@ -50,13 +50,8 @@ def suspect_card(suspect: Suspect, ranking: Ranking) -> SuspectCard:
         distance(suspect, ranking),
         revert_recipe(suspect.change, also=[one.resource for one in suspect.also]),
         argued=min(max(strong, 2), 3),
-        leads=suspect.rank == 1 and not none_leads(ranking),
+        leads=suspect.rank == 1 and not ranking.none_leads,
     )
-
-
-def none_leads(ranking: Ranking) -> bool:
-    """Whether "none of these" is likelier than each suspect."""
-    return ranking.none_of_these > max((suspect.probability for suspect in ranking.suspects), default=0.0)
 
 
 def onset_text(onset: Onset) -> str:

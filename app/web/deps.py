@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Any, Protocol
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 from starlette.requests import HTTPConnection
@@ -36,6 +36,7 @@ TakeAlerts = Callable[[str, bytes], Awaitable[Taken]]
 TakePage = Callable[[str, str, bytes], Awaitable[Taken]]
 ReplayDemo = Callable[[], Awaitable[str]]
 TakeSamples = Callable[[str, bytes], Awaitable[None]]
+TakeClick = Callable[[dict[str, Any]], Awaitable[None]]
 TakeAudit = Callable[[str, AsyncIterator[bytes], int], Awaitable[None]]
 
 
@@ -105,12 +106,27 @@ async def _no_prometheus(
     raise QueryError("this process asks no Prometheus", refused=False)
 
 
+async def refuse_click(_payload: dict[str, Any]) -> None:
+    """Of a process that tells Slack nothing."""
+    raise ValueError("this process is told nothing by Slack")
+
+
 async def _refuse_samples(_cluster: str, _body: bytes) -> None:
     raise NoRoomError("this process takes no samples")
 
 
 def _no_cluster(_token: str, _purpose: Purpose) -> None:
     """Nobody's token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slack:
+    """How Slack is told: in which ``channel`` ("": it is not), whether clicks come by a connection of our own, and the
+    secret that it signs requests with ("": none are taken)."""
+
+    channel: str = ""
+    listens: bool = False
+    signing_secret: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +148,8 @@ class Deps:
 
     ``take_samples`` is given a cluster and the body of a remote-write; it returns when that is committed, and raises
     TooLargeError, or ValueError, in words, for what can never be taken of it.
+
+    ``take_click`` is given what Slack says that somebody clicked; it raises ValueError for what Slack does not send.
 
     ``evaluate`` is given a cluster, a query in PromQL for its Prometheus, from, to and the step; it raises QueryError.
 
@@ -155,6 +173,8 @@ class Deps:
     changes_kept: timedelta = timedelta(days=90)
     launchdarkly_secret: str = ""
     pagerduty_secrets: tuple[str, ...] = ()
+    slack: Slack = Slack()
+    take_click: TakeClick = refuse_click
 
 
 def deps_of(connection: HTTPConnection) -> Deps:

@@ -20,7 +20,7 @@ from app.web.problems import Problem, answer, of_database
 
 OPEN = frozenset({"/healthz", "/readyz", "/login"})
 OPEN_UNDER = (headers.STATIC,)
-SIGNED = frozenset({"/intake/launchdarkly"})
+SIGNED = frozenset({"/intake/launchdarkly", "/intake/slack"})
 SIGNED_UNDER = ("/intake/pagerduty/",)
 """What is sent here is signed, by who cannot send a credential: the route looks at the signature."""
 OF_CLUSTERS, OF_METRICS = "/intake/audit/", "/intake/prometheus/"

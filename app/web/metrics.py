@@ -163,6 +163,7 @@ def _known_to_the_database(stored: Stored) -> Iterator[Metric]:
         ((which, at.timestamp()) for which, at in stored.reached.items()),
     )
     yield _gauge("foreshock_unranked_incidents", "Open incidents that were never ranked.", {}, stored.unranked)
+    yield _gauge("foreshock_slack_refused", "Messages that Slack did not take.", {}, stored.refused)
 
 
 def _gauge(name: str, what: str, labels: Mapping[str, str], value: float) -> Metric:

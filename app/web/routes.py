@@ -34,6 +34,7 @@ from app.web import (
     prometheus_intake,
     saved_views,
     senders,
+    slack,
     templates,
     verdicts,
 )
@@ -88,6 +89,9 @@ def create_app(deps: Deps, *, lifespan: Lifespan | None = None) -> FastAPI:
         verdicts.rest,
         verdicts.forms,
         verdicts.pages,
+        slack.clicks,
+        slack.pages,
+        slack.forms,
         _openapi(app),
     ):
         app.include_router(router)

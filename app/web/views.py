@@ -14,7 +14,7 @@ from app.core.timeline import Picture, picture
 from app.store.seen import Seen
 from app.store.surroundings import Surroundings
 from app.web import drawing, live
-from app.web.cards import SuspectCard, none_leads, onset_text, suspect_card
+from app.web.cards import SuspectCard, onset_text, suspect_card
 
 LEAST_ZOOM = timedelta(seconds=2)
 CARDS = 3
@@ -190,7 +190,7 @@ def incident_page(
         flags=flags(drawn),
         gaps=tuple(sorted(around.seen.gaps, key=lambda gap: (gap.from_at - gap.to_at, gap.from_at))),
         seen=around.seen,
-        none_leads=none_leads(ranking) if ranking else False,
+        none_leads=ranking.none_leads if ranking else False,
         suspects=tuple(suspect_card(suspect, ranking) for suspect in carded) if ranking else (),
         others=tuple(suspect for suspect in suspects if suspect not in carded),
         rows=rows,

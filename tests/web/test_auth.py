@@ -9,7 +9,7 @@ from fastapi.routing import iter_route_contexts
 from app.core.roles import Role
 from app.store.tokens import Purpose
 from app.web import guard, headers
-from app.web.auth import NeedsCluster, NeedsSignature, Policy, policy_of
+from app.web.auth import NeedsCluster, NeedsSignature, NeedsSlack, Policy, policy_of
 from app.web.routes import create_app
 from tests.web.conftest import Site, deps
 
@@ -32,7 +32,7 @@ async def test_every_route_declares_who_may_use_it(site: Site) -> None:
     assert {path for path, policy in found.items() if policy is None} == WITHOUT_A_ROLE
     of_clusters = [path for path, policy in found.items() if isinstance(policy, NeedsCluster)]
     assert of_clusters == ["/intake/audit/{cluster}", "/intake/prometheus/{cluster}"]
-    assert {path for path, policy in found.items() if isinstance(policy, NeedsSignature)} == (
+    assert {path for path, policy in found.items() if isinstance(policy, (NeedsSignature, NeedsSlack))} == (
         guard.SIGNED | {f"{path}{{cluster}}" for path in guard.SIGNED_UNDER}
     )
 

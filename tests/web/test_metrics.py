@@ -112,6 +112,7 @@ async def test_what_the_database_knows_is_told_too(client: httpx2.AsyncClient, d
     followed = [which for (name, which) in told if name == "foreshock_collector_renewed_timestamp_seconds"]
     assert followed == [("shop",)]
     assert told["foreshock_unranked_incidents", ()] == 0
+    assert told["foreshock_slack_refused", ()] == 0
 
 
 async def test_answers_to_senders_are_counted_refusals_included(database: Database) -> None:

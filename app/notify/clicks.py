@@ -1,0 +1,95 @@
+"""What somebody clicked in Slack -> a verdict. Slack has signed it, or sends it by a connection of the app's own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import structlog
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from app.core.findings import Opinion, Verdict
+from app.notify.message import IT, NOT_IT
+from app.notify.slack import BusyError, RefusedError, Slack, UnansweredError
+from app.store import verdicts
+
+OPINIONS = {IT: Opinion.IT, NOT_IT: Opinion.NOT_IT}
+_VALUE = re.compile(rf"({'|'.join(OPINIONS)})/([0-9a-f]{{12}})/(none|[0-9a-f]{{28}})")
+LONGEST_NAME = 100
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Click:
+    """A button under a suspect: who clicked it (``user`` Slack's ID), in which channel, and what it says."""
+
+    incident_id: str
+    change_id: str
+    opinion: Opinion
+    user: str
+    name: str
+    channel: str
+    is_guest: bool
+    """From another workspace, by a channel that both share."""
+
+
+def clicked(payload: dict[str, Any]) -> Click | None:
+    """The verdict in a ``block_actions`` payload; None for what is none, as a link.
+
+    Raises ValueError for what Slack does not send
+    (https://docs.slack.dev/reference/interaction-payloads/block_actions-payload).
+    """
+    try:
+        if payload["type"] != "block_actions":
+            return None
+        action = payload["actions"][0]
+        chosen = action.get("selected_option") or action  # of a menu, or a button
+        told = _VALUE.fullmatch(chosen.get("value", ""))
+        if told is None:
+            return None
+        user = payload["user"]
+        name = user.get("username") or user.get("name") or user["id"]
+        home, team = payload["team"]["id"], user.get("team_id", payload["team"]["id"])
+        channel = payload["channel"]["id"]
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        raise ValueError(f"this is no payload of Slack: {type(error).__name__}") from None
+    if not all(isinstance(text, str) for text in (user["id"], name, channel)):
+        raise ValueError("this is no payload of Slack: a name is no text")
+    return Click(told[2], told[3], OPINIONS[told[1]], user["id"], name[:LONGEST_NAME], channel, is_guest=team != home)
+
+
+@dataclass(frozen=True, slots=True)
+class Clicks:
+    """Keeps the verdicts that people give in Slack; the message is edited as the incident's other pages are.
+
+    Whoever is in the channel may: that is what a responder's role is for elsewhere.
+    """
+
+    engine: AsyncEngine
+    slack: Slack
+    clock: Callable[[], datetime]
+
+    async def take(self, payload: dict[str, Any]) -> None:
+        """Raises ValueError for what Slack does not send."""
+        click = clicked(payload)
+        if click is None:
+            return
+        if click.is_guest:
+            await self._whisper(click, "Only members of the workspace that Foreshock is in can say what it was.")
+            return
+        verdict = Verdict(click.change_id, click.opinion, f"{click.name} in Slack", self.clock())
+        try:
+            async with self.engine.begin() as conn:
+                await verdicts.say(conn, click.incident_id, verdict)
+        except LookupError:
+            await self._whisper(click, "Foreshock does not know this incident any more: nothing was kept.")
+
+    async def _whisper(self, click: Click, text: str) -> None:
+        try:
+            await self.slack.whisper(click.channel, click.user, text)
+        except (RefusedError, BusyError, UnansweredError) as error:
+            log.warning("a click was not answered", why=str(error))

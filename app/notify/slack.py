@@ -1,0 +1,179 @@
+"""Slack's Web API as far as it is used: post, edit, look up, whisper; and what its refusals mean.
+
+Nothing is tried again in here: whether a message may be there already is for the sender to know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import aiohttp
+from slack_sdk.errors import SlackApiError
+from slack_sdk.web.async_client import AsyncWebClient
+from slack_sdk.web.async_slack_response import AsyncSlackResponse
+
+from app.store.outbox import Due
+
+Json = dict[str, Any]
+
+TIMEOUT = 10
+"""Seconds that Slack is waited for; less than outbox.CLAIM."""
+SKEW = timedelta(minutes=5)
+"""How far our clock may be ahead of Slack's when a message is looked up."""
+PAGES = 20
+EVENT = "foreshock_message"
+GONE = "message_not_found"
+UNSURE = frozenset({"fatal_error", "internal_error", "request_timeout", "service_unavailable"})
+"""Errors after which it may have succeeded all the same (https://docs.slack.dev/reference/methods/chat.postMessage)."""
+_TOKEN = "FORESHOCK_SLACK_TOKEN is not good any more: copy the bot token (xoxb-…) anew, and restart"  # noqa: S105
+_OURS = "this message is not as Slack wants it, which is a mistake of Foreshock: please report it"
+WORDS = {
+    "channel_not_found": "no such channel is known to the app: FORESHOCK_SLACK_CHANNEL is the ID at the end of a"
+    " channel's details (C…), not its name; into a private channel the app has to be invited",
+    "not_in_channel": "the app is not in the channel: /invite it there",
+    "is_archived": "the channel is archived: unarchive it, or name another one in FORESHOCK_SLACK_CHANNEL",
+    "invalid_auth": _TOKEN,
+    "not_authed": _TOKEN,
+    "account_inactive": _TOKEN,
+    "token_revoked": _TOKEN,
+    "token_expired": _TOKEN,
+    "not_allowed_token_type": "FORESHOCK_SLACK_TOKEN has to be a bot token (xoxb-…)",
+    "missing_scope": "the app lacks a scope: install it again with deploy/slack-app.yaml",
+    "restricted_action": "the workspace does not let the app post there: ask who administers it",
+    GONE: "somebody deleted the message in Slack, so it is left alone",
+    "cant_update_message": "the message is another app's: it was posted with the token of that one",
+    "edit_window_closed": "the workspace does not let messages be edited any more after a while",
+    "msg_too_long": _OURS,
+    "msg_blocks_too_long": _OURS,
+    "invalid_blocks": _OURS,
+    "invalid_blocks_format": _OURS,
+    "no_text": _OURS,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """``text`` is what notifications and screen readers say; ``blocks`` are Block Kit's, none for a plain line."""
+
+    text: str
+    blocks: tuple[Json, ...] = ()
+
+
+class RefusedError(Exception):
+    """Slack does not take it, now or later. ``code`` is its own word, the message says what to do."""
+
+    def __init__(self, code: str) -> None:
+        super().__init__(f"{WORDS.get(code, 'Slack refused it')} ({code})")
+        self.code = code
+
+
+class BusyError(Exception):
+    """Slack took nothing and is to be asked again after ``wait``."""
+
+    def __init__(self, wait: timedelta) -> None:
+        super().__init__(f"Slack asks to wait for {wait.total_seconds():.0f} s")
+        self.wait = wait
+
+
+class UnansweredError(Exception):
+    """Nobody answered, or nothing that can be read; where ``maybe_there``, what was sent may be there all the same."""
+
+    def __init__(self, why: str, *, maybe_there: bool) -> None:
+        super().__init__(why)
+        self.maybe_there = maybe_there
+
+
+@dataclass(frozen=True, slots=True)
+class Slack:
+    """One app in one workspace. All raise RefusedError, BusyError and UnansweredError."""
+
+    web: AsyncWebClient
+
+    async def post(self, due: Due, message: Message) -> str:
+        """Posts it, in a thread where it is a reply; its ts."""
+        posting = self.web.chat_postMessage(
+            channel=due.channel,
+            text=message.text,
+            blocks=list(message.blocks) or None,
+            thread_ts=due.thread_ts,
+            metadata={"event_type": EVENT, "event_payload": {"key": due.key}},
+            unfurl_links=False,
+            unfurl_media=False,
+        )
+        return str((await _answer(posting))["ts"])
+
+    async def edit(self, due: Due, message: Message) -> None:
+        """Puts ``message`` in the place of what was posted: twice is as once."""
+        metadata = {"event_type": EVENT, "event_payload": {"key": due.key}}
+        blocks = list(message.blocks)
+        await _answer(
+            self.web.chat_update(
+                channel=due.channel, ts=due.ts or "", text=message.text, blocks=blocks, metadata=metadata
+            )
+        )
+
+    async def find(self, due: Due, *, since: datetime) -> str | None:
+        """The ts of what may have been posted ``since`` though nobody answered; None where it is not there."""
+        oldest = str((since - SKEW).timestamp())
+        asked: Json = {"channel": due.channel, "oldest": oldest, "limit": 200, "include_all_metadata": True}
+        for _ in range(PAGES):
+            found = await _answer(
+                self.web.conversations_replies(ts=due.thread_ts, **asked)
+                if due.thread_ts
+                else self.web.conversations_history(**asked)
+            )
+            for one in found["messages"]:
+                told = one.get("metadata") or {}
+                if told.get("event_type") == EVENT and told.get("event_payload", {}).get("key") == due.key:
+                    return str(one["ts"])
+            cursor = (found.get("response_metadata") or {}).get("next_cursor")
+            if not cursor:
+                return None
+            asked["cursor"] = cursor
+        raise UnansweredError(f"more than {PAGES * 200} messages came since it was posted", maybe_there=True)
+
+    async def whisper(self, channel: str, user: str, text: str) -> None:
+        """Says something to one person in a channel."""
+        await _answer(self.web.chat_postEphemeral(channel=channel, user=user, text=text))
+
+
+def slack(token: str, url: str) -> Slack:
+    """Slack at ``url`` (https://slack.com/api/) with the app's bot token. HTTPS_PROXY is heeded, by Slack's library."""
+    return Slack(AsyncWebClient(token=token, base_url=url, timeout=TIMEOUT, retry_handlers=[]))
+
+
+async def _answer(asked: Awaitable[AsyncSlackResponse]) -> Mapping[str, Any]:
+    try:
+        data = (await asked).data
+    except SlackApiError as error:
+        raise _meaning(error) from error
+    except aiohttp.ClientConnectorError as error:  # nothing was sent
+        raise UnansweredError(f"Slack is not reached: {type(error).__name__}", maybe_there=False) from error
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise UnansweredError(f"Slack did not answer: {type(error).__name__}", maybe_there=True) from error
+    except AttributeError as error:  # slack_sdk takes text/plain, a proxy's mostly, for an answer of Slack
+        raise UnansweredError("what answered was not Slack", maybe_there=True) from error
+    if not isinstance(data, dict):
+        raise UnansweredError("what answered was not Slack", maybe_there=True)
+    return data
+
+
+def _meaning(error: SlackApiError) -> Exception:
+    """What an error of Slack's library means: it holds an answer, or what could not be read of one."""
+    answer = error.response
+    if not isinstance(answer, AsyncSlackResponse):
+        return UnansweredError("what answered was not Slack", maybe_there=True)
+    code = answer.data.get("error", "") if isinstance(answer.data, dict) else ""
+    if answer.status_code == 429 or code in {"ratelimited", "rate_limited"}:
+        return BusyError(_wait(answer.headers.get("Retry-After", "")))
+    if answer.status_code >= 500 or code in UNSURE or not code:
+        return UnansweredError(f"Slack answered {code or answer.status_code}", maybe_there=True)
+    return RefusedError(code)
+
+
+def _wait(told: str) -> timedelta:
+    """Retry-After in seconds, within a second and an hour; half a minute where it says nothing."""
+    return timedelta(seconds=min(max(int(told), 1), 3600) if told.isdecimal() else 30)

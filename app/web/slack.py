@@ -1,0 +1,67 @@
+"""Slack: what it says that somebody clicked, and the page of how it is told, with what did not get through."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import parse_qs
+
+import msgspec
+from fastapi import APIRouter, Depends, Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from app.core.roles import Role
+from app.store import outbox
+from app.store.seen import read_seen
+from app.web import templates
+from app.web.auth import Needs, NeedsSlack, has
+from app.web.deps import deps_of
+from app.web.incident_forms import read_form
+from app.web.problems import Problem
+from app.web.requests import MIB
+
+LIMIT = MIB
+"""A payload holds the message that was clicked."""
+clicks = APIRouter(include_in_schema=False, dependencies=[Depends(NeedsSlack(LIMIT))])
+pages = APIRouter(include_in_schema=False, dependencies=[Depends(Needs(Role.VIEWER))])
+forms = APIRouter(include_in_schema=False, dependencies=[Depends(Needs(Role.RESPONDER))])
+
+
+@clicks.post("/intake/slack")
+async def clicked(request: Request) -> Response:
+    """A button that somebody clicked, as the form that Slack sends."""
+    try:
+        form = parse_qs(request.state.body.decode(), strict_parsing=True, max_num_fields=10)
+        payload = msgspec.json.decode(form["payload"][0], type=dict)
+        await deps_of(request).take_click(payload)
+    except (ValueError, KeyError) as error:
+        raise Problem(400, f"this is not what Slack sends when somebody clicks: {type(error).__name__}") from None
+    return Response()
+
+
+@pages.get("/slack")
+async def told(request: Request) -> HTMLResponse:
+    """How Slack is told, and what did not get through, with what to do."""
+    deps = deps_of(request)
+    async with deps.read.connect() as conn:
+        delivery = await outbox.read_delivery(conn)
+        seen = await read_seen(conn, None, from_at=None, to_at=None)
+    return templates.page(
+        "slack.html",
+        slack=deps.slack,
+        delivery=delivery,
+        may_act=has(request, Role.RESPONDER),
+        seen=seen,
+        now=deps.clock(),
+    )
+
+
+@forms.post("/slack/again")
+async def try_again(request: Request) -> Response:
+    """Sends a message again that was given up; without one, all of them."""
+    form = await read_form(request)
+    which = re.fullmatch("([0-9a-f]{12})/([0-9]{1,6})", form.get("message", ""))
+    if form and which is None:
+        raise Problem(422, "message: an incident's id and the number of a message, or nothing for all", "message")
+    async with deps_of(request).write.begin() as conn:
+        await outbox.try_again(conn, (which[1], int(which[2])) if which else None, now=deps_of(request).clock())
+    return RedirectResponse("/slack", 303)

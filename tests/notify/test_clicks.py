@@ -1,0 +1,191 @@
+"""What people say in Slack is kept, whichever way it comes; what is not Slack's, or not theirs to say, is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlencode
+
+import httpx2
+import pytest
+
+from app.core.findings import NONE, Opinion
+from app.notify.clicks import Clicks, clicked
+from app.notify.connection import listen
+from app.notify.sender import Sender
+from app.notify.slack import slack
+from app.store import incidents
+from app.web.deps import Slack
+from app.web.routes import create_app
+from tests.notify.double import APP_TOKEN, CHANNEL, TOKEN, Json, Workspace, workspace
+from tests.web import world
+from tests.web.conftest import HOST, Site, deps, site
+
+__all__ = ["site"]
+INCIDENT = world.incident().id
+FIRST, SECOND = (suspect.change.id for suspect in world.ranking().suspects[:2])
+SECRET = "of-the-app-0123456789"
+NOW = world.END + timedelta(minutes=5)
+
+
+@pytest.fixture
+async def told(site: Site) -> AsyncIterator[Workspace]:
+    """A workspace in whose channel the made-up incident is told."""
+    async with workspace(lambda: NOW) as made:
+        made.messages.clear()
+        api = slack(TOKEN, f"{made.url}api/")
+        async with site.database.write.begin() as conn:
+            await conn.exec_driver_sql("DELETE FROM slack_messages")
+            await conn.exec_driver_sql("DELETE FROM slack_channels")
+            await conn.exec_driver_sql("DELETE FROM verdicts")
+        await Sender(site.database.write, api, CHANNEL, HOST, lambda: NOW).send()
+        assert len(made.messages) == 1
+        yield made
+
+
+def clicks(site: Site, made: Workspace) -> Clicks:
+    return Clicks(site.database.write, slack(TOKEN, f"{made.url}api/"), lambda: NOW)
+
+
+async def said(site: Site) -> set[tuple[str, str, str]]:
+    async with site.database.read.connect() as conn:
+        found = await incidents.read_incident(conn, INCIDENT)
+    assert found
+    return {(one.change_id, one.opinion.value, one.by) for one in found[0].verdicts}
+
+
+def test_what_is_clicked_is_read_of_buttons_and_menus() -> None:
+    payload: Json = {
+        "type": "block_actions",
+        "team": {"id": "T1"},
+        "user": {"id": "U1", "username": "alice", "team_id": "T1"},
+        "channel": {"id": CHANNEL},
+        "actions": [{"action_id": "it", "type": "button", "value": f"it/{INCIDENT}/{FIRST}"}],
+    }
+    click = clicked(payload)
+    assert click
+    assert (click.incident_id, click.change_id, click.opinion, click.name) == (INCIDENT, FIRST, Opinion.IT, "alice")
+    menu = {"action_id": "judge", "type": "overflow", "selected_option": {"value": f"not_it/{INCIDENT}/none"}}
+    click = clicked(payload | {"actions": [menu]})
+    assert click
+    assert (click.change_id, click.opinion) == (NONE, Opinion.NOT_IT)
+    assert clicked(payload | {"type": "view_submission"}) is None
+    assert clicked(payload | {"actions": [{"action_id": "open", "value": INCIDENT}]}) is None
+    assert clicked(payload | {"actions": [{"action_id": "it", "value": f"it/{INCIDENT}/../{FIRST}"}]}) is None
+    for broken in (
+        {},
+        {"type": "block_actions"},
+        payload | {"actions": []},
+        payload | {"actions": "it"},
+        payload | {"actions": [None]},
+        payload | {"user": {"id": 7, "username": "alice"}},
+        payload | {"user": {}},
+        payload | {"channel": None},
+    ):
+        with pytest.raises(ValueError, match="no payload of Slack"):
+            clicked(broken)
+
+
+async def test_a_click_by_the_connection_is_kept_and_acknowledged(site: Site, told: Workspace) -> None:
+    listening = asyncio.create_task(listen(APP_TOKEN, f"{told.url}api/", clicks(site, told).take))
+    try:
+        await told.connected()
+        await told.click(told.messages[0], f"it/{INCIDENT}/{FIRST}")
+        await told.disconnect()
+        await told.connected()
+        await told.click(told.messages[0], f"not_it/{INCIDENT}/{NONE}", username="bob")
+        async with asyncio.timeout(20):
+            while len(told.acknowledged) < 2:  # noqa: ASYNC110 - of another's list
+                await asyncio.sleep(0.02)
+    finally:
+        listening.cancel()
+    assert await said(site) == {(FIRST, "it", "alice in Slack"), (NONE, "not it", "bob in Slack")}
+
+
+async def test_who_is_of_another_workspace_says_nothing(site: Site, told: Workspace) -> None:
+    payload = await told.click(told.messages[0], f"it/{INCIDENT}/{FIRST}", team_id="T9999999999")
+    await clicks(site, told).take(payload)
+    assert await said(site) == set()
+    (whisper,) = told.whispers
+    assert (whisper["user"], whisper["channel"]) == ("U0000000001", CHANNEL)
+    assert "Only members of the workspace" in whisper["text"]
+
+
+async def test_of_an_incident_that_is_forgotten_they_are_told_so(site: Site, told: Workspace) -> None:
+    payload = await told.click(told.messages[0], f"it/{INCIDENT}/{FIRST}")
+    payload["actions"][0]["value"] = f"it/{'0' * 12}/{FIRST}"
+    await clicks(site, told).take(payload)
+    assert "does not know this incident any more" in told.whispers[0]["text"]
+    told.channels.clear()
+    await clicks(site, told).take(payload)  # who cannot be told is not a reason to fail
+
+
+def signed(payload: object, *, secret: str = SECRET, late: float = 0) -> dict[str, Any]:
+    """A request as Slack signs it."""
+    body = urlencode({"payload": json.dumps(payload)}).encode()
+    at = f"{NOW.timestamp() + late:.0f}"
+    signature = hmac.digest(secret.encode(), f"v0:{at}:".encode() + body, "sha256").hex()
+    headers = {"X-Slack-Request-Timestamp": at, "X-Slack-Signature": f"v0={signature}"}
+    return {"content": body, "headers": headers | {"Content-Type": "application/x-www-form-urlencoded"}}
+
+
+def client(site: Site, made: Workspace, *, secret: str = SECRET) -> httpx2.AsyncClient:
+    """Somebody outside, without a token."""
+    told_by = replace(
+        deps(site.database),
+        clock=lambda: NOW,
+        slack=Slack(CHANNEL, signing_secret=secret),
+        take_click=clicks(site, made).take,
+    )
+    transport = httpx2.ASGITransport(app=create_app(told_by), raise_app_exceptions=False)
+    return httpx2.AsyncClient(transport=transport, base_url=HOST)
+
+
+async def test_a_click_that_slack_signs_is_kept(site: Site, told: Workspace) -> None:
+    payload = await told.click(told.messages[0], f"not_it/{INCIDENT}/{SECOND}")
+    async with client(site, told) as outside:
+        for _ in range(2):  # twice is as once
+            answer = await outside.post("/intake/slack", **signed(payload))
+            assert (answer.status_code, answer.content) == (200, b"")
+    assert await said(site) == {(SECOND, "not it", "alice in Slack")}
+
+
+async def test_what_is_not_signed_just_now_is_refused(site: Site, told: Workspace) -> None:
+    payload = await told.click(told.messages[0], f"it/{INCIDENT}/{FIRST}")
+    good = signed(payload)
+    wrong = [
+        (signed(payload, secret="another-secret-of-16"), "is FORESHOCK_SLACK_SIGNING_SECRET the app's?"),
+        (signed(payload, late=-301), "more than five minutes off"),
+        (signed(payload, late=301), "more than five minutes off"),
+        (good | {"content": good["content"] + b"&x=1"}, "is not that of this body"),
+        (good | {"headers": good["headers"] | {"X-Slack-Request-Timestamp": "soon"}}, "is no time in seconds"),
+        (good | {"headers": good["headers"] | {"X-Slack-Request-Timestamp": "9" * 5000}}, "is no time in seconds"),
+        (good | {"headers": good["headers"] | {"X-Slack-Signature": b"v0=\xc3\xa9"}}, "is not that of this body"),
+        (good | {"headers": {}}, "is no time in seconds"),
+    ]
+    async with client(site, told) as outside:
+        for request, words in wrong:
+            answer = await outside.post("/intake/slack", **request)
+            assert answer.status_code == 401
+            assert words in answer.json()["detail"]
+            assert SECRET not in answer.text
+    async with client(site, told, secret="") as outside:
+        answer = await outside.post("/intake/slack", **good)
+    assert answer.status_code == 401
+    assert "FORESHOCK_SLACK_SIGNING_SECRET is not set" in answer.json()["detail"]
+    assert await said(site) == set()
+
+
+@pytest.mark.parametrize(
+    "payload", [None, [], "x", {}, {"type": "block_actions"}, {"type": "block_actions", "actions": 1}]
+)
+async def test_what_slack_does_not_send_is_refused(site: Site, told: Workspace, payload: object) -> None:
+    async with client(site, told) as outside:
+        answer = await outside.post("/intake/slack", **signed(payload))
+    assert answer.status_code == 400
+    assert "this is not what Slack sends" in answer.json()["detail"]

@@ -1,0 +1,86 @@
+"""The real program tells Slack within seconds, takes what is clicked, and shows nothing twice when it is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import monotonic
+
+import pytest
+from msgspec.structs import replace
+
+from app.core.model import Batch
+from app.store import incidents
+from app.store.database import Database
+from app.store.partitions import ensure
+from app.store.record import record
+from tests.notify.double import APP_TOKEN, CHANNEL, TOKEN, Workspace, workspace
+from tests.serving import program
+from tests.web import world
+
+FIRST = world.ranking().suspects[0].change.id
+
+
+@pytest.fixture
+async def told() -> AsyncIterator[Workspace]:
+    async with workspace(lambda: datetime.now(UTC)) as made:
+        yield made
+
+
+def settings(made: Workspace) -> dict[str, str]:
+    return {
+        "FORESHOCK_SLACK_TOKEN": TOKEN,
+        "FORESHOCK_SLACK_CHANNEL": CHANNEL,
+        "FORESHOCK_SLACK_APP_TOKEN": APP_TOKEN,
+        "FORESHOCK_SLACK_API": f"{made.url}api/",
+    }
+
+
+async def happen(database: Database, incident_id: str) -> None:
+    """An incident of just now, ranked."""
+    began = datetime.now(UTC) - timedelta(seconds=1)
+    async with database.write.begin() as conn:
+        await record(conn, Batch(world.CLUSTER, symptoms=(replace(world.alert(), at=began),)))
+        await ensure(conn, "rankings", [began])
+        await incidents.save_incident(conn, replace(world.incident(), id=incident_id, started_at=began, alerts=()))
+        await incidents.save_ranking(conn, replace(world.ranking(), incident_id=incident_id, ranked_at=began))
+
+
+async def until(so: Callable[[], bool], seconds: float) -> float:
+    """Waits until it is so; how long that took."""
+    began = monotonic()
+    while not so():
+        assert monotonic() - began < seconds, "it did not come about"
+        await asyncio.sleep(0.05)
+    return monotonic() - began
+
+
+async def test_an_incident_is_told_and_judged_in_slack(database: Database, dsn: str, told: Workspace) -> None:
+    with TemporaryDirectory(prefix="fs") as folder, program(dsn, Path(folder), "--port", "0", **settings(told)):
+        await told.connected()
+        await happen(database, "1" * 12)
+        await until(lambda: len(told.messages) == 1, 10)
+        assert "checkout-api" in told.messages[0]["text"]
+        await told.click(told.messages[0], f"it/{'1' * 12}/{FIRST}")
+        await until(lambda: "says *alice in Slack*" in str(told.messages[0]["blocks"]), 10)
+    assert len(told.messages) == 1
+
+
+async def test_killed_while_slack_does_not_answer_it_is_there_once(
+    database: Database, dsn: str, told: Workspace
+) -> None:
+    told.faults.append("hangs")
+    with TemporaryDirectory(prefix="fs") as folder:
+        with program(dsn, Path(folder), "--port", "0", **settings(told)) as (process, _):
+            await happen(database, "2" * 12)
+            await until(lambda: len(told.messages) == 1, 20)
+            process.send_signal(signal.SIGKILL)
+        with program(dsn, Path(folder), "--port", "0", **settings(told)):
+            await until(lambda: told.messages[0]["edits"] > 0, 60)
+    ours = [one for one in told.messages if one["metadata"]["event_payload"]["key"].startswith("2" * 12)]
+    assert len(ours) == 1
+    assert "conversations.history" in told.asked

@@ -1,0 +1,380 @@
+"""Incidents are told in Slack once each, in order and up to date, whatever Slack answers and whenever we are killed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import pytest
+from aiohttp import ClientSession
+from msgspec.structs import replace
+from sqlalchemy import text
+
+from app.core.findings import NONE, Incident, Opinion, Ranking, Verdict
+from app.core.model import Batch
+from app.notify import slack as slack_module
+from app.notify.sender import Sender
+from app.notify.slack import slack
+from app.store import incidents, outbox, verdicts
+from app.store.database import Database
+from app.store.partitions import ensure
+from app.store.record import record
+from tests.notify.double import CHANNEL, FAULTS, TOKEN, Json, Workspace, mistakes, workspace
+from tests.web import world
+
+FIRST, SECOND, THIRD = (suspect.change.id for suspect in world.ranking().suspects)
+
+
+class Clock:
+    """A clock that stands until it is moved."""
+
+    def __init__(self, now: datetime) -> None:
+        self.now = now
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def forward(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+
+@dataclass
+class Desk:
+    """A sender, what it sends to, and the incidents that it tells of."""
+
+    sender: Sender
+    slack: Workspace
+    database: Database
+    clock: Clock
+
+    async def save(self, incident: Incident, ranking: Ranking | None = None) -> None:
+        async with self.database.write.begin() as conn:
+            await incidents.save_incident(conn, incident)
+            if ranking is not None:
+                await incidents.save_ranking(conn, replace(ranking, incident_id=incident.id))
+
+    async def send(self, rounds: int = 1) -> None:
+        """So many rounds, a second apart."""
+        for _ in range(rounds):
+            self.clock.forward(1)
+            await self.sender.send()
+
+    async def failed(self) -> list[str]:
+        async with self.database.read.connect() as conn:
+            return [one.error for one in (await outbox.read_delivery(conn)).failed]
+
+    @property
+    def message(self) -> Json:
+        (only,) = self.slack.thread(None)
+        return only
+
+
+@pytest.fixture
+async def desk(database: Database) -> AsyncIterator[Desk]:
+    clock = Clock(world.END + timedelta(minutes=5))
+    async with database.write.begin() as conn:
+        await conn.execute(text("DELETE FROM incidents"))
+        await conn.execute(text("DELETE FROM slack_channels"))
+        await conn.execute(text("DELETE FROM rankings"))
+        await record(conn, Batch(world.CLUSTER, symptoms=(world.alert(),)))
+        await ensure(conn, "rankings", [world.ranking().ranked_at])
+    async with workspace(clock) as made:
+        sender = Sender(database.write, slack(TOKEN, f"{made.url}api/"), CHANNEL, "https://foreshock.example", clock)
+        yield Desk(sender, made, database, clock)
+
+
+def ranked(*order: str, none: float = 0.04, minutes: float = 4) -> Ranking:
+    """The made-up ranking with its suspects in another order, as of later."""
+    by_id = {one.change.id: one for one in world.ranking().suspects}
+    share = (1 - none) / (2 ** len(order) - 1)
+    moved = [
+        replace(by_id[change_id], rank=n + 1, probability=share * 2 ** (len(order) - n - 1))
+        for n, change_id in enumerate(order)
+    ]
+    at = world.ALERT_AT + timedelta(minutes=minutes)
+    return replace(world.ranking(), suspects=tuple(moved), none_of_these=none, ranked_at=at)
+
+
+async def test_one_message_an_incident_that_is_edited_and_a_thread_that_says_what_moved(desk: Desk) -> None:
+    await desk.save(world.incident(), world.ranking())
+    await desk.send(3)
+    assert [one["edits"] for one in desk.slack.messages] == [0], "one message, and nothing to add to it"
+    assert "checkout-api" in desk.message["text"]
+    assert not mistakes(desk.message["blocks"])
+
+    await desk.save(world.incident(), ranked(SECOND, FIRST, THIRD))
+    await desk.send(3)
+    assert desk.message["edits"] == 1
+    (moved,) = desk.slack.thread(desk.message["ts"])
+    assert moved["text"].startswith("Now likeliest: ConfigMap ")
+    assert "Before it was Deployment checkout-api, now 2nd with" in moved["text"]
+    assert "_1st at first_" in str(desk.message["blocks"]), "the message itself says where suspects stood at first"
+
+    ended = replace(world.incident(), status="resolved", resolved_at=world.ALERT_AT + timedelta(minutes=20))
+    await desk.save(ended)
+    await desk.send(3)
+    *_, last = desk.slack.thread(desk.message["ts"])
+    assert last["text"] == "Resolved after 20 min."
+    assert desk.message["blocks"][0]["text"]["text"].startswith("🟢")
+    assert desk.slack.asked.count("chat.postMessage") == 3
+    assert desk.slack.asked.count("chat.update") == 2
+
+
+async def test_a_ranking_that_changes_nothing_says_nothing(desk: Desk) -> None:
+    await desk.save(world.incident(), world.ranking())
+    await desk.send(2)
+    await desk.save(world.incident(), replace(world.ranking(), ranked_at=world.ALERT_AT + timedelta(minutes=10)))
+    await desk.send(3)
+    assert len(desk.slack.messages) == 1
+
+
+async def test_a_verdict_shows_in_the_message(desk: Desk) -> None:
+    await desk.save(world.incident(), world.ranking())
+    await desk.send()
+    async with desk.database.write.begin() as conn:
+        await verdicts.say(conn, world.incident().id, Verdict(FIRST, Opinion.IT, "bob", desk.clock()))
+        await verdicts.say(conn, world.incident().id, Verdict(NONE, Opinion.NOT_IT, "carol", desk.clock()))
+    await desk.send()
+    told = str(desk.message["blocks"])
+    assert "✅ This was it, says *bob*" in told
+    assert "❌ Not it, says *carol*" in told
+
+
+async def test_what_is_only_suspected_old_or_merged_is_not_told(desk: Desk) -> None:
+    long_ago = desk.clock() - outbox.LATEST - timedelta(minutes=1)
+    quiet = replace(world.incident(), id="0" * 12, status="suspected")
+    old = replace(world.incident(), id="1" * 12, started_at=long_ago, alerts=())
+    part = replace(world.incident(), id="2" * 12, status="merged", merged_into="0" * 12)
+    for one in (quiet, old, part):
+        await desk.save(one, world.ranking())
+    await desk.send(4)
+    assert desk.slack.messages == []
+    await desk.save(replace(quiet, status="open"))
+    await desk.send(2)
+    assert len(desk.slack.messages) == 1, "once somebody is called for it, it is"
+    await desk.save(replace(quiet, status="merged", merged_into="1" * 12))
+    await desk.send(2)
+    assert "It is a part of <https://foreshock.example/incidents/111111111111|another incident>" in str(
+        desk.message["blocks"]
+    )
+
+
+async def test_what_began_long_before_a_channel_was_named_is_not_told_there(desk: Desk) -> None:
+    before = desk.clock() - outbox.BEFORE - timedelta(seconds=5)
+    await desk.send()
+    await desk.save(replace(world.incident(), started_at=before, alerts=()), world.ranking())
+    await desk.send(2)
+    assert desk.slack.messages == []
+
+
+async def test_an_incident_that_is_not_ranked_is_told_after_a_while(desk: Desk) -> None:
+    await desk.save(world.incident())
+    async with desk.database.write.begin() as conn:  # news_at is by the database's clock
+        await conn.execute(text("UPDATE incidents SET news_at = :now"), {"now": desk.clock()})
+    await desk.send(10)
+    assert desk.slack.messages == []
+    await desk.send(10)
+    assert desk.message["text"].endswith("not ranked yet")
+    await desk.save(world.incident(), world.ranking())
+    await desk.send(2)
+    assert "checkout-api" in desk.message["text"]
+    assert len(desk.slack.messages) == 1, "the first ranking is no move"
+
+
+async def test_one_message_a_second_and_a_channel_that_is_busy_rests(desk: Desk) -> None:
+    for n in range(3):
+        await desk.save(replace(world.incident(), id=f"{n:012}"), world.ranking())
+    await desk.send()
+    await desk.sender.send()
+    assert len(desk.slack.messages) == 1, "the second within the same second waits"
+    desk.slack.faults.append("busy")
+    await desk.send(30)
+    assert desk.slack.asked.count("chat.postMessage") == 2, "for as long as Retry-After said nothing is asked"
+    await desk.send(5)
+    assert len(desk.slack.messages) == 3
+
+
+@pytest.mark.parametrize("told", ["", "soon", "-3"])
+async def test_a_retry_after_that_says_nothing_is_half_a_minute(desk: Desk, told: str) -> None:
+    desk.slack.retry_after = told
+    await desk.save(world.incident(), world.ranking())
+    desk.slack.faults.append("busy")
+    await desk.send(29)
+    assert desk.slack.messages == []
+    await desk.send(3)
+    assert len(desk.slack.messages) == 1
+
+
+@pytest.mark.parametrize("fault", ["lost", "hangs"])
+async def test_a_message_that_nobody_confirmed_is_looked_for_before_it_is_posted_again(
+    desk: Desk, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(desk.sender.slack.web, "timeout", 0.3)
+    desk.slack.faults.append(fault)
+    await desk.save(world.incident(), world.ranking())
+    await desk.send()
+    for n in range(20):  # what others say meanwhile is on several pages
+        desk.slack.messages.append({"ts": f"{desk.clock().timestamp() + 2 + n}", "channel": CHANNEL, "text": "?"})
+    await desk.send(39)
+    ours = [one for one in desk.slack.messages if "metadata" in one]
+    assert len(ours) == 1
+    assert desk.slack.asked.count("chat.postMessage") == 1
+    assert desk.slack.asked.count("conversations.history") > 1
+    assert ours[0]["edits"] == 1, "what was found may have shown what was so before"
+
+
+async def test_what_cannot_be_looked_for_is_not_posted_blindly(desk: Desk) -> None:
+    desk.slack.scopes.discard("channels:history")
+    desk.slack.faults.append("lost")
+    await desk.save(world.incident(), world.ranking())
+    await desk.send(60)
+    assert len(desk.slack.messages) == 1
+    assert desk.slack.asked.count("chat.postMessage") == 1
+    (why,) = await desk.failed()
+    assert why == "the app lacks a scope: install it again with deploy/slack-app.yaml (missing_scope)"
+
+
+async def test_where_nobody_listens_it_is_posted_later_without_a_look(desk: Desk) -> None:
+    answering = desk.sender.slack.web.base_url
+    desk.sender.slack.web.base_url = "http://127.0.0.1:9/api/"
+    await desk.save(world.incident(), world.ranking())
+    await desk.send(2)
+    desk.sender.slack.web.base_url = answering
+    await desk.send(15)
+    assert desk.slack.asked == ["chat.postMessage"]
+    assert len(desk.slack.messages) == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("channel_not_found", "FORESHOCK_SLACK_CHANNEL is the ID"),
+        ("is_archived", "unarchive it"),
+        ("token_revoked", "copy the bot token"),
+        ("something_new", "Slack refused it (something_new)"),
+    ],
+)
+async def test_a_refusal_is_not_repeated_and_says_what_to_do(desk: Desk, code: str, words: str) -> None:
+    desk.slack.faults.append(code)
+    await desk.save(world.incident(), world.ranking())
+    await desk.send(30)
+    assert desk.slack.asked == ["chat.postMessage"]
+    (why,) = await desk.failed()
+    assert words in why
+    async with desk.database.write.begin() as conn:
+        assert await outbox.try_again(conn, now=desk.clock()) == 1
+    await desk.send(2)
+    assert len(desk.slack.messages) == 1
+    assert await desk.failed() == []
+
+
+async def test_a_message_that_somebody_deleted_is_left_alone_until_asked_for(desk: Desk) -> None:
+    await desk.save(world.incident(), world.ranking())
+    await desk.send()
+    desk.slack.messages.clear()
+    await desk.save(world.incident(), ranked(SECOND, FIRST, THIRD))
+    await desk.send(5)
+    assert desk.slack.messages == []
+    assert "somebody deleted the message in Slack" in (await desk.failed())[0]
+    async with desk.database.write.begin() as conn:
+        await outbox.try_again(conn, (world.incident().id, 0), now=desk.clock())
+    await desk.send(2)
+    assert len(desk.slack.messages) == 1
+
+
+async def test_another_channel_takes_what_is_new_and_the_first_keeps_its_own(desk: Desk) -> None:
+    await desk.save(world.incident(), world.ranking())
+    await desk.send()
+    desk.slack.channels.add("C0000000002")
+    elsewhere = Sender(desk.database.write, desk.sender.slack, "C0000000002", "https://foreshock.example", desk.clock)
+    await desk.save(world.incident(), ranked(SECOND, FIRST, THIRD))
+    await desk.save(replace(world.incident(), id="a" * 12, started_at=desk.clock()), world.ranking())
+    for _ in range(5):
+        desk.clock.forward(1)
+        await elsewhere.send()
+    first, other = desk.slack.thread(None)
+    assert (first["channel"], first["edits"]) == (CHANNEL, 1)
+    assert other["channel"] == "C0000000002"
+    assert desk.slack.thread(first["ts"])[0]["channel"] == CHANNEL
+
+
+class Killed(BaseException):
+    """As a kill -9 in the middle: nothing is noted."""
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_with_a_fifth_of_each_fault_and_kills_nothing_is_missing_or_shown_twice(
+    desk: Desk, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dice = random.Random(seed)
+    monkeypatch.setattr(desk.sender.slack.web, "timeout", 0.1)
+    real = slack_module.Slack.post
+
+    async def post(self: slack_module.Slack, due: outbox.Due, message: slack_module.Message) -> str:
+        if dice.random() < 0.1:
+            raise Killed
+        ts = await real(self, due, message)
+        if dice.random() < 0.1:
+            raise Killed
+        return ts
+
+    monkeypatch.setattr(slack_module.Slack, "post", post)
+    made = [replace(world.incident(), id=f"{n:012}", started_at=desk.clock() - timedelta(seconds=n)) for n in range(30)]
+    orders = [(FIRST, SECOND, THIRD), (SECOND, FIRST, THIRD), (THIRD, FIRST, SECOND)]
+    for n, minutes in enumerate((3, 6, 9)):
+        for incident in made:
+            await desk.save(incident, ranked(*orders[n], minutes=minutes))
+        for _ in range(150):
+            if dice.random() < 0.6:
+                desk.slack.faults.append(dice.choice(FAULTS))
+            desk.clock.forward(1)
+            try:
+                await desk.sender.send()
+            except Killed:
+                continue
+    desk.slack.faults.clear()
+    monkeypatch.setattr(slack_module.Slack, "post", real)
+    await desk.send(1500)
+    keys = [one["metadata"]["event_payload"]["key"] for one in desk.slack.messages]
+    assert len(keys) == len(set(keys)), "nothing is there twice"
+    assert {f"{incident.id}/0" for incident in made} <= set(keys), "nothing is missing"
+    third = next(one.change.resource.name for one in world.ranking().suspects if one.change.id == THIRD)
+    for message in desk.slack.thread(None):
+        assert third in message["text"], "each shows what is so now"
+        said = [one["metadata"]["event_payload"]["key"] for one in desk.slack.thread(message["ts"])]
+        assert said == sorted(said), "a thread is in its order"
+    assert await desk.failed() == []
+
+
+async def test_the_double_refuses_what_slack_refuses() -> None:
+    async with workspace(Clock(world.END)) as made, ClientSession() as http:
+
+        async def asked(method: str, given: Json, token: str = TOKEN) -> str:
+            headers = {"Authorization": f"Bearer {token}"} if token else {}
+            async with http.post(f"{made.url}api/{method}", json=given, headers=headers) as answer:
+                return str((await answer.json()).get("error"))
+
+        whole = {"channel": CHANNEL, "text": "x"}
+        assert await asked("chat.postMessage", whole, token="") == "not_authed"
+        assert await asked("chat.postMessage", whole, token="xoxb-another") == "invalid_auth"
+        assert await asked("chat.postMessage", {"channel": CHANNEL}) == "no_text"
+        assert await asked("chat.postMessage", {"channel": "C9", "text": "x"}) == "channel_not_found"
+        assert await asked("chat.postMessage", whole | {"text": "x" * 40_001}) == "msg_too_long"
+        section = {"type": "section", "text": {"type": "mrkdwn", "text": "x"}}
+        button = {"type": "button", "action_id": "a", "text": {"type": "plain_text", "text": "x"}}
+        for blocks in (
+            [section] * 51,
+            [{"type": "nothing"}],
+            [section | {"colour": "red"}],
+            [{"type": "section"} | {"text": {"type": "mrkdwn", "text": "x" * 3001}}],
+            [{"type": "actions", "elements": [button, button]}],
+            [{"type": "actions", "elements": [button | {"value": "x" * 2001}]}],
+        ):
+            assert await asked("chat.postMessage", whole | {"blocks": blocks}) == "invalid_blocks", str(blocks)[:99]
+        long = [{"type": "section", "text": {"type": "mrkdwn", "text": "x" * 2900}}] * 5
+        assert await asked("chat.postMessage", whole | {"blocks": long}) == "msg_blocks_too_long"
+        assert await asked("chat.postMessage", whole) == "None"
+        assert await asked("chat.postMessage", whole) == "ratelimited"
+        assert await asked("chat.update", whole | {"ts": "1.0"}) == "message_not_found"

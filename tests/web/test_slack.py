@@ -1,0 +1,95 @@
+"""The page of how Slack is told: what is not set up, waits, or failed with what to do, and sending that again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import httpx2
+import pytest
+from sqlalchemy import insert
+
+from app.store import outbox, tables
+from app.web.deps import Slack
+from app.web.routes import create_app
+from tests.web import world
+from tests.web.conftest import HOST, NOW, Site, deps, site
+
+__all__ = ["site"]
+CHANNEL = "C0123456789"
+INCIDENT = world.incident().id
+WHY = "the channel is archived: unarchive it, or name another one in FORESHOCK_SLACK_CHANNEL (is_archived)"
+
+
+def asking(site: Site, slack: Slack, *, role: str = "viewer") -> httpx2.AsyncClient:
+    """A client of a site that tells Slack so."""
+    app = create_app(replace(deps(site.database), slack=slack))
+    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
+    headers = {"Authorization": f"Bearer {site.bearer[role]}"}
+    return httpx2.AsyncClient(transport=transport, base_url=HOST, headers=headers)
+
+
+async def keep(site: Site, *messages: dict[str, Any]) -> None:
+    """The only messages that there are."""
+    fixed = {"incident_id": INCIDENT, "channel": CHANNEL, "body": "", "attempts": 1, "not_before": NOW, "ts": None}
+    async with site.database.write.begin() as conn:
+        await conn.exec_driver_sql("DELETE FROM slack_messages")
+        await outbox.name_channel(conn, CHANNEL, now=NOW)
+        for part, message in enumerate(messages):
+            await conn.execute(insert(tables.slack_messages).values(**fixed | {"part": part, "error": ""} | message))
+
+
+async def page(client: httpx2.AsyncClient) -> str:
+    answer = await client.get("/slack")
+    assert answer.status_code == 200, answer.text
+    return answer.text
+
+
+async def test_it_says_how_to_set_it_up(site: Site) -> None:
+    async with asking(site, Slack()) as client:
+        seen = await page(client)
+        assert 'href="/slack"' in (await client.get("/")).text
+    assert "Slack is not set up" in seen
+    assert "FORESHOCK_SLACK_TOKEN=xoxb-… FORESHOCK_SLACK_CHANNEL=C0123456789" in seen
+
+
+@pytest.mark.parametrize(
+    ("slack", "words"),
+    [
+        (Slack(CHANNEL, listens=True), "clicks come by Socket Mode"),
+        (Slack(CHANNEL, signing_secret="s" * 20), "clicks come to <b>/intake/slack</b>"),
+        (Slack(CHANNEL), "“This was it” does nothing yet"),
+    ],
+)
+async def test_it_says_whether_anything_waits_and_how_clicks_come(site: Site, slack: Slack, words: str) -> None:
+    await keep(site, {"ts": "1.0", "attempts": 0}, {"body": "Resolved."})
+    async with asking(site, slack) as client:
+        seen = await page(client)
+    assert words in seen
+    assert "<b>1</b> message there" in seen
+    assert "1 waiting" in seen
+    assert "Everything got through" in seen
+    assert "s" * 20 not in seen
+
+
+async def test_what_failed_stands_there_and_is_sent_again_when_asked(site: Site) -> None:
+    await keep(site, {"error": WHY}, {"error": WHY, "body": "x"})
+    async with asking(site, Slack(CHANNEL, listens=True)) as client:
+        seen = await page(client)
+        assert seen.count(WHY) == 2
+        assert f'href="/incidents/{INCIDENT}"' in seen
+        assert "its message" in seen
+        assert "a reply" in seen
+        assert "again</button>" not in seen, "a viewer sends nothing"
+        assert (await client.post("/slack/again")).status_code == 403
+    async with asking(site, Slack(CHANNEL, listens=True), role="responder") as client:
+        seen = await page(client)
+        assert seen.count("Send again</button>") == 2
+        assert "Send all again</button>" in seen
+        answer = await client.post("/slack/again", data={"message": f"{INCIDENT}/1"})
+        assert (answer.status_code, answer.headers["location"]) == (303, "/slack")
+        assert (await page(client)).count(WHY) == 1
+        assert (await client.post("/slack/again")).status_code == 303
+        assert "Everything got through" in await page(client)
+        for message in (f"{INCIDENT}/x", "1", f"{INCIDENT}/1/2", "", "' OR 1=1"):
+            assert (await client.post("/slack/again", data={"message": message})).status_code == 422, message
