@@ -21,6 +21,9 @@ import zstandard
 from psycopg import sql
 
 from app.failures import Exit
+from app.notify import message
+from app.store import incidents
+from app.store.database import open_database
 from tests import canaries
 from tests.benign import BENIGN
 from tests.test_cli import FORESHOCK, PATIENCE, Serving, environment, serving
@@ -190,6 +193,20 @@ def test_no_page_and_no_answer_shows_one(told: Told) -> None:
     refused = {path: answer for path, answer, _ in answers if answer}
     assert refused.keys() == {"/nothing", "/api/v1/nothing"}, refused
     assert all(answer.startswith("404") for answer in refused.values())
+
+
+async def test_no_message_in_slack_shows_one(told: Told) -> None:
+    texts = []
+    database = open_database(told.dsn)
+    async with database.read.connect() as conn:
+        for incident in await incidents.list_incidents(conn):
+            found = await incidents.read_incident(conn, incident.id)
+            assert found
+            whole = message.message(message.Told(*found, first=found[1], gaps=(), url=told.site.url))
+            texts.append(f"{whole.text} {json.dumps(whole.blocks, ensure_ascii=False)}")
+    await database.close()
+    assert any("This was it" in text for text in texts), "a suspect is told"
+    assert [leak for text in texts for leak in told.search.leaks(text)] == []
 
 
 @pytest.mark.parametrize(
