@@ -25,6 +25,7 @@ from tests.lab.lab import ROBOTS, USERS, Lab, Variation
 from tests.lab.manifests import has_pods, is_done, is_ready
 from tests.lab.scenario import Family, load, part
 from tests.lab.scraping import Scrapes, scrape
+from tests.lab.webhook_services import naming
 
 METADATA_POLICY = Path(__file__).with_name("audit-metadata.yaml")
 SETTLE_SECONDS, CALM_SECONDS, CALM_VARIES, FIRE_SECONDS, AFTER_SECONDS = 90, 30, 15, 90, 12
@@ -124,6 +125,7 @@ class Recorder:
         self._lab, self._family, self._out = lab, family, out
         self._watched: list[str] = []
         self._scrapes = Scrapes()
+        self._addresses: dict[tuple[str, str], str] = {}
         self._began = self._start = now()
 
     async def run(self, play: AsyncIterator[None]) -> Json:
@@ -146,6 +148,10 @@ class Recorder:
         return await self._write()
 
     def _see(self, at: str, kind: str, thing: Json) -> None:
+        if thing["kind"] == "Service":
+            self._addresses[thing["metadata"]["namespace"], thing["metadata"]["name"]] = thing["spec"].get(
+                "clusterIP", ""
+            )
         self._watched.append(json.dumps({"at": at, "type": kind, "object": thing}))
 
     async def _scrape(self) -> None:
@@ -200,13 +206,14 @@ class Recorder:
         variation, out = self._lab.variation, self._out
         state = await self._state()
         out.mkdir(parents=True, exist_ok=True)
-        log = [line for line in self._lab.plane.audit_log.read_text().splitlines() if self._recorded(line)]
+        named = naming(self._lab.servers, self._addresses)
+        log = [named(line) for line in self._lab.plane.audit_log.read_text().splitlines() if self._recorded(line)]
         if variation.audit != "none":
             _zip(out / "audit.jsonl.gz", "\n".join(log))
-        _zip(out / "watch.jsonl.gz", "\n".join(self._watched))
+        _zip(out / "watch.jsonl.gz", "\n".join(map(named, self._watched)))
         if variation.metrics:
-            _zip(out / "metrics.om.gz", self._scrapes.text())
-        _zip(out / "state.json.gz", json.dumps(state))
+            _zip(out / "metrics.om.gz", "\n".join(map(named, self._scrapes.text().split("\n"))))
+        _zip(out / "state.json.gz", named(json.dumps(state)))
         (out / "alerts.json").write_text(json.dumps(payload(self._lab.rules, shift=variation.alert_shift), indent=1))
         label = self._label({event["auditID"]: event for event in map(json.loads, log)})
         (out / "label.json").write_text(json.dumps(label, indent=1))

@@ -21,14 +21,19 @@ from tests.lab.api import Json, now
 Review = Callable[[Json], Awaitable[str | list[Json] | None]]
 """From an admission request to why it is denied, or to a JSON patch; None when it is left as it is."""
 DAY = 86400.0
+PATH = "/validate"
 
 
 class Webhook:
     """Listens on a port of 127.0.0.1 from ``start`` on."""
 
-    def __init__(self, review: Review, *, seconds: float = DAY) -> None:
-        """Its certificate expires after so many ``seconds``."""
+    def __init__(self, review: Review, *, seconds: float = DAY, service: tuple[str, str] | None = None) -> None:
+        """Its certificate expires after so many ``seconds``; ``service`` is the Service whose pods answer.
+
+        The API server reaches no simulated pod, so it asks here, and the recording says the Service.
+        """
         self._review = review
+        self.service = service
         self._pem, self._key = _certificate(seconds)
         self._server: asyncio.Server | None = None
 
@@ -47,9 +52,13 @@ class Webhook:
 
     def client_config(self) -> Json:
         """How a configuration names it."""
+        return {"url": f"https://{self.address}{PATH}", "caBundle": base64.b64encode(self._pem).decode()}
+
+    @property
+    def address(self) -> str:
+        """Where it listens."""
         assert self._server
-        port = self._server.sockets[0].getsockname()[1]
-        return {"url": f"https://127.0.0.1:{port}/validate", "caBundle": base64.b64encode(self._pem).decode()}
+        return f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One request, and the connection ends."""

@@ -18,8 +18,8 @@ from tests.lab.webhook import DAY, Review, Webhook, configuration
 
 
 async def _policy(lab: Lab, review: Review, *, lifetime: float = DAY, seconds: int = 5, only: str = "") -> Json:
-    """A policy controller with its webhook; returns the configuration."""
-    webhook = Webhook(review, seconds=lifetime)
+    """The webhook of the policy controller, which is there already; returns the configuration."""
+    webhook = Webhook(review, seconds=lifetime, service=("platform", "policy"))
     await webhook.start()
     lab.servers.append(webhook)
     made = configuration("policy", webhook, seconds=seconds, only=only)
@@ -35,6 +35,7 @@ async def webhook_scope(lab: Lab) -> AsyncIterator[None]:
         labels = request["object"]["metadata"].get("labels", {})
         return None if "cost-center" in labels else "every pod needs a label cost-center"
 
+    await lab.app("platform", "policy")
     made = await _policy(lab, review, only="policy.corp.example/enforce")
     lab.alert_stuck("shop", "catalog")
     yield

@@ -31,8 +31,8 @@ def _answers(lab: Lab, namespace: str, name: str) -> None:
         raise ConnectionError("no pod is behind it")
 
 
-async def _webhook(lab: Lab, review: Review) -> Webhook:
-    webhook = Webhook(review)
+async def _webhook(lab: Lab, review: Review, namespace: str, name: str) -> Webhook:
+    webhook = Webhook(review, service=(namespace, name))
     await webhook.start()
     lab.servers.append(webhook)
     return webhook
@@ -87,7 +87,7 @@ async def webhook_config(lab: Lab) -> AsyncIterator[None]:
     [node] = spare(lab, 1)
     rules = (("", "configmaps", "get,list,watch"), ("coordination.k8s.io", "leases", "*"))
     await _placed(lab, [node], lab.controller(namespace, name, serve, *rules, replicas=1), namespace, name)
-    made = configuration("config.webhook.eventing", await _webhook(lab, review))
+    made = configuration("config.webhook.eventing", await _webhook(lab, review, namespace, name))
     rule = {
         "apiGroups": [""],
         "apiVersions": ["v1"],
@@ -142,7 +142,7 @@ async def webhook_recreated(lab: Lab) -> AsyncIterator[None]:
             await process.api.call("PATCH", where, {"metadata": {"annotations": {ACTIVE: "true"}}})
 
     await lab.namespace(namespace)
-    webhook = await _webhook(lab, review)
+    webhook = await _webhook(lab, review, namespace, name)
     for kind, what in (("ValidatingWebhookConfiguration", "validating"), ("MutatingWebhookConfiguration", "mutating")):
         made = {**configuration(f"kyverno-resource-{what}-webhook-cfg", webhook), "kind": kind}
         made["webhooks"][0] |= {"failurePolicy": "Ignore"}
@@ -186,9 +186,9 @@ async def webhook_circle(lab: Lab) -> AsyncIterator[None]:
         await _placed(lab, old, lab.app(namespace, name), namespace, name)
     for namespace in (policy[0], "shop"):
         await lab.edit("admin", "Namespace", "", namespace, {"metadata": {"labels": {label: "enabled"}}})
-    injector = configuration("istio-sidecar-injector", await _webhook(lab, inject), only=label)
+    injector = configuration("istio-sidecar-injector", await _webhook(lab, inject, *mesh), only=label)
     await lab.apply({**injector, "kind": "MutatingWebhookConfiguration"})
-    made = configuration("pepr-uds-core", await _webhook(lab, validate))
+    made = configuration("pepr-uds-core", await _webhook(lab, validate, *policy))
     excluded = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", policy[0]]}
     made["webhooks"][0] |= {"namespaceSelector": {"matchExpressions": [excluded]}}
     await lab.apply(made)

@@ -66,7 +66,7 @@ async def gatekeeper_preempted(lab: Lab) -> AsyncIterator[None]:
     rules = ("", "pods", "list"), ("apps", "deployments", "get,patch")
     await lab.controller("security", "scanner-autoscaler", every(2, scale), *rules, replicas=1)
     await lab.until(lambda: backends(lab.world, *GATEKEEPER))
-    webhook = Webhook(admit)
+    webhook = Webhook(admit, service=GATEKEEPER)
     await webhook.start()
     lab.servers.append(webhook)
     await lab.apply(configuration("kyverno-resource-validating-webhook-cfg", webhook))

@@ -29,7 +29,8 @@ async def webhook_leases(lab: Lab) -> AsyncIterator[None]:
 
     for namespace in (*SYSTEM, *APPS, "default"):
         await lab.edit("admin", "Namespace", "", namespace, {"metadata": {"labels": {OWNER: f"team-{namespace}"}}})
-    webhook = Webhook(review)
+    await lab.app("platform", "namespace-owner")
+    webhook = Webhook(review, service=("platform", "namespace-owner"))
     await webhook.start()
     lab.servers.append(webhook)
 

@@ -128,7 +128,8 @@ async def mutating_webhook(lab: Lab) -> AsyncIterator[None]:
                 written[0] += done.ok
 
     await lab.controller("platform", "git-sync", every(0.6, sync), ("", "services", "get,patch"), replicas=1)
-    webhook = Webhook(default)
+    await lab.app("platform", "cost-defaults")
+    webhook = Webhook(default, service=("platform", "cost-defaults"))
     await webhook.start()
     lab.servers.append(webhook)
     lab.alert(

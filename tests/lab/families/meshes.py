@@ -156,7 +156,7 @@ async def job_sidecar(lab: Lab) -> AsyncIterator[None]:
 
     lab.apps[image], lab.apps[proxy] = App(image, ends_after=2), App(proxy)
     await lab.app("platform", "mesh-injector")
-    webhook = Webhook(inject)
+    webhook = Webhook(inject, service=("platform", "mesh-injector"))
     await webhook.start()
     lab.servers.append(webhook)
     made = configuration("mesh-injector", webhook, only=label)

@@ -43,7 +43,7 @@ async def port_protocol(lab: Lab) -> AsyncIterator[None]:
     lab.apps[PROXY] = App(PROXY)
     await lab.namespace(NAMESPACE)
     await lab.app("platform", "mesh-injector")
-    webhook = Webhook(inject)
+    webhook = Webhook(inject, service=("platform", "mesh-injector"))
     await webhook.start()
     lab.servers.append(webhook)
     made = configuration("mesh-injector", webhook, only=LABEL)

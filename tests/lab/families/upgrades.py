@@ -109,7 +109,7 @@ async def sidecar_memory(lab: Lab) -> AsyncIterator[None]:
     lab.apps[proxy] = App(proxy, check=memory)
     await lab.app("platform", "mesh-injector")
     await lab.until(version)
-    webhook = Webhook(inject)
+    webhook = Webhook(inject, service=("platform", "mesh-injector"))
     await webhook.start()
     lab.servers.append(webhook)
     made = configuration("mesh-injector", webhook, only=label)

@@ -1,0 +1,77 @@
+"""How a recording names a webhook that pods answer: by their Service, in place of where the laboratory listens."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import Any
+
+from tests.lab.api import Json
+from tests.lab.webhook import PATH, Webhook
+
+Place = tuple[str, str]
+PORT = 443
+"""What a ``clientConfig.service`` means that says no port."""
+_FIELDS: Json = {".": {}, "f:name": {}, "f:namespace": {}, "f:path": {}, "f:port": {}}
+
+
+class NoServiceError(Exception):
+    """A webhook is said to be answered by a Service that was never there."""
+
+
+def naming(webhooks: Collection[Webhook], addresses: Mapping[Place, str]) -> Callable[[str], str]:
+    """From a line that is recorded to what it says of a real cluster; ``addresses`` are the Services' own.
+
+    Raises NoServiceError.
+    """
+    served: dict[str, tuple[Place, str]] = {}
+    for one in webhooks:
+        if one.service is None:
+            continue
+        if one.service not in addresses:
+            raise NoServiceError(f"no Service {'/'.join(one.service)}, whose pods answer a webhook")
+        served[one.address] = (one.service, addresses[one.service])
+
+    def named(line: str) -> str:
+        for address, (service, cluster_ip) in served.items():
+            if address in line:
+                told = partial(_told, address=address, service=service, cluster_ip=cluster_ip)
+                url = f"https://{address}{PATH}"
+                is_json = line.startswith("{")
+                line = json.dumps(_walk(json.loads(line), url, service, told)) if is_json else told(line)
+        return line
+
+    return named
+
+
+def _told(text: str, *, address: str, service: Place, cluster_ip: str) -> str:
+    """As the API server says it: the Service's name in what it asks, its address in what it dials.
+
+    With nobody behind the Service, the node refuses the connection; the laboratory's own end takes it and hangs up.
+    """
+    host = rf"{re.escape(address)}(?!\d)"
+    name = f"{service[1]}.{service[0]}.svc:{PORT}"
+    refused = rf"\1dial tcp {cluster_ip}:{PORT}: connect: connection refused"
+    text = re.sub(rf'(https://{host}[^"\\]*\\*": )(?:EOF|read tcp \S+: read: connection reset by peer)', refused, text)
+    text = re.sub(rf"((?:dial|read|write) tcp (?:\S+->)?){host}", rf"\g<1>{cluster_ip}:{PORT}", text)
+    return re.sub(host, name, text)
+
+
+def _walk(value: Any, url: str, service: Place, told: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return told(value)
+    if isinstance(value, list):
+        return [_walk(one, url, service, told) for one in value]
+    if not isinstance(value, dict):
+        return value
+    made: Json = {}
+    for key, one in value.items():
+        if key == "url" and one == url:
+            made["service"] = {"namespace": service[0], "name": service[1], "path": PATH, "port": PORT}
+        elif key == "f:clientConfig" and "f:url" in one:
+            made[key] = {**{field: own for field, own in one.items() if field != "f:url"}, "f:service": _FIELDS}
+        else:
+            made[key] = _walk(one, url, service, told)
+    return made
