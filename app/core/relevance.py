@@ -25,7 +25,11 @@ STEP = 0.9
 NEWBORN = 0.1
 """Relevance of a complaint of what was only made in the window and is named by no alert."""
 UNMEASURED = 0.02
-"""The same of an autoscaler that was just made: of pods that have only just started, metrics are not known yet."""
+"""The same of an autoscaler that was just made: of pods that have only just started, metrics are not known yet. And of
+what Kubernetes' own one does where nobody serves metrics: it asks, fails and says so for ever."""
+AUTOSCALER = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
+_OF_AUTOSCALING = frozenset({"autoscaler", "autoscalers", "autoscaling", "horizontalpodautoscaler", "metrics"})
+"""Words of an alert that is about autoscalers, or what they measure by."""
 FOLLOWS = 0.4
 """What a client's complaint keeps where what it calls complained before it."""
 BY_THE_WAY = 0.3
@@ -84,9 +88,18 @@ def weigh(signals: list[Signal], scope: Scope, *, near: Near, top: Topology) -> 
 
 def relevance(signal: Signal, scope: Scope, *, near: Near) -> float:
     """How much a signal is what the alert is about, 0 to 1."""
+    if _is_echo(signal, scope, near=near):
+        return UNMEASURED
     if _is_newborn(signal, scope, near=near):
         return UNMEASURED if any(entity[1:2] == ("HorizontalPodAutoscaler",) for entity in signal.about) else NEWBORN
-    within, words = inside(signal, scope, upstream=near.upstream), near.words
+    within, words, base = inside(signal, scope, upstream=near.upstream), near.words, _base(signal, scope)
+    said = frozenset(re.findall(r"[a-z]{4,}", f"{signal.sentence} {signal.text}".lower()))
+    overlap = len(said & words) / max(4.0, math.sqrt(len(said) * max(1, len(words)))) if words else 0.0
+    return min(1.0, max(base, within) + 0.3 * overlap)
+
+
+def _base(signal: Signal, scope: Scope) -> float:
+    """Its relevance by what sort of thing turned bad, wherever it is."""
     widely = signal.kind in (SignalKind.LOAD, SignalKind.FIGHT, SignalKind.METRIC)
     if scope.control_plane:
         base = {SignalKind.SYMPTOM: 0.4, SignalKind.ERROR: 0.7}.get(signal.kind, 1.0)
@@ -106,9 +119,19 @@ def relevance(signal: Signal, scope: Scope, *, near: Near) -> float:
         base = 0.25 if _is_lone(signal) else 0.6
         if scope.nodes and is_consequence(signal) and signal.kind is not SignalKind.SYMPTOM:
             base *= BY_THE_WAY
-    said = frozenset(re.findall(r"[a-z]{4,}", f"{signal.sentence} {signal.text}".lower()))
-    overlap = len(said & words) / max(4.0, math.sqrt(len(said) * max(1, len(words)))) if words else 0.0
-    return min(1.0, max(base, within) + 0.3 * overlap)
+    return base
+
+
+def _is_echo(signal: Signal, scope: Scope, *, near: Near) -> bool:
+    """Whether it is only the autoscaler's complaint that it knows no metrics, in calls or in what counts them, or how
+    often Events are written: what these say is a signal of its own."""
+    if _OF_AUTOSCALING & near.words:
+        return False
+    if signal.kind is SignalKind.METRIC:
+        of_events = signal.facts.get("resource") == "events" and not scope.control_plane
+        return of_events or signal.facts.get("name") == "horizontalpodautoscaler"
+    served = signal.passed is not None and signal.passed.counts.sum() > 0
+    return bool(signal.users) and set(signal.users) == {AUTOSCALER} and not served
 
 
 def _is_lone(signal: Signal) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from app.core.brought import quoted, words
 from app.core.candidates import Candidate
 from app.core.case import Case, Facts, say
 from app.core.entities import workload
@@ -12,6 +13,8 @@ ALONE = 0.5
 """So much more it weighs where nothing turned bad clearly: what the alert names is then all that is told."""
 NAMED = 1.05
 """What it weighs that the alert names the very object: alerts sit on what suffers, which seldom is what was changed."""
+QUOTED = 1.5
+"""The same where it quotes a host, a path or a key that the change put in or took away."""
 TIED = 0.3
 """A match at least this strong ties a change to the incident whatever its namespace."""
 _OTHERS = frozenset({"PodDisruptionBudget", "NetworkPolicy", "ServiceAccount", "ServiceMonitor", "PodMonitor"})
@@ -35,6 +38,8 @@ def in_scope(case: Case, facts: Facts) -> Evidence | None:
 def touches(case: Case, facts: Facts) -> Evidence | None:
     """The same, whether or not anything acts by the change."""
     scope, reached = case.incident.scope, facts.candidate.reach
+    if said := _quoted_by_alert(case, facts.candidate):
+        return say("scope", QUOTED, f'The alert says "{said}", which this change put in or took away.')
     for named in scope.workloads:
         namespace, _, name = named.partition("/")
         if found := _touches_workload(facts, namespace, name):
@@ -68,6 +73,12 @@ def _touches_workload(facts: Facts, namespace: str, name: str) -> Evidence | Non
         if steps is not None and (way != "shares" or any(match.via[0] == way for match in facts.matches)):
             return say("scope", 0.85 * 0.7**steps, f"{name}, which the alert names, {what}.")
     return None
+
+
+def _quoted_by_alert(case: Case, candidate: Candidate) -> str:
+    """The longest word of the change that an alert quotes, "" for none."""
+    said = {word for text in (case.alert_messages, *case.alert_labels) for word in words(text)}
+    return max(quoted(candidate.change) & said, key=len, default="") if said else ""
 
 
 def named_in_alert(case: Case, candidate: Candidate) -> bool:

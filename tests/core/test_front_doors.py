@@ -9,7 +9,8 @@ from app.core.meant import with_meant
 from app.core.model import Json, ObjectState, Resource, Verb
 from app.core.reach import reach
 from app.core.topology import topology
-from tests.core.factories import NOON, a_change, a_resource, a_state, a_workload, an_alert, an_incident
+from tests.core.company import ranked
+from tests.core.factories import NOON, a_change, a_resource, a_state, a_workload, after, an_alert, an_incident
 
 INGRESS: dict[str, Json] = {
     "spec": {
@@ -113,3 +114,21 @@ def test_what_serves_ingresses_burdens_what_stands_behind_them() -> None:
     )
     template = a_change(a_resource("ConfigMap", "template", "edge"), path=("data", "haproxy.tmpl"), old="a", new="b")
     assert ("burdens", "pay", "wallet") in reach(template, topology([*company(), proxy]))
+
+
+@pytest.mark.parametrize(
+    ("said", "weighs"),
+    [
+        ("https://wallet.corp.example is not answered", True),
+        ("https://console.wallet.corp.example is not answered", True),
+        ("https://site.corp.example is not answered", False),
+    ],
+)
+def test_an_alert_that_quotes_a_host_leads_to_who_took_it_away_or_put_it_in(said: str, weighs: bool) -> None:
+    """Nobody serves the old host any more, so that nothing stands behind it."""
+    door = a_resource("Ingress", "door", "pay")
+    path = ("spec", "rules", "0", "host")
+    moved = a_change(door, at=after(-9), path=path, old="wallet.corp.example", new="console.wallet.corp.example")
+    ranking = ranked(moved, incident=an_incident(an_alert(after(0), name="ProbeFailed", message=said)))
+    sentences = [one.sentence for one in ranking.suspects[0].evidence if one.rule == "scope"]
+    assert any("which this change put in or took away" in one for one in sentences) == weighs

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from app.core.findings import Scope
-from app.core.relevance import BY_THE_WAY, Near, relevance
-from app.core.signals import Signal, SignalKind
+from app.core.relevance import AUTOSCALER, BY_THE_WAY, UNMEASURED, Near, relevance
+from app.core.signals import Passed, Signal, SignalKind
 from tests.core.factories import after
 
 CONTROLLER = "system:serviceaccount:kube-system:deployment-controller"
@@ -26,3 +29,35 @@ def test_what_moving_pods_makes_controllers_do_is_by_the_way(scope: Scope) -> No
 
 def test_where_the_alert_says_nothing_it_may_be_what_matters() -> None:
     assert relevance(load(CONTROLLER), Scope(), near=NEAR) == relevance(load("alice"), Scope(), near=NEAR)
+
+
+def echoes(served: int = 0) -> list[Signal]:
+    """What an autoscaler that finds no metrics looks like in calls and in what counts them."""
+    passed = Passed(after(-900).timestamp(), np.full(90, served, float), 1.0) if served else None
+    asked = Signal(
+        SignalKind.ERROR, after(-20), after(-15), 0.9, {}, "404 on LIST pods", users=(AUTOSCALER,), passed=passed
+    )
+    retries = {"family": "Retries", "name": "horizontalpodautoscaler"}
+    written = {"family": "Requests", "verb": "PATCH", "resource": "events"}
+    return [
+        load(AUTOSCALER),
+        asked,
+        Signal(SignalKind.METRIC, after(-20), after(-15), 0.9, {}, "retries rose", facts=retries),
+        Signal(SignalKind.METRIC, after(-20), after(-15), 0.9, {}, "PATCH events rose", facts=written),
+    ]
+
+
+def test_an_autoscaler_that_finds_no_metrics_is_hardly_what_an_alert_is_about() -> None:
+    assert {relevance(one, Scope(), near=NEAR) for one in echoes()} == {UNMEASURED}
+    assert relevance(load("alice"), Scope(), near=NEAR) > 10 * UNMEASURED
+
+
+def test_it_is_where_metrics_were_served_before_or_the_alert_is_about_them() -> None:
+    assert relevance(echoes(served=3)[1], Scope(), near=NEAR) > 10 * UNMEASURED
+    about = replace(NEAR, words=frozenset({"metrics"}))
+    assert all(relevance(one, Scope(), near=about) > 10 * UNMEASURED for one in echoes())
+
+
+def test_where_the_control_plane_suffers_who_writes_events_matters() -> None:
+    written = echoes()[-1]
+    assert relevance(written, Scope(control_plane=True), near=NEAR) == 1.0
