@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 from fastapi import APIRouter, Depends, Request
@@ -21,6 +21,8 @@ from app.web.requests import MIB
 
 LIMIT = MIB
 """A payload holds the message that was clicked."""
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+"""Hosts by which nobody else reaches us."""
 clicks = APIRouter(include_in_schema=False, dependencies=[Depends(NeedsSlack(LIMIT))])
 pages = APIRouter(include_in_schema=False, dependencies=[Depends(Needs(Role.VIEWER))])
 forms = APIRouter(include_in_schema=False, dependencies=[Depends(Needs(Role.RESPONDER))])
@@ -49,6 +51,8 @@ async def told(request: Request) -> HTMLResponse:
         "slack.html",
         slack=deps.slack,
         delivery=delivery,
+        links=deps.public_url,
+        leads_nowhere=urlsplit(deps.public_url).hostname in LOOPBACK,
         may_act=has(request, Role.RESPONDER),
         seen=seen,
         now=deps.clock(),

@@ -72,6 +72,19 @@ async def test_it_says_whether_anything_waits_and_how_clicks_come(site: Site, sl
     assert "s" * 20 not in seen
 
 
+async def test_it_says_where_links_of_messages_lead_nowhere(site: Site) -> None:
+    app = create_app(
+        replace(deps(site.database, public_url="http://127.0.0.1:8000"), slack=Slack(CHANNEL, listens=True))
+    )
+    headers = {"Authorization": f"Bearer {site.bearer['viewer']}"}
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url=HOST, headers=headers) as client:
+        seen = await page(client)
+    assert "Links in messages lead nowhere" in seen
+    assert "http://127.0.0.1:8000" in seen
+    async with asking(site, Slack(CHANNEL, listens=True)) as client:
+        assert "lead nowhere" not in await page(client)
+
+
 async def test_what_failed_stands_there_and_is_sent_again_when_asked(site: Site) -> None:
     await keep(site, {"error": WHY}, {"error": WHY, "body": "x"})
     async with asking(site, Slack(CHANNEL, listens=True)) as client:
