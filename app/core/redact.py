@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 import orjson
 
+from app.core import logins
 from app.core import redact_rules as rules
 from app.core.kinds import kind_of
 from app.core.model import Json, Object
@@ -195,7 +196,12 @@ class Redactor:
         bare = value[1:-1] if quote_mark else value
         if rules.WHOLE_TAG.match(bare) or not rules.is_secretive(name, bare):
             return match.group(0)
-        return f"{name}{separator}{quote_mark}{self.fingerprint(bare)}{quote_mark}"
+        return f"{name}{separator}{quote_mark}{self._hidden(name, bare)}{quote_mark}"
+
+    def _hidden(self, key: str, value: str) -> str:
+        """What stands for a secret value: its fingerprint; of a DSN also where its server is."""
+        before, after = logins.server(key, value) or ("", "")
+        return value if logins.is_masked(key, value) else f"{before}{self.fingerprint(value)}{after}"
 
     def _named(self, match: re.Match[str]) -> str:
         return self._tail(match) if rules.is_secretive(match["name"], match["value"]) else match.group(0)
@@ -384,7 +390,7 @@ class Redactor:
         if key and rules.is_digest(key, value):
             return value
         if key and rules.is_secretive(key, value):
-            return self.fingerprint(value)
+            return self._hidden(key, value)
         if value[:1] in ("{", "[") and value[-1:] in ("}", "]") and len(value) > 2:
             found = self._embedded(value, key, depth)
         else:

@@ -10,8 +10,6 @@ BELIEVED = 0.5
 """A change that is given more than this where none is to blame is believed."""
 KNOWN = {
     "analysis-template-query-aborts-rollouts": "that two rollouts fail alike is not seen: three would be",
-    "hand-kept-endpoints-point-to-old-host": "a DSN is redacted whole, its host too",
-    "migration-job-renames-column": "which database a migration calls is not told where it has no address of it",
     "nodeclass-ami-cgroup-change": "on which nodes pods run is not told without pods",
     "paused-connector-fills-wal": "a label of the database itself is believed",
     "rabbitmq-policy-reject-publish": "a client's own harmless rollout is nearer, as its probe says only 503",
@@ -20,7 +18,6 @@ KNOWN = {
     "vpa-updater-new-version-evicts": "few evictions are no load",
     "controller-wide-body-size-lowered": "the host in the message names an Ingress, too",
     "cronjob-timezone-removed": "that a file is not there says nothing of who should have written it",
-    "data-science-backfill-on-the-live-database": "one new pod is not known to ask much",
     "default-storageclass-switched-to-nfs": "what a volume of another class is like is not known",
     "dependency-release-slow-queries": "that deadlines run out is not told from a client that asks too much",
     "ingress-controller-upgrade-rejects-snippets": "where little turned bad, what the alert names is preferred",
