@@ -29,6 +29,8 @@ from app.collect.pieces import blocks, document, series, symptoms
 from app.collect.resume import asked, read_on, reading
 from app.collect.shift import shift_times
 from app.collect.strict import told
+from app.core import mesh_calls
+from app.core.collected import NAMES
 from app.core.model import Batch, Position, Symptom, SymptomSource
 from app.core.redact import Redactor
 from app.store import rollouts
@@ -220,10 +222,11 @@ class Import:
             self._samples(read, block)
 
     def _samples(self, read: Reading, block: list[Line]) -> None:
-        found = tuple(series(self.intake, read, block, shift_seconds=self.shift_seconds))
+        told = list(series(self.intake, read, block, shift_seconds=self.shift_seconds))
+        found = tuple(one for one in told if one.name in NAMES)  # others say who calls whom, and no more
         self.report.samples += sum(len(one.times) for one in found)
         batch = self._taken((read.position(),))
-        self._record(replace(batch, series=found))
+        self._record(replace(batch, series=found, edges=tuple(mesh_calls.edges(told))))
         self._tell(read)
 
     def _alerts(self, read: Reading) -> None:

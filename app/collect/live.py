@@ -34,6 +34,7 @@ from app.collect.threads import in_thread
 from app.collect.watch import Pace
 from app.collect.words import Begun, Blind, Lost, Resumed, Served, Word, reached
 from app.core.collected import ASKED, ASKED_OF_APPS, NAMES, SUMMED, SUMMED_OF_APPS
+from app.core.mesh_calls import COUNTERS
 from app.core.vitals import Watch
 from app.core.watching import Unseen, Watching
 from app.store import collectors, spools, watches
@@ -83,7 +84,9 @@ class Live:
         self._reached: dict[Name, str] = {}
         self._unseen: dict[Name, Unseen] = {}
         self._heard: dict[Name, datetime] = {}
-        self._measuring = Measuring(engine, wanted, pace=self._pace, names=NAMES, questions=QUESTIONS)
+        self._measuring = Measuring(
+            engine, wanted, pace=self._pace, names=NAMES, questions=QUESTIONS, calls=tuple(COUNTERS)
+        )
         drops = Drops(self._spool, is_told=is_told)
         self._api_metrics = ApiMetrics(wanted.connect, drops, self._measuring, pace=self._pace)
         self._server = ""

@@ -17,13 +17,16 @@ from yarl import URL
 
 from app.collect.contexts import WantedCluster
 from app.collect.follow import AWAY
+from app.collect.mesh_calls import CALLS_EVERY, ask
 from app.collect.outbound import OutboundError
 from app.collect.prometheus import Asking, Prometheus, Question
 from app.collect.scrape import Scraped, Target, UnreadableError, fetch
 from app.collect.watch import Pace
-from app.core.model import MetricSeries
+from app.core.mesh_calls import MOST_EDGES
+from app.core.model import Batch, MetricSeries
 from app.core.redact import Redactor
 from app.store import measured, series
+from app.store.record import record
 from app.store.redaction import redaction_key
 
 EVERY = timedelta(seconds=30)
@@ -47,7 +50,8 @@ log = structlog.get_logger()
 class Measuring:
     """Collects a cluster's metrics for as long as ``run`` runs.
 
-    ``names`` are the metrics that are kept of what is scraped, ``questions`` what a Prometheus is asked.
+    ``names`` are the metrics that are kept of what is scraped, ``questions`` what a Prometheus is asked,
+    ``calls`` the counters of meshes from which it is to say who calls whom.
     """
 
     def __init__(
@@ -58,9 +62,10 @@ class Measuring:
         pace: Pace,
         names: Collection[str],
         questions: Sequence[Question],
+        calls: Sequence[str] = (),
     ) -> None:
         self._engine, self._wanted, self._pace = engine, wanted, pace
-        self._names, self._questions = frozenset(names), questions
+        self._names, self._questions, self._calls = frozenset(names), questions, calls
         self._waiting: deque[tuple[datetime, list[MetricSeries]]] = deque()
         self._one_writes = asyncio.Lock()
         self._servers: dict[float, Scraped] = {}
@@ -91,6 +96,8 @@ class Measuring:
             if self._wanted.prometheus:
                 for question in self._questions:
                     group.create_task(self._ask(self._wanted.prometheus, question, self._redactor))
+                if self._calls:
+                    group.create_task(self._ask_calls(self._wanted.prometheus, self._redactor))
             for target in self._wanted.scrape:
                 group.create_task(self._scrape(target, self._redactor))
             await asyncio.Event().wait()
@@ -169,6 +176,29 @@ class Measuring:
                 self._trouble.pop(name, None)
                 if asked.until >= now:
                     await self._pace.sleep(EVERY)
+
+    async def _ask_calls(self, source: Prometheus, redactor: Redactor) -> Never:
+        failures, name = 0, f"{source.url} of who calls whom"
+        while True:
+            now = self._pace.clock()
+            try:
+                found = await ask(source, self._calls, redactor, now)
+                async with self._engine.begin() as conn:
+                    await record(conn, Batch(self._wanted.name, edges=tuple(found[:MOST_EDGES])))
+            except OutboundError as error:
+                failures += 1
+                self._fail(name, now, str(error))
+                await self._pace.sleep(max(EVERY, self._pace.pause(failures, None)))
+            except AWAY as error:
+                log.debug("calls cannot be recorded for now", cluster=self._wanted.name, error=type(error).__name__)
+                await self._pace.sleep(AWAIT)
+            else:
+                failures = 0
+                if len(found) > MOST_EDGES:
+                    self._fail(name, now, f"{len(found):,} pairs call each other, of which {MOST_EDGES:,} are kept")
+                else:
+                    self._trouble.pop(name, None)
+                await self._pace.sleep(CALLS_EVERY)
 
     async def _scrape(self, target: Target, redactor: Redactor) -> Never:
         scraped = Scraped(target.labels, redactor, self._names)

@@ -19,12 +19,13 @@ from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.samples import Timestamp
 
 from app.collect.files import Line
+from app.core import mesh_calls
 from app.core.collected import NAMES
 from app.core.model import MetricSeries
 from app.core.redact import Redactor
 
 _NAME = re.compile(rb"[a-zA-Z_:][a-zA-Z0-9_:]*")
-WANTED = frozenset(name.encode() for name in NAMES)
+WANTED = frozenset(name.encode() for name in NAMES | mesh_calls.FAMILIES)
 
 
 _PROMETHEUS = re.compile(rb"# TYPE (?:\S+_total\s+counter|\S+\s+(?:untyped|histogram|summary))\s*\Z")

@@ -52,6 +52,11 @@ class Prometheus(Endpoint, frozen=True, forbid_unknown_fields=True):
             if rest.replace(",", "").strip():
                 raise EndpointError(f'{name}: label="value", with commas between several, as PromQL has them in braces')
 
+    @property
+    def matchers_of_apps(self) -> str:
+        """What chooses what apps tell."""
+        return self.matchers if self.app_matchers is None else self.app_matchers
+
 
 class _Line(msgspec.Struct):
     metric: dict[str, str]
@@ -82,6 +87,16 @@ async def evaluate(
     async with Outbound.to(source) as outbound:
         lines = _lines(await outbound.post("/api/v1/query_range", form), source)
     return [_series(key, points, redactor) for key, points in lines]
+
+
+async def labels_of(source: Prometheus, query: str, at: datetime) -> list[dict[str, str]]:
+    """The labels of all that an instant query finds, as ``group by`` names them. Raises OutboundError."""
+    async with Outbound.to(source) as outbound:
+        body = await outbound.post("/api/v1/query", {"query": query, "time": _time(at)})
+    try:
+        return [line.metric for line in _answer.decode(body).data.result]
+    except ValueError as error:  # as are msgspec's
+        raise OutboundError(f"{source.url} does not answer as a Prometheus does: {error}") from None
 
 
 def _lines(body: bytes, source: Prometheus) -> list[tuple[Key, Points]]:
@@ -135,8 +150,7 @@ class Asking:
         self._summed: dict[tuple[str, ...], list[str]] = defaultdict(list)
         for name, labels in sorted(question.summed.items()):
             self._summed[labels].append(name)
-        is_other = question.of_apps and source.app_matchers is not None
-        self._matchers = (source.app_matchers or "") if is_other else source.matchers
+        self._matchers = source.matchers_of_apps if question.of_apps else source.matchers
         self._last: dict[Key, float] = {}
         self._span = LONGEST
         self._step = step.total_seconds()

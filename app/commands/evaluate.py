@@ -215,7 +215,7 @@ def _baseline_rank(name: str, gathered: Gathered, answer: Answer) -> Rank | None
         gathered.changes,
         gathered.rollouts,
         write_fights(gathered.changes),
-        topology=topology(gathered.states, gone=gathered.gone),
+        topology=topology(gathered.states, gone=gathered.gone, edges=gathered.edges),
         until=gathered.now,
     )
     score = BASELINES[name]

@@ -342,6 +342,17 @@ class MetricSeries(Struct, frozen=True, gc=False):
     values: Sequence[float]  # where stored ones are read, an array: no number of it is made before it is asked for
 
 
+class CallEdge(Struct, frozen=True, gc=False):
+    """That a workload calls a Service or a workload (``kind``), as a service mesh counts it, and from when until when
+    that was seen. Both are (namespace, name): meshes do not say of which kind a workload is."""
+
+    caller: tuple[str, str]
+    kind: str
+    callee: tuple[str, str]
+    first_seen: datetime
+    last_seen: datetime
+
+
 class Gap(Struct, frozen=True, gc=False):
     """An interval in which something was not seen, and why. ``kind`` "" means every kind."""
 
@@ -398,6 +409,7 @@ class Batch(Struct, frozen=True, gc=False):
     requests: tuple[Request, ...] = ()
     symptoms: tuple[Symptom, ...] = ()
     series: tuple[MetricSeries, ...] = ()
+    edges: tuple[CallEdge, ...] = ()
     gaps: tuple[Gap, ...] = ()
     rejects: tuple[Reject, ...] = ()
     positions: tuple[Position, ...] = ()

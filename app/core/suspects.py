@@ -37,7 +37,7 @@ from app.core.lines import Laid, laid
 from app.core.linked import with_linked
 from app.core.meant import with_meant
 from app.core.mechanism import UNLIKELY
-from app.core.model import Change, MetricSeries, ObjectState, Rollout, Symptom, SymptomSource
+from app.core.model import CallEdge, Change, MetricSeries, ObjectState, Rollout, Symptom, SymptomSource
 from app.core.newborn import Newborn, newborn
 from app.core.onset import Floats
 from app.core.outside import with_outside
@@ -91,6 +91,7 @@ class Gathered:
     symptoms: tuple[Symptom, ...] = ()
     calls: Calls = NO_CALLS
     series: tuple[MetricSeries, ...] = ()
+    edges: tuple[CallEdge, ...] = ()
     states: tuple[ObjectState, ...] = ()
     gone: tuple[ObjectState, ...] = ()
     unread: Unread = ALL_READ
@@ -105,7 +106,12 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES) -> Ranking:
     lines = laid((one for one in gathered.series if one.name not in SERVED), until=now.timestamp())
     made = loads(gathered.calls, slots) if slots else {}
     top_of = topology(
-        gathered.states, gathered.calls, gone=gathered.gone, complaints=gathered.symptoms, changes=gathered.changes
+        gathered.states,
+        gathered.calls,
+        gone=gathered.gone,
+        complaints=gathered.symptoms,
+        changes=gathered.changes,
+        edges=gathered.edges,
     )
     # Of apps the Prometheus tells at intervals of its own.
     apps = laid((one for one in gathered.series if one.name in SERVED), until=now.timestamp())

@@ -15,7 +15,8 @@ from typing import Any
 from app.core import dependencies, front_doors
 from app.core.counted import NO_CALLS, Calls
 from app.core.entities import ACCESS, WORKLOADS, Entity, of_resource
-from app.core.model import Change, ObjectState, Resource, Symptom
+from app.core.mesh_calls import SERVICE
+from app.core.model import CallEdge, Change, ObjectState, Resource, Symptom
 from app.core.references import Reading, Reference, Watched, is_custom, node_labels, reading, references, watched
 from app.core.renewals import kept_up
 from app.core.selectors import keys_of, selects
@@ -30,9 +31,9 @@ _CHOOSES = re.compile(r"inject|^pod-security\.kubernetes\.io/enforce|^istio\.io/
 """Label keys of a Namespace that are known to decide how its pods are made, whoever reads them; what pod security only
 warns of or writes down it lets in (https://kubernetes.io/docs/concepts/security/pod-security-admission/)."""
 _SELECTING = re.compile(r"(?:WebhookConfiguration|Policy|PolicyBinding)$")
+Named = tuple[str, str]  # (namespace, name)
 State = dict[str, Any]
 """A normalised object: read by path, so its values stay untyped here."""
-Named = tuple[str, str]  # (namespace, name)
 
 
 @dataclass(slots=True)
@@ -65,7 +66,7 @@ class Topology:
     told: dict[str, set[Named]] = field(default_factory=lambda: defaultdict(set))
     """By a whole value of a variable or a key: the workloads that are told it, as a topic or a queue."""
     clients: dict[Named, set[Named]] = field(default_factory=lambda: defaultdict(set))
-    """By Service: the workloads whose configuration names it (dependencies.py)."""
+    """By Service: the workloads whose configuration names it (dependencies.py), or that a mesh saw call it."""
     doors: dict[str, set[Named]] = field(default_factory=lambda: defaultdict(set))
     """By host that an Ingress or a route serves: the Services to which it leads."""
     callers: dict[str, set[Named]] = field(default_factory=lambda: defaultdict(set))
@@ -138,11 +139,13 @@ def topology(
     gone: Iterable[ObjectState] = (),
     complaints: Iterable[Symptom] = (),
     changes: Iterable[Change] = (),
+    edges: Iterable[CallEdge] = (),
 ) -> Topology:
     """Index the last known states of a cluster's objects (pods count for where they run), and who watches what.
 
     ``gone`` are pods that went lately: what became of their node became of their workloads. ``complaints`` name
-    whom a workload calls and does not reach; ``changes`` tell who keeps up what others read.
+    whom a workload calls and does not reach; ``changes`` tell who keeps up what others read; ``edges`` are what meshes
+    counted of who calls whom.
     """
     top = Topology(watched=watched(calls), reading=reading(calls))
     for resource, state in _known(states):
@@ -150,7 +153,7 @@ def topology(
         _index(top, resource, state)
     for pod in gone:
         _index_gone(top, pod)
-    _index_dependencies(top, {(_named(s.workload), s.message) for s in complaints if s.workload})
+    _index_dependencies(top, {(_named(s.workload), s.message) for s in complaints if s.workload}, edges)
     top.keeps_up = kept_up(changes, running_as=top.by_account, read_by=top.by_config)
     _index_rests(top)
     return top
@@ -232,7 +235,7 @@ def _named(resource: Resource) -> Named:
     return resource.namespace or "", resource.name
 
 
-def _index_dependencies(top: Topology, complaints: Iterable[tuple[Named, str]]) -> None:
+def _index_dependencies(top: Topology, complaints: Iterable[tuple[Named, str]], edges: Iterable[CallEdge]) -> None:
     """Who calls which Service, and which workloads stand behind it."""
     services = {(r.namespace or "", r.name): state for r, state in top.states.items() if r.kind == "Service"}
     top.services = frozenset(services)
@@ -243,11 +246,22 @@ def _index_dependencies(top: Topology, complaints: Iterable[tuple[Named, str]]) 
         if resource.kind == "APIService" and isinstance(asked := _get(state, "spec", "service"), dict):
             top.groups[str(asked.get("namespace")), str(asked.get("name"))].add(resource.name.partition(".")[2])
     _index_clients(top, top.services, complaints)
+    _index_counted(top, edges)
     for service, state in services.items():
         for key in behind(state, service[0], top):
             top.fronts[key].add(service)
             for client in top.clients.get(service, set()) - {key}:
                 top.upstream[client].add(key)
+
+
+def _index_counted(top: Topology, edges: Iterable[CallEdge]) -> None:
+    """Of workloads that are known: a mesh remembers for a while who is gone."""
+    for one in edges:
+        if one.caller in top.labels:
+            if one.kind == SERVICE:
+                top.clients[one.callee].add(one.caller)
+            else:
+                top.upstream[one.caller].add(one.callee)
 
 
 def _index_rests(top: Topology) -> None:

@@ -14,7 +14,7 @@ from app.core.incidents import LOOKS_BACK
 from app.core.model import Change
 from app.core.shortlist import Unread, shortlist, unread
 from app.core.suspects import Gathered
-from app.store import calls, changes, objects, rollouts, series, symptoms
+from app.store import call_edges, calls, changes, objects, rollouts, series, symptoms
 from app.store.sketches import read_sketches
 
 CALLS_WINDOW = timedelta(hours=2)
@@ -64,6 +64,7 @@ async def _happened(engine: AsyncEngine, incident: Incident, start: datetime, no
             now=now,
             calls=await calls.read(conn, cluster, start, now),
             series=tuple(await series.read(conn, cluster, start, now, names=RANKED, near=incident.scope.namespaces)),
+            edges=tuple(await call_edges.read(conn, cluster, now)),
             symptoms=tuple(await symptoms.read_window(conn, cluster, start, now)),
             rollouts=tuple(await rollouts.read_window(conn, cluster, incident.started_at - LOOKS_BACK, now)),
             states=tuple(await objects.load_cluster(conn, cluster, most_bytes=LARGE)),

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model import Batch
 from app.store import (
+    call_edges,
     calls,
     changes,
     codes,
@@ -63,8 +64,8 @@ async def lock(conn: AsyncConnection, cluster: str) -> int:
 async def record(conn: AsyncConnection, batch: Batch) -> Recorded:
     """Records a batch within the caller's transaction; the caller commits, and tries again after an error.
 
-    Changes, objects, rollouts, symptoms, samples and gaps carry keys of their own: they may be told again, in any
-    order and division. Calls, requests and rejects only add up: they are counted once for the positions that come
+    Changes, objects, rollouts, symptoms, samples, edges and gaps carry keys of their own: they may be told again, in
+    any order and division. Calls, requests and rejects only add up: they are counted once for the positions that come
     with them, and a batch without positions is counted each time. Every time must be storable
     (partitions.storable). A second writer of the cluster waits for this transaction's end.
     """
@@ -86,6 +87,7 @@ async def record(conn: AsyncConnection, batch: Batch) -> Recorded:
         rejects=0 if repeated else await quarantine.write(conn, cluster_id, batch.rejects),
         repeated=repeated,
     )
+    await call_edges.write(conn, cluster_id, batch.edges)
     await positions.write(conn, cluster_id, batch.positions)
     await reach.write(conn, cluster_id, batch)
     times = list(_times(batch))

@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from app.store import call_edges
 from app.store.codes import codes_of
 from app.store.partitions import SPAN
 
@@ -29,6 +30,7 @@ _BESIDE = {
         "DELETE FROM objects WHERE deleted_at < :before",
         "DELETE FROM incidents WHERE started_at < :before AND coalesce(resolved_at, started_at) < :before",
         "DELETE FROM quarantine WHERE at < :before",
+        "DELETE FROM call_edges WHERE last_seen < :before",
         "DELETE FROM import_positions WHERE updated_at < :before",
         "DELETE FROM idempotency_keys WHERE at < :before",
         "DELETE FROM tokens WHERE coalesce(revoked_at, expires_at) < :before",
@@ -90,6 +92,7 @@ async def drop_expired(engine: AsyncEngine, age_of: Mapping[str, timedelta], *, 
             await conn.execute(text("RESET statement_timeout"))
     async with engine.begin() as conn:
         codes_of(conn).forget(lambda key: key[0] == "partition" and key[1] in dropped)
+        await call_edges.forget(conn, now)
         for log, statements in _BESIDE.items():
             for statement in statements:
                 # A span more: a partition goes when its last moment is too old, its first ones stay that long.

@@ -405,6 +405,19 @@ metric_positions = Table(
     Column("until", at, nullable=False),
 )
 
+call_edges = Table(  # who calls whom, as meshes count it: a few thousand rows, each written every ten minutes
+    "call_edges",
+    metadata,
+    Column("cluster_id", Integer, ForeignKey("clusters.id"), primary_key=True),
+    Column("caller_namespace", Text, primary_key=True),
+    Column("caller", Text, primary_key=True),
+    Column("kind", Text, primary_key=True),  # of the callee: Service, or Workload
+    Column("callee_namespace", Text, primary_key=True),
+    Column("callee", Text, primary_key=True),
+    Column("first_seen", at, nullable=False),
+    Column("last_seen", at, nullable=False),
+)
+
 collectors = Table(
     "collectors",
     metadata,

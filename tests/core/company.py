@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from app.core.counted import Calls
 from app.core.findings import Incident, Ranking
-from app.core.model import CallCount, Change, MetricSeries, ObjectState, Rollout, Symptom
+from app.core.model import CallCount, CallEdge, Change, MetricSeries, ObjectState, Rollout, Symptom
 from app.core.suspects import Gathered, rank
 from tests.core.factories import a_change, a_resource, after, calls
 
@@ -52,6 +52,7 @@ def ranked(
     rollouts: Sequence[Rollout] = (),
     gone: Sequence[ObjectState] = (),
     series: Sequence[MetricSeries] = (),
+    edges: Sequence[CallEdge] = (),
 ) -> Ranking:
     return rank(
         Gathered(
@@ -65,6 +66,7 @@ def ranked(
             gone=tuple(gone),
             series=tuple(series),
             rollouts=tuple(rollouts),
+            edges=tuple(edges),
         )
     )
 

@@ -1,0 +1,37 @@
+"""Asks a Prometheus who calls whom, as service meshes count it.
+
+Kept with every series, the names of both sides would multiply them: so that is a question of its own, seldom asked,
+whose answer is names alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from app.collect.prometheus import Prometheus, labels_of
+from app.core.dependencies import Named
+from app.core.mesh_calls import COUNTERS, called
+from app.core.model import CallEdge
+from app.core.redact import Redactor
+
+CALLS_EVERY = timedelta(minutes=10)
+LOOKS_BACK = timedelta(minutes=15)
+"""So far: nothing that was scraped between two questions is missed."""
+
+
+async def ask(source: Prometheus, counters: Iterable[str], redactor: Redactor, now: datetime) -> list[CallEdge]:
+    """Who calls whom by these of COUNTERS, seen now. Raises OutboundError."""
+    found: set[tuple[Named, str, Named]] = set()
+    for name in counters:
+        for labels in await labels_of(source, query(name, source.matchers_of_apps), now):
+            harmless = {label: redactor.label(label, value) for label, value in labels.items()}
+            found.update(called(name, harmless))
+    return [CallEdge(caller, kind, callee, now, now) for caller, kind, callee in sorted(found)]
+
+
+def query(name: str, matchers: str) -> str:
+    """What asks for the names alone. A counter is there from the first call on for as long as its proxy runs."""
+    labels, told = COUNTERS[name]
+    chosen = f"{told},{matchers}" if matchers.strip() else told
+    return f"group by ({','.join(labels)}) (last_over_time({name}{{{chosen}}}[{LOOKS_BACK.total_seconds():.0f}s]))"
