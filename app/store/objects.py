@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -86,7 +87,7 @@ _BESIDE = f"""
   JOIN kinds k USING (api_group, kind)
   JOIN words n ON n.word = :namespace AND n.word <> ''
   JOIN objects o ON o.cluster_id = c.id AND o.kind_id = k.id AND o.namespace_id = n.id
-  WHERE o.deleted_at IS NULL LIMIT :most
+  WHERE o.deleted_at IS NULL AND (k.api_group, k.kind, o.name) <> (:group, :kind, :name) LIMIT :most
 )
 """  # noqa: S608 - our own text only
 
@@ -217,14 +218,24 @@ async def load_states(conn: AsyncConnection, cluster: str, wanted: Iterable[Reso
     """The newest known state of each resource that was ever seen, deleted ones too (a name may be used again)."""
     names = sorted({(r.api_group, r.kind, r.namespace or "", codec.clean(r.name)) for r in wanted})
     columns = dict(zip(("groups", "kinds", "namespaces", "names"), map(list, zip(*names, strict=True)), strict=True))
-    return _newest_of(await conn.execute(text(_NAMED), {"cluster": cluster, **columns})) if names else {}
+    if not names:
+        return {}
+    return _newest_of(map(_state, await conn.execute(text(_NAMED), {"cluster": cluster, **columns})))
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """An object with others of its namespace; ``is_cut``: there are more than were asked for."""
+
+    states: dict[Resource, ObjectState]
+    is_cut: bool
 
 
 async def load_beside(
     conn: AsyncConnection, resource: Resource, kinds_beside: Collection[tuple[str, str]], *, most: int
-) -> dict[Resource, ObjectState]:
+) -> Beside:
     """As load_states, of one resource; and with it what stands in its namespace of these (api_group, kind), but not of
-    more than ``most`` objects."""
+    more than ``most`` other objects."""
     here = resource.namespace or ""
     asked = {
         "cluster": resource.cluster,
@@ -235,15 +246,20 @@ async def load_beside(
         "beside_groups": [group for group, _ in kinds_beside],
         "beside_kinds": [kind for _, kind in kinds_beside],
         "namespace": here,
-        "most": most,
+        "group": resource.api_group,
+        "kind": resource.kind,
+        "name": codec.clean(resource.name),
+        "most": most + 1,
     }
-    return _newest_of(await conn.execute(text(_BESIDE), asked))
+    found = [_state(row) for row in await conn.execute(text(_BESIDE), asked)]
+    itself = [state for state in found if state.resource == resource]
+    others = [state for state in found if state.resource != resource]
+    return Beside(_newest_of([*itself, *others[:most]]), is_cut=len(others) > most)
 
 
-def _newest_of(rows: Iterable[Row[Any]]) -> dict[Resource, ObjectState]:
+def _newest_of(states: Iterable[ObjectState]) -> dict[Resource, ObjectState]:
     found: dict[Resource, ObjectState] = {}
-    for row in rows:
-        state = _state(row)
+    for state in states:
         known = found.get(state.resource)
         if known is None or (state.deleted_at is None, *_age(state)) > (known.deleted_at is None, *_age(known)):
             found[state.resource] = state

@@ -43,13 +43,15 @@ class AfterRow:
 class After:
     """What moved after a change, on one axis with the change's mark at ``x``. No rows: nothing moved.
 
-    ``looked`` says in what it was looked for: calls, metrics, requests of apps, or nothing.
+    ``looked`` says in what it was looked for: calls, metrics, requests of apps, or nothing. ``among`` is the number of
+    workloads and Services among which those were looked for that the change acts on, where there are more; else 0.
     """
 
     ticks: tuple[Tick, ...]
     x: float
     rows: tuple[AfterRow, ...]
     looked: tuple[str, ...]
+    among: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,17 +101,17 @@ class ObjectPage:
     seen: Seen
 
 
-def after(change: Change, measured: Measured, who: Touched) -> After:
+def after(change: Change, measured: Measured, who: Touched, *, among: int = 0) -> After:
     """What moved after a change, laid on an axis from the first to the last moment that was measured."""
     looked = _looked(measured)
     found = moved(change.at, measured, who)
     if not found:
-        return After((), 0.0, (), looked)
+        return After((), 0.0, (), looked, among)
     begins, ends = min(_moments(one)[0] for one in found), max(_moments(one)[-1] for one in found)
     axis = Axis(datetime.fromtimestamp(begins, UTC), datetime.fromtimestamp(ends, UTC))
     shown = drawing.lines([line(axis, replace(one.line, bad_from=begins if one.harm else None)) for one in found])
     rows = tuple(_after_row(change, one, drawn) for one, drawn in zip(found, shown, strict=True))
-    return After(ticks(axis, wanted=5), axis.x(change.at), rows, looked)
+    return After(ticks(axis, wanted=5), axis.x(change.at), rows, looked, among)
 
 
 def _looked(measured: Measured) -> tuple[str, ...]:

@@ -121,8 +121,8 @@ async def read_change(request: Request, change_id: str, _: Annotated[params.NoPa
         around = await surroundings.read_surroundings(
             conn, change.resource.cluster, from_at=change.at, to_at=change.at + SOON
         )
-        states = await objects.load_beside(conn, change.resource, SERVES, most=MOST_BESIDE)
-        who = touched(change, states.values())
+        beside = await objects.load_beside(conn, change.resource, SERVES, most=MOST_BESIDE)
+        who = touched(change, beside.states.values())
         measured = await series.read_around(
             conn,
             change.resource.cluster,
@@ -136,8 +136,8 @@ async def read_change(request: Request, change_id: str, _: Annotated[params.NoPa
         change,
         began,
         around,
-        last=states.get(change.resource),
-        after=change_views.after(change, measured, who),
+        last=beside.states.get(change.resource),
+        after=change_views.after(change, measured, who, among=MOST_BESIDE if beside.is_cut else 0),
         address=address,
     )
     return templates.page("change.html", page=page, now=deps.clock())

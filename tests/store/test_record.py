@@ -111,11 +111,17 @@ async def test_what_stands_beside_an_object_is_of_its_namespace_and_there(conn: 
     gone = [a_state("9", resource=one, deleted_at=NOON) for one in (config, a_resource("old"))]
     await record(conn, Batch(CLUSTER, objects=(*gone, *(a_state("10", resource=one) for one in (*here, *others)))))
     kinds = {(one.api_group, one.kind) for one in here}
-    found = await objects.load_beside(conn, config, kinds, most=10)
-    assert set(found) == {config, *here}, "its own state is wanted, too, whatever became of it"
-    assert len(await objects.load_beside(conn, config, kinds, most=1)) == 2
-    assert set(await objects.load_beside(conn, here[0], kinds, most=10)) == set(here)
-    assert await objects.load_beside(conn, a_resource("any", kind="Node", namespace=None), kinds, most=10) == {}
+    found = await objects.load_beside(conn, config, kinds, most=2)
+    assert set(found.states) == {config, *here}, "its own state is wanted, too, whatever became of it"
+    assert not found.is_cut
+    fewer = await objects.load_beside(conn, config, kinds, most=1)
+    assert len(fewer.states) == 2
+    assert fewer.is_cut
+    itself = await objects.load_beside(conn, here[0], kinds, most=1)
+    assert set(itself.states) == set(here)
+    assert not itself.is_cut, "it does not count among those beside it"
+    node = a_resource("any", kind="Node", namespace=None)
+    assert await objects.load_beside(conn, node, kinds, most=10) == objects.Beside({}, is_cut=False)
 
 
 async def test_pods_that_went_lately_are_known_for_where_they_ran(conn: AsyncConnection) -> None:

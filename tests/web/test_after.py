@@ -17,6 +17,7 @@ from app.core.touched import NOBODY, touched
 from app.core.turning import SOON
 from app.store import series
 from app.store.record import record
+from app.web import pages
 from app.web.change_views import after
 from tests.samples import plain
 from tests.web import world
@@ -114,6 +115,26 @@ async def test_a_change_after_which_nothing_moved_says_so_in_one_sentence(site: 
     assert "Nothing moved that we looked at (calls, metrics)." in unmoved
     for source in (unmeasured, unmoved):
         assert 'class="axis after"' not in source
+
+
+async def test_where_a_namespace_has_more_than_is_looked_among_the_page_says_so(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crowd = [
+        ObjectState(Resource(world.CLUSTER, "apps", "Deployment", "crowd", f"app-{n}"), f"u-{n}", "1", AT, {})
+        for n in range(3)
+    ]
+    change = world.a_change("app-0", at=AT + timedelta(minutes=3), version="crowd")
+    change = replace(change, resource=crowd[0].resource)
+    async with site.database.write.begin() as conn:
+        await record(conn, Batch(world.CLUSTER, changes=(change,), objects=tuple(crowd)))
+    said = "There are more than 1 workloads and Services in this namespace: only among 1 of them"
+    async with site.client() as client:
+        whole = (await client.get(f"/changes/{change.id}")).text
+        monkeypatch.setattr(pages, "MOST_BESIDE", 1)
+        cut = (await client.get(f"/changes/{change.id}")).text
+    assert "There are more than" not in whole
+    assert said in cut
 
 
 def served(namespace: str, code: str, *, before: float, later: float) -> MetricSeries:
