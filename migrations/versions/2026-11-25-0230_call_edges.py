@@ -3,7 +3,7 @@
 from alembic import op
 
 revision = "20261125_0230"
-down_revision = "20261124_1930"
+down_revision = "20261125_0200"
 branch_labels = None
 depends_on = None
 
