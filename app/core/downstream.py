@@ -56,13 +56,27 @@ def roots(signals: Sequence[Signal], top: Topology) -> Iterator[tuple[int, list[
     for n, one in told.items():
         if one.taken:
             continue
-        below = [_below(home, one.signal, top, served) for home in one.workloads]
+        below = {home: _below(home, one.signal, top, served) for home in one.workloads}
         found = [m for m, other in told.items() if m != n and _is_behind(other, one, below)]
         if len(below) == 1:
-            home = next(iter(one.workloads))
-            found += [m for m, felt in lost.items() if felt & {home, *below[0]} and _missed(told[m].signal, one.signal)]
+            felt_here = {home for found in below.items() for home in (found[0], *found[1])}
+            found += [m for m, felt in lost.items() if felt & felt_here and _missed(told[m].signal, one.signal)]
         if found:
             yield n, found
+    yield from _of_webhooks(signals, told, top)
+
+
+def _of_webhooks(signals: Sequence[Signal], told: dict[int, _Told], top: Topology) -> Iterator[tuple[int, list[int]]]:
+    """Calls that fail at a webhook, with what its own pods complained of before; not that it does not let those in."""
+    for n, signal in enumerate(signals):
+        if signal.kind in (SignalKind.ERROR, SignalKind.METRIC) and (asked := _asked(signal, top)):
+            found = [
+                m
+                for m, one in told.items()
+                if one.workloads & asked and not _asked(one.signal, top) and _is_before(one.signal, signal)
+            ]
+            if found:
+                yield n, found
 
 
 def _told(signal: Signal, top: Topology) -> _Told | None:
@@ -89,9 +103,13 @@ def _told(signal: Signal, top: Topology) -> _Told | None:
     )
 
 
-def _is_behind(other: _Told, one: _Told, below: list[set[Named]]) -> bool:
-    """Whether a complaint may be what another one comes of, ``below`` being what each workload of that one rests on."""
-    if below and all(other.workloads & some for some in below) and _is_before(other.signal, one.signal):
+def _is_behind(other: _Told, one: _Told, below: dict[Named, set[Named]]) -> bool:
+    """Whether a complaint may be what another one comes of, ``below`` being what each workload of that one rests on.
+
+    One that is rested on may complain with the others: a webhook of its own pods.
+    """
+    rest = [some for home, some in below.items() if len(below) == 1 or home not in other.workloads]
+    if rest and all(other.workloads & some for some in rest) and _is_before(other.signal, one.signal):
         return True
     if other.felt_by >= one.workloads and below and _is_before(other.signal, one.signal):
         return True
@@ -115,10 +133,13 @@ def _below(home: Named, signal: Signal, top: Topology, served: set[Named]) -> se
     """What a workload that complains rests on: whom it calls, who keeps up what it reads, who answers a webhook that it
     complains of and, where it complains of the network or of names, the programs that serve pods with these."""
     of_network = served if signal.cause is TRUST or _NETWORK.search(signal.text) else set()
-    asked = {
-        key for key, hooks in top.answers.items() if any(names(signal.text, str(hook.get("name"))) for _, hook in hooks)
-    }
-    return {*closure([home], top.rests_on, depth=DEPTH), *of_network, *asked} - {home}
+    return {*closure([home], top.rests_on, depth=DEPTH), *of_network, *_asked(signal, top)} - {home}
+
+
+def _asked(signal: Signal, top: Topology) -> set[Named]:
+    """Who answers a webhook that a signal names."""
+    said = f"{signal.text} {signal.facts.get('name', '')}"
+    return {key for key, hooks in top.answers.items() if any(names(said, str(hook.get("name"))) for _, hook in hooks)}
 
 
 def _is_before(signal: Signal, client: Signal) -> bool:

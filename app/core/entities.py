@@ -44,6 +44,8 @@ READ = 0.3
 """A workload's configuration is nearly the workload: configuration pushes begin 31 % of incidents, binaries 37 %."""
 CLUSTER: Entity = ("cluster",)
 NODES: Entity = ("nodes",)
+PREEMPTS: Entity = ("preempts",)
+"""Of a workload whose pods have a priority, by which others may have to go for them."""
 _OPERATION = {"patch": "update", "deletecollection": "delete"}
 """What admission calls a verb, where it calls it something else."""
 POD_MAKING: Entity = ("pods", "*")

@@ -35,7 +35,7 @@ TAU_ONSET = timedelta(minutes=5)
 NEAR = 1.6
 """What it weighs to have come at the onset, with nothing between."""
 SLOT = timedelta(seconds=SLOT_SECONDS)
-FOR_OTHERS = (("agent",), ("injected",), *BY_CALLING)
+FOR_OTHERS = (("agent",), ("injected",), ("scheduling",), *BY_CALLING)
 """Ways to what a program does for other pods: that its own are well says nothing of that."""
 CALLED = WORKLOADS | {"Service", "Ingress", "HTTPRoute"}
 """What can be called over the network."""

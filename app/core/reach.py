@@ -25,6 +25,7 @@ from app.core.entities import (
     CLUSTER,
     NODES,
     POD_MAKING,
+    PREEMPTS,
     READ,
     Add,
     Entity,
@@ -68,6 +69,8 @@ def _workload(change: Change, states: list[State], top: Topology, add: Add) -> N
     operators.referring(change.resource, top, add, 1)
     if any(diff.path[-1:] == ("priorityClassName",) for diff in change.diffs):  # whose pods may go for its own
         add(("scheduling",), 0)
+    if top.has_default_priority or any("priorityClassName" in pod for pod in _pods(states)):
+        add(PREEMPTS, 0)
     add(("manager", change.resource.name), 1)
     add(("prefix", change.resource.name.split("-")[0]), 1)
     _agents(f"{change.resource.name} {_images(states)}", add, 0)
@@ -98,10 +101,15 @@ def _on_nodes(change: Change, top: Topology, add: Add) -> None:
             add(("takes", *other), 0)
 
 
+def _pods(states: list[State]) -> list[dict[str, Any]]:
+    """What a workload's templates say of its pods."""
+    found: list[Any] = [(pod_template(state) or {}).get("spec") for state in states]
+    return [pod for pod in found if isinstance(pod, dict)]
+
+
 def _images(states: list[State]) -> str:
     """What the images of a workload are called, without their registry, project and tag: names of programs."""
-    pods: list[Any] = [(pod_template(state) or {}).get("spec") for state in states]
-    found = [one for pod in pods if isinstance(pod, dict) for one in pod.get("containers") or []]
+    found = [one for pod in _pods(states) for one in pod.get("containers") or []]
     images = [str(one.get("image")) for one in found if isinstance(one, dict)]
     return " ".join(image.rpartition("/")[2].partition(":")[0] for image in images)
 

@@ -23,6 +23,7 @@ from app.core.case import Case, Facts, Rule
 from app.core.complaints import rollout_signals, symptom_signals
 from app.core.costs import cost_signals
 from app.core.counted import NO_CALLS, Calls
+from app.core.entities import PREEMPTS
 from app.core.errors import error_signals
 from app.core.evictions import with_deleters, with_evictors
 from app.core.evidence import RULES
@@ -43,6 +44,7 @@ from app.core.onset import Floats
 from app.core.outside import with_outside
 from app.core.permitted import may_read, may_watch, rights, with_callers
 from app.core.places import located
+from app.core.pod_states import PREEMPTED
 from app.core.relevance import Near, inside, surroundings, weigh
 from app.core.relists import relist_signals
 from app.core.series import metric_signals, sparks
@@ -315,7 +317,8 @@ def _share(
     """The candidate's share of the pods that were moved shortly before the signal; of those added, where room is
     what lacks."""
     pods, all_pods = (candidate.added, adds) if signal.kind is SignalKind.SYMPTOM else (candidate.pods, moves)
-    if not pods:
+    by_priority = signal.facts.get("reason") == PREEMPTED
+    if not pods or (by_priority and PREEMPTS not in candidate.reach):
         return 0.0
     low, high = window_of(signal.high)
     if not low <= candidate.change.at <= high:

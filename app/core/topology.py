@@ -81,6 +81,8 @@ class Topology:
     """By workload: whom it calls, and who keeps up what it reads."""
     answers: dict[Named, list[tuple[str, State]]] = field(default_factory=lambda: defaultdict(list))
     """By workload: the webhooks that it answers, each with the kind of its configuration."""
+    has_default_priority: bool = False
+    """Whether pods that name no PriorityClass have one: those made before it have none."""
     groups: dict[Named, set[str]] = field(default_factory=lambda: defaultdict(set))
     """By Service: the API groups for which the API server asks it (APIService)."""
     fills_secret: dict[Named, set[Named]] = field(default_factory=lambda: defaultdict(set))
@@ -156,6 +158,7 @@ def topology(
     _index_dependencies(top, {(_named(s.workload), s.message) for s in complaints if s.workload}, edges)
     top.keeps_up = kept_up(changes, running_as=top.by_account, read_by=top.by_config)
     _index_rests(top)
+    top.has_default_priority = any(r.kind == "PriorityClass" and s.get("globalDefault") for r, s in top.states.items())
     return top
 
 

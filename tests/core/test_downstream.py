@@ -11,6 +11,7 @@ from app.core.complaints import symptom_signals
 from app.core.downstream import roots
 from app.core.model import Object, ObjectState, Resource, Symptom
 from app.core.pod_states import EVICTED, PREEMPTED
+from app.core.signals import Signal, SignalKind
 from app.core.topology import Topology, topology
 from tests.core.factories import a_resource, a_state, a_symptom, a_workload, after
 
@@ -150,3 +151,27 @@ def test_who_is_not_let_in_suffers_from_who_answers_the_webhook() -> None:
     assert behind(taken, *refused, top=topology(states)) == {"FailedCreate basket": {f"{PREEMPTED} gate"}}
     other = replace(crash, resource=STORE, workload=STORE)
     assert behind(other, *refused, top=topology(states)) == {}
+    own = a_symptom(gate, "FailedCreate", at=after(1), message=message)
+    assert behind(taken, *refused, own, top=topology(states)) == {"FailedCreate basket": {f"{PREEMPTED} gate"}}
+
+
+def test_so_do_calls_that_fail_there() -> None:
+    gate = a_resource("Deployment", "gate", "policy")
+    hook: Object = {"name": "check.gate.example", "clientConfig": {"service": {"namespace": "policy", "name": "gate"}}}
+    top = topology(
+        [
+            a_workload(gate),
+            a_state(a_resource("Service", "gate", "policy"), {"spec": {"selector": {"app": "gate"}}}),
+            a_state(a_resource("ValidatingWebhookConfiguration", "gate", None), {"webhooks": [hook]}),
+        ]
+    )
+    message = 'Internal error occurred: failed calling webhook "check.gate.example": connection refused'
+    crash = a_symptom(gate, "OOMKilled", at=after(-3), message="gate ended with exit code 137")
+    own = a_symptom(gate, "FailedCreate", at=after(1), message=message)
+    told = symptom_signals([crash, own], start=after(-300), end=after(60))
+    calls = Signal(SignalKind.ERROR, after(0), after(5), 0.9, {}, "500 on CREATE pods", text=message)
+    counted = Signal(SignalKind.METRIC, after(0), after(5), 0.9, {}, "refused", facts={"name": "check.gate.example"})
+    other = Signal(SignalKind.ERROR, after(0), after(5), 0.9, {}, "500 on CREATE pods", text="etcdserver: timeout")
+    found = dict(roots([*told, calls, counted, other], top))
+    crashed = next(n for n, one in enumerate(told) if one.facts["reason"] == "OOMKilled")
+    assert {n: found.get(n) for n in (2, 3, 4)} == {2: [crashed], 3: [crashed], 4: None}

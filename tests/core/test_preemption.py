@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from app.core.model import Change, FieldDiff, Symptom, SymptomSource, Verb
+from app.core.model import Change, FieldDiff, Json, Symptom, SymptomSource, Verb
 from app.core.pod_states import PREEMPTED
 from tests.core.company import first, ranked
 from tests.core.factories import a_change, a_resource, a_state, a_symptom, a_workload, after, an_alert, an_incident
@@ -22,7 +22,7 @@ def preempted() -> list[Symptom]:
     return [replace(one, source=SymptomSource.POD) for one in found]
 
 
-def told(change: Change) -> tuple[str, str]:
+def told(change: Change, *, default: bool = True) -> tuple[str, str]:
     trainer = a_resource("Deployment", "trainer", "ml")
     ranking = ranked(
         OWN,
@@ -33,7 +33,7 @@ def told(change: Change) -> tuple[str, str]:
         states=[
             *map(a_workload, APIS),
             a_workload(trainer, replicas=60),
-            a_state(a_resource("PriorityClass", "batch", None), {"value": 1_000_000, "globalDefault": True}),
+            a_state(a_resource("PriorityClass", "batch", None), {"value": 1_000_000, "globalDefault": default}),
         ],
     )
     return first(ranking)
@@ -43,6 +43,14 @@ def test_a_deployment_of_high_priority_that_takes_the_room() -> None:
     made = a_change(a_resource("Deployment", "trainer", "ml"), at=after(-30), verb=Verb.CREATE)
     made = replace(made, diffs=(FieldDiff((), "add", None, {"spec": {"replicas": 60}}),))
     assert told(made) == ("Deployment", "trainer")
+
+
+def test_what_has_no_priority_takes_the_room_of_nobody() -> None:
+    made = a_change(a_resource("Deployment", "trainer", "ml"), at=after(-30), verb=Verb.CREATE)
+    many: Json = {"spec": {"replicas": 60, "template": {"spec": {"containers": []}}}}
+    urgent: Json = {"spec": {"replicas": 60, "template": {"spec": {"containers": [], "priorityClassName": "batch"}}}}
+    assert told(replace(made, diffs=(FieldDiff((), "add", None, many),)), default=False) != ("Deployment", "trainer")
+    assert told(replace(made, diffs=(FieldDiff((), "add", None, urgent),)), default=False) == ("Deployment", "trainer")
 
 
 def test_a_priority_that_is_everybodys_who_names_none() -> None:
