@@ -51,30 +51,28 @@ class _Told:
 def roots(signals: Sequence[Signal], top: Topology) -> Iterator[tuple[int, list[int]]]:
     """The signals that others may be behind, with those: by their places in ``signals``."""
     told = {n: one for n, signal in enumerate(signals) if (one := _told(signal, top))}
+    # A webhook's pods that it does not let in itself are not behind what it lets in no more.
+    behind = {n: one for n, one in told.items() if not one.workloads & _asked(one.signal, top)}
     lost = {n: _felt(one, top) for n, one in told.items() if one.nodes and one.signal.facts.get("reason") not in SHORT}
     served = {key for key in top.labels if _AGENTS.search(key[1])}
     for n, one in told.items():
         if one.taken:
             continue
         below = {home: _below(home, one.signal, top, served) for home in one.workloads}
-        found = [m for m, other in told.items() if m != n and _is_behind(other, one, below)]
+        found = [m for m, other in behind.items() if m != n and _is_behind(other, one, below)]
         if len(below) == 1:
             felt_here = {home for found in below.items() for home in (found[0], *found[1])}
             found += [m for m, felt in lost.items() if felt & felt_here and _missed(told[m].signal, one.signal)]
         if found:
             yield n, found
-    yield from _of_webhooks(signals, told, top)
+    yield from _of_webhooks(signals, behind, top)
 
 
-def _of_webhooks(signals: Sequence[Signal], told: dict[int, _Told], top: Topology) -> Iterator[tuple[int, list[int]]]:
-    """Calls that fail at a webhook, with what its own pods complained of before; not that it does not let those in."""
+def _of_webhooks(signals: Sequence[Signal], behind: dict[int, _Told], top: Topology) -> Iterator[tuple[int, list[int]]]:
+    """Calls that fail at a webhook, with what its own pods complained of before."""
     for n, signal in enumerate(signals):
         if signal.kind in (SignalKind.ERROR, SignalKind.METRIC) and (asked := _asked(signal, top)):
-            found = [
-                m
-                for m, one in told.items()
-                if one.workloads & asked and not _asked(one.signal, top) and _is_before(one.signal, signal)
-            ]
+            found = [m for m, one in behind.items() if one.workloads & asked and _is_before(one.signal, signal)]
             if found:
                 yield n, found
 
