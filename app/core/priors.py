@@ -80,7 +80,7 @@ def plane(case: Case, facts: Facts) -> Evidence | None:
         ratio = facts.candidate.pods / max(1.0, case.typical_pods)
         return say(
             "plane",
-            min(2.0, 0.6 * math.log(ratio)),
+            min(2.0, 0.6 * math.log(ratio)) * (1.0 if wide or system else 0.5),
             f"It moves {facts.candidate.pods} pods; a rollout here usually moves {case.typical_pods:.0f}.",
         )
     if (wide or system) and namespace and kind not in WORKLOADS and not facts.matches:
