@@ -13,6 +13,7 @@ from app.core.complaints import REST
 from app.core.dependencies import Named, closure
 from app.core.entities import Entity
 from app.core.explain import SHORT
+from app.core.mechanism import BEFORE_RUNNING, SERVING
 from app.core.operators import users_of
 from app.core.phrases import names
 from app.core.signals import Signal, SignalKind
@@ -60,12 +61,20 @@ def roots(signals: Sequence[Signal], top: Topology) -> Iterator[tuple[int, list[
             continue
         below = {home: _below(home, one.signal, top, served) for home in one.workloads}
         found = [m for m, other in behind.items() if m != n and _is_behind(other, one, below)]
+        if one.signal.facts.get("reason") in SERVING:  # who is not let in, or not placed, answers nothing
+            found += [m for m, other in behind.items() if _is_kept_out(other, one)]
         if len(below) == 1:
             felt_here = {home for found in below.items() for home in (found[0], *found[1])}
             found += [m for m, felt in lost.items() if felt & felt_here and _missed(told[m].signal, one.signal)]
         if found:
             yield n, found
     yield from _of_webhooks(signals, behind, top)
+
+
+def _is_kept_out(other: _Told, one: _Told) -> bool:
+    """Whether pods of the very workload that fails its clients do not come to run."""
+    is_out = other.signal.facts.get("reason") in BEFORE_RUNNING and bool(one.workloads) and not other.object
+    return is_out and one.workloads <= other.workloads and _is_before(other.signal, one.signal)
 
 
 def _of_webhooks(signals: Sequence[Signal], behind: dict[int, _Told], top: Topology) -> Iterator[tuple[int, list[int]]]:

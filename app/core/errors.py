@@ -48,6 +48,7 @@ def error_signals(calls: Calls, slots: Slots, made: Loads) -> list[Signal]:
     failures = grouped(calls, slots, _failure)
     begun = {key: first for key, counts in failures.items() if (first := failure_onset(counts)) is not None}
     said = _said(calls, {key: slots.epoch(first) for key, first in begun.items()})
+    there = _made_there(calls, slots, said)
     found = []
     for key, first in begun.items():
         user, verb, group, resource, code = key
@@ -81,11 +82,36 @@ def error_signals(calls: Calls, slots: Slots, made: Loads) -> list[Signal]:
                 rate_before=float(before.mean()) / SLOT_SECONDS if len(before) else 0.0,
                 rate_after=float(after.mean()) / SLOT_SECONDS,
                 facts={"code": str(code), "error": text},
-                passed=Passed(slots.epoch(0), everyone[:first] - before, share),
+                passed=_passed(slots, there.get(key, everyone), counts, first=first),
                 cause=cause_of(text for text, _ in said[key] if text),
             )
         )
     return sorted(found, key=lambda s: -s.strength)
+
+
+def _passed(slots: Slots, made: Floats, failed: Floats, *, first: int) -> Passed:
+    """Of ``made``, those that did not fail before, and the share that fails since."""
+    share = float(min(1.0, failed[first:].sum() / (made[first:].sum() or 1.0)))
+    return Passed(slots.epoch(0), made[:first] - failed[:first], share)
+
+
+def _made_there(calls: Calls, slots: Slots, said: dict[Failure, Said]) -> dict[Failure, Floats]:
+    """Calls like those that fail, in the namespaces where they fail: elsewhere they may pass whatever refuses these."""
+    places = {failure: {namespace for _, namespace in told} for failure, told in said.items()}
+    failing: dict[tuple[str, ...], list[Failure]] = defaultdict(list)
+    for failure, namespaces in places.items():
+        if "" not in namespaces:
+            failing[failure[:4]].append(failure)
+    made = grouped(calls, slots, lambda key: (_call(key), key.namespace) if _call(key) in failing else None)
+    return {
+        failure: np.sum([made[call, one] for one in places[failure] if (call, one) in made], axis=0)
+        for call, some in failing.items()
+        for failure in some
+    }
+
+
+def _call(key: CallKey) -> tuple[str, ...]:
+    return key.user, key.verb, key.api_group, key.resource
 
 
 def _said(calls: Calls, since: dict[Failure, int]) -> dict[Failure, Said]:

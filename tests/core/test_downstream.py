@@ -11,6 +11,7 @@ from app.core.complaints import symptom_signals
 from app.core.downstream import roots
 from app.core.model import Object, ObjectState, Resource, Symptom
 from app.core.pod_states import EVICTED, PREEMPTED
+from app.core.served import FAILS
 from app.core.signals import Signal, SignalKind
 from app.core.topology import Topology, topology
 from tests.core.factories import a_resource, a_state, a_symptom, a_workload, after
@@ -175,3 +176,13 @@ def test_so_do_calls_that_fail_there() -> None:
     found = dict(roots([*told, calls, counted, other], top))
     crashed = next(n for n, one in enumerate(told) if one.facts["reason"] == "OOMKilled")
     assert {n: found.get(n) for n in (2, 3, 4)} == {2: [crashed], 3: [crashed], 4: None}
+
+
+@pytest.mark.parametrize(("reason", "found"), [("FailedCreate", True), ("FailedScheduling", True), ("BackOff", False)])
+def test_who_fails_its_clients_for_its_pods_are_kept_out_suffers_from_that(reason: str, found: bool) -> None:
+    store = ("workload", "pay", "ledger")
+    fails = Signal(SignalKind.SYMPTOM, after(0), after(2), 0.9, {store: 1.0}, "503", facts={"reason": FAILS})
+    (kept_out,) = symptom_signals(
+        [a_symptom(STORE, reason, at=after(1), message="failed quota", count=9)], start=after(-300), end=after(60)
+    )
+    assert dict(roots([fails, kept_out], company())).get(0) == ([1] if found else None)

@@ -126,3 +126,16 @@ def test_a_webhook_whose_denials_name_each_object_is_found_among_other_changes()
         load=[*background(), *calls(CI, "create", "configmaps", rate=1, end=-30), *denials],
     )
     assert first(ranking) == ("ValidatingWebhookConfiguration", "sign-check")
+
+
+@pytest.mark.parametrize(("place", "passed"), [("shop", True), ("pay", False)])
+def test_only_what_passed_where_calls_fail_now_says_that_they_might(place: str, passed: bool) -> None:
+    """A quota of one namespace lets all others go on."""
+    maker = "system:serviceaccount:kube-system:replicaset-controller"
+    worked = calls(maker, "create", "pods", rate=1, end=-20, namespace=place)
+    going_on = calls(maker, "create", "pods", rate=1, namespace="pay")
+    text = "failed quota: fair-share: must specify limits.cpu"
+    denied = calls(maker, "create", "pods", rate=1, start=-20, code=403, error=text, namespace="shop")
+    (signal,) = errors(worked + going_on + denied)
+    assert signal.passed
+    assert (signal.passed.since(after(-60)) < 0.01) == passed
