@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import datetime
 
-from tests.lab.api import path
-from tests.lab.apps import Process
+from tests.lab import objects
+from tests.lab.api import now, path
+from tests.lab.apps import App, Container, Process
 from tests.lab.families.load import alert_on_load
 from tests.lab.lab import Lab
 from tests.lab.programs import both, every, informer, lagging
@@ -55,3 +57,50 @@ async def owner_lookups(lab: Lab) -> AsyncIterator[None]:
     alert_on_load(lab)
     yield
     await lab.roll(lab.rng.choice(("argocd", "ci", "bob")), "platform", name, "2.0.0", culprit=True)
+
+
+@family(
+    "One of three that keep a ConfigMap of whom to trust gets the new version first, which writes an entry more: those"
+    " of the old one take it out again, without end, and whoever reads it drops what is under way each time.",
+    joined=19,
+)
+async def dueling_versions(lab: Lab) -> AsyncIterator[None]:
+    """As told of API servers of two versions (November 2024, kubernetes 128986)."""
+    namespace, name, readers = lab.rng.choice(
+        (
+            ("payments", "keyring", ("signing", "mandates")),
+            ("media", "origin-trust", ("delivery", "previews")),
+            ("search", "peer-trust", ("gateway", "suggest")),
+        )
+    )
+    bundle, old, new = f"{name}-bundle", "3.4.1", "3.5.0"
+    written: dict[str, datetime] = {}
+    """When each version of the ConfigMap was first seen."""
+
+    async def keep(process: Process) -> None:
+        """What it does not know is not as it should be."""
+        wanted = ENTRIES if process.tag == old else {**ENTRIES, **MORE}
+        found = await process.api.call("GET", path("ConfigMap", namespace, bundle))
+        if found.ok and (has := found.body.get("data", {})) != wanted:
+            body = {"data": {**dict.fromkeys(has), **wanted}}
+            await process.api.call("PATCH", path("ConfigMap", namespace, bundle), body)
+
+    def dropping(_: Container) -> float:
+        """The share that is under way as it is read anew, which takes its time."""
+        meta = lab.world["ConfigMap"][namespace, bundle]["metadata"]
+        written.setdefault(meta["resourceVersion"], now())
+        lately = sum((now() - at).total_seconds() < RELOAD_SECONDS for at in written.values())
+        return min(0.6, DROPPED * (lately - 1)) if lately > 1 else 0.0
+
+    await lab.apply(objects.config_map(namespace, bundle, **ENTRIES))
+    rule = ("", "configmaps", "get,patch")
+    await lab.controller(namespace, name, every(0.9, keep), rule, kind="StatefulSet", replicas=3, tag=old)
+    for reader in readers:
+        await lab.app(namespace, reader, like=App("", failing=dropping), replicas=3, config=bundle)
+        lab.alert_errors(namespace, reader)
+    yield
+    there = lab.world["StatefulSet"][namespace, name]["spec"]["template"]["spec"]["containers"][0]
+    one = {**there, "image": f"{there['image'].rsplit(':', 1)[0]}:{new}"}
+    first = {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}
+    body = {"spec": {"updateStrategy": first, "template": {"spec": {"containers": [one]}}}}
+    await lab.culprit(lab.rng.choice(("ci", "argocd", "alice")), "update", "StatefulSet", namespace, name, body)
