@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from datetime import datetime
 
+from tests.lab import objects
 from tests.lab.api import now
 from tests.lab.apps import App, Container, Problem
 from tests.lab.families.between import publish
@@ -59,3 +60,41 @@ async def narrowed_selector(lab: Lab) -> AsyncIterator[None]:
     await lab.culprit(by, "update", "Service", namespace, name, {"spec": {"selector": label}})
     template = {"metadata": {"labels": label}}
     await lab.edit(by, "Deployment", namespace, name, {"spec": {"template": template}})
+
+
+@family(
+    "A ConfigMap is written anew with one key misspelt: the app finds no timeout there, takes none for nothing at all,"
+    " and every call of its database is given up at once.",
+    joined=19,
+)
+async def misspelt_key(lab: Lab) -> AsyncIterator[None]:
+    """As Graf Clouds tells of a typo that took two hours."""
+    namespace, name, caller = lab.rng.choice(
+        (("shop", "orders", "account"), ("media", "library", "shelves"), ("payments", "invoices", "billing"))
+    )
+    database, config = f"{name}-db", f"{name}-config"
+    right, wrong = "DATABASE_CONNECTION_TIMEOUT", "DATABASE_CONNECITON_TIMEOUT"
+    cached = lab.rng.uniform(0.1, 0.3)
+    """The share of its answers for which it asks nobody."""
+    missed: list[datetime] = []
+
+    def failing(_: Container) -> float:
+        """It reads its file anew when that changes."""
+        if float(lab.world["ConfigMap"][namespace, config]["data"].get(right, 0)):
+            missed.clear()
+            return 0.0
+        missed[:] = missed or [now()]
+        return 1 - cached if (now() - missed[0]).total_seconds() >= lab.lag else 0.0
+
+    data = {right: "15000", "DATABASE_POOL_SIZE": "20", "LOG_LEVEL": "info"}
+    await lab.apply(objects.config_map(namespace, config, **data))
+    await lab.app(namespace, database, like=App("", serves=False), kind="StatefulSet", replicas=1)
+    like = App("", upstreams=((namespace, database),), failing=failing)
+    await lab.app(namespace, name, like=like, replicas=3, config=config)
+    await lab.app(namespace, caller, like=App("", upstreams=((namespace, name),)), replicas=2)
+    for one in (name, caller):
+        lab.alert_errors(namespace, one)
+    yield
+    size = str(lab.rng.choice((30, 40, 50)))
+    body = {"data": {right: None, wrong: "30000", "DATABASE_POOL_SIZE": size}}
+    await lab.culprit(lab.rng.choice(("alice", "flux", "argocd")), "update", "ConfigMap", namespace, config, body)
