@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator
 from datetime import datetime
 
 from tests.lab import objects
-from tests.lab.api import now, path
+from tests.lab.api import Json, now, path, stamp
 from tests.lab.apps import App, Container, Process
 from tests.lab.families.load import alert_on_load
+from tests.lab.families.loops import LOOSE
 from tests.lab.lab import Lab
 from tests.lab.programs import both, every, informer, lagging
 from tests.lab.scenario import family
@@ -104,3 +106,62 @@ async def dueling_versions(lab: Lab) -> AsyncIterator[None]:
     first = {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}
     body = {"spec": {"updateStrategy": first, "template": {"spec": {"containers": [one]}}}}
     await lab.culprit(lab.rng.choice(("ci", "argocd", "alice")), "update", "StatefulSet", namespace, name, body)
+
+
+@family(
+    "A release brings an operator and the next version of its API, whose definition is refused, as it leaves out one"
+    " that objects were once stored in: the operator comes up all the same, and what it asks for is not found.",
+    joined=19,
+)
+async def stored_version(lab: Lab) -> AsyncIterator[None]:
+    """As a user of Flux tells of an upgrade (August 2025, flux2 5479)."""
+    kind, name, alertname = lab.rng.choice(
+        (
+            ("Pipeline", "pipeline-operator", "PipelinesNotStarted"),
+            ("Topic", "topic-operator", "TopicsNotReconciled"),
+            ("Bucket", "bucket-operator", "BucketsNotReconciled"),
+        )
+    )
+    group, schema = f"{kind.lower()}s.corp.example", {"schema": {"openAPIV3Schema": LOOSE}}
+    made = await lab.custom(kind, group, LOOSE)
+    definition, seen = f"{made.plural}.{group}", [now()]
+
+    def served(*versions: str) -> Json:
+        """The last of them is what objects are stored in."""
+        listed = [{"name": one, "served": True, "storage": one == versions[-1], **schema} for one in versions]
+        return {"spec": {"versions": listed}}
+
+    async def reconcile(process: Process) -> None:
+        """It looks at each object, and notes that it has."""
+        version = "v2" if process.tag.startswith("2.") else "v3"
+        where = f"/apis/{group}/{version}/{made.plural}"
+        listed = await process.api.call("GET", where)
+        for one in listed.body.get("items", []) if listed.ok else ():
+            place = f"/apis/{group}/{version}/namespaces/{one['metadata']['namespace']}/{made.plural}"
+            note = {"metadata": {"annotations": {f"{group}/seen": stamp(now())}}}
+            done = await process.api.call("PATCH", f"{place}/{one['metadata']['name']}", note)
+            if done.ok:
+                seen[0] = now()
+
+    await lab.served(made)
+    await lab.edit("admin", "CustomResourceDefinition", "", definition, served("v1", "v2"))
+    for namespace in ("shop", "payments", "media"):
+        meta = {"namespace": namespace, "name": "main"}
+        await lab.apply({"apiVersion": f"{group}/v1", "kind": kind, "metadata": meta, "spec": {"size": 3}})
+    await lab.controller("platform", name, every(2, reconcile), (group, "*", "*"), replicas=1, tag="2.6.0")
+    late = lambda: (now() - seen[0]).total_seconds() > 7  # noqa: E731
+    lab.alert(alertname, late, f"{name} has looked at nothing for a while", 4, namespace="platform", service=name)
+    yield
+    by = lab.rng.choice(("argocd", "flux", "ci"))
+    where, body = path("CustomResourceDefinition", None, definition), served("v2", "v3")
+
+    async def try_again() -> None:
+        """An agent that syncs, and not a pipeline, tries what failed again."""
+        for pause in itertools.repeat(5):
+            await asyncio.sleep(pause)
+            await lab.who[by].call("PATCH", where, body)
+
+    await lab.who[by].call("PATCH", where, body)
+    await lab.roll(by, "platform", name, "3.0.0", culprit=True)
+    if by != "ci":
+        lab.start(try_again())
