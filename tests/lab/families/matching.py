@@ -6,11 +6,13 @@ from collections.abc import AsyncIterator
 from datetime import datetime
 
 from tests.lab import objects
-from tests.lab.api import now
-from tests.lab.apps import App, Container, Problem
+from tests.lab.alerts import pending
+from tests.lab.api import Json, now, path
+from tests.lab.apps import App, Container, Problem, Process
 from tests.lab.families.between import publish
-from tests.lab.lab import Lab
+from tests.lab.lab import NODES, Lab
 from tests.lab.network import backends
+from tests.lab.programs import every
 from tests.lab.scenario import family
 
 REPLICAS, CAPACITY = 8, 60.0
@@ -60,6 +62,49 @@ async def narrowed_selector(lab: Lab) -> AsyncIterator[None]:
     await lab.culprit(by, "update", "Service", namespace, name, {"spec": {"selector": label}})
     template = {"metadata": {"labels": label}}
     await lab.edit(by, "Deployment", namespace, name, {"spec": {"template": template}})
+
+
+@family(
+    "The nodes of one kind of work are marked anew, as their group's taint gets another name: what runs there goes on,"
+    " and each further run, which tolerates the old one, finds no node.",
+    joined=19,
+)
+async def renamed_taint(lab: Lab) -> AsyncIterator[None]:
+    """As Lima tells of Kubernetes 1.24 (May 2022, lima 846)."""
+    namespace, name, work = lab.rng.choice(
+        (("media", "render", "gpu"), ("search", "embed", "gpu"), ("payments", "reconcile", "batch"))
+    )
+    image, nodes = f"registry.corp.example/{namespace}/{name}", lab.rng.sample(NODES, 2)
+    lab.apps[image] = App(image, ends_after=3)
+    taint: Json = {"key": "dedicated", "value": work, "effect": "NoSchedule"}
+    for node in nodes:
+        body: Json = {"metadata": {"labels": {"pool": work}}, "spec": {"taints": [taint]}}
+        await lab.edit("admin", "Node", "", node, body)
+    jobs = path("Job", namespace)
+
+    async def dispatch(process: Process) -> None:
+        """One order after another becomes a Job; few at a time, and the oldest go."""
+        listed = await process.api.call("GET", jobs)
+        there: list[Json] = listed.body.get("items", [])
+        done = sorted(one["metadata"]["name"] for one in there if one.get("status", {}).get("succeeded"))
+        for old in done[:-3]:
+            await process.api.call("DELETE", f"{jobs}/{old}", {"propagationPolicy": "Background"})
+        if not listed.ok or len(there) - len(done) >= 6:
+            return
+        tolerated = {"key": "dedicated", "operator": "Equal", "value": work, "effect": "NoSchedule"}
+        pod: Json = {"restartPolicy": "Never", "nodeSelector": {"pool": work}, "tolerations": [tolerated]}
+        template = objects.deployment(namespace, name, f"{image}:1.0.0", **pod)["spec"]["template"]
+        meta = {"name": f"{name}-{int(now().timestamp())}"}
+        await process.api.call("POST", jobs, {"metadata": meta, "spec": {"template": template, "backoffLimit": 2}})
+
+    rule = ("batch", "jobs", "list,create,delete")
+    await lab.controller(namespace, f"{name}-dispatcher", every(3, dispatch), rule, replicas=1)
+    holds = lambda: pending(lab.world, namespace)  # noqa: E731
+    lab.alert("KubePodNotScheduled", holds, f"a pod of {namespace} has had no node for a while", 8, namespace=namespace)
+    yield
+    by, renamed = lab.rng.choice(("ci", "carol", "bob")), {**taint, "key": "node.corp.example/dedicated"}
+    for node in nodes:
+        await lab.culprit(by, "update", "Node", "", node, {"spec": {"taints": [renamed]}})
 
 
 @family(
