@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import Counter
 from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
 
-from tests.lab.api import path
-from tests.lab.apps import App, Container, Process
+from tests.lab.alerts import pods, restarts
+from tests.lab.api import now, path
+from tests.lab.apps import App, Container, Problem, Process
 from tests.lab.families.between import publish
 from tests.lab.lab import Lab
 from tests.lab.network import backends
@@ -82,3 +85,43 @@ async def surge_passed_on(lab: Lab) -> AsyncIterator[None]:
     lab.alert_slow(namespace, called)
     yield
     lab.start(grow())
+
+
+@family(
+    "A module of a machine's memory begins to fail: its node is ready all the while, and one process there after"
+    " another meets what it never wrote and ends, whichever app it is of.",
+    culprit=False,
+    joined=19,
+)
+async def failing_memory(lab: Lab) -> AsyncIterator[None]:
+    """As those who measure .NET tell of a machine (November 2022, arcade 11701)."""
+    bad, ends = set[str](), dict[str, datetime]()
+
+    def check(container: Container) -> Problem | None:
+        pod = container.pod
+        if pod["spec"].get("nodeName") not in bad:
+            return None
+        told = pod["status"].get("containerStatuses", ())
+        process = f"{pod['metadata']['uid']} {sum(one['restartCount'] for one in told)}"
+        lasts = timedelta(seconds=lab.kubelets.rng.expovariate(1 / LASTS_SECONDS))
+        if now() < ends.setdefault(process, now() + lasts):
+            return None
+        return Problem("crash", lab.kubelets.rng.choice(SIGNS))
+
+    spread = {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "ScheduleAnyway",
+    }
+    places = lab.rng.sample((("shop", "reviews"), ("payments", "receipts"), ("search", "tags"), ("media", "covers")), 3)
+    for namespace, name in places:
+        selector = {"labelSelector": {"matchLabels": {"app.kubernetes.io/name": name}}}
+        await lab.app(namespace, name, replicas=6, topologySpreadConstraints=[{**spread, **selector}])
+        holds = lambda place=(namespace, name): restarts(lab.world, *place) >= 3  # noqa: E731
+        summary = f"a pod of {namespace}/{name} restarts again and again"
+        lab.alert("KubePodCrashLooping", holds, summary, 4, namespace=namespace, deployment=name)
+    for app in lab.apps.values():
+        app.check = check
+    yield
+    there = Counter(pod["spec"]["nodeName"] for place in places for pod in pods(lab.world, *place))
+    bad.add(lab.rng.choice(sorted(node for node, number in there.items() if number >= 2)))
