@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import math
 from collections.abc import AsyncIterator
 
 from tests.lab import objects
+from tests.lab.alerts import pods
 from tests.lab.api import path
-from tests.lab.apps import Process
+from tests.lab.apps import App, Container, Process
+from tests.lab.families.between import publish
 from tests.lab.families.load import alert_on_load
 from tests.lab.lab import Lab
 from tests.lab.programs import every, getting
@@ -62,3 +65,37 @@ async def many_resolvers(lab: Lab) -> AsyncIterator[None]:
     yield
     by, cores = lab.rng.choice(("alice", "carol", "flux")), lab.rng.choice((3, 4))
     await lab.culprit(by, "update", "ConfigMap", namespace, config, {"data": linear(cores, 16)})
+
+
+@family(
+    "What a proxy believes of where a request comes from is narrowed, and the load balancer is not among it: all users"
+    " seem to have one address, and a limit for each address refuses most of what they ask.",
+    joined=19,
+)
+async def one_address(lab: Lab) -> AsyncIterator[None]:
+    """As Sirv tells of a location of its network (status page, 2 December)."""
+    namespace, name = lab.rng.choice((("shop", "edge"), ("media", "delivery"), ("search", "front-door")))
+    most, asked = lab.rng.choice((10, 15)), lab.rng.choice((110.0, 130.0, 150.0))
+    old, new = lab.rng.choice((("10.0.0.0/8", "10.244.0.0/16"), ("10.0.0.0/8,192.168.0.0/16", "10.20.0.0/16")))
+
+    def refusing(container: Container) -> float:
+        """Each user asks for far less than the limit allows."""
+        trusted = container.config.get("TRUSTED_PROXIES", "").split(",")
+        if any(ipaddress.ip_address(BALANCER) in ipaddress.ip_network(one) for one in trusted):
+            return 0.0
+        return max(0.0, 1 - most / (asked / len(pods(lab.world, namespace, name))))
+
+    def refused() -> bool:
+        answers = lab.traffic.of_ingress(namespace, namespace, 10).answers
+        return answers["429"] / max(1, answers.total()) > 0.1
+
+    config = {"REAL_IP_HEADER": "X-Forwarded-For", "TRUSTED_PROXIES": old, "REQUESTS_PER_ADDRESS": f"{most}r/s"}
+    await lab.apply(objects.config_map(namespace, name, **config))
+    like = App("", asked=lambda: asked, failing=refusing, fails_with=lambda _: "429")
+    await lab.app(namespace, name, like=like, replicas=3, config=name)
+    await publish(lab, namespace, name)
+    summary = f"more than a tenth of the requests to Ingress {namespace}/{namespace} are answered with 429"
+    lab.alert("NginxTooManyRequests", refused, summary, namespace=namespace, ingress=namespace)
+    yield
+    by = lab.rng.choice(("bob", "argocd", "carol"))
+    await lab.culprit(by, "update", "ConfigMap", namespace, name, {"data": {"TRUSTED_PROXIES": new}})
