@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import json
 import math
 from collections.abc import AsyncIterator
+from functools import partial
 
 from tests.lab import objects
 from tests.lab.alerts import pods
@@ -13,7 +15,9 @@ from tests.lab.api import path
 from tests.lab.apps import App, Container, Process
 from tests.lab.families.between import publish
 from tests.lab.families.load import alert_on_load
+from tests.lab.families.meshes import tries
 from tests.lab.lab import Lab
+from tests.lab.manifests import is_ready
 from tests.lab.programs import every, getting
 from tests.lab.scenario import family
 
@@ -26,6 +30,63 @@ CORES = 16
 """Of each node."""
 BALANCER = "10.8.0.14"
 """From where a load balancer sends on what users ask."""
+
+
+@family(
+    "A release of one caller asks for each entry of a list where it asked for the list: what it calls refuses what it"
+    " does not stand, all other callers try again at once, and soon they are most of what it gets.",
+    joined=19,
+)
+async def entry_by_entry(lab: Lab) -> AsyncIterator[None]:
+    namespace, called, first, others = lab.rng.choice(
+        (
+            ("shop", "stock", "sitemap", ("basket", "offers")),
+            ("payments", "rates", "statements", ("authorisation", "refunds")),
+            ("search", "profiles", "digest", ("results", "suggest")),
+        )
+    )
+    old, new = lab.rng.choice((("1.8.4", "1.9.0"), ("3.2.0", "3.3.0"), ("2.11.1", "2.12.0")))
+    calls = {first: 12.0, **dict.fromkeys(others, 50.0)}
+    refused, each = [0.0], 65.0
+
+    def running(name: str, tag: str = "") -> list[str]:
+        found = (pod for pod in pods(lab.world, namespace, name) if is_ready(pod))
+        return [image for pod in found if (image := pod["spec"]["containers"][0]["image"]).endswith(tag)]
+
+    async def traffic() -> None:
+        """Clients find out one by one that they have to try again; the first caller leaves out what it is refused."""
+        while True:
+            there = max(1, len(running(called)))
+            share = len(running(first, f":{new}")) / max(1, len(running(first)))
+            wanted = {first: 12.0 + 110.0 * share, **dict.fromkeys(others, 50.0 * tries(refused[0], RETRIES))}
+            for name, rate in wanted.items():
+                calls[name] += STEP_SHARE * (rate - calls[name])
+            stands = each * there * (1 - LOST * refused[0])
+            refused[0] = max(0.0, 1 - stands / sum(calls.values()))
+            await asyncio.sleep(STEP_SECONDS)
+
+    like = App(
+        "",
+        capacity=each,
+        asked=lambda: sum(calls.values()),
+        failing=lambda _: refused[0],
+        fails_with=lambda _: "503",
+    )
+    await lab.app(namespace, called, like=like, replicas=3)
+    for name in (first, *others):
+        tag = old if name == first else "1.0.0"
+        await lab.app(namespace, name, tag=tag, like=App("", upstreams=((namespace, called),)), replicas=2)
+        lab.reserve(namespace, name)
+        counted = lab.adding_up(partial(calls.__getitem__, name))
+        lab.measure(
+            "http_client_requests_total", counted, "counter", namespace=namespace, service=name, upstream=called
+        )
+    for name in (called, *others):
+        lab.alert_errors(namespace, name)
+    await lab.until(lambda: len(running(called)) == 3)
+    lab.start(traffic())
+    yield
+    await lab.roll(lab.rng.choice(("ci", "argocd", "alice")), namespace, first, new, culprit=True)
 
 
 @family(
