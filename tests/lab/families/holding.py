@@ -15,8 +15,10 @@ import httpx2
 from tests.lab import objects
 from tests.lab.api import Json, Kind, now, path
 from tests.lab.apps import App, Process
+from tests.lab.families.databases import ANY
 from tests.lab.lab import Lab
 from tests.lab.manifests import is_done
+from tests.lab.programs import every
 from tests.lab.scenario import family
 
 WATCH_SECONDS, LATE_SECONDS = 9, 10.0
@@ -76,6 +78,31 @@ class _Imports:
 def _since(thing: Json) -> float:
     """Seconds since something was made."""
     return (now() - datetime.fromisoformat(thing["metadata"]["creationTimestamp"])).total_seconds()
+
+
+@family(
+    "The rights of an operator are cut down from all verbs to those that somebody found in its code: it goes on with"
+    " the watch that it has, and as that ends it may neither list nor watch what it is there for.",
+    joined=19,
+)
+async def verbs_trimmed(lab: Lab) -> AsyncIterator[None]:
+    """As those who wrote the importer of KubeVirt tell of a review (containerized-data-importer 1012, 2019)."""
+    group, name = "data.corp.example", lab.rng.choice(("import-operator", "dataset-operator", "transfer-operator"))
+    imports = _Imports(await lab.custom("DataImport", group, ANY))
+
+    def late() -> bool:
+        found = lab.world["DataImport"].values()
+        return any(one.get("status", {}).get("phase") != "Succeeded" and _since(one) > LATE_SECONDS for one in found)
+
+    rules = ((group, "dataimports", "*"), ("", "persistentvolumeclaims", "get,list,watch,create"))
+    await lab.controller("platform", name, every(1, imports.operate), *rules, replicas=1)
+    await lab.served(imports.wanted)
+    lab.alert("DataImportsLate", late, f"{name} has not seen to an import", 4, namespace="platform", service=name)
+    lab.start(imports.ask(lab, lab.rng.choice(("search", "media", "shop"))))
+    yield
+    by = lab.rng.choice(("carol", "flux", "alice"))
+    trimmed = objects.cluster_role(name, (group, "dataimports", "get,patch,update"), rules[1])
+    await lab.culprit(by, "update", "ClusterRole", "", name, {"rules": trimmed["rules"]})
 
 
 @family(
