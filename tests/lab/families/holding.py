@@ -190,3 +190,28 @@ class _Spawner:
             await self.spawn(process)
         if process.tag == self.late:
             await self.sweep(process, pods)
+
+
+@family(
+    "A new version of what spawns workers sweeps up after it has spawned, by a list of pods from before: it deletes the"
+    " Secret of the worker that it has just made, whose pod waits for that for ever.",
+    joined=19,
+)
+async def secret_sweep(lab: Lab) -> AsyncIterator[None]:
+    """As users of CDS tell of its hatchery (September 2023, cds 6625)."""
+    namespace, name = "platform", lab.rng.choice(("hatchery", "runner-spawner", "build-spawner"))
+    old, new = lab.rng.choice((("0.51.0", "0.52.0"), ("1.6.2", "1.7.0"), ("2.3.1", "2.4.0")))
+    image = f"registry.corp.example/{namespace}/worker"
+    lab.apps[image] = App(image, ends_after=WORK_SECONDS)
+
+    def waits() -> bool:
+        """A worker does not start."""
+        workers = (pod for pod in lab.world["Pod"].values() if MARK in pod["metadata"].get("labels", {}))
+        return any(pod.get("status", {}).get("phase") == "Pending" and _since(pod) > LATE_SECONDS for pod in workers)
+
+    spawner, rules = _Spawner(namespace, name, image, new), ("", "pods,secrets", "get,list,create,delete")
+    await lab.controller(namespace, name, every(4, spawner.turn), rules, replicas=1, tag=old)
+    summary = f"a worker of {name} has not started for a while"
+    lab.alert("KubePodNotReady", waits, summary, 5, namespace=namespace, service=name)
+    yield
+    await lab.roll(lab.rng.choice(("ci", "argocd", "flux")), namespace, name, new, culprit=True)
