@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from datetime import datetime
 
 from tests.lab.api import now, stamp
+from tests.lab.apps import App, Container, Problem
 from tests.lab.families.between import publish
 from tests.lab.lab import Lab
 from tests.lab.network import unserved
@@ -51,3 +52,40 @@ async def wildcard_certificate(lab: Lab) -> AsyncIterator[None]:
     lab.start(browse())
     yield
     await lab.pause(max(0.0, ends[hosts[forgotten]] - now().timestamp()))
+
+
+@family(
+    "A rule of the cloud's firewall is changed by mistake and no longer lets new connections through to a broker in"
+    " another cluster: who has one keeps it, and whoever is started anew, as by a harmless rollout, gets none.",
+    culprit=False,
+    joined=19,
+)
+async def new_connections(lab: Lab) -> AsyncIterator[None]:
+    """As Particle tells of 14 March (its status page)."""
+    host, closed = "events.queues.example", list[datetime]()
+    places = lab.rng.sample(
+        [("media", "notifications"), ("payments", "webhooks"), ("shop", "shipping"), ("search", "ingest")], 3
+    )
+
+    def connect(container: Container) -> Problem | None:
+        """Once, at its start."""
+        if not closed or container.seconds > (now() - closed[0]).total_seconds():
+            return None
+        why = f"{host}: dial tcp 203.0.113.77:5671: i/o timeout"
+        return Problem("unready", f"probe failed: HTTP probe failed with statuscode: 503 ({why})")
+
+    for namespace, name in places:
+        await lab.app(namespace, name, like=App("", check=connect, abroad=(host,)), replicas=3)
+        lab.reserve(namespace, name)
+        lab.alert_stuck(namespace, name)
+        lab.alert_lacking(namespace, name)
+
+    async def work_on() -> None:
+        """Releases come as ever."""
+        for namespace, name in places[:2]:
+            await asyncio.sleep(lab.rng.uniform(9, 15))
+            await lab.roll(lab.rng.choice(("argocd", "ci", "flux")), namespace, name, "1.0.1")
+
+    yield
+    closed.append(now())
+    lab.start(work_on())
