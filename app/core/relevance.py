@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from app.core.actors import service_account
@@ -75,6 +75,8 @@ def weigh(signals: list[Signal], scope: Scope, *, near: Near, top: Topology) -> 
     a client suffers from is handed on to what it suffers under; so is what is said of an object to that one, and that a
     node is lost to what it was short of.
     """
+    if _only_newborn(signals, scope, near=near):  # whom else the alert may be about does not complain
+        near = replace(near, newborn={})
     weights = [relevance(signal, scope, near=near) * signal.strength for signal in signals]
     long_before = near.at - LONG
     weights = [OVER * w if is_over(signal, long_before) else w for signal, w in zip(signals, weights, strict=True)]
@@ -132,6 +134,12 @@ def _is_echo(signal: Signal, scope: Scope, *, near: Near) -> bool:
         return of_events or signal.facts.get("name") == "horizontalpodautoscaler"
     served = signal.passed is not None and signal.passed.counts.sum() > 0
     return bool(signal.users) and set(signal.users) == {AUTOSCALER} and not served
+
+
+def _only_newborn(signals: list[Signal], scope: Scope, *, near: Near) -> bool:
+    """Whether only what is new complains in the alert's namespaces."""
+    there = [s for s in signals if s.kind is SignalKind.SYMPTOM and inside(s, scope, upstream=near.upstream)]
+    return bool(scope.namespaces) and bool(there) and all(_is_newborn(s, scope, near=near) for s in there)
 
 
 def _is_lone(signal: Signal) -> bool:

@@ -62,6 +62,7 @@ class Signal:
     before, be it something else. ``came_up`` says between which times all pods of the workload that complains were last
     made, placed, started and ready before it did; ``until`` when it last complained, None where that goes on.
     ``rolled_out``: when the one program that calls more, or fights, was last rolled out before.
+    ``room``: of what finds none and may run on some nodes only, who has pods there.
     """
 
     kind: SignalKind
@@ -85,6 +86,7 @@ class Signal:
     came_up: tuple[datetime, datetime] | None = None
     until: datetime | None = None
     rolled_out: datetime | None = None
+    room: frozenset[Entity] | None = None
 
 
 def moment(epoch: float) -> datetime:

@@ -47,6 +47,7 @@ from app.core.places import located
 from app.core.pod_states import PREEMPTED
 from app.core.relevance import Near, inside, surroundings, weigh
 from app.core.relists import relist_signals
+from app.core.rooms import has_pods, with_rooms
 from app.core.series import metric_signals, sparks
 from app.core.served import MOST_SERVED, SERVED
 from app.core.serving import Rise, rises, serving_signals, serving_sparks
@@ -121,7 +122,7 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES) -> Ranking:
     measured = _signals(gathered, fights, new, slots=slots, made=made, lines=lines, served=served)
     incident = with_held(with_meant(incident, top_of), gathered.series)
     is_held = incident.started_at != gathered.incident.started_at
-    signals = with_injected(located(measured, gathered.symptoms, top_of), top_of)
+    signals = with_rooms(with_injected(located(measured, gathered.symptoms, top_of), top_of), top_of)
     signals = with_deleters(with_evictors(signals, gathered.calls, top_of), gathered.calls, top_of)
     signals = with_blamed(with_outside(with_linked(signals, gathered.changes), top_of, incident), top_of)
     around = surroundings(incident, top_of, new=new)
@@ -263,7 +264,9 @@ def _score(
 ) -> tuple[list[Suspect], float]:
     """The first suspects, and the odds of none. ``others`` are the times of rivals that were not read."""
     moves = sorted((c.change.at, c.pods) for c in found if c.pods)
-    adds = sorted((c.change.at, c.added) for c in found if c.added)
+    adds = {
+        s.room: sorted((c.change.at, c.added) for c in found if c.added and has_pods(c, s.room)) for s in case.signals
+    }
     # An edit made over and over is one rival, not as many.
     times = sorted([*others.tolist(), *(c.change.at.timestamp() for c in found if not c.routine and not c.unread)])
     before_onset = bisect_right(times, case.onset.high.timestamp())
@@ -272,7 +275,7 @@ def _score(
         tuple(
             match
             for signal in signals
-            if (match := explain(candidate, signal, churn_share=_share(candidate, signal, moves, adds)))
+            if (match := explain(candidate, signal, churn_share=_share(candidate, signal, moves, adds[signal.room])))
         )
         for candidate, signals in zip(found, shared(found, case.signals), strict=True)
     ]
@@ -318,7 +321,7 @@ def _share(
     what lacks."""
     pods, all_pods = (candidate.added, adds) if signal.kind is SignalKind.SYMPTOM else (candidate.pods, moves)
     by_priority = signal.facts.get("reason") == PREEMPTED
-    if not pods or (by_priority and PREEMPTS not in candidate.reach):
+    if not pods or (by_priority and PREEMPTS not in candidate.reach) or not has_pods(candidate, signal.room):
         return 0.0
     low, high = window_of(signal.high)
     if not low <= candidate.change.at <= high:

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from app.core.findings import Scope
-from app.core.relevance import AUTOSCALER, BY_THE_WAY, UNMEASURED, Near, relevance
+from app.core.relevance import AUTOSCALER, BY_THE_WAY, UNMEASURED, Near, relevance, weigh
 from app.core.signals import Passed, Signal, SignalKind
+from app.core.topology import Topology
 from tests.core.factories import after
 
 CONTROLLER = "system:serviceaccount:kube-system:deployment-controller"
@@ -61,3 +62,16 @@ def test_it_is_where_metrics_were_served_before_or_the_alert_is_about_them() -> 
 def test_where_the_control_plane_suffers_who_writes_events_matters() -> None:
     written = echoes()[-1]
     assert relevance(written, Scope(control_plane=True), near=NEAR) == 1.0
+
+
+def test_what_is_new_is_what_an_alert_is_about_where_nothing_else_complains() -> None:
+    new, old = ("workload", "shop", "report"), ("workload", "shop", "cart")
+    near = replace(NEAR, newborn={new: after(60)})
+    told = [
+        Signal(SignalKind.SYMPTOM, after(-9), after(-8), 0.9, {home: 1.0}, "", facts={"reason": "Pending"})
+        for home in (new, old)
+    ]
+    scope = Scope(namespaces=("shop",))
+    alone = weigh(told[:1], scope, near=near, top=Topology())
+    both = weigh(told, scope, near=near, top=Topology())
+    assert alone[0][1] > 3 * both[0][1]
