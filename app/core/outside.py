@@ -18,6 +18,11 @@ _HOST = re.compile(
     r"((?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.){2,}[a-z]{2,})(?![\w.-])"
 )
 """Where a message names a host of three words or more: in a URL, dialled, looked up or spoken of, or before a port."""
+_DIALLED = re.compile(r"\bdial (?:tcp|udp) (\d{1,3}(?:\.\d{1,3}){3}):\d")
+_OURS = re.compile(
+    r"(?:0|10|127)\.|169\.254\.|172\.(?:1[6-9]|2\d|3[01])\.|192\.168\.|100\.(?:6[4-9]|[7-9]\d|1[01]\d|12[0-7])\."
+)
+"""Addresses that nobody has in public (RFC 1918, 6598, 3927, 1122)."""
 _INSIDE = frozenset({"local", "internal", "svc", "cluster"})
 """Last words of names that no public server of names knows."""
 
@@ -47,6 +52,8 @@ def _told(signal: Signal, inside: AbstractSet[str], meant: AbstractSet[tuple[str
 
 
 def _names_one(text: str, inside: AbstractSet[str]) -> bool:
-    """Whether a host outside is named."""
+    """Whether a host outside is named, or its address dialled."""
+    if any(not _OURS.match(address) for address in _DIALLED.findall(text)):
+        return True
     hosts = [host.split(".") for host in _HOST.findall(text)]
     return any(words[-1] not in inside and "svc" not in words for words in hosts)

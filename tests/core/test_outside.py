@@ -35,6 +35,12 @@ def signal(message: str) -> Signal:
     [
         ("POST https://api.gate.example/v3: 503 Service Unavailable", True),
         ("dial tcp feed.wire.example:6514: i/o timeout", True),
+        ("503 (events.queues.example: dial tcp 203.0.113.77:5671: i/o timeout)", True),
+        ("dial tcp 8.8.8.8:53: connect: connection refused", True),
+        ("dial tcp 10.96.0.12:5432: connect: connection refused", False),
+        ("dial tcp 172.20.0.1:443: i/o timeout", False),
+        ("dial tcp 172.40.0.1:443: i/o timeout", True),
+        ("dial tcp 100.64.3.1:443: i/o timeout", False),
         ("upstream fares.gds.example answered 503 Service Unavailable", True),
         ("the server is currently unable to handle the request (get pods.metrics.k8s.io): unavailable", False),
         ("POST https://api.gate.example/v3: 401", False),
