@@ -323,7 +323,7 @@ def _lifespan(
             stack.push_async_callback(database.close)
             jobs = [asyncio.create_task(server.keep()), asyncio.create_task(keep_trimmed())]
             for worker in beside:
-                jobs.append(asyncio.create_task(keep(worker, database.write, pulses=pulses)))  # noqa: PERF401 - reads as it runs
+                jobs.append(asyncio.create_task(keep(worker, database.turns, pulses=pulses)))  # noqa: PERF401 - reads as it runs
             if listening:
                 jobs.append(asyncio.create_task(keep_running("clicks in Slack", listening)))
             stack.push_async_callback(end, jobs)

@@ -2,15 +2,19 @@
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import SecretStr
 from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
 from app import supervise
-from app.store.database import Database
+from app.main import notifier_of, workers
+from app.settings import Settings
+from app.store.database import TURNS, Database
 from app.supervise import LONGEST_PAUSE, Pulses, Worker
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -125,3 +129,32 @@ async def test_a_slow_worker_is_given_three_of_its_rounds(database: Database) ->
     assert pulses.not_ready() == []
     clock.now += timedelta(seconds=1)
     assert pulses.not_ready() == ["daily has not succeeded for 10801 s"]
+
+
+async def test_all_workers_may_begin_at_once(database: Database) -> None:
+    """Each holds its turn while it waits for a connection of the pool that they share."""
+    pulses, began = Pulses(Clock()), asyncio.Barrier(TURNS)
+    done: list[int] = []
+
+    async def work(number: int) -> None:
+        await began.wait()  # all have their turn
+        async with database.write.begin() as conn:
+            await conn.execute(text("SELECT pg_sleep(0.05)"))
+        done.append(number)
+
+    many = [Worker(f"w{n}", partial(work, n), timedelta(hours=1)) for n in range(TURNS)]
+    tasks = [asyncio.create_task(supervise.keep(one, database.turns, pulses=pulses)) for one in many]
+    try:
+        async with asyncio.timeout(20):
+            while len(done) < TURNS:  # noqa: ASYNC110 - of others' list
+                await asyncio.sleep(0.02)
+    finally:
+        await supervise.end(tasks)
+    assert [one.failures for one in pulses.work()] == [0] * TURNS
+
+
+def test_there_is_a_turn_for_every_worker(database: Database) -> None:
+    settings = Settings(slack_token=SecretStr("xoxb-1"), slack_channel="C0123456789")
+    notifier = notifier_of(settings, database, url="http://foreshock.test")
+    assert notifier
+    assert len(workers(settings, database)) + len(notifier.workers()) <= TURNS

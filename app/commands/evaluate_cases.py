@@ -162,8 +162,7 @@ async def scratch(dsn: str) -> AsyncIterator[AsyncEngine]:
         try:
             yield database.write
         finally:
-            await database.read.dispose()
-            await database.write.dispose()
+            await database.close()
     finally:
         drop_database(dsn, name)
 

@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL: one pool to read from, one to write with."""
+"""Connections to PostgreSQL: a pool to read from, one to write with, one for the locks of workers."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from app.failures import Exit, Expected
 from app.store import codec
 
 OLDEST_SERVER = 15
+TURNS = 8
+"""Workers that may have their turn at once; what is not used is not connected."""
 _RANDOM_READS = "-c random_page_cost=1.1"
 """What PostgreSQL's documentation advises for solid-state drives. Its default is that of a disk with a head: with that
 the newest changes of a cluster, which an index has in order, are found by sorting all of the day's, in twice the time.
@@ -27,14 +29,16 @@ class DatabaseError(Expected):
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """The two pools of one process: ``read`` commits nothing and gives up after 5 s, ``write`` is for record()."""
+    """The pools of one process: ``read`` commits nothing and gives up after 5 s, ``write`` is for record(), ``turns``
+    for the locks of workers: who holds one waits for a connection of another pool, and never for one of this."""
 
     read: AsyncEngine
     write: AsyncEngine
+    turns: AsyncEngine
 
     async def close(self) -> None:
-        await self.read.dispose()
-        await self.write.dispose()
+        for engine in (self.read, self.write, self.turns):
+            await engine.dispose()
 
 
 def sqlalchemy_url(dsn: str) -> URL:
@@ -74,6 +78,7 @@ def open_database(dsn: str, *, readers: int = 8, writers: int = 4) -> Database:
     return Database(
         read=_engine(url, "-c statement_timeout=5s", size=readers, isolation_level="AUTOCOMMIT"),
         write=_engine(url, "", size=writers, isolation_level="READ COMMITTED"),
+        turns=_engine(url, "", size=TURNS, isolation_level="AUTOCOMMIT"),
     )
 
 
