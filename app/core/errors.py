@@ -48,7 +48,7 @@ def error_signals(calls: Calls, slots: Slots, made: Loads) -> list[Signal]:
     failures = grouped(calls, slots, _failure)
     begun = {key: first for key, counts in failures.items() if (first := failure_onset(counts)) is not None}
     said = _said(calls, {key: slots.epoch(first) for key, first in begun.items()})
-    there = _made_there(calls, slots, said)
+    there = _there(calls, slots, said)
     found = []
     for key, first in begun.items():
         user, verb, group, resource, code = key
@@ -82,7 +82,7 @@ def error_signals(calls: Calls, slots: Slots, made: Loads) -> list[Signal]:
                 rate_before=float(before.mean()) / SLOT_SECONDS if len(before) else 0.0,
                 rate_after=float(after.mean()) / SLOT_SECONDS,
                 facts={"code": str(code), "error": text},
-                passed=_passed(slots, there.get(key, everyone), counts, first=first),
+                passed=_passed(slots, *there.get(key, (everyone, counts)), first=first),
                 cause=cause_of(text for text, _ in said[key] if text),
             )
         )
@@ -95,16 +95,21 @@ def _passed(slots: Slots, made: Floats, failed: Floats, *, first: int) -> Passed
     return Passed(slots.epoch(0), made[:first] - failed[:first], share)
 
 
-def _made_there(calls: Calls, slots: Slots, said: dict[Failure, Said]) -> dict[Failure, Floats]:
-    """Calls like those that fail, in the namespaces where they fail: elsewhere they may pass whatever refuses these."""
+def _there(calls: Calls, slots: Slots, said: dict[Failure, Said]) -> dict[Failure, tuple[Floats, Floats]]:
+    """Calls like those that fail, and those that fail, in the namespaces where they fail now: elsewhere they may pass
+    whatever refuses these. Not of what has no namespace."""
     places = {failure: {namespace for _, namespace in told} for failure, told in said.items()}
     failing: dict[tuple[str, ...], list[Failure]] = defaultdict(list)
     for failure, namespaces in places.items():
         if "" not in namespaces:
             failing[failure[:4]].append(failure)
     made = grouped(calls, slots, lambda key: (_call(key), key.namespace) if _call(key) in failing else None)
+    failed = grouped(calls, slots, lambda key: (one, key.namespace) if (one := _failure(key)) in places else None)
     return {
-        failure: np.sum([made[call, one] for one in places[failure] if (call, one) in made], axis=0)
+        failure: (
+            np.sum([made[call, place] for place in places[failure] if (call, place) in made], axis=0),
+            np.sum([failed[failure, place] for place in places[failure] if (failure, place) in failed], axis=0),
+        )
         for call, some in failing.items()
         for failure in some
     }

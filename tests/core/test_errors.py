@@ -139,3 +139,13 @@ def test_only_what_passed_where_calls_fail_now_says_that_they_might(place: str, 
     (signal,) = errors(worked + going_on + denied)
     assert signal.passed
     assert (signal.passed.since(after(-60)) < 0.01) == passed
+
+
+def test_what_failed_elsewhere_before_did_not_pass() -> None:
+    before = calls(CI, "create", "configmaps", rate=2, start=-110, end=-105, code=403, error="old", namespace="pay")
+    now = calls(CI, "create", "configmaps", rate=4, start=-20, code=403, error="new policy", namespace="shop")
+    worked = calls(CI, "create", "configmaps", rate=0.2, end=-20, namespace="shop")
+    (signal,) = errors(before + worked + now)
+    assert signal.passed
+    assert (signal.passed.counts >= 0).all()
+    assert signal.passed.since(after(-10)) <= 1.0
