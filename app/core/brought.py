@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from app.core.entities import WORKLOADS
-from app.core.model import Change, FieldDiff, Verb
+from app.core.model import Change, FieldDiff, Symptom, Verb
 
 SHORTEST = 8
 LONGEST = 50_000
@@ -51,6 +51,12 @@ def _names(step: Any) -> Iterator[str]:
         yield step
     elif isinstance(step, tuple):
         yield from (str(value) for _, value in step)
+
+
+def said_by(alert: Symptom) -> Iterator[str]:
+    """The words of an alert that may quote a change."""
+    for text in (alert.message, *(value for _, value in alert.labels)):
+        yield from words(text)
 
 
 def words(value: Any) -> Iterator[str]:

@@ -36,6 +36,8 @@ class Case:
     """Of all alerts, a line each."""
     alert_labels: frozenset[str]
     """The values of their labels."""
+    alert_words: frozenset[str]
+    """What of both may quote a change (brought.py)."""
 
 
 class Facts(Struct, frozen=True, gc=False):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.core.brought import quoted, words
+from app.core.brought import quoted
 from app.core.candidates import Candidate
 from app.core.case import Case, Facts, say
 from app.core.entities import workload
@@ -77,8 +77,7 @@ def _touches_workload(facts: Facts, namespace: str, name: str) -> Evidence | Non
 
 def _quoted_by_alert(case: Case, candidate: Candidate) -> str:
     """The longest word of the change that an alert quotes, "" for none."""
-    said = {word for text in (case.alert_messages, *case.alert_labels) for word in words(text)}
-    return max(quoted(candidate.change) & said, key=len, default="") if said else ""
+    return max(quoted(candidate.change) & case.alert_words, key=len, default="") if case.alert_words else ""
 
 
 def named_in_alert(case: Case, candidate: Candidate) -> bool:

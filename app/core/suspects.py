@@ -17,6 +17,7 @@ from statistics import median
 from msgspec.structs import replace
 
 from app.core.blamed import with_blamed
+from app.core.brought import said_by
 from app.core.calls import Loads, Slots, axis, caller_rows, load_signals, loads
 from app.core.candidates import Candidate, candidates
 from app.core.case import Case, Facts, Rule
@@ -151,6 +152,7 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES) -> Ranking:
         now=now,
         alert_messages="\n".join(alert.message for alert in incident.alerts),
         alert_labels=frozenset(value for alert in incident.alerts for _, value in alert.labels),
+        alert_words=frozenset(word for alert in incident.alerts for word in said_by(alert)),
     )
     suspects, none = _score(case, found, rules, others=gathered.unread.times)
     return Ranking(
