@@ -76,8 +76,11 @@ def _touches_workload(facts: Facts, namespace: str, name: str) -> Evidence | Non
 
 
 def _quoted_by_alert(case: Case, candidate: Candidate) -> str:
-    """The longest word of the change that an alert quotes, "" for none."""
-    return max(quoted(candidate.change) & case.alert_words, key=len, default="") if case.alert_words else ""
+    """The longest word of the change that an alert quotes, "" for none; what it calls its object is no quotation."""
+    if not case.alert_words:
+        return ""
+    found = quoted(candidate.change) & case.alert_words
+    return max(found - {candidate.change.resource.name}, key=len, default="")
 
 
 def named_in_alert(case: Case, candidate: Candidate) -> bool:

@@ -132,3 +132,16 @@ def test_an_alert_that_quotes_a_host_leads_to_who_took_it_away_or_put_it_in(said
     ranking = ranked(moved, incident=an_incident(an_alert(after(0), name="ProbeFailed", message=said)))
     sentences = [one.sentence for one in ranking.suspects[0].evidence if one.rule == "scope"]
     assert any("which this change put in or took away" in one for one in sentences) == weighs
+
+
+def test_an_object_s_own_name_is_no_quotation() -> None:
+    tool = a_resource("Deployment", "status-page-sync", "platform")
+    path = ("spec", "template", "spec", "serviceAccountName")
+    moved = a_change(tool, at=after(-9), path=path, old="platform-tools", new="status-page-sync")
+
+    def said(message: str) -> bool:
+        ranking = ranked(moved, incident=an_incident(an_alert(after(0), name="SyncStale", message=message)))
+        return any("put in or took away" in one.sentence for one in ranking.suspects[0].evidence)
+
+    assert not said("status-page-sync has not synced for a while")
+    assert said("platform-tools may not list services")
