@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import datetime
 
 from tests.lab import objects
-from tests.lab.api import Json
-from tests.lab.apps import App, Container
+from tests.lab.api import Json, now
+from tests.lab.apps import App, Container, Process
 from tests.lab.families.between import publish
+from tests.lab.families.databases import ANY
 from tests.lab.lab import Lab
+from tests.lab.manifests import images
 from tests.lab.network import backends
+from tests.lab.programs import every, tell
 from tests.lab.scenario import family
 from tests.lab.webhook import Webhook, configuration
 
@@ -79,3 +83,66 @@ async def role_annotation(lab: Lab) -> AsyncIterator[None]:
     await lab.culprit(by, "update", "ServiceAccount", namespace, name, body)
     await lab.pause(lab.rng.uniform(7, 13))
     await lab.roll(lab.rng.choice(("argocd", "alice")), namespace, name, "1.0.1")
+
+
+@family(
+    "The new version of a webhook that writes variables into all that is to be synced takes only a few objects a second"
+    " and refuses the others: one tree has more, written at once, and each of its syncs is refused at some of them.",
+    joined=20,
+)
+async def webhook_limit(lab: Lab) -> AsyncIterator[None]:
+    """As somebody tells of four stops of what their cluster syncs (July 2026, home-ops 13294 and 13293)."""
+    name = lab.rng.choice(("kustomize-mutating-webhook", "cluster-vars", "substitutions"))
+    webhooks, syncer = (TREE[0], name), "tree-controller"
+    kind = await lab.custom("Kustomization", FLUX, ANY)
+    children = [f"app-{letter}" for letter in "abcdefghijklmn"]
+    looked, done, started = list[datetime](), [now()], now()
+
+    async def substitute(request: Json) -> str | list[Json] | None:
+        """By what its pod is now; a version of one digit more has a limit."""
+        [pod, *_] = backends(lab.world, *webhooks)
+        if images(pod)[0].endswith(":0.6.0"):
+            looked[:] = [at for at in looked if (now() - at).total_seconds() < 1]
+            if len(looked) >= A_SECOND:
+                return "too many requests: rate limit exceeded"
+            looked.append(now())
+        value = {"substitute": {"CLUSTER": "lab", "DOMAIN": "corp.example"}}
+        return [{"op": "add", "path": "/spec/postBuild", "value": value}]
+
+    async def sync(process: Process) -> None:
+        """First all as a trial; where one is refused, nothing is written, and it is tried again later."""
+        tree = (await process.api.call("GET", kind.path(*TREE))).body
+        revision = f"main@sha1:{int((now() - started).total_seconds()) // 15:07x}"
+        body = {"spec": {"interval": "10m", "revision": revision}}
+        for trial in ("?dryRun=All", ""):
+            for child in children:
+                answer = await process.api.call("PATCH", f"{kind.path(TREE[0], child)}{trial}", body)
+                if not answer.ok:
+                    why = f"Kustomization/{TREE[0]}/{child} dry-run failed: {answer.body.get('message', '')}"
+                    about = {**tree, "kind": kind.name}
+                    await tell(process, about, "Warning", "ReconciliationFailed", why, by=syncer)
+                    return
+        done[0] = now()
+
+    await lab.app(*webhooks, tag="0.5.4", replicas=1)
+    webhook = Webhook(substitute, service=webhooks)
+    await webhook.start()
+    lab.servers.append(webhook)
+    await lab.served(kind)
+    for declared in (TREE[1], *children):
+        meta = {"namespace": TREE[0], "name": declared}
+        spec = {"interval": "10m", "path": f"./{declared}", "revision": "main@sha1:0000000"}
+        await lab.apply({"apiVersion": f"{FLUX}/v1", "kind": kind.name, "metadata": meta, "spec": spec})
+    await lab.until(lambda: backends(lab.world, *webhooks))
+    made = configuration(name, webhook)
+    rule = {"apiGroups": [FLUX], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": [kind.plural]}
+    one = {**made["webhooks"][0], "rules": [rule]}
+    await lab.apply({**made, "kind": "MutatingWebhookConfiguration", "webhooks": [one]})
+    rules = ((FLUX, kind.plural, "get,list,patch"), ("", "events", "create"))
+    await lab.controller("flux-system", syncer, every(4, sync), *rules, replicas=1)
+    stuck = lambda: (now() - done[0]).total_seconds() > LATE_SECONDS  # noqa: E731
+    summary = f"{'/'.join(TREE)} has not been synced for a while"
+    lab.alert("FluxReconciliationStalled", stuck, summary, 4, namespace=TREE[0], kustomization=TREE[1])
+    yield
+    by = lab.rng.choice(("ci", "bob", "carol"))
+    await lab.roll(by, *webhooks, "0.6.0", culprit=True)
