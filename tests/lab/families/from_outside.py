@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncIterator
+from functools import partial
 
+from tests.lab.alerts import is_lost
 from tests.lab.api import path
 from tests.lab.apps import App, Container, Process
 from tests.lab.families.between import publish
-from tests.lab.lab import Lab
+from tests.lab.lab import NODES, Lab
 from tests.lab.network import backends
 from tests.lab.programs import every
 from tests.lab.scenario import family
@@ -81,3 +83,43 @@ async def crawler_misses(lab: Lab) -> AsyncIterator[None]:
     lab.alert_ingress_errors(namespace, namespace)
     yield
     lab.start(crawl())
+
+
+@family(
+    "The cooling of one room of the machines fails: the air gets warm, processors slow down, so that what runs there"
+    " answers late, and one machine after another stops by itself before it takes harm.",
+    culprit=False,
+    joined=20,
+)
+async def cooling_fails(lab: Lab) -> AsyncIterator[None]:
+    """As Microsoft tells of one part of a data centre (September 2018)."""
+    warm = lab.rng.sample(NODES, 3)
+    degrees = {node: COOL + lab.rng.uniform(-1, 1) for node in NODES}
+
+    def slowed(container: Container) -> float:
+        return SLOWER * max(0.0, degrees.get(container.pod["spec"].get("nodeName", ""), COOL) - SLOWED)
+
+    def told_by(node: str) -> float | None:
+        return None if node in lab.outside.dead_nodes else round(degrees[node])
+
+    async def fail() -> None:
+        """No machine stands where another one does, and those that are off warm nobody."""
+        pace = {node: lab.kubelets.rng.uniform(0.6, 1.0) for node in warm}
+        while True:
+            await asyncio.sleep(1)
+            degrees.update({node: degrees[node] + pace[node] for node in warm if node not in lab.outside.dead_nodes})
+            lab.outside.dead_nodes |= {node for node in warm if degrees[node] > OFF}
+
+    for node in NODES:
+        room = {"metadata": {"labels": {"room.corp.example/name": "b" if node in warm else "a"}}}
+        await lab.edit("admin", "Node", "", node, room)
+        told = partial(told_by, node)
+        lab.measure("node_hwmon_temp_celsius", told, namespace="monitoring", service="node-agent", instance=node)
+        lost = lambda node=node: is_lost(lab.world, node)  # noqa: E731
+        lab.alert("KubeNodeNotReady", lost, f"node {node} has been unready", 4, node=node)
+    for app in lab.apps.values():
+        app.latency = slowed
+    for namespace, name in (("shop", "frontend"), ("payments", "checkout"), ("search", "query"), ("media", "uploads")):
+        lab.alert_slow(namespace, name)
+    yield
+    lab.start(fail())
