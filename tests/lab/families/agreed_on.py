@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator
+from datetime import datetime
 
 from tests.lab import objects
-from tests.lab.apps import App, Container, Problem
+from tests.lab.api import Json, now
+from tests.lab.apps import App, Container, Problem, Process
 from tests.lab.families.between import publish
+from tests.lab.families.databases import ANY
 from tests.lab.lab import Lab
 from tests.lab.network import backends
+from tests.lab.programs import every
 from tests.lab.scenario import family
 
 WITH_TOKEN = 0.9
@@ -67,3 +72,62 @@ async def shared_issuer(lab: Lab) -> AsyncIterator[None]:
     yield
     by = lab.rng.choice(("alice", "argocd", "flux"))
     await lab.culprit(by, "update", "ConfigMap", namespace, config, {"data": {"AUTH_ISSUER": new}})
+
+
+@family(
+    "A kind's definition is generated anew and leaves out that its objects have a status of their own: its operator is"
+    " answered with 404 where it writes it, and whoever orders one waits for it in vain.",
+    joined=20,
+)
+async def status_left_out(lab: Lab) -> AsyncIterator[None]:
+    """Nobody told this one: it is the plainest that there is."""
+    kind, namespace, name = lab.rng.choice(
+        (("Workspace", "search", "workspaces"), ("Sandbox", "payments", "sandboxes"), ("Studio", "media", "studios"))
+    )
+    group, operator = "platform.corp.example", f"{kind.lower()}-operator"
+    made = await lab.custom(kind, group, ANY)
+    definition, number = f"{made.plural}.{group}", itertools.count(1)
+
+    def version(**more: Json) -> Json:
+        one = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": ANY}, **more}
+        return {"spec": {"versions": [one]}}
+
+    async def reconcile(process: Process) -> None:
+        """What is new is made outside of the cluster, and its status says so."""
+        listed = await process.api.call("GET", made.path())
+        for one in listed.body.get("items", []):
+            if one.get("status", {}).get("phase") != "Ready":
+                where = made.path(one["metadata"]["namespace"], one["metadata"]["name"])
+                status = {"phase": "Ready", "observedGeneration": one["metadata"]["generation"]}
+                await process.api.call("PATCH", f"{where}/status", {"status": status})
+
+    async def order(process: Process) -> None:
+        """One for each user who asks; the oldest is given back."""
+        body = {"apiVersion": f"{group}/v1", "kind": kind, "metadata": {"name": f"{kind.lower()}-{next(number):04}"}}
+        await process.api.call("POST", made.path(namespace), {**body, "spec": {"size": "small"}})
+        listed = (await process.api.call("GET", made.path(namespace))).body.get("items", [])
+        for one in sorted(listed, key=lambda one: str(one["metadata"]["creationTimestamp"]))[:-KEPT]:
+            await process.api.call("DELETE", made.path(namespace, one["metadata"]["name"]))
+
+    def late(_: Container) -> float:
+        """Of those that were ordered, and are old enough, the share that is not ready."""
+        there = [
+            one.get("status", {}).get("phase") == "Ready"
+            for one in lab.world[kind].values()
+            if (now() - datetime.fromisoformat(one["metadata"]["creationTimestamp"])).total_seconds() > WAITS_SECONDS
+        ]
+        return ORDERED * there.count(False) / len(there) if there else 0.0
+
+    await lab.edit("admin", "CustomResourceDefinition", "", definition, version(subresources={"status": {}}))
+    await lab.served(made)
+    resources = f"{made.plural},{made.plural}/status"
+    await lab.controller("platform", operator, every(1.5, reconcile), (group, resources, "get,list,watch,patch"))
+    app = await lab.controller(namespace, name, every(MADE_EVERY, order), (group, made.plural, "*"), replicas=2)
+    app.serves, app.failing, app.fails_with = True, late, lambda _: "504"
+    await lab.until(lambda: backends(lab.world, namespace, name))
+    await publish(lab, namespace, name)
+    lab.alert_errors(namespace, name)
+    lab.alert_ingress_errors(namespace, namespace)
+    yield
+    by = lab.rng.choice(("argocd", "flux", "ci"))
+    await lab.culprit(by, "update", "CustomResourceDefinition", "", definition, version())
