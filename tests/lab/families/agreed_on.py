@@ -7,11 +7,12 @@ from collections.abc import AsyncIterator
 from datetime import datetime
 
 from tests.lab import objects
+from tests.lab.alerts import pending
 from tests.lab.api import Json, now
 from tests.lab.apps import App, Container, Problem, Process
 from tests.lab.families.between import publish
 from tests.lab.families.databases import ANY
-from tests.lab.lab import Lab
+from tests.lab.lab import NODES, Lab
 from tests.lab.network import backends
 from tests.lab.programs import every
 from tests.lab.scenario import family
@@ -131,3 +132,32 @@ async def status_left_out(lab: Lab) -> AsyncIterator[None]:
     yield
     by = lab.rng.choice(("argocd", "flux", "ci"))
     await lab.culprit(by, "update", "CustomResourceDefinition", "", definition, version())
+
+
+@family(
+    "A chart's new version has the tolerations of its pods under another key, and the values know the old one: the"
+    " first pod that is replaced may still run on its own machines only, whose taint it does not tolerate any more.",
+    joined=20,
+)
+async def toleration_lost(lab: Lab) -> AsyncIterator[None]:
+    """Nobody told this one: it is the plainest that there is."""
+    namespace, name = lab.rng.choice((("search", "documents"), ("media", "blobs"), ("shop", "sessions")))
+    group = lab.rng.sample(NODES, 3)
+    taint = {"key": "dedicated", "value": name, "effect": "NoSchedule"}
+    for node in group:
+        body = {"metadata": {"labels": {"pool": name}}, "spec": {"taints": [taint]}}
+        await lab.edit("admin", "Node", "", node, body)
+    tolerated = {"key": "dedicated", "operator": "Equal", "value": name, "effect": "NoSchedule"}
+    await lab.app(namespace, name, kind="StatefulSet", replicas=3, nodeSelector={"pool": name}, tolerations=[tolerated])
+    reader = f"{name}-api"
+    await lab.app(namespace, reader, like=App("", upstreams=((namespace, name),)), replicas=3)
+    lab.reserve(namespace, name)
+    waits = lambda: pending(lab.world, namespace)  # noqa: E731
+    lab.alert("KubePodPending", waits, f"a pod of {namespace} has had no node for a while", 8, namespace=namespace)
+    lab.alert_lacking(namespace, name)
+    yield
+    there = lab.world["StatefulSet"][namespace, name]["spec"]["template"]["spec"]["containers"][0]
+    container = {**there, "image": f"{there['image'].rsplit(':', 1)[0]}:1.1.0"}
+    body = {"spec": {"template": {"spec": {"containers": [container], "tolerations": None}}}}
+    by = lab.rng.choice(("argocd", "ci", "flux"))
+    await lab.culprit(by, "update", "StatefulSet", namespace, name, body)
