@@ -1,0 +1,85 @@
+"""Who is one too many: parallel work among those that try again, agents on every node, tokens that nobody knows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from functools import partial
+
+from tests.lab import objects
+from tests.lab.alerts import pods
+from tests.lab.apps import App
+from tests.lab.families.meshes import tries
+from tests.lab.lab import Lab
+from tests.lab.manifests import is_ready
+from tests.lab.scenario import family
+
+AT_ONCE = 20
+"""How many queries each server of a store runs at the same time: who is one too many is refused."""
+RETRIES = 6
+"""How often a client tries again that takes a refusal for a passing one."""
+EXPORT_SECONDS, QUERY_SECONDS = 2.0, 0.45
+"""How long a query of an export takes, and one of those that somebody waits for."""
+STEP_SECONDS, STEP_SHARE = 0.5, 0.4
+
+
+@family(
+    "An export may run many more of its queries at once, to be through sooner: a store that runs only so many at a time"
+    " refuses all others, whose clients take that for a passing fault and try again at once.",
+    joined=20,
+)
+async def parallel_export(lab: Lab) -> AsyncIterator[None]:
+    """As LangWatch tells of its store on 31 July 2026 (langwatch 6604); what set it off there is not told."""
+    namespace, store, export, others = lab.rng.choice(
+        (
+            ("search", "events", "warehouse-export", ("dashboards", "reports")),
+            ("shop", "order-history", "ledger-feed", ("my-orders", "returns")),
+            ("media", "plays", "royalty-export", ("charts", "recommendations")),
+        )
+    )
+    few, many = lab.rng.choice((("4", "64"), ("3", "72"), ("6", "80")))
+    wanted = dict(zip(others, lab.rng.sample((28.0, 34.0, 40.0), 2), strict=True))
+    calls = {export: float(few) / EXPORT_SECONDS, **wanted}
+    refused = [0.0]
+
+    def running(name: str) -> int:
+        return sum(is_ready(pod) for pod in pods(lab.world, namespace, name))
+
+    async def traffic() -> None:
+        """Each worker of the export waits for its answer, and goes on to the next query where it is refused."""
+        while True:
+            workers = float(lab.world["ConfigMap"][namespace, export]["data"]["PARALLEL_QUERIES"])
+            each = EXPORT_SECONDS * max(0.25, 1 - refused[0])
+            rates = {export: workers / each * bool(running(export))}
+            rates |= {name: rate * tries(refused[0], RETRIES) for name, rate in wanted.items()}
+            for name, rate in rates.items():
+                calls[name] += STEP_SHARE * (rate - calls[name])
+            takes = sum(rate * (EXPORT_SECONDS if name == export else QUERY_SECONDS) for name, rate in calls.items())
+            refused[0] = max(0.0, 1 - AT_ONCE * max(1, running(store)) / takes)
+            await asyncio.sleep(STEP_SECONDS)
+
+    like = App(
+        "",
+        capacity=200,
+        asked=lambda: sum(calls.values()),
+        failing=lambda _: refused[0],
+        fails_with=lambda _: "503",
+    )
+    await lab.app(namespace, store, like=like, replicas=3)
+    settings = {"PARALLEL_QUERIES": few, "WINDOW_HOURS": "24", "TARGET": "warehouse"}
+    await lab.apply(objects.config_map(namespace, export, **settings))
+    upstreams = ((namespace, store),)
+    await lab.app(namespace, export, like=App("", upstreams=upstreams, serves=False), replicas=1, config=export)
+    for name in others:
+        await lab.app(namespace, name, like=App("", upstreams=upstreams), replicas=2)
+    for name in (export, *others):
+        lab.reserve(namespace, name)
+        counted = lab.adding_up(partial(calls.__getitem__, name))
+        lab.measure("http_client_requests_total", counted, "counter", namespace=namespace, service=name, upstream=store)
+    for name in (store, *others):
+        lab.alert_errors(namespace, name)
+    await lab.until(lambda: running(store) == 3)
+    lab.start(traffic())
+    yield
+    by = lab.rng.choice(("bob", "argocd", "flux"))
+    await lab.culprit(by, "update", "ConfigMap", namespace, export, {"data": {"PARALLEL_QUERIES": many}})
