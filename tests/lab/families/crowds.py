@@ -8,10 +8,14 @@ from functools import partial
 
 from tests.lab import objects
 from tests.lab.alerts import pods
+from tests.lab.api import path
 from tests.lab.apps import App
+from tests.lab.company import READ
+from tests.lab.families.load import alert_on_load
 from tests.lab.families.meshes import tries
-from tests.lab.lab import Lab
+from tests.lab.lab import NODES, Lab
 from tests.lab.manifests import is_ready
+from tests.lab.programs import both, every, getting, informer
 from tests.lab.scenario import family
 
 AT_ONCE = 20
@@ -83,3 +87,25 @@ async def parallel_export(lab: Lab) -> AsyncIterator[None]:
     yield
     by = lab.rng.choice(("bob", "argocd", "flux"))
     await lab.culprit(by, "update", "ConfigMap", namespace, export, {"data": {"PARALLEL_QUERIES": many}})
+
+
+@family(
+    "An agent that tells of all that the cluster has, well on the one node where it was tried, is let run on every"
+    " node: each asks as often as that one did, and the API server gets many times the requests.",
+    joined=20,
+)
+async def telemetry_everywhere(lab: Lab) -> AsyncIterator[None]:
+    """As OpenAI tells of 11 December 2024."""
+    namespace, name = "monitoring", lab.rng.choice(("node-telemetry", "cluster-insights", "inventory-agent"))
+    trial = {f"{name}.corp.example/trial": "true"}
+    node = lab.rng.choice(NODES)
+    asked = [path(kind) for kind in ("Pod", "Service", "EndpointSlice")]
+    program = both(every(lab.rng.choice((0.65, 0.75, 0.85)), getting(*asked)), informer(path("Node")))
+    await lab.edit("admin", "Node", "", node, {"metadata": {"labels": trial}})
+    await lab.controller(namespace, name, program, READ, kind="DaemonSet", nodeSelector=trial, tag="0.9.4")
+    await lab.until(lambda: pods(lab.world, namespace, name))
+    alert_on_load(lab)
+    yield
+    by = lab.rng.choice(("argocd", "alice", "ci"))
+    body = {"spec": {"template": {"spec": {"nodeSelector": None}}}}
+    await lab.culprit(by, "update", "DaemonSet", namespace, name, body)
