@@ -6,10 +6,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 
 from tests.lab import objects
+from tests.lab.alerts import pods
 from tests.lab.api import Json, Kind, now, path, stamp
-from tests.lab.apps import Process
+from tests.lab.apps import App, Process
 from tests.lab.families.databases import ANY
 from tests.lab.lab import Lab
+from tests.lab.manifests import is_ready
 from tests.lab.programs import every
 from tests.lab.scenario import family
 
@@ -101,3 +103,45 @@ def _binding(name: str) -> Json:
         "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": name},
         "subjects": [subject],
     }
+
+
+@family(
+    "Somebody clears ReplicaSets of old versions away, and takes all that have the label of an app: the one in use is"
+    " among them, its pods go with their owner all at once, and those that are made anew are slow to start.",
+    joined=20,
+)
+async def replicasets_cleared(lab: Lab) -> AsyncIterator[None]:
+    """Nobody told this one: it is the plainest that there is."""
+    namespace, name, caller = lab.rng.choice(
+        (("payments", "tariffs", "quotes"), ("search", "facets", "listing"), ("media", "captions", "player"))
+    )
+    replicas, slow = lab.rng.choice((4, 5)), lab.rng.choice((22.0, 26.0, 30.0))
+    tags = lab.rng.choice((("2.3.0", "2.3.1", "2.4.0"), ("1.8.4", "1.8.5", "1.9.0")))
+
+    def is_rolled_out() -> bool:
+        there = pods(lab.world, namespace, name)
+        new = [is_ready(pod) and pod["spec"]["containers"][0]["image"].endswith(f":{tags[-1]}") for pod in there]
+        return all(new) and len(new) == replicas
+
+    await lab.app(namespace, name, tag=tags[0], like=App("", start_seconds=slow), replicas=replicas)
+    rolling = {"rollingUpdate": {"maxSurge": "100%", "maxUnavailable": 0}}
+    await lab.edit("admin", "Deployment", namespace, name, {"spec": {"strategy": rolling}})
+    await lab.app(namespace, caller, like=App("", upstreams=((namespace, name),)), replicas=3)
+    for tag in tags[1:]:
+        await lab.until(lambda: (namespace, name) in lab.world["Deployment"])
+        await lab.roll("ci", namespace, name, tag)
+        await lab.pause(2)
+    await lab.until(is_rolled_out)
+    lab.alert_lacking(namespace, name)
+    lab.alert_errors(namespace, caller)
+    yield
+    by = lab.rng.choice(("alice", "bob", "carol"))
+    label = {"app.kubernetes.io/name": name}.items()
+    found = [one for one in lab.world["ReplicaSet"].values() if label <= one["metadata"].get("labels", {}).items()]
+    for one in sorted(found, key=lambda one: str(one["metadata"]["name"])):
+        which = one["metadata"]["name"]
+        background = {"propagationPolicy": "Background"}
+        if one["metadata"]["namespace"] == namespace and one["spec"]["replicas"]:
+            await lab.culprit(by, "delete", "ReplicaSet", namespace, which, background)
+        elif one["metadata"]["namespace"] == namespace:
+            await lab.who[by].must("DELETE", path("ReplicaSet", namespace, which), background)
