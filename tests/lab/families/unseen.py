@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 from datetime import datetime
 
 from tests.lab.api import Json, now, stamp
-from tests.lab.apps import Process
+from tests.lab.apps import App, Container, Process
 from tests.lab.families.between import publish
 from tests.lab.families.databases import ANY
 from tests.lab.lab import Lab
@@ -20,6 +21,8 @@ GOOD_FOR_SECONDS, RENEWED_SECONDS, MARGIN_SECONDS = 80.0, 60 * 1440.0, 30 * 1440
 """How long the certificate is good that was not renewed, and the others; how long before its end a new one is due."""
 TRIES_EVERY = 18.0
 DNS = "dns.vendor.example"
+FORGOTTEN_SECONDS = 8.0
+"""For how long an app keeps what it has read from a bucket, in the mean."""
 
 
 @family(
@@ -90,3 +93,33 @@ def _is_ready(left: float) -> Json:
     if left > 0:
         return {"type": "Ready", "status": "True", "reason": "Ready", "message": "Certificate is up to date"}
     return {"type": "Ready", "status": "False", "reason": "Expired", "message": "Certificate has expired"}
+
+
+@family(
+    "In the console of the cloud somebody tightens who may read a bucket, and the role of an app's pods is not among"
+    " those that may: what the app still has in its cache it serves, for all else it is answered 403 and answers 500.",
+    culprit=False,
+    joined=20,
+)
+async def bucket_policy(lab: Lab) -> AsyncIterator[None]:
+    """Nobody told this one: it is the plainest that there is."""
+    namespace, name, caller = lab.rng.choice(
+        (("media", "gallery", "albums"), ("shop", "pictures", "product-pages"), ("search", "previews", "results"))
+    )
+    bucket = f"{namespace}-originals.s3.cloud.example"
+    rare = lab.rng.uniform(0.45, 0.7)
+    since: list[datetime] = []
+
+    def failing(_: Container) -> float:
+        """What is asked for often is read anew once it is forgotten."""
+        if not since:
+            return 0.0
+        return rare * (1 - math.exp(-(now() - since[0]).total_seconds() / FORGOTTEN_SECONDS))
+
+    await lab.app(namespace, name, like=App("", abroad=(bucket,), failing=failing), replicas=3)
+    await lab.app(namespace, caller, like=App("", upstreams=((namespace, name),)), replicas=2)
+    for one in (name, caller):
+        lab.alert_errors(namespace, one)
+    yield
+    lab.outside.broken[bucket] = "403 Forbidden: AccessDenied"
+    since.append(now())
