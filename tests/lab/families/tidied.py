@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 
 from tests.lab import objects
 from tests.lab.alerts import pods
 from tests.lab.api import Json, Kind, now, path, stamp
-from tests.lab.apps import App, Process
+from tests.lab.apps import App, Container, Process
+from tests.lab.families.between import publish
 from tests.lab.families.databases import ANY
 from tests.lab.lab import Lab
 from tests.lab.manifests import is_ready
+from tests.lab.network import backends
 from tests.lab.programs import every
 from tests.lab.scenario import family
 
@@ -145,3 +148,47 @@ async def replicasets_cleared(lab: Lab) -> AsyncIterator[None]:
             await lab.culprit(by, "delete", "ReplicaSet", namespace, which, background)
         elif one["metadata"]["namespace"] == namespace:
             await lab.who[by].must("DELETE", path("ReplicaSet", namespace, which), background)
+
+
+@family(
+    "The Secret by which one hub knows itself at who logs its users in was set by hand, and what Git has is of old: the"
+    " next deployment of all hubs writes it over, and the new pods of that hub answer each login with 500.",
+    joined=20,
+)
+async def secret_overwritten(lab: Lab) -> AsyncIterator[None]:
+    """As 2i2c tells of the hub of a university (September 2022, infrastructure 1687)."""
+    hubs = lab.rng.sample(("hub-lakeside", "hub-northgate", "hub-harbour", "hub-midtown", "hub-riverside"), 3)
+    by_hand, secret, name = lab.rng.choice(hubs), "hub-oauth", "hub"
+    git = {hub: f"{lab.rng.getrandbits(64):016x}" for hub in hubs}
+    known = {**git, by_hand: f"{lab.rng.getrandbits(64):016x}"}
+    logins = lab.rng.uniform(0.4, 0.7)
+    read: dict[str, str] = {}
+
+    def failing(container: Container) -> float:
+        """A process has what it read as it started."""
+        meta = container.pod["metadata"]
+        has = read.setdefault(meta["uid"], container.secret.get("client_secret", ""))
+        return 0.0 if has == base64.b64encode(known[meta["namespace"]].encode()).decode() else logins
+
+    for hub in hubs:
+        await lab.namespace(hub)
+        meta = {"namespace": hub, "name": secret}
+        data = {"client_id": hub, "client_secret": known[hub]}
+        await lab.apply({"kind": "Secret", "metadata": meta, "stringData": data})
+        like = App("", failing=failing, abroad=("login.university.example",))
+        await lab.app(hub, name, tag="2.1.0", like=like, secret=secret)
+    await lab.until(lambda: all(len(backends(lab.world, hub, name)) == 2 for hub in hubs))
+    for hub in hubs:
+        await publish(lab, hub, name)
+        lab.alert_errors(hub, name)
+        lab.alert_ingress_errors(hub, hub)
+    yield
+    by = lab.rng.choice(("ci", "ci", "flux"))
+    for hub in hubs:
+        body = {"stringData": {"client_id": hub, "client_secret": git[hub]}}
+        if hub == by_hand:
+            await lab.culprit(by, "update", "Secret", hub, secret, body)
+        else:
+            await lab.edit(by, "Secret", hub, secret, body)
+        await lab.roll(by, hub, name, "2.2.0")
+        await lab.pause(lab.rng.uniform(1, 3))
