@@ -9,12 +9,14 @@ from functools import partial
 from tests.lab import objects
 from tests.lab.alerts import pods
 from tests.lab.api import path
-from tests.lab.apps import App
+from tests.lab.apps import App, Container
 from tests.lab.company import READ
+from tests.lab.families.between import publish
 from tests.lab.families.load import alert_on_load
 from tests.lab.families.meshes import tries
 from tests.lab.lab import NODES, Lab
-from tests.lab.manifests import is_ready
+from tests.lab.manifests import images, is_ready
+from tests.lab.network import backends
 from tests.lab.programs import both, every, getting, informer
 from tests.lab.scenario import family
 
@@ -25,6 +27,8 @@ RETRIES = 6
 EXPORT_SECONDS, QUERY_SECONDS = 2.0, 0.45
 """How long a query of an export takes, and one of those that somebody waits for."""
 STEP_SECONDS, STEP_SHARE = 0.5, 0.4
+USUALLY_REFUSED = 0.01
+"""The share of the calls of a public API that are over their limit on any day."""
 
 
 @family(
@@ -109,3 +113,43 @@ async def telemetry_everywhere(lab: Lab) -> AsyncIterator[None]:
     by = lab.rng.choice(("argocd", "alice", "ci"))
     body = {"spec": {"template": {"spec": {"nodeSelector": None}}}}
     await lab.culprit(by, "update", "DaemonSet", namespace, name, body)
+
+
+@family(
+    "A release of what knows all tokens no longer says of those of an older form what their owner may ask: the gateway"
+    " counts their calls against the limit of nobody in particular, and refuses many of them.",
+    joined=20,
+)
+async def token_limits(lab: Lab) -> AsyncIterator[None]:
+    """As CircleCI tells of 30 June."""
+    namespace, gateway, tokens = lab.rng.choice(
+        (
+            ("search", "public-api", "api-keys"),
+            ("payments", "partner-gateway", "credentials"),
+            ("media", "edge-api", "token-store"),
+        )
+    )
+    old, new = lab.rng.choice((("3.6.2", "3.7.0"), ("1.14.0", "1.15.0"), ("0.22.1", "0.23.0")))
+    older, over = lab.rng.uniform(0.35, 0.6), lab.rng.uniform(0.6, 0.85)
+
+    def refusing(_: Container) -> float:
+        """Whoever of them is asked about a token, by chance."""
+        there = backends(lab.world, namespace, tokens)
+        known = sum(images(pod)[0].endswith(f":{new}") for pod in there)
+        return USUALLY_REFUSED + known / max(1, len(there)) * older * over
+
+    def refused() -> bool:
+        answers = lab.traffic.of_ingress(namespace, namespace, 10).answers
+        return answers["429"] / max(1, answers.total()) > 0.1
+
+    await lab.app(namespace, tokens, tag=old, replicas=3)
+    like = App("", upstreams=((namespace, tokens),), failing=refusing, fails_with=lambda _: "429")
+    settings = {"LIMIT_KEY": "owner", "LIMIT_DEFAULT": "60r/m", "LIMIT_PLANS": "free=600r/m,team=6000r/m"}
+    await lab.apply(objects.config_map(namespace, gateway, **settings))
+    await lab.app(namespace, gateway, like=like, replicas=3, config=gateway)
+    await lab.until(lambda: len(backends(lab.world, namespace, gateway)) == 3)
+    await publish(lab, namespace, gateway)
+    summary = f"more than a tenth of the requests to Ingress {namespace}/{namespace} are answered with 429"
+    lab.alert("NginxTooManyRequests", refused, summary, namespace=namespace, ingress=namespace)
+    yield
+    await lab.roll(lab.rng.choice(("ci", "argocd", "bob")), namespace, tokens, new, culprit=True)
