@@ -36,7 +36,7 @@ async def memory_maximum(lab: Lab) -> AsyncIterator[None]:
     scaler, schedule = "schedule-scaler", f"{name}-schedule"
     by_day, by_night, each = 3, lab.rng.choice((7, 8)), 60.0
     calm, busy = 100.0, lab.rng.choice((300.0, 330.0, 360.0))
-    asked, is_evening = [calm], asyncio.Event()
+    asked, is_evening = [1.0], asyncio.Event()  # nobody asks before it is there
 
     def overload(_: Container) -> float:
         ready = sum(is_ready(pod) for pod in pods(lab.world, namespace, name))
