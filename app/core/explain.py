@@ -83,6 +83,8 @@ UNCALLED = LOCAL | {"HorizontalPodAutoscaler", "PodDisruptionBudget", "NetworkPo
 """Kinds that nothing calls: a server that messages name by its address is another object of that name."""
 BY_CALLING = (("shares",), ("burdens",))
 """Ways to what a client does to what it calls, and to others that call it."""
+BY_CONTENT = frozenset({"LimitRange", "Namespace", "ValidatingAdmissionPolicy"})
+"""What refuses some pods and lets others pass, by what is in them (a Namespace by what pod security it enforces)."""
 _SCARCE = re.compile(
     r"too many|limit|exhaust|overload|busy|slow|timed? ?out|timeout|deadline|refused|reset|\b(?:429|50[234])\b"
     r"|not available|no (?:free|idle|more) |slots are reserved|saturat|queue (?:is )?full|throttl",
@@ -220,7 +222,7 @@ def _worked(candidate: Candidate, signal: Signal) -> float:
         return heeded
     if change.verb is not Verb.CREATE and change.resource.kind not in AT_ONCE:
         return 1.0
-    if signal.passed is not None:
+    if signal.passed is not None and not _by_content(change, signal):
         return max(UNLIKELY, signal.passed.since(change.at))
     gives = change.resource.kind in CALLS_NOBODY
     # What is allowed calls nobody by itself; a program that was well and had called before does not call more for it.
@@ -229,6 +231,14 @@ def _worked(candidate: Candidate, signal: Signal) -> float:
     if not calling or signal.low - change.at <= SOON:
         return 1.0
     return UNLIKELY if gives or (known and went_well(candidate, signal.low - SOON)) else 1.0
+
+
+def _by_content(change: Change, signal: Signal) -> bool:
+    """Whether what refuses these is of this sort, and looks at each: that others passed says nothing of them."""
+    return any(
+        entity[0] == "refuses" and entity[1] in BY_CONTENT and change.resource.kind.endswith(entity[1])
+        for entity in signal.about
+    )
 
 
 def _heeded(signal: Signal, told: datetime) -> float:

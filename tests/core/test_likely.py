@@ -177,3 +177,23 @@ def test_what_can_be_behind_what_is_said(message: str, leads: tuple[str, str], n
     assert cause is not None
     assert cause.leads(edit(*leads))
     assert not cause.leads(edit(*not_from))
+
+
+def test_that_others_pods_pass_says_nothing_of_a_limit_of_each() -> None:
+    """A LimitRange looks at each container: small ones were made all the while."""
+    maker = "system:serviceaccount:kube-system:replicaset-controller"
+    offers, limit = a_resource("Deployment", "offers", "shop"), a_resource("LimitRange", "containers", "shop")
+    text = "maximum memory usage per Container is 768Mi, but limit is 1Gi"
+    refused = a_symptom(offers, "FailedCreate", at=after(0), message=f'pods "offers-1" is forbidden: {text}', count=9)
+    small = calls(maker, "create", "pods", rate=1, namespace="shop")
+    denied = calls(maker, "create", "pods", rate=1, start=0, code=403, error=text, namespace="shop")
+    lowered = a_change(limit, at=after(-40), path=("spec", "limits", "0", "max", "memory"), old="2Gi", new="768Mi")
+    ranking = ranked(
+        lowered,
+        incident=an_incident(an_alert(after(20), name="KubeDeploymentReplicasMismatch", namespace="shop")),
+        load=[*small, *denied],
+        symptoms=[refused],
+        states=[a_workload(offers)],
+    )
+    assert ranking.suspects[0].change.resource == limit
+    assert sum(e.weight for e in ranking.suspects[0].evidence if e.rule == "symptoms") > 2
