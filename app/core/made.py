@@ -25,6 +25,13 @@ def deletion_key(sighting: Sighting, uid: str) -> int:
     return key_of(sighting.resource, str(sighting.resource), f"{sighting.audit_id}:{sighting.at.isoformat()}")
 
 
+def by_a_person(sighting: Sighting) -> bool:
+    """Whether a person deleted a ReplicaSet, which is else made and deleted for its Deployment's sake alone."""
+    name = sighting.actor.name
+    known = sighting.source == "audit" and bool(name) and not name.startswith("system:")
+    return known and sighting.resource.kind == "ReplicaSet"
+
+
 def whole(sighting: Sighting, verb: Verb, state: Object | None, *, body: Body | None, uid: str = "") -> Change:
     """A creation, or a deletion, of an object whose state was ``state`` (None: not known)."""
     resource = sighting.resource

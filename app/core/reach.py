@@ -33,6 +33,7 @@ from app.core.entities import (
     of_resource,
     pods_in,
     workload,
+    workload_of_replica_set,
 )
 from app.core.front_doors import DOORS, PROXIES, backends, served, shows
 from app.core.kinds import told_by
@@ -87,6 +88,13 @@ def _workload(change: Change, states: list[State], top: Topology, add: Add) -> N
     if change.verb is Verb.DELETE or halts(change):
         for group in operators.served(key[0], states, top):
             add(("named", group), 0)
+
+
+def _replica_set(change: Change, _states: list[State], top: Topology, add: Add) -> None:
+    """Its Deployment's pods are its own."""
+    key = (change.resource.namespace or "", workload_of_replica_set(change.resource.name))
+    touched_workloads(top, [key], add, 0)
+    answered(key, top, add, 0)
 
 
 def _on_nodes(change: Change, top: Topology, add: Add) -> None:
@@ -356,6 +364,7 @@ def _classes(change: Change, states: list[State], top: Topology, add: Add) -> No
 RULES: dict[str, Rule] = {
     **dict.fromkeys(("Deployment", "StatefulSet", "DaemonSet", "CronJob", "Job", "Rollout"), _workload),
     **dict.fromkeys(("ConfigMap", "Secret", "PersistentVolumeClaim"), _config),
+    "ReplicaSet": _replica_set,
     "ServiceAccount": access.account,
     **dict.fromkeys(("Role", "ClusterRole"), access.role),
     **dict.fromkeys(("RoleBinding", "ClusterRoleBinding"), access.binding),

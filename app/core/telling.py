@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from app.core import kinds
+from app.core import kinds, made
 from app.core.actors import actor_from_managed_fields
 from app.core.body import Body
 from app.core.derived import Derivation
@@ -30,7 +30,7 @@ class Telling:
     def new(self, sighting: Sighting, change: Change, body: Body | None, state: Object | None) -> tuple[Change, ...]:
         """The change to hand on, with its actor and what began it; nothing where it is only state."""
         resource = change.resource
-        if kinds.policy(resource.api_group, resource.kind) is Policy.STATE:
+        if kinds.policy(resource.api_group, resource.kind) is Policy.STATE and not made.by_a_person(sighting):
             return ()
         if sighting.source != "audit":
             known = self._recent.near(sighting, body)
