@@ -332,7 +332,8 @@ def test_what_is_not_followed_is_not_looked_up(api: str, kind: str) -> None:
 def test_pods_and_replica_sets_are_state(kind: str) -> None:
     api = "v1" if kind == "Pod" else "apps/v1"
     one, two = (an_object(kind, "p", version=n, api=api, spec={"a": n}) for n in (5, 6))
-    learned = learn(listed(one), audited(two, 1, actor=REPLICASETS), audited(two, 2, verb=Verb.DELETE))
+    gone = audited(two, 2, verb=Verb.DELETE, actor=REPLICASETS)
+    learned = learn(listed(one), audited(two, 1, actor=REPLICASETS), gone)
     assert changes(learned) == []
     assert learned[1].states
     assert learned[2].states[0].deleted_at
