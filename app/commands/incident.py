@@ -15,7 +15,7 @@ from app.correlate import ByHand
 from app.failures import Expected
 from app.store import incidents
 from app.store.seen import read_seen
-from app.web import shapes
+from app.web import answers, shapes
 from app.web.asked_incidents import IncidentToOpen
 
 WHO = "the command line"
@@ -59,7 +59,7 @@ async def listed(engine: AsyncEngine, *, cluster: str | None, status: str | None
         seen = await read_seen(conn, cluster, from_at=min((one.started_at for one in found), default=None), to_at=None)
     if output is Output.JSON:
         items = [shapes.Incident.of(one, first.get(one.id)) for one in found]
-        return shapes.Incidents(items=items, next=None, **shapes.context(seen)).model_dump_json(indent=2)
+        return answers.Incidents(items=items, next=None, **answers.context(seen)).model_dump_json(indent=2)
     if not found:
         return "no incident"
     return "\n".join([_row("ID", "BEGAN (UTC)", "STATUS", cluster="CLUSTER", title="TITLE"), *map(_line, found)])

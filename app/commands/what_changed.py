@@ -8,7 +8,7 @@ from app.commands.options import Output
 from app.core.report import COUNTED, LINES, what_changed
 from app.store import search, timeline
 from app.store.seen import read_seen
-from app.web import shapes
+from app.web import answers, shapes
 
 
 async def told(engine: AsyncEngine, wanted: timeline.ChangeFilter, output: Output) -> str:
@@ -21,7 +21,7 @@ async def told(engine: AsyncEngine, wanted: timeline.ChangeFilter, output: Outpu
         if output is Output.JSON:
             found = await timeline.list_changes(conn, wanted, limit=COUNTED)
             items = [shapes.Change.of(change) for change in found]
-            return shapes.Changes(items=items, next=None, **shapes.context(seen)).model_dump_json(indent=2)
+            return answers.Changes(items=items, next=None, **answers.context(seen)).model_dump_json(indent=2)
         found = await timeline.list_changes(conn, wanted, limit=LINES)
         total = await search.count_changes(conn, wanted, most=COUNTED)
     table = what_changed(found, from_at=from_at, to_at=to_at, gaps=seen.gaps, total=total, newest=seen.newest)

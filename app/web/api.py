@@ -17,7 +17,7 @@ from app.core.roles import Role
 from app.core.talkers import WEIGHTS, talkers
 from app.store import calls, history, incidents, search, surroundings, timeline
 from app.store.seen import read_seen
-from app.web import examples, params, problems, shapes
+from app.web import answers, examples, params, problems, shapes
 from app.web.auth import Needs
 from app.web.deps import deps_of
 from app.web.problems import Problem
@@ -41,7 +41,7 @@ IncidentId = Annotated[str, Path(max_length=40, examples=[examples.INCIDENT.id])
 
 
 @router.get("/changes", summary="Changes, newest first")
-async def list_changes(request: Request, asked: Annotated[params.ChangesPage, Query()], conn: Conn) -> shapes.Changes:
+async def list_changes(request: Request, asked: Annotated[params.ChangesPage, Query()], conn: Conn) -> answers.Changes:
     """All parameters narrow; ``next`` continues behind the last one, also while new changes arrive.
 
     With ``text``, ``actor`` or ``verb`` a page looks at some hundred thousand changes at most, so it may hold fewer
@@ -51,17 +51,17 @@ async def list_changes(request: Request, asked: Annotated[params.ChangesPage, Qu
     before = params.change_cursor(asked.after)
     found = await search.find_changes(conn, wanted, before=before, limit=asked.limit, within=search.FURTHER)
     seen = await read_seen(conn, asked.cluster, from_at=asked.from_at, to_at=asked.to_at)
-    return shapes.Changes(
+    return answers.Changes(
         items=[shapes.Change.of(change) for change in found.changes],
         next=params.encode_cursor(found.next),
-        **shapes.context(seen),
+        **answers.context(seen),
     )
 
 
 @router.get("/changes/{change_id}", summary="One change and what it began")
 async def read_change(
     change_id: Annotated[str, Path(examples=[examples.CULPRIT.id])], _: Nothing, conn: Conn
-) -> shapes.OneChange:
+) -> answers.OneChange:
     """404 for an id that is not known, or that is none."""
     try:
         change = await timeline.read_change(conn, change_id)
@@ -73,10 +73,10 @@ async def read_change(
     seen = await read_seen(
         conn, change.resource.cluster, from_at=change.at - timedelta(hours=1), to_at=change.at + timedelta(hours=1)
     )
-    return shapes.OneChange(
+    return answers.OneChange(
         change=shapes.Change.of(change),
         began=[shapes.Change.of(one) for one in began],
-        **shapes.context(seen),
+        **answers.context(seen),
     )
 
 
@@ -89,7 +89,7 @@ async def read_object(
     name: Annotated[str, Path(max_length=253)],
     asked: Annotated[params.HistoryPage, Query()],
     conn: Conn,
-) -> shapes.History:
+) -> answers.History:
     """Its last known state, redacted and normalised, and its changes, newest first."""
     resource = Resource(
         cluster, "" if api_group == "core" else api_group, kind, None if namespace == "-" else namespace, name
@@ -98,31 +98,31 @@ async def read_object(
     if found is None:
         raise Problem(404, "there is no object of this name")
     seen = await read_seen(conn, cluster, from_at=None, to_at=None)
-    return shapes.History(
+    return answers.History(
         resource=shapes.Resource.model_validate(resource),
         state=found.state.state,
         deleted_at=found.state.deleted_at,
         items=[shapes.Change.of(change) for change in found.changes],
         next=params.next_of(found.changes, asked.limit),
-        **shapes.context(seen),
+        **answers.context(seen),
     )
 
 
 @router.get("/rollouts", summary="Rollouts, newest first")
 async def list_rollouts(
     asked: Annotated[params.RolloutsPage, Query()], conn: Conn, request: Request
-) -> shapes.Rollouts:
+) -> answers.Rollouts:
     """Those that began in [from, to); without from, in the day before to; without to, until now."""
     to_at = asked.to_at or deps_of(request).clock()
     from_at = asked.from_at or to_at - ROLLOUTS_BY_DEFAULT
     asked.model_copy(update={"from_at": from_at}).check(to_at)
     found = await surroundings.list_rollouts(conn, asked.cluster, from_at=from_at, to_at=to_at, limit=asked.limit)
     seen = await read_seen(conn, asked.cluster, from_at=from_at, to_at=to_at)
-    return shapes.Rollouts(items=[shapes.Rollout.of(rollout) for rollout in found], **shapes.context(seen))
+    return answers.Rollouts(items=[shapes.Rollout.of(rollout) for rollout in found], **answers.context(seen))
 
 
 @router.get("/calls", summary="Top callers of the API server, now against before")
-async def list_calls(asked: Annotated[params.CallsAsked, Query()], conn: Conn, request: Request) -> shapes.Calls:
+async def list_calls(asked: Annotated[params.CallsAsked, Query()], conn: Conn, request: Request) -> answers.Calls:
     """Now is the ``minus`` before ``at``, before is as long again before that. Those that rose most come first.
 
     Calls that are alike in ``by`` are added up; what is not asked for there is null.
@@ -141,17 +141,17 @@ async def list_calls(asked: Annotated[params.CallsAsked, Query()], conn: Conn, r
         weight=WEIGHTS[asked.order],
     )
     seen = await read_seen(conn, asked.cluster, from_at=before_from, to_at=to_at)
-    return shapes.Calls(
+    return answers.Calls(
         items=[shapes.Call.of(talker) for talker in found],
         now_from=now_from,
         before_from=before_from,
         to=to_at,
-        **shapes.context(seen),
+        **answers.context(seen),
     )
 
 
 @router.get("/incidents", summary="Incidents, newest first")
-async def list_incidents(asked: Annotated[params.IncidentsPage, Query()], conn: Conn) -> shapes.Incidents:
+async def list_incidents(asked: Annotated[params.IncidentsPage, Query()], conn: Conn) -> answers.Incidents:
     """``next`` continues behind the last one."""
     before = params.decode(asked.after) if asked.after is not None else None
     found = await incidents.list_incidents(
@@ -160,27 +160,27 @@ async def list_incidents(asked: Annotated[params.IncidentsPage, Query()], conn: 
     first = await incidents.first_suspects(conn, [incident.id for incident in found])
     earliest = min((incident.started_at for incident in found), default=None)
     seen = await read_seen(conn, asked.cluster, from_at=earliest, to_at=None)
-    return shapes.Incidents(
+    return answers.Incidents(
         items=[shapes.Incident.of(incident, first.get(incident.id)) for incident in found],
         next=params.encode(found[-1].started_at, found[-1].id) if len(found) == asked.limit else None,
-        **shapes.context(seen),
+        **answers.context(seen),
     )
 
 
 @router.get("/incidents/{incident_id}", summary="One incident")
-async def read_incident(incident_id: IncidentId, _: Nothing, conn: Conn) -> shapes.OneIncident:
+async def read_incident(incident_id: IncidentId, _: Nothing, conn: Conn) -> answers.OneIncident:
     """Its alerts, scope and onset, and what its newest ranking puts first."""
     return await one_incident(conn, incident_id)
 
 
 @router.get("/incidents/{incident_id}/suspects", summary="What preceded an incident, ranked")
-async def list_suspects(incident_id: IncidentId, _: Nothing, conn: Conn) -> shapes.Suspects:
+async def list_suspects(incident_id: IncidentId, _: Nothing, conn: Conn) -> answers.Suspects:
     """The newest ranking, each suspect with its evidence. The shares and ``none_of_these`` sum to at most 1."""
     found = await incidents.read_incident(conn, incident_id)
     if found is None:
         raise Problem(404, "there is no incident of this id", "incident_id")
     incident, ranking = found
-    return shapes.Suspects(
+    return answers.Suspects(
         items=[shapes.Suspect.of(suspect) for suspect in (ranking.suspects if ranking else ())],
         none_of_these=ranking.none_of_these if ranking else None,
         ranked_at=ranking.ranked_at if ranking else None,
@@ -190,37 +190,37 @@ async def list_suspects(incident_id: IncidentId, _: Nothing, conn: Conn) -> shap
     )
 
 
-async def one_incident(conn: AsyncConnection, incident_id: str) -> shapes.OneIncident:
+async def one_incident(conn: AsyncConnection, incident_id: str) -> answers.OneIncident:
     """An incident as it is answered. Raises Problem 404."""
     found = await incidents.read_incident(conn, incident_id)
     if found is None:
         raise Problem(404, "there is no incident of this id", "incident_id")
     incident, ranking = found
     shown = shapes.Incident.of(incident, incidents.FirstSuspect.of(ranking))
-    return shapes.OneIncident(incident=shown, **await _around(conn, incident))
+    return answers.OneIncident(incident=shown, **await _around(conn, incident))
 
 
 async def _around(conn: AsyncConnection, incident: Incident) -> dict[str, Any]:
     end = incident.resolved_at or incident.started_at + timedelta(hours=1)
     seen = await read_seen(conn, incident.cluster, from_at=incident.started_at - timedelta(hours=1), to_at=end)
-    return shapes.context(seen)
+    return answers.context(seen)
 
 
 @router.get("/gaps", summary="What was not seen")
-async def list_gaps(asked: Annotated[params.Window, Query()], conn: Conn, request: Request) -> shapes.Gaps:
+async def list_gaps(asked: Annotated[params.Window, Query()], conn: Conn, request: Request) -> answers.Gaps:
     """Gaps that touch [from, to), the newest hundred, oldest first."""
     asked.check(deps_of(request).clock())
     seen = await read_seen(conn, asked.cluster, from_at=asked.from_at, to_at=asked.to_at)
-    said = shapes.context(seen)
-    return shapes.Gaps(items=said["gaps"], **said)
+    said = answers.context(seen)
+    return answers.Gaps(items=said["gaps"], **said)
 
 
 @router.get("/clusters", summary="Clusters, and how well each is followed")
-async def list_clusters(_: Nothing, conn: Conn) -> shapes.Clusters:
+async def list_clusters(_: Nothing, conn: Conn) -> answers.Clusters:
     """Those that are followed live, and those that are only told of by imports, alerts or their audit log."""
     seen = await read_seen(conn, None, from_at=None, to_at=None)
-    return shapes.Clusters(
-        items=[shapes.Cluster.of(one.cluster, seen) for one in seen.freshness], **shapes.context(seen)
+    return answers.Clusters(
+        items=[shapes.Cluster.of(one.cluster, seen) for one in seen.freshness], **answers.context(seen)
     )
 
 
@@ -228,11 +228,11 @@ async def list_clusters(_: Nothing, conn: Conn) -> shapes.Clusters:
     "/what-changed",
     summary="What changed before a moment, for curl",
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
-    response_model=shapes.Changes,
+    response_model=answers.Changes,
 )
 async def list_what_changed(
     asked: Annotated[params.WhatChanged, Query()], conn: Conn, request: Request
-) -> PlainTextResponse | shapes.Changes:
+) -> PlainTextResponse | answers.Changes:
     """A table of at most 20 lines of 80 columns, or the same changes as JSON. The table's head counts to 1000."""
     to_at = asked.at or deps_of(request).clock()
     from_at = to_at - asked.minus
@@ -240,10 +240,10 @@ async def list_what_changed(
     found = await timeline.list_changes(conn, wanted, limit=COUNTED if asked.format == "json" else LINES)
     seen = await read_seen(conn, asked.cluster, from_at=from_at, to_at=to_at)
     if asked.format == "json":
-        return shapes.Changes(
+        return answers.Changes(
             items=[shapes.Change.of(change) for change in found],
             next=params.next_of(found, COUNTED),
-            **shapes.context(seen),
+            **answers.context(seen),
         )
     total = await search.count_changes(conn, wanted, most=COUNTED)
     return PlainTextResponse(

@@ -22,7 +22,7 @@ from app.core.roles import Role
 from app.store import lines
 from app.store.seen import read_seen
 from app.store.series import TooMuchError
-from app.web import params, problems, shapes, windows
+from app.web import answers, params, problems, shapes, windows
 from app.web.api import Conn
 from app.web.auth import Needs
 from app.web.control_plane import CALLS_LONGEST
@@ -145,43 +145,43 @@ def told(found: Graph, by: Sequence[str]) -> list[shapes.Line]:
 
 async def _answer(
     request: Request, conn: AsyncConnection, asked: SeriesAsked | RatesAsked, query: SeriesQuery | CallsQuery
-) -> shapes.Lines:
+) -> answers.Lines:
     axis = asked.axis(deps_of(request).clock())
     seen = await read_seen(conn, asked.cluster, from_at=axis.from_at, to_at=axis.to_at)
     found = await ask(conn, asked.cluster, query, axis=axis)
-    return shapes.Lines(
+    return answers.Lines(
         items=told(found, query.by),
         start=datetime.fromtimestamp(found.axis.start, UTC),
         step_seconds=found.axis.step,
         measure=found.measure,
         unit=unit(query),
-        **shapes.context(seen),
+        **answers.context(seen),
     )
 
 
 @router.get("/promql", summary="What the cluster's Prometheus answers to a query", responses=problems.described(403))
-async def evaluate_query(request: Request, asked: Annotated[QueryAsked, Query()], conn: Conn) -> shapes.Lines:
+async def evaluate_query(request: Request, asked: Annotated[QueryAsked, Query()], conn: Conn) -> answers.Lines:
     """At most 110 values of each of at most 100 lines, evaluated at the end of each step. Takes the role responder."""
     axis = asked.axis(deps_of(request).clock())
     seen = await read_seen(conn, asked.cluster, from_at=axis.from_at, to_at=axis.to_at)
     found, by = await ask_prometheus(request, asked.cluster, asked.query, axis=axis)
-    return shapes.Lines(
+    return answers.Lines(
         items=told(found, by),
         start=datetime.fromtimestamp(found.axis.start, UTC),
         step_seconds=found.axis.step,
         measure=found.measure,
         unit="",
-        **shapes.context(seen),
+        **answers.context(seen),
     )
 
 
 @router.get("/series", summary="Lines of stored series")
-async def list_series(request: Request, asked: Annotated[SeriesAsked, Query()], conn: Conn) -> shapes.Lines:
+async def list_series(request: Request, asked: Annotated[SeriesAsked, Query()], conn: Conn) -> answers.Lines:
     """At most 110 values of each of at most 100 lines."""
     return await _answer(request, conn, asked, asked.query())
 
 
 @router.get("/calls/rates", summary="Calls over time, by whatever they are told apart by")
-async def list_call_rates(request: Request, asked: Annotated[RatesAsked, Query()], conn: Conn) -> shapes.Lines:
+async def list_call_rates(request: Request, asked: Annotated[RatesAsked, Query()], conn: Conn) -> answers.Lines:
     """At most 110 values of each of at most 100 lines, of at most a day."""
     return await _answer(request, conn, asked, asked.query())

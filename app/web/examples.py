@@ -14,7 +14,7 @@ from app.core.measures import Measure
 from app.core.report import what_changed
 from app.core.talkers import Side, Talker
 from app.store.incidents import FirstSuspect
-from app.web import shapes
+from app.web import answers, shapes
 from app.web.deps import Taken
 from app.web.telling import ToldChange
 
@@ -173,10 +173,10 @@ SHAPES: tuple[BaseModel, ...] = (
     shapes.FirstSuspect.model_validate(_first),
     *(_changes[0].resource, _changes[0].diffs[0], _rollout.progress[1], _incident.alerts[0], _incident.verdicts[0]),
     *(_suspects[0].evidence[0], _suspects[0].also[0]),
-    shapes.Changes(items=_changes, next=None, **_around),
+    answers.Changes(items=_changes, next=None, **_around),
     shapes.ToldChanges(items=[shapes.Change.of(TOLD)]),
-    shapes.OneChange(change=_changes[0], began=[shapes.Change.of(BEGUN)], **_around),
-    shapes.History(
+    answers.OneChange(change=_changes[0], began=[shapes.Change.of(BEGUN)], **_around),
+    answers.History(
         resource=_changes[0].resource,
         state={"spec": {"replicas": 3, "template": {"spec": {"containers": [{"name": "app", "image": NEW}]}}}},
         deleted_at=None,
@@ -184,20 +184,20 @@ SHAPES: tuple[BaseModel, ...] = (
         next=None,
         **_around,
     ),
-    shapes.Rollouts(items=[_rollout], **_around),
-    shapes.Calls(
+    answers.Rollouts(items=[_rollout], **_around),
+    answers.Calls(
         items=[_call], now_from=END - timedelta(minutes=5), before_from=END - timedelta(minutes=10), to=END, **_around
     ),
     _line,
-    shapes.Lines(items=[_line], start=BEGUN.at, step_seconds=30, measure=Measure.RATE, unit="/s", **_around),
-    shapes.Incidents(items=[_incident], next=None, **_around),
-    shapes.OneIncident(incident=_incident, **_around),
-    shapes.Suspects(
+    answers.Lines(items=[_line], start=BEGUN.at, step_seconds=30, measure=Measure.RATE, unit="/s", **_around),
+    answers.Incidents(items=[_incident], next=None, **_around),
+    answers.OneIncident(incident=_incident, **_around),
+    answers.Suspects(
         items=_suspects, none_of_these=0.06, ranked_at=END, candidates=2, not_measured=["etcd latency"], **_around
     ),
-    shapes.Gaps(items=[_gap], **_around),
+    answers.Gaps(items=[_gap], **_around),
     _cluster,
-    shapes.Clusters(items=[_cluster], **_around),
+    answers.Clusters(items=[_cluster], **_around),
 )
 TAKEN = Taken(incidents=[INCIDENT.id], left_out=[])
 TABLE = what_changed(

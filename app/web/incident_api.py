@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from app.core.hands import CannotError
 from app.core.roles import Role
 from app.store.idempotency import OtherRequestError
-from app.web import examples, params, shapes
+from app.web import answers, examples, params
 from app.web.api import one_incident
 from app.web.asked_incidents import IncidentToChange, IncidentToMerge, IncidentToOpen
 from app.web.auth import Needs
@@ -55,7 +55,7 @@ def who(request: Request) -> str:
     return str(request.state.who) or f"a {role.value}"
 
 
-async def _shown(request: Request, incident_id: str) -> shapes.OneIncident:
+async def _shown(request: Request, incident_id: str) -> answers.OneIncident:
     async with deps_of(request).read.connect() as conn:
         return await one_incident(conn, incident_id)
 
@@ -66,13 +66,13 @@ async def _shown(request: Request, incident_id: str) -> shapes.OneIncident:
     status_code=201,
     responses={
         201: {"headers": {"Location": {"description": "the incident", "schema": {"type": "string"}}}},
-        200: {"model": shapes.OneIncident, "description": "This request came before; nothing was done"},
+        200: {"model": answers.OneIncident, "description": "This request came before; nothing was done"},
     },
     openapi_extra=_body(IncidentToOpen, examples.OPENING),
 )
 async def open_incident(
     request: Request, response: Response, idempotency_key: IdempotencyKey = None
-) -> shapes.OneIncident:
+) -> answers.OneIncident:
     """It is ranked at once; alerts that are about the same join it, and leave what was said of it as it is."""
     asked = parsed(await read_body(request, most=LIMIT), IncidentToOpen)
     deps = deps_of(request)
@@ -92,7 +92,7 @@ async def open_incident(
     summary="Amend, resolve or reopen an incident",
     openapi_extra=_body(IncidentToChange, {"status": "resolved"}),
 )
-async def change_incident(request: Request, incident_id: IncidentId) -> shapes.OneIncident:
+async def change_incident(request: Request, incident_id: IncidentId) -> answers.OneIncident:
     """What is named changes, and stays so whatever the alerts say. It is ranked at once."""
     asked = parsed(await read_body(request, most=LIMIT), IncidentToChange)
     deps = deps_of(request)
@@ -106,7 +106,7 @@ async def change_incident(request: Request, incident_id: IncidentId) -> shapes.O
     summary="Merge an incident into another",
     openapi_extra=_body(IncidentToMerge, {"into": examples.INCIDENT.id}),
 )
-async def merge_incident(request: Request, incident_id: IncidentId) -> shapes.OneIncident:
+async def merge_incident(request: Request, incident_id: IncidentId) -> answers.OneIncident:
     """The other one, which has its alerts now, and later ones of theirs. This cannot be undone."""
     asked = parsed(await read_body(request, most=LIMIT), IncidentToMerge)
     deps = deps_of(request)

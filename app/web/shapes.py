@@ -9,7 +9,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from app.core import findings, model
 from app.core.actors import short
-from app.core.measures import Measure
 from app.core.talkers import BY, Talker
 from app.core.watching import Watching
 from app.store.incidents import FirstSuspect as Leading
@@ -365,83 +364,6 @@ class Call(Shape):
         )
 
 
-class Answer(Shape):
-    """What every answer says beside its content: how fresh it is and what was not seen."""
-
-    freshness: list[Freshness]
-    gaps: list[Gap]
-
-
-def context(seen: Seen) -> dict[str, Any]:
-    """``freshness`` and ``gaps`` for an Answer."""
-    return {
-        "freshness": [Freshness.model_validate(one) for one in seen.freshness],
-        "gaps": [Gap.model_validate(one) for one in seen.gaps],
-    }
-
-
-class Changes(Answer):
-    """A page of changes, newest first; ``next`` null is the end."""
-
-    items: list[Change]
-    next: str | None
-
-
-class OneChange(Answer):
-    """A change and what controllers wrote because of it."""
-
-    change: Change
-    began: list[Change]
-
-
-class History(Answer):
-    """One object: its last known state and its changes, newest first."""
-
-    resource: Resource
-    state: Any
-    deleted_at: datetime | None
-    items: list[Change]
-    next: str | None
-
-
-class Rollouts(Answer):
-    """Rollouts, newest first."""
-
-    items: list[Rollout]
-
-
-class Incidents(Answer):
-    """A page of incidents, newest first."""
-
-    items: list[Incident]
-    next: str | None
-
-
-class OneIncident(Answer):
-    """An incident."""
-
-    incident: Incident
-
-
-class Suspects(Answer):
-    """The newest ranking of an incident; ``items`` is empty while it was not ranked."""
-
-    items: list[Suspect]
-    none_of_these: float | None
-    ranked_at: datetime | None
-    candidates: int
-    not_measured: list[str]
-
-
-class Calls(Answer):
-    """Top callers, those that rose most first."""
-
-    items: list[Call]
-    now_from: datetime
-    before_from: datetime
-    to: datetime
-
-
 class Line(Shape):
     """One line: what it is ``of``, by what was asked to split; ``others`` is how many lines it adds up, 0 for one of
     its own. ``values`` begin at ``start`` of the answer, null where nothing was measured.
@@ -450,22 +372,6 @@ class Line(Shape):
     of: dict[str, str]
     others: int
     values: list[float | None]
-
-
-class Lines(Answer):
-    """Lines on one grid. ``measure`` is how they were measured: a quantile without buckets becomes the mean."""
-
-    items: list[Line]
-    start: datetime
-    step_seconds: float
-    measure: Measure
-    unit: str
-
-
-class Gaps(Answer):
-    """What was not seen."""
-
-    items: list[Gap]
 
 
 class Cluster(Shape):
@@ -491,9 +397,3 @@ class Cluster(Shape):
             unseen=[Gap.model_validate(gap) for gap in seen.unseen if gap.cluster == name],
             remarks=list(watching.remarks),
         )
-
-
-class Clusters(Answer):
-    """Every cluster."""
-
-    items: list[Cluster]

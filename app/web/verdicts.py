@@ -16,7 +16,7 @@ from app.core.roles import Role
 from app.core.verdicts import Judged, own
 from app.store import verdicts
 from app.store.seen import read_seen
-from app.web import examples, params, shapes, templates
+from app.web import answers, examples, params, templates
 from app.web.api import one_incident
 from app.web.auth import Needs
 from app.web.deps import deps_of
@@ -67,7 +67,7 @@ async def _say(request: Request, incident_id: str, verdict: Verdict) -> None:
         }
     },
 )
-async def say(request: Request, incident_id: IncidentId, change_id: ChangeId) -> shapes.OneIncident:
+async def say(request: Request, incident_id: IncidentId, change_id: ChangeId) -> answers.OneIncident:
     """Kept with who and when, in the place of an earlier verdict on the same suspect. The incident, as it is then."""
     said = parsed(await read_body(request, most=LIMIT), Said)
     deps = deps_of(request)
@@ -77,7 +77,7 @@ async def say(request: Request, incident_id: IncidentId, change_id: ChangeId) ->
 
 
 @rest.delete("/incidents/{incident_id}/verdicts/{change_id}", summary="Take a verdict back")
-async def take_back(request: Request, incident_id: IncidentId, change_id: ChangeId) -> shapes.OneIncident:
+async def take_back(request: Request, incident_id: IncidentId, change_id: ChangeId) -> answers.OneIncident:
     """404 where there is none. The incident, as it is then."""
     deps = deps_of(request)
     async with deps.write.begin() as conn:

@@ -1,0 +1,109 @@
+"""What REST answers hold: the shapes of what was asked for, how fresh that is and what was not seen."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from app.core.measures import Measure
+from app.store.seen import Seen
+from app.web import shapes
+
+
+class Answer(shapes.Shape):
+    """What every answer says beside its content: how fresh it is and what was not seen."""
+
+    freshness: list[shapes.Freshness]
+    gaps: list[shapes.Gap]
+
+
+def context(seen: Seen) -> dict[str, Any]:
+    """``freshness`` and ``gaps`` for an Answer."""
+    return {
+        "freshness": [shapes.Freshness.model_validate(one) for one in seen.freshness],
+        "gaps": [shapes.Gap.model_validate(one) for one in seen.gaps],
+    }
+
+
+class Changes(Answer):
+    """A page of changes, newest first; ``next`` null is the end."""
+
+    items: list[shapes.Change]
+    next: str | None
+
+
+class OneChange(Answer):
+    """A change and what controllers wrote because of it."""
+
+    change: shapes.Change
+    began: list[shapes.Change]
+
+
+class History(Answer):
+    """One object: its last known state and its changes, newest first."""
+
+    resource: shapes.Resource
+    state: Any
+    deleted_at: datetime | None
+    items: list[shapes.Change]
+    next: str | None
+
+
+class Rollouts(Answer):
+    """Rollouts, newest first."""
+
+    items: list[shapes.Rollout]
+
+
+class Incidents(Answer):
+    """A page of incidents, newest first."""
+
+    items: list[shapes.Incident]
+    next: str | None
+
+
+class OneIncident(Answer):
+    """An incident."""
+
+    incident: shapes.Incident
+
+
+class Suspects(Answer):
+    """The newest ranking of an incident; ``items`` is empty while it was not ranked."""
+
+    items: list[shapes.Suspect]
+    none_of_these: float | None
+    ranked_at: datetime | None
+    candidates: int
+    not_measured: list[str]
+
+
+class Calls(Answer):
+    """Top callers, those that rose most first."""
+
+    items: list[shapes.Call]
+    now_from: datetime
+    before_from: datetime
+    to: datetime
+
+
+class Lines(Answer):
+    """Lines on one grid. ``measure`` is how they were measured: a quantile without buckets becomes the mean."""
+
+    items: list[shapes.Line]
+    start: datetime
+    step_seconds: float
+    measure: Measure
+    unit: str
+
+
+class Gaps(Answer):
+    """What was not seen."""
+
+    items: list[shapes.Gap]
+
+
+class Clusters(Answer):
+    """Every cluster."""
+
+    items: list[shapes.Cluster]
