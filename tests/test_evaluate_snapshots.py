@@ -103,6 +103,19 @@ async def test_one_of_the_same_edits_of_many_objects_is_the_answer_too(dsn: str,
     assert [one.rank for one in result.verdicts] == [1.0, 1.0]
 
 
+async def test_what_was_written_with_the_first_is_first_and_told_apart(dsn: str, tmp_path: Path) -> None:
+    before = [config_map("one", 5, size="1"), config_map("two", 5, colour="red")]
+    after = [config_map("one", 9, wrote=200, size="2"), config_map("two", 10, wrote=200, colour="blue")]
+    for name in ("one", "two"):
+        truth = f"groups: [{{kind: ConfigMap, namespace: shop, name: {name}, root_cause: true}}]"
+        alerts = {"2026-11-21T11-25-00": [alert("Slow", 640)]}
+        put(tmp_path / name, objects=table(listed(before, after, after)), alerts=alerts, truth=truth)
+    found = (await judged(dsn, tmp_path)).accuracy
+    assert found["foreshock, at the alert"].ac1 == 1.0
+    assert found["the same, without what is beside"].ac1 == 0.5
+    assert found["most recent"].ac1 == 1.0
+
+
 async def test_what_cannot_be_judged_is_told_and_the_others_are_evaluated(dsn: str, tmp_path: Path) -> None:
     a_snapshot(tmp_path / "good", second=640, more="yesterday\n")
     a_snapshot(tmp_path / "unlabelled", second=640, truth=None)

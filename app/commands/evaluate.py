@@ -6,11 +6,14 @@ the label is read only when the ranking is done.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from app.collect import itbench
 from app.collect.files import DamagedError, UnreadableError
@@ -23,7 +26,7 @@ from app.core.candidates import Candidate, candidates
 from app.core.evidence import RULES
 from app.core.fights import write_fights
 from app.core.findings import Ranking, Suspect
-from app.core.model import Change
+from app.core.same_edit import releases
 from app.core.suspects import Gathered, rank
 from app.core.topology import topology
 
@@ -86,7 +89,7 @@ class Result:
     not_judged: tuple[NotJudged, ...]
     remarks: tuple[Remark, ...]
     accuracy: dict[str, Accuracy]
-    """By method: ours at the alert, ours later, and each baseline."""
+    """By method: ours at the alert, also without what is beside suspects, ours later, and each baseline."""
     compared: dict[str, Comparison]
     """Ours at the alert with each baseline."""
     none_told: float | None
@@ -149,6 +152,7 @@ async def evaluate(
     ours = [_rank_of(c.first, answer) for c, answer in with_culprit]
     methods = {
         "foreshock, at the alert": ours,
+        "the same, without what is beside": [_rank_of(_alone(c.first), answer) for c, answer in with_culprit],
         f"foreshock, +{LATER.seconds // 60} min or the end": [_rank_of(c.second, answer) for c, answer in with_culprit],
     }
     compared = {}
@@ -201,13 +205,17 @@ def _none_told(ranked: Iterable[tuple[Ranking, Answer]]) -> float | None:
 
 
 def _is(one: Suspect | Candidate, answer: Answer) -> bool:
-    """Whether it is an answer, by itself or as one of the same edits."""
-    also = (made.id if isinstance(made, Change) else made.change_id for made in one.also)
-    return one.change.id in answer.right or not answer.right.isdisjoint(also)
+    """Whether it is an answer, by itself or as one of those that it stands for."""
+    return not answer.right.isdisjoint(one.ids)
 
 
 def _rank_of(ranking: Ranking, answer: Answer) -> Rank | None:
     return next((Rank(s.rank - 1) for s in ranking.suspects if _is(s, answer)), None)
+
+
+def _alone(ranking: Ranking) -> Ranking:
+    """Each suspect without what was written in one go with it: a culprit that is only beside one counts as missed."""
+    return replace(ranking, suspects=tuple(replace(one, beside=()) for one in ranking.suspects))
 
 
 def _baseline_rank(name: str, gathered: Gathered, answer: Answer) -> Rank | None:
@@ -219,8 +227,12 @@ def _baseline_rank(name: str, gathered: Gathered, answer: Answer) -> Rank | None
         until=gathered.now,
     )
     score = BASELINES[name]
-    scores = {c.change.id: score(c, gathered) for c in found}
-    ranks = [rank_among(scores, c.change.id) for c in found if _is(c, answer)]
+    firsts = releases(c.change for c in found)
+    scores: dict[str, float] = {}
+    for one in found:
+        release = firsts.get(one.change.id, one.change.id)
+        scores[release] = max(score(one, gathered), scores.get(release, -math.inf))
+    ranks = [rank_among(scores, firsts.get(c.change.id, c.change.id)) for c in found if _is(c, answer)]
     return min(filter(None, ranks), key=lambda rank: rank.mean, default=None)
 
 

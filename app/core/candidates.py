@@ -75,6 +75,11 @@ class Candidate(Struct, frozen=True, gc=False):
     edit: int = 0
     unread: int = 0
 
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Of all changes that it stands for, its own first."""
+        return self.change.id, *(one.id for one in self.also)
+
 
 def candidates(
     changes: Iterable[Change],

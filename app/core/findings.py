@@ -108,7 +108,7 @@ class Evidence(Struct, frozen=True, gc=False):
 
 
 class Also(Struct, frozen=True):
-    """The same edit of another object, or another part of what was installed."""
+    """The same edit of another object, another part of what was installed, or what was written with it."""
 
     change_id: str
     at: datetime
@@ -117,7 +117,8 @@ class Also(Struct, frozen=True):
 
 class Suspect(Struct, frozen=True):
     """A change ranked against an incident. ``would_flip`` is the one rule without which it would not be where it is.
-    ``also`` is the same edit of other objects, or the other parts of what was installed, made in one go with it."""
+    ``also`` is the same edit of other objects, or the other parts of what was installed, made in one go with it;
+    ``beside`` is what the same actor wrote with it, each of which by itself explains less (same_edit.releases)."""
 
     rank: int
     probability: float
@@ -128,6 +129,12 @@ class Suspect(Struct, frozen=True):
     t_minus: timedelta = timedelta()
     would_flip: str = ""
     also: tuple[Also, ...] = ()
+    beside: tuple[Also, ...] = ()
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Of all changes that it stands for, its own first."""
+        return self.change.id, *(one.change_id for one in (*self.also, *self.beside))
 
 
 class WriteFight(Struct, frozen=True):
@@ -195,6 +202,16 @@ class Ranking(Struct, frozen=True):
         return first.change.id, first.probability
 
     @property
+    def leaders(self) -> tuple[str, ...]:
+        """The ids of all changes that what is likeliest stands for, its own first; NONE alone."""
+        return (NONE,) if self.none_leads else self.suspects[0].ids
+
+    @property
     def none_leads(self) -> bool:
         """Whether "none of these" is likelier than every change."""
         return self.leader[0] == NONE
+
+    @property
+    def places(self) -> dict[str, int]:
+        """Of each change that a suspect is or stands for, the suspect's rank."""
+        return {change_id: one.rank for one in self.suspects for change_id in one.ids}

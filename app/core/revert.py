@@ -14,6 +14,7 @@ import orjson
 
 from app.core import kinds
 from app.core.diff import undo
+from app.core.findings import Suspect
 from app.core.model import Change, DiffSource, FieldDiff, Json, Object, Resource, Verb
 from app.core.phrases import many
 from app.core.redact_rules import TAG
@@ -39,9 +40,12 @@ class Recipe:
     warning: str
 
 
-def revert_recipe(change: Change, state: Object | None = None, *, also: Sequence[Resource] = ()) -> Recipe:
+def revert_recipe(
+    change: Change, state: Object | None = None, *, also: Sequence[Resource] = (), beside: int = 0
+) -> Recipe:
     """How to undo a change. ``state`` is the object right after it, where known: it makes patches of lists possible.
-    ``also`` are the objects that were made with it in one go, or got the same edit (findings.Suspect).
+    ``also`` are the objects that were made with it in one go, or got the same edit, ``beside`` is how many others were
+    written with it (findings.Suspect): the command leaves those alone.
 
     The warning names a GitOps controller or a package manager that owns the object and would write it again.
     """
@@ -50,8 +54,15 @@ def revert_recipe(change: Change, state: Object | None = None, *, also: Sequence
     command, caution = _command(change, state, also)
     if also and change.verb is not Verb.CREATE:
         caution = f"{caution} The same edit was made to {many(len(also), 'other')}: undo each, by its name.".strip()
+    if beside:
+        caution = f"{caution} Written in one go with {many(beside, 'other')}, which this does not undo.".strip()
     warnings = [caution, _follows(change), _owner(change, state)]
     return Recipe(command, " ".join(warning for warning in warnings if warning))
+
+
+def suspect_recipe(suspect: Suspect) -> Recipe:
+    """How to undo a suspect, with all that it is."""
+    return revert_recipe(suspect.change, also=[one.resource for one in suspect.also], beside=len(suspect.beside))
 
 
 def _command(change: Change, state: Object | None, also: Sequence[Resource]) -> tuple[str, str]:

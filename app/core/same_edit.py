@@ -21,6 +21,8 @@ IN_ONE_GO = timedelta(seconds=120)
 """From the first to the last: a loop over nodes with a pause in between, no rollout over days."""
 NEXT = timedelta(seconds=5)
 """So soon after one Node the next one is deleted by a command that deletes several."""
+AT_ONCE = timedelta(seconds=0.5)
+"""So soon after one object a command or a sync writes the next: client-go's own limit is five a second."""
 
 
 def same_edits(ordered: Iterable[Change]) -> dict[str, str]:
@@ -78,7 +80,7 @@ def installed(changes: Iterable[Change]) -> dict[str, str]:
     spaces = defaultdict(list)
     for actor, namespace, name in workloads:
         spaces[actor, name].append(namespace)
-    found = _releases(workloads.values())
+    found = _several(workloads.values())
     for change in made:
         resource = change.resource
         homes = [resource.namespace] if resource.namespace else spaces.get((change.actor.name, resource.name), ())
@@ -89,7 +91,28 @@ def installed(changes: Iterable[Change]) -> dict[str, str]:
     return found
 
 
-def _releases(workloads: Iterable[Change]) -> dict[str, str]:
+def releases(changes: Iterable[Change]) -> dict[str, str]:
+    """For each change that its actor made in a namespace right after others, the id of the first of them: what one
+    command applies, or one sync of a GitOps controller.
+
+    What nobody is known to have made belongs to none.
+    """
+    gos: dict[tuple[str, str | None], tuple[Change, Change]] = {}
+    found: dict[str, str] = {}
+    for change in sorted(changes, key=lambda one: (one.at, one.key)):
+        if not change.actor.name:
+            continue
+        place = change.actor.name, change.resource.namespace
+        first, last = gos.get(place, (change, change))
+        if change.at - last.at > AT_ONCE or change.at - first.at > IN_ONE_GO:
+            first = change
+        elif change is not first:
+            found[change.id] = first.id
+        gos[place] = first, change
+    return found
+
+
+def _several(workloads: Iterable[Change]) -> dict[str, str]:
     """For each workload of several that somebody made in one namespace in one go, the id of the first."""
     together = defaultdict(list)
     for one in sorted(workloads, key=lambda one: one.at):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from statistics import median
@@ -49,6 +50,7 @@ from app.core.pod_states import PREEMPTED
 from app.core.relevance import Near, inside, surroundings, weigh
 from app.core.relists import relist_signals
 from app.core.rooms import has_pods, with_rooms
+from app.core.same_edit import releases
 from app.core.series import metric_signals, sparks
 from app.core.served import MOST_SERVED, SERVED
 from app.core.serving import Rise, rises, serving_signals, serving_sparks
@@ -80,6 +82,8 @@ FAINT = 0.1
 SHOWN = 20
 LINES = 6
 """Of measured lines the page has room for so many beside the changes."""
+
+_Scored = tuple[float, Candidate, tuple[Evidence, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,6 +292,7 @@ def _score(
         evidence = tuple(e for rule in rules if (e := rule(case, facts)))
         scored.append((sum(e.weight for e in evidence), candidate, evidence))
     scored.sort(key=lambda item: (-item[0], -item[1].change.at.timestamp()))
+    scored, beside = _by_release(scored)
     prior = (CROWDING + UNTOLD * (1.0 - case.quality)) * math.log(max(1, len(times)))
     weights = _as_rivals([math.exp(score - prior) for score, _, _ in scored], [c for _, c, _ in scored])
     total = 1.0 + sum(weights)
@@ -300,11 +305,33 @@ def _score(
             evidence=tuple(sorted(evidence, key=lambda e: -abs(e.weight))),
             derived=candidate.derived,
             t_minus=case.onset.at - candidate.change.at,
-            also=tuple(Also(c.id, c.at, c.resource) for c in candidate.also),
+            also=_named(candidate.also),
+            beside=_named(beside[candidate.change.id]),
         )
         for index, ((score, candidate, evidence), weight) in enumerate(zip(scored[:SHOWN], weights, strict=False))
     ]
     return [replace(s, would_flip=would_flip(s, suspects)) for s in suspects], 1.0 / total
+
+
+def _by_release(scored: list[_Scored]) -> tuple[list[_Scored], dict[str, list[Change]]]:
+    """Of what was written in one go the likeliest alone, and by its id the others: a release is one rival."""
+    firsts = releases(candidate.change for _, candidate, _ in scored)
+    leaders: dict[str, str] = {}
+    kept: list[_Scored] = []
+    beside: dict[str, list[Change]] = defaultdict(list)
+    for one in scored:
+        candidate = one[1]
+        release = firsts.get(candidate.change.id, candidate.change.id)
+        leader = leaders.setdefault(release, candidate.change.id)
+        if leader == candidate.change.id:
+            kept.append(one)
+        else:
+            beside[leader] += [candidate.change, *candidate.also]
+    return kept, beside
+
+
+def _named(changes: Iterable[Change]) -> tuple[Also, ...]:
+    return tuple(Also(one.id, one.at, one.resource) for one in changes)
 
 
 def _as_rivals(weights: list[float], found: list[Candidate]) -> list[float]:

@@ -60,9 +60,9 @@ def own(cases: Sequence[Judged]) -> Own:
 
 
 def _rank(ranking: Ranking, culprits: Iterable[str]) -> Rank | None:
-    """Where the first of several culprits stands."""
-    wanted = set(culprits)
-    return next((Rank(one.rank - 1) for one in ranking.suspects if one.change.id in wanted), None)
+    """Where the first of several culprits stands, by itself or within what another stands for."""
+    places = ranking.places
+    return min((Rank(places[one] - 1) for one in culprits if one in places), key=lambda rank: rank.above, default=None)
 
 
 def _leader(case: Judged) -> tuple[float, bool] | None:
@@ -70,5 +70,5 @@ def _leader(case: Judged) -> tuple[float, bool] | None:
     leader, probability = case.first.leader
     said = {one.change_id: one.opinion for one in case.verdicts}
     if case.culprits:
-        return probability, leader in case.culprits
+        return probability, not case.culprits.isdisjoint(case.first.leaders)
     return (probability, False) if said.get(leader) is Opinion.NOT_IT else None

@@ -20,7 +20,7 @@ from app.core.actors import short
 from app.core.findings import NONE, Incident, Opinion, Ranking, Suspect, Verdict
 from app.core.model import Gap, Resource
 from app.core.phrases import duration, many, percent, t_minus
-from app.core.revert import revert_recipe
+from app.core.revert import suspect_recipe
 from app.notify.slack import Message
 from app.store.outbox import Shown
 
@@ -95,7 +95,7 @@ def news(before: Shown, told: Told) -> str:
         lasted = (incident.resolved_at or incident.started_at) - incident.started_at
         ended = f"Resolved after {duration(lasted.total_seconds())}."
         said.append(ended if incident.status == "resolved" else "Open again.")
-    if told.ranking and before.leader not in ("", told.ranking.leader[0]):
+    if told.ranking and before.leader and before.leader not in told.ranking.leaders:
         said.append(f"Now likeliest: {_leading(told.ranking)}.{_formerly(before.leader, told.ranking)}")
     return _escape(" ".join(said), 4 * SENTENCE)
 
@@ -104,7 +104,7 @@ def _formerly(leader: str, ranking: Ranking) -> str:
     """Where what led before stands now."""
     if leader == NONE:
         return f" Before it was none of these, now {percent(ranking.none_of_these)}."
-    was = next((one for one in ranking.suspects if one.change.id == leader), None)
+    was = next((one for one in ranking.suspects if leader in one.ids), None)
     if was is None:
         return " What led before is no suspect any more."
     return f" Before it was {_named(was)}, now {humanize.ordinal(was.rank)} with {percent(was.probability)}."
@@ -142,7 +142,7 @@ def _facts(told: Told) -> Iterator[str]:
 
 
 def _ranked(told: Told, ranking: Ranking) -> Iterator[Json]:
-    places = {one.change.id: one.rank for one in told.first.suspects} if told.first else {}
+    places = told.first.places if told.first else {}
     if ranking.none_leads:
         yield from _none(told, ranking)
     for suspect in ranking.suspects[:SHOWN]:
@@ -182,7 +182,7 @@ def _moved(suspect: Suspect, places: dict[str, int]) -> str:
     """Where it stood in the first ranking, if that was elsewhere."""
     if not places:
         return ""
-    place = places.get(suspect.change.id)
+    place = min((places[one] for one in suspect.ids if one in places), default=None)
     if place is None:
         return "  _new since the first ranking_"
     return "" if place == suspect.rank else f"  _{humanize.ordinal(place)} at first_"
@@ -193,7 +193,7 @@ def _where(resource: Resource) -> str:
 
 
 def _undoing(suspect: Suspect) -> Iterator[Json]:
-    recipe = revert_recipe(suspect.change, also=[one.resource for one in suspect.also])
+    recipe = suspect_recipe(suspect)
     if recipe.command and len(recipe.command) <= COMMAND:
         command = {"type": "text", "text": recipe.command}
         yield {"type": "rich_text", "elements": [{"type": "rich_text_preformatted", "elements": [command]}]}

@@ -8,7 +8,7 @@ from datetime import timedelta
 from app.core.findings import Onset, Ranking, Suspect
 from app.core.model import Change, FieldDiff, Json
 from app.core.phrases import duration
-from app.core.revert import Recipe, revert_recipe
+from app.core.revert import Recipe, suspect_recipe
 from app.web.filters import clock_time, value
 from app.web.hunks import first_difference
 
@@ -48,7 +48,7 @@ def suspect_card(suspect: Suspect, ranking: Ranking) -> SuspectCard:
         suspect,
         turn(suspect.change),
         distance(suspect, ranking),
-        revert_recipe(suspect.change, also=[one.resource for one in suspect.also]),
+        suspect_recipe(suspect),
         argued=min(max(strong, 2), 3),
         leads=suspect.rank == 1 and not ranking.none_leads,
     )

@@ -51,8 +51,9 @@ def moved(ranking: Ranking | None, opened: Sequence[str]) -> dict[str, str]:
     before = {change_id: rank for rank, change_id in enumerate(opened, start=1)}
     if not before or ranking is None:
         return {}
-    return {
-        suspect.change.id: f"was #{before[suspect.change.id]}" if suspect.change.id in before else "new"
-        for suspect in ranking.suspects
-        if before.get(suspect.change.id) != suspect.rank
-    }
+    found = {}
+    for suspect in ranking.suspects:
+        was = min((before[change_id] for change_id in suspect.ids if change_id in before), default=None)
+        if was != suspect.rank:
+            found[suspect.change.id] = f"was #{was}" if was else "new"
+    return found

@@ -261,7 +261,7 @@ class Evidence(Shape):
 
 
 class Also(Shape):
-    """The same edit of another object, or another part of what was installed."""
+    """The same edit of another object, another part of what was installed, or what was written with it."""
 
     change_id: str
     at: datetime
@@ -281,6 +281,7 @@ class Suspect(Shape):
     also: list[Also] = Field(
         description="the same edit of other objects, or other parts of an app, made in one go with it"
     )
+    beside: list[Also] = Field(description="what the same hand wrote in one go with it, each of which explains less")
     would_flip: str = Field(description="the rule without which it would not be where it is")
 
     @classmethod
@@ -294,6 +295,7 @@ class Suspect(Shape):
             evidence=[Evidence.model_validate(reason) for reason in suspect.evidence],
             derived=list(suspect.derived),
             also=[Also.model_validate(one) for one in suspect.also],
+            beside=[Also.model_validate(one) for one in suspect.beside],
             would_flip=suspect.would_flip,
         )
 

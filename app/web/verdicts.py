@@ -121,8 +121,11 @@ class SaidRow:
 def rows(judged: list[Judged]) -> Iterator[SaidRow]:
     """A row for each verdict."""
     for case in judged:
-        names = {one.change.id: one.change.resource.name for told in (case.newest, case.first) for one in told.suspects}
-        places = {one.change.id: one.rank for one in case.first.suspects}
+        names: dict[str, str] = {}
+        for one in (*case.newest.suspects, *case.first.suspects):
+            names |= {other.change_id: other.resource.name for other in (*one.also, *one.beside)}
+            names[one.change.id] = one.change.resource.name
+        places = case.first.places
         for verdict in case.verdicts:
             of = verdict.change_id
             change_id, name = (None, "none of these") if of == NONE else (of, names.get(of, "a change"))

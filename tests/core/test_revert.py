@@ -206,3 +206,9 @@ def test_names_are_quoted_for_the_shell() -> None:
     assert revert_recipe(changed("ClusterRole", None, {"rules": []}, resource=role)).command == (
         "kubectl delete 'clusterroles.rbac.authorization.k8s.io/system:a b;rm'"
     )
+
+
+def test_what_was_written_with_it_is_told_and_left_alone() -> None:
+    recipe = revert_recipe(a_change(path=("spec", "replicas"), old=2, new=9), beside=3)
+    assert recipe.command == "kubectl scale deployments.apps/web -n shop --replicas=2"
+    assert recipe.warning == "Written in one go with 3 others, which this does not undo."

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from app.core.candidates import Candidate, candidates
 from app.core.model import Actor, ActorSource, Change, Json, Verb
-from app.core.same_edit import SEVERAL, same_edits
+from app.core.same_edit import SEVERAL, releases, same_edits
 from app.core.topology import topology
 from tests.core.factories import a_change, a_resource, a_workload, after
 
@@ -106,3 +106,31 @@ def test_nodes_that_are_deleted_in_one_go_are_one_suspect() -> None:
     assert [change.resource.name for change in one.also] == ["node-1", "node-2"]
     assert len(found(*gone, replace(labelled(4, 30), verb=Verb.DELETE))) == 2
     assert len(found(gone[0], replace(labelled(1, 1, actor="bob"), verb=Verb.DELETE))) == 2
+
+
+def test_a_release_is_what_one_hand_writes_in_a_namespace_one_right_after_the_other() -> None:
+    config, web, worker = (made("ConfigMap", "app", 0), made("Deployment", "web", 0.4), made("Deployment", "job", 0.8))
+    paused = made("Deployment", "later", 1.4)
+    assert releases([config, web, worker, paused]) == {web.id: config.id, worker.id: config.id}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        made("Service", "web", 0.1, actor="bob"),
+        made("Service", "web", 0.1, namespace="cart"),
+        made("Service", "web", 0.6),
+    ],
+    ids=["somebody else", "another namespace", "a pause"],
+)
+def test_what_else_is_written_then_is_of_no_release(other: Change) -> None:
+    assert releases([made("Deployment", "web", 0), other]) == {}
+
+
+def test_whose_writes_are_not_known_nobody_wrote_in_one_go() -> None:
+    assert releases([made("Deployment", "web", 0, actor=""), made("Service", "web", 0.1, actor="")]) == {}
+
+
+def test_a_program_that_writes_on_and_on_begins_a_new_release_after_two_minutes() -> None:
+    without_end = [made("ConfigMap", f"part-{number}", number * 0.4) for number in range(600)]
+    assert len(set(releases(without_end).values())) == 2

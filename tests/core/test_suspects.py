@@ -107,6 +107,25 @@ def test_what_writes_the_same_field_all_the_time_is_no_crowd_of_rivals() -> None
     assert none_of_these(300) > 0.9 * none_of_these(1)
 
 
+def test_what_one_hand_wrote_in_one_go_is_one_suspect_and_its_likeliest_part_stands_for_it() -> None:
+    web = a_resource("Deployment", "web", "orders")
+    incident = an_incident(an_alert(after(40), namespace="orders", deployment="web"))
+    release = [
+        a_change(a_resource("ConfigMap", "mailer", "orders"), at=after(-10), path=("data", "from"), old="a", new="b"),
+        a_change(web, at=after(-9.7)),
+        a_change(a_resource("Service", "mailer", "orders"), at=after(-9.4), path=("spec", "type"), old="a", new="b"),
+    ]
+    alone = ranked(release[1], incident=incident)
+    ranking = ranked(*release, incident=incident)
+    top, *others = ranking.suspects
+    assert top.change.id == release[1].id
+    assert {one.change_id for one in top.beside} == {release[0].id, release[2].id}
+    assert not {one.change.id for one in others} & set(top.ids)
+    assert ranking.places[release[0].id] == 1
+    assert replace(ranking, none_of_these=0.0).leaders == top.ids
+    assert ranking.none_of_these == pytest.approx(alone.none_of_these, rel=0.1), "a release is one rival"
+
+
 def test_nothing_recorded_is_said() -> None:
     ranking = rank(Gathered(incident=an_incident(), start=after(-120), now=after(60)))
     assert ranking.suspects == ()

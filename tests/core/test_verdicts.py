@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec.structs import replace
 
-from app.core.findings import NONE, Onset, Opinion, Ranking, Suspect, Verdict
+from app.core.findings import NONE, Also, Onset, Opinion, Ranking, Suspect, Verdict
 from app.core.model import change_id
 from app.core.verdicts import Judged, own
 from tests.core.factories import a_change
@@ -49,6 +49,16 @@ def test_where_the_culprit_stood_at_first_and_at_last() -> None:
 def test_a_culprit_that_was_not_listed_was_missed_and_of_several_the_first_counts() -> None:
     found = own([judged(a_ranking(0.6, 0.2), said(7)), judged(a_ranking(0.6, 0.2), said(2), said(9))])
     assert (found.accuracy["at first"].ac1, found.accuracy["at first"].ac3) == (0.0, 0.5)
+
+
+def test_a_culprit_that_was_written_with_the_suspect_stood_where_that_did() -> None:
+    ranking = a_ranking(0.2, 0.6)
+    second = ranking.suspects[1]
+    also = Also(change_id(AT, 7), AT, second.change.resource)
+    first = replace(ranking, suspects=(replace(second, rank=1, beside=(also,)), replace(ranking.suspects[0], rank=2)))
+    found = own([judged(first, said(7))])
+    assert found.accuracy["at first"].ac1 == 1.0
+    assert [(one.said, one.right) for one in found.reliability] == [(0.6, 1.0)]
 
 
 def test_an_incident_that_no_change_began_is_right_where_none_of_these_led() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.core.findings import NONE, Evidence, Incident, Opinion, Ranking, Verdict
+from app.core.findings import NONE, Also, Evidence, Incident, Opinion, Ranking, Verdict
 from app.core.model import Gap
 from app.notify.message import Told, message, news, reply, shown
 from app.notify.slack import Message
@@ -175,6 +175,18 @@ def test_news_is_what_leads_now_and_whether_it_is_over() -> None:
     assert news(before, ended) == "Resolved after 42 min."
     assert news(shown(ended, "v"), told()) == "Open again."
     assert news(shown(told(None, first=None), "v"), told()) == "", "what is ranked for the first time has not moved"
+
+
+def test_of_what_was_written_in_one_go_another_part_that_leads_is_no_news() -> None:
+    before = shown(told(), "v")
+    first, second, third = RANKED.suspects
+    also = Also(FIRST, first.change.at, first.change.resource)
+    swapped = replace(RANKED, suspects=(replace(second, rank=1, probability=0.9, beside=(also,)), third))
+    assert news(before, told(swapped)) == ""
+    assert "at first" not in as_json(message(told(swapped))).partition(third.change.id)[0]
+    release = replace(swapped.suspects[0], rank=2)
+    overtaken = replace(swapped, suspects=(replace(third, rank=1, probability=0.99), release))
+    assert "now 2nd" in news(before, told(overtaken))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from app import correlate
-from app.core.findings import Incident, Ranking
+from app.core.findings import Also, Incident, Ranking
 from app.store import incidents
 from app.store.partitions import ensure
 from app.web import live
@@ -108,6 +108,10 @@ async def test_a_suspect_that_was_not_there_is_new(site: Site) -> None:
     assert live.moved(made, live.order(only)) == {made.suspects[2].change.id: "new"}
     assert live.moved(made, live.order(made)) == {}
     assert live.moved(made, ()) == {}
+    first, second, third = made.suspects
+    also = Also(first.change.id, first.change.at, first.change.resource)
+    swapped = replace(made, suspects=(replace(second, rank=1, beside=(also,)), replace(third, rank=2)))
+    assert live.moved(swapped, live.order(only)) == {third.change.id: "new"}, "another part of the same leads"
     assert live.moved(None, live.order(made)) == {}
 
 

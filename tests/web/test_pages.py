@@ -113,6 +113,13 @@ async def test_a_suspect_names_the_same_edits_of_other_objects(site: Site) -> No
     assert {f"/changes/{one.change_id}" for one in also} <= set(hrefs(found))
 
 
+async def test_a_suspect_names_what_was_written_with_it(site: Site) -> None:
+    text, found = await page(site, INCIDENT)
+    beside = world.ranking().suspects[2].beside
+    assert "Written with 2 more, in one go" in text
+    assert {f"/changes/{one.change_id}" for one in beside} <= set(hrefs(found))
+
+
 async def test_the_incident_can_be_looked_at_from_nearer(site: Site) -> None:
     near = urlencode({"from": "2026-11-20T14:02:20Z", "to": "2026-11-20T14:02:40Z"})
     _, found = await page(site, f"{INCIDENT}?{near}&rows=all")

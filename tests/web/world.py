@@ -288,6 +288,7 @@ def ranking() -> Ranking:
     """Three suspects, a fight, sparks and callers."""
     others = surrounding_changes()
     second, third = (next(c for c in others if c.resource.kind == kind) for kind in ("ConfigMap", "NetworkPolicy"))
+    written = [c for c in others if c.resource.kind == "RoleBinding"][:2]
     alike = [c for c in others if c.resource.kind == "ConfigMap" and c is not second][:2]
     return Ranking(
         incident_id=incident().id,
@@ -334,6 +335,7 @@ def ranking() -> Ranking:
                 third,
                 (Evidence("scope", -0.2, "It is in another namespace."),),
                 t_minus=ONSET_AT - third.at,
+                beside=tuple(Also(c.id, c.at, c.resource) for c in written),
             ),
         ),
         none_of_these=0.04,
