@@ -43,6 +43,8 @@ _CONTROL_PLANE_MANAGERS = frozenset(
         "clusterrole-aggregation-controller",
     }
 )
+AUTOSCALER = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
+"""Kubernetes' own, as the audit log names it."""
 # What kube-controller-manager's accounts may be called: a service account of an add-on also ends in "-controller".
 _CONTROLLER_NAMES = _words("""attachdetach-controller certificate-controller clusterrole-aggregation-controller
     cronjob-controller daemon-set-controller deployment-controller

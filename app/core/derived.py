@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from app.core import kinds
-from app.core.actors import is_controller, service_account
+from app.core.actors import AUTOSCALER, is_controller, service_account
 from app.core.gitops import tenders
 from app.core.memory import Memory
 from app.core.model import NOBODY, ActorSource, Change, Json, Object, Resource, Verb
@@ -20,7 +20,6 @@ _POD_TEMPLATE_HASH = re.compile(r"[bcdfghjklmnpqrstvwxz2456789]{5,10}\Z")
 """The alphabet of generated suffixes (k8s.io/apimachinery util/rand): an unseen ReplicaSet's Deployment by its name."""
 
 _SCALE = ("spec", "replicas")
-_HPA = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
 _GARBAGE_COLLECTOR = "system:serviceaccount:kube-system:generic-garbage-collector"
 _DEFINITIONS = "apiextensions.k8s.io"
 _OWNERS = ("metadata", "ownerReferences")
@@ -177,7 +176,7 @@ class Derivation:
 
     def _by_autoscaler(self, change: Change) -> bool:
         if change.actor.source is ActorSource.AUDIT:
-            return change.actor.name == _HPA
+            return change.actor.name == AUTOSCALER
         return change.actor.name == "kube-controller-manager"
 
     def _aggregation(self, change: Change) -> str | None:

@@ -236,7 +236,7 @@ def _worked(candidate: Candidate, signal: Signal) -> float:
 def _by_content(change: Change, signal: Signal) -> bool:
     """Whether what refuses these is of this sort, and looks at each: that others passed says nothing of them."""
     return any(
-        entity[0] == "refuses" and entity[1] in BY_CONTENT and change.resource.kind.endswith(entity[1])
+        entity[0] == "refuses" and entity[1] in BY_CONTENT and change.resource.kind.removesuffix("Binding") == entity[1]
         for entity in signal.about
     )
 

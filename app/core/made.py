@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from app.core import changes
+from app.core import changes, kinds
 from app.core.body import Body
+from app.core.kinds import Policy
 from app.core.model import Change, DiffSource, FieldDiff, Object, Resource, Verb, version_key
 from app.core.sightings import Sighting
 
@@ -25,11 +26,14 @@ def deletion_key(sighting: Sighting, uid: str) -> int:
     return key_of(sighting.resource, str(sighting.resource), f"{sighting.audit_id}:{sighting.at.isoformat()}")
 
 
-def by_a_person(sighting: Sighting) -> bool:
-    """Whether a person deleted a ReplicaSet, which is else made and deleted for its Deployment's sake alone."""
-    name = sighting.actor.name
-    known = sighting.source == "audit" and bool(name) and not name.startswith("system:")
-    return known and sighting.resource.kind == "ReplicaSet"
+def is_state(sighting: Sighting) -> bool:
+    """Whether it is of a kind whose writes are state and no changes (KINDS: ``Policy.STATE``). What a person does to a
+    ReplicaSet is a change: it is else made and deleted for its Deployment's sake alone."""
+    resource, name = sighting.resource, sighting.actor.name
+    if kinds.policy(resource.api_group, resource.kind) is not Policy.STATE:
+        return False
+    person = sighting.source == "audit" and bool(name) and not name.startswith("system:")
+    return not (person and resource.kind == "ReplicaSet")
 
 
 def whole(sighting: Sighting, verb: Verb, state: Object | None, *, body: Body | None, uid: str = "") -> Change:

@@ -12,7 +12,7 @@ import re
 from datetime import datetime
 from typing import Any
 
-from app.core.actors import is_controller
+from app.core.actors import AUTOSCALER, is_controller
 from app.core.entities import ACCESS, WORKLOADS, Entity
 from app.core.grants import only_allows_more
 from app.core.meshes import is_policy
@@ -115,7 +115,7 @@ BEFORE_RUNNING = frozenset(
 )
 """What a pod complains of before it runs: where all pods of a rollout did once, it is not that rollout's doing."""
 _LABELS, _ANNOTATIONS = ("metadata", "labels"), ("metadata", "annotations")
-_AUTOSCALER = frozenset({"system:serviceaccount:kube-system:horizontal-pod-autoscaler", "kube-controller-manager"})
+_AUTOSCALER = frozenset({AUTOSCALER, "kube-controller-manager"})
 """Who writes how many pods there are for an autoscaler, by audit log or as a field manager."""
 _NODES_GO = re.compile(r"node-controller|node-lifecycle|cloud-controller|cloud-node|termination-handler|interruption")
 """Who deletes Nodes whose machines are gone, or empties those that a provider takes back."""

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from app.core.actors import service_account
+from app.core.actors import AUTOSCALER, service_account
 from app.core.complaints import WIDE, is_over
 from app.core.dependencies import Named, closure
 from app.core.downstream import DEPTH, roots
@@ -27,7 +27,6 @@ NEWBORN = 0.1
 UNMEASURED = 0.02
 """The same of an autoscaler that was just made: of pods that have only just started, metrics are not known yet. And of
 what Kubernetes' own one does where nobody serves metrics: it asks, fails and says so for ever."""
-AUTOSCALER = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
 _OF_AUTOSCALING = frozenset({"autoscaler", "autoscalers", "autoscaling", "horizontalpodautoscaler", "metrics"})
 """Words of an alert that is about autoscalers, or what they measure by."""
 FOLLOWS = 0.4

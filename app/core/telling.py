@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from app.core import kinds, made
+from app.core import made
 from app.core.actors import actor_from_managed_fields
 from app.core.body import Body
 from app.core.derived import Derivation
-from app.core.kinds import Policy
 from app.core.memory import Memory
 from app.core.model import ActorSource, Change, DiffSource, Object, Verb
 from app.core.recent import Recent
@@ -30,7 +29,7 @@ class Telling:
     def new(self, sighting: Sighting, change: Change, body: Body | None, state: Object | None) -> tuple[Change, ...]:
         """The change to hand on, with its actor and what began it; nothing where it is only state."""
         resource = change.resource
-        if kinds.policy(resource.api_group, resource.kind) is Policy.STATE and not made.by_a_person(sighting):
+        if made.is_state(sighting):
             return ()
         if sighting.source != "audit":
             known = self._recent.near(sighting, body)

@@ -426,7 +426,7 @@ class Tracker:
             learned = Learned(ended=(ObjectState(resource, uid, "", sighting.at, None, deleted_at=sighting.at),))
         if known is not None:
             return structs.replace(learned, changes=self._telling.again(known, sighting).changes)
-        if kinds.policy(resource.api_group, resource.kind) is Policy.STATE and not made.by_a_person(sighting):
+        if made.is_state(sighting):
             return learned
         change = made.whole(sighting, Verb.DELETE, old, body=body, uid=uid)
         if sighting.source == "watch" and body is None:

@@ -197,3 +197,23 @@ def test_that_others_pods_pass_says_nothing_of_a_limit_of_each() -> None:
     )
     assert ranking.suspects[0].change.resource == limit
     assert sum(e.weight for e in ranking.suspects[0].evidence if e.rule == "symptoms") > 2
+
+
+def test_nor_of_a_policy_that_is_bound_to_a_namespace() -> None:
+    """Whether it is the policy or its binding that was written: it looks at each pod."""
+    maker = "system:serviceaccount:kube-system:replicaset-controller"
+    offers = a_resource("Deployment", "offers", "shop")
+    binding = a_resource("ValidatingAdmissionPolicyBinding", "images", None)
+    text = "ValidatingAdmissionPolicy 'images' with binding 'images' denied request: not from our registry"
+    refused = a_symptom(offers, "FailedCreate", at=after(0), message=f'pods "offers-1" is forbidden: {text}', count=9)
+    others = calls(maker, "create", "pods", rate=1, namespace="shop")
+    denied = calls(maker, "create", "pods", rate=1, start=0, code=422, error=text, namespace="shop")
+    ranking = ranked(
+        a_change(binding, at=after(-40), verb=Verb.CREATE),
+        incident=an_incident(an_alert(after(20), name="KubeDeploymentReplicasMismatch", namespace="shop")),
+        load=[*others, *denied],
+        symptoms=[refused],
+        states=[a_workload(offers)],
+    )
+    assert ranking.suspects[0].change.resource == binding
+    assert sum(e.weight for e in ranking.suspects[0].evidence if e.rule == "symptoms") > 2

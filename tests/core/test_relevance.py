@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from app.core.actors import AUTOSCALER
 from app.core.findings import Scope
-from app.core.relevance import AUTOSCALER, BY_THE_WAY, UNMEASURED, Near, relevance, weigh
+from app.core.relevance import BY_THE_WAY, UNMEASURED, Near, relevance, weigh
 from app.core.signals import Passed, Signal, SignalKind
 from app.core.topology import Topology
 from tests.core.factories import after
