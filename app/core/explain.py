@@ -153,7 +153,8 @@ def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
     worked = _worked(candidate, signal)
     is_quoted = via[:1] == ("named",) and via[1] in quoted(candidate.change)
     is_server = via[:1] == ("calls",) and signal.cause is not None and not signal.cause.few
-    if signal.cause and not (is_quoted or is_server or _leads(candidate, signal.cause)):
+    makes = via[:1] == ("churn",)
+    if signal.cause and not (is_quoted or is_server or makes or _leads(candidate, signal.cause)):
         return UNLIKELY * worked
     if signal.cause and not signal.cause.few and via[:1] == ("ns",):
         return UNLIKELY * worked  # what says why says more than where
@@ -175,7 +176,7 @@ def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
         return UNLIKELY
     if BLAMES in signal.facts and via[:1] == ("workload",) and _says_nothing_of_calls(candidate.change):
         worked *= SUFFERS
-    follows = candidate.set_off or via[:1] in (("calls",), ("reads",), *BY_CALLING)
+    follows = candidate.set_off or makes or via[:1] in (("calls",), ("reads",), *BY_CALLING)
     sort = 1.0 if follows else plausible(candidate.change, reason, refused=refused)
     return worked * sort * _alone(candidate, signal) * _needed(candidate, signal) * _there(candidate, signal)
 

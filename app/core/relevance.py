@@ -92,7 +92,7 @@ def relevance(signal: Signal, scope: Scope, *, near: Near) -> float:
     if _is_echo(signal, scope, near=near):
         return UNMEASURED
     if _is_newborn(signal, scope, near=near):
-        return UNMEASURED if any(entity[1:2] == ("HorizontalPodAutoscaler",) for entity in signal.about) else NEWBORN
+        return UNMEASURED if _of_autoscaler(signal) else NEWBORN
     within, words, base = inside(signal, scope, upstream=near.upstream), near.words, _base(signal, scope)
     said = frozenset(re.findall(r"[a-z]{4,}", f"{signal.sentence} {signal.text}".lower()))
     overlap = len(said & words) / max(4.0, math.sqrt(len(said) * max(1, len(words)))) if words else 0.0
@@ -138,7 +138,13 @@ def _is_echo(signal: Signal, scope: Scope, *, near: Near) -> bool:
 def _only_newborn(signals: list[Signal], scope: Scope, *, near: Near) -> bool:
     """Whether only what is new complains in the alert's namespaces."""
     there = [s for s in signals if s.kind is SignalKind.SYMPTOM and inside(s, scope, upstream=near.upstream)]
+    if not _OF_AUTOSCALING & near.words:
+        there = [s for s in there if not _of_autoscaler(s)]
     return bool(scope.namespaces) and bool(there) and all(_is_newborn(s, scope, near=near) for s in there)
+
+
+def _of_autoscaler(signal: Signal) -> bool:
+    return any(entity[1:2] == ("HorizontalPodAutoscaler",) for entity in signal.about)
 
 
 def _is_lone(signal: Signal) -> bool:

@@ -38,6 +38,7 @@ from app.core.injected import with_injected
 from app.core.latent import began, started, waiting
 from app.core.lines import Laid, laid
 from app.core.linked import with_linked
+from app.core.making import with_pods_made
 from app.core.meant import with_meant
 from app.core.mechanism import UNLIKELY
 from app.core.model import CallEdge, Change, MetricSeries, ObjectState, Rollout, Symptom, SymptomSource
@@ -144,7 +145,7 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES) -> Ranking:
     earlier = gathered.unread.earlier
     found = candidates(gathered.changes, gathered.rollouts, fights, topology=top_of, until=now, unread=earlier)
     begun = started(gathered.rollouts)
-    found = [waiting(c, begun) for c in found]
+    found = with_pods_made((waiting(c, begun) for c in found), gathered.calls)
     case = Case(
         incident=incident,
         onset=onset,

@@ -76,3 +76,16 @@ def test_what_is_new_is_what_an_alert_is_about_where_nothing_else_complains() ->
     alone = weigh(told[:1], scope, near=near, top=Topology())
     both = weigh(told, scope, near=near, top=Topology())
     assert alone[0][1] > 3 * both[0][1]
+
+
+def test_that_a_new_autoscaler_knows_no_metrics_is_not_the_alert_though_nothing_else_complains() -> None:
+    home = ("object", "HorizontalPodAutoscaler", "shop", "web")
+    ill = Signal(
+        SignalKind.SYMPTOM, after(-20), after(-15), 0.4, {home: 1.0, ("ns", "shop"): 0.4}, "no metrics", facts={}
+    )
+    new, scope = replace(NEAR, newborn={home: after(60)}), Scope(namespaces=("shop",))
+    [(_, weight)] = weigh([ill], scope, near=new, top=Topology())
+    assert weight == pytest.approx(UNMEASURED * ill.strength)
+    about = replace(new, words=frozenset({"autoscaler"}))
+    [(_, weight)] = weigh([ill], scope, near=about, top=Topology())
+    assert weight > 10 * UNMEASURED * ill.strength
