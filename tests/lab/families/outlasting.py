@@ -9,10 +9,14 @@ from functools import partial
 
 from tests.lab import addresses, objects
 from tests.lab.alerts import pods
-from tests.lab.apps import App
+from tests.lab.api import Kind, path
+from tests.lab.apps import App, Process, Program
+from tests.lab.families.databases import ANY
+from tests.lab.families.load import alert_on_load
 from tests.lab.families.meshes import tries
 from tests.lab.lab import Lab
 from tests.lab.manifests import is_ready
+from tests.lab.programs import every, getting
 from tests.lab.scenario import family
 
 RETRIES, GIVE_UP_SECONDS = 3, 2.0
@@ -101,3 +105,73 @@ async def backlog_outlasts(lab: Lab) -> AsyncIterator[None]:
     name = f"{batch}-{lab.rng.choice(('2026q3', 'eu', 'missing', '1142'))}"
     by = lab.rng.choice(("alice", "bob", "ci"))
     await lab.culprit(by, "create", "Job", namespace, name, {"metadata": {"name": name}, "spec": spec})
+
+
+TIER, TENANT = "tenancy.corp.example/tier", "tenancy.corp.example/tenant"
+TENANTS = ("acme", "borealis", "cobalt", "dunes", "eider", "fjord", "granite", "harbour", "indigo", "juniper")
+
+
+def _installing(profile: Kind, name: str, image: str) -> Program:
+    """As what keeps add-ons: whichever namespace a profile selects has its agent, with an account that may read."""
+
+    async def install(process: Process) -> None:
+        listed = await process.api.call("GET", profile.path("platform"))
+        for one in listed.body.get("items", []):
+            label = ",".join(f"{key}={value}" for key, value in one["spec"]["namespaceSelector"]["matchLabels"].items())
+            found = await process.api.call("GET", f"{path('Namespace')}?labelSelector={label}")
+            for namespace in [each["metadata"]["name"] for each in found.body.get("items", [])]:
+                if (await process.api.call("GET", path("Deployment", namespace, name))).status != 404:
+                    continue
+                await process.api.call("POST", path("ServiceAccount", namespace), objects.account(namespace, name))
+                may = objects.binding(name, name, namespace, name, within=namespace)
+                await process.api.call("POST", path("RoleBinding", namespace), may)
+                made = objects.deployment(namespace, name, f"{image}:{one['spec']['version']}", account=name)
+                await process.api.call("POST", path("Deployment", namespace), made)
+
+    return every(2, install)
+
+
+@family(
+    "The profile of an add-on selects the namespaces of all tenants in place of those of the pilot: each gets an agent"
+    " of its own, each of which asks as often as the first one did, and the API server gets many times the requests.",
+    joined=21,
+)
+async def agent_per_tenant(lab: Lab) -> AsyncIterator[None]:
+    """Nobody told this one: it is the plainest that there is."""
+    name, group = lab.rng.choice(("secrets-agent", "config-agent", "policy-agent")), "addons.corp.example"
+    image, tenants = f"registry.corp.example/platform/{name}", lab.rng.sample(TENANTS, len(TENANTS))
+    profile = await lab.custom("AddonProfile", group, ANY)
+    period = lab.rng.uniform(0.9, 1.1)
+
+    async def program(process: Process) -> None:
+        """It asks for its own namespace only."""
+        namespace = process.see().pod["metadata"]["namespace"]
+        asked = [path(one, namespace) for one in ("ConfigMap", "Secret")]
+        await every(period, getting(*asked))(process)
+
+    lab.apps[image] = App(image, program=program, serves=False)
+    for number, tenant in enumerate(tenants):
+        await lab.namespace(tenant)
+        labels = {TENANT: "true", TIER: "pilot" if number == 0 else "standard"}
+        await lab.edit("admin", "Namespace", "", tenant, {"metadata": {"labels": labels}})
+    reads = ("", "configmaps,secrets", "get,list")
+    await lab.apply(objects.cluster_role(name, reads))
+    rules = (
+        reads,
+        (group, "*", "get,list"),
+        ("", "namespaces", "list"),
+        ("", "serviceaccounts", "create"),
+        ("rbac.authorization.k8s.io", "rolebindings", "create"),
+        ("apps", "deployments", "get,create"),
+    )
+    await lab.served(profile)
+    spec = {"namespaceSelector": {"matchLabels": {TIER: "pilot"}}, "version": "2.4.1"}
+    meta = {"namespace": "platform", "name": name}
+    await lab.apply({"apiVersion": f"{group}/v1", "kind": "AddonProfile", "metadata": meta, "spec": spec})
+    await lab.controller("platform", "addon-controller", _installing(profile, name, image), *rules, replicas=1)
+    await lab.until(lambda: pods(lab.world, tenants[0], name))
+    alert_on_load(lab)
+    yield
+    by = lab.rng.choice(("alice", "flux", "argocd"))
+    body = {"spec": {"namespaceSelector": {"matchLabels": {TIER: None, TENANT: "true"}}}}
+    await lab.culprit(by, "update", "AddonProfile", "platform", name, body)
