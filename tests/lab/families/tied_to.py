@@ -9,8 +9,10 @@ from datetime import datetime
 from tests.lab import objects
 from tests.lab.api import Kind, now, path
 from tests.lab.apps import App, Process, Program
+from tests.lab.families.between import publish
 from tests.lab.families.databases import ANY
 from tests.lab.lab import Lab
+from tests.lab.network import backends
 from tests.lab.programs import every
 from tests.lab.scenario import family
 
@@ -122,3 +124,69 @@ def _alert_archive(lab: Lab, archive: _Archive, namespace: str, database: str) -
     lab.alert(
         "PostgresArchivingStale", lambda: since() > STALE_SECONDS, summary, 4, namespace=namespace, service=database
     )
+
+
+SCALERS = "autoscaling.corp.example"
+
+
+def _scaling(scaler: Kind) -> Program:
+    """As an autoscaler that takes its target for its own: the two are to be seen as one, and to go as one."""
+
+    async def scale(process: Process) -> None:
+        listed = await process.api.call("GET", scaler.path())
+        for one in listed.body.get("items", []):
+            meta, spec = one["metadata"], one["spec"]
+            where = path("Deployment", meta["namespace"], spec["scaleTargetRef"]["name"])
+            found = await process.api.call("GET", where)
+            if not found.ok:
+                continue
+            owner = {"apiVersion": f"{SCALERS}/v1", "kind": scaler.name, "name": meta["name"], "uid": meta["uid"]}
+            if not any(each["uid"] == meta["uid"] for each in found.body["metadata"].get("ownerReferences", ())):
+                owned = {"ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}]}
+                await process.api.call("PATCH", where, {"metadata": owned})
+            replicas = found.body["spec"]["replicas"]
+            wanted = min(spec["maxReplicas"], max(spec["minReplicas"], replicas))
+            if wanted != replicas:
+                await process.api.call("PATCH", where, {"spec": {"replicas": wanted}})
+            if one.get("status", {}).get("currentReplicas") != wanted:
+                status = {"status": {"currentReplicas": wanted}}
+                await process.api.call("PATCH", scaler.path(meta["namespace"], meta["name"]), status)
+
+    return every(2, scale)
+
+
+@family(
+    "Somebody moves an app from an autoscaler of the company's own to the usual one, and deletes what it was declared"
+    " in: the old one has made its objects the owners of what they scale, and the app is collected with its own.",
+    joined=21,
+)
+async def owned_by_scaler(lab: Lab) -> AsyncIterator[None]:
+    """As users of Postmates' autoscaler warn of it (configurable-hpa 15)."""
+    scaler = await lab.custom("TrafficAutoscaler", SCALERS, ANY)
+    apps = [("shop", "pricing", "listing"), ("payments", "fees", "invoices"), ("search", "ranking", "results")]
+    apps += [("media", "covers", "gallery")]
+    places = lab.rng.sample(apps, 3)
+    await lab.served(scaler)
+    for namespace, name, caller in places:
+        await lab.app(namespace, name, replicas=3)
+        await lab.app(namespace, caller, like=App("", upstreams=((namespace, name),)), replicas=2)
+        target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
+        spec = {"scaleTargetRef": target, "minReplicas": 3, "maxReplicas": 9, "requestsPerPod": 40}
+        meta = {"namespace": namespace, "name": name}
+        await lab.apply({"apiVersion": f"{SCALERS}/v1", "kind": scaler.name, "metadata": meta, "spec": spec})
+        lab.alert_lacking(namespace, caller)
+    rules = (SCALERS, "*", "*"), ("apps", "deployments", "get,patch")
+    await lab.controller("platform", "traffic-autoscaler", _scaling(scaler), *rules, replicas=1)
+    namespace, name, caller = places[0]
+    await lab.until(lambda: len(backends(lab.world, namespace, caller)) == 2)
+    await publish(lab, namespace, caller)
+    lab.alert_ingress_errors(namespace, namespace)
+    there = lab.world["Deployment"]
+    await lab.until(lambda: all("ownerReferences" in there[place[0], place[1]]["metadata"] for place in places))
+    yield
+    by = lab.rng.choice(("alice", "bob", "carol"))
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
+    body = {"metadata": {"name": name}, "spec": {"scaleTargetRef": target, "minReplicas": 3, "maxReplicas": 9}}
+    await lab.who[by].must("POST", path("HorizontalPodAutoscaler", namespace), body)
+    await lab.pause(lab.rng.uniform(1.5, 3))
+    await lab.culprit(by, "delete", scaler.name, namespace, name)
