@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from tests.lab import objects
+from tests.lab.alerts import pending, pods
 from tests.lab.api import Kind, now, path
-from tests.lab.apps import App, Process, Program
+from tests.lab.apps import App, Container, Process, Program
 from tests.lab.families.between import publish
 from tests.lab.families.databases import ANY
-from tests.lab.lab import Lab
+from tests.lab.lab import NODES, Lab
+from tests.lab.manifests import is_ready
 from tests.lab.network import backends
 from tests.lab.programs import every
 from tests.lab.scenario import family
@@ -190,3 +192,97 @@ async def owned_by_scaler(lab: Lab) -> AsyncIterator[None]:
     await lab.who[by].must("POST", path("HorizontalPodAutoscaler", namespace), body)
     await lab.pause(lab.rng.uniform(1.5, 3))
     await lab.culprit(by, "delete", scaler.name, namespace, name)
+
+
+HOLDS, FREED_BY_ONE = "16Gi", "8400Mi"
+"""What a member of a storage asks for, and what a machine under test does."""
+LONG_SECONDS = (45.0, 75.0)
+RETRY_SECONDS = 6.0
+"""For how long a client of the storage tries again, as members are updated now and then."""
+
+
+def _polling(name: str) -> Program:
+    """As what tests each image that is published: there are always more than it may test at once."""
+
+    async def poll(process: Process) -> None:
+        listed = await process.api.call(
+            "GET", f"{path('Pod', 'imagetests')}?labelSelector=app.kubernetes.io/name={name}"
+        )
+        there = [one for one in listed.body.get("items", []) if "deletionTimestamp" not in one["metadata"]]
+        for one in there if listed.ok else ():
+            if one["status"].get("phase") == "Succeeded":
+                await process.api.call("DELETE", path("Pod", "imagetests", one["metadata"]["name"]))
+        open_ones = sum(one["status"].get("phase") != "Succeeded" for one in there)
+        for _ in range(int(process.config["MAX_CONCURRENT"]) - open_ones if listed.ok else 0):
+            image = f"registry.corp.example/imagetests/{name}:5.2.0"
+            made = objects.deployment("imagetests", name, image, restartPolicy="Never")["spec"]["template"]
+            [one] = made["spec"]["containers"]
+            del one["readinessProbe"]
+            one["resources"] = {"requests": {"cpu": "1", "memory": FREED_BY_ONE}, "limits": {"memory": "9Gi"}}
+            made["metadata"]["name"] = f"{name}-{process.rng.randrange(16**6):06x}"
+            await process.api.call("POST", path("Pod", "imagetests"), made)
+
+    return every(2, poll)
+
+
+@family(
+    "What tests images may start many more machines at once, which ask for much memory and take all that nodes have:"
+    " a member of a storage, tied to one node by its disk, is made anew by a harmless update and has no room there.",
+    joined=21,
+)
+async def room_taken(lab: Lab) -> AsyncIterator[None]:
+    """As Bluefin's laboratory tells of its cache of builds (July 2026, projectbluefin/lab 273)."""
+    namespace, name, caller = lab.rng.choice(
+        (("buildcache", "storage", "frontend"), ("artifacts", "shards", "gateway"), ("datalake", "store", "reader"))
+    )
+    vm, poller, few, many = "test-vm", "image-poller", "3", lab.rng.choice(("60", "64", "72"))
+    homes = lab.rng.sample(NODES, 3)
+    await lab.namespace(namespace)
+    await lab.namespace("imagetests")
+    wait = {"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer"}
+    await lab.apply({"kind": "StorageClass", "metadata": {"name": "local-nvme"}, **wait})
+    claim = {"accessModes": ["ReadWriteOnce"], "storageClassName": "local-nvme"}
+    room = {"capacity": {"storage": "800Gi"}, "local": {"path": "/mnt/nvme0"}, **claim}
+    for node in homes:
+        here = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
+        tied = {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}}
+        meta = {"name": f"local-nvme-{node}"}
+        await lab.apply({"kind": "PersistentVolume", "metadata": meta, "spec": {**room, "nodeAffinity": tied}})
+    image = f"registry.corp.example/{namespace}/{name}"
+    lab.apps[image] = App(image)
+    body = objects.deployment(namespace, name, f"{image}:1.0.0", kind="StatefulSet", replicas=3)
+    [one] = body["spec"]["template"]["spec"]["containers"]
+    one["volumeMounts"] = [{"name": "data", "mountPath": "/var/lib/data"}]
+    one["resources"] = {"requests": {"cpu": "1", "memory": HOLDS}, "limits": {"memory": HOLDS}}
+    wanted = {**claim, "resources": {"requests": {"storage": "800Gi"}}}
+    body["spec"] |= {"serviceName": name, "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": wanted}]}
+    await lab.apply(objects.service(namespace, name))
+    await lab.apply(body)
+
+    whole = [now()]  # when all members were there last
+
+    def missing(_: Container) -> float:
+        """Each member has a third of what is asked for, and whoever asks tries again for some seconds."""
+        there = sum(is_ready(pod) for pod in pods(lab.world, namespace, name))
+        if there >= 3:
+            whole[0] = now()
+        return (3 - there) / 3 if (now() - whole[0]).total_seconds() > RETRY_SECONDS else 0.0
+
+    await lab.until(lambda: sum(is_ready(pod) for pod in pods(lab.world, namespace, name)) == 3)
+    like = App("", upstreams=((namespace, name),), failing=missing)
+    await lab.app(namespace, caller, like=like, replicas=2)
+    tested = f"registry.corp.example/imagetests/{vm}"
+    lab.apps[tested] = App(tested, ends_after=lab.rng.uniform(*LONG_SECONDS))
+    await lab.apply(objects.config_map("imagetests", poller, MAX_CONCURRENT=few, CHANNEL="testing"))
+    rule = ("", "pods", "list,create,delete")
+    await lab.controller("imagetests", poller, _polling(vm), rule, replicas=1, config=poller)
+    await lab.until(lambda: len(pods(lab.world, "imagetests", vm)) == int(few))
+    summary = f"a pod of {namespace} has had no node for a while"
+    lab.alert("KubePodPending", lambda: pending(lab.world, namespace), summary, 8, namespace=namespace)
+    lab.alert_errors(namespace, caller)
+    yield
+    by = lab.rng.choice(("bob", "flux", "carol"))
+    await lab.culprit(by, "update", "ConfigMap", "imagetests", poller, {"data": {"MAX_CONCURRENT": many}})
+    await lab.pause(lab.rng.uniform(9, 13))
+    body = {"spec": {"template": {"spec": {"containers": [{**one, "image": f"{image}:1.0.1"}]}}}}
+    await lab.edit(lab.rng.choice(("argocd", "ci")), "StatefulSet", namespace, name, body)
