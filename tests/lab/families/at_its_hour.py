@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import datetime
 
+from tests.lab.api import now
 from tests.lab.apps import App, Container
 from tests.lab.families.between import publish
 from tests.lab.lab import Lab
@@ -46,3 +48,56 @@ async def root_expired(lab: Lab) -> AsyncIterator[None]:
     lab.alert_ingress_errors(old[0][0], old[0][0])
     yield
     over.set()
+
+
+STORE = "sessions.infra.example"
+"""Where sessions are kept, over a network that others maintain."""
+TRIES_SECONDS, WAITS_SECONDS = 3.0, 1.5
+"""For how long whoever connects anew does so in vain, and how long whoever has a dead connection waits each time."""
+
+
+@family(
+    "Those who run a network outside of the cluster maintain it, and connections over it are gone without a word. Most"
+    " connect anew. What signs users in has its connection since its start, and waits on it for answers for ever.",
+    culprit=False,
+    joined=21,
+)
+async def dead_connections(lab: Lab) -> AsyncIterator[None]:
+    """As TOPdesk tells of 9 September 2020."""
+    namespace, name, caller, other = lab.rng.choice(
+        (
+            ("platform", "sign-in", "console", "audit-trail"),
+            ("shop", "login", "account", "wishlist"),
+            ("media", "identity", "studio", "watchlist"),
+        )
+    )
+    cut: list[datetime] = []
+
+    def age() -> float:
+        return (now() - cut[0]).total_seconds() if cut else 0.0
+
+    def is_dead(container: Container) -> bool:
+        """Of a process that had its connection before."""
+        return bool(cut) and container.seconds > age()
+
+    def reconnecting(_: Container) -> float:
+        return 0.4 if cut and age() < TRIES_SECONDS else 0.0
+
+    kept = App(
+        "",
+        abroad=(STORE,),
+        failing=lambda one: 0.85 if is_dead(one) else 0.0,
+        fails_with=lambda _: "504",
+        latency=lambda one: WAITS_SECONDS if is_dead(one) else 0.0,
+    )
+    await lab.app(namespace, name, like=kept, replicas=3)
+    await lab.app(namespace, other, like=App("", abroad=(STORE,), failing=reconnecting), replicas=2)
+    await lab.app(namespace, caller, like=App("", upstreams=((namespace, name),)), replicas=2)
+    lab.reserve(namespace, name)
+    await lab.until(lambda: len(backends(lab.world, namespace, caller)) == 2)
+    await publish(lab, namespace, caller)
+    for each in (name, caller, other):
+        lab.alert_errors(namespace, each)
+    lab.alert_slow(namespace, name, 1.0)
+    yield
+    cut.append(now())
