@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from functools import partial
 
 from tests.lab import addresses, objects
 from tests.lab.alerts import pods
-from tests.lab.api import Kind, path
+from tests.lab.api import Answer, Json, Kind, now, path, stamp
 from tests.lab.apps import App, Process, Program
 from tests.lab.families.databases import ANY
 from tests.lab.families.load import alert_on_load
@@ -175,3 +177,99 @@ async def agent_per_tenant(lab: Lab) -> AsyncIterator[None]:
     by = lab.rng.choice(("alice", "flux", "argocd"))
     body = {"spec": {"namespaceSelector": {"matchLabels": {TIER: None, TENANT: "true"}}}}
     await lab.culprit(by, "update", "AddonProfile", "platform", name, body)
+
+
+QPS, BURST = 5.0, 10
+"""How often a client may ask in a second, and how often at once before that, where nobody says: as client-go has it."""
+PAUSE_SECONDS, WAITS_SECONDS = 4.0, 9.5
+"""Between two looks of an operator, and how long one who orders something usually waits at most."""
+SERVICES = (
+    "acm", "amp", "appmesh", "athena", "backup", "batch", "cloudfront", "cognito", "dax", "docdb", "dynamodb", "ec2",
+    "ecr", "ecs", "efs", "eks", "elasticache", "emr", "firehose", "glue", "iam", "kafka", "kinesis", "kms", "lambda",
+    "mq", "neptune", "rds", "redshift", "route53", "s3", "sns", "sqs", "ssm",
+)  # fmt: skip
+
+
+@dataclass
+class _Limited:
+    """An operator whose client holds itself back: who has asked often waits before the next request."""
+
+    orders: Kind
+    began: datetime | None = None
+    """Of the look that it has not done with."""
+    tokens: float = BURST
+    at: datetime = field(default_factory=now)
+
+    async def call(self, process: Process, method: str, where: str, body: Json | None = None) -> Answer:
+        since, self.at = self.at, now()
+        self.tokens = min(BURST, self.tokens + QPS * (self.at - since).total_seconds()) - 1
+        if self.tokens < 0:
+            await asyncio.sleep(-self.tokens / QPS)
+        return await process.api.call(method, where, body)
+
+    async def look(self, process: Process) -> None:
+        """As a client of old that finds out where each kind is: group by group; then each order that is new."""
+        self.began = now()
+        for group in (await self.call(process, "GET", "/apis")).body.get("groups", []):
+            for version in group["versions"]:
+                await self.call(process, "GET", f"/apis/{version['groupVersion']}")
+        listed = await self.call(process, "GET", self.orders.path("platform"))
+        for one in listed.body.get("items", []):
+            if "status" not in one:
+                where = self.orders.path("platform", one["metadata"]["name"])
+                await self.call(process, "PATCH", where, {"status": {"phase": "Ready"}})
+        self.began = None
+
+    def looks_since(self) -> float:
+        return (now() - self.began).total_seconds() if self.began else 0.0
+
+    async def order(self, process: Process) -> None:
+        """As a portal: one more, and those that are old are given back."""
+        kind = self.orders.name
+        meta = {"name": f"{kind.lower()}-{process.rng.randrange(16**6):06x}"}
+        body = {"apiVersion": f"{self.orders.group}/v1", "kind": kind, "metadata": meta, "spec": {"size": "small"}}
+        await process.api.call("POST", self.orders.path("platform"), body)
+        listed = await process.api.call("GET", self.orders.path("platform"))
+        for name in [one["metadata"]["name"] for one in listed.body.get("items", []) if "status" in one][:-3]:
+            await process.api.call("DELETE", self.orders.path("platform", name))
+
+
+def _group(service: str) -> Json:
+    """The definition of what a cloud's service is configured by."""
+    names = {"kind": f"{service.capitalize()}Config", "plural": f"{service}configs", "singular": f"{service}config"}
+    version = {"name": "v1beta1", "served": True, "storage": True, "schema": {"openAPIV3Schema": ANY}}
+    domain = f"{service}.aws.upbound.io"
+    spec = {"group": domain, "scope": "Cluster", "names": names, "versions": [version]}
+    return {"metadata": {"name": f"{names['plural']}.{domain}"}, "spec": spec}
+
+
+@family(
+    "Somebody installs a provider of a cloud's services, each of which is a group of the API: an operator that looks"
+    " what groups there are asks for each, its client lets it ask only so often, and what it is there for waits.",
+    joined=21,
+)
+async def groups_to_discover(lab: Lab) -> AsyncIterator[None]:
+    """As users of VictoriaMetrics' operator tell (August 2024, operator 1059); what was installed is not told."""
+    operator, kind = lab.rng.choice((("environment-operator", "Environment"), ("tenant-operator", "Workspace")))
+    orders = await lab.custom(kind, "platform.corp.example", ANY)
+    limited = _Limited(orders)
+
+    def waits() -> bool:
+        since = stamp(now() - timedelta(seconds=WAITS_SECONDS))
+        found = lab.world[kind].values()
+        return any("status" not in one and one["metadata"]["creationTimestamp"] < since for one in found)
+
+    await lab.served(orders)
+    looks, rule = every(PAUSE_SECONDS, limited.look), (orders.group, "*", "get,list,patch")
+    await lab.controller("platform", operator, looks, rule, replicas=1)
+    rule = (orders.group, "*", "list,create,delete")
+    await lab.controller("platform", "portal", every(4, limited.order), rule, replicas=1)
+    metric = "workqueue_longest_running_processor_seconds"
+    lab.measure(metric, limited.looks_since, namespace="platform", service=operator, controller=kind.lower())
+    summary = f"{kind}s have been waiting for {operator} for a while"
+    lab.alert("OrdersNotReady", waits, summary, 3, namespace="platform", service=operator)
+    yield
+    by = lab.rng.choice(("ci", "alice", "bob"))
+    for service in lab.rng.sample(SERVICES, 30):
+        body = _group(service)
+        await lab.culprit(by, "create", "CustomResourceDefinition", "", body["metadata"]["name"], body)
