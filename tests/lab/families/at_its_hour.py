@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from tests.lab.api import now
+from tests.lab import objects
+from tests.lab.api import Json, now, path, stamp
 from tests.lab.apps import App, Container
 from tests.lab.families.between import publish
 from tests.lab.lab import Lab
+from tests.lab.manifests import image_of
 from tests.lab.network import backends
 from tests.lab.scenario import family
 
@@ -101,3 +103,86 @@ async def dead_connections(lab: Lab) -> AsyncIterator[None]:
     lab.alert_slow(namespace, name, 1.0)
     yield
     cut.append(now())
+
+
+MINUTE, BEFORE_SECONDS = 60.0, 20.0
+"""A CronJob is due on the minute: what is prepared is through so long before one, and the run is due after the next."""
+COPIES_SECONDS = 25.0
+"""How long a copy takes once nobody holds it up."""
+
+
+@family(
+    "A migration rewrites a large table in one go, which no user sees. The copy of each night comes meanwhile and wants"
+    " a lock on all tables for a moment: it waits for the migration, and all who write wait behind it.",
+    joined=21,
+)
+async def migration_overlaps(lab: Lab) -> AsyncIterator[None]:
+    """As Be My Eyes tells of 6 June 2024, whose copy was the first of the two."""
+    namespace, name, others = lab.rng.choice(
+        (
+            ("shop", "orders", ("checkout-api", "returns")),
+            ("payments", "bookings", ("transfers", "payouts-api")),
+            ("media", "calls", ("matching", "volunteers")),
+        )
+    )
+    database, backup, migration = f"{name}-db", f"{name}-db-backup", f"{name}-migrate"
+    image = f"registry.corp.example/{namespace}/"
+    upstreams = ((namespace, database),)
+    writes = dict(zip(others, lab.rng.sample((0.35, 0.45, 0.55, 0.65), 2), strict=True))
+
+    def runs(job: str) -> bool:
+        found = (pod for (where, _), pod in lab.world["Pod"].items() if where == namespace)
+        return any(pod["status"].get("phase") == "Running" for pod in found if image_of(pod) == f"{image}{job}")
+
+    def is_locked() -> bool:
+        return runs(backup) and runs(migration)
+
+    async def copy() -> None:
+        """It is done so long after its lock: what it waits for is not a part of that."""
+        held = 0.0
+        while True:
+            await asyncio.sleep(0.5)
+            held = held + 0.5 if is_locked() else held
+            lab.apps[f"{image}{backup}"].ends_after = COPIES_SECONDS + held
+
+    def job(of: str, seconds: float) -> Json:
+        """The template of a pod that is done after a while, told where its database is as its chart does."""
+        lab.apps[f"{image}{of}"] = App(f"{image}{of}", ends_after=seconds, upstreams=upstreams, serves=False)
+        env = [{"name": "PGHOST", "value": f"{database}.{namespace}"}, {"name": "PGPORT", "value": "5432"}]
+        made = objects.deployment(namespace, of, f"{image}{of}:3.8.0", env=env, restartPolicy="Never")
+        del made["spec"]["template"]["spec"]["containers"][0]["readinessProbe"]
+        whole: Json = made["spec"]["template"]
+        return {"template": whole, "backoffLimit": 0}
+
+    await lab.app(namespace, database, like=App("", serves=False), kind="StatefulSet", replicas=1)
+    for one, share in writes.items():
+
+        def waits(_: Container, *, share: float = share) -> float:
+            return share if is_locked() else 0.0
+
+        like = App(
+            "", upstreams=upstreams, failing=waits, fails_with=lambda _: "504", latency=lambda _: is_locked() * 1.2
+        )
+        await lab.app(namespace, one, like=like, replicas=3)
+        lab.alert_errors(namespace, one)
+        lab.alert_slow(namespace, one, 0.8)
+    await lab.until(lambda: all(len(backends(lab.world, namespace, one)) == 3 for one in others))
+    nightly, once = job(backup, COPIES_SECONDS), job(migration, lab.rng.uniform(95, 110))
+    await asyncio.sleep((MINUTE - BEFORE_SECONDS - now().timestamp()) % MINUTE)
+    due = (now() + timedelta(minutes=2)).replace(second=0, microsecond=0)
+    spec = {
+        "schedule": f"{due.minute} {due.hour} * * *",
+        "timeZone": "Etc/UTC",
+        "concurrencyPolicy": "Forbid",
+        "jobTemplate": {"spec": nightly},
+    }
+    await lab.apply({"kind": "CronJob", "metadata": {"namespace": namespace, "name": backup}, "spec": spec})
+    last = [due - timedelta(days=1), due - timedelta(days=1) + timedelta(minutes=24)]
+    began, done = (f"{stamp(at)[:19]}Z" for at in last)
+    status = {"status": {"lastScheduleTime": began, "lastSuccessfulTime": done}}
+    await lab.who["admin"].must("PATCH", f"{path('CronJob', namespace, backup)}/status", status)
+    lab.start(copy())
+    yield
+    by, number = lab.rng.choice(("ci", "alice", "bob")), lab.rng.randrange(40, 400)
+    meta = {"name": f"{migration}-{number:04}"}
+    await lab.culprit(by, "create", "Job", namespace, meta["name"], {"metadata": meta, "spec": once})
