@@ -9,6 +9,7 @@ from tests.lab import objects
 from tests.lab.api import Json, path
 from tests.lab.apps import App
 from tests.lab.lab import Lab
+from tests.lab.manifests import images
 from tests.lab.programs import both, every, getting, informer, leading, writing
 
 APPS = {
@@ -153,7 +154,11 @@ async def _preview(lab: Lab) -> None:
     image = "registry.corp.example/previews/web:1.0.0"
     by = lab.who["ci"]
     await by.call("POST", path("Deployment", "platform"), objects.deployment("platform", name, image, replicas=1))
-    older = [one for (where, one) in lab.world["Deployment"] if where == "platform" and one.startswith("preview-")]
+    older = [
+        one
+        for (where, one), found in lab.world["Deployment"].items()
+        if where == "platform" and image in images(found["spec"]["template"])
+    ]
     if len(older) > 2:
         await by.call("DELETE", path("Deployment", "platform", older[0]))
 

@@ -23,7 +23,7 @@ from tests.lab.alerts import payload
 from tests.lab.api import KINDS, Answer, Json, Kind, now, stamp
 from tests.lab.lab import ROBOTS, USERS, Lab, Variation
 from tests.lab.manifests import has_pods, is_done, is_ready
-from tests.lab.scenario import Family, load, part
+from tests.lab.scenario import SPLIT, Family, load, part
 from tests.lab.scraping import Scrapes, scrape
 from tests.lab.webhook_services import naming
 
@@ -317,7 +317,12 @@ def main() -> int:
         metrics=not given.no_metrics,
         app_metrics=not (given.no_metrics or given.no_app_metrics),
     )
-    out = given.out or Path("recordings") / part(given.scenario) / f"{given.scenario}-{given.seed}"
+    try:
+        folder = Path("recordings") / part(given.scenario)
+    except KeyError:
+        print(f"{given.scenario} is in no part yet: deal it ({SPLIT}, docs/lab.md)", file=sys.stderr)
+        return 1
+    out = given.out or folder / f"{given.scenario}-{given.seed}"
     try:
         label = asyncio.run(record(families[given.scenario], variation, out))
     except NotRecordedError as error:
