@@ -53,11 +53,16 @@ def measuring(lab: Lab, wanted: WantedCluster, clock: Clock) -> Measuring:
 
 
 @asynccontextmanager
-async def running(one: Measuring) -> AsyncIterator[None]:
+async def running(one: Measuring, clock: Clock | None = None) -> AsyncIterator[None]:
+    """Runs it meanwhile. What ends it before its ``clock`` is over is raised, and not waited for."""
     task = asyncio.create_task(one.run())
+    if clock:
+        task.add_done_callback(lambda _: clock.over.set())
     try:
         await asyncio.wait_for(one.ready.wait(), 10)
         yield
+        if task.done():
+            task.result()
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -88,12 +93,12 @@ async def test_a_prometheus_is_asked_from_where_it_was_asked_last_also_after_a_r
     clock = Clock(sleeps=2)
     async with answering(a_prometheus(clock, asked)) as url:
         wanted = WantedCluster(lab.cluster, prometheus=Prometheus(url, matchers='cluster="shop"'))
-        async with running(measuring(lab, wanted, clock)):
+        async with running(measuring(lab, wanted, clock), clock):
             await clock.over.wait()
         first = len(asked)
         again = Clock(sleeps=0)
         again.now = clock.now + timedelta(minutes=10)
-        async with running(measuring(lab, wanted, again)):
+        async with running(measuring(lab, wanted, again), again):
             await again.over.wait()
     assert asked[0][0] == (
         f'{{__name__=~"process_start_time_seconds|up|workqueue_depth",cluster="shop"}}'
@@ -125,7 +130,7 @@ async def test_where_apps_are_too_many_the_control_plane_is_still_told_of(lab: L
     async with answering(answer) as url:
         wanted = WantedCluster(lab.cluster, prometheus=Prometheus(url))
         one = Measuring(lab.database.write, wanted, pace=clock.pace(), names=NAMES, questions=questions)
-        async with running(one):
+        async with running(one, clock):
             await clock.over.wait()
     (remark,) = one.remarks
     assert f"no metrics from {url} of apps since" in remark
@@ -146,7 +151,7 @@ async def test_a_target_is_scraped_and_what_fails_is_said_until_it_answers_again
     clock = Clock(sleeps=3)
     async with answering(answer) as url:
         one = measuring(lab, WantedCluster(lab.cluster, prometheus=None, scrape=(Target(url, job="etcd"),)), clock)
-        async with running(one):
+        async with running(one, clock):
             await clock.over.wait()
     assert remarks[0] == remarks[1] == one.remarks == ()
     assert remarks[2] == remarks[3]
