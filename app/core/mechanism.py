@@ -12,7 +12,7 @@ import re
 from datetime import datetime
 from typing import Any
 
-from app.core.actors import AUTOSCALER, is_controller
+from app.core.actors import AUTOSCALER, is_controller, service_account
 from app.core.entities import ACCESS, WORKLOADS, Entity
 from app.core.grants import only_allows_more
 from app.core.meshes import is_policy
@@ -117,7 +117,9 @@ BEFORE_RUNNING = frozenset(
 _LABELS, _ANNOTATIONS = ("metadata", "labels"), ("metadata", "annotations")
 _AUTOSCALER = frozenset({AUTOSCALER, "kube-controller-manager"})
 """Who writes how many pods there are for an autoscaler, by audit log or as a field manager."""
-_NODES_GO = re.compile(r"node-controller|node-lifecycle|cloud-controller|cloud-node|termination-handler|interruption")
+_NODES_GO = re.compile(
+    r"node-controller|node-lifecycle|cloud-controller|cloud-node|termination-handler|interruption|:kured$|:draino$"
+)
 """Who deletes Nodes whose machines are gone, or empties those that a provider takes back."""
 _RESTARTS = re.compile(r"restart|reload|checksum|^[^/]*$", re.IGNORECASE)
 """Keys of annotations that are written into a pod template so that pods be made anew, and those without a prefix, which
@@ -226,7 +228,7 @@ _PROBE = re.compile(r"(Liveness|Readiness|Startup) probe failed")
 
 def only_reacts_to(change: Change) -> str:
     """In words, that a change only reacts: an autoscaler's, or that a Node is deleted whose machine went; else ""."""
-    if only_scales(change) and change.actor.name in _AUTOSCALER:
+    if only_scales(change) and (change.actor.name in _AUTOSCALER or _scales_out(change)):
         return "An autoscaler did as it was told: it reacts."
     if is_controller(change.actor) and not by_schedule(change):
         return "Kubernetes' own controllers do as objects say."
@@ -234,6 +236,13 @@ def only_reacts_to(change: Change) -> str:
     if goes and _NODES_GO.search(change.actor.name):
         return "It only says that a machine is gone, or goes."
     return ""
+
+
+def _scales_out(change: Change) -> bool:
+    """Whether a program that is called a scaler added pods. One that takes some away may do so by the clock, and too
+    many (kube-downscaler)."""
+    account = service_account(change.actor.name)
+    return account is not None and "scaler" in account[1] and only_adds(change)
 
 
 def by_schedule(change: Change) -> bool:

@@ -27,6 +27,7 @@ NEWBORN = 0.1
 UNMEASURED = 0.02
 """The same of an autoscaler that was just made: of pods that have only just started, metrics are not known yet. And of
 what Kubernetes' own one does where nobody serves metrics: it asks, fails and says so for ever."""
+_AUTOSCALER = "HorizontalPodAutoscaler"
 _OF_AUTOSCALING = frozenset({"autoscaler", "autoscalers", "autoscaling", "horizontalpodautoscaler", "metrics"})
 """Words of an alert that is about autoscalers, or what they measure by."""
 FOLLOWS = 0.4
@@ -144,7 +145,7 @@ def _only_newborn(signals: list[Signal], scope: Scope, *, near: Near) -> bool:
 
 
 def _of_autoscaler(signal: Signal) -> bool:
-    return any(entity[1:2] == ("HorizontalPodAutoscaler",) for entity in signal.about)
+    return any(entity[:2] == ("object", _AUTOSCALER) for entity in signal.about)
 
 
 def _is_lone(signal: Signal) -> bool:
@@ -159,15 +160,16 @@ def _is_newborn(signal: Signal, scope: Scope, *, near: Near) -> bool:
     objects = [entity for entity in signal.about if entity[0] == "object"]  # an autoscaler complains for itself
     homes = objects or [entity for entity in signal.about if entity[0] == "workload"]
     few = signal.kind is SignalKind.SYMPTOM and 0 < len(homes) < WIDE
-    return few and all(
-        is_newborn(home, signal.low, near.newborn) and not _named(home, scope, near.said) for home in homes
-    )
+    return few and all(is_newborn(home, signal.low, near.newborn) and not _named(home, scope, near) for home in homes)
 
 
-def _named(home: Entity, scope: Scope, said: str) -> bool:
+def _named(home: Entity, scope: Scope, near: Near) -> bool:
+    """Whether an alert names it. An autoscaler mostly has the name of what it scales, which is then the one meant."""
     if home[0] == "workload" and f"{home[1]}/{home[2]}" in scope.workloads:
         return True
-    return names(said, home[-1])
+    if home[:2] == ("object", _AUTOSCALER) and not _OF_AUTOSCALING & near.words:
+        return False
+    return names(near.said, home[-1])
 
 
 def inside(signal: Signal, scope: Scope, *, upstream: dict[Named, int]) -> float:

@@ -79,17 +79,24 @@ def test_annotations_without_a_prefix_are_nobodys_but_others_of_an_ingress_decid
     assert not is_cosmetic(size)
 
 
+SCALER = Actor("system:serviceaccount:platform:traffic-scaler", ActorSource.AUDIT)
+KURED = Actor("system:serviceaccount:kube-system:kured", ActorSource.AUDIT)
+
+
 @pytest.mark.parametrize(
     ("kind", "path", "actor", "verb", "reacts"),
     [
         ("Deployment", ("spec", "replicas"), HPA, Verb.UPDATE, True),
         ("Deployment", ("spec", "replicas"), Actor("alice", ActorSource.AUDIT), Verb.UPDATE, False),
+        ("Deployment", ("spec", "replicas"), SCALER, Verb.UPDATE, True),
+        ("Deployment", ("spec", "paused"), SCALER, Verb.UPDATE, False),
         ("Deployment", ("spec", "paused"), HPA, Verb.UPDATE, True),
         ("Deployment", ("spec", "paused"), Actor("alice", ActorSource.AUDIT), Verb.UPDATE, False),
         ("Node", (), Actor("system:serviceaccount:kube-system:node-controller", ActorSource.AUDIT), Verb.DELETE, True),
         ("Node", (), Actor("system:serviceaccount:karpenter:karpenter", ActorSource.AUDIT), Verb.DELETE, False),
         ("Node", (), Actor("alice", ActorSource.AUDIT), Verb.DELETE, False),
         ("Node", ("spec", "unschedulable"), TERMINATION, Verb.UPDATE, True),
+        ("Node", ("spec", "unschedulable"), KURED, Verb.UPDATE, True),
         ("Node", ("spec", "unschedulable"), Actor("alice", ActorSource.AUDIT), Verb.UPDATE, False),
     ],
 )
@@ -97,6 +104,10 @@ def test_what_only_reacts(kind: str, path: Path, actor: Actor, verb: Verb, react
     new = True if "unschedulable" in path else 3
     change = a_change(a_resource(kind, "a", "b"), path=path, old=2, new=new, actor=actor, verb=verb)
     assert bool(only_reacts_to(change)) is reacts
+
+
+def test_a_scaler_that_takes_pods_away_may_have_begun_it() -> None:
+    assert not only_reacts_to(a_change(path=("spec", "replicas"), old=3, new=0, actor=SCALER))
 
 
 @pytest.mark.parametrize(("owner", "by"), [("CronJob", True), ("Workflow", False)])

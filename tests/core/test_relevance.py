@@ -86,6 +86,9 @@ def test_that_a_new_autoscaler_knows_no_metrics_is_not_the_alert_though_nothing_
     new, scope = replace(NEAR, newborn={home: after(60)}), Scope(namespaces=("shop",))
     [(_, weight)] = weigh([ill], scope, near=new, top=Topology())
     assert weight == pytest.approx(UNMEASURED * ill.strength)
+    named = replace(new, said="shop/web has not had its replicas for a while")  # what it scales is meant
+    [(_, weight)] = weigh([ill], scope, near=named, top=Topology())
+    assert weight == pytest.approx(UNMEASURED * ill.strength)
     about = replace(new, words=frozenset({"autoscaler"}))
     [(_, weight)] = weigh([ill], scope, near=about, top=Topology())
     assert weight > 10 * UNMEASURED * ill.strength
