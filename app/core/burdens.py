@@ -68,12 +68,22 @@ def burdened(change: Change, keys: set[Named], top: Topology, add: Add, hops: fl
         _pass_on(users, caches, top, add, hops + 1)
     if burdens(change):
         _pass_on(keys, keys, top, add, hops)
+        for key in keys if change.verb is Verb.CREATE else ():
+            if not top.upstream.get(key) and (server := _named_after(key, top)):
+                add(("burdens", *server), hops + 2)
     is_told = change.verb is Verb.UPDATE and not is_cosmetic(change)
     if is_told and any(PROXIES.search(name) for _, name in keys):  # to whom it goes, and how much
         behind = {service for services in top.doors.values() for service in services}
         for server, fronts in top.fronts.items():
             if fronts & behind:
                 add(("burdens", *server), hops + 1)
+
+
+def _named_after(job: Named, top: Topology) -> Named | None:
+    """The workload of its namespace with whose name a job's begins, and for which it mostly works."""
+    namespace, name = job
+    found = [key for key in top.in_namespace.get(namespace, ()) if name.startswith(f"{key[1]}-")]
+    return max(found, key=lambda key: len(key[1]), default=None)
 
 
 def _pass_on(keys: set[Named], beside: set[Named], top: Topology, add: Add, hops: float) -> None:

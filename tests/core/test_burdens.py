@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.core.burdens import burdens
-from app.core.model import Json, ObjectState, Path, Verb
+from app.core.model import Change, Json, ObjectState, Path, Verb
 from app.core.reach import reach
 from app.core.topology import topology
 from tests.core.factories import a_change, a_resource, a_state, a_workload
@@ -86,3 +86,17 @@ def test_a_cache_that_changes_burdens_what_else_its_clients_call() -> None:
     assert ("burdens", "listings", "redis-listings") not in found
     noted = a_change(cache, path=("metadata", "annotations", "corp.example/note"))
     assert not any(entity[0] == "burdens" for entity in reach(noted, topology(states)))
+
+
+def test_a_job_burdens_what_it_is_named_after_where_nobody_knows_what_it_calls() -> None:
+    names = ("search", "search-index", "searches")
+    states = [a_workload(a_resource("Deployment", name, "shop")) for name in names]
+    job = a_resource("Job", "search-index-rebuild-7", "shop")
+    made = a_change(job, path=(), old=None, new={}, verb=Verb.CREATE)
+    assert burdened_by(made, states) == {"search-index"}
+    knows = [*told("searches", "shop", ""), *told("search-index-rebuild-7", "shop", "http://searches.shop.svc")]
+    assert burdened_by(made, [*states, *knows]) == {"searches"}
+
+
+def burdened_by(made: Change, states: list[ObjectState]) -> set[str]:
+    return {entity[2] for entity in reach(made, topology(states)) if entity[0] == "burdens"}
