@@ -67,8 +67,8 @@ def _rank(ranking: Ranking, culprits: Iterable[str]) -> Rank | None:
 
 def _leader(case: Judged) -> tuple[float, bool] | None:
     """How likely what led was said to be, and whether that was right; None where nobody said so."""
-    leader, probability = case.first.leader
-    said = {one.change_id: one.opinion for one in case.verdicts}
+    leaders, (_, probability) = case.first.leaders, case.first.leader
     if case.culprits:
-        return probability, not case.culprits.isdisjoint(case.first.leaders)
-    return (probability, False) if said.get(leader) is Opinion.NOT_IT else None
+        return probability, not case.culprits.isdisjoint(leaders)
+    is_not_it = any(one.change_id in leaders and one.opinion is Opinion.NOT_IT for one in case.verdicts)
+    return (probability, False) if is_not_it else None

@@ -175,7 +175,7 @@ def _suspect(told: Told, suspect: Suspect, *, places: dict[str, int], leads: boo
     for reason in suspect.evidence[: REASONS if suspect.rank == 1 else 1]:
         sign = "?" if not reason.measured else "−" if reason.weight < 0 else "+"
         lines.append(f"{sign} {_escape(reason.sentence, SENTENCE)}")
-    yield from _judged(told.incident, change.id, "\n".join(lines), _undoing(suspect) if leads else None)
+    yield from _judged(told.incident, suspect.ids, "\n".join(lines), _undoing(suspect) if leads else None)
 
 
 def _moved(suspect: Suspect, places: dict[str, int]) -> str:
@@ -206,14 +206,15 @@ def _undoing(suspect: Suspect) -> Iterator[Json]:
 def _none(told: Told, ranking: Ranking) -> Iterator[Json]:
     why = "traffic, hardware, time" + (", or a change that was not recorded" if ranking.none_leads else "")
     text = f"*None of these*  *{percent(ranking.none_of_these)}*\n{why}"
-    yield from _judged(told.incident, NONE, text, () if ranking.none_leads else None)
+    yield from _judged(told.incident, (NONE,), text, () if ranking.none_leads else None)
 
 
-def _judged(incident: Incident, change_id: str, text: str, leading: Iterable[Json] | None) -> Iterator[Json]:
+def _judged(incident: Incident, ids: tuple[str, ...], text: str, leading: Iterable[Json] | None) -> Iterator[Json]:
     """An answer and what to say of it: buttons below what leads, with what stands between; else a menu beside it."""
-    said = next((one for one in incident.verdicts if one.change_id == change_id), None)
+    said = next((one for one in incident.verdicts if one.change_id in ids), None)
     choices = [
-        (words, f"{which}/{incident.id}/{change_id}") for which, words in ((IT, "This was it"), (NOT_IT, "Not it"))
+        (words, f"{which}/{incident.id}/{said.change_id if said else ids[0]}")
+        for which, words in ((IT, "This was it"), (NOT_IT, "Not it"))
     ]
     if leading is None:
         options = [{"text": _words(words), "value": value} for words, value in choices]

@@ -184,6 +184,8 @@ def test_of_what_was_written_in_one_go_another_part_that_leads_is_no_news() -> N
     swapped = replace(RANKED, suspects=(replace(second, rank=1, probability=0.9, beside=(also,)), third))
     assert news(before, told(swapped)) == ""
     assert "at first" not in as_json(message(told(swapped))).partition(third.change.id)[0]
+    verdict = Verdict(FIRST, Opinion.NOT_IT, "Alice", world.ALERT_AT)
+    assert "Not it, says *Alice*" in as_json(message(told(swapped, verdicts=(verdict,))))
     release = replace(swapped.suspects[0], rank=2)
     overtaken = replace(swapped, suspects=(replace(third, rank=1, probability=0.99), release))
     assert "now 2nd" in news(before, told(overtaken))

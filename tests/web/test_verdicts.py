@@ -52,6 +52,22 @@ async def test_a_verdict_is_kept_shown_counted_and_taken_back(site: Site) -> Non
         assert (await client.delete(address(FIRST))).status_code == 404
 
 
+async def test_what_is_said_of_a_part_of_a_release_is_said_of_the_suspect(site: Site) -> None:
+    third = world.ranking().suspects[2]
+    part = third.beside[1]
+    async with site.client("responder") as client:
+        (await client.put(address(part.change_id), json={"opinion": "it"})).raise_for_status()
+    seen = await page(site, role="responder")
+    shown = seen.partition(f'id="suspect-{third.change.id}"')[2].partition("</section>")[0]
+    assert "This was it, says a responder" in shown
+    assert f'name="change" value="{part.change_id}"' in shown, "that is taken back"
+    assert f'href="/changes/{part.change_id}">{part.resource.name}</a></td><td class="place">#3</td>' in await page(
+        site, "/accuracy"
+    )
+    async with site.client("responder") as client:
+        (await client.delete(address(part.change_id))).raise_for_status()
+
+
 async def test_the_buttons_do_the_same_without_scripts(site: Site) -> None:
     seen = await page(site, role="responder")
     assert seen.count('value="it">This was it</button>') == seen.count('value="not it">Not it</button>') > 2
