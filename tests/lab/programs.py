@@ -76,6 +76,25 @@ async def _watch(process: Process, where: str, version: str, seconds: int) -> No
             return
 
 
+async def changes(process: Process, where: str, told: Callable[[Json], None]) -> None:
+    """LIST once, then what a WATCH tells, without end."""
+    while True:
+        listed = await process.api.call("GET", where)
+        if listed.ok:
+            query = f"watch=1&resourceVersion={listed.body['metadata']['resourceVersion']}&timeoutSeconds=600"
+            try:
+                async with process.api.client.stream(
+                    "GET", f"{where}?{query}", headers=process.api.headers, timeout=None
+                ) as lines:
+                    async for line in lines.aiter_lines():
+                        event = json.loads(line)
+                        if event["type"] in ("ADDED", "MODIFIED", "DELETED"):
+                            told(event["object"])
+            except httpx2.TransportError:
+                pass
+        await asyncio.sleep(1)
+
+
 def every(seconds: float | Callable[[Process], float], work: Callable[[Process], Awaitable[None]]) -> Program:
     """``work`` again and again, with so long a pause, give or take a tenth."""
 

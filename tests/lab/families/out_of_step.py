@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import datetime
-
-import httpx2
 
 from tests.lab import objects
 from tests.lab.api import Json, now, path
@@ -17,7 +14,7 @@ from tests.lab.families.between import publish
 from tests.lab.families.load import alert_on_load
 from tests.lab.lab import Lab
 from tests.lab.network import INGRESS_CLASS, INGRESS_CONTROLLER, backends, unserved
-from tests.lab.programs import both, every, informer, lagging
+from tests.lab.programs import both, changes, every, informer, lagging
 from tests.lab.scenario import family
 
 QUERIES = 20.0
@@ -28,25 +25,6 @@ PUBLIC, PRIVATE = "198.51.100.7", "10.20.0.40"
 """The addresses of two load balancers: one is reached from everywhere, one from inside of the company."""
 PROBED_SECONDS, MISSED = 12.0, 0.25
 """For how long a probe from outside looks back, and the share of its looks that may fail."""
-
-
-async def _changes(process: Process, where: str, told: Callable[[Json], None]) -> None:
-    """LIST once, then what a WATCH tells, without end."""
-    while True:
-        listed = await process.api.call("GET", where)
-        if listed.ok:
-            query = f"watch=1&resourceVersion={listed.body['metadata']['resourceVersion']}&timeoutSeconds=600"
-            try:
-                async with process.api.client.stream(
-                    "GET", f"{where}?{query}", headers=process.api.headers, timeout=None
-                ) as lines:
-                    async for line in lines.aiter_lines():
-                        event = json.loads(line)
-                        if event["type"] in ("ADDED", "MODIFIED", "DELETED"):
-                            told(event["object"])
-            except httpx2.TransportError:
-                pass
-        await asyncio.sleep(1)
 
 
 @family(
@@ -82,7 +60,7 @@ async def lists_on_change(lab: Lab) -> AsyncIterator[None]:
 
         async with asyncio.TaskGroup() as group:
             group.create_task(look())
-            group.create_task(_changes(process, path("Pod"), told))
+            group.create_task(changes(process, path("Pod"), told))
 
     rules = (
         ("", "pods", "get,list,watch"),
