@@ -76,11 +76,13 @@ async def _watch(process: Process, where: str, version: str, seconds: int) -> No
             return
 
 
-async def changes(process: Process, where: str, told: Callable[[Json], None]) -> None:
-    """LIST once, then what a WATCH tells, without end."""
+async def changes(process: Process, where: str, told: Callable[[Json], None], *, of_all: bool = False) -> None:
+    """LIST once, then what a WATCH tells, without end; ``of_all`` what is listed is told too."""
     while True:
         listed = await process.api.call("GET", where)
         if listed.ok:
+            for one in listed.body["items"] if of_all else ():
+                told(one)
             query = f"watch=1&resourceVersion={listed.body['metadata']['resourceVersion']}&timeoutSeconds=600"
             try:
                 async with process.api.client.stream(
