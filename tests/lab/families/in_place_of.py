@@ -1,4 +1,4 @@
-"""What programs do in place of a small change: one writes a whole map."""
+"""What programs do in place of a small change: one writes a whole map, one leaves a key there."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
+from tests.lab.alerts import pods
 from tests.lab.api import Json, Key, Kind, path
-from tests.lab.apps import Process
+from tests.lab.apps import App, Process
+from tests.lab.families.between import publish
 from tests.lab.families.databases import ANY
 from tests.lab.lab import Lab
-from tests.lab.network import INGRESS_CLASS
-from tests.lab.programs import changes, lagging
+from tests.lab.manifests import is_ready
+from tests.lab.network import INGRESS_CLASS, backends
+from tests.lab.programs import changes, every, lagging
 from tests.lab.scenario import family
 
 WRITES = 5.0
@@ -135,3 +138,105 @@ async def annotations_replaced(lab: Lab) -> AsyncIterator[None]:
     lab.alert("KubeAPIWritesHigh", lab.rate(writes, 1.5), summary, 5, job="apiserver", resource="ingresses")
     yield
     await lab.roll(lab.rng.choice(("argocd", "flux", "bob")), "platform", name, "0.131.1", culprit=True)
+
+
+@dataclass
+class _Stateful:
+    """An operator of servers of which one is active: what is not released yet has calls go to that one by a label."""
+
+    kind: Kind
+
+    async def sync(self, process: Process) -> None:
+        """What belongs to each, as this version renders it."""
+        listed = await process.api.call("GET", self.kind.path())
+        for one in listed.body.get("items", []):
+            namespace, name = one["metadata"]["namespace"], one["metadata"]["name"]
+            labels_active = process.tag.startswith("main-")
+            notes = {f"{self.kind.group}/rendered-by": process.tag}
+            selector = {"app.kubernetes.io/name": name, **({self.active: "true"} if labels_active else {})}
+            await self._merge(
+                process, path("StatefulSet", namespace, name), "template", {"metadata": {"annotations": notes}}
+            )
+            if labels_active:
+                await self._mark(process, namespace, name)
+            await self._merge(process, path("Service", namespace, name), "selector", selector)
+
+    @property
+    def active(self) -> str:
+        """The label."""
+        return f"{self.kind.group}/active"
+
+    async def _merge(self, process: Process, where: str, key: str, wanted: Json) -> None:
+        """Into what is there: what it does not know stays."""
+        found = await process.api.call("GET", where)
+        if found.ok and not _holds(found.body["spec"][key], wanted):
+            await process.api.call("PATCH", where, {"spec": {key: wanted}})
+
+    async def _mark(self, process: Process, namespace: str, name: str) -> None:
+        """The first that is ready is active, and no other."""
+        listed = await process.api.call("GET", f"{path('Pod', namespace)}?labelSelector=app.kubernetes.io/name={name}")
+        there = sorted(listed.body.get("items", []), key=lambda pod: str(pod["metadata"]["name"]))
+        first = next((pod["metadata"]["name"] for pod in there if is_ready(pod)), "")
+        for pod in there:
+            wanted = "true" if pod["metadata"]["name"] == first else None
+            if pod["metadata"]["labels"].get(self.active) != wanted:
+                body = {"metadata": {"labels": {self.active: wanted}}}
+                await process.api.call("PATCH", path("Pod", namespace, pod["metadata"]["name"]), body)
+
+
+def _holds(has: Json, wanted: Json) -> bool:
+    """Whether all that is wanted is there, in maps of maps."""
+    return all(
+        _holds(has.get(key) or {}, value) if isinstance(value, dict) else has.get(key) == value
+        for key, value in wanted.items()
+    )
+
+
+@family(
+    "An operator that was built from what is not released yet has a Service select the active pod by a label: the"
+    " released version that is put back knows of no such label and leaves the key there, and as it has made the pods"
+    " anew the Service selects none.",
+    joined=21,
+)
+async def key_left_behind(lab: Lab) -> AsyncIterator[None]:
+    """As a user of the operator for Slurm tells of a cluster for tests (September 2026, slurm-operator 257)."""
+    namespace, name, callers, kind = lab.rng.choice(
+        (
+            ("media", "render-controller", ("render-api", "render-gateway"), "RenderCluster"),
+            ("search", "crawl-controller", ("crawl-api", "crawl-gateway"), "CrawlCluster"),
+            ("payments", "batch-controller", ("batch-api", "batch-gateway"), "BatchCluster"),
+        )
+    )
+    group, operator = f"{namespace}.corp.example", f"{name.split('-')[0]}-operator"
+    trial, released = f"main-{lab.rng.randrange(16**7):07x}", lab.rng.choice(("1.2.2", "1.4.1"))
+    made = await lab.custom(kind, group, ANY)
+    await lab.served(made)
+    await lab.app(namespace, name, kind="StatefulSet", replicas=2, tag="24.11.3")
+    meta = {"namespace": namespace, "name": name}
+    await lab.apply({"apiVersion": f"{group}/v1", "kind": kind, "metadata": meta, "spec": {"controllers": 2}})
+    stateful = _Stateful(made)
+    rules = (
+        (group, made.plural, "get,list,watch"),
+        ("apps", "statefulsets", "get,list,watch,patch"),
+        ("", "services,pods", "get,list,watch,patch"),
+    )
+    await lab.controller("platform", operator, every(1.5, stateful.sync), *rules, replicas=1, tag=trial)
+    one_at_a_time = {"spec": {"strategy": {"type": "Recreate", "rollingUpdate": None}}}
+    await lab.edit("admin", "Deployment", "platform", operator, one_at_a_time)
+
+    def marked() -> bool:
+        """And all pods are as that version renders them."""
+        selector = lab.world["Service"][namespace, name]["spec"]["selector"]
+        there = pods(lab.world, namespace, name)
+        notes = [pod["metadata"].get("annotations", {}).get(f"{group}/rendered-by") for pod in there if is_ready(pod)]
+        return notes == [trial] * 2 and stateful.active in selector and len(backends(lab.world, namespace, name)) == 1
+
+    await lab.until(marked)
+    for caller in callers:
+        await lab.app(namespace, caller, like=App("", upstreams=((namespace, name),)))
+        lab.alert_errors(namespace, caller)
+    await lab.until(lambda: all(backends(lab.world, namespace, one) for one in callers))
+    await publish(lab, namespace, callers[-1])
+    lab.alert_ingress_errors(namespace, namespace)
+    yield
+    await lab.roll(lab.rng.choice(("alice", "ci", "argocd")), "platform", operator, released, culprit=True)
