@@ -6,6 +6,7 @@ import base64
 import dataclasses
 import gzip
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -318,3 +319,10 @@ def test_who_wrote_most_is_evicted_first_and_told_how_much() -> None:
     assert 40 <= small < 1024
     assert much > 3000 * 1024
     assert f"Container app was using {much}Ki, request is 0, " in disks.words(two[1], written)
+
+
+def test_each_family_has_its_line_in_the_docs_with_its_part() -> None:
+    rows = re.findall(
+        r"^\| ([a-z0-9-]+) \| (dev|test) \|", (Path(__file__).parents[2] / "docs/lab.md").read_text(), re.MULTILINE
+    )
+    assert rows == sorted((name, part(name)) for name in load())

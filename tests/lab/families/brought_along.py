@@ -92,7 +92,7 @@ class _Keeper:
 @family(
     "A new version of an operator no longer leaves out changes of a status: each time that it has looked at an object"
     " it notes there when, that is a change, and it looks again, without end and at all of them.",
-    joined=21,
+    joined=22,
 )
 async def own_status(lab: Lab) -> AsyncIterator[None]:
     """As those who make KAI Scheduler tell of its operator (March 2026, KAI-Scheduler 1273)."""
@@ -169,7 +169,7 @@ class _Asked:
 @family(
     "An operator's new version brings a webhook along, which its pods answer at a port that the policies of their"
     " namespace let nobody in at: whoever orders something waits until the time is up, and is refused.",
-    joined=21,
+    joined=22,
 )
 async def webhook_port(lab: Lab) -> AsyncIterator[None]:
     """As users of Crossplane tell of the way to 1.12 (May 2023, crossplane 4074 and 4092)."""

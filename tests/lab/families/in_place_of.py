@@ -99,7 +99,7 @@ async def _tell(process: Process) -> None:
 @family(
     "A new version of an operator writes all annotations of its Ingresses as they are asked for, and not only its own:"
     " it takes out what an agent of a console notes there, that one writes it again, and neither comes to rest.",
-    joined=21,
+    joined=22,
 )
 async def annotations_replaced(lab: Lab) -> AsyncIterator[None]:
     """As a user of the operator for OpenTelemetry tells (September 2025, opentelemetry-operator 4322)."""
@@ -196,7 +196,7 @@ def _holds(has: Json, wanted: Json) -> bool:
     "An operator that was built from what is not released yet has a Service select the active pod by a label: the"
     " released version that is put back knows of no such label and leaves the key there, and as it has made the pods"
     " anew the Service selects none.",
-    joined=21,
+    joined=22,
 )
 async def key_left_behind(lab: Lab) -> AsyncIterator[None]:
     """As a user of the operator for Slurm tells of a cluster for tests (September 2026, slurm-operator 257)."""

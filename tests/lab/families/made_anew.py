@@ -38,7 +38,7 @@ class _Accounts:
 @family(
     "A definition of who may what gets the name of another Secret for images, for one ServiceAccount: what keeps those"
     " deletes it and makes it anew, and the token that its program has is of one that is gone.",
-    joined=21,
+    joined=22,
 )
 async def account_made_anew(lab: Lab) -> AsyncIterator[None]:
     """As a user of RBAC Manager tells (October 2023, rbac-manager 428)."""
