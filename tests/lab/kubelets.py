@@ -254,6 +254,11 @@ class Kubelets:
                     and await self._pull(node, pod, sandbox)
                 ):
                     await self._start(node, pod, sandbox)
+            case "down" if pod["spec"].get("restartPolicy") == "Never":  # it ended with its machine
+                ended = {"terminated": {"exitCode": 255, "reason": "Unknown", "finishedAt": second()}}
+                sandbox.restarts[0] = 0
+                if await self._tell(node, pod, sandbox, {"state": ended, "ready": False}, phase="Failed"):
+                    sandbox.phase = "gone"
             case "down":
                 if await self._pull(node, pod, sandbox):
                     await self._start(node, pod, sandbox)

@@ -1,20 +1,29 @@
-"""Incidents without a culprit among the changes: pages that take long to make."""
+"""Incidents without a culprit among the changes: pages that take long to make, pods that nothing makes again."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
 
-from tests.lab.apps import App, Container
+from tests.lab import objects
+from tests.lab.alerts import pods
+from tests.lab.api import Json, path
+from tests.lab.apps import App, Container, Process
 from tests.lab.families.between import publish
+from tests.lab.families.moving import spare
 from tests.lab.lab import Lab
+from tests.lab.manifests import is_ready
 from tests.lab.network import backends
+from tests.lab.programs import every
 from tests.lab.scenario import family
 
 REPLICAS, WORKERS = 4, 6
 """Servers of pages, and how many of these each of them makes at the same time."""
 PAGE_SECONDS, COSTLY_SECONDS, WAIT_SECONDS = 0.06, 3.0, 5.0
 """How long a worker is busy with a page, and with one of those that are a lot of work; how long others wait for one."""
+SESSIONS, SESSION_IMAGE = 24, "registry.corp.example/notebooks/session"
+DOWN_SECONDS = 6.0
+"""Until a machine is up again after what has ended its runtime: nobody calls its node lost so soon."""
 
 
 @family(
@@ -67,3 +76,70 @@ async def costly_pages(lab: Lab) -> AsyncIterator[None]:
     lab.alert_ingress_errors(namespace, namespace)
     yield
     lab.start(ask())
+
+
+@family(
+    "The runtime of one machine ends with all that runs there, and the machine boots anew: apps are up again by then,"
+    " but the pods of users' sessions, which a hub made once and nothing starts or makes again, have ended.",
+    culprit=False,
+    joined=21,
+)
+async def bare_pods(lab: Lab) -> AsyncIterator[None]:
+    """As mybinder.org tells of 27 February 2018 (mybinder.org-deploy 493)."""
+    namespace, proxy, hub = "notebooks", "proxy", "hub"
+    users = [f"session-{lab.rng.randrange(16**6):06x}" for _ in range(SESSIONS)]
+    homes = spare(lab, 3)
+    where = path("Pod", namespace)
+    started: set[str] = set()
+
+    def manifest(user: str) -> Json:
+        """A pod without a controller."""
+        made = objects.deployment(
+            namespace,
+            user,
+            f"{SESSION_IMAGE}:3.1.0",
+            nodeSelector={"pool": "users"},
+            restartPolicy="Never",
+        )
+        meta = {"name": user, "labels": {"component": "session"}}
+        return {"metadata": meta, "spec": made["spec"]["template"]["spec"]}
+
+    async def serve(process: Process) -> None:
+        """Who is new gets a pod; who has had one is sent to it by the proxy."""
+        for user in users:
+            if user not in started and (await process.api.call("POST", where, manifest(user))).ok:
+                started.add(user)
+        await process.api.call("GET", f"{where}?labelSelector=component=session")
+
+    def is_served(user: str) -> bool:
+        pod = lab.world["Pod"].get((namespace, user))
+        return pod is not None and is_ready(pod) and pod["spec"]["nodeName"] not in lab.outside.dead_nodes
+
+    def gone(_: Container) -> float:
+        """Of all users, whose browsers go on to ask, those whose pod does not answer."""
+        return sum(not is_served(user) for user in users) / SESSIONS
+
+    for node in homes:
+        await lab.edit("admin", "Node", "", node, {"metadata": {"labels": {"pool": "users"}}})
+    await lab.namespace(namespace)
+    lab.apps[SESSION_IMAGE] = App(SESSION_IMAGE)
+    general: Json = {"nodeSelector": {"pool": "general"}}
+    await lab.controller(namespace, hub, every(3, serve), ("", "pods", "*"), replicas=1, **general)
+    await lab.until(lambda: all(map(is_served, users)))
+    like = App("", failing=gone, fails_with=lambda _: "503")
+    await lab.app(namespace, proxy, like=like, replicas=2, **general)
+    await lab.until(lambda: len(backends(lab.world, namespace, proxy)) == len(pods(lab.world, namespace, proxy)) == 2)
+    await publish(lab, namespace, proxy)
+    active = lambda: float(sum(map(is_served, users)))  # noqa: E731
+    lab.measure("jupyterhub_active_sessions", active, namespace=namespace, service=proxy)
+    lab.alert_errors(namespace, proxy)
+    lab.alert_ingress_errors(namespace, namespace)
+    yield
+    node = lab.rng.choice(homes)
+    lab.kubelets.crash(node)
+
+    async def boot() -> None:
+        await lab.pause(DOWN_SECONDS)
+        await lab.kubelets.come_back(node, rebooted=True)
+
+    lab.start(boot())
