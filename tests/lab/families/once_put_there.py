@@ -1,14 +1,16 @@
-"""What somebody once put there and counts on: a setting that an installer does not know."""
+"""What somebody once put there and counts on: a setting, a label by hand."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
 from tests.lab import objects
-from tests.lab.alerts import pods
+from tests.lab.alerts import pending, pods
 from tests.lab.api import Json, now, path
 from tests.lab.apps import App, Container, Process
 from tests.lab.families.between import publish
+from tests.lab.families.moving import spare
+from tests.lab.families.still_more_stories import drain
 from tests.lab.lab import Lab
 from tests.lab.network import backends
 from tests.lab.programs import every, getting
@@ -16,6 +18,8 @@ from tests.lab.scenario import family
 
 KEPT_ELSEWHERE = 0.6
 """The share of requests to a service that are about what its migration moved to another store."""
+BOOT_SECONDS, LONGER_SECONDS = 6.0, 18.0
+"""Until a machine that was replaced is up with a new system, and what nobody is told of as long as it is replaced."""
 
 
 @family(
@@ -67,3 +71,46 @@ async def installer_again(lab: Lab) -> AsyncIterator[None]:
     else:
         await lab.roll(by, namespace, installer, "3.1.1", culprit=True)
     await lab.until(lambda: pods(lab.world, namespace, installer))
+
+
+@family(
+    "A machine is replaced for one with a newer system, and its node is made anew: the label that somebody once gave it"
+    " by hand is not there any more, and what selects it finds no node.",
+    joined=21,
+)
+async def label_by_hand(lab: Lab) -> AsyncIterator[None]:
+    """As Rancher Desktop tells of what builds images there (rancher-desktop 667)."""
+    namespace, name, caller, label = lab.rng.choice(
+        (
+            ("platform", "image-builder", "pipelines", "builds.corp.example/cache"),
+            ("search", "embeddings", "similar-items", "hardware.corp.example/accelerator"),
+            ("media", "transcoder", "clips", "hardware.corp.example/encoder"),
+        )
+    )
+    node, by = spare(lab, 1)[0], lab.rng.choice(("alice", "bob", "carol"))
+    await lab.edit("admin", "Node", "", node, {"metadata": {"labels": {label: "true"}}})
+    await lab.app(namespace, name, replicas=2, nodeSelector={label: "true"})
+    await lab.app(namespace, caller, like=App("", upstreams=((namespace, name),)), replicas=3)
+    await lab.until(lambda: len(backends(lab.world, namespace, name)) == 2)
+    await lab.until(lambda: len(backends(lab.world, namespace, caller)) == 3)
+    lab.reserve(namespace, name, caller)
+    summary = f"a pod of {namespace} has had no node for a while"
+    holds = lambda: pending(lab.world, namespace)  # noqa: E731
+    lab.alert("KubePodPending", holds, summary, LONGER_SECONDS, namespace=namespace)
+    lab.alert_lacking(namespace, name, seconds=LONGER_SECONDS)
+    failing = lambda: lab.traffic.of_app(namespace, caller, 10).failed > 0.05  # noqa: E731
+    summary = f"more than 5% of the requests to {namespace}/{caller} are answered with 5xx"
+    lab.alert("HighErrorRate", failing, summary, LONGER_SECONDS, namespace=namespace, service=caller)
+    yield
+    why = "the same hand's first step of the same replacement of the machine"
+    await lab.also(why, by, "update", "Node", "", node, {"spec": {"unschedulable": True}})
+    await drain(lab, by, node)
+    await lab.pause(1)
+    lab.kubelets.crash(node)
+    await lab.culprit(by, "delete", "Node", "", node)
+
+    async def boot() -> None:
+        await lab.pause(BOOT_SECONDS)
+        await lab.kubelets.join(node, "v1.36.2", {})
+
+    lab.start(boot())
