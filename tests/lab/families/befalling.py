@@ -30,7 +30,7 @@ DOWN_SECONDS = 6.0
     "Addresses of a few networks ask again and again for those pages that are a lot of work to make: there are hardly"
     " more requests than on any day, but the workers are all busy with them, and everybody else waits in vain.",
     culprit=False,
-    joined=21,
+    joined=22,
 )
 async def costly_pages(lab: Lab) -> AsyncIterator[None]:
     """As the Open Build Service tells of 8 July 2026 (obs-landing 574)."""
@@ -82,7 +82,7 @@ async def costly_pages(lab: Lab) -> AsyncIterator[None]:
     "The runtime of one machine ends with all that runs there, and the machine boots anew: apps are up again by then,"
     " but the pods of users' sessions, which a hub made once and nothing starts or makes again, have ended.",
     culprit=False,
-    joined=21,
+    joined=22,
 )
 async def bare_pods(lab: Lab) -> AsyncIterator[None]:
     """As mybinder.org tells of 27 February 2018 (mybinder.org-deploy 493)."""

@@ -30,7 +30,7 @@ BOOT_SECONDS, LONGER_SECONDS = 6.0, 18.0
 @family(
     "An installer writes the settings of all that it installs as it starts. Once a migration has put a further one"
     " there, and as the installer is started again it is gone: a service looks into the store of old, which is empty.",
-    joined=21,
+    joined=22,
 )
 async def installer_again(lab: Lab) -> AsyncIterator[None]:
     """As KubeSphere tells of its installer and of what a job of the migration has configured (ks-devops 16)."""
@@ -129,7 +129,7 @@ class _Operator:
     "A chart's new CustomResourceDefinition names the phases of an object in another way than the operator that is"
     " there: what that one writes while a server restarts is refused. It goes by the status, which still calls all of"
     " them well, and at the next, harmless update it ends one after another without waiting for any.",
-    joined=21,
+    joined=22,
 )
 async def stale_status(lab: Lab) -> AsyncIterator[None]:
     """As the operator for WebLogic tells (weblogic-kubernetes-operator 782)."""
@@ -184,7 +184,7 @@ async def stale_status(lab: Lab) -> AsyncIterator[None]:
 @family(
     "A machine is replaced for one with a newer system, and its node is made anew: the label that somebody once gave it"
     " by hand is not there any more, and what selects it finds no node.",
-    joined=21,
+    joined=22,
 )
 async def label_by_hand(lab: Lab) -> AsyncIterator[None]:
     """As Rancher Desktop tells of what builds images there (rancher-desktop 667)."""
