@@ -115,8 +115,7 @@ async def write(
         await copy(conn, "changes", COLUMNS, await rows(conn, cluster_id, fresh))
     if better:
         improved = [dict(zip(COLUMNS, row, strict=True)) for row in await rows(conn, cluster_id, list(better.values()))]
-        driver = await driver_of(conn)
-        async with driver.cursor() as cursor:
+        async with driver_of(conn) as driver, driver.cursor() as cursor:
             await cursor.executemany(_IMPROVE, improved)
     return len(fresh), len(better)
 
@@ -209,14 +208,14 @@ async def rows(conn: AsyncConnection, cluster_id: int, changes: list[Change]) ->
 async def _stored(conn: AsyncConnection, cluster_id: int, batch: dict[int, Change]) -> dict[int, Change]:
     """Those of the batch that are stored already, by version key."""
     times = [change.at for change in batch.values()]
-    driver = await driver_of(conn)
-    found = await driver.execute(
-        "SELECT at, version_key FROM changes"
-        " WHERE cluster_id = %s AND version_key = ANY(%s::bigint[]) AND at BETWEEN %s AND %s",
-        (cluster_id, f"{{{','.join(map(str, batch))}}}", min(times) - SAME_WRITE, max(times) + SAME_WRITE),
-        binary=True,
-    )
-    known = await found.fetchall()
+    async with driver_of(conn) as driver:
+        found = await driver.execute(
+            "SELECT at, version_key FROM changes"
+            " WHERE cluster_id = %s AND version_key = ANY(%s::bigint[]) AND at BETWEEN %s AND %s",
+            (cluster_id, f"{{{','.join(map(str, batch))}}}", min(times) - SAME_WRITE, max(times) + SAME_WRITE),
+            binary=True,
+        )
+        known = await found.fetchall()
     if not known:
         return {}
     c = tables.changes.c

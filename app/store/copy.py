@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -11,17 +13,26 @@ from psycopg import sql
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 
-async def driver_of(conn: AsyncConnection) -> Driver[Any]:
-    """psycopg's own connection, in the same transaction as ``conn``."""
+@asynccontextmanager
+async def driver_of(conn: AsyncConnection) -> AsyncIterator[Driver[Any]]:
+    """psycopg's own connection, in the same transaction as ``conn``, which is closed when this is cancelled.
+
+    psycopg leaves it within a COPY then. The ROLLBACK would fail, and that error, as of a database that is away, would
+    take the place of the cancellation: who is asked to stop would try again, for ever.
+    """
     raw = await conn.get_raw_connection()
     driver: Driver[Any] = raw.driver_connection  # type: ignore[assignment]
-    return driver
+    try:
+        yield driver
+    except asyncio.CancelledError:
+        await conn.invalidate()
+        raise
 
 
 async def copy(conn: AsyncConnection, table: str, columns: Mapping[str, str], rows: Iterable[Sequence[object]]) -> None:
     """Appends ``rows`` to ``table``. ``columns`` gives each column's type; a row has them in that order."""
-    driver = await driver_of(conn)
-    async with driver.cursor() as cursor, cursor.copy(_statement(table, tuple(columns))) as stream:
+    statement = _statement(table, tuple(columns))
+    async with driver_of(conn) as driver, driver.cursor() as cursor, cursor.copy(statement) as stream:
         stream.set_types(list(columns.values()))
         encode = stream.formatter.write_row  # gives bytes when its buffer is full: no await for each row
         for row in rows:
