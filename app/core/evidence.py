@@ -92,8 +92,9 @@ def _how(candidate: Candidate, match: Match) -> str:
     if via[0] == "reads":
         return f"{via[-1]} reads what is kept up by what depends on it"
     if via[0] == "burdens":
-        is_named_after = candidate.change.resource.name.startswith(f"{via[-1]}-")
-        return f"It may ask more of {via[-1]}, {'after which it is named' if is_named_after else 'which it calls'}"
+        change = candidate.change
+        is_guessed = change.verb is Verb.CREATE and change.resource.name.startswith(f"{via[-1]}-")
+        return f"It may ask more of {via[-1]}, {'after which it is named' if is_guessed else 'which it calls'}"
     if via[0] in ("calls", "shares"):
         return f"{via[-1]} calls {_called(candidate, match)}"
     if via[0] == "access":

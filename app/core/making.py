@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import partial
 from itertools import zip_longest
 
 from msgspec.structs import replace
@@ -29,7 +30,7 @@ def with_pods_made(found: Iterable[Candidate], calls: Calls) -> list[Candidate]:
     creating = calls.where(_makes_pods)
     more = [0] * len(ordered)
     for user in {key.user for key in creating.keys}:
-        made = creating.where(lambda key, user=user: key.user == user)  # type: ignore[misc]
+        made = creating.where(partial(_is_of, user))
         homes = program(user)
         acting = [n for n, one in enumerate(ordered) if any(one.reach.get(home, 1.0) < 1.0 for home in homes)]
         for n, after in zip_longest(acting, acting[1:]):
@@ -39,6 +40,10 @@ def with_pods_made(found: Iterable[Candidate], calls: Calls) -> list[Candidate]:
         replace(one, pods=one.pods + pods, added=one.added + pods) if pods else one
         for one, pods in zip(ordered, more, strict=True)
     ]
+
+
+def _is_of(user: str, key: CallKey) -> bool:
+    return key.user == user
 
 
 def _makes_pods(key: CallKey) -> bool:
