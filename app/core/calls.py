@@ -18,9 +18,11 @@ from app.core.counted import Calls, Ints, firsts
 from app.core.duels import as_one, duels
 from app.core.entities import Entity, altered, only_reacts, workload
 from app.core.findings import CallerRow
+from app.core.growth import growth
 from app.core.model import SLOT_SECONDS, CallKey
 from app.core.onset import Floats, Step, count_steps
 from app.core.phrases import many, percent, rise
+from app.core.retries import is_tried_again, retried
 from app.core.signals import Signal, SignalKind, moment
 
 K = TypeVar("K", bound=Hashable)
@@ -125,6 +127,10 @@ def load_signals(calls: Calls, slots: Slots, made: Loads) -> list[Signal]:
     """Callers whose rate of one kind of call stepped up, with their share of all the extra load."""
     steps = count_steps(_done(made, calls, slots))
     extra = {key: (step.after - step.before) / SLOT_SECONDS for key, step in steps.items()}
+    rose = {key: steps[key] for key in steps if extra[key] >= MIN_EXTRA_PER_SECOND and not only_reacts(key[0])}
+    failed = grouped(calls.where(lambda one: is_tried_again(one.code)), slots, load_key)
+    again = retried(rose, failed)
+    extra = {key: more * (1.0 - again.get(key, 0.0)) for key, more in extra.items()}
     total = sum(extra.values()) or 1.0
     usual = float(np.median(np.sum(list(made.values()), axis=0))) / SLOT_SECONDS if made else 0.0
     found = []
@@ -137,12 +143,14 @@ def load_signals(calls: Calls, slots: Slots, made: Loads) -> list[Signal]:
         # A caller that began several kinds of calls at once began one thing.
         alike = [key for key in keys if abs(steps[key].index - steps[most].index) <= TOGETHER]
         together = sum(extra[key] for key in alike)
-        signal = _load_signal(most, steps[most], slots, calls, share=together / total, others=len(alike) - 1)
+        signal = _load_signal(
+            most, steps[most], slots, calls, share=together / total, others=len(alike) - 1, again=again.get(most, 0.0)
+        )
         found.append(replace(signal, strength=_felt(together / total, together, usual)))
         for key in keys:
             if key not in alike:
                 share = extra[key] / total
-                later = _load_signal(key, steps[key], slots, calls, share=share, others=0)
+                later = _load_signal(key, steps[key], slots, calls, share=share, others=0, again=again.get(key, 0.0))
                 found.append(replace(later, strength=_felt(share, extra[key], usual)))
     own = {key: step for key, step in steps.items() if not only_reacts(key[0])}
     for pair in duels(own, extra, least=MIN_EXTRA_PER_SECOND, places=_places(calls, own)):
@@ -232,12 +240,14 @@ def _reaction(
     ]
 
 
-def _load_signal(key: Load, step: Step, slots: Slots, calls: Calls, *, share: float, others: int) -> Signal:
+def _load_signal(
+    key: Load, step: Step, slots: Slots, calls: Calls, *, share: float, others: int, again: float
+) -> Signal:
     user, verb, group, resource = key
     before, after = step.before / SLOT_SECONDS, step.after / SLOT_SECONDS
     low = slots.epoch(step.index)
     about = {("user", user): 1.0, **program(user), ("api", group, resource.split("/")[0], verb): 0.3}
-    facts = _pods(key, calls, boundary=low)
+    grown = growth(calls.where(lambda one: load_key(one) == key and bool(one.pod)), user, boundary=low)
     active = bool((calls.where(lambda one: one.user == user).slot < low).any())
     if active and verb in _REPEATED:
         about[altered(group, resource.split("/")[0], verb)] = 0.7
@@ -249,32 +259,15 @@ def _load_signal(key: Load, step: Step, slots: Slots, calls: Calls, *, share: fl
         strength=min(1.0, share),
         about=about,
         sentence=f"{caller_name(user)} went {rise(before, after, f'{verb.upper()} {resource}')}{more}"
-        f" ({percent(share)} of the extra API load)",
+        f" ({percent(share)} of the extra API load{f'; {grown.said}' if grown and grown.said else ''}"
+        f"{f'; {percent(again)} of it is refused and tried again' if again else ''})",
         users=(user,),
         rate_before=before,
         rate_after=after,
-        facts=facts,
+        revisions=grown.revisions if grown else {},
+        facts={} if grown is None or grown.by_clients is None else {"by_clients": f"{grown.by_clients:.2f}"},
         active=active,
     )
-
-
-def _pods(key: Load, calls: Calls, *, boundary: int) -> dict[str, str]:
-    """How many pods of the caller made these calls, before and after: more clients, or more per client?"""
-    mine = calls.where(lambda one: load_key(one) == key and bool(one.pod))
-    before = {one.pod for one, _ in mine.during(end=boundary).sums()}
-    after: dict[str, int] = defaultdict(int)
-    for one, count in mine.during(boundary).sums():
-        after[one.pod] += count
-    new = {pod: count for pod, count in after.items() if pod not in before}
-    total = sum(after.values())
-    if not total:
-        return {}
-    return {
-        "pods_before": str(len(before)),
-        "pods_after": str(len(after)),
-        "new_pods": ",".join(sorted(new)[:50]),
-        "new_share": f"{sum(new.values()) / total:.2f}",
-    }
 
 
 def caller_rows(made: Loads, slots: Slots, *, onset: float, most: int = 8) -> list[CallerRow]:

@@ -72,9 +72,8 @@ def _sentence(candidate: Candidate, match: Match) -> str:
     sentence = f"{signal.sentence}{since}."
     if said := signal.facts.get("says"):
         sentence = f'{signal.sentence}{since}: "{said}".'
-    new_share = signal.facts.get("new_share")
-    if new_share and signal.kind is SignalKind.LOAD and float(new_share) >= 0.5:
-        sentence += f" {percent(float(new_share))} of it comes from pods that were not there before."
+    if signal.kind is SignalKind.LOAD and signal.revisions and candidate.lacking:
+        sentence += f" {percent(1.0 - without(candidate, signal))} of it comes from pods that have it in them."
     if match.via[0] == "workload" and match.via != workload(change.resource.namespace, change.resource.name):
         return f"{match.via[-1]} depends on it: {sentence}"
     return sentence if _begins_with_a_name(signal) else sentence[:1].upper() + sentence[1:]
@@ -124,7 +123,7 @@ def _able(match: Match) -> str:
 
 def _but(candidate: Candidate, match: Match) -> str:
     """What the match was discounted for (explain.py): pods that do not have the change in them complain too."""
-    share = without(candidate, match.signal)
+    share = without(candidate, match.signal) if match.signal.kind is not SignalKind.LOAD else 0.0
     return f" But {percent(share)} of these complaints are of pods that do not have it in them." if share >= TOO else ""
 
 

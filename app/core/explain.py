@@ -22,6 +22,7 @@ from app.core.candidates import Candidate
 from app.core.causes import PORTS, SCHEMA, Cause
 from app.core.entities import NODES, POD_MAKING, READ, WORKLOADS, Entity, only_reacts, pods_in
 from app.core.front_doors import DOORS
+from app.core.growth import agrees
 from app.core.mechanism import (
     AT_ONCE,
     BEFORE_RUNNING,
@@ -161,7 +162,7 @@ def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
     if is_borne(candidate.change, signal.came_up) and _stayed_well(signal):
         return UNLIKELY * worked
     if signal.kind is not SignalKind.SYMPTOM or is_quoted:
-        return worked
+        return worked * _needed(candidate, signal) * agrees(candidate.change, candidate.pods, signal)
     if via[:1] == ("named",):
         was_well = candidate.change.verb is Verb.CREATE and _was_well(candidate, signal)
         return UNLIKELY if was_well else worked * _alone(candidate, signal)
@@ -281,7 +282,8 @@ def _alone(candidate: Candidate, signal: Signal) -> float:
 
 
 def _needed(candidate: Candidate, signal: Signal) -> float:
-    """Less than 1 where pods that do not have the change in them complain too; UNLIKELY where they do about as much."""
+    """Less than 1 where pods that do not have the change in them complain, or call more, too; UNLIKELY where they do
+    about as much."""
     return max(UNLIKELY, 1.0 - 2.0 * without(candidate, signal))
 
 

@@ -206,12 +206,12 @@ def only_scales(change: Change) -> bool:
 def only_adds(change: Change) -> bool:
     """Whether only pods were added, or may be: another one of the same sort is as well as the others. Where some go,
     those that stay have more to do."""
-    return (only_scales(change) or _only_bounds(change)) and all(
+    return (only_scales(change) or only_bounds(change)) and all(
         _replicas(diff.new) > _replicas(diff.old) for diff in change.diffs
     )
 
 
-def _only_bounds(change: Change) -> bool:
+def only_bounds(change: Change) -> bool:
     """Whether only how many pods an autoscaler may want changed."""
     bounds = (("spec", "minReplicas"), ("spec", "maxReplicas"))
     return bool(change.diffs) and all(diff.path in bounds for diff in change.diffs)

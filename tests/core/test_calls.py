@@ -6,12 +6,13 @@ import pytest
 
 from app.core.calls import axis, caller_rows, load_signals, loads
 from app.core.counted import Calls
-from app.core.model import CallCount, Json, Object
+from app.core.model import CallCount, Json, Object, ObjectState
 from app.core.signals import Signal
 from tests.core.company import background, first, ranked
 from tests.core.factories import a_change, a_resource, a_state, a_workload, after, an_alert, an_incident, calls
 
 AGENT = "system:serviceaccount:monitoring:agent"
+RETRYING = "system:serviceaccount:shop:billing"
 
 
 def risen(counts: list[CallCount]) -> list[Signal]:
@@ -29,13 +30,110 @@ def test_a_caller_that_calls_more_is_named_with_its_share() -> None:
     assert abs((signal.low - after(-30)).total_seconds()) <= 5
 
 
-def test_new_pods_of_a_caller_are_told_from_old_ones() -> None:
-    counts = calls(AGENT, "list", "pods", rate=1, pod="old-1") + calls(
-        AGENT, "list", "pods", rate=30, start=-20, pod="new-1"
+def test_who_merely_tries_again_is_no_load_of_its_own() -> None:
+    """The new version takes every seat; another, which is louder, is refused and tries again."""
+    first_mover = calls(AGENT, "list", "pods", rate=8, start=-20)
+    refused = calls(RETRYING, "list", "widgets", rate=1) + calls(
+        RETRYING, "list", "widgets", rate=40, start=-10, code=429
     )
+    (signal,) = risen([*first_mover, *refused])
+    assert signal.users == (AGENT,)
+    assert "(100 % of the extra API load)" in signal.sentence
+    (alone,) = risen(refused)
+    assert alone.users == (RETRYING,), "who is refused though nobody else began asks too much itself"
+
+
+def test_who_tries_again_and_is_answered_too_says_how_much_of_it_is_that() -> None:
+    partly = calls("steady", "get", "pods", rate=4) + calls(RETRYING, "list", "widgets", rate=6, start=-10, code=503)
+    partly += calls(RETRYING, "list", "widgets", rate=4, start=-10)
+    found = risen([*calls(AGENT, "list", "pods", rate=8, start=-20), *partly])
+    assert found[1].users == (RETRYING,)
+    assert "(33 % of the extra API load; 60 % of it is refused and tried again)" in found[1].sentence
+
+
+def test_the_first_mover_is_suspected_and_not_who_tries_again() -> None:
+    tenants, billing = (a_resource("Deployment", name, "shop") for name in ("tenants", "billing"))
+    states = [a_workload(one, serviceAccountName=one.name) for one in (tenants, billing)]
+    user, other = (f"system:serviceaccount:shop:{one.name}" for one in (tenants, billing))
+    env = ("spec", "template", "spec", "containers", (("name", "a"),), "env", (("name", "REGION"),), "value")
+    tried_again = calls(other, "list", "pods", rate=40, start=-15, code=429, error="too many requests")
+    ranking = ranked(
+        a_change(tenants, at=after(-24)),
+        a_change(billing, at=after(-28), path=env, old="a", new="b"),
+        incident=an_incident(an_alert(after(20), name="KubeAPIErrorBudgetBurn")),
+        load=[
+            *background(),
+            *calls(user, "list", "pods", rate=8, start=-20),
+            *calls(other, "list", "pods", rate=1),
+            *tried_again,
+        ],
+        states=states,
+    )
+    assert first(ranking) == ("Deployment", "tenants")
+
+
+@pytest.mark.parametrize(
+    ("clients", "rate", "said", "share"),
+    [
+        (30, 1, "30 pods, 3 before, each as often as before", 1.0),
+        (3, 40, "3 pods, each 40 times as often", 0.0),
+        (6, 2, "6 pods, 3 before, each 2 times as often", 0.5),
+    ],
+)
+def test_more_clients_are_told_from_more_calls_of_each(clients: int, rate: float, said: str, share: float) -> None:
+    counts = [one for pod in range(3) for one in calls(AGENT, "list", "pods", rate=1, end=-20, pod=f"agent-7-{pod}")]
+    for pod in range(clients):
+        counts += calls(AGENT, "list", "pods", rate=rate, start=-20, pod=f"agent-7-{pod}")
     (signal,) = risen(counts)
-    assert signal.facts["new_pods"] == "new-1"
-    assert float(signal.facts["new_share"]) > 0.9
+    assert f"(100 % of the extra API load; {said})" in signal.sentence
+    assert float(signal.facts["by_clients"]) == pytest.approx(share, abs=0.01)
+
+
+@pytest.mark.parametrize(("clients", "rate", "leads"), [(30, 1, "Deployment"), (3, 40, "ConfigMap")])
+def test_what_scales_makes_more_clients_and_what_configures_more_calls_of_each(
+    clients: int, rate: float, leads: str
+) -> None:
+    agent, settings = a_resource("Deployment", "agent", "monitoring"), a_resource("ConfigMap", "agent", "monitoring")
+    reads: Json = [{"name": "a", "envFrom": [{"configMapRef": {"name": "agent"}}]}]
+    counts = [one for pod in range(3) for one in calls(AGENT, "list", "pods", rate=1, end=-20, pod=f"agent-7-{pod}")]
+    for pod in range(clients):
+        counts += calls(AGENT, "list", "pods", rate=rate, start=-20, pod=f"agent-7-{pod}")
+    ranking = ranked(
+        a_change(agent, at=after(-22), path=("spec", "replicas"), old=3, new=30),
+        a_change(settings, at=after(-23), path=("data", "interval"), old="60s", new="1s"),
+        incident=an_incident(an_alert(after(20), name="KubeAPIRequestRateHigh")),
+        load=[*background(), *counts],
+        states=[a_workload(agent, serviceAccountName="agent", containers=reads)],
+    )
+    assert first(ranking) == (leads, "agent")
+
+
+@pytest.mark.parametrize("new", [True, False])
+def test_a_rollout_is_put_down_what_its_own_pods_call_more(new: bool) -> None:
+    """Each ReplicaSet is a version, and its pods are named after it."""
+    agent = a_resource("Deployment", "agent", "monitoring")
+    owner: Json = [{"kind": "Deployment", "name": "agent", "controller": True, "uid": "u"}]
+
+    def version(name: str, image: str) -> ObjectState:
+        spec: Json = {"replicas": 1, "template": {"spec": {"containers": [{"name": "web", "image": image}]}}}
+        return a_state(
+            a_resource("ReplicaSet", name, "monitoring"), {"metadata": {"ownerReferences": owner}, "spec": spec}
+        )
+
+    change = a_change(agent, at=after(-25))
+    (diff,) = change.diffs
+    old, now = version("agent-5d8c7b9f6b", str(diff.old)), version("agent-7fd4df88c9", str(diff.new))
+    calling = (now if new else old).resource.name
+    load = [*background(), *calls(AGENT, "list", "pods", rate=1, pod=f"{old.resource.name}-x2x4z")]
+    load += calls(AGENT, "list", "pods", rate=40, start=-20, pod=f"{calling}-x2x4z")
+    ranking = ranked(
+        change,
+        incident=an_incident(an_alert(after(20), name="KubeAPIRequestRateHigh")),
+        load=load,
+        states=[a_workload(agent, serviceAccountName="agent"), old, now],
+    )
+    (weight,) = (e.weight for s in ranking.suspects if s.change.id == change.id for e in s.evidence if e.rule == "load")
+    assert weight > 2.5 if new else weight < 1
 
 
 def test_what_only_reacts_is_one_signal() -> None:
