@@ -283,6 +283,7 @@ def arguments(families: list[str]) -> argparse.ArgumentParser:
         prog="tests.lab.record", description="Record a labelled incident on a real control plane."
     )
     parser.add_argument("scenario", choices=[*families, "list"], metavar="SCENARIO", help="a family, or: list")
+    parser.add_argument("--joined", type=int, nargs="+", default=[], help="list: the names of those that joined then")
     parser.add_argument("--out", type=Path, help="folder; by default recordings/{dev,test}/SCENARIO-SEED")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
@@ -303,6 +304,9 @@ def main() -> int:
     """0 when it was recorded, 1 when what it is about did not happen."""
     families = load()
     given = arguments(list(families)).parse_args()
+    if given.scenario == "list" and given.joined:
+        print("\n".join(one.name for one in families.values() if one.joined in given.joined))
+        return 0
     if given.scenario == "list":
         for one in families.values():
             print(f"{part(one.name):5} {one.name:28} {one.story}")

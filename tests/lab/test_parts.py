@@ -23,7 +23,7 @@ from tests.lab.api import KINDS, Caller, Json, World, path
 from tests.lab.apps import App, Container, diagnose, mebibytes
 from tests.lab.families.sharing import linked
 from tests.lab.manifests import env_keys, has_pods, mounts_token
-from tests.lab.record import arguments
+from tests.lab.record import arguments, main
 from tests.lab.scenario import EVEN_SINCE, SPLIT, load, part, split
 from tests.lab.scraping import Scrapes
 from tests.lab.volumes import held_elsewhere
@@ -326,3 +326,13 @@ def test_each_family_has_its_line_in_the_docs_with_its_part() -> None:
         r"^\| ([a-z0-9-]+) \| (dev|test) \|", (Path(__file__).parents[2] / "docs/lab.md").read_text(), re.MULTILINE
     )
     assert rows == sorted((name, part(name)) for name in load())
+
+
+def test_the_families_that_came_together_are_listed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["record", "list", "--joined", "21", "22"])
+    assert main() == 0
+    names = capsys.readouterr().out.split()
+    assert names == sorted(one.name for one in load().values() if one.joined in (21, 22))
+    assert len(names) == 20
