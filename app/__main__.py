@@ -160,6 +160,7 @@ def evaluate(
     ablate: Annotated[bool, typer.Option("--ablate", help="Also leave out each rule in turn.")] = False,
     without: Annotated[list[InputKind] | None, typer.Option(help="Leave this kind of input out.")] = None,
     alert_shift: Annotated[float, typer.Option(help="Seconds by which the alerts' start is told too late.")] = 0.0,
+    diagram: Annotated[Path | None, typer.Option(help="Draw whether the odds held into this file, as SVG.")] = None,
 ) -> None:
     """Rank recorded incidents whose answer is known, each in an empty database, and compare with simple baselines.
 
@@ -170,12 +171,15 @@ def evaluate(
     from app import main as root
     from app.commands import evaluate as evaluation
     from app.commands import scores
+    from app.commands.diagram import svg
     from app.settings import load
 
     if own:
         if folder is not None or ablate or without or alert_shift:
             raise typer.BadParameter("--own takes neither DIR nor --ablate, --without or --alert-shift")
         told = _run(scores.read_own)
+        if diagram is not None:
+            diagram.write_text(svg(told.reliability))
         print(scores.own_as_json(told) if as_json else "\n".join(scores.own_as_table(told)))
         return
     if folder is None:
@@ -191,6 +195,8 @@ def evaluate(
                 ablate=ablate,
             )
         )
+    if diagram is not None:
+        diagram.write_text(svg(found.reliability))
     if as_json:
         print(scores.as_json(found))
     else:
