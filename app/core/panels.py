@@ -56,6 +56,11 @@ def _same(*metrics: str, by: tuple[str, ...] = (), where: str = "", most: int = 
     return SeriesQuery(metrics, Measure.HIGHEST, by, parse(where), most)
 
 
+def _churn(resource: str) -> SeriesQuery:
+    """How many come and go: what was created and deleted of a kind, one by one."""
+    return _rate("apiserver_request_total", "verb", where=f"resource={resource},subresource=,verb=POST|DELETE,code=2*")
+
+
 GROUPS = (
     Group(
         "serving",
@@ -278,12 +283,8 @@ GROUPS = (
                     "apiserver_resource_objects", "apiserver_storage_objects", by=("resource",), where="resource!=pods"
                 ),
             ),
-            Panel(
-                "churn",
-                "Pods created and deleted",
-                "/s",
-                _rate("apiserver_request_total", "verb", where="resource=pods,subresource=,verb=POST|DELETE,code=2*"),
-            ),
+            Panel("nodechurn", "Nodes created and deleted", "/s", _churn("nodes")),
+            Panel("churn", "Pods created and deleted", "/s", _churn("pods")),
         ),
     ),
 )

@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.core.blocks import block_graph
 from app.core.lines import Grid
 from app.core.matching import parse, written
 from app.core.measures import Graph, Measure, SeriesQuery, histogram_quantile, window_grid
 from app.core.model import MetricSeries
 from app.core.panels import GROUPS, METRICS, PANELS
-from tests.core.graphs import graph
+from tests.core.graphs import blocks, graph
 
 AXIS = Grid(0.0, 60.0, 10)
 EVERY_15 = tuple(float(t) for t in range(0, 601, 15))
@@ -219,6 +220,27 @@ def test_every_panel_has_its_own_key_and_its_series_are_collected() -> None:
     for panel in PANELS.values():
         if isinstance(panel.query, SeriesQuery):
             assert METRICS.issuperset(panel.query.names), panel.key
+
+
+@pytest.mark.parametrize(("key", "resource", "other"), [("nodechurn", "nodes", "pods"), ("churn", "pods", "nodes")])
+def test_nodes_and_pods_that_come_and_go_are_shown_apart(key: str, resource: str, other: str) -> None:
+    query = PANELS[key].query
+    assert isinstance(query, SeriesQuery)
+
+    def requests(each: float, verb: str, of: str, code: str, subresource: str = "") -> MetricSeries:
+        told = counting(each)
+        return a_series("apiserver_request_total", told, verb=verb, resource=of, code=code, subresource=subresource)
+
+    told = [
+        requests(3, "POST", resource, "201"),
+        requests(2, "DELETE", resource, "200"),
+        requests(9, "POST", other, "201"),
+        requests(9, "PUT", resource, "200"),
+        requests(9, "POST", resource, "403"),
+        requests(9, "POST", resource, "201", "status"),
+    ]
+    found = block_graph(blocks(told), AXIS, query)
+    assert {curve.name: curve.values[3] for curve in found.curves} == {"POST": 3.0, "DELETE": 2.0}
 
 
 @pytest.mark.parametrize("hours", [1 / 60, 1, 6, 24, 24 * 7, 24 * 400])
