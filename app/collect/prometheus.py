@@ -1,7 +1,8 @@
 """Samples from a Prometheus, or from what speaks as it does: Thanos, Mimir, VictoriaMetrics.
 
 Samples are asked for as they were scraped, with an instant query of a range selector; what has a series for each
-bucket of each label, or for each path, as sums that Prometheus makes. https://prometheus.io/docs/prometheus/latest/querying/api/
+bucket of each label, or for each path, as sums that Prometheus makes. A range selector leaves out the marks with which
+Prometheus ends a series: it just has no more samples. https://prometheus.io/docs/prometheus/latest/querying/api/
 """
 
 from __future__ import annotations

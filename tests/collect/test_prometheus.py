@@ -31,13 +31,14 @@ SUMMED: dict[str, tuple[str, ...]] = {"shop_seconds_bucket": ("le", "verb")}
 
 @pytest.fixture(scope="module")
 async def target() -> AsyncIterator[str]:
-    """A program whose counters rise by ten with each scrape."""
+    """A program whose counters rise by ten with each scrape; one of its series goes after the sixth."""
     scrapes = 0
 
     async def metrics(_request: web.Request) -> web.Response:
         nonlocal scrapes
         scrapes += 1
         lines = [f'shop_calls_total{{path="/{path}"}} {scrapes * 10}' for path in "ab"]
+        lines += ["shop_brief 1"] if scrapes <= 6 else []
         for pod in "xy":
             lines += [f'shop_seconds_bucket{{pod="{pod}",verb="GET",le="{le}"}} {scrapes}' for le in ("1", "+Inf")]
             for path in "ab":
@@ -132,6 +133,18 @@ async def test_buckets_are_added_up_by_what_is_wanted_of_them(prometheus: str) -
     assert {tuple(dict(one.labels)) for one in found.series} == {("instance", "job", "le", "verb")}
     assert {dict(one.labels)["le"] for one in found.series} == {"1", "+Inf"}
     assert all(at % 2 == 0 and value % 2 == 0 for at, value in values(found.series, "shop_seconds_bucket", le="1"))
+
+
+async def test_a_series_that_went_just_has_no_more_samples_and_its_sum_ends_with_it(prometheus: str) -> None:
+    """Prometheus marks its end, but of a range selector it never tells these marks."""
+    await scraped(prometheus, 12)
+    source, now = Prometheus(prometheus, matchers='cluster="shop"'), datetime.now(UTC)
+    question = Question(("shop_brief",), {"shop_brief": ("pod",)})
+    found = await Asking(source, question, REDACTOR, step=timedelta(seconds=1)).read(now - timedelta(minutes=5), now)
+    plain, summed = sorted(found.series, key=lambda one: len(one.labels), reverse=True)
+    assert set(plain.values) == set(summed.values) == {1.0}
+    assert plain.times[-1] < now.timestamp() - 2
+    assert summed.times[-1] < plain.times[-1] + 2
 
 
 async def test_of_apps_the_paths_are_added_up_and_alerts_say_since_when_they_hold(prometheus: str) -> None:
