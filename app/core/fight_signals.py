@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from app.core.actors import service_account
 from app.core.calls import caller_name
 from app.core.entities import Entity, of_resource, workload
 from app.core.fights import writer_of
 from app.core.findings import WriteFight
+from app.core.incidents import LOOKS_BACK
 from app.core.kinds import several
 from app.core.model import Rollout
 from app.core.phrases import rate
@@ -22,6 +23,8 @@ _PREFIX = re.compile(r"""(?:annotations|labels)\["([a-z0-9]+)[a-z0-9.-]*/""")
 _EVERYBODYS = re.compile(r"""\["(?:[a-z0-9.-]+\.)?(?:kubernetes\.io|k8s\.io|helm\.sh)/""")
 """Domains of keys that belong to no one component:
 https://kubernetes.io/docs/reference/labels-annotations-taints/ ."""
+MOST_WRITERS = 3
+"""Of so many writers it is said when they were rolled out: a sentence is read at a glance."""
 
 
 def fight_signal(fight: WriteFight, rollouts: Iterable[Rollout]) -> Signal:
@@ -69,9 +72,18 @@ def _who(fight: WriteFight, users: tuple[str, ...]) -> str:
 
 
 def _rolled_out(fight: WriteFight, users: tuple[str, ...], rollouts: Iterable[Rollout]) -> str:
-    """The last rollout of a writer's program before the fight."""
-    last = last_rollout(users, rollouts, by=fight.began_at)
-    return f"; {last.resource.name} was rolled out at {last.started_at:%H:%M:%S}" if last else ""
+    """When the writers' programs were last rolled out before the fight, the latest first."""
+    known, by = list(rollouts), fight.began_at
+    found = (last_rollout((user,), known, by=by, within=LOOKS_BACK) for user in users)
+    each = {last.resource: last.started_at for last in found if last}
+    latest = sorted(each.items(), key=lambda one: one[1], reverse=True)[:MOST_WRITERS]
+    told = (f"{home.name}{'' if n else ' was rolled out'} at {_clock(at, by)}" for n, (home, at) in enumerate(latest))
+    return "; " + ", ".join(told) if latest else ""
+
+
+def _clock(at: datetime, by: datetime) -> str:
+    """A time, with the day where that is another than the fight's."""
+    return f"{at:%H:%M:%S}" if at.date() == by.date() else f"{at:%d %b %H:%M:%S}"
 
 
 def field_name(path_text: str) -> str:

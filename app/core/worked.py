@@ -54,13 +54,16 @@ def _with_rolled_out(signal: Signal, rollouts: list[Rollout]) -> Signal:
     return replace(signal, rolled_out=last.started_at) if last else signal
 
 
-def last_rollout(users: tuple[str, ...], rollouts: Iterable[Rollout], *, by: datetime) -> Rollout | None:
-    """The last rollout of these users' programs before a time: by convention a program is named like its account."""
+def last_rollout(
+    users: tuple[str, ...], rollouts: Iterable[Rollout], *, by: datetime, within: timedelta = JUST_BEFORE
+) -> Rollout | None:
+    """The last rollout of these users' programs in the time ``within`` before another: by convention a program is named
+    like its account."""
     accounts = {account for user in users if (account := service_account(user))}
     told = [
         rollout
         for rollout in rollouts
-        if by - JUST_BEFORE <= rollout.started_at <= by
+        if by - within <= rollout.started_at <= by
         and ((rollout.resource.namespace or "", rollout.resource.name) in accounts or rollout.resource.name in users)
     ]
     return max(told, key=lambda rollout: rollout.started_at, default=None)

@@ -6,6 +6,7 @@ from app.core.fights import fight_members, write_fights
 from app.core.model import NOBODY, Actor, ActorSource, Change, Outcome, Rollout, Verb
 from app.core.reach import reach
 from app.core.topology import topology
+from app.core.worked import with_rolled_out
 from tests.core.factories import a_change, a_resource, after
 
 SERVER = Actor("controller-a", ActorSource.AUDIT)
@@ -135,6 +136,28 @@ def test_a_fight_tells_its_pods_its_pace_and_the_rollout_before_it() -> None:
     assert "2 pods of external-dns overwrite each other (external-dns-blkr7, external-dns-zzlxl)" in sentence
     assert "1.03 writes/s since" in sentence
     assert sentence.endswith(f"; external-dns was rolled out at {after(-9):%H:%M:%S}")
+
+
+def test_a_fight_tells_of_each_writer_when_it_was_last_rolled_out() -> None:
+    """The last first, once for each program, and how long ago it may be: what changed is told by the two together."""
+    writers = tuple(Actor(f"system:serviceaccount:ops:{name}", ActorSource.AUDIT) for name in ("owner", "labeller"))
+    (fight,) = write_fights(rewrites(30, values=("a", "b"), actors=writers))
+    owner, labeller = (a_resource("Deployment", name, "ops") for name in ("owner", "labeller"))
+    rollouts = [
+        Rollout(owner, "u", 1, after(-9_000), Outcome.COMPLETE),
+        Rollout(owner, "u", 2, after(-5_000), Outcome.COMPLETE),
+        Rollout(labeller, "v", 7, after(-9), Outcome.COMPLETE),
+        Rollout(labeller, "v", 8, after(20), Outcome.COMPLETE),
+        Rollout(a_resource("Deployment", "owner", "shop"), "w", 2, after(-2), Outcome.COMPLETE),
+    ]
+    signal = fight_signal(fight, rollouts)
+    said = f"; labeller was rolled out at {after(-9):%H:%M:%S}, owner at {after(-5_000):%H:%M:%S}"
+    assert signal.sentence.endswith(said)
+    yesterday = Rollout(owner, "u", 2, after(-80_000), Outcome.COMPLETE)
+    sentence = fight_signal(fight, [yesterday]).sentence
+    assert sentence.endswith(f"; owner was rolled out at {after(-80_000):%d %b %H:%M:%S}")
+    # Whoever was rolled out last does not count for both: of two who fight, the ranking takes neither for the one.
+    assert with_rolled_out([signal], rollouts) == [signal]
 
 
 @pytest.mark.parametrize(
