@@ -46,6 +46,7 @@ from app.core.pod_states import PREEMPTED
 from app.core.reach import Reach
 from app.core.references import is_custom
 from app.core.signals import Signal, SignalKind
+from app.core.taints import is_other_taint
 
 CLEAR = 0.5
 """So salient must a signal be, of the most salient one, for a change to be only the occasion of it."""
@@ -149,7 +150,7 @@ def explain(candidate: Candidate, signal: Signal, *, churn_share: float) -> Matc
 
 def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
     """What is left of a match where this sort of change hardly leads to that sort of complaint."""
-    if candidate.inert or is_other_quota(candidate.change, signal.text):
+    if candidate.inert or _is_other(candidate, signal):
         return UNLIKELY
     worked = _worked(candidate, signal)
     is_quoted = via[:1] == ("named",) and via[1] in quoted(candidate.change)
@@ -180,6 +181,12 @@ def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
     follows = candidate.set_off or makes or via[:1] in (("calls",), ("reads",), *BY_CALLING)
     sort = 1.0 if follows else plausible(candidate.change, reason, refused=refused)
     return worked * sort * _alone(candidate, signal) * _needed(candidate, signal) * _there(candidate, signal)
+
+
+def _is_other(candidate: Candidate, signal: Signal) -> bool:
+    """Whether a quota was edited in something else than messages name, or other taints."""
+    reason = "" if candidate.set_off else signal.facts.get("reason", "")
+    return is_other_quota(candidate.change, signal.text) or is_other_taint(candidate.change, reason, signal.text)
 
 
 def _leads(candidate: Candidate, cause: Cause) -> bool:

@@ -42,6 +42,7 @@ from app.core.meshes import is_policy
 from app.core.model import Change, Resource, Verb
 from app.core.references import is_custom
 from app.core.selectors import selects
+from app.core.taints import refusing
 from app.core.topology import Named, State, Topology, before_and_after, behind, pod_template, readers
 from app.core.touching import touched_clients, touched_workloads
 
@@ -329,7 +330,8 @@ def _api_service(change: Change, _states: list[State], _top: Topology, add: Add)
 
 def _node(change: Change, _states: list[State], top: Topology, add: Add) -> None:
     name = change.resource.name
-    add(("scheduling",), 0)
+    if refusing(change) != set():  # a taint that is taken away, or only advises against the node, refuses nobody
+        add(("scheduling",), 0)
     if cordons(change):  # who empties a node cordons it first
         add(("user", change.actor.name), READ)
     gone = {home for home, at in top.left.get(name, ()) if at >= change.at}
