@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from app.core.actors import service_account
+from app.core.diff import undo
 from app.core.entities import CLUSTER, READ, Add, workload
 from app.core.grants import rules_of
 from app.core.mechanism import is_identity, refuser
 from app.core.model import Change, DiffSource, Verb
+from app.core.throttling import EVERYBODY, matched
 from app.core.topology import State, Topology, subject_users
 from app.core.touching import touched_workloads
 
@@ -118,19 +120,33 @@ def _rule_with(state: State, path: tuple[Any, ...], value: Any) -> dict[str, Any
 
 
 def flow(change: Change, states: list[State], top: Topology, add: Add) -> None:
-    """FlowSchemas and priority levels: the users that a schema matches may be queued or refused (429)."""
+    """FlowSchemas and priority levels: the users whom a schema names, or named before, may be queued or refused (429);
+    one hop on others of its level, which have what these leave them, and two whoever shares the server."""
     add(("throttle",), 0)
     add(CLUSTER, 2)
+    schemas = [state for resource, state in top.states.items() if resource.kind == "FlowSchema"]
     if change.resource.kind == "PriorityLevelConfiguration":
-        states = [
-            state
-            for resource, state in top.states.items()
-            if resource.kind == "FlowSchema" and _level_of(state) == change.resource.name
-        ]
+        states = [state for state in schemas if _level_of(state) == change.resource.name]
+    else:
+        states = [*states, *_before(change, top)]
+    levels = set(map(_level_of, states))
     users = {user for state in states for user in _flow_users(state)}
     for user in users:
         add(("user", user), 1)
+        add(matched(user), 0)
+    for user in {user for state in schemas if _level_of(state) in levels for user in _flow_users(state)}:
+        add(matched(user), 1)
+    add(EVERYBODY, 2 if users else 0)  # where nobody is named, anybody may be meant
     _workloads_of_users(users, top, add)
+
+
+def _before(change: Change, top: Topology) -> list[State]:
+    """An object as it was before an update, where that can be told."""
+    try:
+        before = undo(reversed(change.diffs), top.states[change.resource]) if change.verb is Verb.UPDATE else None
+    except (KeyError, IndexError, TypeError):
+        return []  # it is not known, or was changed again
+    return [before] if isinstance(before, dict) else []
 
 
 def _level_of(schema: State) -> str:

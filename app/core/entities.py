@@ -14,6 +14,7 @@
 ("access", user, group, resource, verb)   whether this user may do that
 ("named", word)                     a name that an error message can mention
 ("prefix", word)                    whose annotation or label keys begin like this: word.example/key is word's
+("throttle", user or "group:NAME")  whose calls flow control may hold up or refuse
 ("admission", namespace) ("throttle",) ("scheduling",) ("queue", name)   parts of the control plane
 ("device", word)                    what gives nodes devices that are called word.example/device
 ("agent", "csi" or "cni" ...)       what gives pods their volumes, or their network, on every node; "doors": what

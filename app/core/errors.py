@@ -20,6 +20,7 @@ from app.core.model import SLOT_SECONDS, CallKey
 from app.core.onset import MIN_SURPRISE, Floats, beginning, count_step
 from app.core.phrases import times
 from app.core.signals import Passed, Signal, SignalKind, moment
+from app.core.throttling import throttled
 
 REGULAR = 3
 """From so many pauses on, their length says how regular failures are."""
@@ -71,7 +72,7 @@ def error_signals(calls: Calls, slots: Slots, made: Loads) -> list[Signal]:
                     **(program(user) if code in MALFORMED else {}),
                     ("access", user, group, resource, verb): 1.0 if code == 403 else 0.0,
                     ("api", group, resource.split("/")[0], verb): 0.5,
-                    **({("throttle",): 0.8} if code == 429 and resource != "pods/eviction" else {}),
+                    **(dict.fromkeys(throttled(user), 0.8) if code == 429 and resource != "pods/eviction" else {}),
                     **_where(key, said[key]),
                     **_refusers(said[key]),
                 },

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from app.core.model import Actor, ActorSource, Verb
+from app.core.model import Actor, ActorSource, Json, Verb
 from tests.core.company import background, first, ranked, rules
 from tests.core.factories import (
     a_change,
@@ -131,6 +131,7 @@ def test_a_crd_whose_objects_are_refused() -> None:
 def test_a_flow_schema_that_throttles() -> None:
     schema = a_resource("FlowSchema", "everyone", None)
     edit = a_change(schema, at=after(-20), path=("spec", "matchingPrecedence"), old=9000, new=100)
+    accounts: Json = {"kind": "Group", "group": {"name": "system:serviceaccounts"}}
     throttled = [
         c
         for user in ("system:serviceaccount:a:x", "system:serviceaccount:b:y")
@@ -140,6 +141,7 @@ def test_a_flow_schema_that_throttles() -> None:
         edit,
         incident=an_incident(an_alert(after(40), name="KubeAPITooManyRequests")),
         load=[*background(), *throttled],
+        states=[a_state(schema, {"spec": {"matchingPrecedence": 100, "rules": [{"subjects": [accounts]}]}})],
     )
     assert first(ranking) == ("FlowSchema", "everyone")
 
