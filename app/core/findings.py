@@ -116,7 +116,8 @@ class Also(Struct, frozen=True):
 
 
 class Suspect(Struct, frozen=True):
-    """A change ranked against an incident. ``would_flip`` is the one rule without which it would not be where it is.
+    """A change ranked against an incident. ``would_flip`` is the rule of the weakest evidence for it without which the
+    next one shown, or for the first "none of these", would come before it; "" where no single one would (flips).
     ``also`` is the same edit of other objects, or the other parts of what was installed, made in one go with it;
     ``beside`` is what the same actor wrote with it, each of which by itself explains less (same_edit.releases)."""
 

@@ -16,10 +16,10 @@ from msgspec.structs import replace
 
 from app.core.case import say
 from app.core.findings import Evidence, Opinion, Ranking, Suspect
+from app.core.flips import with_flips
 from app.core.model import Change, Verb
 from app.core.phrases import many
 from app.core.same_edit import wrote
-from app.core.suspects import would_flip
 from app.core.traits import trait
 
 REMEMBERED = timedelta(days=90)
@@ -85,12 +85,8 @@ def remembered(ranking: Ranking, memory: Memory) -> Ranking:
         for one, some, gain, weight in zip(ranking.suspects, more, gains, weights, strict=True)
     ]
     found.sort(key=lambda one: -one.score)  # equals stay as they were
-    placed = [replace(one, rank=place) for place, one in enumerate(found, 1)]
-    return replace(
-        ranking,
-        suspects=tuple(replace(one, would_flip=would_flip(one, placed)) for one in placed),
-        none_of_these=ranking.none_of_these / total,
-    )
+    placed = tuple(replace(one, rank=place) for place, one in enumerate(found, 1))
+    return with_flips(replace(ranking, suspects=placed, none_of_these=ranking.none_of_these / total))
 
 
 def _evidence(suspect: Suspect, alike: list[Precedent], memory: Memory, *, now: datetime) -> list[Evidence]:

@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from statistics import median
 
-from msgspec.structs import replace
-
 from app.core.blamed import with_blamed
 from app.core.brought import said_by
 from app.core.calls import Loads, Slots, axis, caller_rows, load_signals, loads
@@ -33,6 +31,7 @@ from app.core.explain import explain, is_consequence, is_occasion, less_unquoted
 from app.core.fight_signals import fight_signal
 from app.core.fights import write_fights
 from app.core.findings import Also, Evidence, Incident, Onset, Ranking, Suspect, WriteFight
+from app.core.flips import with_flips
 from app.core.held import with_held
 from app.core.injected import with_injected
 from app.core.latent import began, started, waiting
@@ -160,7 +159,7 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES) -> Ranking:
         alert_words=frozenset(word for alert in incident.alerts for word in said_by(alert)),
     )
     suspects, none = _score(case, found, rules, others=gathered.unread.times)
-    return Ranking(
+    ranking = Ranking(
         incident_id=incident.id,
         ranked_at=now,
         onset=onset,
@@ -181,6 +180,7 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES) -> Ranking:
         not_measured=_missing(gathered),
         scope=incident.scope,
     )
+    return with_flips(ranking)
 
 
 def _missing(gathered: Gathered) -> tuple[str, ...]:
@@ -297,7 +297,7 @@ def _score(
     prior = (CROWDING + UNTOLD * (1.0 - case.quality)) * math.log(max(1, len(times)))
     weights = _as_rivals([math.exp(score - prior) for score, _, _ in scored], [c for _, c, _ in scored])
     total = 1.0 + sum(weights)
-    suspects = [
+    return [
         Suspect(
             rank=index + 1,
             probability=weight / total,
@@ -310,8 +310,7 @@ def _score(
             beside=_named(beside[candidate.change.id]),
         )
         for index, ((score, candidate, evidence), weight) in enumerate(zip(scored[:SHOWN], weights, strict=False))
-    ]
-    return [replace(s, would_flip=would_flip(s, suspects)) for s in suspects], 1.0 / total
+    ], 1.0 / total
 
 
 def _by_release(scored: list[_Scored]) -> tuple[list[_Scored], dict[str, list[Change]]]:
@@ -362,12 +361,3 @@ def _share(
     if signal.kind is SignalKind.SYMPTOM:  # more that find no room were made besides: bare pods are no changes
         total = max(total, len(signal.spread))
     return pods / total if total else 0.0
-
-
-def would_flip(suspect: Suspect, suspects: list[Suspect]) -> str:
-    """The weakest single piece of evidence without which the first would not be first."""
-    if suspect.rank != 1 or len(suspects) < 2:
-        return ""
-    lead = suspect.score - suspects[1].score
-    enough = [e for e in suspect.evidence if e.weight > lead]
-    return min(enough, key=lambda e: e.weight).rule if enough else ""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from app.core.findings import Onset, Ranking, Suspect
+from app.core.flips import passed_by
 from app.core.model import Change, FieldDiff, Json
 from app.core.phrases import duration
 from app.core.revert import Recipe, suspect_recipe
@@ -28,6 +29,15 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
+class Flip:
+    """The evidence that a suspect's place hangs on, and the name of what it would be behind without that."""
+
+    rule: str
+    sentence: str
+    behind: str
+
+
+@dataclass(frozen=True, slots=True)
 class SuspectCard:
     """A suspect as the page argues for it."""
 
@@ -37,6 +47,7 @@ class SuspectCard:
     recipe: Recipe
     argued: int
     """Pieces of evidence that are told at once; the rest is a click away."""
+    flip: Flip | None
     leads: bool
     """It is likelier than any other answer: the page's first and only amber one, with its undoing at hand."""
 
@@ -50,8 +61,19 @@ def suspect_card(suspect: Suspect, ranking: Ranking) -> SuspectCard:
         distance(suspect, ranking),
         suspect_recipe(suspect),
         argued=min(max(strong, 2), 3),
+        flip=flip(suspect, ranking),
         leads=suspect.rank == 1 and not ranking.none_leads,
     )
+
+
+def flip(suspect: Suspect, ranking: Ranking) -> Flip | None:
+    """What its place hangs on; None where no single piece of evidence does it."""
+    reason = next((e for e in suspect.evidence if e.rule == suspect.would_flip), None)
+    passing = passed_by(suspect, ranking, without=reason) if reason else ""
+    if not reason or not passing:
+        return None
+    names = {one.change.id: one.change.resource.name for one in ranking.suspects}
+    return Flip(reason.rule, reason.sentence, names.get(passing, "“none of these”"))
 
 
 def onset_text(onset: Onset) -> str:

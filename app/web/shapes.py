@@ -282,7 +282,10 @@ class Suspect(Shape):
         description="the same edit of other objects, or other parts of an app, made in one go with it"
     )
     beside: list[Also] = Field(description="what the same hand wrote in one go with it, each of which explains less")
-    would_flip: str = Field(description="the rule without which it would not be where it is")
+    would_flip: str = Field(
+        description="the rule of the weakest evidence for it without which the next one, or for the first "
+        '"none of these", would come before it; "" where no single one would'
+    )
 
     @classmethod
     def of(cls, suspect: findings.Suspect) -> Self:

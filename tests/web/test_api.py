@@ -84,7 +84,7 @@ async def test_suspects_are_listed_as_others_rely_on(site: Site) -> None:
         "name": "checkout-api",
     }
     assert first["evidence"][0]["rule"] == "load"
-    assert first["evidence"][0]["weight"] == 3.1
+    assert first["evidence"][0]["weight"] == 3.2
     assert "41 PATCH" in first["evidence"][0]["sentence"]
     assert [one["measured"] for one in first["evidence"]][-1] is False
 

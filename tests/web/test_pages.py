@@ -65,6 +65,15 @@ async def test_a_page_costs_few_queries_beside_the_credential(site: Site, path: 
     assert len(seen) - 1 <= (5 if path == CHANGE else 4), seen
 
 
+async def test_every_card_says_what_its_place_hangs_on(site: Site) -> None:
+    source, found = await page(site, INCIDENT)
+    text = " ".join(found.text.split())
+    assert "Without the evidence “load” it would be behind “none of these”." in text
+    third = world.ranking().suspects[2].change.resource.name
+    assert f"Without the evidence “time” it would be behind {third}." in text
+    assert source.count("Without the evidence") == 2
+
+
 @pytest.mark.parametrize("path", PAGES)
 async def test_a_page_is_small(site: Site, path: str) -> None:
     source, found = await page(site, path)

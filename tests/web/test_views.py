@@ -10,7 +10,7 @@ from msgspec import structs
 from app.core.model import Object, ObjectState
 from app.store.seen import Seen
 from app.store.surroundings import Surroundings
-from app.web.cards import distance, turn
+from app.web.cards import distance, suspect_card, turn
 from app.web.change_views import After, change_page
 from tests.web import world
 
@@ -33,6 +33,15 @@ def test_a_change_within_the_onsets_uncertainty_is_neither_before_nor_after(away
     first = ranking.suspects[0]
     suspect = structs.replace(first, change=structs.replace(first.change, at=onset - away), t_minus=away)
     assert distance(suspect, ranking) == expected
+
+
+def test_what_a_place_hangs_on_is_said_with_what_would_come_before_it() -> None:
+    ranking = world.ranking()
+    cards = [suspect_card(suspect, ranking) for suspect in ranking.suspects]
+    third = ranking.suspects[2].change.resource.name
+    told = [(card.flip.rule, card.flip.behind) for card in cards if card.flip]
+    assert told == [("load", "“none of these”"), ("time", third)]
+    assert cards[2].flip is None
 
 
 def test_a_whole_object_is_told_by_its_summary() -> None:

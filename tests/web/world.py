@@ -303,7 +303,7 @@ def ranking() -> Ranking:
                 evidence=(
                     Evidence(
                         "load",
-                        3.1,
+                        3.2,
                         "Its new pods send 41 PATCH serviceaccounts/s; the old ones sent none. First to rise.",
                     ),
                     Evidence(
@@ -317,15 +317,16 @@ def ranking() -> Ranking:
                 ),
                 derived=tuple(change.id for change in derived_changes(3)),
                 t_minus=ONSET_AT - CULPRIT_AT,
-                would_flip="fight",
+                would_flip="load",
             ),
             Suspect(
                 2,
                 0.02,
                 1.1,
                 second,
-                (Evidence("time", 0.4, "It came 31 s before the onset."),),
+                (Evidence("time", 0.9, "It came 31 s before the onset."),),
                 t_minus=ONSET_AT - second.at,
+                would_flip="time",
                 also=tuple(Also(c.id, c.at, c.resource) for c in alike),
             ),
             Suspect(
