@@ -44,7 +44,8 @@ class SuspectCard:
     suspect: Suspect
     turn: Turn | None
     distance: str
-    recipe: Recipe
+    recipe: Recipe | None
+    """Of the first alone: the page offers no other."""
     argued: int
     """Pieces of evidence that are told at once; the rest is a click away."""
     flip: Flip | None
@@ -59,7 +60,7 @@ def suspect_card(suspect: Suspect, ranking: Ranking) -> SuspectCard:
         suspect,
         turn(suspect.change),
         distance(suspect, ranking),
-        suspect_recipe(suspect),
+        suspect_recipe(suspect) if suspect.rank == 1 else None,
         argued=min(max(strong, 2), 3),
         flip=flip(suspect, ranking),
         leads=suspect.rank == 1 and not ranking.none_leads,

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from app.core.axis import Axis
-from app.core.findings import Incident, Ranking, Suspect
+from app.core.findings import Incident, Ranking
 from app.core.model import Change, Gap, Rollout
 from app.core.timeline import Picture, picture
 from app.store.seen import Seen
@@ -18,7 +18,7 @@ from app.web.cards import SuspectCard, onset_text, suspect_card
 
 LEAST_ZOOM = timedelta(seconds=2)
 CARDS = 3
-"""Suspects that get a card; the others get a line."""
+"""Suspects that get a card; the others get a line, which opens."""
 UNRANKED_BEFORE = timedelta(minutes=15)
 UNRANKED_AFTER = timedelta(minutes=5)
 
@@ -68,7 +68,7 @@ class IncidentPage:
     seen: Seen
     none_leads: bool
     suspects: tuple[SuspectCard, ...]
-    others: tuple[Suspect, ...]
+    others: tuple[SuspectCard, ...]
     rows: tuple[ChangeRow, ...]
     next: str | None
     asked: dict[str, Any]
@@ -168,8 +168,8 @@ def incident_page(
     follow: Follow,
 ) -> IncidentPage:
     """The incident screen from what was read."""
-    suspects = ranking.suspects if ranking else ()
-    carded = [suspect for suspect in suspects if suspect.rank <= CARDS or suspect.change.id in follow.kept]
+    cards = [suspect_card(suspect, ranking) for suspect in ranking.suspects] if ranking else []
+    carded = {one.suspect.rank for one in cards if one.suspect.rank <= CARDS or one.suspect.change.id in follow.kept}
     drawn = picture(
         axis,
         incident,
@@ -191,8 +191,8 @@ def incident_page(
         gaps=tuple(sorted(around.seen.gaps, key=lambda gap: (gap.from_at - gap.to_at, gap.from_at))),
         seen=around.seen,
         none_leads=ranking.none_leads if ranking else False,
-        suspects=tuple(suspect_card(suspect, ranking) for suspect in carded) if ranking else (),
-        others=tuple(suspect for suspect in suspects if suspect not in carded),
+        suspects=tuple(one for one in cards if one.suspect.rank in carded),
+        others=tuple(one for one in cards if one.suspect.rank not in carded),
         rows=rows,
         next=next_cursor,
         asked=asked,

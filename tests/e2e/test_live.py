@@ -123,7 +123,7 @@ async def test_a_new_ranking_by_the_worker_arrives_while_somebody_reads(program:
     culprit = first.suspects[2].change.id
     async with visit(f"{path(incident)}?rows=all") as page:
         await expect(page.locator("#ranked")).not_to_contain_text("moved")
-        await page.locator(f"#suspect-{culprit} summary").click()
+        await page.locator(f"#suspect-{culprit} summary").first.click()
         await page.keyboard.press("j")
         await page.keyboard.press("j")
         chosen = await page.locator("tr.row.current").get_attribute("id")
@@ -161,8 +161,8 @@ async def test_reasons_that_are_read_stay_when_their_suspect_falls_behind(progra
     )
     async with visit(path(incident)) as page:
         card = page.locator(f"#suspect-{third.change.id}")
-        await card.locator("summary").click()
-        await card.locator("summary").focus()
+        await card.locator("summary").first.click()
+        await card.locator("summary").first.focus()
         await save(program.database, later)
         assert (await ask(page)).status == 200
         await expect(card.locator(".medal")).to_have_text("7")
@@ -171,8 +171,8 @@ async def test_reasons_that_are_read_stay_when_their_suspect_falls_behind(progra
         assert (
             await page.evaluate("document.activeElement.closest('[data-suspect]')?.id") == f"suspect-{third.change.id}"
         )
-        await page.locator("#others summary").click()
-        listed = page.locator("#others li")
+        await page.locator("#others > summary").click()
+        listed = page.locator("#others > ol > li")
         assert await listed.evaluate_all("all => all.map(one => one.value)") == [4, 5, 6]
         await expect(listed.first).to_contain_text("was #5")
         assert (await ask(page)).status == 204

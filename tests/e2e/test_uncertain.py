@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from playwright.async_api import ViewportSize, expect
 
 from app.core.findings import Onset, Ranking, Suspect
+from app.core.phrases import duration
 from app.store import incidents
 from tests.e2e.conftest import DESKTOP, PHONE, Program, Visit, box, tell
 from tests.web import world
@@ -28,7 +29,7 @@ def _uncertain() -> Ranking:
     ranking = world.ranking()
     first, *others = ranking.suspects
     more = [
-        Suspect(rank, 0.01, 0.1, change, (), t_minus=world.ALERT_AT - change.at)
+        Suspect(rank, 0.01, 0.1, change, others[1].evidence, t_minus=world.ALERT_AT - change.at)
         for rank, change in enumerate(world.surrounding_changes()[10:14], 4)
     ]
     doubtful = replace(first, probability=0.18, t_minus=world.ALERT_AT - first.change.at)
@@ -82,6 +83,19 @@ async def test_an_onset_that_was_not_measured_is_a_span(visit: Visit) -> None:
     async with visit(f"/incidents/{UNCERTAIN.id}") as page:
         await expect(page.locator(".facts")).to_contain_text("onset between 13:43:14 and 14:03:14")
         await expect(page.locator("[data-suspect] .by").first).to_contain_text("46 s before the onset")
+
+
+async def test_a_less_likely_suspect_says_how_long_before_and_opens(visit: Visit) -> None:
+    async with visit(f"/incidents/{UNCERTAIN.id}") as page:
+        await page.locator("#others > summary").click()
+        fourth = page.locator("#others > ol > li").first
+        change = world.surrounding_changes()[10]
+        await expect(fourth.locator("summary")).to_contain_text(
+            f"{duration((world.ALERT_AT - change.at).total_seconds())} before · {change.resource.kind}"
+        )
+        await expect(fourth.locator(".evidence")).to_be_hidden()
+        await fourth.locator("summary").click()
+        await expect(fourth.locator(".evidence .against")).to_contain_text("It is in another namespace.")
 
 
 async def test_no_change_at_all_is_said_once(visit: Visit) -> None:

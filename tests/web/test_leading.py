@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import gzip
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from app.core.findings import Ranking
+from app.core.findings import Evidence, Ranking
 from app.core.model import Verb
 from app.store import incidents
 from tests.web import world
 from tests.web.conftest import Site
+from tests.web.test_escapes import Markup
 
 RANKED = world.ranking().ranked_at
 
@@ -67,3 +69,34 @@ async def test_what_was_made_in_one_go_with_a_suspect_is_named_once(site: Site) 
     assert "Made with 2 more, in one go" in page
     told = page[page.index('class="also"') :].partition("</details>")[0]
     assert told.count(second.also[0].resource.kind) == 2
+
+
+async def test_what_stands_behind_the_third_says_when_and_why_it_is_suspected(site: Site) -> None:
+    ranking = world.ranking()
+    why = (
+        Evidence("time", 0.4, "It came close before."),
+        Evidence("scope", -0.8, "It is elsewhere."),
+        Evidence("queue", 0.0, "Not measured: its queue.", measured=False),
+    )
+    more = [
+        replace(ranking.suspects[2], rank=rank, change=change, evidence=why, t_minus=timedelta(seconds=rank), beside=())
+        for rank, change in enumerate(world.surrounding_changes()[40:57], start=4)
+    ]
+    async with site.database.write.begin() as conn:
+        later = replace(ranking, suspects=(*ranking.suspects, *more), ranked_at=RANKED + timedelta(minutes=6))
+        await incidents.save_ranking(conn, later)
+    async with site.client() as client:
+        page = (await client.get(f"/incidents/{world.incident().id}")).text
+    others = page[page.index('id="others"') :].partition("</ol>")[0]
+    assert "17 less likely" in others
+    told = others.split("<li value=")[1:]
+    assert len(told) == 17
+    for rank, (one, suspect) in enumerate(zip(told, more, strict=True), start=4):
+        assert one.startswith(f'"{rank}"')
+        assert f"{rank} s before" in one
+        assert suspect.change.resource.name in one
+        assert all(reason.sentence in one for reason in why)
+    found = Markup()
+    found.feed(page)
+    assert len(found.elements) <= 1500
+    assert len(gzip.compress(page.encode(), 5)) < 60_000
