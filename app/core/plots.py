@@ -69,13 +69,13 @@ class Marker:
     label: str
 
 
-def plot(key: str, title: str, unit: str, *, graph: Graph, axis: Axis) -> Plot:
-    """A graph as it is drawn."""
+def plot(key: str, title: str, unit: str, *, graph: Graph, axis: Axis, asked: Measure) -> Plot:
+    """A graph as it is drawn; where a quantile was ``asked`` for and the mean is known alone, it says so."""
     peak = max((float(np.nanmax(curve.values)) for curve in graph.curves if _known(curve).any()), default=0.0)
     middles = [_at(graph.axis, number + 0.5) for number in range(graph.axis.size)]
     xs = [axis.x(at) for at in middles]
     remark = ""
-    if ", p99" in title and graph.measure is Measure.MEAN:
+    if asked is Measure.QUANTILE and graph.measure is Measure.MEAN:
         title, remark = title.replace(", p99", ", mean"), "no buckets are stored: this is the mean"
     return Plot(
         key=key,

@@ -95,17 +95,18 @@ def graphs(blocks: Sequence[Block], tally: Tally, grid: Grid) -> dict[str, Graph
     return found
 
 
+def drawn(panel: Panel, graph: Graph, axis: Axis) -> DrawnGraph:
+    """A panel as it is drawn."""
+    return draw(plot(panel.key, panel.title, panel.unit, graph=graph, axis=axis, asked=panel.query.measure))
+
+
 def groups_of(found: dict[str, Graph], axis: Axis) -> tuple[PanelGroup, ...]:
     """The groups as they are drawn."""
     return tuple(
         PanelGroup(
             group.key,
             group.title,
-            tuple(
-                (draw(plot(one.key, one.title, one.unit, graph=found[one.key], axis=axis)), explored(one))
-                for one in group.panels
-                if found[one.key].measured
-            ),
+            tuple((drawn(one, found[one.key], axis), explored(one)) for one in group.panels if found[one.key].measured),
             tuple(one.title for one in group.panels if not found[one.key].measured),
         )
         for group in GROUPS

@@ -121,8 +121,10 @@ async def explore(request: Request, asked: Annotated[ExploreAsked, Query()]) -> 
         if found is None or query is None:
             raise Problem(422, "ask for a metric, or of=calls, of a cluster that is recorded", "metric")
         return _csv(found) if asked.format == "csv" else JSONResponse(_json(found, by, of=query))
-    title = question(query) if query else ""
-    drawn = draw(plot("answer", title, _unit(query), graph=found, axis=axis), height=LARGE) if found and query else None
+    title, drawn = question(query, (found or query).measure) if query else "", None
+    if found and query:
+        answer = plot("answer", title, _unit(query), graph=found, axis=axis, asked=query.measure)
+        drawn = draw(answer, height=LARGE)
     page = ExplorePage(
         asked=named(request),
         cluster=cluster,
@@ -169,13 +171,13 @@ def _unit(query: Asked) -> str:
     return "" if isinstance(query, PromQuery) else unit(query)
 
 
-def question(query: Asked) -> str:
-    """A question in one line: ``rate of apiserver_request_total by verb where code=4*``."""
+def question(query: Asked, measure: Measure) -> str:
+    """A question in one line, by how it was answered: ``rate of apiserver_request_total by verb where code=4*``."""
     if isinstance(query, PromQuery):
         return query.text
     what = "calls" if isinstance(query, CallsQuery) else query.metrics[0]
-    how = query.measure.value
-    if isinstance(query, SeriesQuery) and query.measure is Measure.QUANTILE:
+    how = measure.value
+    if isinstance(query, SeriesQuery) and measure is Measure.QUANTILE:
         how = f"{query.quantile:g} quantile"
     by = f" by {', '.join(query.by)}" if query.by else ""
     where = f" where {', '.join(map(str, query.where))}" if query.where else ""

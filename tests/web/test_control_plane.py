@@ -65,6 +65,17 @@ async def test_every_graph_says_its_figures_in_words(site: Site) -> None:
     assert "Nothing recorded in this time: " in page
 
 
+async def test_of_what_no_buckets_are_stored_the_title_says_that_it_is_the_mean(site: Site) -> None:
+    async with site.database.write.begin() as conn:
+        series = world.without_buckets("etcd_request_duration_seconds", seconds=0.25)
+        await record(conn, Batch(cluster=world.CLUSTER, series=series))
+    page = await shown(site, minus="30m")
+    assert figures(page, "etcd latency, mean")["none"][0] == "250 ms"
+    assert page.count("no buckets are stored: this is the mean") == 1
+    assert "etcd latency, p99" not in page
+    assert "Latency by verb, p99" in page
+
+
 async def test_changes_that_may_matter_are_links(site: Site) -> None:
     page = await shown(site, minus="30m")
     assert f'href="/changes/{world.CULPRIT.id}"' in page or "more</title>" in page

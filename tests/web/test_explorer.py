@@ -86,6 +86,17 @@ async def test_a_quantile_and_the_lines_beyond_most(site: Site) -> None:
     assert told["unit"] == "s"
 
 
+async def test_a_quantile_of_what_no_buckets_are_stored_is_called_a_mean(site: Site) -> None:
+    async with site.database.write.begin() as conn:
+        series = world.without_buckets("scheduler_seconds", seconds=0.25)
+        await record(conn, Batch(cluster=world.CLUSTER, series=series))
+    page = await explored(site, ASKED | {"metric": "scheduler_seconds", "measure": "quantile"})
+    assert "mean of scheduler_seconds" in page
+    assert "no buckets are stored: this is the mean" in page
+    assert "0.99 quantile of scheduler_seconds" not in page
+    assert "0.99 quantile of nothing" in await explored(site, ASKED | {"metric": "nothing", "measure": "quantile"})
+
+
 async def test_the_form_offers_the_metrics_that_are_stored(site: Site) -> None:
     page = await explored(site, {})
     assert "<option>apiserver_request_duration_seconds</option>" in page
