@@ -1,15 +1,18 @@
-"""A write fight that nobody told of, from the record to a suspected incident and its end."""
+"""What turned bad and nobody told of, from the record to a suspected incident and its end."""
 
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import accumulate
+
+from msgspec.structs import replace
 
 from app import correlate
-from app.core.model import Batch
+from app.core.model import Batch, CallCount, MetricSeries
 from app.store import changes, incidents
 from app.store.database import Database
 from app.store.record import record
-from tests.core.factories import a_change, a_resource, after
+from tests.core.factories import NOON, a_change, a_resource, after, calls
 
 ACCOUNT = a_resource("ServiceAccount", "web", "shop")
 
@@ -34,6 +37,41 @@ async def test_a_write_fight_is_suspected_until_it_rests(database: Database) -> 
     over = await correlate.suspect(database.write, "lab", after(150) + timedelta(minutes=5))
     assert over is not None
     assert (over.id, over.status, over.resolved_at) == (opened.id, "suspected", after(450))
+
+
+def kubelets(verb: str, *, rate: float, start: float, end: float) -> list[CallCount]:
+    made = [c for n in range(20) for c in calls(f"system:node:n{n}", verb, "pods", rate=rate, start=start, end=end)]
+    return [replace(one, key=replace(one.key, user_agent="kubelet")) for one in made]
+
+
+async def test_a_relist_storm_is_suspected(database: Database) -> None:
+    watched = calls("steady", "get", "pods", rate=4, start=-600) + kubelets("watch", rate=0.2, start=-500, end=-495)
+    storm = [one for verb in ("list", "watch") for one in kubelets(verb, rate=0.6, start=0, end=60)]
+    async with database.write.begin() as conn:
+        await record(conn, Batch("stormy", calls=tuple(watched)))
+    assert await correlate.suspect(database.write, "stormy", after(0)) is None
+    async with database.write.begin() as conn:
+        await record(conn, Batch("stormy", calls=tuple(storm)))
+    opened = await correlate.suspect(database.write, "stormy", after(60))
+    assert opened is not None
+    assert opened.title.startswith("Relist storm of 20 kubelet clients")
+    assert abs((opened.started_at - after(0)).total_seconds()) <= 5
+    assert opened.scope.control_plane
+
+
+async def test_a_line_of_the_control_plane_that_rose_and_stays_up_is_suspected(database: Database) -> None:
+    times = tuple(NOON.timestamp() + second for second in range(-900, 601, 15))
+    told = accumulate(15.0 * (10 if at <= NOON.timestamp() else 200) for at in times)
+    labels = (("code", "200"), ("instance", "a:6443"), ("job", "apiserver"), ("resource", "pods"), ("verb", "LIST"))
+    measured = MetricSeries("apiserver_request_total", labels, "counter", times, tuple(told))
+    async with database.write.begin() as conn:
+        await record(conn, Batch("busy-plane", series=(measured,)))
+    assert await correlate.suspect(database.write, "busy-plane", after(240)) is None, "it may yet pass"
+    opened = await correlate.suspect(database.write, "busy-plane", after(600))
+    assert opened is not None
+    assert opened.title.startswith("Requests (LIST pods) rose from 10 to 200")
+    assert abs((opened.started_at - after(0)).total_seconds()) <= 30
+    assert opened.scope.control_plane
 
 
 async def test_a_cluster_of_which_nothing_is_known_is_well(database: Database) -> None:
