@@ -14,6 +14,7 @@ from app.commands import evaluate
 from app.commands.evaluate import Result
 from app.commands.evaluate_snapshots import snapshot
 from app.commands.scores import as_json, as_table
+from app.core.evidence import RULES
 from app.failures import Exit
 from tests.collect.itbench_made import alert, at, config_map, deployment, listed, pod, put, replica_set, table, warned
 from tests.test_cli import foreshock
@@ -184,6 +185,24 @@ def test_recordings_and_snapshots_may_lie_in_one_folder(tmp_path: Path) -> None:
     (tmp_path / "c").mkdir()
     (tmp_path / "c" / "label.json").write_text("{}")
     assert [path.name for path in evaluate.recordings(tmp_path)] == ["b", "c"]
+
+
+async def test_each_rule_is_left_out_in_turn(dsn: str, tmp_path: Path) -> None:
+    a_snapshot(tmp_path / "change", second=640)
+    result = await evaluate.evaluate(dsn, evaluate.recordings(tmp_path), now=NOW, ablate=True)
+    assert len(result.ablation) == len(RULES)
+    assert {"write fight", "symptoms", "time before"} <= result.ablation.keys()
+    assert result.surprise is not None
+    unsaid, told = result.ablation["write fight"], result.ablation["symptoms"]
+    assert unsaid.surprise == result.surprise, "there is no write fight in it"
+    assert unsaid.accuracy == result.accuracy["foreshock, at the alert"]
+    assert told.surprise.at_alert > result.surprise.at_alert + 0.1
+    assert told.surprise.later > result.surprise.later + 0.1
+    assert told.none_told is None, "of one incident nothing is told apart"
+    [line] = [line for line in as_table(result) if line.startswith("without symptoms ")]
+    assert line.endswith(f"{told.surprise.at_alert:8.3f}{told.surprise.later:8.3f}")
+    assert json.loads(as_json(result))["ablation"]["symptoms"]["surprise"]["later"] == told.surprise.later
+    assert (await judged(dsn, tmp_path)).ablation == {}
 
 
 def test_the_command_tells_of_a_snapshot(dsn: str, tmp_path: Path) -> None:
