@@ -124,7 +124,8 @@ def flow(change: Change, states: list[State], top: Topology, add: Add) -> None:
     one hop on others of its level, which have what these leave them, and two whoever shares the server."""
     add(("throttle",), 0)
     add(CLUSTER, 2)
-    schemas = [state for resource, state in top.states.items() if resource.kind == "FlowSchema"]
+    group = change.resource.api_group
+    schemas = [s for other, s in top.states.items() if (other.api_group, other.kind) == (group, "FlowSchema")]
     if change.resource.kind == "PriorityLevelConfiguration":
         states = [state for state in schemas if _level_of(state) == change.resource.name]
     else:

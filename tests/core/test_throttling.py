@@ -90,7 +90,7 @@ def test_others_of_a_level_have_what_a_schema_leaves_them() -> None:
 
 
 def test_a_priority_level_is_near_to_those_of_its_schemas() -> None:
-    level = a_resource("PriorityLevelConfiguration", "low", None)
+    level = replace(SCHEMA, kind="PriorityLevelConfiguration", name="low")
     change = a_change(level, path=("spec", "limited", "nominalConcurrencyShares"), old=30, new=1)
     its_own, others = a_state(SCHEMA, rules(TENANCY)), a_state(OTHER, rules(an_account(READER), level="high"))
     assert hops(change, OPERATOR, its_own, others) == 0
@@ -111,3 +111,8 @@ def test_of_two_schemas_that_one_is_first_which_names_who_is_refused() -> None:
     assert first(ranking) == ("FlowSchema", "quarantine")
     bystander = next(one for one in ranking.suspects if one.change.resource == OTHER)
     assert bystander.probability < ranking.suspects[0].probability / 10
+
+
+def test_what_others_call_a_flow_schema_is_none() -> None:
+    odd = a_state(replace(OTHER, api_group="shop.example"), {"spec": "anything"})
+    assert hops(edit(), OPERATOR, a_state(SCHEMA, rules(TENANCY)), odd) == 0
