@@ -18,6 +18,7 @@ import humanize
 
 from app.core.actors import short
 from app.core.findings import NONE, Incident, Opinion, Ranking, Suspect, Verdict
+from app.core.first_ranking import at_first
 from app.core.model import Gap, Resource
 from app.core.phrases import duration, many, percent, t_minus
 from app.core.revert import suspect_recipe
@@ -43,8 +44,8 @@ IT, NOT_IT, JUDGE, OPEN = "it", "not_it", "judge", "open"
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a message is made of. ``first`` is the incident's first ranking, ``ranking`` its newest; ``gaps`` are what
-    was not seen of the time that was searched; ``url`` is where people reach us."""
+    """What a message is made of. ``first`` is the incident's first ranking, if there was one before ``ranking``, its
+    newest; ``gaps`` are what was not seen of the time that was searched; ``url`` is where people reach us."""
 
     incident: Incident
     ranking: Ranking | None
@@ -179,13 +180,8 @@ def _suspect(told: Told, suspect: Suspect, *, places: dict[str, int], leads: boo
 
 
 def _moved(suspect: Suspect, places: dict[str, int]) -> str:
-    """Where it stood in the first ranking, if that was elsewhere."""
-    if not places:
-        return ""
-    place = min((places[one] for one in suspect.ids if one in places), default=None)
-    if place is None:
-        return "  _new since the first ranking_"
-    return "" if place == suspect.rank else f"  _{humanize.ordinal(place)} at first_"
+    said = at_first(suspect, places)
+    return f"  _{said}_" if said else ""
 
 
 def _where(resource: Resource) -> str:

@@ -83,11 +83,10 @@ class Sender:
             await outbox.sent(conn, due, ts, shown=shows, reply=said, now=self.clock())
 
     async def _told(self, conn: AsyncConnection, incident_id: str) -> Told | None:
-        found = await incidents.read_incident(conn, incident_id)
+        found = await incidents.read_incident_since_first(conn, incident_id)
         if found is None:
             return None
-        incident, ranking = found
-        first = await outbox.read_first_ranking(conn, incident_id)
+        incident, ranking, first = found
         unseen: tuple[Gap, ...] = ()
         if ranking is not None:
             start, end = ranking.window

@@ -154,6 +154,22 @@ async def read_incident(conn: AsyncConnection, incident_id: str) -> tuple[Incide
     return _incident(row), None if row.payload is None else msgspec.convert(row.payload, Ranking)
 
 
+async def read_incident_since_first(
+    conn: AsyncConnection, incident_id: str
+) -> tuple[Incident, Ranking | None, Ranking | None] | None:
+    """As read_incident, and the incident's first ranking, which says what moved since; None where the newest is the
+    first. One query."""
+    r = rankings.c
+    earlier = select(r.payload).where(r.incident_id == incidents.c.id, r.at < incidents.c.ranked_at)
+    first = earlier.order_by(r.at).limit(1).scalar_subquery().label("first")
+    newest = _newest_payload().scalar_subquery().label("payload")
+    query = _incidents().add_columns(newest, first).where(incidents.c.id == incident_id)
+    row = (await conn.execute(query)).one_or_none()
+    if row is None:
+        return None
+    return _incident(row), msgspec.convert(row.payload, Ranking | None), msgspec.convert(row.first, Ranking | None)
+
+
 async def move_parts(conn: AsyncConnection, incident_id: str, *, into: str) -> None:
     """What was merged into an incident is a part of ``into`` from now on."""
     await conn.execute(update(incidents).where(incidents.c.merged_into == incident_id).values(merged_into=into))

@@ -16,7 +16,6 @@ from sqlalchemy import Update, func, insert, select, text, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.findings import Ranking
 from app.store import tables
 
 BEFORE = timedelta(hours=1)
@@ -192,14 +191,6 @@ async def give_up(conn: AsyncConnection, due: Due, error: str, *, gone: bool) ->
     """
     anew = {"ts": None, "shown": None, "trying_since": None} if gone else {}
     await conn.execute(_this(due, error=error, **anew))
-
-
-async def read_first_ranking(conn: AsyncConnection, incident_id: str) -> Ranking | None:
-    """The ranking that readers of the channel saw first."""
-    r = tables.rankings.c
-    first = select(r.payload).where(r.incident_id == incident_id).order_by(r.at).limit(1)
-    payload = (await conn.execute(first)).scalar_one_or_none()
-    return None if payload is None else msgspec.convert(payload, Ranking)
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,6 +139,14 @@ async def _incident(request: Request, incident_id: str) -> tuple[Incident, Ranki
     return found
 
 
+async def _incident_since_first(request: Request, incident_id: str) -> tuple[Incident, Ranking | None, Ranking | None]:
+    async with deps_of(request).read.connect() as conn:
+        found = await incidents.read_incident_since_first(conn, incident_id)
+    if found is None:
+        raise Problem(404, "there is no incident of this id")
+    return found
+
+
 def _axis(incident: Incident, ranking: Ranking | None, asked: WindowAsked) -> Axis:
     if asked.from_at and asked.to_at and asked.from_at >= asked.to_at:
         raise Problem(422, "from must be before to", "from")
@@ -156,8 +164,9 @@ def _rows_wanted(incident: Incident, ranking: Ranking | None, asked: WindowAsked
 @router.get("/incidents/{incident_id}")
 async def read_incident(request: Request, incident_id: str, asked: Annotated[IncidentAsked, Query()]) -> HTMLResponse:
     """One incident: what preceded it, on one axis with all that surrounds it."""
-    known = await _incident(request, incident_id)
-    opened = views.Opened(live.order(known[1]))
+    incident, ranking, first = await _incident_since_first(request, incident_id)
+    opened = views.Opened(live.order(ranking), first)
+    known = (incident, ranking)
     return await _screen("incident.html", request, known, asked=asked, opened=opened, after=asked.after)
 
 
@@ -170,8 +179,9 @@ async def read_incident_news(
         standing = await incidents.read_standing(conn, incident_id)
     if standing is not None and asked.since == live.version(standing, deps_of(request).clock()):
         return Response(status_code=204)
-    known = await _incident(request, incident_id)
-    opened = views.Opened(_ids(asked.opened) or live.order(known[1]), _ids(asked.kept))
+    incident, ranking, first = await _incident_since_first(request, incident_id)
+    opened = views.Opened(_ids(asked.opened) or live.order(ranking), first, _ids(asked.kept))
+    known = (incident, ranking)
     limit = min(max(asked.shown, PAGE), MOST_ROWS)
     return await _screen("_incident.html", request, known, asked=asked, opened=opened, limit=limit)
 

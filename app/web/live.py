@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from hashlib import blake2b
 
 from app.core.findings import Incident, Ranking
+from app.core.first_ranking import at_first
 from app.store.incidents import Standing
 
 LAST_RANKING_AFTER = timedelta(minutes=10)
@@ -57,3 +58,10 @@ def moved(ranking: Ranking | None, opened: Sequence[str]) -> dict[str, str]:
         if was != suspect.rank:
             found[suspect.change.id] = f"was #{was}" if was else "new"
     return found
+
+
+def since_first(ranking: Ranking | None, first: Ranking | None) -> dict[str, str]:
+    """Change id → ``3rd at first`` or ``new since the first ranking`` of each suspect that stood elsewhere then."""
+    places = first.places if first else {}
+    told = {one.change.id: at_first(one, places) for one in ranking.suspects} if ranking else {}
+    return {change_id: said for change_id, said in told.items() if said}

@@ -78,9 +78,12 @@ class IncidentPage:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What a reader has before them: the suspects' order when the page was opened, and whose reasons they read."""
+    """What a reader has before them: the suspects' order when the page was opened, and whose reasons they read.
+
+    ``first`` is the incident's first ranking, if there was one before the newest."""
 
     order: tuple[str, ...]
+    first: Ranking | None
     kept: tuple[str, ...] = ()
 
 
@@ -89,12 +92,14 @@ class Follow:
     """How the page stays current. ``since`` None: nothing new will come, it need not ask.
 
     ``opened`` is the suspects' order when it was opened, as the address says it; ``moved`` says of a change where
-    it stood then; ``kept`` are suspects that keep their card wherever they stand now.
+    it stood then, ``at_first`` where it stood in the first ranking; ``kept`` are suspects that keep their card wherever
+    they stand now.
     """
 
     since: str | None
     opened: str
     moved: dict[str, str]
+    at_first: dict[str, str]
     kept: tuple[str, ...]
 
 
@@ -147,6 +152,7 @@ def follow(incident: Incident, ranking: Ranking | None, opened: Opened, *, now: 
         since=None if live.is_over(incident, now) else live.version(incident, now),
         opened=",".join(opened.order),
         moved=live.moved(ranking, opened.order),
+        at_first=live.since_first(ranking, opened.first),
         kept=opened.kept,
     )
 

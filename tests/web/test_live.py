@@ -95,11 +95,40 @@ async def test_a_new_ranking_comes_as_the_one_part_with_what_moved(site: Site) -
     then, now = (dict(parse_qsl(urlsplit(address or "").query)) for address in (asked, asks(source)))
     assert then.pop("since") != now.pop("since")
     assert then == now  # the same window, and moves are told from the same beginning
+    assert "at first" not in found, "where it stood when the page was opened is nearer"
     await get(site, asks(source) or "", status=204)
 
 
 async def test_without_news_nothing_has_moved(site: Site) -> None:
     assert "moved since" not in await get(site, INCIDENT)
+
+
+async def test_a_page_opened_later_says_what_moved_since_the_first_ranking(site: Site) -> None:
+    await save(site, world.incident(), reordered(2, 1, 0))
+    with statements() as seen:
+        source = await get(site, INCIDENT)
+    assert len(seen) - 1 <= 4
+    found = " ".join(parsed(source).text.split())
+    assert found.index("3rd at first") < found.index("1st at first")
+    assert "2nd at first" not in found
+    assert "moved since" not in found
+    await save(site, replace(world.incident(), status="resolved"), reordered(2, 1, 0))
+    found = parsed(await get(site, asks(source) or "")).text
+    assert "3rd at first" in found, "it stays when the open page gets news"
+
+
+async def test_a_suspect_that_the_first_ranking_did_not_have_is_new_since() -> None:
+    made, later = world.ranking(), reordered(2, 1, 0)
+    first, second, third = (one.change.id for one in made.suspects)
+    assert live.since_first(later, made) == {third: "3rd at first", first: "1st at first"}
+    only = replace(made, suspects=made.suspects[:2])
+    assert live.since_first(made, only) == {third: "new since the first ranking"}
+    assert live.since_first(made, replace(made, suspects=())) == {}
+    assert live.since_first(made, None) == {}
+    assert live.since_first(None, made) == {}
+    also = Also(second, made.suspects[1].change.at, made.suspects[1].change.resource)
+    stands_for_it = replace(made, suspects=(replace(made.suspects[0], rank=2, beside=(also,)),))
+    assert live.since_first(stands_for_it, made) == {first: "1st at first"}, "the best place of what it stands for"
 
 
 async def test_a_suspect_that_was_not_there_is_new(site: Site) -> None:
