@@ -23,6 +23,11 @@ STORM_PER_SECOND = 5.0
 STORM_LASTS = timedelta(minutes=10)
 """A storm's end is not told: it counts as over so long after it began, unless it begins anew."""
 RISE = 0.6
+"""The strength of a line of what fails or is refused, which core/families.py weighs 0.8 or 0.9."""
+HURTS = frozenset({"Latency", "In flight", "Rejected", "etcd latency", "Memory"})
+"""Lines that weigh less in a ranking, where many move together, and are as little usual: two thirds of what they can
+reach is enough, as of the others. Queues, retries and watches move with each large rollout."""
+HURTS_RISE = 0.33
 RISE_FACTOR = 3.0
 RISE_HOLDS = timedelta(minutes=5)
 """A line that rose this long ago, and is up still, did not only twitch."""
@@ -35,7 +40,7 @@ def suspected(
 
     Each of these is enough, and none of them is usual in a cluster that is well: a write fight of at least 100 writes,
     one every two seconds, still going on; a relist storm of three clients or more with five LISTs a second more than
-    before, in its first ten minutes; a control-plane line that rose to three times what it was (strength 0.6 or more)
+    before, in its first ten minutes; a control-plane line of what fails or hurts that rose to three times what it was
     and holds that for five minutes. Restarts alone are not: rollouts of the control plane restart it.
     """
     fought = [fight for fight in fights if _is_fierce(fight, now)]
@@ -66,7 +71,8 @@ def _is_fierce(fight: WriteFight, now: datetime) -> bool:
 def _is_bad(signal: Signal, now: datetime) -> bool:
     if signal.kind is SignalKind.METRIC:
         rose = signal.rate_after >= RISE_FACTOR * signal.rate_before and signal.rate_after > 0
-        return rose and signal.strength >= RISE and signal.high <= now - RISE_HOLDS
+        enough = HURTS_RISE if signal.facts.get("family") in HURTS else RISE
+        return rose and signal.strength >= enough and signal.high <= now - RISE_HOLDS
     return (
         "relist" in signal.facts
         and signal.rate_after - signal.rate_before >= STORM_PER_SECOND

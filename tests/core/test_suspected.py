@@ -8,10 +8,11 @@ from datetime import datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
+from app.core.families import FAMILIES
 from app.core.findings import Incident, Origin, WriteFight
 from app.core.incidents import bundle
 from app.core.signals import Signal, SignalKind
-from app.core.suspected import follow_up, suspected
+from app.core.suspected import HURTS, follow_up, suspected
 from tests.core.factories import NOON, a_resource, after, an_alert
 
 NOW = after(1200)
@@ -42,6 +43,9 @@ RISE = Signal(
 )
 
 
+LATENCY = edited(RISE, strength=0.35, facts={"family": "etcd latency"})
+
+
 def found(*signals: Signal, fights: tuple[WriteFight, ...] = (), now: datetime = NOW) -> Incident | None:
     return suspected("lab", fights=fights, signals=signals, now=now)
 
@@ -59,7 +63,7 @@ def test_a_fierce_fight_is_suspected_and_quiet() -> None:
     assert (incident.started_at, incident.scope.namespaces, incident.scope.control_plane) == (NOON, ("shop",), False)
 
 
-@pytest.mark.parametrize("signal", [STORM, RISE])
+@pytest.mark.parametrize("signal", [STORM, RISE, LATENCY])
 def test_a_storm_or_a_rise_that_holds_is_about_the_control_plane(signal: Signal) -> None:
     incident = found(signal)
     assert incident is not None
@@ -85,6 +89,8 @@ def test_a_fight_that_is_small_slow_or_over_is_nothing(fight: WriteFight) -> Non
         edited(STORM, low=NOW - timedelta(seconds=601)),
         edited(STORM, facts={}),
         edited(RISE, strength=0.59),
+        edited(LATENCY, strength=0.32),
+        edited(LATENCY, facts={"family": "Queue depth"}),
         edited(RISE, rate_after=2.9),
         edited(RISE, high=NOW - timedelta(seconds=299)),
         edited(RISE, rate_before=0.0, rate_after=0.0, facts={"family": "Restarts"}),
@@ -131,3 +137,7 @@ def test_an_alert_about_it_makes_it_real() -> None:
 def test_an_alert_about_something_else_leaves_it_alone() -> None:
     (other,) = bundle([an_alert(after(1300), name="Other", namespace="infra")], [opened()], cluster="lab")
     assert other.origin is Origin.ALERTS
+
+
+def test_each_line_that_hurts_is_one_that_is_measured() -> None:
+    assert {family.title for family in FAMILIES} >= HURTS
