@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.core.actors import service_account
 from app.core.blamed import BLAMES
 from app.core.brought import quoted
 from app.core.burdens import burdens
 from app.core.candidates import Candidate
 from app.core.causes import PORTS, SCHEMA, Cause
-from app.core.entities import NODES, POD_MAKING, READ, WORKLOADS, Entity, only_reacts, pods_in
+from app.core.entities import NODES, POD_MAKING, WORKLOADS, Entity, only_reacts, pods_in
 from app.core.front_doors import DOORS
 from app.core.growth import agrees
 from app.core.mechanism import (
@@ -41,9 +40,8 @@ from app.core.mechanism import (
     plausible,
 )
 from app.core.model import Change, Outcome, Verb
-from app.core.phrases import names
+from app.core.nearness import distance, mentioned
 from app.core.pod_states import PREEMPTED
-from app.core.reach import Reach
 from app.core.references import is_custom
 from app.core.signals import Signal, SignalKind
 from app.core.taints import is_other_taint
@@ -68,21 +66,6 @@ CLOCK_SKEW = timedelta(seconds=1)
 SOON = timedelta(seconds=10)
 """What is allowed, or runs, from now on shows in calls within this time: two slots."""
 
-LOCAL = frozenset(
-    {
-        "ConfigMap",
-        "Secret",
-        "ServiceAccount",
-        "PersistentVolumeClaim",
-        "ResourceQuota",
-        "LimitRange",
-        "Role",
-        "RoleBinding",
-    }
-)
-"""Kinds whose objects mean something within their own namespace only: each namespace may have one of the same name."""
-UNCALLED = LOCAL | {"HorizontalPodAutoscaler", "PodDisruptionBudget", "NetworkPolicy"}
-"""Kinds that nothing calls: a server that messages name by its address is another object of that name."""
 BY_CALLING = (("shares",), ("burdens",))
 """Ways to what a client does to what it calls, and to others that call it."""
 BY_CONTENT = frozenset({"LimitRange", "Namespace", "ValidatingAdmissionPolicy"})
@@ -105,8 +88,6 @@ _PRESSED = re.compile(r"Pressure|Insufficient|Eviction|OOM|PLEG")
 """Of one node, what programs that run on all of them may bring about: a machine may be ill by itself."""
 _NO_ROOM = re.compile(r"\A(?!.*(?:unreachable|not-ready)).*(?:Insufficient |Too many pods)", re.DOTALL)
 """What the scheduler says where nodes are full, and none is lost."""
-_CALLER = re.compile(r'User "[^"]*"')
-"""Who was refused is not what refused it."""
 
 
 class Match(Struct, frozen=True, gc=False):
@@ -397,65 +378,6 @@ def _podlike(resource: str) -> bool:
     return resource.partition(".")[0] in ("pods", "events", "endpointslices", "endpoints", "replicasets", "bindings")
 
 
-def distance(reached: Reach, entity: Entity) -> float | None:
-    """Hops from a change to an entity, or else to what is as good as it."""
-    if entity in reached:
-        return reached[entity]
-    return min((reached[other] for other in alike(reached, entity)), default=None)
-
-
-def alike(reached: Collection[Entity], entity: Entity) -> Iterable[Entity]:
-    """Those entities, of ``reached``, that are as good as this one: "*" in one that is about calls matches anything,
-    and a ServiceAccount is in the group of its namespace."""
-    if entity[0] in ("api", "access", "asked", "altered", "throttle"):
-        return [
-            other
-            for other in reached
-            if other[0] == entity[0]
-            and len(other) == len(entity)
-            and all(a in (b, "*") or b == "*" for a, b in zip(other[1:], entity[1:], strict=True))
-        ]
-    account = service_account(entity[1]) if entity[0] == "user" else None
-    group: Entity = ("user", f"group:system:serviceaccounts:{account[0]}") if account else ()
-    return [group] if group in reached else []
-
-
-def mentioned(candidate: Candidate, signal: Signal) -> tuple[str, float] | None:
-    """The name of this change's object, of a part of it or of what reads it as its own configuration, that the signal's
-    messages say in quotes or whole; with the hops to it.
-
-    Only names that could not be an accident: at least five characters, and not those of the workloads that complain
-    and of their namespaces, which name themselves.
-    """
-    text = said(signal)
-    if not text:
-        return None
-    about = [entity for entity in (*signal.about, *signal.spread) if entity[0] in ("workload", "ns")]
-    complaining = {entity[-1] for entity in signal.about if entity[0] in ("workload", "ns")}
-    complaining |= {entity[1] for entity in signal.about if entity[0] == "object"}
-    resource = candidate.change.resource
-    namespaces = {entity[1] for entity in about}
-    elsewhere = resource.kind in LOCAL and bool(namespaces) and resource.namespace not in namespaces
-    for entity, hops in sorted(candidate.reach.items(), key=lambda item: item[1]):
-        if entity[0] == "named" and hops <= READ and entity[1] not in complaining:
-            name = entity[1]
-            if elsewhere and name == resource.name:
-                continue  # another one of that name
-            if resource.kind in UNCALLED and name == resource.name and _is_called(text, name):
-                continue  # a server of that name
-            if names(text, name):
-                return name, hops
-    return None
-
-
-def _is_called(text: str, name: str) -> bool:
-    """Whether a text names something as a server: by its address."""
-    return (
-        re.search(rf"(?:tcp|udp|lookup|//|@|host:?) ?{re.escape(name)}\b|\b{re.escape(name)}[\w.-]*:\d", text)
-        is not None
-    )
-
-
 def less_unquoted(found: Sequence[Candidate], explained: Sequence[tuple[Match, ...]]) -> list[tuple[Match, ...]]:
     """The matches of each candidate; where messages quote what one change put in or took away, others keep half."""
     quoting: set[int] = set()
@@ -487,11 +409,6 @@ def less_unquoted(found: Sequence[Candidate], explained: Sequence[tuple[Match, .
 def _hits(candidate: Candidate, match: Match) -> bool:
     """Whether a change is of the very thing that is complained of."""
     return hits(candidate.change, match.signal.facts.get("reason", ""), match.signal.text)
-
-
-def said(signal: Signal) -> str:
-    """What a signal's messages say, without who was refused."""
-    return _CALLER.sub("", signal.text)
 
 
 def window_of(at: datetime) -> tuple[datetime, datetime]:

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 
 from app.core.candidates import Candidate
 from app.core.entities import Entity
-from app.core.explain import alike, is_consequence, lacks_room, said, ways, widely
+from app.core.explain import is_consequence, lacks_room, ways, widely
+from app.core.nearness import alike, said
 from app.core.phrases import names
 from app.core.signals import Signal
 

@@ -7,9 +7,9 @@ import pytest
 from app.core.candidates import candidates
 from app.core.causes import cause_of
 from app.core.complaints import symptom_signals
-from app.core.explain import mentioned
 from app.core.mechanism import plausible
 from app.core.model import Actor, ActorSource, Change, Object, Path, Resource, Verb
+from app.core.nearness import mentioned
 from app.core.topology import topology
 from tests.core.company import ranked
 from tests.core.factories import (

@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from app.core.diff import diff
-from app.core.explain import distance
 from app.core.model import Actor, ActorSource, Change, Json, Object, ObjectState, Resource
+from app.core.nearness import distance
 from app.core.reach import Reach, reach
 from app.core.throttling import throttled
 from app.core.topology import topology
