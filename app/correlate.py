@@ -309,7 +309,7 @@ async def rerank(engine: AsyncEngine, now: datetime) -> list[str]:
     async with engine.connect() as conn:
         recent = await incidents.list_near(conn, start=now - LOOKS_AHEAD, end=now)
         unranked = await incidents.list_unranked(conn, quiet=QUIET)
-    due = {incident.id: incident for incident in recent if incident.status == "open" and is_due(incident, now)}
+    due = {incident.id: incident for incident in recent if incident.status != "merged" and is_due(incident, now)}
     late = [one for one in unranked if one.id not in due and now - one.started_at > RERANK_AFTER[-1]]
     for incident in due.values():
         await _rank(engine, incident, now)

@@ -22,7 +22,7 @@ from app.store import incidents, tables
 from app.store.database import Database
 from app.store.incidents import list_incidents, read_incident
 from app.store.record import record
-from tests.core.factories import a_change
+from tests.core.factories import a_change, an_alert, an_incident
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 CULPRIT = ("Deployment", "platform", "archetype-controller")
@@ -157,6 +157,20 @@ async def test_serve_ranks_what_came_late_once_it_is_quiet(database: Database, t
     assert after.ranked_at is not None
     assert after.ranked_at > before.ranked_at
     assert before.id not in await correlate.rerank(database.write, now)
+
+
+@pytest.mark.parametrize("status", ["open", "resolved", "suspected"])
+async def test_what_is_over_or_suspected_is_ranked_again_in_time_as_what_is_open(
+    database: Database, status: str
+) -> None:
+    began = datetime.now(UTC).replace(microsecond=0) - timedelta(minutes=4)
+    incident = structs.replace(an_incident(an_alert(began, name="Brief")), id=f"{status:0>12}", cluster="brief")
+    async with database.write.begin() as conn:
+        await record(conn, Batch("brief", changes=(a_change(at=began),)))
+        await incidents.save_incident(
+            conn, structs.replace(incident, status=status, ranked_at=began + timedelta(minutes=1))
+        )
+    assert incident.id in await correlate.rerank(database.write, datetime.now(UTC))
 
 
 async def test_an_alert_that_joins_leaves_the_ranking_in_place(database: Database) -> None:

@@ -128,6 +128,8 @@ def flow(change: Change, states: list[State], top: Topology, add: Add) -> None:
     schemas = [s for other, s in top.states.items() if (other.api_group, other.kind) == (group, "FlowSchema")]
     if change.resource.kind == "PriorityLevelConfiguration":
         states = [state for state in schemas if _level_of(state) == change.resource.name]
+        for state in states:
+            add(("object", "FlowSchema", "", state["metadata"]["name"]), 0)
     else:
         states = [*states, *_before(change, top)]
     levels = set(map(_level_of, states))

@@ -45,6 +45,11 @@ VERBS = {
 }
 
 
+def _rejected(labels: Labels) -> dict[Entity, float]:
+    """Of whose FlowSchema requests were rejected."""
+    return {("object", "FlowSchema", "", labels.get("flow_schema", "")): 0.9, ("throttle",): 0.6, CLUSTER: 0.4}
+
+
 def _short(labels: Labels) -> bool:
     """Requests that end by themselves: a watch's duration says nothing about the server."""
     return labels.get("verb") not in ("WATCH", "CONNECT")
@@ -134,7 +139,7 @@ FAMILIES = (
         "rate",
         0.1,
         ("flow_schema",),
-        about=lambda _s: {("throttle",): 0.9, CLUSTER: 0.4},
+        about=_rejected,
     ),
     Family(
         "Open watches",

@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from app.core.diff import diff
+from app.core.families import FAMILIES
 from app.core.model import Actor, ActorSource, Change, Json, Object, ObjectState, Resource
 from app.core.nearness import distance
 from app.core.reach import Reach, reach
@@ -116,3 +117,12 @@ def test_of_two_schemas_that_one_is_first_which_names_who_is_refused() -> None:
 def test_what_others_call_a_flow_schema_is_none() -> None:
     odd = a_state(replace(OTHER, api_group="shop.example"), {"spec": "anything"})
     assert hops(edit(), OPERATOR, a_state(SCHEMA, rules(TENANCY)), odd) == 0
+
+
+def test_rejected_requests_lead_to_the_schema_of_which_they_are_and_to_its_level() -> None:
+    rejected = next(family for family in FAMILIES if family.title == "Rejected")
+    [(entity, _)] = [one for one in rejected.about({"flow_schema": SCHEMA.name}).items() if one[0][0] == "object"]
+    level = a_change(replace(SCHEMA, kind="PriorityLevelConfiguration", name="low"), path=("spec", "limited"))
+    states = topology([a_state(SCHEMA, rules(TENANCY)), a_state(OTHER, rules(KUBELETS, level="high"))])
+    far = [distance(reach(change, states), entity) for change in (edit(), edit(OTHER), level)]
+    assert far == [0, None, 0]
