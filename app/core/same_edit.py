@@ -7,7 +7,7 @@ It is one suspect, not twenty rivals of which each explains a twentieth.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable
 from datetime import timedelta
 
 import msgspec
@@ -52,19 +52,13 @@ def nodes_deleted(ordered: Iterable[Change]) -> dict[str, str]:
     ``ordered`` by time. Programs delete Nodes for what they see, each for a reason of its own, and so may those do of
     whom nobody knows.
     """
-    gos: dict[str, tuple[Change, Change]] = {}
-    found: dict[str, str] = {}
-    for change in ordered:
+
+    def who(change: Change) -> Hashable:
         by = change.actor.name
-        if change.resource.kind != "Node" or change.verb is not Verb.DELETE or not by or service_account(by):
-            continue
-        first, last = gos.get(by, (change, change))
-        if change.at - last.at > NEXT:
-            first = change
-        elif change is not first:
-            found[change.id] = first.id
-        gos[by] = first, change
-    return found
+        is_meant = change.resource.kind == "Node" and change.verb is Verb.DELETE and not service_account(by)
+        return by if is_meant else None
+
+    return _in_turn(ordered, who, pause=NEXT)
 
 
 def installed(changes: Iterable[Change]) -> dict[str, str]:
@@ -97,18 +91,34 @@ def releases(changes: Iterable[Change]) -> dict[str, str]:
 
     What nobody is known to have made belongs to none.
     """
-    gos: dict[tuple[str, str | None], tuple[Change, Change]] = {}
+
+    def where(change: Change) -> Hashable:
+        return (change.actor.name, change.resource.namespace) if change.actor.name else None
+
+    ordered = sorted(changes, key=lambda one: (one.at, one.key))
+    return _in_turn(ordered, where, pause=AT_ONCE, whole=IN_ONE_GO)
+
+
+def _in_turn(
+    ordered: Iterable[Change],
+    of: Callable[[Change], Hashable],
+    *,
+    pause: timedelta,
+    whole: timedelta = timedelta.max,
+) -> dict[str, str]:
+    """For each change that comes no more than a ``pause`` after the last one that is of the same, the id of the first
+    of these; from which no more than ``whole`` has passed. Falsy is of nothing."""
+    gos: dict[Hashable, tuple[Change, Change]] = {}
     found: dict[str, str] = {}
-    for change in sorted(changes, key=lambda one: (one.at, one.key)):
-        if not change.actor.name:
+    for change in ordered:
+        if not (go := of(change)):
             continue
-        place = change.actor.name, change.resource.namespace
-        first, last = gos.get(place, (change, change))
-        if change.at - last.at > AT_ONCE or change.at - first.at > IN_ONE_GO:
+        first, last = gos.get(go, (change, change))
+        if change.at - last.at > pause or change.at - first.at > whole:
             first = change
         elif change is not first:
             found[change.id] = first.id
-        gos[place] = first, change
+        gos[go] = first, change
     return found
 
 
