@@ -82,12 +82,13 @@ class Curve:
 @dataclass(frozen=True, slots=True, eq=False)
 class Graph:
     """The curves of a question, those that say most first. ``measure`` is how they were measured: a quantile without
-    buckets is drawn as the mean.
+    buckets is drawn as the mean; beside others that have some, ``bucketless`` counts those that are not drawn.
     """
 
     axis: Grid
     curves: tuple[Curve, ...]
     measure: Measure = Measure.RATE
+    bucketless: int = 0
 
     @property
     def measured(self) -> bool:
@@ -116,8 +117,17 @@ def graph(rows: Iterable[Rows], axis: Grid, query: SeriesQuery) -> Graph:
         for measure in (query.measure, Measure.MEAN) if query.measure is Measure.QUANTILE else (query.measure,):
             curves = _curves(named, axis, query, metric=metric, measure=measure)
             if curves:
-                return Graph(axis, curves, measure)
+                bucketless = _bucketless(named, metric) if measure is Measure.QUANTILE else 0
+                return Graph(axis, curves, measure, bucketless)
     return Graph(axis, (), query.measure)
+
+
+def _bucketless(named: dict[str, list[Rows]], metric: str) -> int:
+    """Of how many lines only the sums are stored."""
+    counted, split = (
+        {key for one in named.get(f"{metric}{part}", ()) for key, _ in one.asked} for part in ("_count", "_bucket")
+    )
+    return len(counted - split)
 
 
 @dataclass(slots=True)

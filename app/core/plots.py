@@ -17,7 +17,7 @@ from app.core.lanes import Mark
 from app.core.lines import Grid
 from app.core.measures import Curve, Graph, Measure
 from app.core.onset import Floats
-from app.core.phrases import measure
+from app.core.phrases import many, measure
 from app.core.timeline import Blind
 
 MOST_MARKERS = 60
@@ -77,6 +77,8 @@ def plot(key: str, title: str, unit: str, *, graph: Graph, axis: Axis, asked: Me
     remark = ""
     if asked is Measure.QUANTILE and graph.measure is Measure.MEAN:
         title, remark = title.replace(", p99", ", mean"), "no buckets are stored: this is the mean"
+    elif graph.bucketless:
+        remark = f"not drawn: {many(graph.bucketless, 'line')} without stored buckets"
     return Plot(
         key=key,
         title=title,

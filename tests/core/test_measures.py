@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.core.axis import Axis
 from app.core.blocks import block_graph
 from app.core.lines import Grid
 from app.core.matching import parse, written
 from app.core.measures import Graph, Measure, SeriesQuery, histogram_quantile, window_grid
 from app.core.model import MetricSeries
 from app.core.panels import GROUPS, METRICS, PANELS
+from app.core.plots import plot
 from tests.core.graphs import blocks, graph
 
 AXIS = Grid(0.0, 60.0, 10)
@@ -186,6 +190,18 @@ def test_a_quantile_over_replicas_and_the_mean_where_no_bucket_is_stored() -> No
     sums = [a_series("wait_sum", counting(2)), a_series("wait_count", counting(10))]
     mean = graph(sums, AXIS, query)
     assert (mean.measure, values(mean)[3]) == (Measure.MEAN, 0.2)
+
+
+def test_lines_without_buckets_beside_some_that_have_them_are_counted() -> None:
+    told = [a_series("wait_bucket", counting(10), queue="a", le=le) for le in ("0.1", "+Inf")]
+    told += [a_series(f"wait_{part}", counting(10), queue=queue) for queue in "abc" for part in ("sum", "count")]
+    found = graph(told, AXIS, SeriesQuery(("wait",), Measure.QUANTILE, ("queue",), quantile=0.5))
+    assert ([curve.name for curve in found.curves], found.bucketless) == (["a"], 2)
+    together = graph(told, AXIS, SeriesQuery(("wait",), Measure.QUANTILE, quantile=0.5))
+    assert together.bucketless == 0
+    window = Axis(datetime.fromtimestamp(0, UTC), datetime.fromtimestamp(600, UTC))
+    drawn = plot("wait", "Wait, p50", "s", graph=found, axis=window, asked=Measure.QUANTILE)
+    assert (drawn.title, drawn.remark) == ("Wait, p50", "not drawn: 2 lines without stored buckets")
 
 
 # -- conditions, and the panels themselves
