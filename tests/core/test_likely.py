@@ -179,41 +179,37 @@ def test_what_can_be_behind_what_is_said(message: str, leads: tuple[str, str], n
     assert not cause.leads(edit(*not_from))
 
 
-def test_that_others_pods_pass_says_nothing_of_a_limit_of_each() -> None:
-    """A LimitRange looks at each container: small ones were made all the while."""
-    maker = "system:serviceaccount:kube-system:replicaset-controller"
-    offers, limit = a_resource("Deployment", "offers", "shop"), a_resource("LimitRange", "containers", "shop")
-    text = "maximum memory usage per Container is 768Mi, but limit is 1Gi"
-    refused = a_symptom(offers, "FailedCreate", at=after(0), message=f'pods "offers-1" is forbidden: {text}', count=9)
-    small = calls(maker, "create", "pods", rate=1, namespace="shop")
-    denied = calls(maker, "create", "pods", rate=1, start=0, code=403, error=text, namespace="shop")
-    lowered = a_change(limit, at=after(-40), path=("spec", "limits", "0", "max", "memory"), old="2Gi", new="768Mi")
-    ranking = ranked(
-        lowered,
-        incident=an_incident(an_alert(after(20), name="KubeDeploymentReplicasMismatch", namespace="shop")),
-        load=[*small, *denied],
-        symptoms=[refused],
-        states=[a_workload(offers)],
-    )
-    assert ranking.suspects[0].change.resource == limit
-    assert sum(e.weight for e in ranking.suspects[0].evidence if e.rule == "symptoms") > 2
+MAKER = "system:serviceaccount:kube-system:replicaset-controller"
+LIMIT = a_change(
+    a_resource("LimitRange", "containers", "shop"),
+    at=after(-40),
+    path=("spec", "limits", "0", "max", "memory"),
+    old="2Gi",
+    new="768Mi",
+)
+BOUND = a_change(a_resource("ValidatingAdmissionPolicyBinding", "images", None), at=after(-40), verb=Verb.CREATE)
 
 
-def test_nor_of_a_policy_that_is_bound_to_a_namespace() -> None:
-    """Whether it is the policy or its binding that was written: it looks at each pod."""
-    maker = "system:serviceaccount:kube-system:replicaset-controller"
+@pytest.mark.parametrize(
+    ("change", "text", "code"),
+    [
+        (LIMIT, "maximum memory usage per Container is 768Mi, but limit is 1Gi", 403),
+        (BOUND, "ValidatingAdmissionPolicy 'images' with binding 'images' denied request: not from our registry", 422),
+    ],
+    ids=["LimitRange", "binding of a policy"],
+)
+def test_that_others_pods_pass_says_nothing_of_what_looks_at_each(change: Change, text: str, code: int) -> None:
+    """Pods that pass were made all the while."""
     offers = a_resource("Deployment", "offers", "shop")
-    binding = a_resource("ValidatingAdmissionPolicyBinding", "images", None)
-    text = "ValidatingAdmissionPolicy 'images' with binding 'images' denied request: not from our registry"
     refused = a_symptom(offers, "FailedCreate", at=after(0), message=f'pods "offers-1" is forbidden: {text}', count=9)
-    others = calls(maker, "create", "pods", rate=1, namespace="shop")
-    denied = calls(maker, "create", "pods", rate=1, start=0, code=422, error=text, namespace="shop")
+    passing = calls(MAKER, "create", "pods", rate=1, namespace="shop")
+    denied = calls(MAKER, "create", "pods", rate=1, start=0, code=code, error=text, namespace="shop")
     ranking = ranked(
-        a_change(binding, at=after(-40), verb=Verb.CREATE),
+        change,
         incident=an_incident(an_alert(after(20), name="KubeDeploymentReplicasMismatch", namespace="shop")),
-        load=[*others, *denied],
+        load=[*passing, *denied],
         symptoms=[refused],
         states=[a_workload(offers)],
     )
-    assert ranking.suspects[0].change.resource == binding
+    assert ranking.suspects[0].change.id == change.id
     assert sum(e.weight for e in ranking.suspects[0].evidence if e.rule == "symptoms") > 2
