@@ -162,7 +162,7 @@ FAMILIES = (
     Family(
         "Watch events",
         "/s",
-        ("apiserver_watch_events_total", "apiserver_watch_cache_events_received_total"),
+        ("apiserver_watch_events_total",),
         "rate",
         5.0,
         ("group", "kind", "resource"),

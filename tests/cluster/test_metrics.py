@@ -36,7 +36,6 @@ AT_FIRST_USE = {
 """What Kubernetes tells from when something first happens that no traffic here makes happen, and what that is."""
 NOT_HERE = {
     "apiserver_storage_db_total_size_in_bytes": "its name before apiserver_storage_size_bytes",
-    "apiserver_watch_cache_events_received_total{kind}": "no label of it, but of apiserver_watch_events_total",
     "apiserver_watch_events_total{kind}": "its label before Kubernetes 1.34, resource since",
     "controller_runtime_reconcile_errors_total": ELSEWHERE,
     "controller_runtime_reconcile_time_seconds": ELSEWHERE,
