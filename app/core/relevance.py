@@ -27,7 +27,7 @@ NEWBORN = 0.1
 UNMEASURED = 0.02
 """The same of an autoscaler that was just made: of pods that have only just started, metrics are not known yet. And of
 what Kubernetes' own one does where nobody serves metrics: it asks, fails and says so for ever."""
-_AUTOSCALER = "HorizontalPodAutoscaler"
+_AUTOSCALER_KIND = "HorizontalPodAutoscaler"
 _OF_AUTOSCALING = frozenset({"autoscaler", "autoscalers", "autoscaling", "horizontalpodautoscaler", "metrics"})
 """Words of an alert that is about autoscalers, or what they measure by."""
 FOLLOWS = 0.4
@@ -145,7 +145,7 @@ def _only_newborn(signals: list[Signal], scope: Scope, *, near: Near) -> bool:
 
 
 def _of_autoscaler(signal: Signal) -> bool:
-    return any(entity[:2] == ("object", _AUTOSCALER) for entity in signal.about)
+    return any(entity[:2] == ("object", _AUTOSCALER_KIND) for entity in signal.about)
 
 
 def _is_lone(signal: Signal) -> bool:
@@ -167,7 +167,7 @@ def _named(home: Entity, scope: Scope, near: Near) -> bool:
     """Whether an alert names it. An autoscaler mostly has the name of what it scales, which is then the one meant."""
     if home[0] == "workload" and f"{home[1]}/{home[2]}" in scope.workloads:
         return True
-    if home[:2] == ("object", _AUTOSCALER) and not _OF_AUTOSCALING & near.words:
+    if home[:2] == ("object", _AUTOSCALER_KIND) and not _OF_AUTOSCALING & near.words:
         return False
     return names(near.said, home[-1])
 

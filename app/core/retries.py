@@ -17,8 +17,8 @@ MOSTLY = 0.5
 
 
 def is_tried_again(code: int) -> bool:
-    """Whether a client repeats a call that is answered so: too many requests, or the server's own fault
-    (https://kubernetes.io/docs/reference/using-api/api-concepts/ and client-go's rest/with_retry.go)."""
+    """Whether a client repeats a call that is answered so: too many requests, or the server's own fault (client-go's
+    rest/with_retry.go, where Retry-After says when)."""
     return code == 429 or code >= 500
 
 
