@@ -47,6 +47,11 @@ class Rule:
         self.since = (self.since or at) if self.holds() else None
         self.is_firing = self.since is not None and at - self.since >= timedelta(seconds=self.seconds + delay)
 
+    def forget(self) -> None:
+        """As if nobody had ever looked."""
+        self.pending = self.fired = self.since = self.looked = None
+        self.is_firing = False
+
     def alert(self, shift: float) -> Json:
         """As Alertmanager tells it; its start is ``shift`` seconds off."""
         assert self.fired

@@ -7,7 +7,7 @@ import itertools
 import random
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx2
 
@@ -20,6 +20,9 @@ from tests.lab.kubelets import Kubelets
 from tests.lab.monitoring import Measure, Monitoring
 from tests.lab.traffic import Traffic
 from tests.lab.webhook import Webhook
+
+if TYPE_CHECKING:
+    from tests.lab.before import Past
 
 NODES = tuple(f"ip-10-0-0-{number}" for number in range(1, 7))
 LATER = "ip-10-0-0-7"
@@ -79,6 +82,7 @@ class Lab(Monitoring):
     accepted: list[tuple[Json, Answer, str]] = field(default_factory=list)
     servers: list[Webhook] = field(default_factory=list)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    past: list[Past] = field(default_factory=list)
     world: World = field(init=False)
     kubelets: Kubelets = field(init=False)
     traffic: Traffic = field(init=False)
@@ -223,7 +227,7 @@ class Lab(Monitoring):
 
     async def roll(
         self, by: str, namespace: str, name: str, tag: str, *, culprit: bool = False, **container: Any
-    ) -> None:
+    ) -> Answer:
         """A rollout of an app's tag, with further fields of its container; ``env`` is joined. Raises RefusedError."""
         there = self.world["Deployment"][namespace, name]["spec"]["template"]["spec"]["containers"][0]
         image = str(there["image"]).rsplit(":", 1)[0]
@@ -235,7 +239,7 @@ class Lab(Monitoring):
         write = self.culprit(by, "update", "Deployment", namespace, name, body) if culprit else self.edit(
             by, "Deployment", namespace, name, body
         )  # fmt: skip
-        await write
+        return await write
 
     async def custom(self, kind: str, group: str, schema: Json) -> Kind:
         """A CustomResourceDefinition, watched from now on; the caller waits until it is served. Raises RefusedError."""

@@ -24,16 +24,17 @@ def without_bodies(event: dict[str, Any]) -> dict[str, Any]:
 
 
 def strip(source: Path, target: Path) -> None:
-    """Copies one recording, its audit log without bodies."""
+    """Copies one recording, its audit log, and those of before, without bodies."""
     shutil.copytree(source, target)
-    lines = gzip.decompress((source / LOG).read_bytes()).splitlines()
-    told = b"".join(orjson.dumps(without_bodies(orjson.loads(line))) + b"\n" for line in lines)
-    (target / LOG).write_bytes(gzip.compress(told))
+    for log in target.glob(f"**/{LOG}"):
+        lines = gzip.decompress(log.read_bytes()).splitlines()
+        told = b"".join(orjson.dumps(without_bodies(orjson.loads(line))) + b"\n" for line in lines)
+        log.write_bytes(gzip.compress(told))
 
 
 def main(source: Path, target: Path) -> None:
     """Every recording under ``source``."""
-    found = sorted(path.parent for path in source.glob(f"**/{LOG}"))
+    found = sorted(path.parent for path in source.glob("**/label.json") if (path.parent / LOG).exists())
     if not found:
         sys.exit(f"{source}: no recording with an audit log in it")
     for recording in found:

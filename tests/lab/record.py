@@ -207,7 +207,8 @@ class Recorder:
         state = await self._state()
         out.mkdir(parents=True, exist_ok=True)
         named = naming(self._lab.servers, self._addresses)
-        log = [named(line) for line in self._lab.plane.audit_log.read_text().splitlines() if self._recorded(line)]
+        whole = [line for line in self._lab.plane.audit_log.read_text().splitlines() if line.endswith("}")]
+        log = [named(line) for line in whole if self._recorded(line)]
         if variation.audit != "none":
             _zip(out / "audit.jsonl.gz", "\n".join(log))
         _zip(out / "watch.jsonl.gz", "\n".join(map(named, self._watched)))
@@ -215,14 +216,14 @@ class Recorder:
             _zip(out / "metrics.om.gz", "\n".join(map(named, self._scrapes.text().split("\n"))))
         _zip(out / "state.json.gz", named(json.dumps(state)))
         (out / "alerts.json").write_text(json.dumps(payload(self._lab.rules, shift=variation.alert_shift), indent=1))
+        for number, past in enumerate(self._lab.past, 1):
+            past.write(out / "before" / str(number), whole, named, audit=variation.audit != "none")
         label = self._label({event["auditID"]: event for event in map(json.loads, log)})
         (out / "label.json").write_text(json.dumps(label, indent=1))
         return label
 
     def _recorded(self, line: str) -> bool:
-        return line.endswith("}") and str(json.loads(line)["requestReceivedTimestamp"]) >= self._start.strftime(
-            "%Y-%m-%dT%H:%M:%S.%f"
-        )
+        return str(json.loads(line)["requestReceivedTimestamp"]) >= self._start.strftime("%Y-%m-%dT%H:%M:%S.%f")
 
     async def _state(self) -> Json:
         kinds = [kind for kind in KINDS.values() if kind.name != "Secret"]

@@ -5,25 +5,45 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-from datetime import datetime
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from tests.cluster.control_plane import BARE, CONTROLLERS
 from tests.cluster.programs import found
 from tests.lab.api import Json
-from tests.lab.lab import Variation
+from tests.lab.before import before
+from tests.lab.lab import Lab, Variation
 from tests.lab.record import record
-from tests.lab.scenario import load
+from tests.lab.scenario import Family, load
 
 
 def lines(file: Path) -> list[Json]:
     return [json.loads(line) for line in gzip.decompress(file.read_bytes()).splitlines()]
 
 
+def with_a_week_before(family: Family) -> Family:
+    """The same in a company that keeps what it did a week ago, and three hours ago in another cluster."""
+
+    async def play(lab: Lab) -> AsyncIterator[None]:
+        async with before(lab, days=7) as then:
+            change = await lab.edit("bob", "ConfigMap", "shop", "frontend", {"data": {"TIMEOUT_MS": "1"}})
+            then.judge(change, "not it")
+            await lab.pause(1)
+        async with before(lab, hours=3, cluster="eu-2"):
+            await lab.pause(1)
+        async for moment in family.play(lab):
+            yield moment
+
+    return replace(family, play=play)
+
+
 def test_a_recording_is_what_its_label_says(tmp_path: Path) -> None:
     for program in (*BARE, *CONTROLLERS):
         found(program)
-    label = asyncio.run(record(load()["config-value"], Variation(seed=7, alert_shift=-5), tmp_path))
+    family = with_a_week_before(load()["config-value"])
+    label = asyncio.run(record(family, Variation(seed=7, alert_shift=-5), tmp_path))
     assert label == json.loads((tmp_path / "label.json").read_text())
     culprit = label["culprit"]
     assert (culprit["kind"], culprit["namespace"], culprit["name"]) == ("ConfigMap", "search", "indexer")
@@ -72,3 +92,29 @@ def test_a_recording_is_what_its_label_says(tmp_path: Path) -> None:
     assert 'http_requests_total{job="search/indexer",namespace="search",pod="indexer-' in metrics
     firing = f'ALERTS{{alertstate="firing",alertname="{alert["labels"]["alertname"]}",severity="critical",'
     assert firing in metrics
+
+    # What was before is told as of then, and of the cluster in which it was.
+    mine, other = ({path.name for path in (tmp_path / "before" / number).iterdir()} for number in "12")
+    assert (mine, other) == ({"audit.jsonl.gz", "watch.jsonl.gz", "past.json"}, mine | {"alerts.json"})
+    past = json.loads((tmp_path / "before" / "1" / "past.json").read_text())
+    [verdict] = past["verdicts"]
+    assert (past["cluster"], verdict["kind"], verdict["namespace"], verdict["name"]) == (
+        "",
+        "ConfigMap",
+        "shop",
+        "frontend",
+    )
+    assert verdict["opinion"] == "not it"
+    [write] = [
+        one
+        for one in lines(tmp_path / "before" / "1" / "audit.jsonl.gz")
+        if one["verb"] == "patch"
+        and one["requestURI"].endswith("/shop/configmaps/frontend")
+        and one["user"]["username"].startswith("bob")
+    ]
+    assert write["stageTimestamp"] == verdict["at"]
+    ago = datetime.fromisoformat(label["began"]) - datetime.fromisoformat(verdict["at"])
+    assert timedelta(days=7) < ago < timedelta(days=7, minutes=5)
+    assert json.loads((tmp_path / "before" / "2" / "past.json").read_text()) == {"cluster": "eu-2", "verdicts": []}
+    [tried] = json.loads((tmp_path / "before" / "2" / "alerts.json").read_text())["alerts"]
+    assert tried["status"] == "resolved"
