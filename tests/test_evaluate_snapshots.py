@@ -15,6 +15,7 @@ from app.commands.evaluate import Result
 from app.commands.evaluate_snapshots import snapshot
 from app.commands.scores import as_json, as_table
 from app.core.evidence import RULES
+from app.core.precedents import RECALLS
 from app.failures import Exit
 from tests.collect.itbench_made import alert, at, config_map, deployment, listed, pod, put, replica_set, table, warned
 from tests.test_cli import foreshock
@@ -190,7 +191,7 @@ def test_recordings_and_snapshots_may_lie_in_one_folder(tmp_path: Path) -> None:
 async def test_each_rule_is_left_out_in_turn(dsn: str, tmp_path: Path) -> None:
     a_snapshot(tmp_path / "change", second=640)
     result = await evaluate.evaluate(dsn, evaluate.recordings(tmp_path), now=NOW, ablate=True)
-    assert len(result.ablation) == len(RULES)
+    assert len(result.ablation) == len(RULES) + len(RECALLS)
     assert {"write fight", "symptoms", "time before"} <= result.ablation.keys()
     assert result.surprise is not None
     unsaid, told = result.ablation["write fight"], result.ablation["symptoms"]

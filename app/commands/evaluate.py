@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -18,14 +18,16 @@ from msgspec.structs import replace
 from app.collect import itbench
 from app.collect.files import DamagedError, UnreadableError
 from app.collect.inputs import LABEL, InputKind
-from app.commands.evaluate_cases import LATER, Answer, Case, NotJudgedError, recording
+from app.commands.evaluate_cases import LATER, Answer, Case, recording
 from app.commands.evaluate_snapshots import snapshot
+from app.commands.labels import NotJudgedError
 from app.core.accuracy import Accuracy, Comparison, Rank, Reliability, accuracy, auroc, compare, reliability, surprise
 from app.core.baselines import BASELINES, rank_among
 from app.core.candidates import Candidate, candidates
 from app.core.evidence import RULES
 from app.core.fights import write_fights
-from app.core.findings import Ranking, Suspect
+from app.core.findings import Evidence, Ranking, Suspect
+from app.core.precedents import RECALLS, remembered
 from app.core.same_edit import releases
 from app.core.suspects import Gathered, rank
 from app.core.topology import topology
@@ -176,16 +178,24 @@ async def evaluate(
 def _ablation(labelled: list[tuple[Case, Answer]]) -> dict[str, Ablated]:
     """By the rule that is left out."""
     found = {}
-    for rule in RULES:
-        kept = tuple(other for other in RULES if other is not rule)
-        ranked = [((rank(c.at_alert, rules=kept), rank(c.later, rules=kept)), answer) for c, answer in labelled]
-        ranks = [_rank_of(first, answer) for (first, _), answer in ranked if answer.has_culprit]
-        none_told = _none_told((first, answer) for (first, _), answer in ranked)
+    left_out: tuple[Callable[..., Evidence | None], ...] = (*RULES, *RECALLS)
+    for rule in left_out:
+        rules = tuple(other for other in RULES if other is not rule)
+        recalls = tuple(other for other in RECALLS if other is not rule)
+        ranked = [
+            (
+                tuple(remembered(rank(at, rules=rules), c.memory, recalls=recalls) for at in (c.at_alert, c.later)),
+                answer,
+            )
+            for c, answer in labelled
+        ]
+        ranks = [_rank_of(first, answer) for (first, *_), answer in ranked if answer.has_culprit]
+        none_told = _none_told((first, answer) for (first, *_), answer in ranked)
         found[rule.__name__.replace("_", " ")] = Ablated(accuracy(ranks), none_told, _surprise(ranked))
     return found
 
 
-def _surprise(ranked: Sequence[tuple[tuple[Ranking, Ranking], Answer]]) -> Surprise:
+def _surprise(ranked: Sequence[tuple[Sequence[Ranking], Answer]]) -> Surprise:
     at_alert, later = (surprise([_said(both[n], answer) for both, answer in ranked]) for n in (0, 1))
     return Surprise(at_alert, later)
 

@@ -7,63 +7,33 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Annotated
 from uuid import uuid4
 
-import msgspec
 from msgspec.structs import replace
 from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.collect.importer import Import
-from app.collect.inputs import LABEL, InputKind, survey
+from app.collect.inputs import InputKind, survey
+from app.commands.evaluate_past import keep_past
+from app.commands.labels import NotJudgedError, read_label
 from app.core.findings import Ranking
+from app.core.incidents import LOOKS_BACK
 from app.core.model import Change
+from app.core.precedents import Memory, remembered
 from app.core.suspects import Gathered, rank
 from app.correlate import open_incidents
-from app.failures import Expected
 from app.store.database import open_database
-from app.store.gathering import gather
+from app.store.gathering import LARGE, gather
 from app.store.migrate import migrate
+from app.store.precedents import read_memory
 from app.store.scratch import create_database, drop_database
 
 LATER = timedelta(minutes=3)
-SAME_MOMENT = timedelta(seconds=3)
-"""A label's time is when the writer sent it; ours when the API server took or told it."""
 CLUSTER = "recording"
-
-
-class NotJudgedError(Expected):
-    """A recording cannot be judged; the message names the file, what is wrong with it and what to do."""
-
-
-class RawCulprit(msgspec.Struct):
-    kind: str
-    name: str
-    at: Annotated[datetime, msgspec.Meta(tz=True)]
-    namespace: str | None = None
-
-    def is_of(self, change: Change) -> bool:
-        """Whether this is the change that is meant."""
-        resource = change.resource
-        same = (resource.kind, resource.namespace, resource.name) == (self.kind, self.namespace, self.name)
-        return same and abs(change.at - self.at) <= SAME_MOMENT
-
-
-class RawLabel(msgspec.Struct):
-    """``culprit`` is None where no change preceded the incident: then "none of these" should win. ``accepted`` are
-    other changes that are as right an answer, as a second write of the same hand for the same purpose."""
-
-    culprit: RawCulprit | None = None
-    accepted: tuple[RawCulprit, ...] = ()
-
-    @property
-    def answers(self) -> tuple[RawCulprit, ...]:
-        """What is right; nothing where it was no change."""
-        return (self.culprit, *self.accepted) if self.culprit else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +47,8 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One recording, ranked at the alert and later. ``remarks`` say what else should be known of it."""
+    """One recording, ranked at the alert and later. ``remarks`` say what else should be known of it, ``memory`` is what
+    is remembered of all its changes."""
 
     name: str
     at_alert: Gathered
@@ -85,6 +56,7 @@ class Case:
     first: Ranking
     second: Ranking
     remarks: tuple[str, ...] = ()
+    memory: Memory = field(default_factory=Memory)
 
     @property
     def changes(self) -> tuple[Change, ...]:
@@ -105,23 +77,9 @@ async def recording(
     ``shift`` is by how much the start of its alert is told wrong; it is ranked when the alert came all the same.
     """
     case = await _case(dsn, folder, now=now, leave_out=leave_out, shift=shift)
-    answers = _label(folder).answers
+    answers = read_label(folder).answers
     right = frozenset(change.id for change in case.changes if any(one.is_of(change) for one in answers))
     return case, Answer(bool(answers), right)
-
-
-def _label(folder: Path) -> RawLabel:
-    """The answer of a recording. Raises NotJudgedError."""
-    path = folder / LABEL
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=RawLabel)
-    except OSError as error:
-        raise NotJudgedError(f"{path}: cannot be read: {error.strerror}") from None
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise NotJudgedError(
-            f'{path}: {error}; it must say {{"culprit": {{"kind", "namespace", "name", "at"}}}},'
-            " or null where no change preceded the incident"
-        ) from None
 
 
 async def _case(dsn: str, folder: Path, *, now: datetime, leave_out: frozenset[InputKind], shift: timedelta) -> Case:
@@ -133,6 +91,7 @@ async def _case(dsn: str, folder: Path, *, now: datetime, leave_out: frozenset[I
     if not alerts:
         raise NotJudgedError(f"{folder}: has no alert to rank for: put the Alertmanager payload beside the logs")
     async with scratch(dsn) as engine:
+        await keep_past(engine, folder, CLUSTER, now=now, leave_out=leave_out)
         first = await Import(engine, CLUSTER, now=now, progress=_quiet).run(alerts)
         async with engine.begin() as conn:
             opened = await open_incidents(conn, CLUSTER, first.alerts)
@@ -147,7 +106,24 @@ async def _case(dsn: str, folder: Path, *, now: datetime, leave_out: frozenset[I
         last = await Import(engine, CLUSTER, now=now, progress=_quiet, until=started + LATER).run(inputs)
         end = min(last.to_at or started, started + LATER)
         later = await gather(engine, incident, max(end, started))
-    return Case(folder.name, at_alert, later, rank(at_alert), rank(later))
+        memory = await _memory(engine, later)
+    first_ranking, second = (remembered(rank(one), memory) for one in (at_alert, later))
+    return Case(folder.name, at_alert, later, first_ranking, second, memory=memory)
+
+
+async def _memory(engine: AsyncEngine, gathered: Gathered) -> Memory:
+    """Of every change, whichever of them are suspects by some of the rules."""
+    incident = gathered.incident
+    async with engine.connect() as conn:
+        return await read_memory(
+            conn,
+            incident.id,
+            gathered.changes,
+            cluster=incident.cluster,
+            before=incident.started_at - LOOKS_BACK,
+            now=gathered.now,
+            most_bytes=LARGE,
+        )
 
 
 @asynccontextmanager

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from app.collect import itbench
 from app.collect.snapshot import Snapshot
 from app.collect.strict import SHOWN_PROBLEMS
-from app.commands.evaluate_cases import CLUSTER, LATER, Answer, Case, NotJudgedError, scratch
+from app.commands.evaluate_cases import CLUSTER, LATER, Answer, Case, scratch
+from app.commands.labels import NotJudgedError
 from app.core.ground_truth import GroundTruth
 from app.core.incidents import HEARTBEATS
 from app.core.model import Symptom

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
 from app.core.case import say
-from app.core.findings import Evidence, Opinion, Ranking, Suspect
+from app.core.findings import Evidence, Opinion, Ranking
 from app.core.flips import with_flips
 from app.core.model import Change, Verb
 from app.core.phrases import many
@@ -63,12 +63,106 @@ class Memory:
     since: datetime | None = None
 
 
-def remembered(ranking: Ranking, memory: Memory) -> Ranking:
-    """The ranking with what is remembered of each suspect. Those that were not shown keep their weight."""
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """A suspect's change with the precedents of its object: here (``own``) and in other clusters, and of the own those
+    of its sort (``before``); what people said of such changes, since when changes are seen, and when it is ranked."""
+
+    change: Change
+    own: Sequence[Precedent]
+    others: Sequence[Precedent]
+    before: Sequence[Precedent]
+    said: Sequence[Opinion]
+    since: datetime | None
+    now: datetime
+
+
+Recall = Callable[[Remembered], Evidence | None]
+
+
+_Object = tuple[str, str, str | None, str]
+
+
+def _object(change: Change) -> _Object:
+    """An object, in whichever cluster."""
+    resource = change.resource
+    return resource.api_group, resource.kind, resource.namespace, resource.name
+
+
+def elsewhere(asked: Remembered) -> Evidence | None:
+    """The same change in other clusters, which are well or are not."""
+    values = wrote(asked.change)
+    if not values:
+        return None
+    same = [one for one in asked.others if wrote(one.change) == values]
+    harmed = next((one for one in same if one.incident), None)
+    if harmed is not None:
+        where = harmed.change.resource.cluster
+        return say(
+            "elsewhere", 0.8, f'The same change was made in {where}, and there "{harmed.incident}" began soon after.'
+        )
+    well = sorted({one.change.resource.cluster for one in same if one.alerted and asked.now - one.change.at >= HARM})
+    if not well:
+        return None
+    named = ", ".join(well[:3]) + (f" and {len(well) - 3} more" if len(well) > 3 else "")
+    return say(
+        "elsewhere",
+        -0.4 * math.log1p(len(well)),
+        f"The same change was made in {named}: no incident began there in the hour after.",
+    )
+
+
+def habit(asked: Remembered) -> Evidence | None:
+    """What is made at this time every week, or every day, and did no harm."""
+    change, kept = asked.change, asked.before
+    for every, times in ((timedelta(days=7), WEEKS), (timedelta(days=1), DAYS)):
+        moments = [change.at - n * every for n in range(1, times + 1)]
+        regular = [[one for one in kept if abs(at - one.change.at) <= AT_THE_TIME] for at in moments]
+        held = [some for some in regular if some]
+        if len(held) >= OFTEN[times] and not any(one.incident for some in held for one in some):
+            when, period = (f"{change.at:%A}", "weeks") if times == WEEKS else ("day", "days")
+            sentence = f"It is made every {when} at about this time, in {len(held)} of the last {times} {period}"
+            return say("habit", -0.5 * math.log1p(len(held)), f"{sentence}: no incident began in the hour after.")
+    return None
+
+
+def first_ever(asked: Remembered) -> Evidence | None:
+    """The first of its sort ever, where the record is long enough to say so."""
+    change, since = asked.change, asked.since
+    if since is None or change.at - since < LONG_ENOUGH:
+        return None
+    if asked.before or change.verb is not Verb.UPDATE or len(asked.own) >= MOST:
+        return None
+    return say(
+        "first ever", 0.3, f"It is the first of its sort of this object in {many((change.at - since).days, 'day')}."
+    )
+
+
+def verdicts(asked: Remembered) -> Evidence | None:
+    """What people said of such changes."""
+    was, was_not = (sum(one is opinion for one in asked.said) for opinion in (Opinion.IT, Opinion.NOT_IT))
+    if not was and not was_not:
+        return None
+    weight = 0.8 * math.log2(1 + was) - 0.3 * math.log2(1 + was_not)
+    times = [f"{many(n, 'time')} that it {what}" for n, what in ((was, "was it"), (was_not, "was not")) if n]
+    return say(
+        "verdicts", max(-1.2, min(1.6, weight)), f"Of such a change of this object people said {' and '.join(times)}."
+    )
+
+
+RECALLS: tuple[Recall, ...] = (elsewhere, habit, first_ever, verdicts)
+
+
+def remembered(ranking: Ranking, memory: Memory, *, recalls: Sequence[Recall] = RECALLS) -> Ranking:
+    """The ranking with what is remembered of each suspect. Those that were not shown keep their weight.
+
+    ``recalls`` lets an ablation leave some out.
+    """
     known: dict[_Object, list[Precedent]] = defaultdict(list)
     for precedent in memory.precedents:
         known[_object(precedent.change)].append(precedent)
-    more = [_evidence(one, known[_object(one.change)], memory, now=ranking.ranked_at) for one in ranking.suspects]
+    asked = [_of(one.change, known[_object(one.change)], memory, now=ranking.ranked_at) for one in ranking.suspects]
+    more = [[e for recall in recalls if (e := recall(one)) is not None] for one in asked]
     if not any(more):
         return ranking
     gains = [sum(e.weight for e in some) for some in more]
@@ -89,88 +183,12 @@ def remembered(ranking: Ranking, memory: Memory) -> Ranking:
     return with_flips(replace(ranking, suspects=placed, none_of_these=ranking.none_of_these / total))
 
 
-def _evidence(suspect: Suspect, alike: list[Precedent], memory: Memory, *, now: datetime) -> list[Evidence]:
-    change = suspect.change
+def _of(change: Change, alike: list[Precedent], memory: Memory, *, now: datetime) -> Remembered:
     own = [one for one in alike if one.change.resource.cluster == change.resource.cluster]
     others = [one for one in alike if one.change.resource.cluster != change.resource.cluster]
     sort = trait(change)
-    before = [one for one in own if trait(one.change) == sort]
-    judged = [said for one in alike if trait(one.change) == sort for said in one.said]
-    judged += [said for change_id, said in memory.said if change_id == change.id]
-    found = (
-        _elsewhere(change, others, now),
-        _habit(change, before),
-        _first(change, own, before, since=memory.since),
-        _judged(judged),
-    )
-    return [one for one in found if one is not None]
-
-
-_Object = tuple[str, str, str | None, str]
-
-
-def _object(change: Change) -> _Object:
-    """An object, in whichever cluster."""
-    resource = change.resource
-    return resource.api_group, resource.kind, resource.namespace, resource.name
-
-
-def _elsewhere(change: Change, others: Sequence[Precedent], now: datetime) -> Evidence | None:
-    """The same change in other clusters, which are well or are not."""
-    values = wrote(change)
-    if not values:
-        return None
-    same = [one for one in others if wrote(one.change) == values]
-    harmed = next((one for one in same if one.incident), None)
-    if harmed is not None:
-        where = harmed.change.resource.cluster
-        return say(
-            "elsewhere", 0.8, f'The same change was made in {where}, and there "{harmed.incident}" began soon after.'
-        )
-    well = sorted({one.change.resource.cluster for one in same if one.alerted and now - one.change.at >= HARM})
-    if not well:
-        return None
-    named = ", ".join(well[:3]) + (f" and {len(well) - 3} more" if len(well) > 3 else "")
-    return say(
-        "elsewhere",
-        -0.4 * math.log1p(len(well)),
-        f"The same change was made in {named}: no incident began there in the hour after.",
-    )
-
-
-def _habit(change: Change, before: Iterable[Precedent]) -> Evidence | None:
-    """What is made at this time every week, or every day, and did no harm."""
-    kept = list(before)
-    for every, times in ((timedelta(days=7), WEEKS), (timedelta(days=1), DAYS)):
-        moments = [change.at - n * every for n in range(1, times + 1)]
-        regular = [[one for one in kept if abs(at - one.change.at) <= AT_THE_TIME] for at in moments]
-        held = [some for some in regular if some]
-        if len(held) >= OFTEN[times] and not any(one.incident for some in held for one in some):
-            when, period = (f"{change.at:%A}", "weeks") if times == WEEKS else ("day", "days")
-            sentence = f"It is made every {when} at about this time, in {len(held)} of the last {times} {period}"
-            return say("habit", -0.5 * math.log1p(len(held)), f"{sentence}: no incident began in the hour after.")
-    return None
-
-
-def _first(
-    change: Change, own: Sequence[Precedent], before: Sequence[Precedent], *, since: datetime | None
-) -> Evidence | None:
-    """The first of its sort ever, where the record is long enough to say so."""
-    known = since is not None and change.at - since >= LONG_ENOUGH
-    if before or not known or since is None or change.verb is not Verb.UPDATE or len(own) >= MOST:
-        return None
-    return say(
-        "first ever", 0.3, f"It is the first of its sort of this object in {many((change.at - since).days, 'day')}."
-    )
-
-
-def _judged(said: Sequence[Opinion]) -> Evidence | None:
-    """What people said of such changes."""
-    was, was_not = said.count(Opinion.IT), said.count(Opinion.NOT_IT)
-    if not was and not was_not:
-        return None
-    weight = 0.8 * math.log2(1 + was) - 0.3 * math.log2(1 + was_not)
-    times = [f"{many(n, 'time')} that it {what}" for n, what in ((was, "was it"), (was_not, "was not")) if n]
-    return say(
-        "verdicts", max(-1.2, min(1.6, weight)), f"Of such a change of this object people said {' and '.join(times)}."
-    )
+    same = [one for one in alike if trait(one.change) == sort]
+    said = [opinion for one in same for opinion in one.said]
+    said += [opinion for change_id, opinion in memory.said if change_id == change.id]
+    before = [one for one in same if one.change.resource.cluster == change.resource.cluster]
+    return Remembered(change, own, others, before, said, memory.since, now)
