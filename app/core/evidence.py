@@ -118,7 +118,8 @@ def _able(match: Match) -> str:
     """Whose calls a metric may count, of how many that the cluster's roles let make them (permitted.py)."""
     name = caller_name(match.via[1]) if match.via[0] == "user" else match.via[-1]
     others = int(match.signal.facts["able"]) - 1
-    return f"{name} may make these calls, as {'no other program' if not others else many(others, 'other')} may"
+    what = "write this" if match.signal.kind is SignalKind.FIGHT else "make these calls"
+    return f"{name} may {what}, as {'no other program' if not others else many(others, 'other')} may"
 
 
 def _but(candidate: Candidate, match: Match) -> str:

@@ -13,7 +13,7 @@ from app.core.entities import Entity, of_resource, workload
 from app.core.fights import writer_of
 from app.core.findings import WriteFight
 from app.core.incidents import LOOKS_BACK
-from app.core.kinds import several
+from app.core.kinds import plural_of, several
 from app.core.model import Rollout
 from app.core.phrases import rate
 from app.core.signals import Signal, SignalKind
@@ -55,7 +55,17 @@ def fight_signal(fight: WriteFight, rollouts: Iterable[Rollout]) -> Signal:
         f" {fight.writes:,} so far{_rolled_out(fight, users, rollouts)}",
         users=users,
         rate_after=fight.per_second,
+        facts=_unknown(fight),
     )
+
+
+def _unknown(fight: WriteFight) -> dict[str, str]:
+    """What some writer, whom neither an audit log nor managedFields name, must be allowed to write."""
+    if all(writer_of(writer)[0] for writer in fight.writers):
+        return {}
+    first = fight.objects[0]
+    below = "/status" if fight.path_text.startswith("status") else ""
+    return {"group": first.api_group, "written": f"{plural_of(first.api_group, first.kind)}{below}"}
 
 
 def _who(fight: WriteFight, users: tuple[str, ...]) -> str:

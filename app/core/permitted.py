@@ -77,8 +77,8 @@ def may_read(top: Topology) -> Reading:
 
 
 def with_callers(signals: Iterable[Signal], of: Rights, top: Topology) -> list[Signal]:
-    """The signals; metrics of calls, and evictions, are about the programs that may make them as well, and say how many
-    may (``able``).
+    """The signals; metrics of calls, evictions, and fights with an unknown writer are about the programs that may make
+    such calls as well, and say how many may (``able``).
 
     The likelier, the fewer of the cluster's accounts may: that one may which has nothing to do with it says less the
     more there are that may, log(all/those) as of any evidence.
@@ -87,10 +87,12 @@ def with_callers(signals: Iterable[Signal], of: Rights, top: Topology) -> list[S
 
 
 def _with_callers(signal: Signal, of: Rights, top: Topology) -> Signal:
-    call = _call(signal)
-    if call is None:
-        return signal
-    able = [user for user, grants in of.items() if any(_covers(grant, call) for grant in grants)]
+    calls = _calls(signal)
+    able = [
+        user
+        for user, grants in of.items()
+        if user not in signal.users and any(_covers(grant, call) for grant in grants for call in calls)
+    ]
     if not able:
         return signal
     everybody = max(2, len(top.by_account))
@@ -102,15 +104,17 @@ def _with_callers(signal: Signal, of: Rights, top: Topology) -> Signal:
     )
 
 
-def _call(signal: Signal) -> Grant | None:
-    """The call that a signal counts, or that somebody made for it; None where it does not say."""
+def _calls(signal: Signal) -> tuple[Grant, ...]:
+    """The call that a signal counts, or one of those that somebody made for it; none where it does not say."""
     if signal.facts.get("reason") == EVICTED:
-        return EVICTION
+        return (EVICTION,)
+    if written := signal.facts.get("written"):
+        return tuple((signal.facts["group"], written, verb) for verb in ("update", "patch"))
     verb, resource = VERBS.get(signal.facts.get("verb", "")), signal.facts.get("resource")
     if signal.kind is not SignalKind.METRIC or not verb or not resource:
-        return None
+        return ()
     below = signal.facts.get("subresource")
-    return signal.facts.get("group", ""), f"{resource}/{below}" if below else resource, verb
+    return ((signal.facts.get("group", ""), f"{resource}/{below}" if below else resource, verb),)
 
 
 def _covers(grant: Grant, call: Grant) -> bool:

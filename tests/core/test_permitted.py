@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from app.core.fight_signals import fight_signal
+from app.core.findings import WriteFight
 from app.core.managers import with_accounts
 from app.core.model import NOBODY, Actor, ActorSource, Change, Json, MetricSeries, ObjectState, Resource, Verb
-from app.core.permitted import may_watch, rights
+from app.core.permitted import may_watch, rights, with_callers
+from app.core.signals import Signal
 from app.core.suspects import Gathered, rank
 from app.core.topology import topology
 from tests.core.company import noise
@@ -64,6 +67,43 @@ def listed(rate: float) -> MetricSeries:
         values.append(total)
     labels = {"group": "apps", "resource": "deployments", "verb": "LIST", "code": "200", "instance": "a:6443"}
     return MetricSeries("apiserver_request_total", tuple(sorted(labels.items())), "counter", times, tuple(values))
+
+
+def fought_over(*writers: str) -> Signal:
+    """A write fight over a ConfigMap that everybody's settings are in."""
+    resource = a_resource("ConfigMap", "settings", "shop")
+    return fight_signal(WriteFight("", "ConfigMap", "data.hosts", (resource,), writers, 40, NOON, after(10), 4.0), ())
+
+
+def test_whoever_may_write_it_may_be_the_unknown_writer_of_a_fight() -> None:
+    states = [
+        *may("labeller", "", "configmaps", "patch"),
+        *may("keeper", "", "configmaps", "update"),
+        *may("reader", "", "configmaps", "get"),
+        *may("other", "", "secrets", "patch"),
+    ]
+    top = topology(states)
+    able, keeper = rights(top), USER.format("keeper")
+
+    def blamed(*writers: str) -> Signal:
+        return with_callers([fought_over(*writers)], able, top)[0]
+
+    one = blamed(keeper, "")
+    assert one.facts["able"] == "1"  # the other that may is the known one
+    assert 0.5 < one.about["workload", "labeller", "labeller"] < 1.0
+    assert one.about["workload", "keeper", "keeper"] == 0.9
+    assert not {("workload", name, name) for name in ("reader", "other")} & set(one.about)
+    assert "able" not in blamed(keeper, USER.format("labeller")).facts
+
+
+def test_who_may_write_a_status_need_not_be_let_write_the_rest() -> None:
+    top = topology([*may("operator", "", "configmaps/status", "patch"), *may("labeller", "", "configmaps", "patch")])
+    fight = WriteFight(
+        "", "ConfigMap", "status.at", (a_resource("ConfigMap", "settings", "shop"),), ("",), 40, NOON, after(10), 4.0
+    )
+    [told] = with_callers([fight_signal(fight, ())], rights(top), top)
+    assert ("workload", "operator", "operator") in told.about
+    assert ("workload", "labeller", "labeller") not in told.about
 
 
 def configured(name: str, at: float) -> Change:
