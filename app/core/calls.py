@@ -264,7 +264,7 @@ def _load_signal(
         users=(user,),
         rate_before=before,
         rate_after=after,
-        revisions=grown.revisions if grown else {},
+        by_pod=grown.by_pod if grown else {},
         facts={} if grown is None or grown.by_clients is None else {"by_clients": f"{grown.by_clients:.2f}"},
         active=active,
     )

@@ -45,8 +45,8 @@ class Candidate(Struct, frozen=True, gc=False):
     the same object, ``unread`` how many writes of the same object by the same actor were not looked at; ``inert``:
     nothing acts upon it; ``cosmetic``: only labels or annotations changed, and nothing followed; ``fleeting``: it
     deletes what was only made in the window; ``undone_at`` is when it was undone (undone.py), ``acts_at`` when it acted
-    first, where that was later (latent.py). ``lacking`` are the ReplicaSets of its Deployment whose pods do not have it
-    in them (revisions.py). ``patience`` is how long its rollout may rest before it hangs (stalls.py).
+    first, where that was later (latent.py). ``lacking`` are the revisions of its workload whose pods do not have it in
+    them (revisions.py). ``patience`` is how long its rollout may rest before it hangs (stalls.py).
     ``set_off`` are the changes that a program made because of it (steering.py); what they touch is in the reach.
     ``edit`` is one number for all edits of one field of one object by one actor.
     """
@@ -167,7 +167,7 @@ def candidates(
                 cosmetic=cosmetic,
                 fleeting=change.verb is Verb.DELETE and change.resource in made,
                 undone_at=taken_back.get(number),
-                lacking=lacking(change, topology),
+                lacking=lacking(change, topology.revisions),
                 patience=patience(topology.states.get(change.resource)),
                 edit=edits.setdefault(mine, len(edits)),
             )
@@ -234,7 +234,7 @@ def _with_others(
         pods=candidate.pods + moved,
         added=candidate.added + sum(pods_added(change, topology) for change in others),
         empties=candidate.empties or next(filter(None, (empties(change, topology) for change in others)), ""),
-        lacking=candidate.lacking.union(*(lacking(change, topology) for change in others)),
+        lacking=candidate.lacking.union(*(lacking(change, topology.revisions) for change in others)),
         also=tuple(others),
     )
 

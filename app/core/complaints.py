@@ -21,7 +21,7 @@ from app.core.newborn import Newborn, is_newborn
 from app.core.onset import beginning
 from app.core.phrases import excerpt
 from app.core.pod_states import EVICTED, PREEMPTED, TAKEN
-from app.core.revisions import revision
+from app.core.revisions import pod_of
 from app.core.signals import Signal, SignalKind
 from app.core.stalls import lacks, patience, rests
 from app.core.starting import PASSED
@@ -218,12 +218,12 @@ def _signal(reason: str, members: list[Symptom], *, start: datetime) -> Signal:
     homes = Counter[Entity]()
     took: dict[Entity, float] = defaultdict(float)
     namespaces = Counter[str]()
-    revisions = Counter[tuple[str, str]]()
+    by_pod = Counter[tuple[str, str]]()
     for symptom, toll in zip(members, tolls(members), strict=True):
         homes[_home(symptom)] += symptom.count
         took[_home(symptom)] += toll
-        if found := revision(symptom):
-            revisions[found] += symptom.count
+        if pod := pod_of(symptom):
+            by_pod[pod] += symptom.count
         resource = symptom.workload or symptom.resource
         if resource and resource.namespace:
             namespaces[resource.namespace] += symptom.count
@@ -261,7 +261,7 @@ def _signal(reason: str, members: list[Symptom], *, start: datetime) -> Signal:
         strength=_weight(sort, members[0]) * how_many * (0.15 if chronic else 1.0),
         about=about,
         spread={home: part / all_of_it for home, part in took.items()} if len(homes) >= WIDE else {},
-        revisions={found: count / total for found, count in revisions.items()},
+        by_pod={pod: count / total for pod, count in by_pod.items()},
         sentence=f"{reason} {'×' + str(total) + ' ' if total > 1 else ''}on {where}",
         text=" | ".join(texts[:20])[:2000],
         facts={"reason": sort, "chronic": str(chronic), "refused": kind or ""}

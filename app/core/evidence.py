@@ -72,7 +72,7 @@ def _sentence(candidate: Candidate, match: Match) -> str:
     sentence = f"{signal.sentence}{since}."
     if said := signal.facts.get("says"):
         sentence = f'{signal.sentence}{since}: "{said}".'
-    if signal.kind is SignalKind.LOAD and signal.revisions and candidate.lacking:
+    if signal.kind is SignalKind.LOAD and signal.by_pod and candidate.lacking:
         sentence += f" {percent(1.0 - without(candidate, signal))} of it comes from pods that have it in them."
     if match.via[0] == "workload" and match.via != workload(change.resource.namespace, change.resource.name):
         return f"{match.via[-1]} depends on it: {sentence}"

@@ -43,6 +43,7 @@ from app.core.model import Change, Outcome, Verb
 from app.core.nearness import distance, mentioned
 from app.core.pod_states import PREEMPTED
 from app.core.references import is_custom
+from app.core.revisions import lacks
 from app.core.signals import Signal, SignalKind
 from app.core.taints import is_other_taint
 
@@ -284,7 +285,7 @@ def _there(candidate: Candidate, signal: Signal) -> float:
 
 def without(candidate: Candidate, signal: Signal) -> float:
     """The share of the complaints made by pods that do not have the change in them, 0 to 1."""
-    return sum(share for revision, share in signal.revisions.items() if revision in candidate.lacking)
+    return sum(share for pod, share in signal.by_pod.items() if lacks(pod, candidate.lacking))
 
 
 def _nearest(candidate: Candidate, signal: Signal) -> tuple[float, Entity]:

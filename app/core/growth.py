@@ -26,11 +26,11 @@ AS_OFTEN = 1.25
 
 class Growth(NamedTuple):
     """``by_clients`` is the share of the rise that more clients explain, None where none had called before;
-    ``revisions`` the shares of the rise by the ReplicaSet that the pods are named after."""
+    ``by_pod`` the shares of the rise by (namespace, name) of the pod."""
 
     by_clients: float | None
     said: str
-    revisions: dict[Named, float]
+    by_pod: dict[Named, float]
 
 
 def growth(mine: Calls, user: str, *, boundary: float) -> Growth | None:
@@ -45,19 +45,17 @@ def growth(mine: Calls, user: str, *, boundary: float) -> Growth | None:
     total = sum(extra.values())
     if account is None or not total:
         return None
-    revisions: dict[Named, float] = defaultdict(float)
-    for pod, rate in extra.items():
-        revisions[account[0], pod.rpartition("-")[0]] += rate / total
+    by_pod = {(account[0], pod): rate / total for pod, rate in extra.items() if rate}
     clients, old_clients = len(rates), len(old_rates)
     each, old_each = sum(rates.values()) / clients, sum(old_rates.values()) / max(1, old_clients)
     rise = clients * each - old_clients * old_each
     if not old_clients or rise <= 0:
-        return Growth(None, "", dict(revisions))
+        return Growth(None, "", by_pod)
     by_clients = min(1.0, max(0.0, (each + old_each) / 2 * (clients - old_clients) / rise))
     pods = many(clients, "pod") if clients == old_clients else f"{many(clients, 'pod')}, {old_clients} before"
     more = each / old_each
     how = "as often as before" if 1 / AS_OFTEN < more < AS_OFTEN else f"{number(more)} times as often"
-    return Growth(by_clients, f"{pods}, each {how}", dict(revisions))
+    return Growth(by_clients, f"{pods}, each {how}", by_pod)
 
 
 def _rates(calls: Calls) -> dict[str, float]:

@@ -136,18 +136,18 @@ def _over(share: Share, axis: Grid) -> Step | None:
 
 def _fails(home: Entity, share: Share, step: Step, axis: Grid) -> Signal:
     reason, verb = (FAILS, "fail") if share.ended is Outcome.FAILED else (REFUSES, "are refused")
-    codes, revisions = defaultdict[str, float](float), defaultdict[Named, float](float)
+    codes, by_pod = defaultdict[str, float](float), defaultdict[Named, float](float)
     for part in share.parts:
         count = float(np.nansum(part.rates[step.index :]))
         codes[part.code] += count
         if part.pod:
-            revisions[home[1], part.pod.rpartition("-")[0]] += count
-    code, total = max(codes, key=lambda one: codes[one]), sum(revisions.values())
+            by_pod[home[1], part.pod] += count
+    code, total = max(codes, key=lambda one: codes[one]), sum(by_pod.values())
     return replace(
         _signal(home, reason, step, axis, width=share.width),
         strength=STRENGTH[reason] * min(1.0, 0.4 + 0.6 * (step.after - step.before) / SHARP),
         sentence=f"requests to {home[2]} {verb} ({code}): {percent(step.after)} of them, {percent(step.before)} before",
-        revisions={revision: count / total for revision, count in revisions.items() if count},
+        by_pod={pod: count / total for pod, count in by_pod.items() if count},
         text=f"answers {code}",
     )
 

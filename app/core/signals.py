@@ -56,7 +56,7 @@ class Signal:
     ``about`` maps entities to how specifically the signal is about them (1: exactly this). ``spread`` is given where
     many complain alike: each one's share of the complaints. ``others`` complain of the same at the same time, in other
     words or elsewhere. ``sentence`` says it to a person, without a full stop.
-    ``revisions`` are the shares of the complaints by the ReplicaSet of the pod, as (namespace, name).
+    ``by_pod`` are the shares of the complaints, or of the rise, by pod, as (namespace, name).
     ``text`` is what error messages said, for names in them. ``place`` is given where only pods on some nodes complain,
     ``cause`` where all messages say what it is, ``passed`` where calls fail. ``active``: whoever calls more had called
     before, be it something else. ``came_up`` says between which times all pods of the workload that complains were last
@@ -73,7 +73,7 @@ class Signal:
     sentence: str
     spread: dict[Entity, float] = field(default_factory=dict)
     others: frozenset[Entity] = frozenset()
-    revisions: dict[tuple[str, str], float] = field(default_factory=dict)
+    by_pod: dict[tuple[str, str], float] = field(default_factory=dict)
     text: str = ""
     users: tuple[str, ...] = ()
     rate_before: float = 0.0

@@ -19,6 +19,7 @@ from app.core.mesh_calls import SERVICE
 from app.core.model import CallEdge, Change, ObjectState, Resource, Symptom
 from app.core.references import Reading, Reference, Watched, is_custom, node_labels, reading, references, watched
 from app.core.renewals import kept_up
+from app.core.revisions import Revisions, revisions
 from app.core.selectors import keys_of, selects
 
 _CONFIGURES_NODES = re.compile(
@@ -46,8 +47,7 @@ class Topology:
     labels: dict[Named, dict[str, str]] = field(default_factory=dict)
     in_namespace: dict[str, list[Named]] = field(default_factory=lambda: defaultdict(list))
     """The workloads of each namespace."""
-    revisions: dict[Named, list[Resource]] = field(default_factory=lambda: defaultdict(list))
-    """By Deployment: its ReplicaSets."""
+    revisions: Revisions = field(default_factory=dict)
     by_node: dict[str, set[Named]] = field(default_factory=lambda: defaultdict(set))
     left: dict[str, list[tuple[Named, datetime]]] = field(default_factory=lambda: defaultdict(list))
     """By node: the workloads whose pods went from there lately, and when."""
@@ -149,7 +149,8 @@ def topology(
     whom a workload calls and does not reach; ``changes`` tell who keeps up what others read; ``edges`` are what meshes
     counted of who calls whom.
     """
-    top = Topology(watched=watched(calls), reading=reading(calls))
+    states, gone = tuple(states), tuple(gone)
+    top = Topology(watched=watched(calls), reading=reading(calls), revisions=revisions(states, gone))
     for resource, state in _known(states):
         top.states[resource] = state
         _index(top, resource, state)
@@ -174,8 +175,8 @@ def _index(top: Topology, resource: Resource, state: State) -> None:
         top.beside[resource.namespace or "", resource.kind].append(resource)
     if resource.kind in WORKLOADS and resource.kind != "ReplicaSet":
         _index_workload(top, resource, state)
-    elif resource.kind in ("ReplicaSet", "Pod"):
-        _index_part(top, resource, state)
+    elif resource.kind == "Pod" and (node := _get(state, "spec", "nodeName")):
+        top.by_node[str(node)].add((resource.namespace or "", of_resource(resource)[0][2]))
     elif resource.kind == "Namespace":
         top.namespace_labels[resource.name] = _get(state, "metadata", "labels") or {}
     elif _SELECTING.search(resource.kind):
@@ -205,15 +206,6 @@ def _index_referer(top: Topology, resource: Resource, state: State) -> None:
             top.referers[kind, home, name].add(resource)
     for label in node_labels(state.get("spec")):
         top.choosing[label].add(resource)
-
-
-def _index_part(top: Topology, resource: Resource, state: State) -> None:
-    """A workload's ReplicaSets, and the nodes that its pods run on."""
-    home = (resource.namespace or "", of_resource(resource)[0][2])
-    if resource.kind == "ReplicaSet":
-        top.revisions[home].append(resource)
-    elif node := _get(state, "spec", "nodeName"):
-        top.by_node[str(node)].add(home)
 
 
 def _index_gone(top: Topology, pod: ObjectState) -> None:

@@ -74,9 +74,10 @@ def a_change(
     )
 
 
-def a_state(resource: Resource, state: Object) -> ObjectState:
+def a_state(resource: Resource, state: Object, *, owner: Resource | None = None) -> ObjectState:
     whole: Object = {"metadata": {"name": resource.name}, "kind": resource.kind, **state}
-    return ObjectState(resource, f"uid-{resource}", "1", NOON, whole)
+    kind, name = (owner.kind, owner.name) if owner else ("", "")
+    return ObjectState(resource, f"uid-{resource}", "1", NOON, whole, owner_kind=kind, owner_name=name)
 
 
 def a_workload(resource: Resource, *, labels: dict[str, str] | None = None, **pod: Json) -> ObjectState:

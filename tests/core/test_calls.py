@@ -112,13 +112,10 @@ def test_what_scales_makes_more_clients_and_what_configures_more_calls_of_each(
 def test_a_rollout_is_put_down_what_its_own_pods_call_more(new: bool) -> None:
     """Each ReplicaSet is a version, and its pods are named after it."""
     agent = a_resource("Deployment", "agent", "monitoring")
-    owner: Json = [{"kind": "Deployment", "name": "agent", "controller": True, "uid": "u"}]
 
     def version(name: str, image: str) -> ObjectState:
         spec: Json = {"replicas": 1, "template": {"spec": {"containers": [{"name": "web", "image": image}]}}}
-        return a_state(
-            a_resource("ReplicaSet", name, "monitoring"), {"metadata": {"ownerReferences": owner}, "spec": spec}
-        )
+        return a_state(a_resource("ReplicaSet", name, "monitoring"), {"spec": spec}, owner=agent)
 
     change = a_change(agent, at=after(-25))
     (diff,) = change.diffs

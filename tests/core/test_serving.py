@@ -80,14 +80,14 @@ def test_what_fails_as_ever_or_is_no_failure_is_none(series: list[MetricSeries])
     assert found(*series) == []
 
 
-def test_the_revisions_of_pods_that_fail_are_told() -> None:
+def test_the_pods_that_fail_are_told() -> None:
     (signal,) = found(
         counted(PER_BIN, code="200"),
         counted(PER_BIN, since=40, code="200", pod=NEW),
         counted(2, since=40, code="500"),
         counted(38, since=40, code="500", pod=NEW),
     )
-    assert signal.revisions == pytest.approx({("shop", "orders-5d8f7b6c9"): 0.95, ("shop", "orders-6f7c9d4b8"): 0.05})
+    assert signal.by_pod == pytest.approx({("shop", NEW): 0.95, ("shop", OLD): 0.05})
 
 
 def test_what_an_ingress_controller_counts_is_of_the_workload_behind_the_service() -> None:
@@ -103,7 +103,7 @@ def test_what_an_ingress_controller_counts_is_of_the_workload_behind_the_service
         counted(PER_BIN, name=name, status="502", since=50, **labels, **behind),
     )
     assert ("workload", "shop", "orders") in signal.about
-    assert signal.revisions == {}, "its pod is the controller's"
+    assert signal.by_pod == {}, "its pod is the controller's"
 
 
 def test_answers_that_take_longer_are_slow() -> None:
