@@ -10,7 +10,7 @@ import json
 import ssl
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing, suppress
 from datetime import datetime
 from pathlib import Path
@@ -129,6 +129,25 @@ class Recorder:
         self._began = self._start = now()
 
     async def run(self, play: AsyncIterator[None]) -> Json:
+        async with self._seen() as tasks:
+            await self._calm()
+            self._began = now()
+            await anext(play, None)
+            await self._until_it_fires(tasks)
+            await self._look_on()
+        return await self._write()
+
+    async def quiet(self, seconds: float) -> None:
+        """Nothing but the company's work, for so long; no alert and no label."""
+        async with self._seen() as tasks:
+            done, _ = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        await self._write_sources()
+
+    @asynccontextmanager
+    async def _seen(self) -> AsyncIterator[list[asyncio.Task[None]]]:
+        """While the company works, all is watched and scraped; yields what must not end."""
         lab = self._lab
         at = stamp(self._start)
         for thing in lab.world.everything():
@@ -136,16 +155,11 @@ class Recorder:
         lab.world.told = self._see
         tasks = [asyncio.create_task(company.work(lab)), asyncio.create_task(self._scrape())]
         try:
-            await self._calm()
-            self._began = now()
-            await anext(play, None)
-            await self._until_it_fires(tasks)
-            await self._look_on()
+            yield tasks
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        return await self._write()
 
     def _see(self, at: str, kind: str, thing: Json) -> None:
         if thing["kind"] == "Service":
@@ -204,23 +218,28 @@ class Recorder:
 
     async def _write(self) -> Json:
         variation, out = self._lab.variation, self._out
+        whole, named = await self._write_sources()
+        (out / "alerts.json").write_text(json.dumps(payload(self._lab.rules, shift=variation.alert_shift), indent=1))
+        for number, past in enumerate(self._lab.past, 1):
+            past.write(out / "before" / str(number), whole, named, audit=variation.audit != "none")
+        label = self._label({event["auditID"]: event for event in map(json.loads, filter(self._recorded, whole))})
+        (out / "label.json").write_text(json.dumps(label, indent=1))
+        return label
+
+    async def _write_sources(self) -> tuple[list[str], Callable[[str], str]]:
+        """The logs, the metrics and the state; returns the whole audit log, and what names webhooks in a text."""
+        variation, out = self._lab.variation, self._out
         state = await self._state()
         out.mkdir(parents=True, exist_ok=True)
         named = naming(self._lab.servers, self._addresses)
         whole = [line for line in self._lab.plane.audit_log.read_text().splitlines() if line.endswith("}")]
-        log = [named(line) for line in whole if self._recorded(line)]
         if variation.audit != "none":
-            _zip(out / "audit.jsonl.gz", "\n".join(log))
+            _zip(out / "audit.jsonl.gz", "\n".join(named(line) for line in whole if self._recorded(line)))
         _zip(out / "watch.jsonl.gz", "\n".join(map(named, self._watched)))
         if variation.metrics:
             _zip(out / "metrics.om.gz", "\n".join(map(named, self._scrapes.text().split("\n"))))
         _zip(out / "state.json.gz", named(json.dumps(state)))
-        (out / "alerts.json").write_text(json.dumps(payload(self._lab.rules, shift=variation.alert_shift), indent=1))
-        for number, past in enumerate(self._lab.past, 1):
-            past.write(out / "before" / str(number), whole, named, audit=variation.audit != "none")
-        label = self._label({event["auditID"]: event for event in map(json.loads, log)})
-        (out / "label.json").write_text(json.dumps(label, indent=1))
-        return label
+        return whole, named
 
     def _recorded(self, line: str) -> bool:
         return str(json.loads(line)["requestReceivedTimestamp"]) >= self._start.strftime("%Y-%m-%dT%H:%M:%S.%f")
