@@ -239,8 +239,9 @@ def own_rollout(case: Case, facts: Facts) -> Evidence | None:
         return None
     if well > max(running, SLOT):
         weight = -0.9 * math.log1p(well / max(running, SLOT))
-        if main and (main.signal.users or main.via[0] == "calls"):
-            weight /= 2  # a pod that is well may still ask for too much, or for what cannot be, or answer late or wrong
+        if facts.candidate.set_off or (main and (main.signal.users or main.via[0] == "calls")):
+            # A pod that is well may still do harm, ask for too much, or for what cannot be, or answer late or wrong.
+            weight /= 2
         return say("rollout", weight, f"Its rollout went through and its pods were well for {seconds(well)} after.")
     if case.incident.scope.workloads:
         return say("rollout", -0.2, f"Its rollout finished in {seconds(running)}: the new pods are available.")

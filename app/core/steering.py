@@ -13,7 +13,7 @@ from datetime import timedelta
 
 from app.core.actors import service_account
 from app.core.entities import WORKLOADS
-from app.core.heard import Heard
+from app.core.heard import HEARD, Heard
 from app.core.mechanism import is_inert, only_scales
 from app.core.model import Change, Resource, Verb
 from app.core.operators import SEVERAL, acting, addressed
@@ -46,8 +46,10 @@ def set_off(ordered: list[Change], top: Topology) -> dict[str, Change]:
         account = service_account(change.actor.name)
         if account is not None:
             habits = habits_of[change.actor.name]
-            anew = (changed[key] for key in _kin(account, top) if key in changed)
-            before = _latest(*anew, told.get(change.actor.name), heard.by(change))
+            anew = _latest(*(changed[key] for key in _kin(account, top) if key in changed))
+            # A program that starts looks at all that it reads, not only at what was edited just then.
+            edited = heard.by(change) if anew is None or change.at - anew.at > HEARD else None
+            before = _latest(anew, told.get(change.actor.name), edited)
             by_itself = None if habits.begins and _deploys(change, top) else habits.broken_by(change, before)
             cause = _latest(orders.behind(change, account[0]), sources.behind(change), by_itself)
             orders.make(change)

@@ -41,6 +41,16 @@ def test_what_a_program_never_did_follows_from_the_edit_that_it_just_read(
     assert found == ({then.id: written} if heard else {})
 
 
+@pytest.mark.parametrize(("seconds", "by_itself"), [(-4, True), (-40, False)])
+def test_what_it_does_as_it_starts_follows_from_its_own_rollout(seconds: float, by_itself: bool) -> None:
+    program = a_resource("Deployment", "machine-operator", "platform")
+    anew, written = a_change(program, at=after(seconds)), a_change(PULL, at=after(0), path=("data", "auth"))
+    then = cordon(at=3)
+    top = topology([a_workload(program, serviceAccountName="machine-operator")], reads())
+    changes = sorted([early(), anew, written, then], key=lambda change: change.at)
+    assert set_off(changes, top) == {then.id: anew if by_itself else written}
+
+
 def test_what_many_programs_read_is_told_to_none_in_particular() -> None:
     others = [f"system:serviceaccount:platform:agent-{n}" for n in range(4)]
     counts = [one for user in (OPERATOR.name, *others) for one in reads(user)]
