@@ -6,7 +6,7 @@ and, by convention, the name: kyverno.io is the domain of what runs in namespace
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -206,6 +206,13 @@ def addressed(change: Change, top: Topology) -> set[str]:
         return set()
     named = (key for key in top.accounts if not called.isdisjoint((key[1], *key[1].split("-"))))
     return {user for key in named for _, user in top.users_of(key)} - {change.actor.name}
+
+
+def programs(users: Iterable[str], top: Topology, add: Add) -> None:
+    """The programs that act on objects of a kind: what defines it, or is asked about it, reaches them."""
+    for user in users:
+        add(("user", user), 1)
+        touched_workloads(top, _running_as(user, top), add, 1)
 
 
 def run_by(resource: Resource, top: Topology) -> set[Named]:

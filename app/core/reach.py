@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from itertools import product
 from typing import Any
 
 from app.core import access, operators
@@ -172,6 +173,9 @@ def _webhook(change: Change, states: list[State], top: Topology, add: Add) -> No
     add(CLUSTER, 2)
     for hook in (h for s in states for h in (s.get("webhooks") or []) if isinstance(h, dict)):
         asked_about(change.resource.kind, hook, top, add, 0)
+        for rule in hook.get("rules") or []:
+            for group, plural in product(rule.get("apiGroups") or [], rule.get("resources") or []):
+                operators.programs(top.watched.get((group, plural), ()), top, add)
 
 
 def _policy(change: Change, states: list[State], top: Topology, add: Add) -> None:
@@ -317,8 +321,10 @@ def _crd(change: Change, states: list[State], top: Topology, add: Add) -> None:
     add(CLUSTER, 3)
     for state in states:
         names: Any = (state.get("spec") or {}).get("names") or {}
-        if names.get("kind"):
-            add(("named", str(names["kind"])), 0)
+        if kind := names.get("kind"):
+            add(("named", str(kind)), 0)
+            made = Resource(change.resource.cluster, group, str(kind), None, "")
+            operators.programs(operators.acting(made, top), top, add)
 
 
 def _api_service(change: Change, _states: list[State], _top: Topology, add: Add) -> None:

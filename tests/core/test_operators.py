@@ -45,6 +45,29 @@ def test_references_are_read_at_any_depth() -> None:
     }
 
 
+@pytest.mark.parametrize("kind", ["CustomResourceDefinition", "ValidatingWebhookConfiguration"])
+def test_who_acts_on_a_kind_is_reached_by_its_definition_and_by_webhooks_asked_about_it(kind: str) -> None:
+    reports, other = a_resource("Deployment", "reports", "guard"), a_resource("Deployment", "other", "guard")
+    states: Json = {
+        "CustomResourceDefinition": {"spec": {"names": {"kind": "ClusterPolicy"}}},
+        "ValidatingWebhookConfiguration": {
+            "webhooks": [{"name": "w", "rules": [{"apiGroups": [GROUP], "resources": ["clusterpolicies"]}]}]
+        },
+    }[kind]
+    changed = a_resource(kind, f"clusterpolicies.{GROUP}", None)
+    top = topology(
+        [
+            a_state(changed, states),
+            a_workload(reports, serviceAccountName="reports"),
+            a_workload(other, serviceAccountName="other"),
+        ],
+        Calls.of(calls(USER, "watch", "clusterpolicies", rate=1, group=GROUP)),
+    )
+    found = reach(a_change(changed, path=("spec", "x")), top)
+    assert found["user", USER] == found["workload", "guard", "reports"] == 1
+    assert ("workload", "guard", "other") not in found
+
+
 def test_who_watches_everything_acts_on_nothing() -> None:
     backups = [
         count
