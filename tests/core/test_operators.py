@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.core.counted import Calls
-from app.core.model import Actor, ActorSource, CallCount, Json, Outcome, Resource, Rollout
+from app.core.model import Actor, ActorSource, CallCount, Json, Object, Outcome, Resource, Rollout
 from app.core.operators import SEVERAL
 from app.core.reach import reach
 from app.core.references import FEW, references, watched
@@ -48,16 +48,16 @@ def test_references_are_read_at_any_depth() -> None:
 @pytest.mark.parametrize("kind", ["CustomResourceDefinition", "ValidatingWebhookConfiguration"])
 def test_who_acts_on_a_kind_is_reached_by_its_definition_and_by_webhooks_asked_about_it(kind: str) -> None:
     reports, other = a_resource("Deployment", "reports", "guard"), a_resource("Deployment", "other", "guard")
-    states: Json = {
+    states: dict[str, Object] = {
         "CustomResourceDefinition": {"spec": {"names": {"kind": "ClusterPolicy"}}},
         "ValidatingWebhookConfiguration": {
             "webhooks": [{"name": "w", "rules": [{"apiGroups": [GROUP], "resources": ["clusterpolicies"]}]}]
         },
-    }[kind]
+    }
     changed = a_resource(kind, f"clusterpolicies.{GROUP}", None)
     top = topology(
         [
-            a_state(changed, states),
+            a_state(changed, states[kind]),
             a_workload(reports, serviceAccountName="reports"),
             a_workload(other, serviceAccountName="other"),
         ],
