@@ -24,7 +24,7 @@ from app.collect.outbound import OutboundError
 from app.collect.prometheus import REFUSED, Prometheus, evaluate
 from app.collect.segments import SpoolFullError, SpoolTakenError
 from app.collect.taking import BodyTooLargeError, KeyUnknownError, Spools
-from app.core.model import MetricSeries
+from app.core.model import Evaluated
 from app.core.redact import Redactor
 from app.core.vitals import Recording, Watch
 from app.correlate import reconcile
@@ -108,9 +108,7 @@ class Clusters:
             log.error("audit events cannot be spooled", cluster=cluster, error=str(error))  # noqa: TRY400 - it says all
             raise NoRoomError("what is sent cannot be written to the disk; the log says more") from None
 
-    async def evaluate(
-        self, cluster: str, query: str, start: datetime, end: datetime, step: timedelta
-    ) -> list[MetricSeries]:
+    async def evaluate(self, cluster: str, query: str, start: datetime, end: datetime, step: timedelta) -> Evaluated:
         """As deps.Evaluate."""
         source = self._prometheus.get(cluster)
         if source is None:

@@ -71,6 +71,7 @@ class Measuring:
         self._servers: dict[float, Scraped] = {}
         self._redactor: Redactor | None = None
         self._trouble: dict[str, tuple[datetime, str]] = {}
+        self._warned: dict[str, tuple[datetime, tuple[str, ...]]] = {}
         self.ready = asyncio.Event()
         """Set when something can be recorded."""
 
@@ -82,11 +83,17 @@ class Measuring:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What an operator should know: which source of metrics fails, since when, and why."""
-        return tuple(
+        """What an operator should know: which source of metrics fails, since when, and why; of what one warned when it
+        answered last."""
+        failing = (
             f"no metrics from {source} since {since:%H:%M} UTC: {why}"
             for source, (since, why) in sorted(self._trouble.items())
         )
+        warning = (
+            f"{source} warned when it answered at {at:%H:%M} UTC: {'; '.join(warnings)}"
+            for source, (at, warnings) in sorted(self._warned.items())
+        )
+        return *failing, *warning
 
     async def run(self) -> Never:
         """Until cancelled. Raises what a bug raises."""
@@ -174,6 +181,7 @@ class Measuring:
             else:
                 failures = 0
                 self._trouble.pop(name, None)
+                self._warn(name, now, asked.warnings)
                 if asked.until >= now:
                     await self._pace.sleep(EVERY)
 
@@ -182,7 +190,7 @@ class Measuring:
         while True:
             now = self._pace.clock()
             try:
-                found = await ask(source, self._calls, redactor, now)
+                found, warnings = await ask(source, self._calls, redactor, now)
                 async with self._engine.begin() as conn:
                     await record(conn, Batch(self._wanted.name, edges=tuple(found[:MOST_EDGES])))
             except OutboundError as error:
@@ -194,6 +202,7 @@ class Measuring:
                 await self._pace.sleep(AWAIT)
             else:
                 failures = 0
+                self._warn(name, now, warnings)
                 if len(found) > MOST_EDGES:
                     self._fail(name, now, f"{len(found):,} pairs call each other, of which {MOST_EDGES:,} are kept")
                 else:
@@ -237,6 +246,12 @@ class Measuring:
         if source not in self._trouble:
             log.warning("no metrics for now, trying on", cluster=self._wanted.name, source=source, why=why)
         self._trouble[source] = since, why
+
+    def _warn(self, source: str, at: datetime, warnings: tuple[str, ...]) -> None:
+        """What it warned of when it answered last; nothing any more where it answered without a warning."""
+        self._warned.pop(source, None)
+        if warnings:
+            self._warned[source] = at, warnings
 
     async def _known_redactor(self) -> Redactor:
         while True:

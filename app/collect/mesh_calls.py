@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from app.collect.prometheus import Prometheus, labels_of
+from app.collect.prometheus import MOST_WARNINGS, Prometheus, labels_of
 from app.core.dependencies import Named
 from app.core.mesh_calls import COUNTERS, called
 from app.core.model import CallEdge
@@ -20,14 +20,20 @@ LOOKS_BACK = timedelta(minutes=15)
 """So far: nothing that was scraped between two questions is missed."""
 
 
-async def ask(source: Prometheus, counters: Iterable[str], redactor: Redactor, now: datetime) -> list[CallEdge]:
-    """Who calls whom by these of COUNTERS, seen now. Raises OutboundError."""
+async def ask(
+    source: Prometheus, counters: Iterable[str], redactor: Redactor, now: datetime
+) -> tuple[list[CallEdge], tuple[str, ...]]:
+    """Who calls whom by these of COUNTERS, seen now, and what the answers warn of. Raises OutboundError."""
     found: set[tuple[Named, str, Named]] = set()
+    warnings: dict[str, None] = {}
     for name in counters:
-        for labels in await labels_of(source, query(name, source.matchers_of_apps), now):
+        told, warned = await labels_of(source, query(name, source.matchers_of_apps), now)
+        warnings |= dict.fromkeys(warned)
+        for labels in told:
             harmless = {label: redactor.label(label, value) for label, value in labels.items()}
             found.update(called(name, harmless))
-    return [CallEdge(caller, kind, callee, now, now) for caller, kind, callee in sorted(found)]
+    edges = [CallEdge(caller, kind, callee, now, now) for caller, kind, callee in sorted(found)]
+    return edges, tuple(warnings)[:MOST_WARNINGS]
 
 
 def query(name: str, matchers: str) -> str:

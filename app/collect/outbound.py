@@ -28,7 +28,7 @@ WITHIN = ClientTimeout(total=10.0)
 MOST_BYTES = 10 << 20
 MOST_HEADER = 8192
 SAID = 300
-"""Characters of a refusal that are told on."""
+"""Characters of what an endpoint says of a request that are told on."""
 
 
 class EndpointError(ValueError):
@@ -177,11 +177,18 @@ class Outbound:
                 status=response.status,
             )
         if response.status != 200:
-            said = " ".join(body[:SAID].decode("utf-8", "replace").split())
+            said = shortened(body.decode("utf-8", "replace"))
             raise OutboundError(
                 f"{url.host} answers {response.status} {response.reason}: {said}", status=response.status
             )
         return body
+
+
+def shortened(said: str) -> str:
+    """What an endpoint says, on one line, without its middle where it is long: some repeat the question before they say
+    what is wrong with it."""
+    said = " ".join(said.split())
+    return said if len(said) <= SAID else f"{said[: SAID // 2]} … {said[-SAID // 2 :]}"
 
 
 async def _body(response: ClientResponse, most: int) -> bytes:

@@ -15,8 +15,8 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from app.collect.outbound import Endpoint, EndpointError, Outbound, OutboundError, TooMuchError
-from app.core.model import MetricSeries
+from app.collect.outbound import Endpoint, EndpointError, Outbound, OutboundError, TooMuchError, shortened
+from app.core.model import Evaluated, MetricSeries
 from app.core.redact import Redactor
 
 FIRST = timedelta(hours=6)
@@ -31,7 +31,9 @@ STEP = timedelta(seconds=30)
 TOO_MUCH = frozenset({422})
 """What Prometheus answers to a query that loads too many samples."""
 REFUSED = frozenset({400, 422})
-"""What it answers to a query that is wrong, or too much."""
+"""What is answered to a query that is wrong, or too much."""
+MOST_WARNINGS = 5
+PARTIAL = "the answer is partial: not all that stores samples answered"
 _MATCHER = re.compile(r'[a-zA-Z_][a-zA-Z0-9_]*\s*(?:=|!=|=~|!~)\s*"(?:[^"\\\n]|\\.)*"')
 
 Key = tuple[str, tuple[tuple[str, str], ...]]
@@ -72,6 +74,15 @@ class _Data(msgspec.Struct):
 
 class _Answer(msgspec.Struct):
     data: _Data
+    warnings: list[str] | None = None
+    infos: list[str] | None = None
+    isPartial: bool = False  # noqa: N815 - VictoriaMetrics' name
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """What it says of itself, beside the data."""
+        all_told = [*([PARTIAL] if self.isPartial else []), *(self.warnings or ()), *(self.infos or ())]
+        return tuple(shortened(one) for one in all_told[:MOST_WARNINGS])
 
 
 _answer = msgspec.json.Decoder(_Answer)
@@ -79,41 +90,50 @@ _answer = msgspec.json.Decoder(_Answer)
 
 async def evaluate(
     source: Prometheus, query: str, redactor: Redactor, *, start: datetime, end: datetime, step: timedelta
-) -> list[MetricSeries]:
+) -> Evaluated:
     """What a query of somebody's own says between two times. Of its series the name may be "".
 
     ``matchers`` are not put into it: it may ask for everything that this Prometheus knows. Raises OutboundError.
     """
     form = {"query": query, "start": _time(start), "end": _time(end), "step": f"{step.total_seconds():.3f}"}
     async with Outbound.to(source) as outbound:
-        lines = _lines(await outbound.post("/api/v1/query_range", form), source)
-    return [_series(key, points, redactor) for key, points in lines]
+        answer = await _post(outbound, source, "/api/v1/query_range", form)
+    return Evaluated([_series(key, points, redactor) for key, points in _lines(answer, source)], answer.told)
 
 
-async def labels_of(source: Prometheus, query: str, at: datetime) -> list[dict[str, str]]:
-    """The labels of all that an instant query finds, as ``group by`` names them. Raises OutboundError."""
+async def labels_of(source: Prometheus, query: str, at: datetime) -> tuple[list[dict[str, str]], tuple[str, ...]]:
+    """The labels of all that an instant query finds, as ``group by`` names them, and what it is warned of. Raises
+    OutboundError."""
     async with Outbound.to(source) as outbound:
-        body = await outbound.post("/api/v1/query", {"query": query, "time": _time(at)})
+        answer = await _post(outbound, source, "/api/v1/query", {"query": query, "time": _time(at)})
+    return [line.metric for line in answer.data.result], answer.told
+
+
+async def _post(outbound: Outbound, source: Prometheus, path: str, form: Mapping[str, str]) -> _Answer:
+    body = await outbound.post(path, form)
     try:
-        return [line.metric for line in _answer.decode(body).data.result]
+        return _answer.decode(body)
     except ValueError as error:  # as are msgspec's
-        raise OutboundError(f"{source.url} does not answer as a Prometheus does: {error}") from None
+        raise _is_none(source, error) from None
 
 
-def _lines(body: bytes, source: Prometheus) -> list[tuple[Key, Points]]:
+def _is_none(source: Prometheus, error: ValueError) -> OutboundError:
+    return OutboundError(f"{source.url} does not answer as a Prometheus does: {error}")
+
+
+def _lines(answer: _Answer, source: Prometheus) -> list[tuple[Key, Points]]:
     """The series of an answer with their samples; the name of some is ""."""
     try:
-        lines = _answer.decode(body).data.result
         return [
             (
                 (line.metric.pop("__name__", ""), tuple(sorted(line.metric.items()))),
                 [(at, float(value)) for at, value in line.values],
             )
-            for line in lines
+            for line in answer.data.result
             if line.values
         ]
-    except ValueError as error:  # as are msgspec's
-        raise OutboundError(f"{source.url} does not answer as a Prometheus does: {error}") from None
+    except ValueError as error:
+        raise _is_none(source, error) from None
 
 
 def _series(key: Key, points: Points, redactor: Redactor) -> MetricSeries:
@@ -124,12 +144,13 @@ def _series(key: Key, points: Points, redactor: Redactor) -> MetricSeries:
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """Samples, and up to when they were asked for."""
+    """Samples, up to when they were asked for, and what the answers warned of."""
 
     series: tuple[MetricSeries, ...]
     until: datetime
     last: dict[Key, float]
     """The last sample's time of each series, as Prometheus calls it."""
+    warnings: tuple[str, ...] = ()
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -164,12 +185,14 @@ class Asking:
         low = max(since or now - FIRST, now - FIRST) - OVERLAP
         high = min(now, low + OVERLAP + self._span)
         async with Outbound.to(self._source) as outbound:
-            found = [*await self._plain(outbound, low, high), *await self._sums(outbound, low, high)]
-        news = [one for one in found if one[1]]
+            answers = [*await self._plain(outbound, low, high), *await self._sums(outbound, low, high)]
+        found = {key: self._news(key, points) for one in answers for key, points in _lines(one, self._source)}
+        news = {key: points for key, points in found.items() if points}
         return Asked(
-            tuple(_series(key, points, self._redactor) for key, points in news),
+            tuple(_series(key, points, self._redactor) for key, points in news.items()),
             high,
-            {key: points[-1][0] for key, points in news},
+            {key: points[-1][0] for key, points in news.items()},
+            tuple(dict.fromkeys(said for one in answers for said in one.told))[:MOST_WARNINGS],
         )
 
     def keep(self, asked: Asked) -> None:
@@ -177,13 +200,14 @@ class Asking:
         least = (asked.until - LONGEST).timestamp()
         self._last = {key: at for key, at in (self._last | asked.last).items() if at >= least}
 
-    async def _plain(self, outbound: Outbound, low: datetime, high: datetime) -> list[tuple[Key, Points]]:
+    async def _plain(self, outbound: Outbound, low: datetime, high: datetime) -> list[_Answer]:
         found, left = [], [*self._groups]
         while left:
             names = left.pop()
             query = f"{self._series(names)}[{(high - low).total_seconds():.0f}s]"
             try:
-                found += await self._ask(outbound, "/api/v1/query", {"query": query, "time": _time(high)})
+                form = {"query": query, "time": _time(high)}
+                found.append(await _post(outbound, self._source, "/api/v1/query", form))
             except OutboundError as error:
                 if not _is_too_much(error):
                     raise
@@ -194,7 +218,7 @@ class Asking:
                 left += halves
         return found
 
-    async def _sums(self, outbound: Outbound, low: datetime, high: datetime) -> list[tuple[Key, Points]]:
+    async def _sums(self, outbound: Outbound, low: datetime, high: datetime) -> list[_Answer]:
         found = []
         # On a grid of its own, a point is the same whenever it is asked for.
         start = math.ceil(low.timestamp() / self._step) * self._step
@@ -209,7 +233,7 @@ class Asking:
             if start > high.timestamp():
                 continue
             try:
-                found += await self._ask(outbound, "/api/v1/query_range", form)
+                found.append(await _post(outbound, self._source, "/api/v1/query_range", form))
             except OutboundError as error:
                 raise (self._too_much(names[0], error) if _is_too_much(error) else error) from None
         return found
@@ -224,10 +248,6 @@ class Asking:
     def _series(self, names: Sequence[str]) -> str:
         matched = f",{self._matchers}" if self._matchers.strip() else ""
         return f'{{__name__=~"{"|".join(names)}"{matched}}}'  # names of metrics are letters, : and _
-
-    async def _ask(self, outbound: Outbound, path: str, form: Mapping[str, str]) -> list[tuple[Key, Points]]:
-        lines = _lines(await outbound.post(path, form), self._source)
-        return [(key, self._news(key, points)) for key, points in lines]
 
     def _news(self, key: Key, points: Points) -> Points:
         """What was not kept yet of a series."""

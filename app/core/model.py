@@ -342,6 +342,13 @@ class MetricSeries(Struct, frozen=True, gc=False):
     values: Sequence[float]  # where stored ones are read, an array: no number of it is made before it is asked for
 
 
+class Evaluated(Struct, frozen=True):
+    """What a Prometheus answers to a query, and what it warns of: that some of its stores did not answer, say."""
+
+    series: Sequence[MetricSeries] = ()
+    warnings: tuple[str, ...] = ()
+
+
 class CallEdge(Struct, frozen=True, gc=False):
     """That a workload calls a Service or a workload (``kind``), as a service mesh counts it, and from when until when
     that was seen. Both are (namespace, name): meshes do not say of which kind a workload is."""

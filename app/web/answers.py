@@ -97,6 +97,12 @@ class Lines(Answer):
     unit: str
 
 
+class Evaluated(Lines):
+    """What a Prometheus answered to a query, and what it warned of: that some of its stores did not answer, say."""
+
+    warnings: list[str]
+
+
 class Gaps(Answer):
     """What was not seen."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from math import isnan
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal, NamedTuple, TypeVar
 
 from fastapi import APIRouter, Depends, Query, Request
 from pydantic import Field
@@ -114,9 +114,17 @@ async def ask(conn: AsyncConnection, cluster: str, query: SeriesQuery | CallsQue
     return block_graph(blocks, grid, query)
 
 
-async def ask_prometheus(request: Request, cluster: str, query: str, *, axis: Axis) -> tuple[Graph, tuple[str, ...]]:
-    """What the cluster's Prometheus answers, and the labels that tell its lines apart. For responders: it may know of
-    more than Foreshock does. Raises Problem."""
+class Answered(NamedTuple):
+    """A Prometheus' answer, the labels that tell its lines apart, and what it warned of."""
+
+    graph: Graph
+    by: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+async def ask_prometheus(request: Request, cluster: str, query: str, *, axis: Axis) -> Answered:
+    """What the cluster's Prometheus answers. For responders: it may know of more than Foreshock does. Raises
+    Problem."""
     role: Role = request.state.role
     if role is Role.VIEWER:
         raise Problem(403, "to ask a Prometheus takes the role responder", "promql")
@@ -124,7 +132,7 @@ async def ask_prometheus(request: Request, cluster: str, query: str, *, axis: Ax
     first, last = (datetime.fromtimestamp(grid.epoch(number), UTC) for number in (1, grid.size))
     try:
         found = await deps_of(request).evaluate(cluster, query, first, last, timedelta(seconds=grid.step))
-        return evaluated(found, grid)
+        return Answered(*evaluated(found.series, grid), found.warnings)
     except QueryError as error:
         raise Problem(422 if error.refused else 503, str(error), "promql") from None
     except ValueError as error:
@@ -160,17 +168,18 @@ async def _answer(
 
 
 @router.get("/promql", summary="What the cluster's Prometheus answers to a query", responses=problems.described(403))
-async def evaluate_query(request: Request, asked: Annotated[QueryAsked, Query()], conn: Conn) -> answers.Lines:
+async def evaluate_query(request: Request, asked: Annotated[QueryAsked, Query()], conn: Conn) -> answers.Evaluated:
     """At most 110 values of each of at most 100 lines, evaluated at the end of each step. Takes the role responder."""
     axis = asked.axis(deps_of(request).clock())
     seen = await read_seen(conn, asked.cluster, from_at=axis.from_at, to_at=axis.to_at)
-    found, by = await ask_prometheus(request, asked.cluster, asked.query, axis=axis)
-    return answers.Lines(
+    found, by, warnings = await ask_prometheus(request, asked.cluster, asked.query, axis=axis)
+    return answers.Evaluated(
         items=told(found, by),
         start=datetime.fromtimestamp(found.axis.start, UTC),
         step_seconds=found.axis.step,
         measure=found.measure,
         unit="",
+        warnings=list(warnings),
         **answers.context(seen),
     )
 

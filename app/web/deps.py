@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from starlette.requests import HTTPConnection
 
 from app.core.findings import Incident, Said
-from app.core.model import MetricSeries
+from app.core.model import Evaluated
 from app.core.vitals import Vitals
 from app.store.tokens import Purpose
 
@@ -97,12 +97,10 @@ class QueryError(Exception):
         self.refused = refused
 
 
-Evaluate = Callable[[str, str, datetime, datetime, timedelta], Awaitable[list[MetricSeries]]]
+Evaluate = Callable[[str, str, datetime, datetime, timedelta], Awaitable[Evaluated]]
 
 
-async def _no_prometheus(
-    _cluster: str, _query: str, _start: datetime, _end: datetime, _step: timedelta
-) -> list[MetricSeries]:
+async def _no_prometheus(_cluster: str, _query: str, _start: datetime, _end: datetime, _step: timedelta) -> Evaluated:
     raise QueryError("this process asks no Prometheus", refused=False)
 
 

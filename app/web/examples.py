@@ -190,6 +190,9 @@ SHAPES: tuple[BaseModel, ...] = (
     ),
     _line,
     answers.Lines(items=[_line], start=BEGUN.at, step_seconds=30, measure=Measure.RATE, unit="/s", **_around),
+    answers.Evaluated(
+        items=[_line], start=BEGUN.at, step_seconds=30, measure=Measure.LEVEL, unit="", warnings=[], **_around
+    ),
     answers.Incidents(items=[_incident], next=None, **_around),
     answers.OneIncident(incident=_incident, **_around),
     answers.Suspects(

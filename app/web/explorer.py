@@ -75,7 +75,8 @@ class ExploreAsked(windows.Range):
 
 @dataclass(frozen=True, slots=True)
 class ExplorePage:
-    """``drawn`` None: nothing is asked yet. ``names`` are the metrics of which something is stored."""
+    """``drawn`` None: nothing is asked yet. ``names`` are the metrics of which something is stored, ``warnings`` what a
+    Prometheus said beside its answer."""
 
     asked: dict[str, Any]
     cluster: str | None
@@ -86,6 +87,7 @@ class ExplorePage:
     drawn: DrawnGraph | None
     title: str
     rows: tuple[tuple[datetime, tuple[str, ...]], ...]
+    warnings: tuple[str, ...]
     seen: Seen
     names: tuple[str, ...]
 
@@ -104,12 +106,13 @@ async def explore(request: Request, asked: Annotated[ExploreAsked, Query()]) -> 
         found: Graph | None = None
         refused: Problem | None = None
         by: tuple[str, ...] = ()
+        warnings: tuple[str, ...] = ()
         names: tuple[str, ...] = ()
         marks: tuple[Mark, ...] = ()
         if cluster is not None:
             names = tuple(_asked_for(await lines.list_names(conn, cluster)))
             if isinstance(query, PromQuery):
-                found, by, refused = await _of_prometheus(request, cluster, query.text, axis=axis)
+                (found, by, warnings), refused = await _of_prometheus(request, cluster, query.text, axis=axis)
             elif query:
                 found, by = await curves.ask(conn, cluster, query, axis=axis), query.by
         if cluster is not None and found is not None and asked.format == "html":
@@ -120,7 +123,7 @@ async def explore(request: Request, asked: Annotated[ExploreAsked, Query()]) -> 
             raise refused
         if found is None or query is None:
             raise Problem(422, "ask for a metric, or of=calls, of a cluster that is recorded", "metric")
-        return _csv(found) if asked.format == "csv" else JSONResponse(_json(found, by, of=query))
+        return _csv(found) if asked.format == "csv" else JSONResponse(_json(found, by, warnings, of=query))
     title, drawn = question(query, (found or query).measure) if query else "", None
     if found and query:
         answer = plot("answer", title, _unit(query), graph=found, axis=axis, asked=query.measure)
@@ -135,6 +138,7 @@ async def explore(request: Request, asked: Annotated[ExploreAsked, Query()]) -> 
         drawn=drawn,
         title=title,
         rows=_rows(found) if found else (),
+        warnings=warnings,
         seen=seen,
         names=names,
     )
@@ -147,13 +151,12 @@ async def explore(request: Request, asked: Annotated[ExploreAsked, Query()]) -> 
 
 async def _of_prometheus(
     request: Request, cluster: str, query: str, *, axis: Axis
-) -> tuple[Graph | None, tuple[str, ...], Problem | None]:
+) -> tuple[curves.Answered | tuple[None, tuple[()], tuple[()]], Problem | None]:
     """As curves.ask_prometheus, or why not: who mistypes a query keeps the form that holds it."""
     try:
-        found, by = await curves.ask_prometheus(request, cluster, query, axis=axis)
+        return await curves.ask_prometheus(request, cluster, query, axis=axis), None
     except Problem as problem:
-        return None, (), problem
-    return found, by, None
+        return (None, (), ()), problem
 
 
 def named(request: Request) -> dict[str, Any]:
@@ -217,11 +220,12 @@ def _harmless(name: str) -> str:
     return f"'{name}" if name[:1] in "=+-@\t\r" else name
 
 
-def _json(found: Graph, by: tuple[str, ...], *, of: Asked) -> dict[str, Any]:
+def _json(found: Graph, by: tuple[str, ...], warnings: tuple[str, ...], *, of: Asked) -> dict[str, Any]:
     return {
         "items": [one.model_dump() for one in curves.told(found, by)],
         "start": datetime.fromtimestamp(found.axis.start, UTC).isoformat(),
         "step_seconds": found.axis.step,
         "measure": found.measure.value,
         "unit": _unit(of),
+        "warnings": warnings,
     }

@@ -114,7 +114,8 @@ def keys(edges: list[CallEdge]) -> set[tuple[tuple[str, str], str, tuple[str, st
 async def test_a_prometheus_says_who_calls_whom_each_pair_once(prometheus: str) -> None:
     await scraped(prometheus)
     now = datetime.now(UTC)
-    edges = await ask(Prometheus(prometheus, matchers='cluster="shop"'), COUNTERS, REDACTOR, now)
+    edges, warnings = await ask(Prometheus(prometheus, matchers='cluster="shop"'), COUNTERS, REDACTOR, now)
+    assert warnings == ()
     assert keys(edges) == CALLS
     assert len(edges) == len(CALLS)
     assert {(one.first_seen, one.last_seen) for one in edges} == {(now, now)}
@@ -122,9 +123,9 @@ async def test_a_prometheus_says_who_calls_whom_each_pair_once(prometheus: str) 
         Prometheus(prometheus, matchers='cluster="mars"'),
         Prometheus(prometheus, matchers='cluster="shop"', app_matchers='cluster="mars"'),
     ):
-        assert await ask(source, COUNTERS, REDACTOR, now) == []
+        assert await ask(source, COUNTERS, REDACTOR, now) == ([], ())
     long_ago = now - timedelta(hours=1)
-    assert await ask(Prometheus(prometheus), COUNTERS, REDACTOR, long_ago) == []
+    assert await ask(Prometheus(prometheus), COUNTERS, REDACTOR, long_ago) == ([], ())
 
 
 async def test_what_it_says_is_recorded_and_seen_for_longer_each_time(prometheus: str, lab: Lab) -> None:
@@ -174,7 +175,9 @@ async def test_what_fails_is_said_until_it_answers_again(lab: Lab) -> None:
         assert len(await call_edges.read(conn, lab.cluster, clock.now)) == 2
 
 
-async def test_more_than_are_kept_is_said(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_more_than_are_kept_is_said_and_what_the_answers_warned_of(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(measuring, "MOST_EDGES", 3)
     lines = [
         {
@@ -192,7 +195,8 @@ async def test_more_than_are_kept_is_said(lab: Lab, monkeypatch: pytest.MonkeyPa
 
     def answer(request: web.Request) -> web.Response:
         result = lines if "request_total{direction" in request[FORM]["query"] else []
-        return web.json_response({"status": "success", "data": {"resultType": "vector", "result": result}})
+        data = {"resultType": "vector", "result": result}
+        return web.json_response({"status": "success", "data": data, "warnings": ["store-1 is away"]})
 
     clock = Clock(sleeps=0)
     async with answering(answer) as url:
@@ -200,8 +204,9 @@ async def test_more_than_are_kept_is_said(lab: Lab, monkeypatch: pytest.MonkeyPa
         one = Measuring(lab.database.write, wanted, pace=clock.pace(), names=(), questions=(), calls=tuple(COUNTERS))
         async with measured(one):
             await clock.over.wait()
-    (remark,) = one.remarks
-    assert "4 pairs call each other, of which 3 are kept" in remark
+    many, warned = one.remarks
+    assert "4 pairs call each other, of which 3 are kept" in many
+    assert warned == f"{url} of who calls whom warned when it answered at {T0:%H:%M} UTC: store-1 is away"
     async with lab.database.read.connect() as conn:
         assert len(await call_edges.read(conn, lab.cluster, clock.now)) == 3
 

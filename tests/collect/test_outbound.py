@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 from aiohttp.resolver import ThreadedResolver
 
-from app.collect.outbound import Endpoint, EndpointError, Outbound, OutboundError, TooMuchError, refuse
+from app.collect.outbound import SAID, Endpoint, EndpointError, Outbound, OutboundError, TooMuchError, refuse
 
 FORM = web.RequestKey("form", dict)
 """What was posted."""
@@ -174,3 +174,12 @@ def test_nothing_else_in_the_program_asks_the_world() -> None:
     assert clients == ["outbound.py"]
     others = ("import requests", "import httpx", "urllib.request", "http.client")
     assert not [path for path in app.rglob("*.py") if any(one in path.read_text() for one in others)]
+
+
+async def test_of_a_long_refusal_the_middle_is_left_out() -> None:
+    """VictoriaMetrics says the question, of thousands of characters, before it says what is wrong with it."""
+    long = f"cannot answer {'a|' * 999}: a bracket is missing"
+    async with answering(lambda _: web.json_response({"error": long}, status=422)) as url:
+        with pytest.raises(OutboundError, match=r"cannot answer a\|a.* … .*a bracket is missing") as refused:
+            await asked(Endpoint(url), most=9999)
+    assert len(str(refused.value)) < SAID + 100

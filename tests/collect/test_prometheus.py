@@ -252,7 +252,9 @@ async def test_a_query_of_ones_own_is_evaluated(prometheus: str) -> None:
         end=end,
         step=timedelta(seconds=1),
     )
-    found = await ask(query="sum by (cluster) (rate(shop_calls_total[2s]))")
+    answer = await ask(query="sum by (cluster) (rate(shop_calls_total[2s]))")
+    found = answer.series
+    assert answer.warnings == ()
     assert {(one.name, one.labels) for one in found} == {("", (("cluster", name),)) for name in ("shop", "other")}
     assert all(len(one.times) == 3 and 30 < value < 200 for one in found for value in one.values)
     with pytest.raises(OutboundError, match="parse error") as wrong:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from app.core.model import Batch, MetricSeries
+from app.core.model import Batch, Evaluated, MetricSeries
 from app.store.record import record
 from app.web.deps import Evaluate, QueryError
 from tests.web import world
@@ -155,14 +155,13 @@ async def test_rest_names_the_parameter_to_blame(site: Site, path: str, asked: d
 PROMQL = {"cluster": "shop", "of": "promql", "promql": "sum by (code) (up)", "minus": "30m"}
 
 
-def answering(*lines: MetricSeries, error: QueryError | None = None) -> Evaluate:
-    async def evaluate(
-        cluster: str, query: str, start: datetime, _end: datetime, _step: timedelta
-    ) -> list[MetricSeries]:
+def answering(*lines: MetricSeries, error: QueryError | None = None, warnings: tuple[str, ...] = ()) -> Evaluate:
+    async def evaluate(cluster: str, query: str, start: datetime, _end: datetime, _step: timedelta) -> Evaluated:
         assert (cluster, query) == ("shop", "sum by (code) (up)")
         if error is not None:
             raise error
-        return [replace(one, times=tuple(start.timestamp() + at for at in one.times)) for one in lines]
+        series = [replace(one, times=tuple(start.timestamp() + at for at in one.times)) for one in lines]
+        return Evaluated(series, warnings)
 
     return evaluate
 
@@ -196,6 +195,23 @@ async def test_a_query_in_promql_is_a_graph_with_changes_csv_and_rest(site: Site
     assert [one["of"] for one in told["items"]] == [{"code": "500"}, {"code": "200"}]
     assert [one["values"][:3] for one in told["items"]] == [[3.0, None, 5.0], [1.0, 2.0, None]]
     assert told["gaps"] is not None
+
+
+@pytest.mark.parametrize("lines", [(coded("200", 1.0),), ()])
+async def test_what_prometheus_warns_of_is_said_beside_its_answer(site: Site, lines: tuple[MetricSeries, ...]) -> None:
+    warned, asked = "no answer from <store-1>", {"cluster": "shop", "query": PROMQL["promql"], "minus": "30m"}
+    with asking(site, answering(*lines, warnings=(warned,))):
+        async with site.client("responder") as client:
+            page = (await client.get("/explore", params=PROMQL)).text
+            told = (await client.get("/explore", params=PROMQL | {"format": "json"})).json()
+            answer = (await client.get("/api/v1/promql", params=asked)).json()
+    assert "Prometheus warns of this answer" in page
+    assert escape(warned) in page
+    assert told["warnings"] == answer["warnings"] == [warned]
+    with asking(site, answering(*lines)):
+        async with site.client("responder") as client:
+            assert "warns of" not in (await client.get("/explore", params=PROMQL)).text
+            assert (await client.get("/api/v1/promql", params=asked)).json()["warnings"] == []
 
 
 async def test_a_query_is_for_responders_and_what_prometheus_says_of_it_is_told(site: Site) -> None:

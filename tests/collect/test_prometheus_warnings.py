@@ -1,0 +1,72 @@
+"""What a Prometheus says beside its answer, as that some of its stores did not answer, is told and not swallowed."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from app.collect.contexts import WantedCluster
+from app.collect.measuring import EVERY, Measuring
+from app.collect.outbound import SAID
+from app.collect.prometheus import MOST_WARNINGS, PARTIAL, Asking, Prometheus, Question, evaluate
+from app.core.model import Evaluated
+from tests.collect.test_importer import T0, Lab, lab
+from tests.collect.test_measuring import Clock, running
+from tests.collect.test_outbound import FORM, answering
+from tests.collect.test_prometheus import REDACTOR
+
+__all__ = ["lab"]
+MINUTE = timedelta(minutes=1)
+
+
+async def asked(url: str, query: str = "up", now: datetime = T0) -> Evaluated:
+    return await evaluate(Prometheus(url), query, REDACTOR, start=now - MINUTE, end=now, step=timedelta(seconds=15))
+
+
+@pytest.mark.parametrize(
+    ("beside", "told"),
+    [
+        ({}, ()),
+        ({"warnings": [], "infos": None, "isPartial": False}, ()),
+        ({"warnings": ["no store"], "infos": ["no counter"]}, ("no store", "no counter")),
+        ({"isPartial": True}, (PARTIAL,)),
+        ({"warnings": [str(number) for number in range(99)]}, tuple(map(str, range(MOST_WARNINGS)))),
+        ({"warnings": ["a" * SAID + "\n" + "b" * SAID]}, (f"{'a' * (SAID // 2)} … {'b' * (SAID // 2)}",)),
+    ],
+)
+async def test_what_is_said_beside_an_answer_is_told(beside: dict[str, Any], told: tuple[str, ...]) -> None:
+    def answer(_request: web.Request) -> web.Response:
+        return web.json_response({"status": "success", **beside, "data": {"resultType": "matrix", "result": []}})
+
+    async with answering(answer) as url:
+        assert (await asked(url)).warnings == told
+        found = await Asking(Prometheus(url), Question(("up",), {"x_bucket": ("le",)}), REDACTOR).read(T0, T0)
+        assert found.warnings == told, "each once, of several answers"
+
+
+async def test_the_page_of_clusters_says_what_the_last_answer_warned_of(lab: Lab) -> None:
+    remarks: list[tuple[str, ...]] = []
+
+    def answer(request: web.Request) -> web.Response:
+        remarks.append(one.remarks)
+        is_first = len(remarks) == 1
+        warned = {"warnings": ["store-1 is away", "store-2 is away"]} if is_first else {}
+        at = float(request[FORM]["time"])
+        line = {"metric": {"__name__": "up"}, "values": [[at, "1"]]}
+        return web.json_response({**warned, "data": {"resultType": "matrix", "result": [line]}})
+
+    clock = Clock(sleeps=1)
+    async with answering(answer) as url:
+        wanted = WantedCluster(lab.cluster, prometheus=Prometheus(url))
+        questions = [Question(("up",))]
+        one = Measuring(lab.database.write, wanted, pace=clock.pace(), names=(), questions=questions)
+        async with running(one, clock):
+            await clock.over.wait()
+    warned = f"{url} warned when it answered at {T0:%H:%M} UTC: store-1 is away; store-2 is away"
+    assert remarks[0] == ()
+    assert remarks[1] == (warned,)
+    assert one.remarks == (), "it answered without a warning since"
+    assert clock.now == T0 + EVERY
