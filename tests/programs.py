@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from socket import socket
@@ -14,16 +14,27 @@ from socket import socket
 import httpx2
 import pytest
 
+THANOS = "TEST_THANOS"  # not FORESHOCK_: the program refuses what begins so and is no setting
 WITHIN = 180
 """Seconds that a thing may take which takes one."""
 
 
 def found(*names: str, package: str) -> str:
     """The path of the first of these programs. Without one the test is skipped, and fails in CI."""
+    return _found(names, f"{names[0]} is not installed (Debian: apt-get install {package})")
+
+
+def found_thanos() -> str:
+    """As ``found``, of a Thanos: no distribution has it."""
+    return _found(
+        [os.environ.get(THANOS, "")], f"{THANOS} is not set: tests/thanos/build.sh builds it and prints its path"
+    )
+
+
+def _found(names: Iterable[str], message: str) -> str:
     for name in names:
         if path := shutil.which(name):
             return path
-    message = f"{names[0]} is not installed (Debian: apt-get install {package})"
     if os.environ.get("CI"):
         pytest.fail(message)
     pytest.skip(message)
@@ -50,10 +61,11 @@ def wait_for(met: Callable[[], bool]) -> None:
 
 
 @contextmanager
-def running(*command: str, address: str, folder: Path) -> Iterator[str]:
-    """Where a Prometheus or an Alertmanager is ready, for the length of the block; ``folder``/log is what it says."""
+def running(*command: str, address: str, folder: Path, flag: str = "--web.listen-address") -> Iterator[str]:
+    """Where a Prometheus, or what is started and asked as one, is ready, for the length of the block; ``folder``/log is
+    what it says, ``flag`` how it is told its address."""
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen([*command, f"--web.listen-address={address}"], stdout=log, stderr=log)
+        process = subprocess.Popen([*command, f"{flag}={address}"], stdout=log, stderr=log)
     try:
         wait_for(lambda: httpx2.get(f"http://{address}/-/ready").status_code == 200)
         yield f"http://{address}"

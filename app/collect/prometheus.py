@@ -2,7 +2,8 @@
 
 Samples are asked for as they were scraped, with an instant query of a range selector; what has a series for each
 bucket of each label, or for each path, as sums that Prometheus makes. A range selector leaves out the marks with which
-Prometheus ends a series: it just has no more samples. https://prometheus.io/docs/prometheus/latest/querying/api/
+Prometheus ends a series: it just has no more samples. VictoriaMetrics tells them, as NaN, which ends a series as well.
+https://prometheus.io/docs/prometheus/latest/querying/api/
 """
 
 from __future__ import annotations
@@ -26,14 +27,19 @@ LONGEST = timedelta(minutes=30)
 SHORTEST = timedelta(minutes=1)
 """A question whose answer is too large is asked again for half of its metrics, then of the time, down to this."""
 OVERLAP = timedelta(minutes=1)
-"""Asked for again each time: samples reach a Prometheus that is written to, as Mimir is, late and out of order."""
+"""Asked for again each time: samples reach a Prometheus that is written to, as Mimir is, late and out of order, and
+VictoriaMetrics says of the last half minute what was before (-search.latencyOffset)."""
 STEP = timedelta(seconds=30)
 TOO_MUCH = frozenset({422})
 """What Prometheus answers to a query that loads too many samples."""
+_WRONG = re.compile(r"cannot parse|unparsed data|error parsing")
+"""VictoriaMetrics answers the same to a query that is wrong."""
 REFUSED = frozenset({400, 422})
 """What is answered to a query that is wrong, or too much."""
 MOST_WARNINGS = 5
 PARTIAL = "the answer is partial: not all that stores samples answered"
+UP_TO_NOW = {"latency_offset": "1ms"}
+"""VictoriaMetrics answers up to now for this, where it is new enough to know it; 0 is refused. No other knows it."""
 _MATCHER = re.compile(r'[a-zA-Z_][a-zA-Z0-9_]*\s*(?:=|!=|=~|!~)\s*"(?:[^"\\\n]|\\.)*"')
 
 Key = tuple[str, tuple[tuple[str, str], ...]]
@@ -110,7 +116,7 @@ async def labels_of(source: Prometheus, query: str, at: datetime) -> tuple[list[
 
 
 async def _post(outbound: Outbound, source: Prometheus, path: str, form: Mapping[str, str]) -> _Answer:
-    body = await outbound.post(path, form)
+    body = await outbound.post(path, {**form, **UP_TO_NOW})
     try:
         return _answer.decode(body)
     except ValueError as error:  # as are msgspec's
@@ -148,8 +154,8 @@ class Asked(msgspec.Struct, frozen=True):
 
     series: tuple[MetricSeries, ...]
     until: datetime
-    last: dict[Key, float]
-    """The last sample's time of each series, as Prometheus calls it."""
+    news: dict[Key, Points]
+    """The same samples, by what Prometheus calls their series."""
     warnings: tuple[str, ...] = ()
 
 
@@ -173,7 +179,8 @@ class Asking:
         for name, labels in sorted(question.summed.items()):
             self._summed[labels].append(name)
         self._matchers = source.matchers_of_apps if question.of_apps else source.matchers
-        self._last: dict[Key, float] = {}
+        self._kept: dict[Key, dict[float, float]] = {}
+        """What is asked for again and was kept, of each series."""
         self._span = LONGEST
         self._step = step.total_seconds()
 
@@ -191,14 +198,16 @@ class Asking:
         return Asked(
             tuple(_series(key, points, self._redactor) for key, points in news.items()),
             high,
-            {key: points[-1][0] for key, points in news.items()},
+            news,
             tuple(dict.fromkeys(said for one in answers for said in one.told))[:MOST_WARNINGS],
         )
 
     def keep(self, asked: Asked) -> None:
-        """What was asked was recorded: it is not told again. What ended before is forgotten."""
-        least = (asked.until - LONGEST).timestamp()
-        self._last = {key: at for key, at in (self._last | asked.last).items() if at >= least}
+        """What was asked was recorded: it is not told again, but for what is another value by then."""
+        least = (asked.until - OVERLAP).timestamp()
+        kept = self._kept | {key: self._kept.get(key, {}) | dict(points) for key, points in asked.news.items()}
+        recent = {key: {at: value for at, value in points.items() if at >= least} for key, points in kept.items()}
+        self._kept = {key: points for key, points in recent.items() if points}
 
     async def _plain(self, outbound: Outbound, low: datetime, high: datetime) -> list[_Answer]:
         found, left = [], [*self._groups]
@@ -250,13 +259,17 @@ class Asking:
         return f'{{__name__=~"{"|".join(names)}"{matched}}}'  # names of metrics are letters, : and _
 
     def _news(self, key: Key, points: Points) -> Points:
-        """What was not kept yet of a series."""
-        last = self._last.get(key, -math.inf)
-        return [point for point in points if point[0] > last]
+        """What was not kept yet of a series, or with another value."""
+        kept = self._kept.get(key, {})
+        return [(at, value) for at, value in points if at not in kept or not _is_same(value, kept[at])]
+
+
+def _is_same(value: float, other: float) -> bool:
+    return value == other or (math.isnan(value) and math.isnan(other))
 
 
 def _is_too_much(error: OutboundError) -> bool:
-    return isinstance(error, TooMuchError) or error.status in TOO_MUCH
+    return isinstance(error, TooMuchError) or (error.status in TOO_MUCH and not _WRONG.search(str(error)))
 
 
 def _time(at: datetime) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,13 +12,15 @@ from aiohttp import web
 
 from app.collect.contexts import WantedCluster
 from app.collect.measuring import EVERY, Measuring
-from app.collect.outbound import SAID
+from app.collect.outbound import SAID, Outbound
 from app.collect.prometheus import MOST_WARNINGS, PARTIAL, Asking, Prometheus, Question, evaluate
 from app.core.model import Evaluated
+from tests.collect.prometheus_apis import thanos
+from tests.collect.test_asking import REDACTOR
 from tests.collect.test_importer import T0, Lab, lab
 from tests.collect.test_measuring import Clock, running
 from tests.collect.test_outbound import FORM, answering
-from tests.collect.test_prometheus import REDACTOR
+from tests.programs import free_address
 
 __all__ = ["lab"]
 MINUTE = timedelta(minutes=1)
@@ -70,3 +74,19 @@ async def test_the_page_of_clusters_says_what_the_last_answer_warned_of(lab: Lab
     assert remarks[1] == (warned,)
     assert one.remarks == (), "it answered without a warning since"
     assert clock.now == T0 + EVERY
+
+
+async def test_a_thanos_of_which_a_store_is_away_answers_and_that_is_told(tmp_path: Path) -> None:
+    away = free_address()
+    every = {"scrape_interval": "500ms", "scrape_timeout": "400ms"}
+    with thanos(tmp_path, {"global": every}, away) as url:
+        async with Outbound.to(Prometheus(url)) as outbound:
+            (said,) = json.loads(await outbound.post("/api/v1/query", {"query": "up"}))["warnings"]
+        now = datetime.now(UTC)
+        answer = await asked(url, now=now)
+        found = await Asking(Prometheus(url), Question(("up",)), REDACTOR).read(now - MINUTE, now)
+    assert away in said
+    for warnings in (answer.warnings, found.warnings):
+        (told,) = warnings
+        assert away in told
+        assert "connection refused" in told
