@@ -249,25 +249,6 @@ def test_a_rollout_whose_pods_were_well_for_long_speaks_against_it() -> None:
     assert against.weight < -2.0
 
 
-def test_pods_that_were_well_may_have_done_harm_by_what_they_wrote() -> None:
-    scaler, web = a_resource("Deployment", "autoscaler", "media"), a_resource("Deployment", "player", "media")
-    bump, actor = (
-        a_change(scaler, at=after(-100)),
-        Actor("system:serviceaccount:media:autoscaler", ActorSource.AUDIT),
-    )
-    gone = replace(a_change(a_resource("Node", "n1", None), at=after(-12), actor=actor), verb=Verb.DELETE, diffs=())
-    ranking = ranked(
-        bump,
-        gone,
-        incident=an_incident(an_alert(after(30), name="KubePodNotReady", namespace="media", deployment="player")),
-        symptoms=[a_symptom(web, "Unready", at=after(-10), count=8)],
-        states=[a_workload(web), a_workload(scaler, serviceAccountName="autoscaler")],
-        rollouts=[Rollout(scaler, "u", 2, after(-100), Outcome.COMPLETE, after(-94), bump.id)],
-    )
-    (against,) = [e.weight for s in ranking.suspects for e in s.evidence if s.change == bump and e.rule == "rollout"]
-    assert -1.3 < against < -1.0
-
-
 def test_one_caller_that_calls_for_three_things_is_one_rise() -> None:
     operator = a_resource("Deployment", "operator", "platform")
     user = "system:serviceaccount:platform:operator"

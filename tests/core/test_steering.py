@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
-from app.core.model import Actor, ActorSource, Change, Json, ObjectState, Path, Resource, Verb
+from app.core.model import Actor, ActorSource, Change, Json, ObjectState, Outcome, Path, Resource, Rollout, Verb
 from app.core.steering import set_off
 from app.core.topology import topology
 from tests.core.company import first, ranked
@@ -242,3 +243,22 @@ def test_nodes_that_a_misled_autoscaler_takes_away() -> None:
     assert any("cluster-autoscaler followed it: 4 writes of Nodes" in e.sentence for e in ranking.suspects[0].evidence)
     assert len(ranking.suspects[0].derived) == 4
     assert all(s.change.resource.kind != "Node" for s in ranking.suspects)
+
+
+def test_pods_that_were_well_may_have_done_harm_by_what_they_wrote() -> None:
+    scaler, web = a_resource("Deployment", "autoscaler", "media"), a_resource("Deployment", "player", "media")
+    bump, actor = (
+        a_change(scaler, at=after(-100)),
+        Actor("system:serviceaccount:media:autoscaler", ActorSource.AUDIT),
+    )
+    gone = replace(a_change(a_resource("Node", "n1", None), at=after(-12), actor=actor), verb=Verb.DELETE, diffs=())
+    ranking = ranked(
+        bump,
+        gone,
+        incident=an_incident(an_alert(after(30), name="KubePodNotReady", namespace="media", deployment="player")),
+        symptoms=[a_symptom(web, "Unready", at=after(-10), count=8)],
+        states=[a_workload(web), a_workload(scaler, serviceAccountName="autoscaler")],
+        rollouts=[Rollout(scaler, "u", 2, after(-100), Outcome.COMPLETE, after(-94), bump.id)],
+    )
+    (against,) = [e.weight for s in ranking.suspects for e in s.evidence if s.change == bump and e.rule == "rollout"]
+    assert -1.3 < against < -1.0
