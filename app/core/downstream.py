@@ -138,8 +138,10 @@ def _missed(lost: Signal, client: Signal) -> bool:
 
 def _below(home: Named, signal: Signal, top: Topology, served: set[Named]) -> set[Named]:
     """What a workload that complains rests on: whom it calls, who keeps up what it reads, who answers a webhook that it
-    complains of and, where it complains of the network or of names, the programs that serve pods with these."""
-    of_network = served if signal.cause is TRUST or _NETWORK.search(signal.text) else set()
+    complains of and, where it complains of the network or of names, or just fails its clients and does not say why, the
+    programs that serve pods with these."""
+    may_be = signal.cause is TRUST or signal.facts.get("reason") in SERVING or _NETWORK.search(signal.text)
+    of_network = served if may_be else set()
     return {*closure([home], top.rests_on, depth=DEPTH), *of_network, *_asked(signal, top)} - {home}
 
 

@@ -142,7 +142,7 @@ def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
         return UNLIKELY * worked
     if signal.cause and not signal.cause.few and via[:1] == ("ns",):
         return UNLIKELY * worked  # what says why says more than where
-    if is_borne(candidate.change, signal.came_up) and _stayed_well(signal):
+    if (is_borne(candidate.change, signal.came_up) or _was_borne(candidate, signal)) and _stayed_well(signal):
         return UNLIKELY * worked
     if signal.kind is not SignalKind.SYMPTOM or is_quoted:
         return worked * _needed(candidate, signal) * agrees(candidate.change, candidate.pods, signal)
@@ -198,6 +198,15 @@ def is_occasion(candidate: Candidate, matches: Iterable[Match], salience: Mappin
     return main is not None and main.via[0] == "workload" and main.possible <= UNLIKELY
 
 
+def _was_borne(candidate: Candidate, signal: Signal) -> bool:
+    """Whether all pods had come up well with what pods start with, before they were rolled out anew: what that brought
+    is likelier."""
+    if candidate.acts_at is None or signal.came_up is None or signal.rolled_out is None:
+        return False
+    since, by = signal.came_up
+    return candidate.change.at <= since and candidate.acts_at <= since and by < signal.rolled_out
+
+
 def _stayed_well(signal: Signal) -> bool:
     """Whether pods that came up well were well for longer than they took for that: memory fills as they work."""
     if signal.came_up is None:
@@ -209,7 +218,8 @@ def _stayed_well(signal: Signal) -> bool:
 def _worked(candidate: Candidate, signal: Signal) -> float:
     """Less than 1 where what acts at once was there, and what fails now worked, or who calls more called as before."""
     change = candidate.change
-    if is_custom(change.resource) and (heeded := _heeded(signal, change.at)) < 1.0:
+    is_calling = signal.kind is not SignalKind.SYMPTOM
+    if is_custom(change.resource) and is_calling and (heeded := _heeded(signal, change.at)) < 1.0:
         return heeded
     if change.verb is not Verb.CREATE and change.resource.kind not in AT_ONCE:
         return 1.0

@@ -16,6 +16,7 @@ from app.core.belonging import members, owners
 from app.core.causes import NETWORKS, NODE_KINDS
 from app.core.dependencies import hosts
 from app.core.entities import CLUSTER, READ, Add, of_resource
+from app.core.front_doors import PROXIES
 from app.core.kinds import plural_of
 from app.core.mechanism import is_cosmetic
 from app.core.meshes import is_policy, policy
@@ -49,6 +50,9 @@ def custom(change: Change, states: list[State], top: Topology, add: Add) -> None
     _members(resource, top, add)
     if NODE_KINDS.match(resource.kind):
         add(("agent", "nodes"), 0)
+    # A certificate beside what serves Ingresses is what that shows for all that have none of their own.
+    if _serves_doors(resource.namespace, top) and any(_fills_secret(state) for state in states):
+        add(("agent", "doors"), READ)
     if is_policy(resource):
         policy(change, states, top, add)
     else:
@@ -65,6 +69,15 @@ def _members(resource: Resource, top: Topology, add: Add) -> None:
     for member in members(resource, top):
         add(of_resource(member)[0], 1)
         touched_workloads(top, top.by_node.get(member.name, ()) if member.kind == "Node" else (), add, 1)
+
+
+def _fills_secret(state: State) -> bool:
+    spec: Any = state.get("spec")
+    return isinstance(spec, dict) and bool(spec.get("secretName"))
+
+
+def _serves_doors(namespace: str | None, top: Topology) -> bool:
+    return any(PROXIES.search(name) for _, name in top.in_namespace.get(namespace or "", ()))
 
 
 def _acted_on(change: Change, top: Topology, add: Add) -> None:

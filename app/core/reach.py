@@ -58,9 +58,10 @@ _AGENTS = {
     "dns": NAME_SERVERS,
     "nodes": MAKES_NODES,
     "doors": PROXIES,
+    "records": re.compile(r"external-?dns|octodns"),
 }
-"""What programs do for all pods, by what they are called: volumes (CSI), network (CNI), names (DNS), more nodes, and
-what comes from outside."""
+"""What programs do for all pods, by what they are called: volumes (CSI), network (CNI), names (DNS), more nodes, what
+comes from outside, and the records of public names."""
 NODE_AGENTS = re.compile("|".join(("kube-proxy", *(_AGENTS[sort].pattern for sort in ("csi", "cni", "dns")))))
 """What every pod needs: a rollout or a new configuration of one of these reaches the pods, not only itself."""
 

@@ -81,9 +81,12 @@ def weigh(signals: list[Signal], scope: Scope, *, near: Near, top: Topology) -> 
     long_before = near.at - LONG
     weights = [OVER * w if is_over(signal, long_before) else w for signal, w in zip(signals, weights, strict=True)]
     final = list(weights)
-    for n, behind in roots(signals, top):
+    following = dict(roots(signals, top))
+    for n in following:
         final[n] = FOLLOWS * weights[n]
-        strongest = max(behind, key=lambda m: weights[m])
+    for n, behind in following.items():
+        first = [m for m in behind if m not in following] or behind
+        strongest = max(first, key=lambda m: weights[m])
         final[strongest] = max(final[strongest], weights[n])
     return list(zip(signals, final, strict=True))
 

@@ -61,7 +61,7 @@ class Signal:
     ``cause`` where all messages say what it is, ``passed`` where calls fail. ``active``: whoever calls more had called
     before, be it something else. ``came_up`` says between which times all pods of the workload that complains were last
     made, placed, started and ready before it did; ``until`` when it last complained, None where that goes on.
-    ``rolled_out``: when the one program that calls more, or fights, was last rolled out before.
+    ``rolled_out``: when what calls more, fights or complains was last rolled out before, where that is one program.
     ``room``: of what finds none and may run on some nodes only, who has pods there.
     """
 

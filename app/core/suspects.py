@@ -47,6 +47,7 @@ from app.core.outside import with_outside
 from app.core.permitted import may_read, may_watch, rights, with_callers
 from app.core.places import located
 from app.core.pod_states import PREEMPTED
+from app.core.probed import with_probed
 from app.core.relevance import Near, inside, surroundings, weigh
 from app.core.relists import relist_signals
 from app.core.rooms import has_pods, with_rooms
@@ -130,6 +131,7 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES) -> Ranking:
     signals = with_rooms(with_injected(located(measured, gathered.symptoms, top_of), top_of), top_of)
     signals = with_deleters(with_evictors(signals, gathered.calls, top_of), gathered.calls, top_of)
     signals = with_blamed(with_outside(with_linked(signals, gathered.changes), top_of, incident), top_of)
+    signals = with_probed(signals, incident, top_of, is_held=is_held)
     around = surroundings(incident, top_of, new=new)
     weighed = weigh(signals, incident.scope, near=around, top=top_of)
     if not gathered.calls:

@@ -42,12 +42,17 @@ def with_came_up(found: list[Signal], rollouts: Iterable[Rollout]) -> list[Signa
 
 
 def with_rolled_out(found: list[Signal], rollouts: Iterable[Rollout]) -> list[Signal]:
-    """Calls and write fights of one program: with when that was last rolled out before."""
+    """Calls and write fights of one program, complaints of one workload: with when that was last rolled out before."""
     rolled = sorted(rollouts, key=lambda rollout: rollout.started_at)
     return [_with_rolled_out(signal, rolled) for signal in found]
 
 
 def _with_rolled_out(signal: Signal, rollouts: list[Rollout]) -> Signal:
+    if signal.kind is SignalKind.SYMPTOM:
+        homes = [one for one in signal.about if one[0] == "workload"]
+        own = [one.started_at for one in rollouts if of_resource(one.resource)[0] in homes]
+        before = [at for at in own if signal.low - JUST_BEFORE <= at <= signal.high]
+        return replace(signal, rolled_out=before[-1]) if len(homes) == 1 and before else signal
     if signal.kind not in (SignalKind.LOAD, SignalKind.FIGHT) or len(signal.users) != 1:
         return signal
     last = last_rollout(signal.users, rollouts, by=signal.high)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from app.core.findings import Ranking
 from app.core.model import Change, Object, Outcome, Rollout, Verb
@@ -101,3 +102,26 @@ def test_what_was_made_and_came_up_well_is_hardly_to_blame_for_what_is_said_of_i
         e.weight for one in ranking.suspects for e in one.evidence if e.rule == "symptoms" and one.change is made
     ]
     assert (sum(weights) > 2) is blamed
+
+
+@pytest.mark.parametrize("restarted", [True, False])
+def test_what_all_pods_had_come_up_well_with_is_less_likely_than_the_next_rollout(*, restarted: bool) -> None:
+    secret = a_resource("Secret", "archive", "shop")
+    rotated = replace(a_change(secret, at=after(-50)), diffs=())
+    bump = a_change(WEB, at=after(-14))
+    rollouts = [
+        *([Rollout(WEB, "uid", 1, after(-49), Outcome.COMPLETE, ended_at=after(-44))] if restarted else []),
+        Rollout(WEB, "uid", 2, after(-14), Outcome.COMPLETE, after(-9), bump.id),
+    ]
+    ranking = ranked(
+        rotated,
+        bump,
+        incident=an_incident(an_alert(after(10), name="ErrorRate", namespace="shop", deployment="archive")),
+        symptoms=[a_symptom(WEB, "Unhealthy", at=after(-12), message="statuscode: 500", count=9)],
+        states=[a_workload(WEB, containers=[{"name": "a", "envFrom": [{"secretRef": {"name": "archive"}}]}])],
+        rollouts=rollouts,
+    )
+    (found,) = [one for one in ranking.suspects if one.change == rotated]
+    told = sum(e.weight for e in found.evidence if e.rule == "symptoms")
+    assert told < 1.5 if restarted else told > 2.5
+    assert first(ranking) == ("Deployment", "archive") or not restarted

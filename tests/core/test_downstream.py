@@ -9,8 +9,10 @@ from msgspec.structs import replace
 
 from app.core.complaints import symptom_signals
 from app.core.downstream import roots
+from app.core.findings import Scope
 from app.core.model import Object, ObjectState, Resource, Symptom
 from app.core.pod_states import EVICTED, PREEMPTED
+from app.core.relevance import Near, weigh
 from app.core.served import FAILS
 from app.core.signals import Signal, SignalKind
 from app.core.topology import Topology, topology
@@ -186,3 +188,28 @@ def test_who_fails_its_clients_for_its_pods_are_kept_out_suffers_from_that(reaso
         [a_symptom(STORE, reason, at=after(1), message="failed quota", count=9)], start=after(-300), end=after(60)
     )
     assert dict(roots([fails, kept_out], company())).get(0) == ([1] if found else None)
+
+
+@pytest.mark.parametrize(("later", "found"), [(2, True), (20, False)])
+def test_who_fails_its_clients_without_a_word_may_get_no_names(later: float, found: bool) -> None:
+    basket = ("workload", "web", "basket")
+    fails = Signal(SignalKind.SYMPTOM, after(0), after(2), 0.9, {basket: 1.0}, "503", facts={"reason": FAILS})
+    names = a_symptom(DNS, "Unhealthy", at=after(later), message="probe failed", count=9)
+    (unwell,) = symptom_signals([names], start=after(-300), end=after(60))
+    assert dict(roots([fails, unwell], company())) == ({0: [1]} if found else {})
+
+
+def test_what_is_handed_on_is_handed_to_what_follows_from_nothing() -> None:
+    """A page fails as its app does, and both as no name is found: the app has not more to do with it for the page."""
+    page, app, names = (
+        Signal(SignalKind.SYMPTOM, after(at), after(at + 2), strength, {("workload", *home): 1.0}, "", facts=facts)
+        for at, strength, home, facts in (
+            (2, 0.9, ("web", "basket"), {"reason": FAILS}),
+            (1, 0.9, ("pay", "ledger"), {"reason": FAILS}),
+            (0, 0.6, ("kube-system", "coredns"), {"reason": "Unhealthy"}),
+        )
+    )
+    near = Near(upstream={}, words=frozenset(), newborn={}, said="", at=after(0))
+    scope = Scope(workloads=("web/basket", "pay/ledger"))
+    weighed = [weight for _, weight in weigh([page, app, names], scope, near=near, top=company())]
+    assert weighed[2] > 2 * max(weighed[:2])

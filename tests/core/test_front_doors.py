@@ -6,11 +6,21 @@ import pytest
 
 from app.core.front_doors import backends, named, served, shows
 from app.core.meant import with_meant
-from app.core.model import Json, ObjectState, Resource, Verb
+from app.core.model import Json, Object, ObjectState, Resource, Verb
 from app.core.reach import reach
 from app.core.topology import topology
-from tests.core.company import ranked
-from tests.core.factories import NOON, a_change, a_resource, a_state, a_workload, after, an_alert, an_incident
+from tests.core.company import first, ranked
+from tests.core.factories import (
+    NOON,
+    a_change,
+    a_resource,
+    a_state,
+    a_symptom,
+    a_workload,
+    after,
+    an_alert,
+    an_incident,
+)
 
 INGRESS: dict[str, Json] = {
     "spec": {
@@ -24,6 +34,7 @@ INGRESS: dict[str, Json] = {
 ROUTE: dict[str, Json] = {"spec": {"hostnames": ["site.corp.example"], "rules": [{"backendRefs": [{"name": "site"}]}]}}
 GATEWAYS = "gateway.networking.k8s.io"
 CALLERS = {("calls", "mobile", "bff")}
+WALLET = a_resource("Deployment", "wallet", "pay")
 
 
 def company() -> list[ObjectState]:
@@ -33,7 +44,7 @@ def company() -> list[ObjectState]:
     )
     return [
         bff,
-        a_workload(a_resource("Deployment", "wallet", "pay"), labels={"app": "wallet"}),
+        a_workload(WALLET, labels={"app": "wallet"}),
         a_state(a_resource("Service", "wallet", "pay"), {"spec": {"selector": {"app": "wallet"}}}),
         a_state(a_resource("Ingress", "wallet", "pay"), INGRESS),
     ]
@@ -145,3 +156,34 @@ def test_an_object_s_own_name_is_no_quotation() -> None:
 
     assert not said("status-page-sync has not synced for a while")
     assert said("platform-tools may not list services")
+
+
+PROXY = a_resource("Deployment", "ingress-nginx", "edge")
+RECORDS = a_resource("Deployment", "external-dns", "platform")
+CERTIFICATE = Resource("lab", "cert-manager.io", "Certificate", "edge", "default")
+
+
+@pytest.mark.parametrize("changed", [PROXY, RECORDS, CERTIFICATE], ids=["proxy", "records", "certificate"])
+@pytest.mark.parametrize(("hosts", "complains"), [(2, False), (1, False), (2, True)])
+def test_where_nobody_behind_several_hosts_complains_it_is_on_the_way(
+    changed: Resource, hosts: int, *, complains: bool
+) -> None:
+    change = a_change(changed, at=after(-12))
+    shown: Object = {"spec": {"secretName": "default", "dnsNames": ["*.corp.example"]}}
+    also = {"also": "https://site.corp.example"} if hosts > 1 else {}
+    alert = an_alert(after(0), name="ProbeFailed", instance="https://wallet.corp.example", **also)
+    ranking = ranked(
+        change,
+        incident=an_incident(alert),
+        symptoms=[a_symptom(WALLET, "OOMKilled", at=after(-10), count=5)] if complains else [],
+        states=[
+            *company(),
+            a_state(Resource("lab", GATEWAYS, "HTTPRoute", "web", "site"), ROUTE),
+            *(a_workload(one) for one in (PROXY, RECORDS)),
+            a_state(CERTIFICATE, shown),
+        ],
+    )
+    told = [e.sentence for one in ranking.suspects if one.change == change for e in one.evidence]
+    is_said = any(one.startswith("From outside 2 hosts are not answered, while nothing behind") for one in told)
+    assert is_said is (hosts > 1 and not complains)
+    assert first(ranking) == (changed.kind, changed.name) or not is_said
