@@ -1,22 +1,27 @@
-"""What annotations ask for: a worker that ends on one."""
+"""What annotations ask for: a worker that ends on one, and a prefix that is read no more."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 from tests.lab.alerts import pods
-from tests.lab.api import Json
-from tests.lab.apps import App, Container
+from tests.lab.api import Json, path
+from tests.lab.apps import App, Container, Process
 from tests.lab.before import before
 from tests.lab.families.between import publish
 from tests.lab.lab import Lab
 from tests.lab.manifests import images, is_ready
-from tests.lab.network import INGRESS_CONTROLLER, backends
+from tests.lab.network import INGRESS_CONTROLLER, backends, unserved
+from tests.lab.programs import every
 from tests.lab.scenario import family
 
 OLD, PATCHED = "1.13.9", "1.13.10"
 """Versions of the Ingresses' controller."""
 NGINX, SIGN_IN = "nginx.ingress.kubernetes.io", "auth-signin"
+BY_OLD, BY_NEW = "external-dns.alpha.kubernetes.io", "external-dns.kubernetes.io"
+"""How the annotations begin that what keeps the records reads, up to a version and from it on."""
+READS_OLD = "0.21."
 ADDRESS = "edge.corp.example"
 
 
@@ -83,3 +88,56 @@ async def patched_controller(lab: Lab) -> AsyncIterator[None]:
     yield
     await lab.roll(by, *INGRESS_CONTROLLER, PATCHED, culprit=True)
     lab.start(release())
+
+
+@family(
+    "A new version of what keeps the records of public names reads its annotations under another prefix: Ingresses that"
+    " say where their name leads to under the old one say nothing to it, and their records are deleted.",
+    joined=23,
+)
+async def annotation_prefix(lab: Lab) -> AsyncIterator[None]:
+    """As the keeper of a cluster at home tells of external-dns 0.22 (mcfio/talos-n150-cluster 3761, 2026)."""
+    doors = dict(lab.rng.sample([("shop", "frontend"), ("media", "uploads"), ("search", "query")], 2))
+    changed = lab.rng.choice(sorted(doors))
+    team, by = lab.rng.choice(("bob", "alice")), lab.rng.choice(("argocd", "flux"))
+    declared: set[str] = set()
+    known: set[str] = set()
+
+    async def keep(process: Process) -> None:
+        """What no Ingress declares any more is deleted."""
+        prefix = BY_OLD if process.tag.startswith(READS_OLD) else BY_NEW
+        listed = await process.api.call("GET", path("Ingress"))
+        if listed.ok:
+            told = [one for one in listed.body["items"] if f"{prefix}/target" in one["metadata"].get("annotations", {})]
+            declared.clear()
+            declared.update(rule["host"] for one in told for rule in one["spec"].get("rules", ()))
+            known.update(declared)
+            lab.outside.unreached = known - declared
+
+    for namespace, name in doors.items():
+        host = await publish(lab, namespace, name)
+        told = {"metadata": {"annotations": {f"{BY_OLD}/target": ADDRESS}}}
+        await lab.edit("admin", "Ingress", namespace, namespace, told)
+        fails = lambda host=host: host in lab.outside.unreached or bool(unserved(lab.world, host))  # noqa: E731
+        instance = f"https://{host}"
+        lab.alert("ProbeFailed", fails, f"{instance} is not answered", 6, job="blackbox", instance=instance)
+    rules = ("networking.k8s.io", "ingresses", "get,list,watch")
+    await lab.controller("platform", "external-dns", every(2, keep), rules, replicas=1, tag=f"{READS_OLD}1")
+    await lab.until(lambda: len(declared) == len(doors))
+    async with before(lab, days=21) as then:
+        body = {"spec": {"ingressClassName": "internal"}}
+        then.judge(await lab.edit(team, "Ingress", changed, changed, body), "it")
+        await then.fires()
+        await lab.edit(team, "Ingress", changed, changed, {"spec": {"ingressClassName": "nginx"}})
+        await then.is_well()
+    async with before(lab, days=4):
+        await lab.edit(team, "Ingress", changed, changed, annotated(proxy_body_size="32m"))
+        await lab.pause(4)
+
+    async def widen() -> None:
+        await asyncio.sleep(lab.rng.uniform(1, 3))
+        await lab.edit(team, "Ingress", changed, changed, annotated(proxy_body_size="64m"))
+
+    yield
+    await lab.roll(by, "platform", "external-dns", "0.22.0", culprit=True)
+    lab.start(widen())
