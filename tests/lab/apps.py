@@ -166,6 +166,8 @@ class Outside:
     """Nodes whose pods reach none of another node: there are no routes, or no wire."""
     apart: set[str] = field(default_factory=set)
     """Nodes where an agent of the network lets nobody in from another namespace."""
+    refusing: Callable[[str, Json], str] = lambda node, pod: ""
+    """Why a node's container runtime does not create what a pod is to run; "" where it does."""
     addresses: dict[str, int] = field(default_factory=dict)
     """How many pods the network has an address for, by node; a node that is not named has enough."""
     taken: dict[str, float] = field(default_factory=dict)

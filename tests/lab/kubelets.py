@@ -287,7 +287,9 @@ class Kubelets:
                 missing = f"couldn't find key {key} in {kind} {pod['metadata']['namespace']}/{name}"
                 await self._wait_for(node, pod, sandbox, missing if found.ok else f'{kind.lower()} "{name}" not found')
                 return False
-        return True
+        if refusal := self._outside.refusing(node, pod):
+            await self._wait_for(node, pod, sandbox, refusal)
+        return not refusal
 
     async def _connect(self, node: str, pod: Json, sandbox: Sandbox) -> bool:
         """Give a pod an address; whether there was one."""

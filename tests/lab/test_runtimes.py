@@ -94,23 +94,36 @@ def test_a_stalled_runtime_is_told_once_and_so_is_its_end() -> None:
     assert [(one["status"], one.get("message", "")) for one in told] == [("False", PLEG), ("True", "")]
 
 
-def test_a_hung_kubelet_is_heard_and_takes_on_nothing() -> None:
-    asked: list[str] = []
+def asked(outside: Outside) -> list[str]:
+    """What the kubelet of a node with one new pod asks for at first."""
+    calls: list[str] = []
 
     def answer(request: httpx2.Request) -> httpx2.Response:
-        asked.append(f"{request.method} {request.url.path}")
+        calls.append(f"{request.method} {request.url.path}")
         return httpx2.Response(200, json={})
 
-    async def play(outside: Outside) -> list[str]:
-        asked.clear()
+    async def play() -> None:
         async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer), base_url="https://cluster") as client:
             node = Caller(client, "system:node:one", "t", "kubelet")
             one = pod_of("abcd", container={"image": "app:1"})
             kubelets = Kubelets(world_of(one), {"one": node}, {}, outside)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(kubelets.run(), 0.1)
-        return asked
 
-    lease = "PATCH /apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/one"
-    assert asyncio.run(play(Outside(hung={"one"}))) == [lease]
-    assert asyncio.run(play(Outside())) == [lease, "PATCH /api/v1/namespaces/shop/pods/abcd/status"]
+    asyncio.run(play())
+    return calls
+
+
+LEASE = "PATCH /apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/one"
+STATUS = "PATCH /api/v1/namespaces/shop/pods/abcd/status"
+
+
+def test_a_hung_kubelet_is_heard_and_takes_on_nothing() -> None:
+    assert asked(Outside(hung={"one"})) == [LEASE]
+    assert asked(Outside()) == [LEASE, STATUS]
+
+
+def test_a_runtime_may_refuse_to_create_a_container() -> None:
+    refused = Outside(refusing=lambda node, pod: "no" if node == "one" else "")
+    assert asked(refused) == [LEASE, STATUS, "POST /api/v1/namespaces/shop/events"]
+    assert asked(Outside(refusing=lambda node, pod: "no" if node == "two" else "")) == [LEASE, STATUS]
