@@ -142,7 +142,7 @@ def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
         return UNLIKELY * worked
     if signal.cause and not signal.cause.few and via[:1] == ("ns",):
         return UNLIKELY * worked  # what says why says more than where
-    if (is_borne(candidate.change, signal.came_up) or _was_borne(candidate, signal)) and _stayed_well(signal):
+    if (is_borne(candidate.change, signal.came_up) and _stayed_well(signal)) or _was_borne(candidate, signal):
         return UNLIKELY * worked
     if signal.kind is not SignalKind.SYMPTOM or is_quoted:
         return worked * _needed(candidate, signal) * agrees(candidate.change, candidate.pods, signal)

@@ -32,6 +32,8 @@ HARM = timedelta(hours=1)
 """An incident that began so soon after a change counts against it; without one it is said to have gone well."""
 LONG_ENOUGH = timedelta(days=7)
 """What was recorded for less cannot say that a change is the first of its sort."""
+CHANGED = 3
+"""Nor can an object that was changed less often: whatever is done to it is the first of its sort."""
 WEEKS, DAYS = 5, 7
 AT_THE_TIME = timedelta(minutes=90)
 """What is done by the clock of a place with summer time is an hour off for a part of the year."""
@@ -127,15 +129,14 @@ def habit(asked: Remembered) -> Evidence | None:
 
 
 def first_ever(asked: Remembered) -> Evidence | None:
-    """The first of its sort ever, where the record is long enough to say so."""
+    """The first of its sort ever, where the object was changed often enough, and for long enough, to say so."""
     change, since = asked.change, asked.since
     if since is None or change.at - since < LONG_ENOUGH:
         return None
-    if asked.before or change.verb is not Verb.UPDATE or len(asked.own) >= MOST:
+    if asked.before or change.verb is not Verb.UPDATE or not CHANGED <= len(asked.own) < MOST:
         return None
-    return say(
-        "first ever", 0.3, f"It is the first of its sort of this object in {many((change.at - since).days, 'day')}."
-    )
+    others, days = many(len(asked.own), "other change"), many((change.at - since).days, "day")
+    return say("first ever", 0.3, f"It is the first of its sort of this object in {days}, after {others}.")
 
 
 def verdicts(asked: Remembered) -> Evidence | None:

@@ -103,10 +103,14 @@ def test_what_is_no_harmless_habit(precedents: list[Precedent]) -> None:
 
 
 def test_the_first_ever_is_said_where_the_record_is_long_enough() -> None:
-    (said,) = of_first(since=CHANGE.at - 23 * DAY)
-    assert (said.rule, said.sentence) == ("first ever", "It is the first of its sort of this object in 23 days.")
-    assert of_first(since=CHANGE.at - 6 * DAY) == ()
-    assert of_first(before(20 * DAY), since=CHANGE.at - 23 * DAY) == ()
+    scaled = a_change(path=("spec", "replicas"), old=1, new=2)
+    others = [before(n * DAY, change=scaled) for n in (4, 9, 11)]
+    (said,) = of_first(*others, since=CHANGE.at - 23 * DAY)
+    assert said.rule == "first ever"
+    assert said.sentence == "It is the first of its sort of this object in 23 days, after 3 other changes."
+    assert of_first(*others, since=CHANGE.at - 6 * DAY) == ()
+    assert of_first(*others, before(20 * DAY), since=CHANGE.at - 23 * DAY) == ()
+    assert of_first(*others[:2], since=CHANGE.at - 23 * DAY) == (), "of a quiet object whatever is done is that"
 
 
 def test_what_people_said_of_such_changes_counts() -> None:
