@@ -154,7 +154,9 @@ def plausible(change: Change, reason: str, *, refused: str) -> float:
         return UNLIKELY
     if reason in FULL and only_image(change):
         return UNLIKELY  # it asks for no more than before: a rollout is when it shows that there is no room
-    if (reason in _ILL and only_adds(change)) or (change.resource.kind in ACCESS and only_allows_more(change)):
+    if (only_adds(change) and (reason in _ILL or (reason in SERVING and only_bounds(change)))) or (
+        change.resource.kind in ACCESS and only_allows_more(change)
+    ):
         return UNLIKELY
     is_new_home = change.resource.kind == "Namespace" and change.verb is Verb.CREATE
     if (reason != "FailedCreate" and (is_new_home or _only_lets_in(change))) or _opens(change):
@@ -212,8 +214,9 @@ def only_adds(change: Change) -> bool:
 
 
 def only_bounds(change: Change) -> bool:
-    """Whether only how many pods an autoscaler may want changed."""
-    bounds = (("spec", "minReplicas"), ("spec", "maxReplicas"))
+    """Whether only how many pods an autoscaler may want changed: Kubernetes' own, or KEDA's
+    (https://keda.sh/docs/latest/reference/scaledobject-spec/)."""
+    bounds = {("spec", f"{side}Replica{of}") for side in ("min", "max") for of in ("s", "Count")}
     return bool(change.diffs) and all(diff.path in bounds for diff in change.diffs)
 
 

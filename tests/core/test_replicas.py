@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from app.core.mechanism import UNLIKELY, plausible
+from app.core.served import FAILS
 from tests.core.company import first, ranked, rules
 from tests.core.factories import a_change, a_resource, a_symptom, a_workload, after, an_alert, an_incident
 
@@ -33,3 +35,12 @@ def test_fewer_pods_have_more_to_do_each(old: int, new: int | None) -> None:
     assert first(ranking) == ("Deployment", "player")
     assert "symptoms" in rules(ranking)
     assert ranking.suspects[0].probability > 0.5
+
+
+@pytest.mark.parametrize("bound", ["maxReplicas", "maxReplicaCount"], ids=["Kubernetes'", "KEDA's"])
+@pytest.mark.parametrize(("old", "new", "likely"), [(20, 24, UNLIKELY), (24, 20, 1.0)], ids=["more", "fewer"])
+def test_that_there_may_be_more_pods_makes_no_request_fail(bound: str, old: int, new: int, likely: float) -> None:
+    change = a_change(a_resource("ScaledObject", "feeds", "media"), path=("spec", bound), old=old, new=new)
+    assert plausible(change, FAILS, refused="") == likely
+    scaled = a_change(a_resource("Deployment", "feeds", "media"), path=("spec", "replicas"), old=old, new=new)
+    assert plausible(scaled, FAILS, refused="") == 1.0, "more pods ask more of what they call"
