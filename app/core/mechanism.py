@@ -154,9 +154,9 @@ def plausible(change: Change, reason: str, *, refused: str) -> float:
         return UNLIKELY
     if reason in FULL and only_image(change):
         return UNLIKELY  # it asks for no more than before: a rollout is when it shows that there is no room
-    if (only_adds(change) and (reason in _ILL or (reason in SERVING and only_bounds(change)))) or (
-        change.resource.kind in ACCESS and only_allows_more(change)
-    ):
+    # More pods may well make an app answer wrongly; that there may be more does not.
+    is_harmless = reason in _ILL or (reason in SERVING and only_bounds(change))
+    if (is_harmless and only_adds(change)) or (change.resource.kind in ACCESS and only_allows_more(change)):
         return UNLIKELY
     is_new_home = change.resource.kind == "Namespace" and change.verb is Verb.CREATE
     if (reason != "FailedCreate" and (is_new_home or _only_lets_in(change))) or _opens(change):

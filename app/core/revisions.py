@@ -17,6 +17,7 @@ from app.core.diff import apply, undo
 from app.core.model import Change, FieldDiff, Json, ObjectState, Symptom, Verb
 
 TEMPLATE = ("spec", "template")
+_REPLICA_SET, _POD = ("apps", "ReplicaSet"), ("", "Pod")
 Revisions = Mapping[tuple[str, Named], Mapping[Named, dict[str, Any]]]
 """By the kind and (namespace, name) of who owns them: the pod template of each ReplicaSet, and each pod that no
 ReplicaSet owns, by (namespace, name)."""
@@ -26,11 +27,11 @@ def revisions(states: Iterable[ObjectState], gone: Iterable[ObjectState] = ()) -
     """``gone`` are pods that went lately: what they complained of still stands."""
     found: dict[tuple[str, Named], dict[Named, dict[str, Any]]] = defaultdict(dict)
     for one in (*gone, *states):
-        kind, namespace = one.resource.kind, one.resource.namespace or ""
-        if one.state is None or kind not in ("ReplicaSet", "Pod") or one.owner_kind in ("", "ReplicaSet"):
+        sort, namespace = (one.resource.api_group, one.resource.kind), one.resource.namespace or ""
+        if one.state is None or sort not in (_REPLICA_SET, _POD) or one.owner_kind in ("", "ReplicaSet"):
             continue
         kept: Any = one.state
-        if kind == "ReplicaSet":
+        if sort == _REPLICA_SET:
             kept = (kept.get("spec") or {}).get("template") or {}
         found[one.owner_kind, (namespace, one.owner_name)][namespace, one.resource.name] = kept
     return found

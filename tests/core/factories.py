@@ -32,6 +32,7 @@ GROUPS = {
     "Deployment": "apps",
     "DaemonSet": "apps",
     "StatefulSet": "apps",
+    "ReplicaSet": "apps",
     "ClusterRole": "rbac.authorization.k8s.io",
     "Role": "rbac.authorization.k8s.io",
     "RoleBinding": "rbac.authorization.k8s.io",
