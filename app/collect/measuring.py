@@ -6,7 +6,7 @@ The API server is scraped once a minute where no Prometheus is named, so that th
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Never
@@ -89,9 +89,12 @@ class Measuring:
             f"no metrics from {source} since {since:%H:%M} UTC: {why}"
             for source, (since, why) in sorted(self._trouble.items())
         )
+        alike: dict[tuple[str, ...], dict[str, datetime]] = defaultdict(dict)
+        for source, (at, warnings) in sorted(self._warned.items()):
+            alike[warnings][source] = at
         warning = (
-            f"{source} warned when it answered at {at:%H:%M} UTC: {'; '.join(warnings)}"
-            for source, (at, warnings) in sorted(self._warned.items())
+            f"{' and '.join(sources)} warned when it answered at {max(sources.values()):%H:%M} UTC: {'; '.join(said)}"
+            for said, sources in alike.items()
         )
         return *failing, *warning
 

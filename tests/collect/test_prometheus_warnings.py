@@ -90,3 +90,17 @@ async def test_a_thanos_of_which_a_store_is_away_answers_and_that_is_told(tmp_pa
         (told,) = warnings
         assert away in told
         assert "connection refused" in told
+
+
+async def test_what_several_questions_are_warned_of_alike_is_told_once(lab: Lab) -> None:
+    def answer(_request: web.Request) -> web.Response:
+        return web.json_response({"warnings": ["no store"], "data": {"resultType": "matrix", "result": []}})
+
+    clock = Clock(sleeps=2)
+    async with answering(answer) as url:
+        wanted = WantedCluster(lab.cluster, prometheus=Prometheus(url))
+        questions = [Question(("up",)), Question(("up",), of_apps=True)]
+        one = Measuring(lab.database.write, wanted, pace=clock.pace(), names=(), questions=questions)
+        async with running(one, clock):
+            await clock.over.wait()
+    assert one.remarks == (f"{url} and {url} of apps warned when it answered at {T0:%H:%M} UTC: no store",)
