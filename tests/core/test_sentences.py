@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.core.model import Change, Path
+from app.core.model import Change, Json, Path
 from app.core.phrases import excerpt
 from tests.core.company import background, ranked
 from tests.core.factories import a_change, a_resource, a_symptom, a_workload, after, an_alert, an_incident, calls
@@ -66,6 +66,21 @@ def test_names_are_written_as_they_are() -> None:
 def test_fields_that_tie_objects_together(kind: str, path: Path, ties: bool) -> None:
     change = a_change(a_resource(kind, "one", "accounts"), at=after(-10), path=path, old="a", new="b")
     assert said(change, "kind of change").startswith("It changes a field that ties objects together") is ties
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "slight"),
+    [
+        *(("800", "1200", True), ("30s", "20s", True), (4, 5, True), ("1.5", "1.0", True)),
+        *(("800", "80", False), ("30s", "30m", False), ("5", "-5", False), ("5", "0", False), ("a", "b", False)),
+        *((None, "5", False), (True, False, False), ("9" * 400, "9" * 399, False)),
+    ],
+)
+def test_a_setting_that_is_tuned_a_little(old: Json, new: Json, *, slight: bool) -> None:
+    change = a_change(a_resource("ConfigMap", "one", "accounts"), at=after(-10), path=("data", "n"), old=old, new=new)
+    assert said(change, "kind of change") == (
+        "It only changes numbers, by less than a factor of two." if slight else ""
+    )
 
 
 def test_an_excerpt_is_one_line_cut_at_a_word() -> None:
