@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import orjson
 from msgspec.structs import replace
 
+from app.core import made
 from app.core.body import Body
 from app.core.bounded import first_of, put
 from app.core.model import Change, FieldDiff, Object, Resource, Verb
@@ -61,6 +62,12 @@ class Recent:
     def by_key(self, key: int) -> Change | None:
         found = self._changes.get(self._aliases.get(key, key))
         return self._unpacked(found) if isinstance(found, _Packed) else found
+
+    def of_write(self, sighting: Sighting, uid: str, version: str) -> Change | None:
+        """The change that a sighting tells of again, by its key."""
+        if sighting.verb is Verb.CREATE and uid:
+            return self.by_key(made.creation_key(sighting.resource, uid))
+        return self.by_key(made.key_of(sighting.resource, uid, version)) if version else None
 
     def add(self, change: Change) -> None:
         self.update(change)

@@ -68,7 +68,7 @@ class Tracker:
         """``own_kinds`` are the cluster's, where they are others than those of the table."""
         self.cluster = cluster
         self._redactor = redactor
-        self._parts = Parts(redactor)
+        self._state = Parts(redactor).state
         self._lookup = lookup
         self._memory = Memory(memory_bytes)
         self._recent = Recent(recent_changes, self._memory.packing)
@@ -161,7 +161,7 @@ class Tracker:
         if entry is None or (entry.uid and body.uid and entry.uid != body.uid and body.version > entry.version):
             return self._first(sighting, body)
         if entry.deleted or (entry.uid and body.uid and entry.uid != body.uid):
-            return self._gone(sighting, body)
+            return self._gone(sighting, body, entry)
         late = body.version <= entry.version
         if sighting.source == "watch":
             entry.watched_from = entry.watched_from or body.version
@@ -270,16 +270,29 @@ class Tracker:
             return Learned(self._telling.new(made_unseen, whole, body, new), states)
         return Learned(states=states)
 
-    def _gone(self, sighting: Sighting, body: Body) -> Learned:
-        """A late telling of an object that is known to be gone: only what has been told can be told better."""
-        known = self._told_already(sighting, body.uid, str(body.version))
-        return self._telling.again(known, sighting) if known and sighting.verb and not sighting.subresource else NOTHING
+    def _gone(self, sighting: Sighting, body: Body, entry: Entry) -> Learned:
+        """A late telling of an object that is known to be gone: of a write that was told, or of one that only an API
+        server knows that had to send its audit events again, in whichever order they came."""
+        if sighting.verb is None or sighting.subresource:
+            return NOTHING
+        if known := self._recent.of_write(sighting, body.uid, str(body.version)):
+            return self._telling.again(known, sighting)
+        watched = entry.uid == body.uid and entry.watched_from <= body.version <= entry.watched_to
+        if watched or sighting.source != "audit" or made.is_state(sighting):
+            return NOTHING
+        new = self._state(sighting.resource, body)
+        change = self._from_patch(sighting, body, new=new)
+        if sighting.verb is Verb.CREATE:
+            change = made.whole(sighting, Verb.CREATE, new, body=body)
+        elif sighting.patch is None and not body.untouched_at(sighting.at):
+            change = structs.replace(made.update(sighting, body, (), old=None, new=None), diff_source=DiffSource.NONE)
+        return Learned(self._telling.new(sighting, change, body, None)) if change else NOTHING
 
     def _late(self, sighting: Sighting, body: Body, entry: Entry) -> Learned:
         """A version that is not newer than what is known: a second telling, a write without effect, or a straggler."""
         if sighting.verb is None or sighting.subresource == "status":
             return NOTHING
-        known = self._told_already(sighting, body.uid, str(body.version)) or self._recent.near(sighting, body)
+        known = self._recent.of_write(sighting, body.uid, str(body.version)) or self._recent.near(sighting, body)
         if known is not None:
             return self._telling.again(known, sighting)
         if sighting.verb is Verb.CREATE:
@@ -308,7 +321,8 @@ class Tracker:
         if body.version >= entry.changed and quiet is not None:
             before, later = current, quiet
         elif later is not None and made.is_compared(later) and entry.before < body.version:
-            before = _object(undo(later.diffs, current))
+            undone = undo(later.diffs, current)
+            before = undone if isinstance(undone, dict) else None
         else:
             change = self._from_patch(sighting, body, new=state)
             return Learned(self._telling.new(sighting, change, body, None)) if change else NOTHING
@@ -326,12 +340,6 @@ class Tracker:
         change = made.update(sighting, body, found, old=before, new=state)
         return Learned((*self._telling.new(sighting, change, body, state), corrected))
 
-    def _told_already(self, sighting: Sighting, uid: str, version: str) -> Change | None:
-        """The change that this sighting tells of again, by its key."""
-        if sighting.verb is Verb.CREATE and uid:
-            return self._recent.by_key(made.creation_key(sighting.resource, uid))
-        return self._recent.by_key(made.key_of(sighting.resource, uid, version)) if version else None
-
     # -- writes without a whole object
 
     def _told(self, sighting: Sighting) -> Learned:
@@ -339,7 +347,7 @@ class Tracker:
         resource, uid = sighting.resource, sighting.uid
         entry = self._known(resource, uid)
         uid = uid or (entry.uid if entry else "")
-        known = self._told_already(sighting, uid, sighting.resource_version) or self._recent.near(sighting, None)
+        known = self._recent.of_write(sighting, uid, sighting.resource_version) or self._recent.near(sighting, None)
         if known is not None:
             return self._telling.again(known, sighting)
         if sighting.verb is None:
@@ -482,9 +490,6 @@ class Tracker:
         if resource.kind == "CustomResourceDefinition":
             self._kinds.learn(state)
 
-    def _state(self, resource: Resource, body: Body) -> Object:
-        return self._parts.state(resource, body)
-
     def _object_state(self, sighting: Sighting, entry: Entry, state: Object | None) -> ObjectState:
         owner = entry.owner
         version = str(entry.version) if entry.version else ""
@@ -492,7 +497,3 @@ class Tracker:
             sighting.resource, entry.uid, version, sighting.at.astimezone(UTC), state,
             entry.generation, owner.kind if owner else "", owner.name if owner else "",
         )  # fmt: skip
-
-
-def _object(state: Json) -> Object | None:
-    return state if isinstance(state, dict) else None

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import permutations
+from typing import Any
+
 import pytest
 
 from app.core.audit import decode, sightings
-from app.core.model import NOBODY, Actor, Verb
+from app.core.model import NOBODY, Actor, Change, DiffSource, ObjectState, Verb
+from app.core.redact import Redactor
+from app.core.sightings import Sighting
+from app.core.tracker import Tracker
 from tests.core.company import ranked
 from tests.core.factories import a_change, a_resource, a_symptom, a_workload, after, an_alert, an_incident
-from tests.core.objects import ALICE, REPLICASETS, an_object, changes, learn, seen, told
+from tests.core.objects import ALICE, KEY, REPLICASETS, an_object, at, changes, learn, seen, told
 
 
 def test_deletions_without_an_uid_are_told_apart() -> None:
@@ -68,3 +75,55 @@ def test_what_befalls_its_deployment_leads_to_it() -> None:
         states=[a_workload(home)],
     )
     assert ranking.suspects[0].change.resource == one
+
+
+def life(*, source: str = "audit", is_put: bool = False) -> list[Sighting]:
+    """An object is made, changed twice, and deleted."""
+
+    def version(number: int, turn: str) -> Any:
+        return an_object("ConfigMap", "a", version=number, meta={"labels": {"turn": turn}}, data={"x": "1"})
+
+    def patch(turn: str) -> dict[str, Any]:
+        return {} if is_put or source == "watch" else {"patch": {"metadata": {"labels": {"turn": turn}}}}
+
+    actor = ALICE if source == "audit" else NOBODY
+    return [
+        seen(version(6, "0"), 0.0, verb=Verb.CREATE, source=source, actor=actor),
+        seen(version(7, "1"), 0.1, verb=Verb.UPDATE, source=source, actor=actor, **patch("1")),
+        seen(version(8, "2"), 0.2, verb=Verb.UPDATE, source=source, actor=actor, **patch("2")),
+        seen(version(8, "2"), 0.3, verb=Verb.DELETE, source=source, actor=actor),
+    ]
+
+
+WHOLE = Counter({(Verb.CREATE, "6"): 1, (Verb.UPDATE, "7"): 1, (Verb.UPDATE, "8"): 1, (Verb.DELETE, "8"): 1})
+
+
+def kinds_of(found: list[Change]) -> Counter[tuple[Verb, str]]:
+    return Counter((one.verb, one.resource_version) for one in found)
+
+
+@pytest.mark.parametrize("order", [*permutations(range(4))])
+def test_audit_events_that_are_sent_again_come_in_any_order_and_none_is_lost(order: tuple[int, ...]) -> None:
+    """What an API server could not send it sends again, each batch for itself: a deletion may come first."""
+    assert kinds_of(changes(learn(*(life()[number] for number in order)))) == WHOLE
+
+
+def test_a_write_without_a_patch_that_comes_after_the_deletion_is_told_without_its_fields() -> None:
+    made, first, second, gone = life(is_put=True)
+    found = changes(learn(made, gone, first, second))
+    assert kinds_of(found) == WHOLE
+    assert {one.diff_source for one in found if one.verb is Verb.UPDATE} == {DiffSource.NONE}
+
+
+def test_what_a_watch_told_of_a_life_is_told_better_and_not_twice() -> None:
+    found = changes(learn(*life(source="watch"), *life()))
+    assert kinds_of(found) == WHOLE
+    assert {one.actor for one in found} == {ALICE}
+
+
+def test_what_an_earlier_run_knew_to_be_gone_had_a_life_all_the_same() -> None:
+    resource = life()[0].resource
+    known = ObjectState(resource, "uid-a", "8", at(0.3), None, deleted_at=at(0.3))
+    tracker = Tracker("c", Redactor(KEY), lambda _resource, _uid: known)
+    found = changes([tracker.observe(one) for one in life()[:3]])
+    assert kinds_of(found) == WHOLE - Counter({(Verb.DELETE, "8"): 1})
