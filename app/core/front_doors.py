@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from app.core.dependencies import LONGEST
+from app.core.findings import Incident
 from app.core.model import Resource
 
 DOORS = frozenset({"Ingress", "HTTPRoute", "GRPCRoute", "TLSRoute"})
@@ -36,6 +37,11 @@ def _listed(state: dict[str, Any], name: str) -> list[Any]:
 def named(text: str, hosts: Iterable[str]) -> set[str]:
     """Those of the hosts that a text names."""
     return set(_HOST.findall(text[:LONGEST])) & set(hosts)
+
+
+def said(incident: Incident) -> str:
+    """All that the alerts of an incident say, in messages and labels."""
+    return " ".join(f"{one.message} {' '.join(value for _, value in one.labels)}" for one in incident.alerts)
 
 
 def backends(value: Any) -> Iterator[str]:

@@ -17,8 +17,8 @@ def with_meant(incident: Incident, top: Topology) -> Incident:
     if scope.control_plane or scope.namespaces or scope.workloads:
         return incident
     nodes = {*scope.nodes, *(one for alert in incident.alerts for one in _instances(alert.labels, top))}
-    said = " ".join(f"{alert.message} {' '.join(value for _, value in alert.labels)}" for alert in incident.alerts)
-    services = {service for host in front_doors.named(said, top.doors) for service in top.doors[host]}
+    hosts = front_doors.named(front_doors.said(incident), top.doors)
+    services = {service for host in hosts for service in top.doors[host]}
     meant = {key for key, fronts in top.fronts.items() if fronts & services}
     if services:
         meant |= {key for key in top.labels if front_doors.PROXIES.search(key[1])}

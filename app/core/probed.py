@@ -30,8 +30,7 @@ STRENGTH = 0.6
 def with_probed(signals: Sequence[Signal], incident: Incident, top: Topology, *, is_held: bool) -> list[Signal]:
     """The signals; where the alerts name hosts of several Services that Ingresses or routes serve, and nobody behind
     these, or before them, complains, with one of that."""
-    said = " ".join(f"{one.message} {' '.join(value for _, value in one.labels)}" for one in incident.alerts)
-    hosts = front_doors.named(said, top.doors)
+    hosts = front_doors.named(front_doors.said(incident), top.doors)
     services = {service for host in hosts for service in top.doors[host]}
     behind = {workload(*key) for key, fronts in top.fronts.items() if fronts & services}
     before = {workload(*key) for key in top.labels if front_doors.PROXIES.search(key[1])}
