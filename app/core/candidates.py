@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from app.core.carried import nobody_has, without
 from app.core.entities import READ, WORKLOADS, workload
 from app.core.fights import fight_members
 from app.core.findings import WriteFight
@@ -18,7 +19,6 @@ from app.core.mechanism import halts, is_cosmetic, is_inert
 from app.core.model import Change, Resource, Rollout, Verb
 from app.core.moves import pods_added, pods_moved
 from app.core.reach import Reach, reach
-from app.core.revisions import lacking
 from app.core.same_edit import installed, nodes_deleted, same_edits
 from app.core.selectors import selects
 from app.core.stalls import DEADLINE, patience
@@ -141,6 +141,7 @@ def candidates(
         seen.update(sorts := traits(change))
         own[mine] += 1
         edited = last.get((change.actor.name, change.resource))
+        absent = without(change, topology)
         added = pods_added(change, topology)
         crowds, shares = _crowded(change, added, topology)
         touches_up = (inert or cosmetic) and own[mine] == 1 and not rollout
@@ -163,11 +164,11 @@ def candidates(
                 earlier=len(found),
                 routine=own[mine] - 1,
                 unread=(unread or {}).get(change.key, 0),
-                inert=inert,
+                inert=inert or nobody_has(change, absent, topology),
                 cosmetic=cosmetic,
                 fleeting=change.verb is Verb.DELETE and change.resource in made,
                 undone_at=taken_back.get(number),
-                lacking=lacking(change, topology.revisions),
+                lacking=absent,
                 patience=patience(topology.states.get(change.resource)),
                 edit=edits.setdefault(mine, len(edits)),
             )
@@ -234,7 +235,7 @@ def _with_others(
         pods=candidate.pods + moved,
         added=candidate.added + sum(pods_added(change, topology) for change in others),
         empties=candidate.empties or next(filter(None, (empties(change, topology) for change in others)), ""),
-        lacking=candidate.lacking.union(*(lacking(change, topology.revisions) for change in others)),
+        lacking=candidate.lacking.union(*(without(change, topology) for change in others)),
         also=tuple(others),
     )
 

@@ -187,9 +187,9 @@ def _says_nothing_of_calls(change: Change) -> bool:
 
 
 def is_occasion(candidate: Candidate, matches: Iterable[Match], salience: Mapping[int, float]) -> bool:
-    """Whether a change only reacts, or a workload's hardly leads to what its pods complain of most: it was made when
-    that began, as any other would have been by which pods are made anew."""
-    if only_reacts_to(candidate.change):
+    """Whether a change only reacts, does nothing yet, or is a workload's and hardly leads to what its pods complain of
+    most: it was made when that began, as any other would have been by which pods are made anew."""
+    if candidate.inert or only_reacts_to(candidate.change):
         return True
     if candidate.change.resource.kind not in WORKLOADS:
         return False

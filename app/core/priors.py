@@ -59,6 +59,7 @@ as the laboratory decides how much is made."""
 ALLOWS = -1.5
 """What it weighs that a change only allows more: of 130 culprits that no rule had seen none did, of all candidates
 11 %."""
+_IDLE = dict.fromkeys(("ConfigMap", "Secret"), "It is read as pods start, and none has started since")
 ROOM = (("takes",), ("churn",))
 """Ways to those whose room something new takes."""
 
@@ -106,7 +107,7 @@ def risk(_case: Case, facts: Facts) -> Evidence | None:
     if reacts := only_reacts_to(change):
         return say("kind of change", -3.0, reacts)
     if facts.candidate.inert or facts.candidate.cosmetic:
-        what = "Only labels or annotations changed" if facts.candidate.cosmetic else "No pod changes"
+        what = "Only labels or annotations changed" if facts.candidate.cosmetic else _IDLE.get(kind, "No pod changes")
         return say("kind of change", -0.7, f"{what}.")
     if by_schedule(change):
         return say("kind of change", -0.4, "Its CronJob's schedule made it, with nothing new in it.")

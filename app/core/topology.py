@@ -17,6 +17,7 @@ from app.core.counted import NO_CALLS, Calls
 from app.core.entities import ACCESS, WORKLOADS, Entity, of_resource
 from app.core.mesh_calls import SERVICE
 from app.core.model import CallEdge, Change, ObjectState, Resource, Symptom
+from app.core.read_by import read_by
 from app.core.references import Reading, Reference, Watched, is_custom, node_labels, reading, references, watched
 from app.core.renewals import kept_up
 from app.core.revisions import Revisions, revisions
@@ -44,6 +45,10 @@ class Topology:
     states: dict[Resource, State] = field(default_factory=dict)
     by_account: dict[Named, set[Named]] = field(default_factory=lambda: defaultdict(set))
     by_config: dict[tuple[str, str, str], set[Named]] = field(default_factory=lambda: defaultdict(set))
+    live: dict[tuple[str, str, str], set[Named]] = field(default_factory=lambda: defaultdict(set))
+    """Those of them whose running pods get what is new (read_by.py)."""
+    pods: dict[Named, list[tuple[Named, datetime]]] = field(default_factory=lambda: defaultdict(list))
+    """By workload: its pods, and when each was last told anew, mostly as it was given its node."""
     labels: dict[Named, dict[str, str]] = field(default_factory=dict)
     in_namespace: dict[str, list[Named]] = field(default_factory=lambda: defaultdict(list))
     """The workloads of each namespace."""
@@ -156,6 +161,10 @@ def topology(
         _index(top, resource, state)
     for pod in gone:
         _index_gone(top, pod)
+    for one in (*states, *gone):
+        if one.resource.kind == "Pod":
+            home = (one.resource.namespace or "", of_resource(one.resource)[0][2])
+            top.pods[home].append((_named(one.resource), one.seen_at))
     _index_dependencies(top, {(_named(s.workload), s.message) for s in complaints if s.workload}, edges)
     top.keeps_up = kept_up(changes, running_as=top.by_account, read_by=top.by_config)
     _index_rests(top)
@@ -325,6 +334,14 @@ def readers(resource: Resource, top: Topology, *, told: bool = False) -> set[Nam
     return found
 
 
+def read_at_start(resource: Resource, top: Topology) -> set[Named]:
+    """The workloads whose pods read a ConfigMap or a Secret as they start, and not again."""
+    key = (resource.kind, resource.namespace or "", resource.name)
+    return (
+        top.by_config.get(key, set()) - top.live.get(key, set()) if resource.kind in ("ConfigMap", "Secret") else set()
+    )
+
+
 def behind(service: State, namespace: str, top: Topology) -> list[Named]:
     """The workloads whose pods a Service selects."""
     selector = _get(service, "spec", "selector")
@@ -353,10 +370,17 @@ def _index_workload(top: Topology, resource: Resource, state: State) -> None:
         if key[0] == "kube-system" or spec.get("hostNetwork") or is_critical:
             top.node_parts.add(key)
     _index_placing(top, key, spec)
-    for claim in state["spec"].get("volumeClaimTemplates") or []:  # without a class it has the default one
+    _index_read(top, key, state["spec"], spec)
+
+
+def _index_read(top: Topology, key: Named, own: State, spec: State) -> None:
+    """What the pods of a workload read, or are made by. ``own`` is its spec, ``spec`` theirs."""
+    for claim in own.get("volumeClaimTemplates") or []:  # without a class it has the default one
         top.by_config[("StorageClass", "", str(_get(claim, "spec", "storageClassName") or ""))].add(key)
-    for kind, name in _read_by(spec):
+    for kind, name, is_live in read_by(spec):
         top.by_config[(kind, key[0], name)].add(key)
+        if is_live:
+            top.live[(kind, key[0], name)].add(key)
     for kind, path in (("PriorityClass", "priorityClassName"), ("RuntimeClass", "runtimeClassName")):
         if spec.get(path):
             top.by_config[(kind, "", spec[path])].add(key)
@@ -411,37 +435,6 @@ def pods_at_once(spec: dict[str, Any]) -> int:
     job = (spec.get("jobTemplate") or {}).get("spec") if "jobTemplate" in spec else spec
     count = spec.get("replicas", (job or {}).get("parallelism", 1))
     return count if isinstance(count, int) else 1
-
-
-_VOLUMES = (
-    ("ConfigMap", "configMap", "name"),
-    ("Secret", "secret", "secretName"),
-    ("Secret", "secret", "name"),
-    ("PersistentVolumeClaim", "persistentVolumeClaim", "claimName"),
-)
-_VARIABLES = (
-    ("ConfigMap", "configMapRef"),
-    ("Secret", "secretRef"),
-    ("ConfigMap", "configMapKeyRef"),
-    ("Secret", "secretKeyRef"),
-)
-
-
-def _read_by(spec: dict[str, Any]) -> Iterator[Named]:
-    """(kind, name) of every ConfigMap, Secret and PersistentVolumeClaim that a pod spec reads."""
-    for volume in spec.get("volumes") or []:
-        for source in [volume, *((volume.get("projected") or {}).get("sources") or [])]:
-            for kind, part, name in _VOLUMES:
-                if found := _get(source, part, name):
-                    yield kind, str(found)
-    for secret in spec.get("imagePullSecrets") or []:
-        yield "Secret", str(secret.get("name", ""))
-    for container in [*(spec.get("initContainers") or []), *(spec.get("containers") or [])]:
-        variables = [v.get("valueFrom") or {} for v in container.get("env") or []]
-        for source in [*(container.get("envFrom") or []), *variables]:
-            for kind, part in _VARIABLES:
-                if found := _get(source, part, "name"):
-                    yield kind, str(found)
 
 
 def _index_access(top: Topology, resource: Resource, state: State) -> None:

@@ -97,7 +97,7 @@ def test_an_agent_on_each_node_calls_more_in_its_new_version(of_old: float, shar
         load += calls(user, "list", "pods", rate=0.2, end=-20, pod=old[n].resource.name)
         load += calls(user, "list", "pods", rate=of_old, start=-20, pod=old[n].resource.name)
         load += calls(user, "list", "pods", rate=8, start=-20, pod=new[n].resource.name)
-    reads: Json = [{"name": "app", "envFrom": [{"configMapRef": {"name": "agent"}}]}]
+    reads: Json = [{"name": "settings", "configMap": {"name": "agent"}}]
     ranking = ranked(
         a_change(agent, at=after(-32), path=IMAGE, old="app:v1", new="app:v2"),
         a_change(
@@ -105,7 +105,7 @@ def test_an_agent_on_each_node_calls_more_in_its_new_version(of_old: float, shar
         ),
         incident=an_incident(an_alert(after(20), name="KubeAPIErrorBudgetBurn")),
         load=load,
-        states=[a_workload(agent, serviceAccountName="agent", containers=reads), *old, *new],
+        states=[a_workload(agent, serviceAccountName="agent", volumes=reads), *old, *new],
     )
     assert first(ranking) == (leads, "agent")
     evidence = next(one.evidence for one in ranking.suspects if one.change.resource == agent)
