@@ -46,7 +46,8 @@ class Candidate(Struct, frozen=True, gc=False):
     nothing acts upon it; ``cosmetic``: only labels or annotations changed, and nothing followed; ``fleeting``: it
     deletes what was only made in the window; ``undone_at`` is when it was undone (undone.py), ``acts_at`` when it acted
     first, where that was later (latent.py). ``lacking`` are the revisions of its workload whose pods do not have it in
-    them (revisions.py). ``patience`` is how long its rollout may rest before it hangs (stalls.py).
+    them (carried.py). ``user`` is who wrote, by the account of the program where only a field manager was told
+    (managers.py). ``patience`` is how long its rollout may rest before it hangs (stalls.py).
     ``set_off`` are the changes that a program made because of it (steering.py); what they touch is in the reach.
     ``edit`` is one number for all edits of one field of one object by one actor.
     """
@@ -69,6 +70,7 @@ class Candidate(Struct, frozen=True, gc=False):
     undone_at: datetime | None = None
     acts_at: datetime | None = None
     lacking: frozenset[Named] = frozenset()
+    user: str = ""
     patience: timedelta = DEADLINE / 2
     set_off: tuple[Change, ...] = ()
     also: tuple[Change, ...] = ()
@@ -114,7 +116,8 @@ def candidates(
     places: dict[str, int] = {}
     followers: dict[int, list[Change]] = defaultdict(list)
     telling = _without_further(ordered, rewrites)
-    causes = set_off(with_accounts(telling, topology), topology)
+    told = with_accounts(telling, topology)
+    causes, users = set_off(told, topology), {change.id: change.actor.name for change in told}
     repeats, taken_back = same_edits(telling) | nodes_deleted(telling), undone(ordered)
     parts = {part: app for part, app in installed(telling).items() if app not in causes and app not in repeats}
     others: dict[str, list[Change]] = defaultdict(list)
@@ -131,8 +134,7 @@ def candidates(
         if number in parts or repeats.get(number) in places:
             others[parts.get(number) or repeats[number]].append(change)
             continue
-        kind = trait(change)
-        mine = (change.actor.name, change.resource, kind)
+        mine = (change.actor.name, change.resource, trait(change))
         rollout = by_change.get(number)
         inert, cosmetic = (
             topology.ignores(change) or (fits(change) and not topology.heeds(change))
@@ -152,6 +154,7 @@ def candidates(
         found.append(
             Candidate(
                 change=change,
+                user=users.get(number, change.actor.name),
                 reach=reach(change, topology) | shares if shares else reach(change, topology),
                 rollout=rollout,
                 derived=(),

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from app.core.actors import service_account
+from app.core.bare import Makers
 from app.core.entities import Entity, only_reacts, workload
 from app.core.evictions import EVICTION
 from app.core.families import VERBS
@@ -26,6 +27,7 @@ from app.core.topology import Topology
 Rights = Mapping[str, frozenset[Grant]]
 """What each user may do."""
 _READS = frozenset({"get", "list", "watch", "*"})
+_MAKE_PODS: frozenset[Grant] = frozenset({("", "pods", "create"), ("", "pods", "*")})
 CAN = 0.9
 """How sure it is that a rise of calls is by one of those who may make them, where one alone may."""
 
@@ -73,6 +75,18 @@ def may_read(top: Topology) -> Reading:
     for user, seen in kinds.items():
         for kind in seen if len({plural for _, plural, _ in seen}) <= FEW else ():
             found[kind].add(user)
+    return found
+
+
+def pod_makers(top: Topology) -> Makers:
+    """Which programs may make pods, by the namespace of the role that lets them; who may make anything, as what applies
+    manifests may, makes none in particular."""
+    found: dict[str, frozenset[str]] = defaultdict(frozenset)
+    for role, state in top.states.items():
+        if role.kind in ("Role", "ClusterRole") and not rules_of(state).isdisjoint(_MAKE_PODS):
+            where = role.namespace or ""
+            users = top.subjects.get((role.kind, where, role.name), set())
+            found[where] |= {one for one in users if service_account(one) in top.by_account and not only_reacts(one)}
     return found
 
 

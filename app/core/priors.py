@@ -93,7 +93,7 @@ def by_itself(_case: Case, facts: Facts) -> Evidence | None:
     """A program that writes with an account of its own acts on what it sees: what it saw began it. Not those that apply
     what people wrote elsewhere."""
     change = facts.candidate.change
-    account = service_account(change.actor.name)
+    account = service_account(facts.candidate.user)
     if account is None or DEPLOYERS.search("/".join(account)) or only_reacts_to(change):
         return None
     return say("by itself", BY_ITSELF, f"{account[1]} wrote it by itself: such a program acts on what it sees.")

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from statistics import median
 
+from app.core.bare import made_bare
 from app.core.blamed import with_blamed
 from app.core.brought import said_by
 from app.core.calls import Loads, Slots, axis, caller_rows, load_signals, loads
@@ -44,7 +45,7 @@ from app.core.model import CallEdge, Change, MetricSeries, ObjectState, Rollout,
 from app.core.newborn import Newborn, newborn
 from app.core.onset import Floats
 from app.core.outside import with_outside
-from app.core.permitted import may_read, may_watch, rights, with_callers
+from app.core.permitted import may_read, may_watch, pod_makers, rights, with_callers
 from app.core.places import located
 from app.core.pod_states import PREEMPTED
 from app.core.probed import with_probed
@@ -146,7 +147,8 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES) -> Ranking:
     earlier = gathered.unread.earlier
     found = candidates(gathered.changes, gathered.rollouts, fights, topology=top_of, until=now, unread=earlier)
     begun = started(gathered.rollouts)
-    found = with_pods_made((waiting(c, begun) for c in found), gathered.calls)
+    creating = gathered.calls or made_bare((*gathered.states, *gathered.gone), pod_makers(top_of))
+    found = with_pods_made((waiting(c, begun) for c in found), creating)
     case = Case(
         incident=incident,
         onset=onset,

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 from msgspec.structs import replace
 
+from app.core.candidates import candidates
+from app.core.case import Case, Facts
 from app.core.fight_signals import fight_signal
 from app.core.findings import WriteFight
 from app.core.managers import with_accounts
 from app.core.model import NOBODY, Actor, ActorSource, Change, Json, MetricSeries, ObjectState, Resource, Verb
 from app.core.permitted import may_watch, rights, with_callers
+from app.core.priors import by_itself
 from app.core.signals import Signal
 from app.core.suspects import Gathered, rank
 from app.core.topology import topology
@@ -185,3 +190,11 @@ def test_a_node_goes_by_the_one_program_whose_rights_name_that() -> None:
     assert by.actor.name == "system:serviceaccount:kube-system:cluster-autoscaler"
     known = replace(gone, actor=Actor("alice", ActorSource.AUDIT))
     assert with_accounts([known], topology(manager)) == [known]
+
+
+@pytest.mark.parametrize(("manager", "is_itself"), [("trust-manager", True), ("kubectl", False)])
+def test_a_program_acts_by_itself_under_the_name_of_a_field_manager_too(manager: str, is_itself: bool) -> None:
+    states = may("trust-manager", GROUP, "*", "*")
+    made = a_change(Resource("lab", GROUP, "Bundle", None, "ca"), actor=Actor(manager, ActorSource.MANAGED_FIELDS))
+    (candidate,) = candidates([made], [], [], topology=topology(states), until=after(10))
+    assert (by_itself(cast("Case", None), Facts(candidate, (), 0)) is not None) is is_itself
