@@ -36,7 +36,8 @@ def unreachable(
         return f"lookup {service}.{namespace}.svc.cluster.local: i/o timeout"
     found = backends(world, namespace, service)
     if not found:
-        return f"dial tcp {service}.{namespace}: connection refused"
+        is_stale = bool(_ready_names(world, namespace, service))
+        return f"dial tcp {service}.{namespace}: {'no route to host' if is_stale else 'connection refused'}"
     if world["Service"].get((namespace, service), {}).get("spec", {}).get("internalTrafficPolicy") == "Local":
         found = [one for one in found if one["spec"].get("nodeName") == pod["spec"].get("nodeName")]
     if not any(_connects(world, pod, backend, 8080, cut_off, apart) for backend in found):
@@ -109,7 +110,12 @@ def _asks_its_node(pod: Json) -> bool:
 def backends(world: World, namespace: str, service: str) -> list[Json]:
     """The ready pods behind a Service, as its EndpointSlices say: one whose pods lack the port's name has no ports."""
     pods = world["Pod"]
-    names = [
+    return [pods[namespace, name] for name in _ready_names(world, namespace, service) if (namespace, name) in pods]
+
+
+def _ready_names(world: World, namespace: str, service: str) -> list[str]:
+    """Of pods that its EndpointSlices call ready, also where nobody keeps them and such a pod is gone."""
+    return [
         endpoint["targetRef"]["name"]
         for piece in world["EndpointSlice"].values()
         if piece["metadata"]["namespace"] == namespace
@@ -118,7 +124,6 @@ def backends(world: World, namespace: str, service: str) -> list[Json]:
         for endpoint in piece.get("endpoints") or ()
         if endpoint.get("conditions", {}).get("ready") and "targetRef" in endpoint
     ]
-    return [pods[namespace, name] for name in names if (namespace, name) in pods]
 
 
 def lets_nobody_in(backend: Json, caller: str, apart: AbstractSet[str]) -> bool:

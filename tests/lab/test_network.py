@@ -54,6 +54,14 @@ def test_a_service_for_its_own_node_is_not_reached_from_another() -> None:
     assert unreachable(world, calling(nodeName="another"), "shop", "cart") == "dial tcp cart.shop: i/o timeout"
 
 
+def test_a_pod_that_is_gone_and_still_named_has_no_route() -> None:
+    world = reachable_world()
+    del world._objects["Pod"]["shop", "cart"]
+    assert unreachable(world, calling(), "shop", "cart") == "dial tcp cart.shop: no route to host"
+    world._objects["EndpointSlice"]["shop", "cart"]["endpoints"] = []
+    assert unreachable(world, calling(), "shop", "cart") == "dial tcp cart.shop: connection refused"
+
+
 @pytest.mark.parametrize(
     ("node", "message"),
     [
