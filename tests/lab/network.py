@@ -36,13 +36,20 @@ def unreachable(
         return f"lookup {service}.{namespace}.svc.cluster.local: i/o timeout"
     found = backends(world, namespace, service)
     if not found:
-        is_stale = bool(_ready_names(world, namespace, service))
-        return f"dial tcp {service}.{namespace}: {'no route to host' if is_stale else 'connection refused'}"
+        return _refusal(world, namespace, service)
     if world["Service"].get((namespace, service), {}).get("spec", {}).get("internalTrafficPolicy") == "Local":
         found = [one for one in found if one["spec"].get("nodeName") == pod["spec"].get("nodeName")]
     if not any(_connects(world, pod, backend, 8080, cut_off, apart) for backend in found):
         return f"dial tcp {service}.{namespace}: i/o timeout"
     return ""
+
+
+def _refusal(world: World, namespace: str, service: str) -> str:
+    """What who calls a Service without a backend is told: it may be gone, or name pods that are."""
+    if (namespace, service) not in world["Service"]:
+        return f"lookup {service}.{namespace}.svc.cluster.local: no such host"
+    is_stale = bool(_ready_names(world, namespace, service))
+    return f"dial tcp {service}.{namespace}: {'no route to host' if is_stale else 'connection refused'}"
 
 
 def shadowing(world: World, pod: Json, host: str) -> str:

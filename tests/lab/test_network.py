@@ -29,6 +29,7 @@ def reachable_world() -> World:
         slices[namespace, name] = {"metadata": {**meta, "labels": labels}, "endpoints": [backend], "ports": ports}
     corefile = {"data": {"Corefile": "kubernetes cluster.local"}}
     world._objects = {"EndpointSlice": slices, "Pod": found, "ConfigMap": {("kube-system", "coredns"): corefile}}
+    world._objects["Service"] = {place: {"spec": {}} for place in slices}
     return world
 
 
@@ -54,12 +55,14 @@ def test_a_service_for_its_own_node_is_not_reached_from_another() -> None:
     assert unreachable(world, calling(nodeName="another"), "shop", "cart") == "dial tcp cart.shop: i/o timeout"
 
 
-def test_a_pod_that_is_gone_and_still_named_has_no_route() -> None:
+def test_who_has_no_backend_is_told_why() -> None:
     world = reachable_world()
     del world._objects["Pod"]["shop", "cart"]
     assert unreachable(world, calling(), "shop", "cart") == "dial tcp cart.shop: no route to host"
     world._objects["EndpointSlice"]["shop", "cart"]["endpoints"] = []
     assert unreachable(world, calling(), "shop", "cart") == "dial tcp cart.shop: connection refused"
+    del world._objects["Service"]["shop", "cart"]
+    assert unreachable(world, calling(), "shop", "cart") == "lookup cart.shop.svc.cluster.local: no such host"
 
 
 @pytest.mark.parametrize(
