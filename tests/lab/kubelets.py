@@ -318,7 +318,9 @@ class Kubelets:
             return True
         image, reason = next((image, refusal) for image, refusal in refusals.items() if refusal)
         failure = f'Failed to pull image "{image}": {reason}'
-        await self._tell(node, pod, sandbox, waiting("ImagePullBackOff", f'Back-off pulling image "{image}": {reason}'))
+        told = waiting("ImagePullBackOff", f'Back-off pulling image "{image}": {reason}')
+        phase = "Running" if any(sandbox.restarts.values()) else "Pending"  # what runs beside goes on
+        await self._tell(node, pod, sandbox, told, phase=phase, index=images(pod).index(image))
         await self._warn(node, pod, "Failed", failure)
         sandbox.again = _later(RETRY_SECONDS)
         return False

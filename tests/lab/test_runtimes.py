@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from collections import Counter
 from datetime import timedelta
 
 import httpx2
@@ -17,6 +18,7 @@ from tests.lab.kubelets import Kubelets
 from tests.lab.manifests import always_pulled
 from tests.lab.memory import FREE_MIB, Memory
 from tests.lab.registry import WINDOW_SECONDS, Registry
+from tests.lab.sandboxes import Sandbox
 from tests.lab.stalls import PLEG, Stalls
 from tests.lab.statuses import Statuses
 from tests.lab.test_machines import pod_of, world_of
@@ -112,6 +114,33 @@ def asked(outside: Outside) -> list[str]:
 
     asyncio.run(play())
     return calls
+
+
+def test_what_is_not_pulled_again_waits_beside_what_runs() -> None:
+    told: list[Json] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        if request.url.path.endswith("/abcd/status"):
+            told.append(json.loads(request.content)["status"])
+        return httpx2.Response(200, json={})
+
+    async def play() -> None:
+        async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer), base_url="https://cluster") as client:
+            node = Caller(client, "system:node:one", "t", "kubelet")
+            one = pod_of("abcd", container={"image": "app:1", "imagePullPolicy": "IfNotPresent"})
+            one["spec"]["containers"].append({"name": "relay", "image": "relay:1", "imagePullPolicy": "Always"})
+            kubelets = Kubelets(world_of(one), {"one": node}, {}, Outside(registry_up=False))
+            kubelets._pulled = {("one", "app:1"), ("one", "relay:1")}
+            kubelets._pods["abcd"] = Sandbox(phase="down", restarts=Counter({1: 1}))
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(kubelets.run(), 0.1)
+
+    asyncio.run(play())
+    [status] = told
+    assert status["phase"] == "Running"
+    app, relay = (one["state"] for one in status["containerStatuses"])
+    assert "running" in app
+    assert relay["waiting"]["reason"] == "ImagePullBackOff"
 
 
 LEASE = "PATCH /apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/one"
