@@ -24,9 +24,9 @@ CHANGED = "13.7."
 KEPT = timedelta(seconds=13)
 ASKED = 0.9
 """The share of pages that show what is kept so."""
-AT_ONCE, RUN_SECONDS = 8, 5.0
+AT_ONCE, RUN_SECONDS = 10, 5.0
 """How many builds run at a time, and for how long each."""
-BURST, OFTEN, ABORTED = (4, 8), 0.1, 0.05
+BURST, OFTEN, ABORTED = (6, 10), 0.16, 0.05
 """How many builds a push brings, how likely one is in a second, and that somebody aborts one that waits."""
 NEW_QUEUE = "1.61."
 
@@ -165,7 +165,7 @@ async def aborted_head(lab: Lab) -> AsyncIterator[None]:
     lab.measure("builds_queued", lambda: len(builds.queue), namespace="platform", service=manager)
     lab.measure("builds_queued_oldest_seconds", builds.oldest, namespace="platform", service=manager)
     summary = "a build has been waiting for long"
-    lab.alert("BuildsQueuedForLong", lambda: builds.oldest() > 24, summary, 4, namespace="platform", service=manager)
+    lab.alert("BuildsQueuedForLong", lambda: builds.oldest() > 28, summary, 4, namespace="platform", service=manager)
     yield
     by = lab.rng.choice(("argocd", "ci", "flux"))
     await lab.roll(by, "platform", manager, f"{NEW_QUEUE}0", culprit=True)
