@@ -16,6 +16,10 @@ from app.core.model import NOBODY, Actor, ActorSource, FieldDiff, Json, Path
 POD_NAME = "authentication.kubernetes.io/pod-name"
 ANONYMOUS = "system:anonymous"
 _SERVICE_ACCOUNT = "system:serviceaccount:"
+_DEPLOYERS = re.compile(
+    r"argo-?cd|flux|kustomize|helm|gitops|fleet|tekton|jenkins|gitlab|github|runner|deploy(?!ment-controller)|\bci\b|pipeline"
+    r"|terraform|pulumi|tiller|rancher"
+)
 _NOBODIES = frozenset({"", "before-first-apply", "ancient-changes"})
 """Managers under which the API server itself keeps what others wrote: before the first apply, or too many of them."""
 
@@ -157,6 +161,13 @@ def _manager(entry: Mapping[str, Json] | None) -> Actor:
 
 
 @lru_cache(maxsize=8192)
+def deploys(user: str) -> bool:
+    """Whether a user is a program with an account that applies what people wrote: a GitOps controller, or what runs
+    pipelines, by its name."""
+    account = service_account(user)
+    return account is not None and _DEPLOYERS.search("/".join(account)) is not None
+
+
 def service_account(name: str) -> tuple[str, str] | None:
     """(namespace, name) of a service account's user name, else None."""
     if not name.startswith(_SERVICE_ACCOUNT):

@@ -71,6 +71,9 @@ def burdened(change: Change, keys: set[Named], top: Topology, add: Add, hops: fl
         for key in keys if change.verb is Verb.CREATE else ():
             if not top.upstream.get(key) and (server := _named_after(key, top)):
                 add(("burdens", *server), hops + 2)
+    if change.verb is not Verb.DELETE and not is_cosmetic(change):  # where more is asked, it may be by whoever is new
+        for server in {server for key in keys for server in top.upstream.get(key, ())}:
+            add(("asks", *server), hops + 1)
     is_told = change.verb is Verb.UPDATE and not is_cosmetic(change)
     if is_told and any(PROXIES.search(name) for _, name in keys):  # to whom it goes, and how much
         behind = {service for services in top.doors.values() for service in services}

@@ -122,14 +122,12 @@ def candidates(
     parts = {part: app for part, app in installed(telling).items() if app not in causes and app not in repeats}
     others: dict[str, list[Change]] = defaultdict(list)
     for change in ordered:
-        if change.key in rewrites:
-            continue
         number = change.id
         place = places.get(change.begun_by) if change.begun_by else _root(number, causes, places)
-        if place is not None:
+        if place is not None:  # who had a writer begin with a fight is behind that, too
             followers[place].append(change)
             places[number] = place
-        if place is not None or change.begun_by:
+        if place is not None or change.begun_by or change.key in rewrites:
             continue
         if number in parts or repeats.get(number) in places:
             others[parts.get(number) or repeats[number]].append(change)

@@ -94,6 +94,8 @@ def _how(candidate: Candidate, match: Match) -> str:
         change = candidate.change
         is_guessed = change.verb is Verb.CREATE and change.resource.name.startswith(f"{via[-1]}-")
         return f"It may ask more of {via[-1]}, {'after which it is named' if is_guessed else 'which it calls'}"
+    if via[0] == "asks":
+        return f"What it changes calls {via[-1]}"
     if via[0] in ("calls", "shares"):
         return f"{via[-1]} calls {_called(candidate, match)}"
     if via[0] == "access":

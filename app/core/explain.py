@@ -44,6 +44,7 @@ from app.core.nearness import distance, mentioned
 from app.core.pod_states import PREEMPTED
 from app.core.references import is_custom
 from app.core.revisions import lacks
+from app.core.served import ASKED
 from app.core.signals import Signal, SignalKind
 from app.core.taints import is_other_taint
 
@@ -54,7 +55,8 @@ HOP = 0.6
 ROOM = 0.6
 """How much one workload alone that finds no room is about who took it: it may also ask for more than there ever was."""
 SUFFERS = 0.5
-"""What is left of a match with a new image of a workload that complains of somebody else."""
+"""What is left of a match with what a workload's own change, as a new image, hardly brings about: it complains of
+somebody else, or far more is asked of it."""
 UNQUOTED = 0.5
 """What a match keeps where the messages quote another change's words."""
 TAU = timedelta(minutes=10)
@@ -67,7 +69,7 @@ CLOCK_SKEW = timedelta(seconds=1)
 SOON = timedelta(seconds=10)
 """What is allowed, or runs, from now on shows in calls within this time: two slots."""
 
-BY_CALLING = (("shares",), ("burdens",))
+BY_CALLING = (("shares",), ("burdens",), ("asks",))
 """Ways to what a client does to what it calls, and to others that call it."""
 BY_CONTENT = frozenset({"LimitRange", "Namespace", "ValidatingAdmissionPolicy"})
 """What refuses some pods and lets others pass, by what is in them (a Namespace by what pod security it enforces)."""
@@ -158,7 +160,7 @@ def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
     is_new = not (only_restarts(candidate.change) or by_schedule(candidate.change))
     if not is_new and reason not in FULL and via[:1] == ("workload",):
         return UNLIKELY
-    if BLAMES in signal.facts and via[:1] == ("workload",) and _says_nothing_of_calls(candidate.change):
+    if via[:1] == ("workload",) and _suffers(candidate.change, signal):
         worked *= SUFFERS
     follows = candidate.set_off or makes or via[:1] in (("calls",), ("reads",), *BY_CALLING)
     sort = 1.0 if follows else plausible(candidate.change, reason, refused=refused)
@@ -179,6 +181,11 @@ def _leads(candidate: Candidate, cause: Cause) -> bool:
         return cause.leads(candidate.change)
     rolled_out = is_custom(candidate.change.resource) and any(act.resource.kind in WORKLOADS for act in acts)
     return not rolled_out or any(cause.leads(act) for act in acts)
+
+
+def _suffers(change: Change, signal: Signal) -> bool:
+    """Whether a workload complains of somebody else, of which its own change says nothing, or is asked for far more."""
+    return ASKED in signal.facts or (BLAMES in signal.facts and _says_nothing_of_calls(change))
 
 
 def _says_nothing_of_calls(change: Change) -> bool:
@@ -327,9 +334,10 @@ def ways(entity: Entity, signal: Signal) -> tuple[Entity, ...]:
     at_hand = (entity, ("calls", *entity[1:]), ("reads", *entity[1:]))
     if signal.cause is SCHEMA:
         return (*at_hand, ("shares", *entity[1:]))
-    if signal.cause or not _SCARCE.search(signal.text):
-        return at_hand
-    return (*at_hand, ("shares", *entity[1:]), ("burdens", *entity[1:]))
+    asks, shares, burdened = ((way, *entity[1:]) for way in ("asks", "shares", "burdens"))
+    if ASKED in signal.facts:
+        return (*at_hand, asks, shares, burdened)
+    return at_hand if signal.cause or not _SCARCE.search(signal.text) else (*at_hand, shares, burdened)
 
 
 def widely(home: Entity) -> tuple[Entity, ...]:

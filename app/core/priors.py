@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import re
 
-from app.core.actors import service_account
+from app.core.actors import deploys, service_account
 from app.core.case import Case, Facts, say
 from app.core.entities import WORKLOADS
 from app.core.findings import Evidence
@@ -35,12 +35,6 @@ SELECTING = ("labels", "selector", "matchLabels", "ownerReferences", "podSelecto
 NAMING = frozenset({"service", "serviceName", "ingressClassName", "storageClassName", "secretName", "subjects"})
 """Fields that name another object, beside those called ...Ref."""
 
-
-DEPLOYERS = re.compile(
-    r"argo-?cd|flux|kustomize|helm|gitops|fleet|tekton|jenkins|gitlab|github|runner|deploy(?!ment-controller)|\bci\b|pipeline"
-    r"|terraform|pulumi|tiller|rancher"
-)
-"""Programs with accounts that apply what people wrote: GitOps controllers and what runs pipelines, by their names."""
 BY_ITSELF = -1.2
 """Of 151 culprits of the laboratory three (2 %) were written by such a program, of all candidates 26 %: as log-odds,
 -2.5. Half of it is taken, as the laboratory decides how much its programs write."""
@@ -94,7 +88,7 @@ def by_itself(_case: Case, facts: Facts) -> Evidence | None:
     what people wrote elsewhere."""
     change = facts.candidate.change
     account = service_account(facts.candidate.user)
-    if account is None or DEPLOYERS.search("/".join(account)) or only_reacts_to(change):
+    if account is None or deploys(facts.candidate.user) or only_reacts_to(change):
         return None
     return say("by itself", BY_ITSELF, f"{account[1]} wrote it by itself: such a program acts on what it sees.")
 

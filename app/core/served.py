@@ -41,6 +41,8 @@ DURATIONS: dict[str, float] = {
 """Histograms or summaries of how long an answer took, with their unit in seconds."""
 FAILS, REFUSES, SLOW = "RequestsFail", "RequestsRefused", "RequestsSlow"
 """What is said of a workload that serves: as reasons are."""
+ASKED = "asked"
+"""Among a signal's facts: how many times as many requests came as it began."""
 SERVED = frozenset(REQUESTS) | {f"{name}_{part}" for name in DURATIONS for part in ("sum", "count")}
 """The names of all series that tell of requests served."""
 MOST_SERVED = 1_000

@@ -12,13 +12,13 @@ from datetime import timedelta
 
 import numpy as np
 
-from app.core.answers import LEAST, LONGER, SLOWER, Share, counting, homes, means, shares
+from app.core.answers import LEAST, LONGER, SLOWER, Share, counting, homes, means, rates, shares
 from app.core.entities import Entity, pods_in
 from app.core.findings import Scope, Spark
 from app.core.lines import Grid, Laid
 from app.core.onset import Floats, Step, level_begun, level_burst, level_step
 from app.core.phrases import measure, percent
-from app.core.served import FAILS, REFUSES, SLOW, Outcome
+from app.core.served import ASKED, FAILS, REFUSES, SLOW, Outcome
 from app.core.signals import Signal, SignalKind, moment
 from app.core.topology import Named, Topology
 
@@ -31,6 +31,8 @@ AT_ONCE = timedelta(minutes=1)
 """Those that began within this time of one another may have one cause."""
 UNREACHED = frozenset(f"answers {code}" for code in (502, 503, 504, "Unavailable", "DeadlineExceeded"))
 """What is answered where whoever is asked in turn is not reached, or not in time."""
+MORE, BEFORE = 3.0, 40
+"""So many times as many requests, than in so many bins before, are more than most clients make that try again."""
 SEVERAL, NETWORK = 3, 0.5
 """In so many namespaces at once calls get no answer by the network rather than by chance, and how much they are about
 it."""
@@ -52,10 +54,10 @@ class Rise:
 
 def rises(told: Laid, top: Topology) -> list[Rise]:
     """What began in the window, over or not; of one workload, and of one sort, the clearest."""
-    of = homes(top)
+    of, asked = homes(top), dict(rates(told))
     best: dict[tuple[Entity, str], Rise] = {}
     own = set[tuple[Entity, str]]()
-    for rise in (*_failing(told, of), *_slow(told, of)):
+    for rise in (*_failing(told, of, asked), *_slow(told, of, asked)):
         key = rise.home, rise.reason
         own |= set() if rise.by_door else {key}
         if key not in best or best[key].signal.strength < rise.signal.strength:
@@ -113,14 +115,14 @@ def serving_sparks(found: Iterable[Rise], scope: Scope, axis: Grid, *, most: int
     ]
 
 
-def _failing(told: Laid, of: Callable[[Entity], list[Entity]]) -> Iterator[Rise]:
+def _failing(told: Laid, of: Callable[[Entity], list[Entity]], asked: dict[Entity, Floats]) -> Iterator[Rise]:
     for one in shares(told):
         floor = LEAST[one.ended] / 3
         step = level_step(one.values, floor=floor) or level_begun(one.values, floor=floor) or _over(one, told.axis)
         if step is None or step.after - step.before < LEAST[one.ended]:
             continue
         for home in of(one.server):
-            signal = _fails(home, one, step, told.axis)
+            signal = _more_asked(_fails(home, one, step, told.axis), asked.get(one.server), step)
             title = f"{'Failing' if one.ended is Outcome.FAILED else 'Refused'}: {home[2]}"
             yield Rise(home, signal.facts["reason"], signal, step, title, "%", 100.0 * one.values, one.by_door)
 
@@ -152,7 +154,7 @@ def _fails(home: Entity, share: Share, step: Step, axis: Grid) -> Signal:
     )
 
 
-def _slow(told: Laid, of: Callable[[Entity], list[Entity]]) -> Iterator[Rise]:
+def _slow(told: Laid, of: Callable[[Entity], list[Entity]], asked: dict[Entity, Floats]) -> Iterator[Rise]:
     for one in means(told):
         step = level_step(np.log(np.maximum(one.values, 1e-4)), floor=np.log(SLOWER) / 3)
         if step is None:
@@ -167,7 +169,20 @@ def _slow(told: Laid, of: Callable[[Entity], list[Entity]]) -> Iterator[Rise]:
                 sentence=f"{home[2]} is slow to answer: {measure(after, 's')}, {measure(before, 's')} before",
                 text="is slow",
             )
+            signal = _more_asked(signal, asked.get(one.server), step)
             yield Rise(home, SLOW, signal, step, f"Slow: {home[2]}", "s", one.values)
+
+
+def _more_asked(signal: Signal, asked: Floats | None, step: Step) -> Signal:
+    """The signal, with how many times as many requests as before came as it began, where these are MORE."""
+    if asked is None or step.index < 2:
+        return signal
+    before = float(np.nanmedian(asked[max(0, step.index - BEFORE) : step.index - 1]))
+    at = float(np.nanmedian(asked[step.index : step.index + 3]))
+    if not before > 0 or not at >= MORE * before:  # NaN is neither
+        return signal
+    told = f"{signal.sentence}, as {at / before:.1f} times as many came"
+    return replace(signal, sentence=told, facts={**signal.facts, ASKED: f"{at / before:.1f}"})
 
 
 def _signal(home: Entity, reason: str, step: Step, axis: Grid, *, width: int) -> Signal:

@@ -11,10 +11,10 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from app.core.actors import service_account
+from app.core.actors import deploys, service_account
 from app.core.entities import WORKLOADS
 from app.core.heard import HEARD, Heard
-from app.core.mechanism import is_inert, only_scales
+from app.core.mechanism import is_cosmetic, is_inert, only_scales
 from app.core.model import Change, Resource, Verb
 from app.core.operators import SEVERAL, acting, addressed
 from app.core.orders import Orders, is_order
@@ -40,6 +40,7 @@ def set_off(ordered: list[Change], top: Topology) -> dict[str, Change]:
     found: dict[str, Change] = {}
     changed: dict[Named, Change] = {}
     told: dict[str, Change] = {}
+    marks: dict[Resource, Change] = {}
     orders, sources, heard = Orders(top), Sources(), Heard(top, since=ordered[0].at)
     habits_of: dict[str, _Habits] = defaultdict(_Habits)
     for change in ordered:
@@ -47,13 +48,13 @@ def set_off(ordered: list[Change], top: Topology) -> dict[str, Change]:
         if account is not None:
             habits = habits_of[change.actor.name]
             anew = _latest(*(changed[key] for key in _kin(account, top) if key in changed))
-            # A program that starts looks at all that it reads, not only at what was edited just then.
-            edited = heard.by(change) if anew is None or change.at - anew.at > HEARD else None
-            before = _latest(anew, told.get(change.actor.name), edited)
-            by_itself = None if habits.begins and _deploys(change, top) else habits.broken_by(change, before)
+            before = _latest(anew, told.get(change.actor.name), _heard(change, anew, heard), _marked(change, marks))
+            is_told = before is not None and before.resource == change.resource
+            is_decided = habits.begins and not is_told and _deploys(change, top)
+            by_itself = None if is_decided else habits.broken_by(change, before)
             cause = _latest(orders.behind(change, account[0]), sources.behind(change), by_itself)
             orders.make(change)
-            if cause is not None and cause.resource != change.resource:
+            if cause is not None and (cause.resource != change.resource or is_cosmetic(cause)):
                 found[change.id] = cause
             if cause is None or cause is not by_itself:
                 habits.learn(change)
@@ -62,9 +63,25 @@ def set_off(ordered: list[Change], top: Topology) -> dict[str, Change]:
             changed |= dict.fromkeys(_configures(change, top) - own, change)  # its own status tells it nothing
             told |= dict.fromkeys(_tells(change, top), change)
             heard.tell(change)
+        if is_cosmetic(change):
+            marks[change.resource] = change
         orders.give(change)
         sources.give(change)
     return found
+
+
+def _heard(change: Change, anew: Change | None, heard: Heard) -> Change | None:
+    """What its writer had heard just before. A program that starts looks at all that it reads, not only at what was
+    edited just then; one that applies what people wrote hears of that elsewhere, and not from others' rollouts."""
+    edit = heard.by(change) if anew is None or change.at - anew.at > HEARD else None
+    return None if edit and edit.resource.kind in WORKLOADS and deploys(change.actor.name) else edit
+
+
+def _marked(change: Change, marks: dict[Resource, Change]) -> Change | None:
+    """The label or annotation that somebody else put on what a program then deletes: by such it knows what is its own
+    (https://argo-cd.readthedocs.io/en/stable/user-guide/resource_tracking/), or not wanted any more."""
+    mark = marks.get(change.resource) if change.verb is Verb.DELETE else None
+    return mark if mark is not None and mark.actor.name != change.actor.name else None
 
 
 @dataclass(slots=True)
