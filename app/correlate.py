@@ -28,7 +28,7 @@ from app.core.findings import Incident, Ranking, Said, WriteFight
 from app.core.incidents import FIRES_ON, LOOKS_AHEAD, LOOKS_BACK, REOPENS_WITHIN, bundle, gone
 from app.core.lines import laid
 from app.core.model import Batch, Change, MetricSeries, Reject, Symptom
-from app.core.pagers import Paged, of_last_firing
+from app.core.pagers import Paged, as_known
 from app.core.precedents import remembered
 from app.core.redact import Redactor
 from app.core.relists import relist_signals
@@ -195,7 +195,7 @@ async def take_page(engine: AsyncEngine, cluster: str, paged: Paged, *, source: 
         if paged.alert is not None and storable(paged.alert.at, now):
             await lock(conn, cluster)
             known = await incidents.list_during(conn, cluster, start=paged.alert.at - REOPENS_WITHIN, end=now)
-            alert = of_last_firing(paged.alert, known)
+            alert = as_known(paged.alert, known)
             await record(conn, Batch(cluster, symptoms=(alert,)))
             touched = await open_incidents(conn, cluster, [alert])
     await _rank_all(engine, touched, now)

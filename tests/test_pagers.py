@@ -194,5 +194,16 @@ async def test_an_alert_of_opsgenie_is_one_alert_with_what_its_details_say(stand
     assert odd.json() == {"incidents": [], "left_out": ["AddNote: nothing is made of it"]}
 
 
+async def test_what_opsgenie_tells_only_once_is_kept(stand: Stand) -> None:
+    """Its examples of Acknowledge and Close hold neither details nor a priority nor a description."""
+    await stand.genie("once", an_action("Create", description="p99 is 4 s"))
+    for action, status in (("Acknowledge", "open"), ("Close", "resolved")):
+        await stand.genie("once", an_action(action, details=None, priority=None))
+        (incident,) = await stand.incidents("once")
+        (alert,) = incident.alerts
+        assert (incident.status, incident.severity, alert.message) == (status, "critical", "p99 is 4 s")
+        assert incident.scope.workloads == ("payments/checkout-api",)
+
+
 async def test_opsgenie_needs_a_token(stand: Stand) -> None:
     assert (await stand.client.post("/intake/opsgenie/genie", content=an_action("Create"))).status_code == 401

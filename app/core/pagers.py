@@ -177,10 +177,19 @@ def _moment(milliseconds: int | str) -> datetime:
         raise ValueError("createdAt is no number of milliseconds since 1970") from None
 
 
-def of_last_firing(alert: Symptom, incidents: Iterable[Incident]) -> Symptom:
-    """The same as told of the last time that it fired: pagers do not say which one they end."""
+def as_known(alert: Symptom, incidents: Iterable[Incident]) -> Symptom:
+    """The same with what was told of it before: Opsgenie tells details and priority of an alert that is made, and not
+    of one that somebody acknowledges or closes. An end is that of the last time that it fired: pagers do not say which.
+    """
     firings = [one for each in incidents for one in each.alerts if one.fingerprint == alert.fingerprint]
     last = max(firings, key=lambda one: one.at, default=None)
-    if alert.ended_at is None or last is None or not alert.at <= last.at <= alert.ended_at:
+    if last is None:
         return alert
-    return replace(alert, at=last.at)
+    alert = replace(
+        alert,
+        message=alert.message or last.message,
+        severity=alert.severity or last.severity,
+        labels=tuple(sorted((dict(last.labels) | dict(alert.labels)).items())),
+    )
+    ends_last = alert.ended_at is not None and alert.at <= last.at <= alert.ended_at
+    return replace(alert, at=last.at) if ends_last else alert
