@@ -26,6 +26,10 @@ NOT_EVALUATED = {"DatasourceNoData": "has no data", "DatasourceError": "cannot b
 """Alerts that Grafana sends in the place of a rule, which their label ``rulename`` names:
 https://grafana.com/docs/grafana/latest/alerting/fundamentals/alert-rule-evaluation/stale-alert-instances/ ."""
 
+TEST = {"alertname": "TestAlert", "instance": "Grafana"}
+"""What Grafana sends to show that a contact point works. It never ends:
+https://github.com/grafana/grafana/blob/v9.0.0/pkg/services/ngalert/notifier/receivers.go (newTestAlert)."""
+
 Instant = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
@@ -68,9 +72,14 @@ def parse(body: bytes, redactor: Redactor, *, received: datetime) -> tuple[list[
     found, unusable = [], []
     for number, raw in enumerate(payload.alerts):
         try:
-            found.append(_symptom(_alert.decode(raw), redactor, group=group, received=received))
+            alert = _alert.decode(raw)
         except msgspec.MsgspecError as error:
             unusable.append(f"alert {number + 1} of {len(payload.alerts)}: {error}")
+            continue
+        if TEST.items() <= (alert.labels or {}).items():
+            unusable.append("Grafana's test of a contact point")
+        else:
+            found.append(_symptom(alert, redactor, group=group, received=received))
     return found, unusable
 
 

@@ -88,6 +88,14 @@ def test_grafana_sends_the_same_and_more() -> None:
     assert (found.ended_at, found.group) == (None, "grafana_folder=shop")
 
 
+def test_that_a_contact_point_is_tested_is_no_alert() -> None:
+    labels = {"alertname": "TestAlert", "instance": "Grafana", "team": "shop"}
+    body = grafana(labels=labels, annotations={"summary": "Notification test"}, values=None)
+    assert parse(body, REDACTOR, received=AT) == ([], ["Grafana's test of a contact point"])
+    (found,), _ = parse(grafana(labels=labels | {"alertname": "Mine"}), REDACTOR, received=AT)
+    assert found.reason == "Mine"
+
+
 @pytest.mark.parametrize(
     ("alertname", "reason"),
     [("DatasourceNoData", "Checkout is slow has no data"), ("DatasourceError", "Checkout is slow cannot be evaluated")],
