@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import isnan
@@ -123,7 +124,7 @@ async def explore(request: Request, asked: Annotated[ExploreAsked, Query()]) -> 
             raise refused
         if found is None or query is None:
             raise Problem(422, "ask for a metric, or of=calls, of a cluster that is recorded", "metric")
-        return _csv(found) if asked.format == "csv" else JSONResponse(_json(found, by, warnings, of=query))
+        return _csv(found, warnings) if asked.format == "csv" else JSONResponse(_json(found, by, warnings, of=query))
     title, drawn = question(query, (found or query).measure) if query else "", None
     if found and query:
         answer = plot("answer", title, _unit(query), graph=found, axis=axis, asked=query.measure)
@@ -204,15 +205,26 @@ def _rows(found: Graph) -> tuple[tuple[datetime, tuple[str, ...]], ...]:
     return tuple(reversed([(at, row) for at, row in rows if any(row)]))
 
 
-def _csv(found: Graph) -> Response:
-    """A row a bin, a column a line; a field that a spreadsheet would take for a formula begins with '."""
+WARNINGS = "Foreshock-Warnings"
+"""The header of a CSV with what a Prometheus warned of, as JSON in ASCII; without any it is left out."""
+
+
+def _csv(found: Graph, warnings: tuple[str, ...]) -> Response:
+    """A row a bin, a column a line; a field that a spreadsheet would take for a formula begins with '.
+
+    A row or a column of words would break what reads the figures: warnings are in a header, and the file's name says
+    that there are some, which a person still sees a week later.
+    """
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(["time", *(_harmless(curve.name) for curve in found.curves)])
     for number, at in enumerate(_times(found)):
         values = [curve.values[number] for curve in found.curves]
         writer.writerow([at.isoformat(), *("" if isnan(value) else f"{value:.6g}" for value in values)])
-    headers = {"content-disposition": 'attachment; filename="lines.csv"'}
+    name = "lines-with-warnings.csv" if warnings else "lines.csv"
+    headers = {"content-disposition": f'attachment; filename="{name}"'}
+    if warnings:
+        headers[WARNINGS] = json.dumps([one.encode("ascii", "replace").decode() for one in warnings])
     return Response(text.getvalue(), media_type="text/csv; charset=utf-8", headers=headers)
 
 

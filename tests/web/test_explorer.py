@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from html import escape
 from typing import Any
 
+import httpx2
 import pytest
 from msgspec.structs import replace
 
@@ -212,6 +214,24 @@ async def test_what_prometheus_warns_of_is_said_beside_its_answer(site: Site, li
         async with site.client("responder") as client:
             assert "warns of" not in (await client.get("/explore", params=PROMQL)).text
             assert (await client.get("/api/v1/promql", params=asked)).json()["warnings"] == []
+
+
+async def test_a_csv_has_what_prometheus_warns_of_beside_its_figures(site: Site) -> None:
+    told: list[httpx2.Response] = []
+    for warnings in ((), ("no answer from “store-1”\r\nX-Other: 1", "a second one")):
+        with asking(site, answering(coded("200", 1.0), warnings=warnings)):
+            async with site.client("responder") as client:
+                told.append(await client.get("/explore", params=PROMQL | {"format": "csv"}))
+    well, warned = told
+    assert well.text == warned.text, "figures alone, for whatever reads them"
+    names = [one.headers["content-disposition"].partition("filename=")[2] for one in told]
+    assert names == ['"lines.csv"', '"lines-with-warnings.csv"']
+    assert json.loads(warned.headers["foreshock-warnings"]) == [
+        "no answer from ?store-1?\r\nX-Other: 1",
+        "a second one",
+    ]
+    assert "foreshock-warnings" not in well.headers
+    assert "x-other" not in warned.headers
 
 
 async def test_a_query_is_for_responders_and_what_prometheus_says_of_it_is_told(site: Site) -> None:
