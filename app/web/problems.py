@@ -104,7 +104,10 @@ def _of_validation(error: RequestValidationError) -> Problem:
     field = ".".join(str(step) for step in first["loc"][1:]) or None
     if first["type"] == "extra_forbidden":
         return Problem(422, f"there is no parameter {field!r}", field)
-    return Problem(422, f"{field}: {first['msg'].removeprefix('Value error, ')}", field)
+    said = first["msg"].removeprefix("Value error, ")
+    if field is None:
+        return Problem(422, "the body is no JSON object" if first["type"] == "model_type" else f"the body {said}")
+    return Problem(422, f"{field}: {said}", field)
 
 
 def of_database(error: Exception) -> Problem:

@@ -88,6 +88,20 @@ async def test_what_is_wrong_is_named(hands: Site, more: dict[str, Any], field: 
 
 
 @pytest.mark.parametrize(
+    ("method", "body", "said"),
+    [
+        ("POST", [1], "the body is no JSON object"),
+        ("PATCH", 3, "the body is no JSON object"),
+        ("PATCH", {}, "the body names nothing that is to change"),
+    ],
+)
+async def test_of_a_body_that_is_wrong_as_a_whole_that_is_said(hands: Site, method: str, body: Any, said: str) -> None:
+    async with hands.client("responder") as client:
+        answer = await client.request(method, PATH if method == "POST" else KNOWN, json=body)
+    assert (answer.status_code, answer.json()["detail"], "field" in answer.json()) == (422, said, False)
+
+
+@pytest.mark.parametrize(
     ("method", "path"), [("POST", PATH), ("PATCH", KNOWN), ("POST", f"{KNOWN}/merge"), ("POST", "/incidents")]
 )
 async def test_a_viewer_may_not(hands: Site, method: str, path: str) -> None:
