@@ -20,7 +20,7 @@ from kubernetes.aio.client import ApiClient, Configuration
 from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
 from yarl import URL
 
-from app.collect.once import LostError, once
+from app.collect.once import in_words, once
 from app.failures import Expected
 
 CONNECT_SECONDS = 10.0
@@ -197,11 +197,9 @@ class ApiServer:
         except TimeoutError:
             raise UnreachableError(f"{URL(url).host} says nothing any more") from None
         except ClientSSLError as error:
-            raise UntrustedError(f"{type(error).__name__}: {error}") from None
-        except LostError as error:
-            raise UnreachableError(str(error)) from None
+            raise UntrustedError(in_words(error)) from None
         except (ClientError, OSError) as error:
-            raise UnreachableError(f"{type(error).__name__}: {error}") from None
+            raise UnreachableError(in_words(error)) from None
 
 
 def _check_there(kubeconfig: str) -> None:

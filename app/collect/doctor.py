@@ -69,7 +69,7 @@ async def examine(
         found.append(
             _nothing(
                 "connection",
-                f"{api.url}: its certificate is not to be trusted: {error}",
+                f"{api.url}: {error}",
                 fix="put the certificate of the cluster's own authority into the kubeconfig: "
                 "kubectl config set-cluster NAME --certificate-authority=FILE --embed-certs",
             )

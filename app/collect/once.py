@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from errno import ECONNRESET
+from ssl import SSLCertVerificationError
+
 from aiohttp import (
     ClientConnectionError,
+    ClientConnectorCertificateError,
+    ClientConnectorError,
     ClientHandlerType,
     ClientOSError,
     ClientRequest,
@@ -24,4 +30,31 @@ async def once(request: ClientRequest, handler: ClientHandlerType) -> ClientResp
     except ClientSSLError:
         raise
     except (ClientOSError, ServerDisconnectedError) as error:
-        raise LostError(f"{type(error).__name__}: {error}") from error
+        raise LostError(in_words(error)) from error
+
+
+def in_words(error: Exception) -> str:
+    """Why a request failed, for an operator: what the system says, and of the libraries' names for it only those that
+    say more."""
+    if isinstance(error, LostError):
+        return str(error)
+    if isinstance(error, ClientConnectorCertificateError):
+        why = _said(error.certificate_error)
+        return f"{error.host}:{error.port} shows a certificate that is not to be trusted: {why}"
+    if isinstance(error, ClientConnectorError):
+        return f"{error.host}:{error.port} cannot be reached: {_said(error.os_error)}"
+    if isinstance(error, ServerDisconnectedError):
+        return "it ended the connection without an answer"
+    return _said(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+
+
+def _said(error: Exception) -> str:
+    """Of a connection that cannot be made asyncio says the address in the place of the reason. What has no number of
+    the system's, or says more than that (a resolver, outbound.refuse), is told as it is."""
+    if isinstance(error, SSLCertVerificationError):
+        return error.verify_message
+    if isinstance(error, OSError) and (error.strerror or "").startswith("Connect call failed") and error.errno:
+        return os.strerror(error.errno)
+    if isinstance(error, ConnectionResetError):  # asyncio's own has no number
+        return os.strerror(ECONNRESET)
+    return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__

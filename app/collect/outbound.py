@@ -22,7 +22,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.resolver import ThreadedResolver
 from yarl import URL
 
-from app.collect.once import once
+from app.collect.once import in_words, once
 
 WITHIN = ClientTimeout(total=10.0)
 MOST_BYTES = 10 << 20
@@ -169,7 +169,7 @@ class Outbound:
         except TimeoutError:
             raise OutboundError(f"{url.host} did not answer within {WITHIN.total:.0f} s") from None
         except (ClientError, OSError) as error:
-            raise OutboundError(f"{type(error).__name__}: {error}") from None
+            raise OutboundError(in_words(error)) from None
         if response.status in range(300, 400):
             raise OutboundError(
                 f"{url.host} answers with a redirect ({response.status}), which is not followed: write the url where"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +15,7 @@ from aiohttp import web
 from aiohttp.resolver import ThreadedResolver
 
 from app.collect.outbound import SAID, Endpoint, EndpointError, Outbound, OutboundError, TooMuchError, refuse
+from tests.test_tls import certificate
 
 FORM = web.RequestKey("form", dict)
 """What was posted."""
@@ -154,10 +157,35 @@ async def test_an_answer_is_read_up_to_its_bound_unpacked() -> None:
 async def test_nobody_there_and_no_certificate_are_said() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        with pytest.raises(OutboundError, match="Connect"):
-            await asked(Endpoint(f"http://127.0.0.1:{taken.getsockname()[1]}"))
+        port = taken.getsockname()[1]
+        with pytest.raises(OutboundError, match=f"^127.0.0.1:{port} cannot be reached: Connection refused$"):
+            await asked(Endpoint(f"http://127.0.0.1:{port}"))
+    with pytest.raises(OutboundError, match=r"^nobody\.invalid:80 cannot be reached: \w"):
+        await asked(Endpoint("http://nobody.invalid"))
     with pytest.raises(OutboundError, match=r"nowhere\.pem"):
         await asked(Endpoint("https://127.0.0.1", ca_file="nowhere.pem"))
+
+
+async def test_why_a_connection_fails_is_said_without_the_names_of_libraries(tmp_path: Path) -> None:
+    async def end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(100)
+        writer.close()
+
+    cert, key = certificate(tmp_path)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(cert, key)
+    said = []
+    for scheme, context in (("http", None), ("https", tls), ("https", None)):
+        server = await asyncio.start_server(end, "127.0.0.1", 0, ssl=context)
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(OutboundError) as failed:
+            await asked(Endpoint(f"{scheme}://127.0.0.1:{port}"))
+        said.append(str(failed.value).replace(str(port), "PORT"))
+        server.close()
+    ended, untrusted, not_tls = said
+    assert ended == "it ended the connection without an answer"
+    assert untrusted == "127.0.0.1:PORT shows a certificate that is not to be trusted: self-signed certificate"
+    assert "Error" not in not_tls
 
 
 async def test_no_proxy_of_the_environment_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
