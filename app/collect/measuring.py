@@ -84,10 +84,13 @@ class Measuring:
     @property
     def remarks(self) -> tuple[str, ...]:
         """What an operator should know: which source of metrics fails, since when, and why; of what one warned when it
-        answered last."""
+        answered last. What is alike of several is said once."""
+        failed: dict[str, dict[str, datetime]] = defaultdict(dict)
+        for source, (since, why) in sorted(self._trouble.items()):
+            failed[why][source] = since
         failing = (
-            f"no metrics from {source} since {since:%H:%M} UTC: {why}"
-            for source, (since, why) in sorted(self._trouble.items())
+            f"no metrics from {' and '.join(sources)} since {min(sources.values()):%H:%M} UTC: {why}"
+            for why, sources in failed.items()
         )
         alike: dict[tuple[str, ...], dict[str, datetime]] = defaultdict(dict)
         for source, (at, warnings) in sorted(self._warned.items()):

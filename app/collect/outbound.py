@@ -177,11 +177,27 @@ class Outbound:
                 status=response.status,
             )
         if response.status != 200:
-            said = shortened(body.decode("utf-8", "replace"))
+            said = shortened(_reason(body))
             raise OutboundError(
                 f"{url.host} answers {response.status} {response.reason}: {said}", status=response.status
             )
         return body
+
+
+class _Refusal(msgspec.Struct):
+    """How Prometheus, and what has its API, says what is wrong; of more words around it a reader has nothing."""
+
+    error: str
+
+
+_refusal = msgspec.json.Decoder(_Refusal)
+
+
+def _reason(body: bytes) -> str:
+    try:
+        return _refusal.decode(body).error
+    except ValueError:  # as are msgspec's
+        return body.decode("utf-8", "replace")
 
 
 def shortened(said: str) -> str:

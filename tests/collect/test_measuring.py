@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -22,6 +23,7 @@ from app.core.redact import Redactor
 from app.store import measured, series
 from tests.collect.test_importer import T0, Lab, lab
 from tests.collect.test_outbound import FORM, answering
+from tests.programs import free_address
 from tests.samples import plain
 from tests.stale import is_stale
 
@@ -115,6 +117,20 @@ async def test_a_prometheus_is_asked_from_where_it_was_asked_last_also_after_a_r
     )
     assert one.times[-1] == T0.timestamp() + 660
     assert one.labels == (("instance", "a"),)
+
+
+async def test_of_a_prometheus_that_is_away_it_is_said_once(lab: Lab) -> None:
+    clock = Clock(sleeps=2)
+    away = Prometheus(f"http://{free_address()}")
+    questions = [Question(NAMES), Question(("http_requests_total",), of_apps=True)]
+    pace = replace(clock.pace(), clock=lambda: T0)
+    one = Measuring(
+        lab.database.write, WantedCluster(lab.cluster, prometheus=away), pace=pace, names=NAMES, questions=questions
+    )
+    async with running(one, clock):
+        await clock.over.wait()
+    (remark,) = one.remarks
+    assert remark.startswith(f"no metrics from {away.url} and {away.url} of apps since {T0:%H:%M} UTC: ")
 
 
 async def test_where_apps_are_too_many_the_control_plane_is_still_told_of(lab: Lab) -> None:

@@ -204,6 +204,15 @@ def test_nothing_else_in_the_program_asks_the_world() -> None:
     assert not [path for path in app.rglob("*.py") if any(one in path.read_text() for one in others)]
 
 
+async def test_of_a_refusal_in_json_the_reason_is_told() -> None:
+    told = {"status": "error", "errorType": "bad_data", "error": "1:4: parse error: unclosed left parenthesis"}
+    for body, said in ((told, told["error"]), ({"error": 7}, '{"error": 7}'), (["odd"], '["odd"]')):
+        async with answering(lambda _, body=body: web.json_response(body, status=400)) as url:  # type: ignore[misc]
+            with pytest.raises(OutboundError) as refused:
+                await asked(Endpoint(url))
+        assert str(refused.value) == f"127.0.0.1 answers 400 Bad Request: {said}"
+
+
 async def test_of_a_long_refusal_the_middle_is_left_out() -> None:
     """VictoriaMetrics says the question, of thousands of characters, before it says what is wrong with it."""
     long = f"cannot answer {'a|' * 999}: a bracket is missing"
