@@ -126,19 +126,25 @@ async def take_alerts(engine: AsyncEngine, cluster: str, alerts: Iterable[Sympto
 
 
 async def reconcile(
-    engine: AsyncEngine, cluster: str, firing: Iterable[Symptom], *, fingerprints: Collection[str], asked: datetime
+    engine: AsyncEngine,
+    cluster: str,
+    firing: Iterable[Symptom],
+    *,
+    fingerprints: Collection[str] | None,
+    asked: datetime,
 ) -> list[Incident]:
     """As ``take_alerts``, of what an Alertmanager says that fires: what it told while nobody listened comes in, and
     what ended meanwhile ends. The incidents that it changed.
 
-    ``fingerprints`` are those of all that fires there, silenced or not; ``asked`` is when it was asked, before it
-    answered: it ranks as of then.
+    ``fingerprints`` are those of all that fires there, silenced or not, None where it does not know of all: then
+    nothing ends. ``asked`` is when it was asked, before it answered: it ranks as of then.
     """
     async with engine.begin() as conn:
         await lock(conn, cluster)
         known = {one.id: one for one in await incidents.list_during(conn, cluster, start=asked, end=asked)}
         found = [alert for alert in firing if storable(alert.at, asked)]
-        found += gone(fingerprints, known.values(), asked=asked)
+        if fingerprints is not None:
+            found += gone(fingerprints, known.values(), asked=asked)
         await record(conn, Batch(cluster, symptoms=tuple(found)))
         touched = [one for one in await open_incidents(conn, cluster, found) if known.get(one.id) != one]
     await _rank_all(engine, touched, asked)

@@ -6,8 +6,8 @@ Grafana: https://grafana.com/docs/grafana/latest/alerting/configure-notification
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Annotated
 from urllib.parse import quote
 
@@ -105,11 +105,11 @@ _listed = msgspec.json.Decoder(list[RawListed])
 @dataclass(frozen=True, slots=True)
 class Firing:
     """What fires at an Alertmanager: the alerts that it tells of, and the fingerprints of all, also of those that it
-    holds back.
+    holds back; None where it may not know of all yet.
     """
 
     alerts: tuple[Symptom, ...]
-    fingerprints: frozenset[str]
+    fingerprints: frozenset[str] | None
 
 
 class Alertmanager(Endpoint, frozen=True, forbid_unknown_fields=True):
@@ -123,10 +123,34 @@ async def list_firing(source: Alertmanager, redactor: Redactor, *, now: datetime
     filters = "".join(f"&filter={quote(one, safe='')}" for one in source.matchers)
     async with Outbound.to(source) as outbound:
         body = await outbound.get(LISTING + filters)
+        started = await _started(outbound)  # asked last: it may start anew in between
     try:
-        return parse_listing(body, redactor, received=now)
+        firing = parse_listing(body, redactor, received=now)
     except PayloadError as error:
         raise OutboundError(f"{source.url}: {error}") from None
+    return firing if started is None or now - started >= SETTLES else replace(firing, fingerprints=None)
+
+
+SETTLES = timedelta(minutes=5)
+"""An Alertmanager keeps no alerts when it starts anew: what fires is told to it again, by each Prometheus within an
+evaluation and a minute. Until then it lists too few (https://github.com/prometheus/alertmanager/issues/889)."""
+
+
+class RawStatus(msgspec.Struct):
+    """What an Alertmanager says of itself; ``uptime`` is when it started."""
+
+    uptime: Instant
+
+
+_status = msgspec.json.Decoder(RawStatus)
+
+
+async def _started(outbound: Outbound) -> datetime | None:
+    """When it started; None where it does not say, as what stands before it may let only alerts be asked for."""
+    try:
+        return _status.decode(await outbound.get("/api/v2/status")).uptime
+    except (OutboundError, msgspec.MsgspecError):
+        return None
 
 
 LISTING = "/api/v2/alerts?active=true&silenced=true&inhibited=true&unprocessed=true"

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
+from typing import Any
 
 import pytest
+from aiohttp import web
 from msgspec.structs import replace
 
 from app import correlate
-from app.collect.alerts import PayloadError, parse, parse_listing
+from app.collect.alerts import Alertmanager, PayloadError, list_firing, parse, parse_listing
 from app.core.redact import Redactor
 from app.store.database import Database
 from app.store.incidents import list_incidents
+from tests.collect.test_outbound import answering
 from tests.core.factories import NOON, after, an_alert
 
 REDACTOR = Redactor(b"a key of at least 16 bytes")
@@ -39,7 +42,7 @@ def test_what_it_lists_is_as_its_webhook_tells_it() -> None:
     body = {"version": "4", "alerts": [one | {"status": "firing"}]}
     (told,), _ = parse(json.dumps(body).encode(), REDACTOR, received=after(60))
     assert found.alerts == (told,)
-    assert found.fingerprints == {"f1", "f2"}
+    assert found.fingerprints == frozenset({"f1", "f2"})
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b'[{"fingerprint": "x"}]'])
@@ -70,3 +73,34 @@ async def test_what_began_after_it_was_asked_has_not_ended(database: Database) -
     assert await correlate.reconcile(database.write, "later", [], fingerprints=(), asked=after(5)) == []
     (incident,) = await correlate.reconcile(database.write, "later", [], fingerprints=(), asked=after(30))
     assert (incident.status, incident.resolved_at) == ("resolved", after(30))
+
+
+async def test_nothing_ends_by_an_alertmanager_that_does_not_know_of_all_yet(database: Database) -> None:
+    """What ended is not opened again by the same alert: an end in error would stay."""
+    alert, new = (an_alert(NOON, name=name, namespace="early") for name in ("A", "B"))
+    await correlate.take_alerts(database.write, "early", [alert], after(5))
+    await correlate.reconcile(database.write, "early", [new], fingerprints=None, asked=after(60))
+    async with database.read.connect() as conn:
+        (incident,) = await list_incidents(conn, cluster="early")
+    assert [one.ended_at for one in incident.alerts] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("status", "knows"),
+    [
+        ({"uptime": after(-290).isoformat()}, False),
+        ({"uptime": after(-310).isoformat()}, True),
+        ({"uptime": "long"}, True),
+        (None, True),
+    ],
+)
+async def test_an_alertmanager_that_has_just_started_may_not_know_of_all(status: Any, knows: bool) -> None:
+    def answer(request: web.Request) -> web.Response:
+        if request.path == "/api/v2/status":
+            return web.json_response(status, status=200 if status else 403)
+        return web.json_response([listed("f1")])
+
+    async with answering(answer) as url:
+        found = await list_firing(Alertmanager(url), REDACTOR, now=NOON)
+    assert [one.fingerprint for one in found.alerts] == ["f1"]
+    assert found.fingerprints == ({"f1"} if knows else None)
