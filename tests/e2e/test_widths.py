@@ -66,8 +66,9 @@ async def _recorded(program: Program) -> None:
         f"/changes?cluster={CLUSTER}",
         f"/changes/{_long().id}",
         object_path(_long().resource),
+        "/slack",
     ],
-    ids=["incidents", "incident", "drawer", "changes", "change", "object"],
+    ids=["incidents", "incident", "drawer", "changes", "change", "object", "slack"],
 )
 async def test_the_longest_names_stay_in_the_page(visit: Visit, path: str, viewport: ViewportSize) -> None:
     async with visit(path, viewport=viewport) as page:
