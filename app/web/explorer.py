@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import isnan
@@ -12,6 +13,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
 from pydantic import BeforeValidator, Field
+from sqlalchemy.ext.asyncio import AsyncConnection
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from app.core.axis import Axis, Tick, ticks
@@ -45,7 +47,7 @@ class ExploreAsked(windows.Range):
 
     of: str = Field("series", pattern="^(series|calls|promql)$")
     cluster: Annotated[params.Text | None, Blank] = None
-    metric: Annotated[str | None, Blank] = Field(None, pattern=curves.METRIC, max_length=1000)
+    metric: Annotated[str | None, Blank] = Field(None, max_length=1000)
     measure: Measure = Measure.RATE
     by: params.Text = ""
     where: params.Text = ""
@@ -68,6 +70,10 @@ class ExploreAsked(windows.Range):
             return curves.checked(lambda: calls_query(self.measure, by=self.by, where=self.where, most=most))
         if self.metric is None:
             return None
+        if not re.fullmatch(curves.METRIC, self.metric):
+            raise Problem(
+                422, f"{self.metric!r} is no name of a metric: conditions have a field of their own", "metric"
+            )
         metric, asked = self.metric, {"by": self.by, "where": self.where}
         return curves.checked(
             lambda: series_query(metric, self.measure, **asked, most=most, quantile=self.quantile or 0.99)
@@ -97,38 +103,37 @@ class ExplorePage:
 async def explore(request: Request, asked: Annotated[ExploreAsked, Query()]) -> Response:
     """A graph of what is asked, with the changes that may matter, and the form that asks."""
     now = deps_of(request).clock()
-    axis, query = asked.axis(now), asked.query()
+    axis = asked.axis(now)
+    query: Asked | None = None
+    answer: curves.Answered | None = None
+    refused: Problem | None = None
     async with deps_of(request).read.connect() as conn:
         seen = await read_seen(conn, None, from_at=axis.from_at, to_at=axis.to_at)
         cluster = asked.cluster or (seen.freshness[0].cluster if seen.freshness else None)
         if asked.cluster is not None and asked.cluster not in {one.cluster for one in seen.freshness}:
             raise Problem(404, f"there is no cluster {asked.cluster!r}", "cluster")
         saved = await list_views(conn)
-        found: Graph | None = None
-        refused: Problem | None = None
-        by: tuple[str, ...] = ()
-        warnings: tuple[str, ...] = ()
-        names: tuple[str, ...] = ()
+        names = tuple(_asked_for(await lines.list_names(conn, cluster))) if cluster is not None else ()
+        try:
+            query = asked.query()
+            if query is not None and cluster is not None:
+                answer = await _ask(request, conn, cluster, query, axis=axis)
+        except Problem as problem:  # who mistypes one field keeps the others
+            refused = problem
         marks: tuple[Mark, ...] = ()
-        if cluster is not None:
-            names = tuple(_asked_for(await lines.list_names(conn, cluster)))
-            if isinstance(query, PromQuery):
-                (found, by, warnings), refused = await _of_prometheus(request, cluster, query.text, axis=axis)
-            elif query:
-                found, by = await curves.ask(conn, cluster, query, axis=axis), query.by
-        if cluster is not None and found is not None and asked.format == "html":
+        if cluster is not None and answer is not None and asked.format == "html":
             around = await surroundings.read_surroundings(conn, cluster, from_at=axis.from_at, to_at=axis.to_at)
             marks = around.marks
     if asked.format != "html":
         if refused is not None:
             raise refused
-        if found is None or query is None:
+        if answer is None or query is None:
             raise Problem(422, "ask for a metric, or of=calls, of a cluster that is recorded", "metric")
-        return _csv(found, warnings) if asked.format == "csv" else JSONResponse(_json(found, by, warnings, of=query))
-    title, drawn = question(query, (found or query).measure) if query else "", None
-    if found and query:
-        answer = plot("answer", title, _unit(query), graph=found, axis=axis, asked=query.measure)
-        drawn = draw(answer, height=LARGE)
+        return _csv(answer) if asked.format == "csv" else JSONResponse(_json(answer, of=query))
+    title, drawn = question(query, (answer.graph if answer else query).measure) if query else "", None
+    if answer and query:
+        shown = plot("answer", title, _unit(query), graph=answer.graph, axis=axis, asked=query.measure)
+        drawn = draw(shown, height=LARGE)
     page = ExplorePage(
         asked=named(request),
         cluster=cluster,
@@ -138,8 +143,8 @@ async def explore(request: Request, asked: Annotated[ExploreAsked, Query()]) -> 
         beside=windows.beside(axis, now),
         drawn=drawn,
         title=title,
-        rows=_rows(found) if found else (),
-        warnings=warnings,
+        rows=_rows(answer.graph) if answer else (),
+        warnings=answer.warnings if answer else (),
         seen=seen,
         names=names,
     )
@@ -150,14 +155,11 @@ async def explore(request: Request, asked: Annotated[ExploreAsked, Query()]) -> 
     return templates.page("explore.html", status, page=page, form=asked, refused=refused, **around_it, **views)
 
 
-async def _of_prometheus(
-    request: Request, cluster: str, query: str, *, axis: Axis
-) -> tuple[curves.Answered | tuple[None, tuple[()], tuple[()]], Problem | None]:
-    """As curves.ask_prometheus, or why not: who mistypes a query keeps the form that holds it."""
-    try:
-        return await curves.ask_prometheus(request, cluster, query, axis=axis), None
-    except Problem as problem:
-        return (None, (), ()), problem
+async def _ask(request: Request, conn: AsyncConnection, cluster: str, query: Asked, *, axis: Axis) -> curves.Answered:
+    """The answer, whoever gives it. Raises Problem."""
+    if isinstance(query, PromQuery):
+        return await curves.ask_prometheus(request, cluster, query.text, axis=axis)
+    return curves.Answered(await curves.ask(conn, cluster, query, axis=axis), query.by, ())
 
 
 def named(request: Request) -> dict[str, Any]:
@@ -209,12 +211,13 @@ WARNINGS = "Foreshock-Warnings"
 """The header of a CSV with what a Prometheus warned of, as JSON in ASCII; without any it is left out."""
 
 
-def _csv(found: Graph, warnings: tuple[str, ...]) -> Response:
+def _csv(answer: curves.Answered) -> Response:
     """A row a bin, a column a line; a field that a spreadsheet would take for a formula begins with '.
 
     A row or a column of words would break what reads the figures: warnings are in a header, and the file's name says
     that there are some, which a person still sees a week later.
     """
+    found, warnings = answer.graph, answer.warnings
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(["time", *(_harmless(curve.name) for curve in found.curves)])
@@ -232,7 +235,8 @@ def _harmless(name: str) -> str:
     return f"'{name}" if name[:1] in "=+-@\t\r" else name
 
 
-def _json(found: Graph, by: tuple[str, ...], warnings: tuple[str, ...], *, of: Asked) -> dict[str, Any]:
+def _json(answer: curves.Answered, *, of: Asked) -> dict[str, Any]:
+    found, by, warnings = answer
     return {
         "items": [one.model_dump() for one in curves.told(found, by)],
         "start": datetime.fromtimestamp(found.axis.start, UTC).isoformat(),

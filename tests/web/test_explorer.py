@@ -140,6 +140,20 @@ async def test_what_cannot_be_asked_is_refused_in_words(site: Site, asked: dict[
 
 
 @pytest.mark.parametrize(
+    ("field", "text", "why"),
+    [
+        ("metric", "up{job=x}", "is no name of a metric"),
+        ("where", "verb", "is no condition"),
+    ],
+)
+async def test_who_mistypes_one_field_keeps_the_others(site: Site, field: str, text: str, why: str) -> None:
+    page = await explored(site, REQUESTS | {"where": "code=4*", "by": "verb", field: text}, status=422)
+    assert why in page
+    for kept in ({"metric": REQUESTS["metric"], "where": "code=4*", "by": "verb"} | {field: escape(text)}).values():
+        assert f'value="{kept}"' in page
+
+
+@pytest.mark.parametrize(
     ("path", "asked", "field"),
     [
         ("series", {"cluster": "shop"}, "metric"),
