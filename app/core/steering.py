@@ -50,7 +50,9 @@ def set_off(ordered: list[Change], top: Topology) -> dict[str, Change]:
             anew = _latest(*(changed[key] for key in _kin(account, top) if key in changed))
             before = _latest(anew, told.get(change.actor.name), _heard(change, anew, heard), _marked(change, marks))
             is_told = before is not None and before.resource == change.resource
-            is_decided = habits.begins and not is_told and _deploys(change, top)
+            is_decided = not is_told and (
+                (habits.begins and _deploys(change, top)) or (before is anew and habits.applies(change))
+            )
             by_itself = None if is_decided else habits.broken_by(change, before)
             cause = _latest(orders.behind(change, account[0]), sources.behind(change), by_itself)
             orders.make(change)
@@ -89,7 +91,7 @@ class _Habits:
     """What a program writes. ``since`` says of what it does against its habits, and of the objects that it does it to,
     which change set that off: what goes on is not put down to whatever came in between."""
 
-    sorts: set[Trait] = field(default_factory=set)
+    sorts: Counter[Trait] = field(default_factory=Counter)
     objects: Counter[Resource] = field(default_factory=Counter)
     since: dict[Trait | Resource, Change] = field(default_factory=dict)
 
@@ -98,8 +100,15 @@ class _Habits:
         """Whether it has written nothing yet, as far as is known."""
         return not self.sorts
 
+    def applies(self, change: Change) -> bool:
+        """Whether a program that applies what people wrote goes on as ever: a new sort of write is news of it only
+        where it has written much, and hardly anything once."""
+        once = sum(count == 1 for count in self.sorts.values())
+        is_settled = self.sorts.total() >= ENOUGH and once <= RARELY * self.sorts.total()
+        return change.verb is not Verb.DELETE and deploys(change.actor.name) and not is_settled
+
     def learn(self, change: Change) -> None:
-        self.sorts.add(trait(change))
+        self.sorts[trait(change)] += 1
         self.objects[change.resource] += 1
 
     def broken_by(self, change: Change, before: Change | None) -> Change | None:

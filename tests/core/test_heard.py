@@ -131,15 +131,22 @@ def test_what_was_rendered_before_is_no_news() -> None:
 
 
 ARGO = Actor("system:serviceaccount:argocd:argocd-application-controller", ActorSource.AUDIT)
+KINDS = ("Deployment", "Service", "ConfigMap", "Secret", "Job", "CronJob", "StatefulSet", "DaemonSet", "Ingress")
 
 
-@pytest.mark.parametrize(("name", "kin"), [("argocd-repo-server", True), ("dex", False)])
-def test_what_is_of_the_same_product_tells_a_program_what_to_write(name: str, kin: bool) -> None:
+@pytest.mark.parametrize(
+    ("name", "sorts", "kin"), [("argocd-repo-server", 1, True), ("dex", 1, False), ("argocd-repo-server", 9, False)]
+)
+def test_what_is_of_the_same_product_tells_a_program_what_to_write(name: str, sorts: int, kin: bool) -> None:
+    """Where it applies what people wrote, of which each may be of another sort, that is news only if it hardly is."""
     server = a_resource("Deployment", name, "argocd")
     stamp: Path = ("spec", "template", "metadata", "annotations", "timestamp")
-    usual = a_change(at=after(-90), actor=ARGO, path=("metadata", "labels", "x"))
+    usual = [
+        a_change(a_resource(KINDS[number % sorts], "x"), at=after(-90 + number), actor=ARGO, path=("spec", "x"))
+        for number in range(20 if sorts == 1 else sorts)
+    ]
     upgrade, then = a_change(server, at=after(-10)), a_change(at=after(-5), actor=ARGO, path=stamp)
-    found = set_off([early(), usual, upgrade, then], topology([a_workload(server)]))
+    found = set_off([early(), *usual, upgrade, then], topology([a_workload(server)]))
     assert found == ({then.id: upgrade} if kin else {})
 
 
