@@ -35,8 +35,8 @@ LONG_ENOUGH = timedelta(days=7)
 CHANGED = 3
 """Nor can an object that was changed less often: whatever is done to it is the first of its sort."""
 WELL = -0.1
-"""Times ln(1 + clusters), what it weighs that the same change went well elsewhere: in the first two tests with a past it
-was said of ten culprits and four others (decision 0038)."""
+"""Times ln(1 + clusters), what it weighs that the same change went well elsewhere: in the first two tests with a past
+that was said of ten culprits and four others (decision 0038)."""
 WEEKS, DAYS = 5, 7
 AT_THE_TIME = timedelta(minutes=90)
 """What is done by the clock of a place with summer time is an hour off for a part of the year."""

@@ -122,7 +122,7 @@ def _failing(told: Laid, of: Callable[[Entity], list[Entity]], asked: dict[Entit
         if step is None or step.after - step.before < LEAST[one.ended]:
             continue
         for home in of(one.server):
-            signal = _more_asked(_fails(home, one, step, told.axis), asked.get(one.server), step)
+            signal = _more_asked(_fails(home, one, step, told.axis), asked.get(one.server), step, told.axis)
             title = f"{'Failing' if one.ended is Outcome.FAILED else 'Refused'}: {home[2]}"
             yield Rise(home, signal.facts["reason"], signal, step, title, "%", 100.0 * one.values, one.by_door)
 
@@ -169,17 +169,17 @@ def _slow(told: Laid, of: Callable[[Entity], list[Entity]], asked: dict[Entity, 
                 sentence=f"{home[2]} is slow to answer: {measure(after, 's')}, {measure(before, 's')} before",
                 text="is slow",
             )
-            signal = _more_asked(signal, asked.get(one.server), step)
+            signal = _more_asked(signal, asked.get(one.server), step, told.axis)
             yield Rise(home, SLOW, signal, step, f"Slow: {home[2]}", "s", one.values)
 
 
-def _more_asked(signal: Signal, asked: Floats | None, step: Step) -> Signal:
+def _more_asked(signal: Signal, asked: Floats | None, step: Step, axis: Grid) -> Signal:
     """The signal, with how many times as many requests as before came as it began, where these are MORE."""
-    if asked is None or step.index < 2:
+    if asked is None:
         return signal
-    before = float(np.nanmedian(asked[max(0, step.index - BEFORE) : step.index - 1]))
-    at = float(np.nanmedian(asked[step.index : step.index + 3]))
-    if not before > 0 or not at >= MORE * before:  # NaN is neither
+    parts = asked[max(0, step.index - BEFORE) : max(0, step.index - 1)], asked[step.index : step.index + 3]
+    before, at = (float(np.median(part[known])) if (known := ~np.isnan(part)).any() else 0.0 for part in parts)
+    if before <= 0 or at < MORE * before or at * axis.step < SOME:
         return signal
     told = f"{signal.sentence}, as {at / before:.1f} times as many came"
     return replace(signal, sentence=told, facts={**signal.facts, ASKED: f"{at / before:.1f}"})
