@@ -143,9 +143,9 @@ async def reconcile(
         await lock(conn, cluster)
         known = {one.id: one for one in await incidents.list_during(conn, cluster, start=asked, end=asked)}
         found = [alert for alert in firing if storable(alert.at, asked)]
+        await record(conn, Batch(cluster, symptoms=tuple(found)))  # as told: an end that is inferred may be taken back
         if fingerprints is not None:
             found += gone(fingerprints, known.values(), asked=asked)
-        await record(conn, Batch(cluster, symptoms=tuple(found)))
         touched = [one for one in await open_incidents(conn, cluster, found) if known.get(one.id) != one]
     await _rank_all(engine, touched, asked)
     return touched

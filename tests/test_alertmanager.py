@@ -157,11 +157,16 @@ async def test_what_fired_or_ended_while_nobody_listened_is_known_after_a_start(
     with started(dsn, data, "--port", "0"):
         opened = await until("open")
     assert [dict(alert.labels)["cluster"] for alert in opened.alerts] == ["listed"]
-    httpx2.post(f"{alertmanager}/api/v2/alerts", json=[alerts[0] | {"endsAt": now.isoformat()}]).raise_for_status()
     listing, redactor = (
         Alertmanager(alertmanager, matchers=('cluster="listed"',)),
         Redactor(b"a key of at least 16 bytes"),
     )
+    await correlate.reconcile(database.write, "listed", (), fingerprints=(), asked=now)
+    assert (await until("resolved")).id == opened.id
+    firing = await list_firing(listing, redactor, now=now)
+    await correlate.reconcile(database.write, "listed", firing.alerts, fingerprints=None, asked=datetime.now(UTC))
+    assert (await until("open")).id == opened.id, "an end that was inferred is taken back"
+    httpx2.post(f"{alertmanager}/api/v2/alerts", json=[alerts[0] | {"endsAt": now.isoformat()}]).raise_for_status()
     early, later = [await list_firing(listing, redactor, now=now + after) for after in (timedelta(0), SETTLES * 2)]
     assert early.fingerprints is None, "it has just started, and may not have been told of all"
     asked = datetime.now(UTC)

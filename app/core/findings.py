@@ -73,6 +73,10 @@ class Said(Struct, frozen=True):
     resolved_at: datetime | None = None
 
 
+class Unlisted(Symptom, frozen=True, gc=False, tag_field="end", tag="unlisted"):
+    """An alert whose end nobody told: its Alertmanager lists it no longer. Told again, it fires on."""
+
+
 class Incident(Struct, frozen=True):
     """A bundle of symptoms that a person was, or should be, called for. ``id`` is short and stable.
 

@@ -12,10 +12,10 @@ from datetime import datetime, timedelta
 from hashlib import blake2b
 from typing import NamedTuple, TypeVar
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from app.core.entities import workload_of_pod
-from app.core.findings import Incident, Origin, Scope
+from app.core.findings import Incident, Origin, Scope, Unlisted
 from app.core.model import Symptom
 
 TOGETHER = timedelta(minutes=15)
@@ -59,8 +59,9 @@ def bundle(alerts: Iterable[Symptom], open_incidents: Iterable[Incident], *, clu
     """The incidents that these alerts open, extend or resolve. Alerts seen before change nothing.
 
     ``open_incidents`` are those that had not ended when the first of the alerts began. An alert is known by its
-    fingerprint and its start, in whatever order its firing and its end are told: an end once known stays. While it
-    fires its start may move; one that starts after the end is another alert. Heartbeats are left out.
+    fingerprint and its start, in whatever order its firing and its end are told: an end once told stays, while one that
+    was only inferred gives way to what is told after it. While it fires its start may move; one that starts after the
+    end is another alert. Heartbeats are left out.
     """
     incidents = {incident.id: incident for incident in open_incidents}
     touched: dict[str, Incident] = {}
@@ -104,14 +105,14 @@ def _flaps(alert: Symptom, incident: Incident) -> bool:
     )
 
 
-def gone(fingerprints: Collection[str], incidents: Iterable[Incident], *, asked: datetime) -> list[Symptom]:
+def gone(fingerprints: Collection[str], incidents: Iterable[Incident], *, asked: datetime) -> list[Unlisted]:
     """The ends of Alertmanager's alerts that fire as far as we know, and did not any more when it was ``asked`` what
     fires: they ended by then at the latest.
 
     Alerts of pagers and of Grafana are not its to tell of: theirs have a fingerprint with a colon, or a folder.
     """
     return [
-        replace(alert, ended_at=asked)
+        Unlisted(**asdict(alert) | {"ended_at": asked})
         for incident in incidents
         for alert in incident.alerts
         if alert.ended_at is None and alert.at < asked and alert.fingerprint not in fingerprints
@@ -152,7 +153,12 @@ def _fires_anew(alert: Symptom, known: Symptom) -> bool:
 
 
 def _merged(known: Symptom, told: Symptom) -> Symptom:
-    return replace(told, at=min(known.at, told.at), ended_at=known.ended_at or told.ended_at)
+    """As it is told now; of ends only one that its source told stays."""
+    at = min(known.at, told.at)
+    if isinstance(told, Unlisted) and known.ended_at is not None:
+        return replace(known, at=at)
+    end = None if isinstance(known, Unlisted) else known.ended_at
+    return replace(told, at=at, ended_at=end or told.ended_at)
 
 
 def _overlaps(alert: Symptom, incident: Incident) -> bool:

@@ -12,7 +12,7 @@ from sqlalchemy import Float, Row, ScalarSelect, Select, func, select, tuple_, u
 from sqlalchemy.dialects.postgresql import aggregate_order_by, insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.findings import Incident, Onset, Origin, Ranking, Said, Scope, Verdict
+from app.core.findings import Incident, Onset, Origin, Ranking, Said, Scope, Unlisted, Verdict
 from app.core.incidents import LOOKS_AHEAD, LOOKS_BACK
 from app.core.model import Symptom
 from app.store import partitions
@@ -127,7 +127,7 @@ def _incident(row: Row[Any]) -> Incident:
         resolved_at=row.resolved_at,
         scope=msgspec.convert(row.scope, Scope),
         onset=msgspec.convert(row.onset, Onset | None),
-        alerts=msgspec.convert(row.alerts, tuple[Symptom, ...]),
+        alerts=tuple(msgspec.convert(alert, Unlisted if "end" in alert else Symptom) for alert in row.alerts),
         ranked_at=row.ranked_at,
         origin=Origin(row.origin),
         opened_by=row.opened_by,

@@ -76,13 +76,44 @@ async def test_what_began_after_it_was_asked_has_not_ended(database: Database) -
 
 
 async def test_nothing_ends_by_an_alertmanager_that_does_not_know_of_all_yet(database: Database) -> None:
-    """What ended is not opened again by the same alert: an end in error would stay."""
     alert, new = (an_alert(NOON, name=name, namespace="early") for name in ("A", "B"))
     await correlate.take_alerts(database.write, "early", [alert], after(5))
     await correlate.reconcile(database.write, "early", [new], fingerprints=None, asked=after(60))
     async with database.read.connect() as conn:
         (incident,) = await list_incidents(conn, cluster="early")
     assert [one.ended_at for one in incident.alerts] == [None, None]
+
+
+async def test_an_end_that_was_inferred_is_taken_back_by_the_same_alert(database: Database) -> None:
+    """By whoever tells of it, and as often: its Alertmanager, or that one's webhook."""
+    alert = an_alert(NOON, name="A", namespace="back")
+    write, fires = database.write, [alert.fingerprint]
+    await correlate.take_alerts(write, "back", [alert], after(5))
+    for minute in (30, 60):
+        (ended,) = await correlate.reconcile(write, "back", [], fingerprints=(), asked=after(minute))
+        assert (ended.status, ended.resolved_at) == ("resolved", after(minute))
+        (again,) = await correlate.reconcile(write, "back", [alert], fingerprints=fires, asked=after(minute + 5))
+        assert (again.id, again.status, again.resolved_at) == (ended.id, "open", None)
+        assert await correlate.reconcile(write, "back", [alert], fingerprints=fires, asked=after(minute + 6)) == []
+    await correlate.reconcile(write, "back", [], fingerprints=(), asked=after(90))
+    (again,) = await correlate.take_alerts(write, "back", [replace(alert, at=after(1))], after(91))  # another replica
+    assert (again.id, again.status) == (ended.id, "open")
+
+
+async def test_an_end_that_the_source_told_stays(database: Database) -> None:
+    """Told late it counts for more than one that was inferred, and nothing that fires since the same time undoes it."""
+    alert = an_alert(NOON, name="A", namespace="told")
+    write, over = database.write, replace(alert, ended_at=after(20))
+    await correlate.take_alerts(write, "told", [alert], after(5))
+    await correlate.reconcile(write, "told", [], fingerprints=(), asked=after(30))
+    (ended,) = await correlate.take_alerts(write, "told", [over], after(35))
+    assert (ended.status, ended.resolved_at) == ("resolved", after(20))
+    for late in (alert, replace(alert, at=after(1)), over):
+        await correlate.take_alerts(write, "told", [late], after(40))
+        assert await correlate.reconcile(write, "told", [], fingerprints=(), asked=after(50)) == []
+    async with database.read.connect() as conn:
+        (incident,) = await list_incidents(conn, cluster="told")
+    assert (incident.id, incident.resolved_at) == (ended.id, after(20))
 
 
 @pytest.mark.parametrize(
