@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from math import isnan
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Request
-from pydantic import BeforeValidator, Field
+from fastapi import APIRouter, Depends, Request
+from pydantic import BeforeValidator, Field, ValidationError
 from sqlalchemy.ext.asyncio import AsyncConnection
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
@@ -32,7 +32,7 @@ from app.web import curves, params, templates, windows
 from app.web.auth import Needs
 from app.web.deps import deps_of
 from app.web.graphs import LARGE, DrawnGraph, draw
-from app.web.problems import Problem
+from app.web.problems import Problem, mistyped
 
 router = APIRouter(
     include_in_schema=False, default_response_class=HTMLResponse, dependencies=[Depends(Needs(Role.VIEWER))]
@@ -100,13 +100,13 @@ class ExplorePage:
 
 
 @router.get("/explore")
-async def explore(request: Request, asked: Annotated[ExploreAsked, Query()]) -> Response:
-    """A graph of what is asked, with the changes that may matter, and the form that asks."""
+async def explore(request: Request) -> Response:
+    """A graph of what is asked, with the changes that may matter, and the form that asks: who mistypes one field keeps
+    them all."""
     now = deps_of(request).clock()
-    axis = asked.axis(now)
+    asked, axis, refused = _read(dict(request.query_params), now)
     query: Asked | None = None
     answer: curves.Answered | None = None
-    refused: Problem | None = None
     async with deps_of(request).read.connect() as conn:
         seen = await read_seen(conn, None, from_at=axis.from_at, to_at=axis.to_at)
         cluster = asked.cluster or (seen.freshness[0].cluster if seen.freshness else None)
@@ -115,10 +115,10 @@ async def explore(request: Request, asked: Annotated[ExploreAsked, Query()]) -> 
         saved = await list_views(conn)
         names = tuple(_asked_for(await lines.list_names(conn, cluster))) if cluster is not None else ()
         try:
-            query = asked.query()
+            query = asked.query() if refused is None else None
             if query is not None and cluster is not None:
                 answer = await _ask(request, conn, cluster, query, axis=axis)
-        except Problem as problem:  # who mistypes one field keeps the others
+        except Problem as problem:
             refused = problem
         marks: tuple[Mark, ...] = ()
         if cluster is not None and answer is not None and asked.format == "html":
@@ -155,6 +155,22 @@ async def explore(request: Request, asked: Annotated[ExploreAsked, Query()]) -> 
     return templates.page("explore.html", status, page=page, form=asked, refused=refused, **around_it, **views)
 
 
+def _read(told: dict[str, str], now: datetime) -> tuple[ExploreAsked, Axis, Problem | None]:
+    """What is asked, and of which time, without what cannot be; and what is wrong with that."""
+    refused: Problem | None = None
+    try:
+        asked = ExploreAsked.model_validate(told)
+    except ValidationError as error:
+        wrong = error.errors()
+        refused = mistyped(wrong[0], str(wrong[0]["loc"][0]))
+        names = {one["loc"][0] for one in wrong}
+        asked = ExploreAsked.model_validate({name: text for name, text in told.items() if name not in names})
+    try:
+        return asked, asked.axis(now), refused
+    except Problem as problem:
+        return asked, windows.Range().axis(now), refused or problem
+
+
 async def _ask(request: Request, conn: AsyncConnection, cluster: str, query: Asked, *, axis: Axis) -> curves.Answered:
     """The answer, whoever gives it. Raises Problem."""
     if isinstance(query, PromQuery):
@@ -163,9 +179,10 @@ async def _ask(request: Request, conn: AsyncConnection, cluster: str, query: Ask
 
 
 def named(request: Request) -> dict[str, Any]:
-    """What the address asks, as it was written; times are times."""
-    told: dict[str, Any] = {"from": None, "to": None, "minus": None, **request.query_params}
-    told.pop("format", None)
+    """What the address asks, as it was written; None is what it leaves out."""
+    fields = (one.alias or name for name, one in ExploreAsked.model_fields.items())
+    told: dict[str, Any] = dict.fromkeys(fields) | dict(request.query_params)
+    told.pop("format")
     return told
 
 

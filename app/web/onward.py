@@ -34,7 +34,7 @@ def local(path: str) -> str:
 def _asked(scope: Scope) -> str | None:
     """The address of a page that a person asked a browser for; None for programs, and for parts of pages."""
     sent = Headers(scope=scope)
-    if scope["method"] != "GET" or problems.wants_json(scope["path"]) or "authorization" in sent:
+    if scope["method"] != "GET" or problems.wants_json(scope) or "authorization" in sent:
         return None
     if "hx-request" in sent or sent.get("sec-fetch-dest", "document") != "document":
         return None

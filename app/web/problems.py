@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import parse_qs
 
 import orjson
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -70,15 +73,20 @@ def described(*statuses: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
-def wants_json(path: str) -> bool:
-    """Programs ask under /api/ and the health checks; everything else is a page."""
+def wants_json(scope: Scope) -> bool:
+    """Programs ask under /api/ and the health checks, and for the figures of a graph; everything else is a page, as is
+    what a browser is to show."""
+    path = scope["path"]
+    if path == "/explore" and "text/html" not in Headers(scope=scope).get("accept", ""):
+        asked = parse_qs(scope["query_string"].decode("latin-1"))
+        return not {"csv", "json"}.isdisjoint(asked.get("format", ()))
     return path.startswith(("/api/", "/intake/")) or path in {"/healthz", "/readyz", "/openapi.json"}
 
 
 def answer(problem: Problem, scope: Scope) -> Response:
     """The problem as the asker can read it."""
     title = HTTPStatus(problem.status).phrase
-    if not wants_json(scope["path"]):
+    if not wants_json(scope):
         response: Response = templates.page(
             "error.html",
             problem.status,
@@ -101,7 +109,11 @@ def answer(problem: Problem, scope: Scope) -> Response:
 
 def _of_validation(error: RequestValidationError) -> Problem:
     first = error.errors()[0]
-    field = ".".join(str(step) for step in first["loc"][1:]) or None
+    return mistyped(first, ".".join(str(step) for step in first["loc"][1:]) or None)
+
+
+def mistyped(first: Mapping[str, Any], field: str | None) -> Problem:
+    """What pydantic finds wrong with a field, in words; without one, with the body."""
     if first["type"] == "extra_forbidden":
         return Problem(422, f"there is no parameter {field!r}", field)
     said = first["msg"].removeprefix("Value error, ")

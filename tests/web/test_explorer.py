@@ -144,6 +144,9 @@ async def test_what_cannot_be_asked_is_refused_in_words(site: Site, asked: dict[
     [
         ("metric", "up{job=x}", "is no name of a metric"),
         ("where", "verb", "is no condition"),
+        ("most", "0", "Most: Input should be greater than or equal to 1"),
+        ("quantile", "1", "Quantile: Input should be less than 1"),
+        ("from", "noon", "From: must be ISO 8601"),
     ],
 )
 async def test_who_mistypes_one_field_keeps_the_others(site: Site, field: str, text: str, why: str) -> None:
@@ -151,6 +154,30 @@ async def test_who_mistypes_one_field_keeps_the_others(site: Site, field: str, t
     assert why in page
     for kept in ({"metric": REQUESTS["metric"], "where": "code=4*", "by": "verb"} | {field: escape(text)}).values():
         assert f'value="{kept}"' in page
+
+
+async def test_what_cannot_be_chosen_is_shown_as_chosen(site: Site) -> None:
+    page = await explored(site, REQUESTS | {"measure": "odd"}, status=422)
+    assert "<option selected>odd</option>" in page
+    page = await explored(site, REQUESTS | {"from": "2026-11-21T12:00:00Z"}, status=422)
+    assert "From and minus both say where it begins" in page
+    assert 'value="2026-11-21T12:00:00' in page
+    assert '<option value="30m" selected>' in page or "<option selected>30m</option>" in page
+
+
+@pytest.mark.parametrize("kind", ["json", "csv"])
+async def test_a_program_that_asks_for_figures_is_refused_in_json(site: Site, kind: str) -> None:
+    cases = (({"most": "0"}, 422, "most"), ({"where": "verb"}, 422, "where"), ({"cluster": "nowhere"}, 404, "cluster"))
+    async with site.client() as client:
+        for wrong, status, field in cases:
+            asked = REQUESTS | wrong | {"format": kind}
+            answer = await client.get("/explore", params=asked)
+            assert (answer.status_code, answer.json()["field"]) == (status, field)
+            assert answer.headers["content-type"] == "application/problem+json"
+            shown = await client.get("/explore", params=asked, headers={"accept": "text/html,*/*;q=0.8"})
+            assert (shown.status_code, shown.headers["content-type"]) == (status, "text/html; charset=utf-8")
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=site.app), base_url="http://test") as nobody:
+        assert (await nobody.get("/explore", params={"format": kind})).json()["status"] == 401
 
 
 @pytest.mark.parametrize(
