@@ -93,6 +93,10 @@ class Clusters:
         found = (live.vitals() for _, live, _ in self._watched.values())
         return tuple(one for one in found if one is not None)
 
+    def warnings(self) -> dict[str, int]:
+        """How many remarks on each of these name nothing that fails; those of ``watches`` do."""
+        return {name: live.warnings for name, (_, live, _) in self._watched.items() if live.vitals() is not None}
+
     async def take(self, cluster: str, chunks: AsyncIterator[bytes], declared: int) -> None:
         """As deps.TakeAudit."""
         self._sent_by.add(cluster)

@@ -284,6 +284,7 @@ def build(settings: Settings, server: Postgres, *, url: str, demo: Prepare) -> F
         clock=now,
         not_ready=pulses.not_ready,
         vitals=lambda: Vitals(pulses.work(), clusters.recordings(), clusters.watches()),
+        warnings=clusters.warnings,
         take_alerts=alert_taker(database),
         take_page=page_taker(database),
         cluster_of=clusters.tokens.cluster_of,

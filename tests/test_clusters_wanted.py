@@ -135,6 +135,8 @@ async def test_an_alertmanager_that_is_away_is_a_remark_and_keeps_nobody_from_th
             if found := await remarks():
                 break
             await asyncio.sleep(0.2)
+        ((watch,), warnings) = clusters.watches(), clusters.warnings()
+        assert (watch.remarks, warnings) == (1, {"deaf": 0}), "it fails"
         later = 4 * RECONCILE_EVERY  # so long nobody has heard of what fires; the others go on as they did
         while True:
             if (await probe.get("/readyz")).status_code == 200:

@@ -73,7 +73,7 @@ BAD = {
     'foreshock_worker_failures_total{job="foreshock", worker="rankings"}': "0+1x480",
     'foreshock_unranked_incidents{job="foreshock"}': "0+0x400 1+0x79",
     'foreshock_slack_refused{job="foreshock"}': "0+0x400 2+0x79",
-    'foreshock_remarks{job="foreshock", cluster="a"}': "0+0x300 1+0x179",
+    'foreshock_remarks{job="foreshock", cluster="a", severity="error"}': "0+0x300 1+0x179",
 }
 """Every alert's reason, at a sample every 15 s over two hours."""
 WELL = {
@@ -117,7 +117,8 @@ WELL = {
     'foreshock_worker_failures_total{job="foreshock", worker="rankings"}': "0+0x200 1+0x279",
     'foreshock_unranked_incidents{job="foreshock"}': "0+0x476 1+0x3",
     'foreshock_slack_refused{job="foreshock"}': "0+0x476 1+0x3",
-    'foreshock_remarks{job="foreshock", cluster="a"}': "0+0x400 1+0x79",
+    'foreshock_remarks{job="foreshock", cluster="a", severity="error"}': "0+0x400 1+0x79",
+    'foreshock_remarks{job="foreshock", cluster="a", severity="warning"}': "2+0x480",
 }
 """The same, where all is well."""
 

@@ -177,7 +177,13 @@ class Live:
             return None
         now = self.watching()
         heard_at = max(self._heard.values(), default=None)
-        return Watch(self._wanted.name, heard_at, now.kinds, len(now.unseen), len(now.remarks))
+        return Watch(self._wanted.name, heard_at, now.kinds, len(now.unseen), len(now.remarks) - self.warnings)
+
+    @property
+    def warnings(self) -> int:
+        """How many of the remarks name nothing that fails: what is not served or allowed beyond need, what a Prometheus
+        warned of."""
+        return len(self._following.remarks if self._following else ()) + len(self._measuring.warnings)
 
     # -- what is seen
 

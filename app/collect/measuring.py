@@ -83,8 +83,8 @@ class Measuring:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What an operator should know: which source of metrics fails, since when, and why; of what one warned when it
-        answered last. What is alike of several is said once."""
+        """What an operator should know: which source of metrics fails, since when, and why; and the warnings. What is
+        alike of several is said once."""
         failed: dict[str, dict[str, datetime]] = defaultdict(dict)
         for source, (since, why) in sorted(self._trouble.items()):
             failed[why][source] = since
@@ -92,14 +92,18 @@ class Measuring:
             f"no metrics from {' and '.join(sources)} since {min(sources.values()):%H:%M} UTC: {why}"
             for why, sources in failed.items()
         )
+        return *failing, *self.warnings
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Of what a source warned when it answered last: it answered all the same."""
         alike: dict[tuple[str, ...], dict[str, datetime]] = defaultdict(dict)
         for source, (at, warnings) in sorted(self._warned.items()):
             alike[warnings][source] = at
-        warning = (
+        return tuple(
             f"{' and '.join(sources)} warned when it answered at {max(sources.values()):%H:%M} UTC: {'; '.join(said)}"
             for said, sources in alike.items()
         )
-        return *failing, *warning
 
     async def run(self) -> Never:
         """Until cancelled. Raises what a bug raises."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Protocol
@@ -136,9 +136,9 @@ class Deps:
 
     ``public_url`` is where people reach us (``https://foreshock.example``): it decides whether cookies are
     Secure. ``clock`` gives the time as aware UTC. ``not_ready`` lists, in words, why /readyz should fail; empty
-    means ready. ``vitals`` says how the process does. ``take_alerts`` is given a cluster and an Alertmanager payload;
-    it raises ValueError, in words, for what is no such payload. So does ``take_page``, which is also given the pager
-    (pagerduty, opsgenie).
+    means ready. ``vitals`` says how the process does, ``warnings`` how many remarks on each of its clusters name
+    nothing that fails. ``take_alerts`` is given a cluster and an Alertmanager payload; it raises ValueError, in words,
+    for what is no such payload. So does ``take_page``, which is also given the pager (pagerduty, opsgenie).
 
     ``cluster_of`` answers the cluster that a token for a purpose is of, without the database, or raises NoRoomError.
     ``take_audit`` is given a cluster, the chunks of a body and how many bytes it says to have (0: it does not say); it
@@ -160,6 +160,7 @@ class Deps:
     clock: Callable[[], datetime]
     not_ready: Callable[[], list[str]] = list
     vitals: Callable[[], Vitals] = Vitals
+    warnings: Callable[[], Mapping[str, int]] = dict
     take_alerts: TakeAlerts = _refuse_alerts
     cluster_of: Callable[[str, Purpose], str | None] = _no_cluster
     take_page: TakePage = _refuse_page

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from time import perf_counter
 
@@ -90,6 +90,8 @@ class Exposed:
     answers: Answers
     vitals: Vitals
     stored: Stored | None
+    warnings: Mapping[str, int] = field(default_factory=dict)
+    """By cluster: those of its remarks that name nothing that fails."""
 
     def collect(self) -> Iterator[Metric]:
         """As prometheus_client's collectors."""
@@ -103,6 +105,14 @@ class Exposed:
             )
         for name, what, of_watch in WATCHES:
             yield _family(name, what, ("cluster",), (((one.cluster,), of_watch(one)) for one in self.vitals.watches))
+        failing = {one.cluster: one.remarks for one in self.vitals.watches}
+        remarks = (
+            ((cluster, severity), many)
+            for severity, told in (("error", failing), ("warning", self.warnings))
+            for cluster, many in told.items()
+        )
+        what = "What the page of clusters remarks on it: what fails (error), and what does not (warning)."
+        yield _family("foreshock_remarks", what, ("cluster", "severity"), remarks)
         if self.stored is not None:
             yield from _known_to_the_database(self.stored)
         yield from self.answers.registry.collect()
@@ -145,7 +155,6 @@ WATCHES: tuple[tuple[str, str, Callable[[Watch], float | None]], ...] = (
     ),
     ("foreshock_watched_kinds", "Kinds of objects that are watched.", lambda one: one.kinds),
     ("foreshock_open_gaps", "Kinds of which nothing is seen now; all of them count as one.", lambda one: one.unseen),
-    ("foreshock_remarks", "What the page of clusters remarks on it.", lambda one: one.remarks),
 )
 
 
@@ -188,7 +197,7 @@ async def metrics(request: Request) -> Response:
     deps = deps_of(request)
     answers: Answers = request.app.state.answers
     encode, content_type = choose_encoder(request.headers.get("accept", ""))
-    exposed = Exposed(answers, deps.vitals(), await _stored(deps))
+    exposed = Exposed(answers, deps.vitals(), await _stored(deps), deps.warnings())
     return Response(encode(exposed), headers={"content-type": content_type})
 
 

@@ -64,6 +64,7 @@ def scraper(known: ClusterTokens, engine: AsyncEngine, token: str) -> httpx2.Asy
         HOST,
         lambda: NOW,
         vitals=lambda: VITALS,
+        warnings=lambda: {"shop": 3},
         cluster_of=known.cluster_of,
         take_audit=take_audit,
     )
@@ -95,6 +96,8 @@ async def test_what_the_process_knows_of_itself_is_told(client: httpx2.AsyncClie
     assert told["foreshock_quarantined_total", ("shop",)] == 2
     assert told["foreshock_watch_last_heard_timestamp_seconds", ("shop",)] == NOW.timestamp() - 5
     assert told["foreshock_open_gaps", ('odd"\n\\',)] == 1
+    severities = ("error", "warning")
+    assert [told["foreshock_remarks", ("shop", severity)] for severity in severities] == [1, 3]
     assert ("foreshock_watch_last_heard_timestamp_seconds", ('odd"\n\\',)) not in told
     assert told["process_resident_memory_bytes", ()] > 1e6
     assert [which for (name, which) in told if name == "foreshock_build_info"] != [("",)]
