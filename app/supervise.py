@@ -86,13 +86,17 @@ def pause(failures: int, chance: float) -> timedelta:
 
 
 def _wait_after(failures: int, error: Exception, *, worker: str) -> timedelta:
-    """How long to wait, which is logged; of failures in a row only the first says where it was."""
+    """How long to wait, which is logged; of failures in a row only the first says where it was, and each says why.
+
+    Of an error of the database that is its first line: what it was asked, and with which values, comes after.
+    """
     wait = pause(failures, random.random())  # noqa: S311 - spreads retries, guards nothing
     log.error(
         "worker failed",
         worker=worker,
         failures=failures,
         error=type(error).__name__,
+        why=str(error).partition("\n")[0],
         again_in=wait.total_seconds(),
         exc_info=error if failures == 1 else None,
     )

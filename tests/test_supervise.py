@@ -3,13 +3,16 @@
 import asyncio
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from typing import Never
 
 import pytest
+import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 from sqlalchemy import text
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
+from structlog.testing import capture_logs
 
 from app import supervise
 from app.main import notifier_of, workers
@@ -102,6 +105,28 @@ async def test_a_worker_that_fails_is_run_again_and_readiness_hears_of_it(databa
     assert pulses.not_ready() == []
     await asyncio.wait_for(supervise.end([task]), 20)
     assert task.cancelled()
+
+
+async def test_of_failures_in_a_row_each_says_why_and_the_first_where(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an error of the database neither the statement nor its values are repeated."""
+    why = "cannot connect to db:5432"
+    failure = OperationalError("SELECT :secret", {"secret": "hunter2"}, ConnectionError(f"{why}\nDETAIL: hunter2"))
+    monkeypatch.setattr(supervise, "FIRST_PAUSE", timedelta(milliseconds=1))
+    monkeypatch.setattr(supervise, "log", structlog.get_logger())
+    rounds = 0
+
+    async def run() -> Never:
+        nonlocal rounds
+        rounds += 1
+        if rounds == 3:
+            raise asyncio.CancelledError
+        raise failure
+
+    with capture_logs() as lines, pytest.raises(asyncio.CancelledError):
+        await supervise.keep_running("sweep", run)
+    assert [(line["error"], line["failures"]) for line in lines] == [("OperationalError", 1), ("OperationalError", 2)]
+    assert {line["why"] for line in lines} == {f"(builtins.ConnectionError) {why}"}
+    assert [line["exc_info"] for line in lines] == [failure, None]
 
 
 async def test_a_task_that_swallows_a_cancellation_is_asked_again() -> None:
