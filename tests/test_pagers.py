@@ -29,7 +29,9 @@ def ago(minutes: float) -> str:
     return (NOW - timedelta(minutes=minutes)).isoformat().replace("+00:00", "Z")
 
 
-def an_event(kind: str, event: str, *, at: float, began: float = 20, incident: str = "Q1TRUCK") -> bytes:
+def an_event(
+    kind: str, event: str, *, at: float, began: float = 20, incident: str = "Q1TRUCK", priority: str = ""
+) -> bytes:
     """As https://developer.pagerduty.com/docs/webhooks-overview has it; times in minutes ago."""
     data = {
         "id": incident,
@@ -41,6 +43,7 @@ def an_event(kind: str, event: str, *, at: float, began: float = 20, incident: s
         "title": "Checkout answers with errors, password=hunter2secret",
         "service": {"id": "PSVC", "type": "service_reference", "summary": "checkout"},
         "urgency": "high",
+        "priority": {"id": "PPRIO", "type": "priority_reference", "summary": priority} if priority else None,
     }
     told = {"id": event, "event_type": kind, "resource_type": "incident", "occurred_at": ago(at), "data": data}
     return json.dumps({"event": told}).encode()
@@ -203,6 +206,32 @@ async def test_what_opsgenie_tells_only_once_is_kept(stand: Stand) -> None:
         (alert,) = incident.alerts
         assert (incident.status, incident.severity, alert.message) == (status, "critical", "p99 is 4 s")
         assert incident.scope.workloads == ("payments/checkout-api",)
+
+
+@pytest.mark.parametrize(
+    ("priority", "severity"), [("P3", "warning"), ("P1", "critical"), ("Major", "critical"), ("", "critical")]
+)
+async def test_a_priority_that_pagerduty_tells_later_counts_and_opens_nothing(
+    stand: Stand, priority: str, severity: str
+) -> None:
+    cluster = f"priority-{priority or 'none'}".lower()
+    await stand.page(cluster, an_event("incident.triggered", "e1", at=20, priority="P4"))
+    (incident,) = await stand.incidents(cluster)
+    assert incident.alerts[0].severity == "warning"
+    await stand.page(cluster, an_event("incident.priority_updated", "e2", at=15, priority=priority))
+    (incident,) = await stand.incidents(cluster)
+    assert incident.alerts[0].severity == severity
+    await stand.page(cluster, an_event("incident.resolved", "e3", at=10, priority=priority))
+    await stand.page(cluster, an_event("incident.priority_updated", "e4", at=5, priority="P2"))
+    (incident,) = await stand.incidents(cluster)
+    assert (incident.status, incident.alerts[0].severity) == ("resolved", "error")
+
+
+async def test_a_priority_that_opsgenie_tells_later_counts(stand: Stand) -> None:
+    await stand.genie("later", an_action("Create"))
+    await stand.genie("later", an_action("UpdatePriority", priority="P5"))
+    (incident,) = await stand.incidents("later")
+    assert (incident.status, incident.alerts[0].severity) == ("open", "info")
 
 
 async def test_opsgenie_needs_a_token(stand: Stand) -> None:

@@ -54,6 +54,7 @@ class RawIncident(Struct):
     title: str = ""
     html_url: str | None = None
     urgency: str | None = None
+    priority: RawReference | None = None
     service: RawReference | None = None
 
 
@@ -72,7 +73,9 @@ class RawPagerDuty(Struct):
     event: RawEvent
 
 
-_FIRING = frozenset({"incident.triggered", "incident.acknowledged"})
+_FIRING = frozenset({"incident.triggered", "incident.acknowledged", "incident.priority_updated"})
+_PRIORITIES = {"P1": "critical", "P2": "error", "P3": "warning", "P4": "warning", "P5": "info"}
+"""Opsgenie's, and what PagerDuty's are called unless an account names its own."""
 
 
 def pagerduty(body: bytes, redactor: Redactor, *, received: datetime) -> Paged:
@@ -87,7 +90,7 @@ def pagerduty(body: bytes, redactor: Redactor, *, received: datetime) -> Paged:
     name = redactor.text(incident.title)[:LONGEST].strip() or "PagerDuty incident"
     told = {
         "alertname": name,
-        "severity": {"high": "critical", "low": "warning"}.get(incident.urgency or "", ""),
+        "severity": _severity(incident),
         "pagerduty_service": (incident.service.summary if incident.service else None) or "",
         "pagerduty_url": incident.html_url or "",
     }
@@ -104,6 +107,12 @@ def pagerduty(body: bytes, redactor: Redactor, *, received: datetime) -> Paged:
         late = ("told_late", f"{(received - occurred).days} days")
         alert = replace(alert, labels=tuple(sorted((*alert.labels, late))))
     return Paged(alert, f"pagerduty {event.id}")
+
+
+def _severity(incident: RawIncident) -> str:
+    """By its priority, where that has one of the usual names; else by how urgent it is."""
+    priority = (incident.priority.summary if incident.priority else None) or ""
+    return _PRIORITIES.get(priority) or {"high": "critical", "low": "warning"}.get(incident.urgency or "", "")
 
 
 class RawOpsgenieAlert(Struct):
@@ -125,8 +134,9 @@ class RawOpsgenie(Struct):
     alert: RawOpsgenieAlert
 
 
-_PRIORITIES = {"P1": "critical", "P2": "error", "P3": "warning", "P4": "warning", "P5": "info"}
-_OPENING = frozenset({"Create", "Acknowledge", "UnAcknowledge", "Snooze", "SnoozeEnded", "Escalate", "EscalateNext"})
+_OPENING = frozenset(
+    {"Create", "Acknowledge", "UnAcknowledge", "Snooze", "SnoozeEnded", "Escalate", "EscalateNext", "UpdatePriority"}
+)
 _CLOSING = frozenset({"Close", "Delete"})
 
 
