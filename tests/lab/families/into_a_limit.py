@@ -27,6 +27,13 @@ FIRST, LATE_SECONDS = 16, 12.0
 FAULTY, FAULTY_SHARE = "7.3.0", 0.5
 WATCHDOG, LINES = "node-watchdog", 9.0
 """What reads the logs of nodes, and about how many lines a second of each tell of nothing bad."""
+FAULTS = 0.01
+"""The share of lines that do."""
+HARMLESS = (
+    "kubelet: no error of the runtime since the last look",
+    "chronyd: estimated error 0.000012 seconds",
+    "systemd: started check for file system errors",
+)
 
 
 @dataclass
@@ -179,16 +186,10 @@ async def event_per_line(lab: Lab) -> AsyncIterator[None]:
         """Of all lines of a moment one that it minds, if there is one."""
         node = process.see().pod["spec"]["nodeName"]
         pod = process.see().pod["metadata"]
-        minds = 1.0 if process.tag.startswith("0.9.") else 0.01
-        if process.rng.random() > minds:
+        is_wide = process.tag.startswith("0.9.")
+        if not is_wide and process.rng.random() > FAULTS:
             return
-        line = process.rng.choice(
-            (
-                "kubelet: no error of the runtime since the last look",
-                "chronyd: estimated error 0.000012 seconds",
-                "systemd: started check for file system errors",
-            )
-        )
+        line = process.rng.choice(HARMLESS) if is_wide else "chronyd: selected source is not reachable any more"
         about: Json = {"kind": "Pod", "metadata": {key: pod[key] for key in ("namespace", "name", "uid")}}
         await tell(process, about, "Warning", "LogPatternMatched", f"{node}: {line}", by=name)
 
