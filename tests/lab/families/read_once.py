@@ -20,6 +20,8 @@ from tests.lab.scenario import family
 KEY = "password"
 OLDEST = (14.0, 24.0)
 """For how many seconds a pool keeps a connection, at least and at most."""
+OVERLAP = 10.0
+"""For how many seconds the database takes the password of before too, for those who have not read the new one yet."""
 BUNDLE, PEM = "corp-roots", "roots.pem"
 OLD_ROOT, NEW_ROOT = "Corp Internal Root 2018", "Corp Internal Root 2026"
 
@@ -39,9 +41,9 @@ class _Password:
         return {KEY: self.value}
 
     def _reopened(self) -> float:
-        """The share of connections that were made anew since."""
+        """The share of connections that were made anew since only the new one is taken."""
         passed = (now() - self.since).total_seconds() if self.since else 0.0
-        return min(1.0, passed / self.oldest)
+        return min(1.0, max(0.0, passed - OVERLAP) / self.oldest)
 
     def by_environment(self, container: Container) -> float:
         """Of a program that was given it at its start."""
@@ -54,8 +56,8 @@ class _Password:
 
 
 @family(
-    "The password of a database's user is rotated, in the database and in the Secret. Who reads it from a file has the"
-    " new one; who was given it in its environment goes on with the old one, for as long as its connections stand.",
+    "The password of a database's user is rotated, in the database and in the Secret; the old one is taken for"
+    " a while. Who reads a file has the new one by then, who was given it in its environment goes on with the old one.",
     joined=27,
 )
 async def env_password(lab: Lab) -> AsyncIterator[None]:
