@@ -162,6 +162,16 @@ VOLUMES = Cause(
     re.compile(r"unbound immediate PersistentVolumeClaims|storageclass\S* .*not found|no persistent volumes avail"),
     _any(_is(*_CLAIMS), _writes("volumes", "volumeClaimTemplates"), _provides_volumes),
 )
+AWAY = Cause(
+    "a volume that is where pods may not be",
+    re.compile(r"didn't match PersistentVolume's node affinity|volume node affinity conflict"),
+    _any(
+        _is(*_CLAIMS, "Node"),
+        _provides_volumes,
+        _makes_nodes,
+        _writes("volumes", "volumeClaimTemplates", "affinity", "nodeSelector", "topologySpreadConstraints"),
+    ),
+)
 PORTS = Cause(
     "a port of the nodes that is taken",
     re.compile(r"didn't have free ports"),
@@ -307,6 +317,7 @@ CAUSES = (
         _any(_is("MutatingWebhookConfiguration", "MutatingAdmissionPolicy"), _is_policy, _writes("image")),
     ),
     VOLUMES,
+    AWAY,
     Cause(
         "configuration that is not there",
         re.compile(r"(?:configmap|secret) \S+ not found|couldn't find key", re.IGNORECASE),

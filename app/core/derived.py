@@ -82,7 +82,7 @@ class Derivation:
 
     def _deleted_with(self, change: Change) -> str | None:
         """What an object goes with that nobody is known to have deleted: its owner or its namespace, which was deleted,
-        or what its GitOps controller was told."""
+        or what the custom resource that owns it, or its GitOps controller, was told."""
         resource = change.resource
         entry = self._memory.peek(resource)
         above = [entry.owner] if entry and entry.owner else []
@@ -91,7 +91,8 @@ class Derivation:
         labels, annotations = (_said(change, part) for part in ("labels", "annotations"))
         told = tenders(resource, labels, annotations, known=self._recent.objects("Application"))
         found = [self._latest(one, change, _deletes) for one in above]
-        found += [self._latest(one, change, _orders) for one in told]
+        customs = [one for one in above if "." in one.api_group]
+        found += [self._latest(one, change, _orders) for one in (*told, *customs)]
         return next(filter(None, found), None)
 
     def _owner_chain(self, change: Change) -> str | None:

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from app.core.causes import MESHES, NAME_SERVERS, NETWORKS, TRUST
+from app.core.causes import MAKES_NODES, MESHES, NAME_SERVERS, NETWORKS, TRUST
 from app.core.complaints import REST
 from app.core.dependencies import Named, closure
 from app.core.entities import Entity
-from app.core.explain import SHORT
+from app.core.explain import SHORT, lacks_room
 from app.core.mechanism import BEFORE_RUNNING, SERVING
 from app.core.operators import users_of
 from app.core.phrases import names
@@ -56,10 +56,11 @@ def roots(signals: Sequence[Signal], top: Topology) -> Iterator[tuple[int, list[
     behind = {n: one for n, one in told.items() if not one.workloads & _asked(one.signal, top)}
     lost = {n: _felt(one, top) for n, one in told.items() if one.nodes and one.signal.facts.get("reason") not in SHORT}
     served = {key for key in top.labels if _AGENTS.search(key[1])}
+    makers = {key for key in top.labels if MAKES_NODES.search(key[1])}
     for n, one in told.items():
         if one.taken:
             continue
-        below = {home: _below(home, one.signal, top, served) for home in one.workloads}
+        below = {home: _below(home, one.signal, top, served, makers) for home in one.workloads}
         found = [m for m, other in behind.items() if m != n and _is_behind(other, one, below)]
         if one.signal.facts.get("reason") in SERVING:  # who is not let in, or not placed, answers nothing
             found += [m for m, other in behind.items() if _is_kept_out(other, one)]
@@ -136,13 +137,13 @@ def _missed(lost: Signal, client: Signal) -> bool:
     return lost.low - GRACE <= client.low and (lost.until is None or lost.until + REST >= client.low)
 
 
-def _below(home: Named, signal: Signal, top: Topology, served: set[Named]) -> set[Named]:
+def _below(home: Named, signal: Signal, top: Topology, served: set[Named], makers: set[Named]) -> set[Named]:
     """What a workload that complains rests on: whom it calls, who keeps up what it reads, who answers a webhook that it
     complains of and, where it complains of the network or of names, or just fails its clients and does not say why, the
-    programs that serve pods with these."""
+    programs that serve pods with these; where it finds no room, those that make nodes for it."""
     may_be = signal.cause is TRUST or signal.facts.get("reason") in SERVING or _NETWORK.search(signal.text)
-    of_network = served if may_be else set()
-    return {*closure([home], top.rests_on, depth=DEPTH), *of_network, *_asked(signal, top)} - {home}
+    beside = (served if may_be else set()) | (makers if lacks_room(signal) else set())
+    return {*closure([home], top.rests_on, depth=DEPTH), *beside, *_asked(signal, top)} - {home}
 
 
 def _asked(signal: Signal, top: Topology) -> set[Named]:

@@ -164,7 +164,8 @@ def _texts(said: Said) -> list[str]:
 
 
 def _where(failure: Failure, said: Said) -> dict[Entity, float]:
-    """The namespaces in which calls failed. Evictions are refused (429) by a namespace's disruption budgets:
+    """The namespaces in which calls failed. Evictions are refused (429) by a namespace's disruption budgets, and fail
+    (500) where several are of one pod:
     https://kubernetes.io/docs/concepts/scheduling-eviction/api-eviction/#how-api-initiated-eviction-works ."""
     counts: Counter[str] = Counter()
     for (_, namespace), n in said.items():
@@ -172,7 +173,7 @@ def _where(failure: Failure, said: Said) -> dict[Entity, float]:
             counts[namespace] += n
     total = counts.total() or 1
     found: dict[Entity, float] = {("ns", namespace): 0.4 * n / total for namespace, n in counts.items()}
-    if failure[3] == "pods/eviction" and failure[4] == 429:
+    if failure[3] == "pods/eviction" and failure[4] in (429, 500):
         found |= {("evictions", namespace): 0.2 + 0.75 * n / total for namespace, n in counts.items()}
     return found
 

@@ -3,7 +3,8 @@
 Flux: labels GROUP/name and GROUP/namespace with the API group of its controller
 (https://fluxcd.io/flux/components/kustomize/kustomizations/ , https://fluxcd.io/flux/components/helm/helmreleases/ ).
 Argo CD: the annotation argocd.argoproj.io/tracking-id, APPLICATION:GROUP/KIND:NAMESPACE/NAME with the Application's
-namespace and a _ before it where that is not Argo CD's own, or the label argocd.argoproj.io/instance
+namespace and a _ before it where that is not Argo CD's own, or the label argocd.argoproj.io/instance, or, as it was
+by default before version 3, app.kubernetes.io/instance
 (https://argo-cd.readthedocs.io/en/stable/user-guide/resource_tracking/ ).
 """
 
@@ -27,7 +28,7 @@ def tenders(
             namespace = str(labels.get(f"{group}/namespace") or resource.namespace or "")
             yield Resource(resource.cluster, group, kind, namespace, str(name))
     tracked = str(annotations.get(f"{_ARGO}/tracking-id") or "").partition(":")[0].rpartition("_")[2]
-    app = tracked or labels.get(f"{_ARGO}/instance")
+    app = tracked or labels.get(f"{_ARGO}/instance") or labels.get("app.kubernetes.io/instance")
     yield from (
         one for one in known if one.kind == "Application" and one.api_group == "argoproj.io" and one.name == app
     )

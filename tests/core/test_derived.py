@@ -61,6 +61,7 @@ ARGO = {"argocd.argoproj.io/tracking-id": "argocd_apps:apps/Deployment:shop/web"
         ("kustomize.toolkit.fluxcd.io/v1", "Kustomization", "flux-system", FLUX, {}),
         ("helm.toolkit.fluxcd.io/v2", "HelmRelease", "shop", HELM, {}),
         ("argoproj.io/v1alpha1", "Application", "argocd", {}, ARGO),
+        ("argoproj.io/v1alpha1", "Application", "argocd", {"app.kubernetes.io/instance": "apps"}, {}),
         ("argoproj.io/v1alpha1", "Application", "argocd", {"argocd.argoproj.io/instance": "apps"}, {}),
     ],
 )
@@ -78,6 +79,22 @@ def test_what_is_pruned_follows_from_what_its_gitops_controller_was_told(
             listed(told_to("./all", 4)),
             audited(told_to("./some", 6), 4),
             seen(tended, 6, verb=Verb.DELETE),
+        )
+    )
+    assert gone.begun_by == (edit.id if follows else None)
+
+
+@pytest.mark.parametrize(("part", "follows"), [("spec", True), ("data", False)])
+def test_what_an_operators_object_no_longer_asks_for_goes_with_its_edit(part: str, follows: bool) -> None:
+    def a_set(version: int, names: list[str]) -> object:
+        more: dict[str, Any] = {part: {"names": names}}
+        return an_object("Fleet", "web", version=version, api="fleet.example/v1", **more)
+
+    owner = [{"apiVersion": "fleet.example/v1", "kind": "Fleet", "name": "web", "uid": "u", "controller": True}]
+    owned = an_object("ConfigMap", "ca", version=5, data={"ca.crt": "x"}, meta={"ownerReferences": owner})
+    edit, gone = changes(
+        learn(
+            listed(owned), listed(a_set(4, ["a", "b"])), audited(a_set(6, ["a"]), 4), seen(owned, 6, verb=Verb.DELETE)
         )
     )
     assert gone.begun_by == (edit.id if follows else None)

@@ -213,3 +213,19 @@ def test_what_is_handed_on_is_handed_to_what_follows_from_nothing() -> None:
     scope = Scope(workloads=("web/basket", "pay/ledger"))
     weighed = [weight for _, weight in weigh([page, app, names], scope, near=near, top=company())]
     assert weighed[2] > 2 * max(weighed[:2])
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "found"),
+    [
+        ("cluster-autoscaler", "0/6 nodes are available: 6 Insufficient cpu.", True),
+        ("cluster-autoscaler", "0/6 nodes are available: 6 node(s) had untolerated taint {gpu: true}.", False),
+        ("ledger", "0/6 nodes are available: 6 Insufficient cpu.", False),
+    ],
+)
+def test_what_makes_nodes_is_behind_who_finds_no_room(name: str, message: str, found: bool) -> None:
+    maker = a_resource("Deployment", name, "kube-system")
+    top = company(a_workload(maker))
+    crash = a_symptom(maker, "CrashLoopBackOff", at=after(-20))
+    waits = a_symptom(CLIENTS[0], "FailedScheduling", at=after(0), message=message)
+    assert behind(crash, waits, top=top) == ({"FailedScheduling basket": {f"CrashLoopBackOff {name}"}} if found else {})

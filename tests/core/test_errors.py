@@ -149,3 +149,10 @@ def test_what_failed_elsewhere_before_did_not_pass() -> None:
     assert signal.passed
     assert (signal.passed.counts >= 0).all()
     assert signal.passed.since(after(-10)) <= 1.0
+
+
+@pytest.mark.parametrize(("code", "is_of_budgets"), [(429, True), (500, True), (404, False)])
+def test_evictions_that_are_refused_are_about_the_budgets_there(code: int, is_of_budgets: bool) -> None:
+    drains = calls("drainer", "create", "pods/eviction", rate=1, start=-20, code=code, namespace="search")
+    (signal,) = errors(calls("x", "get", "pods", rate=1) + drains)
+    assert signal.about.get(("evictions", "search")) == (pytest.approx(0.95) if is_of_budgets else None)

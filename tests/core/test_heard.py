@@ -108,6 +108,28 @@ def test_what_a_program_renders_follows_from_the_edit_whose_words_are_in_it(
     assert set_off([early(), edit, then], topology([])) == ({then.id: edit} if told else {})
 
 
+@pytest.mark.parametrize(
+    ("name", "new", "seconds", "copied"),
+    [
+        ("roots", "<redacted:d4117608>", 2, True),
+        ("roots", "<redacted:eb55031e>", 2, False),
+        ("leaves", "<redacted:d4117608>", 2, False),
+        ("roots", "<redacted:d4117608>", 400, False),
+    ],
+    ids=["a copy", "other words", "another name", "much later"],
+)
+def test_what_a_program_copies_elsewhere_follows_from_the_edit(
+    name: str, new: str, seconds: float, copied: bool
+) -> None:
+    old, path = "<redacted:00000001>", ("data", "roots.pem")
+    source = a_change(
+        a_resource("ConfigMap", "roots", "cert-manager"), path=path, old=old, new="<redacted:d4117608>", actor=FLUX
+    )
+    copy = a_change(a_resource("ConfigMap", name), at=after(seconds), path=path, old=old, new=new, actor=OPERATOR)
+    usual = a_change(a_resource("ConfigMap", "x"), at=after(-40), path=path, old=old, new=old, actor=OPERATOR)
+    assert set_off([early(), usual, source, copy], topology([])) == ({copy.id: source} if copied else {})
+
+
 def test_a_host_that_stood_there_before_was_not_brought_by_the_edit() -> None:
     mirror = a_resource("ConfigMap", "mirrors", "flux-system")
     edit = a_change(mirror, path=("data", "MIRROR"), old="", new="registry.corp.example")
