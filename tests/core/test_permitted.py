@@ -198,3 +198,17 @@ def test_a_program_acts_by_itself_under_the_name_of_a_field_manager_too(manager:
     made = a_change(Resource("lab", GROUP, "Bundle", None, "ca"), actor=Actor(manager, ActorSource.MANAGED_FIELDS))
     (candidate,) = candidates([made], [], [], topology=topology(states), until=after(10))
     assert (by_itself(cast("Case", None), Facts(candidate, (), 0)) is not None) is is_itself
+
+
+def test_a_field_that_nobody_is_known_to_have_taken_away_went_by_the_one_program_that_may_write_it() -> None:
+    bundle = Resource("lab", GROUP, "Bundle", None, "ca")
+    taken = replace(a_change(bundle, path=("spec", "size"), old=3, new=None), actor=NOBODY)
+    writer, other = may("trust-manager", GROUP, "bundles", "update"), may("other", GROUP, "*", "patch")
+    everything, reader = may("argocd", "*", "*", "*"), may("reader", GROUP, "bundles", "get")
+    states = [*writer, *everything, *reader]
+    (by,) = with_accounts([taken], topology(states))
+    assert by.actor.name == USER.format("trust-manager")
+    assert with_accounts([taken], topology([*states, *may("second", GROUP, "bundles", "patch")])) == [taken]
+    assert with_accounts([taken], topology(other)) == [taken], "it may write anything of the group"
+    for left in (replace(taken, verb=Verb.DELETE), replace(taken, resource=a_resource("ConfigMap", "ca"))):
+        assert with_accounts([left], topology(states)) == [left]
