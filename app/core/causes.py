@@ -375,6 +375,7 @@ def cause_of(texts: Iterable[str], *, of_those_that_say: bool = False) -> Cause 
     nothing of it."""
     found = {_told(text) for text in texts}
     found -= {""} if of_those_that_say else set()
+    found -= {VOLUMES.of} if len(found) > 1 else set()  # each claim is unbound at first: what else is said says more
     return next((cause for cause in CAUSES if found == {cause.of}), None)
 
 

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from app.core.access import lost_access
-from app.core.causes import NODES_MADE, cause_of
+from app.core.causes import AWAY, NODES_MADE, VOLUMES, cause_of
 from app.core.complaints import symptom_signals
 from app.core.findings import Ranking
 from app.core.mechanism import UNLIKELY, plausible
@@ -93,6 +93,12 @@ def test_what_a_message_says_rules_changes_out(text: str, change: Change, leads:
 @pytest.mark.parametrize("texts", [["exit code 1"], [""], [EXPIRED, "exit code 1"], []])
 def test_messages_that_say_nothing_or_differ_have_no_cause(texts: list[str]) -> None:
     assert cause_of(texts) is None
+
+
+def test_that_a_claim_is_unbound_at_first_says_less_than_what_is_said_then() -> None:
+    unbound, away = "pod has unbound immediate PersistentVolumeClaims", "2 node(s) had volume node affinity conflict"
+    assert cause_of([unbound]) is VOLUMES
+    assert cause_of([unbound, away]) is AWAY
 
 
 def pulling(message: str) -> Ranking:
