@@ -20,7 +20,7 @@ from tests.lab.scenario import family
 
 ARGO, HOME = "argoproj.io", "gitops"
 FINALIZER = f"resources-finalizer.{ARGO}"
-OF_SET, TRACKED = f"{ARGO}/application-set", f"{ARGO}/instance"
+OF_SET, TRACKED = f"{ARGO}/application-set", "argocd.argoproj.io/instance"
 CATALOGUE = ("platform", "service-catalogue")
 FAILED_CHECKS = 3
 """In a row, after which nobody is sent to a service any more."""
