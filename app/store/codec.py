@@ -7,6 +7,7 @@ anybody who may write an annotation can send them, so they are replaced here and
 from __future__ import annotations
 
 import re
+import threading
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -23,8 +24,6 @@ _UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _AMBIGUOUS = re.compile("[\t=]")
 _OP = {"add": "+", "remove": "-", "replace": "="}
 _OPS = {short: op for op, short in _OP.items()}
-_compress = zstandard.ZstdCompressor(level=3, write_content_size=True)
-_decompress = zstandard.ZstdDecompressor()
 MAX_UNPACKED = 64 * 1024 * 1024
 
 loads = orjson.loads
@@ -82,14 +81,26 @@ def unpacked_id(stored: bytes) -> str:
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
+class _Zstd(threading.local):
+    """Each thread's own: of one, no two threads may use what it has at the same time
+    (https://python-zstandard.readthedocs.io/en/latest/concepts.html), and rankings are read in one of their own."""
+
+    def __init__(self) -> None:
+        self.compress = zstandard.ZstdCompressor(level=3, write_content_size=True).compress
+        self.decompress = zstandard.ZstdDecompressor().decompress
+
+
+_zstd = _Zstd()
+
+
 def pack(raw: bytes) -> bytes:
     """zstd, level 3: a batch of states costs 20 µs a piece and takes a sixth of the room."""
-    return _compress.compress(raw)
+    return _zstd.compress(raw)
 
 
 def unpack(packed: bytes) -> bytes:
     """The inverse of pack."""
-    return _decompress.decompress(packed, max_output_size=MAX_UNPACKED)
+    return _zstd.decompress(packed, max_output_size=MAX_UNPACKED)
 
 
 def pack_state(state: Object | None) -> bytes | None:

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from random import Random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -69,3 +72,10 @@ def test_an_audit_id_comes_back_as_it_was_sent(audit_id: str, size: int) -> None
 
 def test_what_postgres_does_not_take_is_replaced_in_an_audit_id() -> None:
     assert codec.unpacked_id(codec.packed_id("\x00a\ud800")) == "\ufffda\ufffd"
+
+
+def test_threads_that_pack_at_once_do_not_disturb_each_other() -> None:
+    texts = [Random(number).randbytes(3000).hex().encode() for number in range(40)]
+    with ThreadPoolExecutor(8) as pool:
+        come_back = pool.map(lambda raw: codec.unpack(codec.pack(raw)) == raw, texts * 50)
+    assert all(come_back)
