@@ -20,6 +20,7 @@ _DEPLOYERS = re.compile(
     r"argo-?cd|flux|kustomize|helm|gitops|fleet|tekton|jenkins|gitlab|github|runner|deploy(?!ment-controller)|\bci\b|pipeline"
     r"|terraform|pulumi|tiller|rancher"
 )
+"""GitOps controllers and what runs pipelines, by their names."""
 _NOBODIES = frozenset({"", "before-first-apply", "ancient-changes"})
 """Managers under which the API server itself keeps what others wrote: before the first apply, or too many of them."""
 

@@ -6,10 +6,10 @@ They are counted as an audit log would count them, for making.py.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
 
+from app.core.audit import slot_of
 from app.core.counted import Calls
-from app.core.model import SLOT_SECONDS, CallCount, CallKey, ObjectState
+from app.core.model import CallCount, CallKey, ObjectState
 
 Makers = Mapping[str, frozenset[str]]
 """By namespace, "" for all of them: which users may make pods there."""
@@ -21,9 +21,9 @@ def made_bare(pods: Iterable[ObjectState], makers: Makers) -> Calls:
     all_of_them = [pod for pod in pods if pod.resource.kind == "Pod"]
     alone = (pod for pod in all_of_them if not pod.owner_kind)
     bare = [(pod, user) for pod in alone if (user := _maker(pod.resource.namespace or "", makers))]
-    first = _slot(min(pod.seen_at for pod in all_of_them)) if bare else 0
+    first = slot_of(min(pod.seen_at for pod in all_of_them)) if bare else 0
     return Calls.of(
-        CallCount(_created(user, pod), max(first, _slot(pod.seen_at)), int(_slot(pod.seen_at) > first), 0)
+        CallCount(_created(user, pod), max(first, slot_of(pod.seen_at)), int(slot_of(pod.seen_at) > first), 0)
         for pod, user in bare
     )
 
@@ -36,7 +36,3 @@ def _maker(namespace: str, makers: Makers) -> str:
 
 def _created(user: str, pod: ObjectState) -> CallKey:
     return CallKey(user, "", "", "create", "", "pods", pod.resource.namespace or "", 201)
-
-
-def _slot(at: datetime) -> int:
-    return int(at.timestamp()) // SLOT_SECONDS * SLOT_SECONDS
