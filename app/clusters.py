@@ -25,7 +25,7 @@ from app.collect.prometheus import REFUSED, Prometheus, evaluate
 from app.collect.segments import SpoolFullError, SpoolTakenError
 from app.collect.taking import BodyTooLargeError, KeyUnknownError, Spools
 from app.core.model import Evaluated
-from app.core.redact import Redactor
+from app.core.objects.redact import Redactor
 from app.core.vitals import Recording, Watch
 from app.correlate import reconcile
 from app.store import collectors

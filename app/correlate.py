@@ -18,23 +18,23 @@ from msgspec.structs import replace
 from sqlalchemy import Pool
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from app.core import hands
-from app.core.calls import axis
-from app.core.collected import RANKED
+from app.core.changes.external import AHEAD
 from app.core.counted import Calls
-from app.core.external import AHEAD
-from app.core.fights import FIRST_BLOW, MIN_WRITES, fight_members, write_fights
 from app.core.findings import Incident, Ranking, Said, WriteFight
-from app.core.incidents import FIRES_ON, LOOKS_AHEAD, LOOKS_BACK, REOPENS_WITHIN, bundle, gone
-from app.core.lines import laid
+from app.core.incidents import hands
+from app.core.incidents.bundles import FIRES_ON, LOOKS_AHEAD, LOOKS_BACK, REOPENS_WITHIN, bundle, gone
+from app.core.incidents.pagers import Paged, as_known
+from app.core.metrics.lines import laid
 from app.core.model import Batch, Change, MetricSeries, Reject, Symptom
-from app.core.pagers import Paged, as_known
-from app.core.precedents import remembered
-from app.core.redact import Redactor
-from app.core.relists import relist_signals
-from app.core.series import metric_signals
-from app.core.suspected import WINDOW, follow_up, suspected
-from app.core.suspects import rank
+from app.core.objects.redact import Redactor
+from app.core.ranking.precedents import remembered
+from app.core.ranking.suspected import WINDOW, follow_up, suspected
+from app.core.ranking.suspects import rank
+from app.core.signals.calls import axis
+from app.core.signals.collected import RANKED
+from app.core.signals.fights import FIRST_BLOW, MIN_WRITES, fight_members, write_fights
+from app.core.signals.relists import relist_signals
+from app.core.signals.series import metric_signals
 from app.store import calls, changes, idempotency, incidents, precedents, series
 from app.store.external import list_clusters
 from app.store.gathering import LARGE, MOST_FOUGHT, gather

@@ -29,8 +29,8 @@ from app.collect import alerts, contexts, remote_write
 from app.collect.contexts import WantedCluster
 from app.collect.garbage import garbage_rarely
 from app.collect.remote_write import Receiver
-from app.core import pagers
-from app.core.redact import Redactor
+from app.core.incidents import pagers
+from app.core.objects.redact import Redactor
 from app.core.roles import Role
 from app.core.vitals import Vitals
 from app.failures import Expected

@@ -25,8 +25,8 @@ import uvloop
 from sqlalchemy import text
 
 from app.collect.garbage import garbage_rarely
-from app.core.lines import STARTED
-from app.core.measures import LOOKBACK_SECONDS, window_grid
+from app.core.metrics.lines import STARTED
+from app.core.metrics.measures import LOOKBACK_SECONDS, window_grid
 from app.core.model import Batch
 from app.core.roles import Role
 from app.core.stale import STALE

@@ -31,8 +31,8 @@ from app.collect.spool import Spool
 from app.collect.watch import read_events
 from app.collect.watched import Watches
 from app.collect.words import Served
-from app.core.redact import Redactor
-from app.core.tracker import Tracker
+from app.core.changes.tracker import Tracker
+from app.core.objects.redact import Redactor
 from bench import objects
 from bench.gates import Gate
 

@@ -18,8 +18,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.collect.garbage import garbage_rarely
 from app.commands.demo import CLUSTER, replay
 from app.core.model import SLOT_SECONDS, CallCount, CallKey
+from app.core.ranking.suspects import rank
 from app.core.roles import Role
-from app.core.suspects import rank
 from app.correlate import rank_incident
 from app.main import alert_taker
 from app.store import calls, tokens

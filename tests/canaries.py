@@ -1,6 +1,6 @@
 """Secrets that nobody else has, sown into every kind of input that Foreshock reads, in every way a cluster tells it.
 
-The places are those of tests/core/test_canaries.py; here each is told by files, as an API server, a watch,
+The places are those of tests/core/changes/test_canaries.py; here each is told by files, as an API server, a watch,
 Prometheus and Alertmanager would write them.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.benign import BENIGN
-from tests.core.test_canaries import ANYWHERE, PLAIN, SHAPES, _merge, _operations
+from tests.core.changes.test_canaries import ANYWHERE, PLAIN, SHAPES, _merge, _operations
 
 Part = dict[str, Any]
 WINDOW = 10

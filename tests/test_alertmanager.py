@@ -14,7 +14,7 @@ import pytest
 from app import correlate
 from app.collect.alerts import SETTLES, Alertmanager, list_firing
 from app.core.findings import Incident
-from app.core.redact import Redactor
+from app.core.objects.redact import Redactor
 from app.core.roles import Role
 from app.store import tokens
 from app.store.database import Database

@@ -6,7 +6,7 @@ import re
 from xml.etree import ElementTree
 
 from app.commands.diagram import EDGE, SIZE, svg
-from app.core.accuracy import reliability
+from app.core.evaluation.accuracy import reliability
 
 
 def test_each_bin_stands_where_what_was_said_and_what_was_right_meet() -> None:

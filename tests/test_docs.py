@@ -29,10 +29,10 @@ from typer.core import TyperGroup
 
 from app.__main__ import cli
 from app.core import findings, model
-from app.core.candidates import Candidate
-from app.core.external import External
-from app.core.sightings import Sighting
-from app.core.signals import Signal
+from app.core.changes.external import External
+from app.core.changes.sightings import Sighting
+from app.core.ranking.candidates import Candidate
+from app.core.signals.signal import Signal
 from app.core.vitals import Vitals
 from app.failures import Exit
 from app.settings import variables

@@ -14,8 +14,8 @@ from app.commands import evaluate
 from app.commands.evaluate import Result
 from app.commands.evaluate_snapshots import snapshot
 from app.commands.scores import as_json, as_table
-from app.core.evidence import RULES
-from app.core.precedents import RECALLS
+from app.core.ranking.evidence import RULES
+from app.core.ranking.precedents import RECALLS
 from app.failures import Exit
 from tests.collect.itbench_made import alert, at, config_map, deployment, listed, pod, put, replica_set, table, warned
 from tests.test_cli import foreshock

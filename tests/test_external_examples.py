@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from app.core.external import path_of
+from app.core.changes.external import path_of
 from app.web.telling import ToldChange
 from tests.programs import found
 from tests.test_cli import Serving, environment, foreshock, serving

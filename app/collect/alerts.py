@@ -15,7 +15,7 @@ import msgspec
 
 from app.collect.outbound import Endpoint, Outbound, OutboundError
 from app.core.model import Symptom, SymptomSource
-from app.core.redact import Redactor, clean
+from app.core.objects.redact import Redactor, clean
 
 NOT_ENDED_YEAR = 1
 """endsAt 0001-01-01 is Go's zero time: it is not said."""

@@ -10,10 +10,10 @@ from itertools import islice
 
 import msgspec
 
-from app.core import audit
-from app.core.annotations import waited_for
+from app.core.changes import audit
+from app.core.changes.annotations import waited_for
 from app.core.model import SLOT_SECONDS, CallKey
-from app.core.redact import Redactor
+from app.core.objects.redact import Redactor
 
 SLOT = timedelta(seconds=SLOT_SECONDS)
 NEVER = datetime.max.replace(tzinfo=UTC)

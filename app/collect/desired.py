@@ -12,9 +12,9 @@ from enum import Enum
 import msgspec
 
 from app.collect.words import Served
-from app.core.body import RawWhole, small_hash
-from app.core.kinds import BUILT_IN
-from app.core.rest import rests, rests_for_good
+from app.core.changes.rest import rests, rests_for_good
+from app.core.objects.body import RawWhole, small_hash
+from app.core.objects.kinds import BUILT_IN
 
 LIMIT = 100_000
 """Objects of a kind that are remembered, of about 100 bytes each; what comes then begins to fill it anew."""

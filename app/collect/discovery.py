@@ -12,7 +12,7 @@ import msgspec
 
 from app.collect.apiserver import ApiServer
 from app.collect.words import Served
-from app.core.kinds import Policy, named, policy
+from app.core.objects.kinds import Policy, named, policy
 from app.failures import Expected
 
 ACCEPT = ",".join(

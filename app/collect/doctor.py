@@ -17,12 +17,12 @@ from app.collect.diagnosis import Finding, Level, ok, some
 from app.collect.discovery import Discovered, DiscoveryError, discover
 from app.collect.watch import ALL_FIRST, UNSUPPORTED
 from app.collect.words import Served
-from app.core.kinds import BUILT_IN, named
+from app.core.objects.kinds import BUILT_IN, named
 
 OLDEST = (1, 27)
 """The first Kubernetes with aggregated discovery that need not be switched on."""
 MOST_SKEW = timedelta(seconds=5)
-"""Of two clocks. Twice that is how long a write may be told after another that followed it (core/tracker.py)."""
+"""Of two clocks. Twice that is how late a write may be told after another (core/changes/tracker.py)."""
 QUIET = timedelta(seconds=10)
 WHOAMI = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 _ACCOUNT = re.compile(r"system:serviceaccount:([^:]+):foreshock")

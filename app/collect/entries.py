@@ -17,7 +17,7 @@ from app.collect.inputs import Input, InputKind
 from app.collect.intake import Intake, Place, RawWatchEvent, decode_watch
 from app.collect.refusals import UnusableError, explain
 from app.collect.shift import shift_times
-from app.core import audit
+from app.core.changes import audit
 from app.core.model import Position
 
 UNUSABLE = (msgspec.MsgspecError, ValueError, RecursionError)

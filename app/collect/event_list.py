@@ -15,7 +15,7 @@ from app.collect.entries import UNUSABLE
 from app.collect.files import Line
 from app.collect.intake import Intake
 from app.collect.refusals import explain
-from app.core import audit
+from app.core.changes import audit
 
 SOURCE = "audit webhook"
 """What quarantine names as the source; the line is the number of the item."""

@@ -33,9 +33,9 @@ from app.collect.spool import Spool
 from app.collect.threads import in_thread
 from app.collect.watched import Watches
 from app.collect.words import Served, Synced
-from app.core.kinds import Kinds
 from app.core.model import Batch
-from app.core.redact import Redactor
+from app.core.objects.kinds import Kinds
+from app.core.objects.redact import Redactor
 from app.core.vitals import Recording
 from app.store import collectors, rollouts, spools, watches
 from app.store.collectors import FencedError

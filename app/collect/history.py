@@ -27,12 +27,12 @@ from app.collect.refusals import explain
 from app.collect.threads import in_thread
 from app.collect.watch import GONE, PAGE, Pace
 from app.collect.words import Served
-from app.core.body import read_body
-from app.core.history import Past, made_in
-from app.core.kinds import Kinds
+from app.core.changes.history import Past, made_in
+from app.core.changes.templates import KEPT_IN
 from app.core.model import Batch, Change, Resource
-from app.core.redact import Redactor
-from app.core.templates import KEPT_IN
+from app.core.objects.body import read_body
+from app.core.objects.kinds import Kinds
+from app.core.objects.redact import Redactor
 from app.failures import Exit, Expected
 from app.store import rollouts
 from app.store.record import record

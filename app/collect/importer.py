@@ -29,10 +29,10 @@ from app.collect.pieces import blocks, document, series, symptoms
 from app.collect.resume import asked, read_on, reading
 from app.collect.shift import shift_times
 from app.collect.strict import told
-from app.core import mesh_calls
-from app.core.collected import NAMES
+from app.core.edges import mesh_calls
 from app.core.model import Batch, Position, Symptom, SymptomSource
-from app.core.redact import Redactor
+from app.core.objects.redact import Redactor
+from app.core.signals.collected import NAMES
 from app.store import rollouts
 from app.store.positions import read_positions
 from app.store.reach import AUDIT_LOG, DUMP, WATCH

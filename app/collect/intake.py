@@ -17,12 +17,12 @@ from app.collect.counting import Counting, KeyedCount
 from app.collect.files import Line
 from app.collect.refusals import UnusableError
 from app.collect.repeats import Repeats
-from app.core import audit
-from app.core.body import AsBefore
-from app.core.lateness import When
+from app.core.changes import audit
+from app.core.changes.lateness import When
+from app.core.changes.sightings import Sighting
 from app.core.model import CallKey, Gap, Reject, Resource, Verb
-from app.core.redact import Redactor
-from app.core.sightings import Sighting
+from app.core.objects.body import AsBefore
+from app.core.objects.redact import Redactor
 
 JUST_CREATED = timedelta(seconds=5)
 """A watch's ADDED of an older object is part of its first LIST: the object was seen, not created."""

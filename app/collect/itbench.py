@@ -23,9 +23,9 @@ from app.collect.files import MAX_LINE, DamagedError, Line, UnreadableError, lin
 from app.collect.inputs import read_document
 from app.collect.intake import RawObject
 from app.collect.refusals import UnusableError, explain
-from app.core.ground_truth import GroundTruth, RawGroundTruth
+from app.core.evaluation.ground_truth import GroundTruth, RawGroundTruth
 from app.core.model import Symptom
-from app.core.redact import Redactor
+from app.core.objects.redact import Redactor
 
 OBJECTS = "k8s_objects_raw.tsv"
 EVENTS = "k8s_events_raw.tsv"

@@ -9,6 +9,8 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from app.collect.intake import Piece, Tally
+from app.core.changes.sightings import NOTHING, Learned, Sighting
+from app.core.changes.tracker import Tracker
 from app.core.model import (
     Batch,
     CallCount,
@@ -23,8 +25,6 @@ from app.core.model import (
     Rollout,
     Symptom,
 )
-from app.core.sightings import NOTHING, Learned, Sighting
-from app.core.tracker import Tracker
 
 
 @dataclass(slots=True)

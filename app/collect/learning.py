@@ -20,10 +20,10 @@ from app.collect.entries import UNUSABLE
 from app.collect.files import Line
 from app.collect.intake import Intake, Piece, Tally
 from app.collect.learner import Learner
-from app.core.kinds import Kinds
+from app.core.changes.sightings import Sighting
+from app.core.changes.tracker import Tracker
 from app.core.model import Batch, ObjectState, Position, Resource, Rollout, Symptom
-from app.core.sightings import Sighting
-from app.core.tracker import Tracker
+from app.core.objects.kinds import Kinds
 from app.store import changes, objects
 from app.store import symptoms as hurts
 from app.store.record import Recorded, record

@@ -33,8 +33,8 @@ from app.collect.spool import Spool
 from app.collect.threads import in_thread
 from app.collect.watch import Pace
 from app.collect.words import Begun, Blind, Lost, Resumed, Served, Word, reached
-from app.core.collected import ASKED, ASKED_OF_APPS, NAMES, SUMMED, SUMMED_OF_APPS
-from app.core.mesh_calls import COUNTERS
+from app.core.edges.mesh_calls import COUNTERS
+from app.core.signals.collected import ASKED, ASKED_OF_APPS, NAMES, SUMMED, SUMMED_OF_APPS
 from app.core.vitals import Watch
 from app.core.watching import Unseen, Watching
 from app.store import collectors, spools, watches

@@ -10,7 +10,7 @@ import msgspec
 from app.collect.entries import BEFORE_ALL, UNUSABLE, Entry, Reading, decoded, merged, unreadable_object
 from app.collect.inputs import Input
 from app.collect.intake import Intake, Piece, Place
-from app.core.redact import Redactor
+from app.core.objects.redact import Redactor
 
 LINES = 2_000
 """Lines of a piece at the most: learned from between two looks at the store for objects not held in memory."""

@@ -22,9 +22,9 @@ from app.collect.outbound import OutboundError
 from app.collect.prometheus import Asking, Prometheus, Question
 from app.collect.scrape import Scraped, Target, UnreadableError, fetch
 from app.collect.watch import Pace
-from app.core.mesh_calls import MOST_EDGES
+from app.core.edges.mesh_calls import MOST_EDGES
 from app.core.model import Batch, MetricSeries
-from app.core.redact import Redactor
+from app.core.objects.redact import Redactor
 from app.store import measured, series
 from app.store.record import record
 from app.store.redaction import redaction_key

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from app.collect.prometheus import MOST_WARNINGS, Prometheus, labels_of
-from app.core.dependencies import Named
-from app.core.mesh_calls import COUNTERS, called
+from app.core.edges.mesh_calls import COUNTERS, called
 from app.core.model import CallEdge
-from app.core.redact import Redactor
+from app.core.objects.dependencies import Named
+from app.core.objects.redact import Redactor
 
 CALLS_EVERY = timedelta(minutes=10)
 LOOKS_BACK = timedelta(minutes=15)

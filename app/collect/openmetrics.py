@@ -19,10 +19,10 @@ from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.samples import Timestamp
 
 from app.collect.files import Line
-from app.core import mesh_calls
-from app.core.collected import NAMES
+from app.core.edges import mesh_calls
 from app.core.model import MetricSeries
-from app.core.redact import Redactor
+from app.core.objects.redact import Redactor
+from app.core.signals.collected import NAMES
 
 _NAME = re.compile(rb"[a-zA-Z_:][a-zA-Z0-9_:]*")
 WANTED = frozenset(name.encode() for name in NAMES | mesh_calls.FAMILIES)

@@ -13,7 +13,7 @@ import msgspec
 from app.collect.apiserver import ApiServer
 from app.collect.diagnosis import some
 from app.collect.words import Served
-from app.core.kinds import named
+from app.core.objects.kinds import named
 
 GROUP = "/apis/authorization.k8s.io/v1"
 NOWHERE = "-"

@@ -18,7 +18,7 @@ import msgspec
 
 from app.collect.outbound import Endpoint, EndpointError, Outbound, OutboundError, TooMuchError, shortened
 from app.core.model import Evaluated, MetricSeries
-from app.core.redact import Redactor
+from app.core.objects.redact import Redactor
 
 FIRST = timedelta(hours=6)
 """How far back is asked for what is not known: when a Prometheus is first named, and after it was long away."""

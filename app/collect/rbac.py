@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Iterator
 
 from app.collect.discovery import is_followed
-from app.core.kinds import BUILT_IN, named
+from app.core.objects.kinds import BUILT_IN, named
 from app.failures import Expected
 
 NAMESPACE = "foreshock"

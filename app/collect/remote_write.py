@@ -22,7 +22,7 @@ from google.protobuf.message import DecodeError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from app.core.model import Batch
-from app.core.redact import Redactor
+from app.core.objects.redact import Redactor
 from app.store import codes, incidents, partitions, reach, series, series_keys
 from app.store.chunks import Columns
 from app.store.redaction import redaction_key

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from app.core.audit import RawAuditEvent
+from app.core.changes.audit import RawAuditEvent
 
 REMEMBERED = 4_000
 """Requests at the least, twice as many at most. Files are merged by time: repeats come close together."""

@@ -15,7 +15,7 @@ from yarl import URL
 from app.collect.openmetrics import BARE
 from app.collect.outbound import Endpoint, EndpointError, Outbound
 from app.core.model import MetricSeries
-from app.core.redact import Redactor
+from app.core.objects.redact import Redactor
 from app.core.stale import STALE
 
 MOST_BYTES = 64 << 20

@@ -1,7 +1,7 @@
 """A snapshot's rows -> the store: what a watch would have told, as far as it can be told from lists of objects.
 
 Objects are listed again and again, minutes apart. What one list has otherwise than the one before it was written in
-between; when, the object's own times say, as they do of what a watch tells late (core/lateness.py).
+between; when, the object's own times say, as they do of what a watch tells late (core/changes/lateness.py).
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from app.collect.intake import Intake, RawWatchEvent, Tally
 from app.collect.itbench import EVENTS, OBJECTS, Refuse, Row
 from app.collect.learning import BATCH, Learning
 from app.collect.strict import told
-from app.core.lateness import TICK, RawTimed, When, created_after, written
+from app.core.changes.lateness import TICK, RawTimed, When, created_after, written
 from app.core.model import Resource, Symptom
-from app.core.redact import Redactor
+from app.core.objects.redact import Redactor
 from app.store.reach import WATCH
 from app.store.redaction import redaction_key
 

@@ -16,7 +16,7 @@ from app.collect.logs import Job, Log, pieces
 from app.collect.pieces import blocks, document, series, symptoms
 from app.collect.resume import reading
 from app.core.model import Position, Reject
-from app.core.redact import Redactor
+from app.core.objects.redact import Redactor
 from app.failures import Expected
 
 SHOWN_PROBLEMS = 20

@@ -29,9 +29,9 @@ from app.collect.learning import Learning
 from app.collect.logs import BYTES, LINES
 from app.collect.refusals import explain
 from app.collect.threads import in_thread
-from app.core import audit
+from app.core.changes import audit
 from app.core.model import Position
-from app.core.redact import Redactor
+from app.core.objects.redact import Redactor
 from app.store import reach, rollouts
 from app.store.positions import read_positions
 from app.store.reach import AUDIT_LOG

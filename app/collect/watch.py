@@ -33,7 +33,7 @@ from app.collect.words import (
     Word,
     reached,
 )
-from app.core.body import read_whole
+from app.core.objects.body import read_whole
 
 PAGE = "500"
 GONE = 410

@@ -32,7 +32,7 @@ from app.collect.words import (
     Word,
     reached,
 )
-from app.core.lateness import TICK, RawTimed, When, created_after, written
+from app.core.changes.lateness import TICK, RawTimed, When, created_after, written
 from app.core.model import Resource
 from app.store.watches import Name, WatchPosition
 

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import msgspec
 
-from app.core.body import AsBefore
+from app.core.objects.body import AsBefore
 
 
 class Served(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ from app.collect.importer import Import
 from app.collect.inputs import Input, InputKind, find_inputs, read_document
 from app.commands.importing import tell_waiting
 from app.core.model import Position
-from app.core.redact import Redactor
+from app.core.objects.redact import Redactor
 from app.correlate import open_incidents, rank_news
 from app.store.incidents import list_incidents
 from app.store.positions import read_positions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from app.core.accuracy import Reliability
+from app.core.evaluation.accuracy import Reliability
 
 SIZE, EDGE = 320, 40
 """Pixels of the plot, and around it."""

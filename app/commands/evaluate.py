@@ -21,16 +21,26 @@ from app.collect.inputs import LABEL, InputKind
 from app.commands.evaluate_cases import LATER, Answer, Case, recording
 from app.commands.evaluate_snapshots import snapshot
 from app.commands.labels import NotJudgedError
-from app.core.accuracy import Accuracy, Comparison, Rank, Reliability, accuracy, auroc, compare, reliability, surprise
-from app.core.baselines import BASELINES, rank_among
-from app.core.candidates import Candidate, candidates
-from app.core.evidence import RULES
-from app.core.fights import write_fights
+from app.core.edges.topology import topology
+from app.core.evaluation.accuracy import (
+    Accuracy,
+    Comparison,
+    Rank,
+    Reliability,
+    accuracy,
+    auroc,
+    compare,
+    reliability,
+    surprise,
+)
+from app.core.evaluation.baselines import BASELINES, rank_among
 from app.core.findings import Evidence, Ranking, Suspect
-from app.core.precedents import RECALLS, remembered
-from app.core.same_edit import releases
-from app.core.suspects import Gathered, rank
-from app.core.topology import topology
+from app.core.ranking.candidates import Candidate, candidates
+from app.core.ranking.evidence import RULES
+from app.core.ranking.precedents import RECALLS, remembered
+from app.core.ranking.same_edit import releases
+from app.core.ranking.suspects import Gathered, rank
+from app.core.signals.fights import write_fights
 
 
 @dataclass(frozen=True, slots=True)

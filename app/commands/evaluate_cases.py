@@ -21,10 +21,10 @@ from app.collect.inputs import InputKind, survey
 from app.commands.evaluate_past import keep_past
 from app.commands.labels import NotJudgedError, read_label
 from app.core.findings import Ranking
-from app.core.incidents import LOOKS_BACK
+from app.core.incidents.bundles import LOOKS_BACK
 from app.core.model import Change
-from app.core.precedents import Memory, remembered
-from app.core.suspects import Gathered, rank
+from app.core.ranking.precedents import Memory, remembered
+from app.core.ranking.suspects import Gathered, rank
 from app.correlate import open_incidents
 from app.store.database import open_database
 from app.store.gathering import LARGE, gather

@@ -12,10 +12,10 @@ from app.collect.snapshot import Snapshot
 from app.collect.strict import SHOWN_PROBLEMS
 from app.commands.evaluate_cases import CLUSTER, LATER, Answer, Case, scratch
 from app.commands.labels import NotJudgedError
-from app.core.ground_truth import GroundTruth
-from app.core.incidents import HEARTBEATS
+from app.core.evaluation.ground_truth import GroundTruth
+from app.core.incidents.bundles import HEARTBEATS
 from app.core.model import Symptom
-from app.core.suspects import rank
+from app.core.ranking.suspects import rank
 from app.correlate import open_incidents
 from app.store.gathering import gather
 

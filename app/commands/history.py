@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from app.collect.contexts import ContextsError, WantedCluster
 from app.collect.history import Report, rebuild
 from app.commands.options import Output, cluster_to_write
-from app.core.report import remembered
+from app.core.changes.report import remembered
 from app.failures import Exit
 from app.web import shapes
 

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.commands.options import Output
 from app.core.findings import Incident, Said
-from app.core.hands import CannotError
+from app.core.incidents.hands import CannotError
 from app.correlate import ByHand
 from app.failures import Expected
 from app.store import incidents

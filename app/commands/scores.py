@@ -8,8 +8,8 @@ import msgspec
 import orjson
 
 from app.commands.evaluate import Ablated, Result, Verdict
-from app.core.accuracy import Accuracy
-from app.core.verdicts import Own, own
+from app.core.evaluation.accuracy import Accuracy
+from app.core.evaluation.verdicts import Own, own
 from app.store.database import Database
 from app.store.verdicts import read_judged
 

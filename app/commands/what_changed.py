@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.commands.options import Output
-from app.core.report import COUNTED, LINES, what_changed
+from app.core.changes.report import COUNTED, LINES, what_changed
 from app.store import search, timeline
 from app.store.seen import read_seen
 from app.web import answers, shapes

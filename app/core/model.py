@@ -154,8 +154,8 @@ class Change(Struct, frozen=True, gc=False):
     ``sources`` says who told us: a subset of {"audit", "watch", "state", "history", "external"}.
     ``since``: nobody knows when exactly; it was written after that, and not after ``at``. ``found_in`` names what a
     cluster remembers it by ("ReplicaSet web-5d4f"), in whole seconds, where nobody told of the write itself.
-    An external change (core/external.py) may say where more of it can be read, ``url``, and which workload of its
-    namespace it concerns, ``workload``; of any other both are "".
+    An external change (core/changes/external.py) may say where more of it can be read, ``url``, and which workload of
+    its namespace it concerns, ``workload``; of any other both are "".
     """
 
     resource: Resource

@@ -16,12 +16,12 @@ from urllib.parse import quote
 
 import humanize
 
-from app.core.actors import short
+from app.core.changes.revert import suspect_recipe
 from app.core.findings import NONE, Incident, Opinion, Ranking, Suspect, Verdict
-from app.core.first_ranking import at_first
 from app.core.model import Gap, Resource
+from app.core.objects.actors import short
 from app.core.phrases import duration, many, percent, t_minus
-from app.core.revert import suspect_recipe
+from app.core.screen.first_ranking import at_first
 from app.notify.slack import Message
 from app.store.outbox import Shown
 

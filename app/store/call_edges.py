@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.mesh_calls import MOST_EDGES
+from app.core.edges.mesh_calls import MOST_EDGES
 from app.core.model import CallEdge
 from app.store import codec, tables
 

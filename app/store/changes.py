@@ -24,9 +24,9 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.history import is_remembered, same_write
+from app.core.changes.history import is_remembered, same_write
+from app.core.changes.past import SAME
 from app.core.model import Change, Resource, Verb
-from app.core.past import SAME
 from app.store import codec, codes, objects, partitions, tables
 from app.store.change_rows import ACTOR_SOURCES, DIFF_SOURCES, SOURCES, VERBS, change_of, named
 from app.store.copy import copy, driver_of

@@ -11,7 +11,7 @@ import numpy as np
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.series_bins import kept
+from app.core.metrics.series_bins import kept
 from app.store import chunks, partitions, series_keys
 from app.store.chunks import BLOCK, Columns, Integers
 from app.store.copy import copy

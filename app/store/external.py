@@ -8,7 +8,7 @@ from datetime import datetime
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.external import states_of
+from app.core.changes.external import states_of
 from app.core.model import Batch, Change
 from app.store import idempotency
 from app.store.record import record

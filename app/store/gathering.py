@@ -8,12 +8,12 @@ from datetime import UTC, datetime, timedelta
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from app.core.collected import RANKED
 from app.core.findings import Incident
-from app.core.incidents import LOOKS_BACK
+from app.core.incidents.bundles import LOOKS_BACK
 from app.core.model import Change
-from app.core.shortlist import Unread, shortlist, unread
-from app.core.suspects import Gathered
+from app.core.ranking.shortlist import Unread, shortlist, unread
+from app.core.ranking.suspects import Gathered
+from app.core.signals.collected import RANKED
 from app.store import call_edges, calls, changes, objects, rollouts, series, symptoms
 from app.store.sketches import read_sketches
 

@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Select, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model import Change, ObjectState, Resource
-from app.core.versions import Write
+from app.core.objects.versions import Write
 from app.store import codec
 from app.store.change_rows import DIFF_SOURCES, VERBS, change_of, newest_first
 from app.store.objects import load_states

@@ -13,7 +13,7 @@ from sqlalchemy.dialects.postgresql import aggregate_order_by, insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.findings import Incident, Onset, Origin, Ranking, Said, Scope, Unlisted, Verdict
-from app.core.incidents import LOOKS_AHEAD, LOOKS_BACK
+from app.core.incidents.bundles import LOOKS_AHEAD, LOOKS_BACK
 from app.core.model import Symptom
 from app.store import partitions
 from app.store.tables import changes, clusters, incidents, rankings, requests, symptoms, verdicts

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.blocks import Block
-from app.core.callers import Ints, Tally
-from app.core.lines import TARGET, Grid, Target
-from app.core.measures import LOOKBACK_SECONDS
+from app.core.metrics.blocks import Block
+from app.core.metrics.callers import Ints, Tally
+from app.core.metrics.lines import TARGET, Grid, Target
+from app.core.metrics.measures import LOOKBACK_SECONDS
 from app.core.model import SLOT_SECONDS
 from app.core.onset import Floats
 from app.core.stale import quiet

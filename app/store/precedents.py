@@ -29,7 +29,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.findings import Opinion
 from app.core.model import Change
-from app.core.precedents import ELSEWHERE, HARM, MOST, REMEMBERED, Memory, Precedent
+from app.core.ranking.precedents import ELSEWHERE, HARM, MOST, REMEMBERED, Memory, Precedent
 from app.store import codes, tables
 from app.store.change_rows import SOURCE_BITS, change_of, named
 from app.store.changes import without_large

@@ -25,9 +25,9 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY, distinct_on, insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.core.changes.recent import BEGAN_WITHIN
+from app.core.changes.rollouts import KINDS
 from app.core.model import Change, Outcome, Progress, Resource, Rollout, parse_change_id
-from app.core.recent import BEGAN_WITHIN
-from app.core.rollouts import KINDS
 from app.store import codec, codes, objects, partitions, tables
 from app.store.changes import SAME_WRITE
 from app.store.merge import merge_rollouts

@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.aftermath import METRICS, Measured, added_up, told_apart
 from app.core.counted import NO_CALLS, Calls
+from app.core.edges.served import MOST_SERVED, NAMESPACES, SERVED
+from app.core.metrics.series_bins import drawn, is_counter
 from app.core.model import SLOT_SECONDS, CallKey, MetricSeries
 from app.core.onset import Floats
-from app.core.series_bins import drawn, is_counter
-from app.core.served import MOST_SERVED, NAMESPACES, SERVED
+from app.core.screen.aftermath import METRICS, Measured, added_up, told_apart
 from app.core.stale import table
 from app.store import calls, chunks, codec, partitions, series_keys
 from app.store.chunks import Columns

@@ -11,8 +11,8 @@ from weakref import WeakKeyDictionary
 from sqlalchemy import Pool, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.core.metrics.series_bins import is_counter
 from app.core.model import MetricSeries
-from app.core.series_bins import is_counter
 from app.store import codec, codes
 
 Labels = tuple[tuple[str, str], ...]

@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, func, literal, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.counted import Ints
-from app.core.shortlist import Sketches
+from app.core.ranking.shortlist import Sketches
 from app.store import codes
 from app.store.tables import changes, words
 

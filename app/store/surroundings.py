@@ -22,9 +22,9 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY, aggregate_order_by
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.lanes import Mark, Problem
 from app.core.model import Outcome, Progress, Resource, Rollout, change_id
-from app.core.starting import PASSED
+from app.core.objects.starting import PASSED
+from app.core.screen.lanes import Mark, Problem
 from app.store.seen import CLUSTER, FROM_AT, TO_AT, Seen, blind, followed, fresh, mine_of, seen_of, several, time_of
 from app.store.tables import changes, clusters, kinds, objects, rollouts, symptoms, words
 

@@ -11,8 +11,8 @@ from sqlalchemy import Row, func, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.core.changes.symptoms import SPELL
 from app.core.model import Resource, Symptom, SymptomSource
-from app.core.symptoms import SPELL
 from app.store import codec, codes, partitions, tables
 
 _table = tables.symptoms

@@ -254,7 +254,7 @@ samples_minutes = Table(
     Column("cluster_id", Integer, primary_key=True),
     Column("at", at, primary_key=True),  # the start of six hours
     Column("block", Integer, primary_key=True),
-    Column("payload", LargeBinary, nullable=False),  # as of samples, but what core/series_bins.py keeps
+    Column("payload", LargeBinary, nullable=False),  # as of samples, but what core/metrics/series_bins.py keeps
     postgresql_partition_by="RANGE (at)",
 )
 
@@ -264,7 +264,7 @@ samples_hours = Table(
     Column("cluster_id", Integer, primary_key=True),
     Column("at", at, primary_key=True),  # the start of the week
     Column("block", Integer, primary_key=True),
-    Column("payload", LargeBinary, nullable=False),  # as of samples, but what core/series_bins.py keeps
+    Column("payload", LargeBinary, nullable=False),  # as of samples, but what core/metrics/series_bins.py keeps
     postgresql_partition_by="RANGE (at)",
 )
 

@@ -7,8 +7,8 @@ from sqlalchemy import delete, func, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.core.evaluation.verdicts import Judged
 from app.core.findings import Opinion, Ranking, Verdict
-from app.core.verdicts import Judged
 from app.store import codec, tables
 
 MOST_JUDGED = 500

@@ -8,7 +8,7 @@ from sqlalchemy import delete, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.views import MOST_VIEWS, View
+from app.core.metrics.views import MOST_VIEWS, View
 from app.store.tables import views
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from app.core.measures import Measure
+from app.core.metrics.measures import Measure
 from app.store.seen import Seen
 from app.web import shapes
 

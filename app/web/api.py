@@ -10,11 +10,11 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import PlainTextResponse
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.core.changes.report import COUNTED, LINES, what_changed
 from app.core.findings import Incident
 from app.core.model import SLOT_SECONDS, Resource
-from app.core.report import COUNTED, LINES, what_changed
 from app.core.roles import Role
-from app.core.talkers import WEIGHTS, talkers
+from app.core.screen.talkers import WEIGHTS, talkers
 from app.store import calls, history, incidents, search, surroundings, timeline
 from app.store.seen import read_seen
 from app.web import answers, examples, params, problems, shapes

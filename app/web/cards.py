@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
+from app.core.changes.revert import Recipe, suspect_recipe
 from app.core.findings import Onset, Ranking, Suspect
-from app.core.flips import passed_by
 from app.core.model import Change, FieldDiff, Json
 from app.core.phrases import duration
-from app.core.revert import Recipe, suspect_recipe
+from app.core.ranking.flips import passed_by
 from app.web.filters import clock_time, value
 from app.web.hunks import first_difference
 

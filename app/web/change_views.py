@@ -8,18 +8,18 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
-from app.core.aftermath import Measured, moved
-from app.core.axis import Axis, Tick, ticks
-from app.core.diff import diff
-from app.core.lanes import Problem
+from app.core.changes.revert import Recipe, revert_recipe
+from app.core.edges.served import SERVED
+from app.core.edges.touched import Touched
+from app.core.metrics.turning import Moved
 from app.core.model import Change, Object, ObjectState, Resource, Rollout
+from app.core.objects.diff import diff
+from app.core.objects.versions import Version, Write, versions
 from app.core.phrases import duration, measure
-from app.core.revert import Recipe, revert_recipe
-from app.core.served import SERVED
-from app.core.timeline import line
-from app.core.touched import Touched
-from app.core.turning import Moved
-from app.core.versions import Version, Write, versions
+from app.core.screen.aftermath import Measured, moved
+from app.core.screen.axis import Axis, Tick, ticks
+from app.core.screen.lanes import Problem
+from app.core.screen.timeline import line
 from app.store.history import History
 from app.store.seen import Seen
 from app.store.surroundings import Surroundings

@@ -13,15 +13,15 @@ from fastapi import APIRouter, Depends, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse
 
-from app.core.axis import Axis, Tick, ticks
-from app.core.blocks import Block, block_graph
-from app.core.callers import CallsQuery, Tally, call_graph
-from app.core.lines import STARTED, Grid
 from app.core.matching import written
-from app.core.measures import Graph, window_grid
-from app.core.panels import GROUPS, METRICS, Panel
-from app.core.plots import Marker, markers, plot
+from app.core.metrics.blocks import Block, block_graph
+from app.core.metrics.callers import CallsQuery, Tally, call_graph
+from app.core.metrics.lines import STARTED, Grid
+from app.core.metrics.measures import Graph, window_grid
+from app.core.metrics.panels import GROUPS, METRICS, Panel
 from app.core.roles import Role
+from app.core.screen.axis import Axis, Tick, ticks
+from app.core.screen.plots import Marker, markers, plot
 from app.store import lines, surroundings
 from app.store.seen import Seen
 from app.store.series import TooMuchError

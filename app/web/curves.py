@@ -11,14 +11,14 @@ from fastapi import APIRouter, Depends, Query, Request
 from pydantic import Field
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.axis import Axis
-from app.core.blocks import block_graph
-from app.core.callers import CallsQuery, call_graph
-from app.core.lines import STARTED
-from app.core.measures import Graph, Measure, SeriesQuery, window_grid
-from app.core.promql import evaluated
-from app.core.questions import BINS, MOST_LINES, calls_query, series_query, unit
+from app.core.metrics.blocks import block_graph
+from app.core.metrics.callers import CallsQuery, call_graph
+from app.core.metrics.lines import STARTED
+from app.core.metrics.measures import Graph, Measure, SeriesQuery, window_grid
+from app.core.metrics.promql import evaluated
+from app.core.metrics.questions import BINS, MOST_LINES, calls_query, series_query, unit
 from app.core.roles import Role
+from app.core.screen.axis import Axis
 from app.store import lines
 from app.store.seen import read_seen
 from app.store.series import TooMuchError

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import orjson
 
-from app.core.axis import WIDTH
-from app.core.lanes import Lane
-from app.core.timeline import Braid, Heat, Line, Picture
+from app.core.screen.axis import WIDTH
+from app.core.screen.lanes import Lane
+from app.core.screen.timeline import Braid, Heat, Line, Picture
 
 ROW = 11
 """Pixels between the rows of a lane."""

@@ -9,10 +9,10 @@ from typing import Any
 from pydantic import BaseModel, RootModel
 
 from app.core import findings, model
-from app.core.external import change_of
-from app.core.measures import Measure
-from app.core.report import what_changed
-from app.core.talkers import Side, Talker
+from app.core.changes.external import change_of
+from app.core.changes.report import what_changed
+from app.core.metrics.measures import Measure
+from app.core.screen.talkers import Side, Talker
 from app.store.incidents import FirstSuspect
 from app.web import answers, shapes
 from app.web.deps import Taken

@@ -16,15 +16,15 @@ from pydantic import BeforeValidator, Field, ValidationError
 from sqlalchemy.ext.asyncio import AsyncConnection
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
-from app.core.axis import Axis, Tick, ticks
-from app.core.callers import CallsQuery
-from app.core.lanes import Mark
-from app.core.measures import Graph, Measure, SeriesQuery
-from app.core.plots import Marker, markers, plot
-from app.core.promql import PromQuery
-from app.core.questions import MOST_LINES, calls_query, series_query, unit
+from app.core.metrics.callers import CallsQuery
+from app.core.metrics.measures import Graph, Measure, SeriesQuery
+from app.core.metrics.promql import PromQuery
+from app.core.metrics.questions import MOST_LINES, calls_query, series_query, unit
+from app.core.metrics.views import SHIPPED
 from app.core.roles import Role
-from app.core.views import SHIPPED
+from app.core.screen.axis import Axis, Tick, ticks
+from app.core.screen.lanes import Mark
+from app.core.screen.plots import Marker, markers, plot
 from app.store import lines, surroundings
 from app.store.seen import Seen, read_seen
 from app.store.views import list_views

@@ -6,9 +6,9 @@ import secrets
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from app.core.external import External, change_of, digest, redacted
+from app.core.changes.external import External, change_of, digest, redacted
 from app.core.model import Change
-from app.core.redact import Redactor
+from app.core.objects.redact import Redactor
 from app.store import external
 from app.store.idempotency import OtherRequestError
 from app.store.redaction import redaction_key

@@ -10,9 +10,9 @@ from urllib.parse import quote, urlencode
 import humanize
 import orjson
 
-from app.core import kinds
-from app.core.changes import subject_of
+from app.core.changes.summaries import subject_of
 from app.core.model import Change, Json, Outcome, Resource, Rollout
+from app.core.objects import kinds
 from app.core.phrases import duration, number, percent, short_actor, t_minus
 
 STUCK_AFTER = timedelta(hours=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from app.core.plots import Plot, Trace
+from app.core.screen.plots import Plot, Trace
 from app.web.drawing import Stroke, runs
 
 HUES = 6

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Request, Response
 from pydantic import BaseModel
 
-from app.core.hands import CannotError
+from app.core.incidents.hands import CannotError
 from app.core.roles import Role
 from app.store.idempotency import OtherRequestError
 from app.web import answers, examples, params

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from app.core.findings import Said
-from app.core.hands import CannotError
+from app.core.incidents.hands import CannotError
 from app.core.roles import Role
 from app.store.seen import read_seen
 from app.web import params, templates

@@ -9,9 +9,9 @@ from pydantic import Field
 from sqlalchemy.ext.asyncio import AsyncConnection
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from app.core.axis import Axis
 from app.core.findings import Incident, Ranking
 from app.core.roles import Role
+from app.core.screen.axis import Axis
 from app.store import incidents, surroundings, timeline
 from app.store.seen import read_seen
 from app.store.timeline import ChangeFilter

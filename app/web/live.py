@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from hashlib import blake2b
 
 from app.core.findings import Incident, Ranking
-from app.core.first_ranking import at_first
+from app.core.screen.first_ranking import at_first
 from app.store.incidents import Standing
 
 LAST_RANKING_AFTER = timedelta(minutes=10)

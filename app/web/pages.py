@@ -9,10 +9,10 @@ from fastapi import APIRouter, Depends, Query, Request
 from pydantic import BeforeValidator, Field
 from starlette.responses import HTMLResponse
 
+from app.core.edges.touched import SERVES, touched
+from app.core.metrics.turning import SOON
 from app.core.model import Change, Resource, Rollout, Verb
 from app.core.roles import Role
-from app.core.touched import SERVES, touched
-from app.core.turning import SOON
 from app.store import history, objects, rollouts, search, series, surroundings, timeline
 from app.store.seen import read_seen
 from app.web import change_views, params, templates, views

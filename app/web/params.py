@@ -13,7 +13,7 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, 
 from starlette.convertors import Convertor, register_url_convertor
 
 from app.core.model import Change, Verb
-from app.core.talkers import BY, USUAL
+from app.core.screen.talkers import BY, USUAL
 from app.store.timeline import ChangeFilter, Cursor, after
 from app.web.problems import Problem
 

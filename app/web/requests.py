@@ -8,7 +8,7 @@ from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 
-from app.core.redact import decode
+from app.core.objects.redact import decode
 from app.web.problems import Problem
 
 KIB, MIB = 1 << 10, 1 << 20

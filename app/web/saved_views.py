@@ -9,8 +9,8 @@ from fastapi import APIRouter, Depends, Path, Request
 from pydantic import ValidationError
 from starlette.responses import RedirectResponse, Response
 
+from app.core.metrics.views import ASKED, named
 from app.core.roles import Role
-from app.core.views import ASKED, named
 from app.store import views
 from app.web.auth import Needs
 from app.web.deps import deps_of

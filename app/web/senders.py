@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from msgspec.structs import replace
 from starlette.responses import JSONResponse
 
-from app.core.senders import Sent, flux, launchdarkly
+from app.core.changes.senders import Sent, flux, launchdarkly
 from app.web.auth import LAUNCHDARKLY, NeedsSignature, NeedsTeller
 from app.web.external import take
 from app.web.problems import Problem

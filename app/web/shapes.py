@@ -8,8 +8,8 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.core import findings, model
-from app.core.actors import short
-from app.core.talkers import BY, Talker
+from app.core.objects.actors import short
+from app.core.screen.talkers import BY, Talker
 from app.core.watching import Watching
 from app.store.incidents import FirstSuspect as Leading
 from app.store.seen import Seen

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from app.core import external
+from app.core.changes import external
 from app.core.clusters import LONGEST, cluster_name
 from app.core.model import Verb
 from app.web import params

@@ -11,9 +11,9 @@ from fastapi import APIRouter, Depends, Path, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from app.core.evaluation.verdicts import Judged, own
 from app.core.findings import NONE, Opinion, Verdict
 from app.core.roles import Role
-from app.core.verdicts import Judged, own
 from app.store import verdicts
 from app.store.seen import read_seen
 from app.web import answers, examples, params, templates

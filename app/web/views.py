@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from app.core.axis import Axis
 from app.core.findings import Incident, Ranking
 from app.core.model import Change, Gap, Rollout
-from app.core.timeline import Picture, picture
+from app.core.screen.axis import Axis
+from app.core.screen.timeline import Picture, picture
 from app.store.seen import Seen
 from app.store.surroundings import Surroundings
 from app.web import drawing, live

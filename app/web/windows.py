@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from app.core.axis import Axis
+from app.core.screen.axis import Axis
 from app.web import params
 from app.web.problems import Problem
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import psycopg
 
-from app.core.normalise import normalise
+from app.core.objects.normalise import normalise
 from app.store import codec
 from tests.cluster.oracle import CREATE, DELETE, UPDATE, Write
 

@@ -18,11 +18,11 @@ import httpx2
 
 from app.collect.live import QUESTIONS
 from app.collect.prometheus import Asking, Prometheus
-from app.core.families import FAMILIES
 from app.core.matching import Match
-from app.core.measures import PARTS, Measure, SeriesQuery
-from app.core.panels import PANELS
-from app.core.redact import Redactor
+from app.core.metrics.families import FAMILIES
+from app.core.metrics.measures import PARTS, Measure, SeriesQuery
+from app.core.metrics.panels import PANELS
+from app.core.objects.redact import Redactor
 from tests.cluster.control_plane import ControlPlane, running
 from tests.cluster.programs import wait_until
 from tests.test_prometheus import DOCS, prometheus

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from app.collect.alerts import PayloadError, parse
-from app.core.redact import Redactor
+from app.core.objects.redact import Redactor
 
 AT = datetime(2026, 11, 20, 12, tzinfo=UTC)
 REDACTOR = Redactor(b"a key of at least 16 bytes")

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from app.collect.outbound import EndpointError, OutboundError
 from app.collect.prometheus import FIRST, LONGEST, OVERLAP, SHORTEST, Asking, Prometheus, Question
-from app.core.redact import Redactor
+from app.core.objects.redact import Redactor
 from tests.collect.test_importer import T0
 from tests.collect.test_outbound import FORM, answering
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from app.collect.intake import Intake, decode_watch
-from app.core.redact import Redactor
+from app.core.objects.redact import Redactor
 
 T0 = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
 

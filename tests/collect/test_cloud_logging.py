@@ -13,8 +13,8 @@ from app.collect.exports import Export
 from app.collect.files import UnreadableError
 from app.collect.inputs import find_inputs
 from app.collect.intake import Piece
+from app.core.changes.sightings import Sighting
 from app.core.model import ListClass
-from app.core.sightings import Sighting
 from tests.collect.exported import Event, compact, logged, plain, put, told
 from tests.collect.test_importer import AUDIT, audited, read, stamp
 

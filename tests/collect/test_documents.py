@@ -17,7 +17,7 @@ from app.collect.files import Line
 from app.collect.inputs import Input, InputKind
 from app.collect.intake import Intake, Place
 from app.core.model import Reject
-from app.core.redact import Redactor
+from app.core.objects.redact import Redactor
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 KEY = b"a key that only the tests know.."

@@ -7,10 +7,10 @@ import pytest
 
 from app.collect.intake import Tally
 from app.collect.learner import Learner
+from app.core.changes.sightings import Sighting
+from app.core.changes.tracker import Tracker
 from app.core.model import Verb
-from app.core.redact import Redactor
-from app.core.sightings import Sighting
-from app.core.tracker import Tracker
+from app.core.objects.redact import Redactor
 from tests.core.factories import a_resource, after
 
 POD = a_resource("Pod", "web-7d9c5f9db-2x8sq")

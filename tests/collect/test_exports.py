@@ -19,8 +19,8 @@ from app.collect.exports import EVENT_IN, Export, Parted
 from app.collect.files import UnreadableError
 from app.collect.inputs import InputKind, find_inputs
 from app.collect.intake import Intake, Piece
-from app.core import audit
-from app.core.redact import Redactor
+from app.core.changes import audit
+from app.core.objects.redact import Redactor
 from tests.collect.exported import KEY, SAME, Event, compact, gotten, logged, plain, put, record, s3_export, told
 from tests.collect.test_batches import imported
 from tests.collect.test_importer import AUDIT, NOW, Lab, audited, lab, stamp, write

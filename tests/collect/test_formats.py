@@ -11,7 +11,7 @@ from app.collect.files import lines
 from app.collect.openmetrics import parse as parse_metrics
 from app.collect.shift import shift_times
 from app.core.model import MetricSeries, Symptom
-from app.core.redact import Redactor
+from app.core.objects.redact import Redactor
 
 REDACTOR = Redactor(b"a key that only the tests know..")
 RECEIVED = datetime(2026, 11, 20, 13, tzinfo=UTC)

@@ -22,7 +22,7 @@ from app.collect.learning import Learning
 from app.collect.threads import in_thread
 from app.collect.watch import Pace
 from app.core.model import SymptomSource
-from app.core.redact import Redactor
+from app.core.objects.redact import Redactor
 from app.store import symptoms
 from app.store.database import Database
 from tests.collect.scripted import Answer, serving

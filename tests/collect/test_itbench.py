@@ -12,7 +12,7 @@ import pytest
 from app.collect import itbench
 from app.collect.files import Line, UnreadableError
 from app.collect.itbench import Row
-from app.core.redact import Redactor
+from app.core.objects.redact import Redactor
 from tests.collect.itbench_made import alert, at, config_map, deployment, put, table, warned
 
 KEY = b"k" * 32

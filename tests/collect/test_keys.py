@@ -13,9 +13,9 @@ from app.collect import counting, logs
 from app.collect.inputs import find_inputs
 from app.collect.intake import Tally
 from app.collect.learner import Learner
-from app.core import audit
-from app.core.redact import Redactor
-from app.core.tracker import Tracker
+from app.core.changes import audit
+from app.core.changes.tracker import Tracker
+from app.core.objects.redact import Redactor
 
 NOW = datetime(2026, 11, 16, 9, tzinfo=UTC)
 KEY = b"k" * 32

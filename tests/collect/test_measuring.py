@@ -19,7 +19,7 @@ from app.collect.prometheus import FIRST, LONGEST, OVERLAP, Prometheus, Question
 from app.collect.scrape import Target
 from app.collect.watch import Pace
 from app.core.model import MetricSeries
-from app.core.redact import Redactor
+from app.core.objects.redact import Redactor
 from app.store import measured, series
 from tests.collect.test_importer import T0, Lab, lab
 from tests.collect.test_outbound import FORM, answering

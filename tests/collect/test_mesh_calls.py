@@ -18,9 +18,9 @@ from app.collect.measuring import Measuring
 from app.collect.mesh_calls import CALLS_EVERY, ask, query
 from app.collect.outbound import Outbound, OutboundError
 from app.collect.prometheus import Prometheus
-from app.core.mesh_calls import COUNTERS
+from app.core.edges.mesh_calls import COUNTERS
 from app.core.model import CallEdge
-from app.core.redact import Redactor
+from app.core.objects.redact import Redactor
 from app.store import call_edges, series
 from tests.collect.test_importer import T0, Lab, lab
 from tests.collect.test_measuring import Clock

@@ -6,7 +6,7 @@ from typing import Any
 
 from app.collect.spool import Spool
 from app.collect.words import Reached, Served
-from app.core.pod_states import PENDING_AFTER
+from app.core.objects.pod_states import PENDING_AFTER
 from tests.collect.test_follow import follower, spool
 from tests.collect.test_importer import Lab, lab
 from tests.collect.test_watched import EVENTS, at, drained, listed, say, seen

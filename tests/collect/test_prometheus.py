@@ -16,9 +16,9 @@ from aiohttp import web
 
 from app.collect.outbound import Outbound, OutboundError
 from app.collect.prometheus import REFUSED, Asking, Prometheus, Question, evaluate
-from app.core.collected import ASKED_OF_APPS, SUMMED_OF_APPS
 from app.core.model import MetricSeries
-from app.core.redact import Redactor
+from app.core.objects.redact import Redactor
+from app.core.signals.collected import ASKED_OF_APPS, SUMMED_OF_APPS
 from tests.collect.prometheus_apis import ALL, LATE
 
 REDACTOR = Redactor(b"k" * 32)

@@ -10,7 +10,7 @@ import pytest
 from tests.collect.test_importer import AUDIT as GOOD_AUDIT
 from tests.collect.test_importer import WATCH as GOOD_WATCH
 from tests.collect.test_importer import Lab, lab, stamp
-from tests.core.test_excerpts import AUDIT, SECRET, VALUES, WATCH, leaks, printed
+from tests.core.objects.test_excerpts import AUDIT, SECRET, VALUES, WATCH, leaks, printed
 
 __all__ = ["lab"]
 

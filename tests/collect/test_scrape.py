@@ -12,7 +12,7 @@ from aiohttp import web
 from app.collect.outbound import OutboundError
 from app.collect.scrape import Scraped, Target, UnreadableError, fetch, read
 from app.core.model import MetricSeries
-from app.core.redact import Redactor
+from app.core.objects.redact import Redactor
 from app.core.stale import STALE
 from tests.collect.test_importer import T0
 from tests.collect.test_outbound import answering

@@ -15,8 +15,8 @@ from app.collect import told
 from app.collect.follow import Follower
 from app.collect.spool import Spool
 from app.collect.words import Begun, Lost, Moved, Reached, Resumed, Saw, Served, Synced, Unreadable, Word
-from app.core.body import read_whole
 from app.core.model import ActorSource, Verb
+from app.core.objects.body import read_whole
 from app.store import collectors, objects, watches
 from app.store.collectors import Standing
 from tests.collect.test_follow import follower, send, spool

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from app.core.counted import Calls
 from app.core.findings import Incident, Ranking
 from app.core.model import CallCount, CallEdge, Change, MetricSeries, ObjectState, Rollout, Symptom
-from app.core.suspects import Gathered, rank
+from app.core.ranking.suspects import Gathered, rank
 from tests.core.factories import a_change, a_resource, after, calls
 
 TEAMS = ("checkout", "search", "billing", "media")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from app.core.findings import Incident
-from app.core.incidents import bundle
+from app.core.incidents.bundles import bundle
 from app.core.model import (
     Actor,
     ActorSource,
@@ -23,7 +23,7 @@ from app.core.model import (
     Verb,
     version_key,
 )
-from app.core.redact import Redactor
+from app.core.objects.redact import Redactor
 
 FINGERPRINT = Redactor(b"a key of at least 16 bytes").fingerprint
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from app.core import measures
-from app.core.blocks import Block
-from app.core.lines import TARGET, Grid
-from app.core.measures import Graph, SeriesQuery
+from app.core.metrics import measures
+from app.core.metrics.blocks import Block
+from app.core.metrics.lines import TARGET, Grid
+from app.core.metrics.measures import Graph, SeriesQuery
+from app.core.metrics.scraped import rows_of
 from app.core.model import MetricSeries
-from app.core.scraped import rows_of
 from app.core.stale import table
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from app.core.calls import axis, grouped
 from app.core.counted import NO_CALLS, Calls
 from app.core.model import SLOT_SECONDS, CallCount, CallKey
+from app.core.signals.calls import axis, grouped
 
 
 def made(*, seed: int) -> list[CallCount]:

@@ -8,7 +8,7 @@ import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import ViewportSize, expect
 
-from app.core.external import External, change_of, field
+from app.core.changes.external import External, change_of, field
 from app.core.model import Change
 from app.store import external
 from tests.e2e.conftest import DESKTOP, PHONE, Program, Visit, tell

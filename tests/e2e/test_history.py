@@ -8,8 +8,8 @@ import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Locator, Page, ViewportSize, expect
 
-from app.core.diff import diff
 from app.core.model import Batch, Object, ObjectState, Verb
+from app.core.objects.diff import diff
 from app.store.record import record
 from tests.e2e.conftest import DESKTOP, PHONE, Program, Visit, tell
 from tests.web import world

@@ -17,11 +17,10 @@ from typing import Any
 import yaml
 from msgspec.structs import replace
 
-from app.core.changes import summary
+from app.core.changes.summaries import summary
 from app.core.counted import Calls
-from app.core.diff import diff
+from app.core.edges.references import is_custom
 from app.core.findings import Ranking
-from app.core.kinds import plural_of
 from app.core.model import (
     Actor,
     ActorSource,
@@ -36,11 +35,12 @@ from app.core.model import (
     Verb,
     version_key,
 )
-from app.core.normalise import normalise
-from app.core.pod_states import PREEMPTED
-from app.core.redact import Redactor
-from app.core.references import is_custom
-from app.core.suspects import Gathered, rank
+from app.core.objects.diff import diff
+from app.core.objects.kinds import plural_of
+from app.core.objects.normalise import normalise
+from app.core.objects.pod_states import PREEMPTED
+from app.core.objects.redact import Redactor
+from app.core.ranking.suspects import Gathered, rank
 from tests.core.company import background, noise
 from tests.core.factories import after, an_alert, an_incident, calls
 

@@ -10,11 +10,11 @@ import numpy as np
 from msgspec.structs import replace
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.blocks import Block, block_graph
-from app.core.lines import Grid
-from app.core.measures import Measure, SeriesQuery, window_grid
+from app.core.metrics.blocks import Block, block_graph
+from app.core.metrics.lines import Grid
+from app.core.metrics.measures import Measure, SeriesQuery, window_grid
+from app.core.metrics.scraped import Rows
 from app.core.model import Batch, MetricSeries
-from app.core.scraped import Rows
 from app.core.stale import STALE
 from app.store import compaction, lines
 from app.store.record import record

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app import correlate
 from app.core.findings import Opinion, Verdict
 from app.core.model import Batch, Change
-from app.core.precedents import ELSEWHERE, HARM, Memory, Precedent
+from app.core.ranking.precedents import ELSEWHERE, HARM, Memory, Precedent
 from app.store import verdicts
 from app.store.precedents import read_memory
 from app.store.record import record

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from app import correlate
 from app.collect.alerts import Alertmanager, PayloadError, list_firing, parse, parse_listing
-from app.core.redact import Redactor
+from app.core.objects.redact import Redactor
 from app.store.database import Database
 from app.store.incidents import list_incidents
 from tests.collect.test_outbound import answering

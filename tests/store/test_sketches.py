@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from app import correlate
 from app.core.model import Actor, ActorSource, Batch, Change
-from app.core.suspects import rank
+from app.core.ranking.suspects import rank
 from app.store import changes, gathering, incidents
 from app.store.database import Database
 from app.store.record import record

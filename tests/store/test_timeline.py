@@ -9,7 +9,7 @@ from sqlalchemy import Connection, event
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model import Actor, ActorSource, Batch, Change, Outcome, Resource, Verb
-from app.core.starting import PASSED
+from app.core.objects.starting import PASSED
 from app.store import history, incidents, surroundings, timeline
 from app.store.record import record
 from app.store.seen import read_seen

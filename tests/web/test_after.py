@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from app.core.aftermath import Measured, moved
 from app.core.counted import NO_CALLS, Calls
+from app.core.edges.touched import NOBODY, touched
+from app.core.metrics.turning import SOON
 from app.core.model import SLOT_SECONDS, Batch, CallCount, CallKey, MetricSeries, Object, ObjectState, Resource
-from app.core.touched import NOBODY, touched
-from app.core.turning import SOON
+from app.core.screen.aftermath import Measured, moved
 from app.store import series
 from app.store.record import record
 from app.web import pages

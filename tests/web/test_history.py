@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from app.core.diff import diff
 from app.core.model import Batch, Change, Json, ObjectState, Verb
+from app.core.objects.diff import diff
 from app.store import history
 from app.store.record import record
 from app.store.timeline import Cursor

@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl
 import httpx2
 import pytest
 
-from app.core.views import SHIPPED, View
+from app.core.metrics.views import SHIPPED, View
 from app.store.views import list_views
 from tests.web.conftest import Site, site
 

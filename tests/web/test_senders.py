@@ -13,7 +13,7 @@ from app.store import tokens
 from app.store.tokens import Purpose
 from app.web.requests import MIB
 from app.web.routes import create_app
-from tests.core.test_senders import DEEP, an_entry, an_event
+from tests.core.changes.test_senders import DEEP, an_entry, an_event
 from tests.web import world
 from tests.web.conftest import NOW, Site, deps
 

@@ -1,0 +1,500 @@
+"""Sightings of objects, in almost any order -> changes, each write once, whoever tells of it.
+
+Pure but with memory: it holds the last known state of the objects it has seen, compressed and bounded, and asks
+``lookup`` for those it does not hold. A raw hash of the desired state is the negative filter that makes status
+writes cheap; only when it differs are two states decoded, redacted, normalised and compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from functools import partial
+
+from msgspec import structs
+
+from app.core.bounded import put
+from app.core.changes import made, summaries
+from app.core.changes.derived import Derivation
+from app.core.changes.life import Life
+from app.core.changes.patches import applied, patch_diffs, scaled, with_removals
+from app.core.changes.recent import Recent
+from app.core.changes.sight import Sight, moved_on, note, unseen
+from app.core.changes.sightings import NOTHING, Learned, Sighting
+from app.core.changes.telling import Telling
+from app.core.model import (
+    Change,
+    DiffSource,
+    FieldDiff,
+    Json,
+    Object,
+    ObjectState,
+    Resource,
+    Rollout,
+    Symptom,
+    Verb,
+)
+from app.core.objects import kinds
+from app.core.objects.body import AsBefore, Body, read_body
+from app.core.objects.diff import diff, undo, unordered
+from app.core.objects.kinds import Policy
+from app.core.objects.memory import Entry, Memory
+from app.core.objects.normalise import normalise
+from app.core.objects.parts import Parts
+from app.core.objects.redact import Redactor, decode
+
+Lookup = Callable[[Resource, str], ObjectState | None]
+_DOUBT_SECONDS = 10.0
+"""How long a write may be told after a status write that followed it."""
+_QUIET_LIMIT = 2_000
+_UNMEASURED = 1 << 20
+"""The size of a state whose JSON was not seen: large, so that it is packed and weighed."""
+_OWN = ("", "scale", "status")
+"""Subresources that show the object; others (binding, eviction, token, exec ...) change no desired state."""
+
+
+class Tracker:
+    """Turns one cluster's sightings into what they teach. One instance a cluster; not thread-safe."""
+
+    def __init__(
+        self,
+        cluster: str,
+        redactor: Redactor,
+        lookup: Lookup,
+        *,
+        memory_bytes: int = 64 << 20,
+        recent_changes: int = 20_000,
+        own_kinds: kinds.Kinds | None = None,
+    ) -> None:
+        """``own_kinds`` are the cluster's, where they are others than those of the table."""
+        self.cluster = cluster
+        self._redactor = redactor
+        self._state = Parts(redactor).state
+        self._lookup = lookup
+        self._memory = Memory(memory_bytes)
+        self._recent = Recent(recent_changes, self._memory.packing)
+        self._derived = Derivation(self._memory, self._recent)
+        self._telling = Telling(self._memory, self._recent, self._derived)
+        self._life = Life(self._recent, self._derived.workload_of, redactor)
+        self._kinds = own_kinds or kinds.Kinds()
+        self._sight = Sight()
+        self._quiet: dict[Resource, Change] = {}
+        self.wanted = set[str]()
+        """The uids of objects that are to be told as a whole; who sees to it forgets them."""
+
+    def recall(self, last: Iterable[Rollout]) -> None:
+        """The last rollout of each workload, as an earlier run left it: one under way goes on."""
+        self._life.recall(last)
+
+    def recall_lately(self, lately: Iterable[Change], hurts: Iterable[Symptom]) -> None:
+        """The changes before what is told first, the oldest first: it may follow from them, or tell them again; and
+        what hurt then, which may end, or hurt more."""
+        for change in lately:
+            self._recent.add(change)
+        self._life.recall_symptoms(hurts)
+
+    def watched_since(self, api_group: str, kind: str, at: datetime) -> None:
+        """A kind was watched before, and all of it was known ``at``: what is younger was created unseen."""
+        self._sight.watched_since(api_group, kind, at)
+
+    def lacks(self, resource: Resource) -> bool:
+        """Whether ``lookup`` will be asked for the resource: it is of a kind that is followed, and not in memory.
+
+        To ask counts as a use: what is in memory is not forgotten before the next sightings, which are of it.
+        """
+        followed = self._kinds.policy(resource.api_group, resource.kind) is not Policy.NEVER
+        return followed and self._memory.get(resource) is None
+
+    def observe(self, sighting: Sighting) -> Learned:
+        """What this sighting teaches. Never raises on what a body holds: an unreadable body counts as not recorded."""
+        learned = self._moved(sighting, now) if (now := sighting.as_before) else self._learn(sighting)
+        self._sight.saw(sighting)
+        return self._life.overdue(learned, sighting.at)
+
+    def pass_time(self, at: datetime) -> Learned:
+        """What only the passing of time shows, where nothing has been seen up to then."""
+        return self._life.overdue(NOTHING, at)
+
+    def _learn(self, sighting: Sighting) -> Learned:
+        resource = sighting.resource
+        is_built_in = (resource.api_group, resource.kind) in kinds.BUILT_IN
+        if not is_built_in:
+            sighting = self._spelled(sighting)
+            resource = sighting.resource
+        policy = self._kinds.policy(resource.api_group, resource.kind)
+        if resource.kind == "Event" and sighting.body is not None and sighting.verb is not Verb.DELETE:
+            return self._life.event(sighting)
+        if resource.kind == "Namespace" and sighting.subresource == "finalize":
+            return self._finalized(sighting)
+        if policy is Policy.NEVER or sighting.subresource not in _OWN:
+            return NOTHING
+        body = read_body(sighting.body) if sighting.body is not None and sighting.subresource != "scale" else None
+        if sighting.verb is Verb.DELETE:
+            return self._deleted(sighting, body)
+        if body is None or (sighting.source == "audit" and not body.version):
+            return NOTHING if sighting.subresource == "status" else self._told(sighting)
+        known = self._memory.peek(resource)
+        before = known.version if known and known.uid == body.uid else -1
+        learned = self._seen(sighting, body)
+        known = self._memory.peek(resource)
+        moved = known is not None and known.version == body.version > before and known.uid == body.uid
+        if known is not None and known.version == body.version and known.uid == body.uid:
+            is_written = policy is not Policy.STATE and (learned is not NOTHING or not is_built_in)
+            note(known, sighting, body, fields=moved and is_written)
+        return self._life.moved(sighting, body, learned) if moved else learned
+
+    def _spelled(self, sighting: Sighting) -> Sighting:
+        """An audit event without a body guesses a custom kind from its plural: use the capitals that were seen."""
+        resource = sighting.resource
+        if sighting.body is not None and not sighting.subresource:
+            self._kinds.seen(resource.api_group, resource.kind)
+            return sighting
+        kind = self._kinds.spelled(resource.api_group, resource.kind)
+        if kind == resource.kind:
+            return sighting
+        return structs.replace(sighting, resource=structs.replace(resource, kind=kind))
+
+    # -- whole objects
+
+    def _seen(self, sighting: Sighting, body: Body) -> Learned:
+        resource = sighting.resource
+        entry = self._known(resource, body.uid)
+        if entry is None or (entry.uid and body.uid and entry.uid != body.uid and body.version > entry.version):
+            return self._first(sighting, body)
+        if entry.deleted or (entry.uid and body.uid and entry.uid != body.uid):
+            return self._gone(sighting, body, entry)
+        late = body.version <= entry.version
+        if sighting.source == "watch":
+            entry.watched_from = entry.watched_from or body.version
+            entry.watched_to = max(entry.watched_to, body.version)
+        if late:
+            return self._late(sighting, body, entry)
+        if not entry.is_known:
+            return self._first(sighting, body)
+        if body.hash == entry.raw:
+            self._hush(sighting, body)
+            entry.version = body.version
+            return self._unchanged(sighting)
+        if sighting.subresource == "status" and kinds.policy(resource.api_group, resource.kind) is not Policy.STATE:
+            return self._refreshed(sighting, body, entry)
+        return self._compared(sighting, body, entry)
+
+    def _moved(self, sighting: Sighting, now: AsBefore) -> Learned:
+        """A watch tells that an object's desired state is as it told before. Where that is not for sure what is known
+        of it, all of it is wanted with the next version."""
+        resource = sighting.resource
+        if self._kinds.policy(resource.api_group, resource.kind) is Policy.NEVER:
+            return NOTHING
+        entry = self._memory.peek(resource) or self._known(resource, now.uid)
+        if entry is None or entry.uid != now.uid or not entry.is_known or entry.guessed:
+            self.wanted.add(now.uid)
+        if entry is None or entry.uid != now.uid or entry.deleted:
+            return NOTHING
+        if not moved_on(entry, now, sighting.at):
+            return NOTHING
+        return self._life.moved(sighting, now, NOTHING, spec_known=partial(self._spec, entry))
+
+    def _spec(self, entry: Entry) -> Json:
+        return (self._memory.state(entry) or {}).get("spec")
+
+    def _refreshed(self, sighting: Sighting, body: Body, entry: Entry) -> Learned:
+        """A status write whose object is not as known: somebody's write has not been told yet, or never will be.
+
+        What is known stays for a while, so that the write, when it is told, is compared with the state before it.
+        """
+        old, new = self._memory.state(entry), self._state(sighting.resource, body)
+        now = sighting.at.timestamp()
+        if diff(old, new):
+            entry.doubted = entry.doubted or now
+            if now - entry.doubted < _DOUBT_SECONDS:
+                return NOTHING
+        entry.version, entry.raw, entry.generation, entry.doubted = body.version, body.hash, body.generation, 0.0
+        self._keep(sighting.resource, entry, body, new)
+        return Learned(states=(self._object_state(sighting, entry, new),))
+
+    def _hush(self, sighting: Sighting, body: Body) -> None:
+        """Remember a write that moved the version but changed nothing: a straggler may show that it changed something
+        back (A → B → A, told as A, A, B)."""
+        if sighting.source == "audit" and sighting.subresource == "" and sighting.verb is Verb.UPDATE:
+            put(self._quiet, sighting.resource, made.update(sighting, body, (), old=None, new=None), limit=_QUIET_LIMIT)
+
+    def _unchanged(self, sighting: Sighting) -> Learned:
+        return Learned(no_op=True) if sighting.source == "audit" and sighting.subresource == "" else NOTHING
+
+    def _compared(self, sighting: Sighting, body: Body, entry: Entry) -> Learned:
+        old, new = self._memory.state(entry), self._state(sighting.resource, body)
+        before, guessed = entry.version, entry.guessed
+        found = unordered(diff(old, new)) if guessed else diff(old, new)
+        began_deleting = body.deleting and not entry.deleting
+        entry.version, entry.raw, entry.generation, entry.doubted = body.version, body.hash, body.generation, 0.0
+        if not found and not began_deleting:
+            self._hush(sighting, body)
+            return self._unchanged(sighting)
+        entry.before, entry.changed = before, body.version
+        self._keep(sighting.resource, entry, body, new)
+        states = (self._object_state(sighting, entry, new),)
+        if kinds.policy(sighting.resource.api_group, sighting.resource.kind) is Policy.STATE:
+            return Learned(states=states)
+        if began_deleting and sighting.source == "watch":
+            entry.deleting = True
+            gone = made.whole(sighting, Verb.DELETE, old, body=body)
+            return Learned(self._telling.new(sighting, gone, body, old), states)
+        if not found or (sighting.verb is None and sighting.source == "watch" and guessed):
+            return Learned(states=states)
+        change = made.update(sighting, body, found, old=old, new=new)
+        if sighting.verb is None:
+            change = unseen(change, self._sight.since(sighting.resource, entry))
+        return Learned(self._telling.new(sighting, change, body, new), states)
+
+    def _first(self, sighting: Sighting, body: Body) -> Learned:
+        """An object, or a life of it, of which nothing is known yet."""
+        resource = sighting.resource
+        new = self._state(resource, body)
+        entry = Entry(uid=body.uid, version=body.version, changed=body.version)
+        if sighting.source == "watch":
+            entry.watched_from = entry.watched_to = body.version
+        entry.raw, entry.generation = body.hash, body.generation
+        self._keep(resource, entry, body, new)
+        states = (self._object_state(sighting, entry, new),)
+        if kinds.policy(resource.api_group, resource.kind) is Policy.STATE:
+            return Learned(states=states)
+        if sighting.verb is Verb.CREATE:
+            return Learned(
+                self._telling.new(sighting, made.whole(sighting, Verb.CREATE, new, body=body), body, new), states
+            )
+        if sighting.verb is Verb.UPDATE and sighting.subresource == "":
+            told = self._from_patch(sighting, body, new=new)
+            return Learned(self._telling.new(sighting, told, body, new) if told else (), states)
+        made_unseen = self._sight.created(sighting, body)
+        if made_unseen is not None and not self._recent.created(resource, body.uid):
+            whole = made.whole(made_unseen, Verb.CREATE, new, body=body)
+            return Learned(self._telling.new(made_unseen, whole, body, new), states)
+        return Learned(states=states)
+
+    def _gone(self, sighting: Sighting, body: Body, entry: Entry) -> Learned:
+        """A late telling of an object that is known to be gone: of a write that was told, or of one that only an API
+        server knows that had to send its audit events again, in whichever order they came."""
+        if sighting.verb is None or sighting.subresource:
+            return NOTHING
+        if known := self._recent.of_write(sighting, body.uid, str(body.version)):
+            return self._telling.again(known, sighting)
+        watched = entry.uid == body.uid and entry.watched_from <= body.version <= entry.watched_to
+        if watched or sighting.source != "audit" or made.is_state(sighting):
+            return NOTHING
+        new = self._state(sighting.resource, body)
+        change = self._from_patch(sighting, body, new=new)
+        if sighting.verb is Verb.CREATE:
+            change = made.whole(sighting, Verb.CREATE, new, body=body)
+        elif sighting.patch is None and not body.untouched_at(sighting.at):
+            change = structs.replace(made.update(sighting, body, (), old=None, new=None), diff_source=DiffSource.NONE)
+        return Learned(self._telling.new(sighting, change, body, None)) if change else NOTHING
+
+    def _late(self, sighting: Sighting, body: Body, entry: Entry) -> Learned:
+        """A version that is not newer than what is known: a second telling, a write without effect, or a straggler."""
+        if sighting.verb is None or sighting.subresource == "status":
+            return NOTHING
+        known = self._recent.of_write(sighting, body.uid, str(body.version)) or self._recent.near(sighting, body)
+        if known is not None:
+            return self._telling.again(known, sighting)
+        if sighting.verb is Verb.CREATE:
+            new = self._state(sighting.resource, body)
+            return Learned(self._telling.new(sighting, made.whole(sighting, Verb.CREATE, new, body=body), body, new))
+        watched = sighting.source != "watch" and entry.watched_from <= body.version <= entry.watched_to
+        if watched or (body.version >= entry.changed and body.hash == entry.raw):
+            return self._told_before(sighting, body, entry)
+        return self._straggler(sighting, body, entry)
+
+    def _told_before(self, sighting: Sighting, body: Body, entry: Entry) -> Learned:
+        """A write without effect; or, of an object that the store knew, a write that an earlier run was told of."""
+        same = self._unchanged(sighting)
+        if not entry.recalled or sighting.source != "audit":
+            return same
+        return structs.replace(same, improvements=(made.update(sighting, body, (), old=None, new=None),))
+
+    def _straggler(self, sighting: Sighting, body: Body, entry: Entry) -> Learned:
+        """Two writes were told in the wrong order: the later one's diff holds both, and is now told apart."""
+        state, current = self._state(sighting.resource, body), self._memory.state(entry)
+        rest = diff(state, current)
+        quiet = self._quiet.pop(sighting.resource, None)
+        if body.version >= entry.changed and (not rest or quiet is None):
+            return self._told_before(sighting, body, entry)
+        later = self._recent.by_key(made.key_of(sighting.resource, entry.uid, str(entry.changed)))
+        if body.version >= entry.changed and quiet is not None:
+            before, later = current, quiet
+        elif later is not None and made.is_compared(later) and entry.before < body.version:
+            undone = undo(later.diffs, current)
+            before = undone if isinstance(undone, dict) else None
+        else:
+            change = self._from_patch(sighting, body, new=state)
+            return Learned(self._telling.new(sighting, change, body, None)) if change else NOTHING
+        found = unordered(diff(before, state))
+        if not found or not rest:
+            return self._unchanged(sighting)
+        words = summaries.summary(later.resource, later.verb, rest, old=state, new=current)
+        corrected = structs.replace(later, diffs=rest, summary=words)
+        if later is quiet:
+            self._recent.add(corrected)
+            entry.changed = int(later.resource_version)
+        else:
+            self._recent.update(corrected)
+        entry.before = body.version
+        change = made.update(sighting, body, found, old=before, new=state)
+        return Learned((*self._telling.new(sighting, change, body, state), corrected))
+
+    # -- writes without a whole object
+
+    def _told(self, sighting: Sighting) -> Learned:
+        """A write of which only the request, or only the fact, was recorded."""
+        resource, uid = sighting.resource, sighting.uid
+        entry = self._known(resource, uid)
+        uid = uid or (entry.uid if entry else "")
+        known = self._recent.of_write(sighting, uid, sighting.resource_version) or self._recent.near(sighting, None)
+        if known is not None:
+            return self._telling.again(known, sighting)
+        if sighting.verb is None:
+            return NOTHING
+        if kinds.policy(resource.api_group, resource.kind) is Policy.STATE:
+            return NOTHING
+        version = int(sighting.resource_version) if sighting.resource_version.isdigit() else 0
+        if version and entry and entry.watched_from <= version <= entry.watched_to:
+            return self._unchanged(sighting)
+        patch = self._request(sighting)
+        old = self._memory.state(entry) if entry else None
+        key = made.key_of(
+            sighting.resource, uid, sighting.resource_version or f"audit:{sighting.audit_id}:{sighting.at.isoformat()}"
+        )
+        if sighting.verb is Verb.CREATE and uid:
+            key = made.creation_key(resource, uid)
+        base = Change(
+            resource, sighting.at, sighting.verb, key, sighting.actor, uid, sighting.resource_version,
+            sources=frozenset({sighting.source}), audit_id=sighting.audit_id,
+        )  # fmt: skip
+        if patch is None:
+            why = summaries.TRUNCATED if sighting.truncated else summaries.NOT_RECORDED
+            words = summaries.summary(resource, base.verb, (), old=None, new=None, unknown=why)
+            change = structs.replace(base, diff_source=DiffSource.NONE, summary=words)
+            return Learned(self._telling.new(sighting, change, None, old))
+        if sighting.verb is Verb.CREATE:
+            new = normalise(patch, resource.api_group, kind=resource.kind) if isinstance(patch, dict) else None
+            found: tuple[FieldDiff, ...] = (FieldDiff((), "add", None, new),)
+        else:
+            found = patch_diffs(scaled(patch, sighting.subresource), old)
+            new = applied(found, old)
+        if not found:
+            return self._unchanged(sighting)
+        source = DiffSource.STATES if old is not None and sighting.subresource == "scale" else DiffSource.PATCH
+        change = structs.replace(base, diffs=found, diff_source=source)
+        change = structs.replace(change, summary=summaries.summary(resource, change.verb, found, old=old, new=new))
+        states: tuple[ObjectState, ...] = ()
+        if entry is not None and new is not None and (not version or version >= entry.version) and not entry.deleted:
+            entry.version, entry.raw, entry.guessed = version or entry.version, 0, True
+            self._memory.store(entry, new, size=_UNMEASURED)
+            self._memory.put(resource, entry)
+            states = (self._object_state(sighting, entry, new),)
+        return Learned(self._telling.new(sighting, change, None, new), states)
+
+    def _request(self, sighting: Sighting) -> Json:
+        raw = sighting.patch
+        if raw is None and sighting.body is not None and read_body(sighting.body) is not None:
+            raw = sighting.body
+        if raw is None:
+            return None
+        try:
+            decoded = decode(raw)
+        except ValueError:
+            return None
+        resource = sighting.resource
+        redacted = self._redactor.patch(resource.api_group, kinds.plural_of(resource.api_group, resource.kind), decoded)
+        if isinstance(redacted, dict):
+            normal = normalise(redacted, resource.api_group, kind=resource.kind)
+            return normal if "kind" in redacted else with_removals(normal, redacted)
+        return redacted if isinstance(redacted, list) else None
+
+    # -- deletions
+
+    def _deleted(self, sighting: Sighting, body: Body | None) -> Learned:
+        resource = sighting.resource
+        entry = self._known(resource, body.uid if body else sighting.uid)
+        uid = (body.uid if body else "") or sighting.uid or (entry.uid if entry else "")
+        known = self._recent.by_key(made.deletion_key(sighting, uid))
+        lingers = sighting.source == "audit" and body is not None and body.deleting and body.finalizers
+        old = self._memory.state(entry) if entry and entry.uid in ("", uid) else None
+        if old is None and body is not None:
+            old = self._state(resource, body)
+        learned = NOTHING
+        if entry is None:
+            entry = Entry(uid=uid)
+        if entry.uid == uid and not entry.deleted:
+            if lingers:
+                entry.deleting = True
+            else:
+                learned = self._ended(sighting, entry)
+            entry.version = max(entry.version, body.version if body else 0)
+            self._memory.put(resource, entry)
+        elif entry.uid and uid and entry.uid != uid and not lingers:
+            learned = Learned(ended=(ObjectState(resource, uid, "", sighting.at, None, deleted_at=sighting.at),))
+        if known is not None:
+            return structs.replace(learned, changes=self._telling.again(known, sighting).changes)
+        if made.is_state(sighting):
+            return learned
+        change = made.whole(sighting, Verb.DELETE, old, body=body, uid=uid)
+        if sighting.source == "watch" and body is None:
+            change = unseen(change, self._sight.since(resource, entry))
+        return structs.replace(learned, changes=self._telling.new(sighting, change, body, old))
+
+    def _finalized(self, sighting: Sighting) -> Learned:
+        """The last write to a Namespace that is being deleted, by which it goes."""
+        body = read_body(sighting.body) if sighting.body is not None else None
+        entry = self._known(sighting.resource, body.uid) if body else None
+        if body is None or not body.deleting or body.finalizers:
+            return NOTHING
+        return self._ended(sighting, entry) if entry and not entry.deleted and entry.uid == body.uid else NOTHING
+
+    def _ended(self, sighting: Sighting, entry: Entry) -> Learned:
+        """The object is gone, and what hurt or was under way with it."""
+        entry.deleted, entry.raw = True, 0
+        self._memory.forget(entry)
+        gone = structs.replace(self._object_state(sighting, entry, None), deleted_at=sighting.at)
+        return structs.replace(self._life.ended(sighting.resource, sighting.at), states=(gone,))
+
+    # -- handing on
+
+    def _from_patch(self, sighting: Sighting, body: Body, *, new: Object | None) -> Change | None:
+        """The request is the diff. None where there is no patch, or it touches nothing that is desired state."""
+        patch = self._request(sighting) if sighting.patch is not None else None
+        found = patch_diffs(patch, None) if patch else ()
+        if not found or (all(part.op != "remove" for part in found) and body.untouched_at(sighting.at)):
+            return None
+        return structs.replace(made.update(sighting, body, found, old=None, new=new), diff_source=DiffSource.PATCH)
+
+    # -- states
+
+    def _known(self, resource: Resource, uid: str) -> Entry | None:
+        entry = self._memory.get(resource)
+        if entry is not None:
+            return entry
+        found = self._lookup(resource, uid)
+        if found is None:
+            return None
+        version = int(found.resource_version) if found.resource_version.isdigit() else 0
+        entry = Entry(found.uid, version, found.generation, deleted=found.deleted_at is not None, changed=version)
+        entry.recalled, entry.seen = True, found.seen_at
+        self._memory.store(entry, found.state, size=_UNMEASURED)
+        self._memory.put(resource, entry)
+        return entry
+
+    def _keep(self, resource: Resource, entry: Entry, body: Body, state: Object) -> None:
+        entry.owner, entry.guessed = body.owner(resource), False
+        self._memory.store(entry, state, size=body.size)
+        self._memory.put(resource, entry)
+        self._derived.learn(resource, state)
+        if resource.kind == "CustomResourceDefinition":
+            self._kinds.learn(state)
+
+    def _object_state(self, sighting: Sighting, entry: Entry, state: Object | None) -> ObjectState:
+        owner = entry.owner
+        version = str(entry.version) if entry.version else ""
+        return ObjectState(
+            sighting.resource, entry.uid, version, sighting.at.astimezone(UTC), state,
+            entry.generation, owner.kind if owner else "", owner.name if owner else "",
+        )  # fmt: skip

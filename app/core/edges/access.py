@@ -1,0 +1,172 @@
+"""Who may do what, and whom a change to that touches: ServiceAccounts, roles, bindings, flow control."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from app.core.edges.mechanism import is_identity, refuser
+from app.core.edges.throttling import EVERYBODY, matched
+from app.core.edges.topology import State, Topology, subject_users
+from app.core.edges.touching import touched_workloads
+from app.core.entities import CLUSTER, READ, Add, workload
+from app.core.model import Change, DiffSource, Verb
+from app.core.objects.actors import service_account
+from app.core.objects.diff import undo
+from app.core.objects.grants import rules_of
+
+_INTO_PODS = {("automountServiceAccountToken",), ("imagePullSecrets",), ("secrets",)}
+"""What of a ServiceAccount goes into the pods that run as it, as a part of their configuration."""
+
+
+def account(change: Change, _states: list[State], top: Topology, add: Add) -> None:
+    """A ServiceAccount: whoever runs as it; without it no pod of theirs is let in."""
+    key = (change.resource.namespace or "", change.resource.name)
+    add(("user", f"system:serviceaccount:{key[0]}:{key[1]}"), 0)
+    add(refuser("ServiceAccount", key[0]), 0 if change.verb is Verb.DELETE else 2)
+    into_pods = is_identity(change) or any(diff.path[:1] in _INTO_PODS for diff in change.diffs)
+    touched_workloads(top, top.by_account.get(key, set()), add, READ if into_pods else 1)
+
+
+def role(change: Change, states: list[State], top: Topology, add: Add) -> None:
+    """A role: its subjects, and what they may no longer do."""
+    resource = change.resource
+    where = "" if resource.kind == "ClusterRole" else (resource.namespace or "")
+    users = top.subjects.get((resource.kind, where, resource.name), set())
+    lost = lost_access(change, states)
+    for diff in change.diffs:  # its rules were a part of those that are made by that label
+        if resource.kind == "ClusterRole" and diff.path[:2] == ("metadata", "labels") and diff.op != "add":
+            for whole in top.aggregated.get(str(diff.path[-1]), ()):
+                users = users | top.subjects.get(("ClusterRole", "", whole), set())
+                lost |= {(group, plural.partition(" ")[0], verb) for s in states for group, plural, verb in rules_of(s)}
+    if change.diff_source is not DiffSource.STATES:
+        # What the role allowed before was not recorded: it may have lost anything.
+        for user in users or {"*"}:
+            add(("access", "*" if user.startswith("group:") else user, "*", "*", "*"), 1)
+    for user in users:
+        add(("user", user), 1)
+        for group, plural, verb in lost:
+            # Who is in a group only the authenticator knows: whoever is now refused just this may be.
+            add(("access", "*" if user.startswith("group:") else user, group, plural, verb), 0)
+    _workloads_of_users(users, top, add)
+
+
+def binding(change: Change, states: list[State], top: Topology, add: Add) -> None:
+    """A binding: its subjects, who may have lost all that its role allows."""
+    users: set[str] = set()
+    for state in states:
+        users |= subject_users(state, change.resource.namespace)
+    for diff in change.diffs:  # subjects that were added or taken away
+        for value in (diff.old, diff.new):
+            if diff.path[:1] == ("subjects",) and isinstance(value, dict):
+                users |= subject_users({"subjects": [value]}, change.resource.namespace)
+            if diff.path[:1] == ("subjects",) and isinstance(value, list):
+                users |= subject_users({"subjects": value}, change.resource.namespace)
+    lost = change.verb.value == "delete" or any(d.op != "add" for d in change.diffs)
+    for user in users:
+        add(("user", user), 1)
+        if lost:
+            add(("access", "*" if user.startswith("group:") else user, "*", "*", "*"), 0)
+    _workloads_of_users(users, top, add)
+
+
+def _workloads_of_users(users: set[str], top: Topology, add: Add) -> None:
+    for user in users:
+        account_of = service_account(user)
+        for key in top.by_account.get(account_of, set()) if account_of else ():
+            add(workload(*key), 1)
+
+
+def lost_access(change: Change, states: list[State]) -> set[tuple[str, str, str]]:
+    """The (group, resource, verb) that a change to a role took away, for some names at least. All of them for a
+    delete."""
+    before, after = (rules_of({"rules": rules}) for rules in rules_before_and_after(change, states))
+    lost = {(group, resource.partition(" ")[0], verb) for group, resource, verb in before - after}
+    return lost - after  # what is allowed for all names now is allowed for those that it was
+
+
+def rules_before_and_after(change: Change, states: list[State]) -> tuple[list[Any], list[Any]]:
+    """A role's rules on both sides of the change, from its diffs; unchanged items do not matter for a loss."""
+    old: list[Any] = []
+    new: list[Any] = []
+    for diff in change.diffs:
+        if not diff.path:
+            old += _rules(diff.old)
+            new += _rules(diff.new)
+        elif diff.path[0] == "rules":
+            whole = len(diff.path) <= 2
+            for value, side in ((diff.old, old), (diff.new, new)):
+                if whole and value is not None:
+                    side.extend(value if isinstance(value, list) else [value])
+                elif states and not whole:
+                    side.append(_rule_with(states[0], diff.path, value))
+    if new and change.verb.value == "update" and states:
+        new += list(states[0].get("rules") or [])
+    return old, new
+
+
+def _rules(value: Any) -> list[Any]:
+    return list(value.get("rules") or []) if isinstance(value, dict) else []
+
+
+def _rule_with(state: State, path: tuple[Any, ...], value: Any) -> dict[str, Any]:
+    """The rule at ``path`` as it was with ``value`` in one of its lists, or without that list."""
+    rules: Any = state.get("rules") or []
+    index = path[1] if isinstance(path[1], int) else 0
+    rule = dict(rules[index]) if isinstance(rules, list) and index < len(rules) else {}
+    if len(path) >= 3 and isinstance(path[2], str):
+        rule[path[2]] = value if isinstance(value, list) else [] if value is None else [value]
+    return rule
+
+
+def flow(change: Change, states: list[State], top: Topology, add: Add) -> None:
+    """FlowSchemas and priority levels: the users whom a schema names, or named before, may be queued or refused (429);
+    one hop on others of its level, which have what these leave them, and two whoever shares the server."""
+    add(("throttle",), 0)
+    add(CLUSTER, 2)
+    group = change.resource.api_group
+    schemas = [s for other, s in top.states.items() if (other.api_group, other.kind) == (group, "FlowSchema")]
+    if change.resource.kind == "PriorityLevelConfiguration":
+        states = [state for state in schemas if _level_of(state) == change.resource.name]
+        for state in states:
+            add(("object", "FlowSchema", "", state["metadata"]["name"]), 0)
+    else:
+        states = [*states, *_before(change, top)]
+    levels = set(map(_level_of, states))
+    users = {user for state in states for user in _flow_users(state)}
+    for user in users:
+        add(("user", user), 1)
+        add(matched(user), 0)
+    for user in {user for state in schemas if _level_of(state) in levels for user in _flow_users(state)}:
+        add(matched(user), 1)
+    add(EVERYBODY, 2 if users else 0)  # where nobody is named, anybody may be meant
+    _workloads_of_users(users, top, add)
+
+
+def _before(change: Change, top: Topology) -> list[State]:
+    """An object as it was before an update, where that can be told."""
+    try:
+        before = undo(reversed(change.diffs), top.states[change.resource]) if change.verb is Verb.UPDATE else None
+    except (KeyError, IndexError, TypeError):
+        return []  # it is not known, or was changed again
+    return [before] if isinstance(before, dict) else []
+
+
+def _level_of(schema: State) -> str:
+    spec = schema.get("spec") or {}
+    return str((spec.get("priorityLevelConfiguration") or {}).get("name", ""))
+
+
+def _flow_users(schema: State) -> Iterator[str]:
+    """The users and groups ("group:NAME") that a FlowSchema's rules name."""
+    for rule in (schema.get("spec") or {}).get("rules") or []:
+        for subject in rule.get("subjects") or []:
+            account = subject.get("serviceAccount") or {}
+            if account and account.get("name") == "*":
+                yield f"group:system:serviceaccounts:{account.get('namespace')}"
+            elif account:
+                yield f"system:serviceaccount:{account.get('namespace')}:{account.get('name')}"
+            if subject.get("user"):
+                yield str(subject["user"].get("name"))
+            if subject.get("group"):
+                yield f"group:{subject['group'].get('name')}"

@@ -1,0 +1,101 @@
+"""Changes by which a client asks more of what it calls: more often, more at once, again and again, or without a cache.
+
+What it calls complains then, or others that call the same do, and never the client itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from app.core.edges.front_doors import PROXIES
+from app.core.edges.mechanism import is_cosmetic
+from app.core.edges.topology import Topology
+from app.core.entities import WORKLOADS, Add
+from app.core.model import Change, FieldDiff, Verb
+from app.core.objects.dependencies import Named
+
+_HOW_MUCH = re.compile(
+    r"retr(?:y|ies)|attempt|backoff|interval|period|poll|refresh|sync|cron|schedul|every|cache|ttl|max.?age|expir"
+    r"|batch|page|limit|chunk|concurren|parallel|worker|thread|pool|connections?\b|rate|qps|rps|burst|prefetch|fetch"
+    r"|timeout|threshold|shards?\b|consumers?\b",
+    re.IGNORECASE,
+)
+"""Names of settings that say how much, how often, or how many at once."""
+_PARTS = re.compile(r"[\n,;&{}]")
+"""What stands between the settings of one text: of lines, JSON, a query."""
+_WHEN = frozenset({"schedule", "timeZone", "concurrencyPolicy", "suspend", "startingDeadlineSeconds"})
+_SETTINGS = frozenset({"env", "args", "command", "data"})
+_ONCE = frozenset({"Job", "CronJob"})
+FURTHER = 3
+"""How far the burden is passed on."""
+
+
+def burdens(change: Change) -> bool:
+    """Whether a workload, by an update of it or of its configuration, may ask more of what it calls; what works
+    something off asks as much as it can. Of how many pods there are candidates.py says so."""
+    if change.verb is Verb.CREATE:
+        return change.resource.kind in _ONCE
+    return change.verb is Verb.UPDATE and any(_asks_more(diff, change.resource.kind) for diff in change.diffs)
+
+
+def _asks_more(diff: FieldDiff, kind: str) -> bool:
+    if kind in WORKLOADS and not _WHEN.isdisjoint(str(step) for step in diff.path):
+        return not (diff.path[-1:] == ("suspend",) and diff.new is True)
+    if not any(step in _SETTINGS for step in diff.path if isinstance(step, str)):
+        return False
+    return any(_HOW_MUCH.search(text) for text in _texts(diff))
+
+
+def _texts(diff: FieldDiff) -> Iterator[str]:
+    """What was set: its name, or where a whole text was written, what of its lines differs."""
+    yield from (str(step) for step in diff.path)
+    old, new = (set(_PARTS.split(value)) if isinstance(value, str) else set[str]() for value in (diff.old, diff.new))
+    if len(old) > 1 or len(new) > 1 or any("=" in part for part in old | new):
+        yield from old ^ new
+
+
+_CACHES = re.compile(r"redis|memcache|cache\b|cache-|varnish|valkey|dragonfly|hazelcast")
+"""What keeps answers for others, by what it is called."""
+
+
+def burdened(change: Change, keys: set[Named], top: Topology, add: Add, hops: float) -> None:
+    """Add what the workloads call, and what that calls, as burdened; and who else calls the same. A cache burdens what
+    else its clients call."""
+    caches = {key for key in keys if _CACHES.search(key[1])} if not is_cosmetic(change) else set()
+    users = {client for key in caches for service in top.fronts.get(key, ()) for client in top.clients[service]}
+    if users:  # what a cache no longer keeps they ask for where it is kept
+        _pass_on(users, caches, top, add, hops + 1)
+    if burdens(change):
+        _pass_on(keys, keys, top, add, hops)
+        for key in keys if change.verb is Verb.CREATE else ():
+            if not top.upstream.get(key) and (server := _named_after(key, top)):
+                add(("burdens", *server), hops + 2)
+    if change.verb is not Verb.DELETE and not is_cosmetic(change):  # where more is asked, it may be by whoever is new
+        for server in {server for key in keys for server in top.upstream.get(key, ())}:
+            add(("asks", *server), hops + 1)
+    is_told = change.verb is Verb.UPDATE and not is_cosmetic(change)
+    if is_told and any(PROXIES.search(name) for _, name in keys):  # to whom it goes, and how much
+        behind = {service for services in top.doors.values() for service in services}
+        for server, fronts in top.fronts.items():
+            if fronts & behind:
+                add(("burdens", *server), hops + 1)
+
+
+def _named_after(job: Named, top: Topology) -> Named | None:
+    """The workload of its namespace with whose name a job's begins, and for which it mostly works."""
+    namespace, name = job
+    found = [key for key in top.in_namespace.get(namespace, ()) if name.startswith(f"{key[1]}-")]
+    return max(found, key=lambda key: len(key[1]), default=None)
+
+
+def _pass_on(keys: set[Named], beside: set[Named], top: Topology, add: Add, hops: float) -> None:
+    border, seen = set(keys), keys | beside
+    for step in range(FURTHER):
+        border = {server for client in border for server in top.upstream.get(client, ())} - seen
+        seen |= border
+        for server in border:
+            add(("burdens", *server), hops + 1 + step)
+            for service in top.fronts.get(server, ()):
+                for client in top.clients.get(service, set()) - seen:
+                    add(("shares", *client), hops + 1.5 + step)

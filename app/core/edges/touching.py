@@ -1,0 +1,34 @@
+"""What a change of workloads, or of a Service, is felt by: who runs as them, calls them, reads what they keep up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from app.core.edges.topology import Named, Topology
+from app.core.entities import NODES, Add, workload
+
+
+def touched_workloads(top: Topology, keys: Iterable[Named], add: Add, hops: float) -> None:
+    """Add workloads, the users they run as one hop further, who calls them, and who reads what they keep up."""
+    for key in keys:
+        add(workload(*key), hops)
+        for reader in top.keeps_up.get(key, ()):
+            add(("reads", *reader), hops + 1)
+        for service in top.fronts.get(key, ()):
+            touched_clients(top, service, add, hops + 1)
+        for user in top.users_of(key):
+            add(user, hops + 1)
+        if key in top.daemon_sets:
+            add(NODES, hops + 1)
+
+
+def touched_clients(top: Topology, service: Named, add: Add, hops: float) -> None:
+    """Add the clients of a Service, one hop further theirs, and the API that it serves, which is the Service's own."""
+    for group in top.groups.get(service, ()):
+        add(("api", group, "*", "*"), max(hops - 1, 0))
+        add(("named", group), max(hops - 1, 0))
+    for client in top.clients.get(service, ()):
+        add(("calls", *client), hops)
+        for front in top.fronts.get(client, ()):
+            for further in top.clients.get(front, ()):
+                add(("calls", *further), hops + 1)

@@ -1,0 +1,1 @@
+"""How good rankings are: against labels, simple baselines and what people said."""

@@ -1,0 +1,1 @@
+"""Alerts, pagers and people -> incidents."""

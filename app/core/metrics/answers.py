@@ -1,0 +1,151 @@
+"""What apps answered, as lines by who served: how many requests a second, the share of a bad end, the mean time.
+
+A line is of one server under one name of metrics, and of what it stands for nothing is decided here: the ranking
+looks for what began (serving.py), a change's page for what moved after it (aftermath.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from app.core.edges.served import DURATIONS, REQUESTS, Outcome, is_door, is_server, outcome, pod, server
+from app.core.edges.topology import Named, Topology
+from app.core.entities import Entity
+from app.core.metrics.lines import Grid, Laid, added
+from app.core.onset import Floats
+
+LEAST = {Outcome.FAILED: 0.03, Outcome.REFUSED: 0.1}
+"""The smallest rise of a share of all requests that counts: of clients' mistakes there are always some."""
+FEW, ENOUGH, WIDEST = 5, 20, 8
+"""Of fewer than FEW requests no share is known. So many bins are looked at together that there are ENOUGH in them,
+mostly, but no more than WIDEST: who gets a request a minute fails in no single one of them."""
+SLOWER = 2.0
+"""So many times as long, and LONGER seconds more, answers have to take."""
+LONGER = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Requests of one server that ended alike: so many a second in each bin, with what code and in which pod."""
+
+    rates: Floats
+    code: str
+    pod: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Share:
+    """The share of all requests that ended so, as ``width`` bins up to each tell together."""
+
+    server: Entity
+    ended: Outcome
+    values: Floats
+    parts: list[Part]
+    width: int
+    by_door: bool
+    """Whether an ingress controller counted them."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mean:
+    """How many seconds an answer took, as ``width`` bins up to each tell together."""
+
+    server: Entity
+    values: Floats
+    width: int
+
+
+@dataclass(slots=True)
+class _Served:
+    """The requests of one server under one name."""
+
+    all: list[Floats] = field(default_factory=list)
+    ended: dict[Outcome, list[Part]] = field(default_factory=lambda: defaultdict(list))
+
+
+def shares(told: Laid) -> Iterator[Share]:
+    """Of each server, for each bad end that any of its requests had."""
+    for name in REQUESTS:
+        for entity, served in _servers(told, name).items():
+            if not served.ended:
+                continue
+            total = added(served.all)
+            width = _width(total, told.axis)
+            enough = _enough(total, width, told.axis)
+            for ended, parts in served.ended.items():
+                share = _lately(np.nan_to_num(added([part.rates for part in parts])), width) / enough
+                yield Share(entity, ended, share, parts, width, is_door(name))
+
+
+def means(told: Laid) -> Iterator[Mean]:
+    """Of each server of which it is told."""
+    for name, unit in DURATIONS.items():
+        parts: dict[Entity, tuple[list[Floats], list[Floats]]] = defaultdict(lambda: ([], []))
+        for which, part in enumerate(("sum", "count")):
+            for place in told.named.get(f"{name}_{part}", ()):
+                entity = server(f"{name}_{part}", told.labels[place])
+                if entity is not None and is_server(told.labels[place]):
+                    parts[entity][which].append(told.rows[place])
+        for entity, (sums, counts) in parts.items():
+            if sums and counts:
+                observed = added(counts)
+                width = _width(observed, told.axis)
+                mean = unit * _lately(added(sums), width) / _enough(observed, width, told.axis)
+                yield Mean(entity, mean, width)
+
+
+def rates(told: Laid) -> Iterator[tuple[Entity, Floats]]:
+    """How many requests a second each server answered, however they ended."""
+    for name in REQUESTS:
+        for entity, served in _servers(told, name).items():
+            yield entity, added(served.all)
+
+
+def counting(told: Laid) -> set[Entity]:
+    """Those that count what they answer themselves, or whose mesh does."""
+    return {entity for name in REQUESTS if not is_door(name) for entity in _servers(told, name)}
+
+
+def homes(top: Topology) -> Callable[[Entity], list[Entity]]:
+    """Which workloads a server is: itself or, of a Service, those behind it."""
+    behind: dict[Named, list[Entity]] = defaultdict(list)
+    for home, services in top.fronts.items():
+        for service in services:
+            behind[service].append(("workload", *home))
+    return lambda entity: [entity] if entity[0] == "workload" else behind.get((entity[1], entity[2]), [])
+
+
+def _servers(told: Laid, name: str) -> dict[Entity, _Served]:
+    found: dict[Entity, _Served] = defaultdict(_Served)
+    for place in told.named.get(name, ()):
+        labels, row = told.labels[place], told.rows[place]
+        entity = server(name, labels)
+        if entity is None or not is_server(labels):
+            continue
+        served, (ended, code) = found[entity], outcome(name, labels)
+        served.all.append(row)
+        if ended is not Outcome.ANSWERED:
+            served.ended[ended].append(Part(row, code, pod(name, labels)))
+    return found
+
+
+def _width(total: Floats, axis: Grid) -> int:
+    """Of how many bins together there are ENOUGH requests, mostly."""
+    asked = total[total > 0]
+    return math.ceil(min(WIDEST, max(1.0, ENOUGH / (float(np.median(asked)) * axis.step)))) if len(asked) else 1
+
+
+def _lately(rates: Floats, width: int) -> Floats:
+    """For each bin, what there was in it and those before it, as many as are looked at together."""
+    sums = np.concatenate((np.zeros(width), np.cumsum(np.nan_to_num(rates))))
+    return np.where(np.isnan(rates), np.nan, sums[width:] - sums[:-width])
+
+
+def _enough(total: Floats, width: int, axis: Grid) -> Floats:
+    asked = _lately(total, width)
+    return np.where(asked * axis.step >= FEW, asked, np.nan)

@@ -1,0 +1,120 @@
+"""What roles, bindings and quotas allow, and what was gained or lost between two of them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from app.core.model import Change, DiffSource, FieldDiff, Json, Object, Verb
+from app.core.objects.normalise import amount_of
+
+Grant = tuple[str, str, str]  # api group, resource (or URL), verb
+_ROLES = frozenset({"Role", "ClusterRole"})
+_BINDINGS = frozenset({"RoleBinding", "ClusterRoleBinding"})
+
+
+def grants_changed(kind: str, old: Object | None, new: Object | None) -> str:
+    """ "lost list on endpoints; gained get on pods", or "" where nothing of that is known to have changed."""
+    if old is None or new is None:
+        return ""
+    if kind in _ROLES:
+        before, after = rules_of(old), rules_of(new)
+        parts = [
+            f"{word} {_rights(rights)}"
+            for word, rights in (("lost", before - after), ("gained", after - before))
+            if rights
+        ]
+        return "; ".join(parts)
+    if kind in _BINDINGS:
+        was, now = subjects_of(old), subjects_of(new)
+        parts = [f"{word} {_names(names)}" for word, names in (("lost", was - now), ("gained", now - was)) if names]
+        return "; ".join(parts)
+    return ""
+
+
+def only_allows_more(change: Change) -> bool:
+    """Whether a role, a binding or a quota leaves everybody all that they had: nobody is refused by that."""
+    if change.diff_source is not DiffSource.STATES:
+        return False
+    if change.resource.kind in _ROLES | _BINDINGS:
+        return change.verb is Verb.CREATE or all(_only_adds(diff) for diff in change.diffs)
+    if change.resource.kind == "ResourceQuota":
+        return change.verb is Verb.UPDATE and all(_raises(diff) for diff in change.diffs)
+    return False
+
+
+def _only_adds(diff: FieldDiff) -> bool:
+    if diff.path[-1:] == ("resourceNames",) and None in (diff.old, diff.new):  # without names it is for all of them
+        return diff.new is None
+    if diff.path[:2] == ("metadata", "labels"):  # by which a role's rules are a part of an aggregated one
+        return diff.op == "add"
+    if diff.path[:1] == ("metadata",) or diff.op == "add":
+        return True
+    if not (isinstance(diff.old, list) and isinstance(diff.new, list)):
+        return False
+    return all(item in diff.new for item in diff.old)
+
+
+def _raises(diff: FieldDiff) -> bool:
+    if diff.path[:1] == ("metadata",):
+        return True
+    if diff.path[:2] != ("spec", "hard") or diff.op == "add":
+        return False
+    old, new = amount_of(str(diff.old)), amount_of(str(diff.new))
+    return diff.op == "remove" or (old is not None and new is not None and new >= old)
+
+
+def rules_of(role: Object) -> frozenset[Grant]:
+    """Everything that a role's rules grant, one by one. Rules narrowed to names show them: "secrets/my-secret"."""
+    found: set[Grant] = set()
+    rules = role.get("rules")
+    for rule in rules if isinstance(rules, list) else ():
+        if not isinstance(rule, dict):
+            continue
+        names = _texts(rule.get("resourceNames"))
+        for verb in _texts(rule.get("verbs")):
+            found.update(("", url, verb) for url in _texts(rule.get("nonResourceURLs")))
+            for group in _texts(rule.get("apiGroups")) or [""]:
+                for resource in _texts(rule.get("resources")):
+                    found.update((group, f"{resource} {name}", verb) for name in names)
+                    if not names:
+                        found.add((group, resource, verb))
+    return frozenset(found)
+
+
+def subjects_of(binding: Object) -> frozenset[str]:
+    """Whom a binding names, as people write it: "ServiceAccount ns/name", "Group dev"."""
+    subjects = binding.get("subjects")
+    return frozenset(
+        f"{s.get('kind')} {str(s['namespace']) + '/' if s.get('namespace') else ''}{s.get('name')}"
+        for s in (subjects if isinstance(subjects, list) else ())
+        if isinstance(s, dict)
+    )
+
+
+def role_of(binding: Object) -> str:
+    """The role that a binding gives: "ClusterRole admin"."""
+    ref = binding.get("roleRef")
+    return f"{ref.get('kind')} {ref.get('name')}" if isinstance(ref, dict) else ""
+
+
+def _texts(value: Json) -> list[str]:
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
+
+
+def _rights(rights: frozenset[Grant]) -> str:
+    """Rights by their verbs: "list, watch on endpoints"; the resources with the same verbs together."""
+    verbs: dict[str, list[str]] = defaultdict(list)
+    for _, resource, verb in sorted(rights):
+        if verb not in verbs[resource]:
+            verbs[resource].append(verb)
+    resources: dict[str, list[str]] = defaultdict(list)
+    for resource, held in verbs.items():
+        resources["every verb" if held == ["*"] else ", ".join(held)].append(resource)
+    return ", ".join(f"{held} on {_names(names)}" for held, names in list(resources.items())[:2]) + (
+        " and more" if len(resources) > 2 else ""
+    )
+
+
+def _names(names: frozenset[str] | list[str]) -> str:
+    shown = sorted(names)
+    return ", ".join(shown[:3]) + (f" and {len(shown) - 3} more" if len(shown) > 3 else "")

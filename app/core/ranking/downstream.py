@@ -1,0 +1,158 @@
+"""What merely follows from something else that is complained of: whom a client calls, the nodes that are lost, what
+these were short of, the object that a complaint names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from app.core.edges.causes import MAKES_NODES, MESHES, NAME_SERVERS, NETWORKS, TRUST
+from app.core.edges.mechanism import BEFORE_RUNNING, SERVING
+from app.core.edges.operators import users_of
+from app.core.edges.topology import Topology
+from app.core.entities import Entity
+from app.core.objects.dependencies import Named, closure
+from app.core.phrases import names
+from app.core.ranking.explain import SHORT, lacks_room
+from app.core.signals.complaints import REST
+from app.core.signals.signal import Signal, SignalKind
+
+DEPTH = 3
+TOGETHER = timedelta(seconds=5)
+"""So much later what is called may complain: a call fails at once, a probe by its next turn (every 10 s by default)."""
+GRACE = timedelta(seconds=50)
+"""So late a node is found to be lost, and what it had to tell is heard later still: --node-monitor-grace-period of
+kube-controller-manager (https://kubernetes.io/docs/reference/command-line-tools-reference/kube-controller-manager/)."""
+
+
+_AGENTS = re.compile(rf"kube-proxy|{NETWORKS.pattern}|{NAME_SERVERS.pattern}|{MESHES.pattern}")
+_NETWORK = re.compile(
+    r"i/o timeout|no route to host|connection (?:refused|timed out|reset)|no such host|EAI_AGAIN|name resolution"
+    r"|server misbehaving|network is unreachable|context deadline exceeded",
+    re.IGNORECASE,
+)
+"""What is said of the network, or of names, whoever is called."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """One complaint: the workloads and the nodes that make it, or the one object, by name ("" for none), with the
+    workloads that call what is made of that. ``taken``: it only says that their pods are taken away."""
+
+    signal: Signal
+    workloads: set[Named]
+    nodes: set[Entity]
+    object: str
+    felt_by: set[Named]
+    taken: bool
+
+
+def roots(signals: Sequence[Signal], top: Topology) -> Iterator[tuple[int, list[int]]]:
+    """The signals that others may be behind, with those: by their places in ``signals``."""
+    told = {n: one for n, signal in enumerate(signals) if (one := _told(signal, top))}
+    # A webhook's pods that it does not let in itself are not behind what it lets in no more.
+    behind = {n: one for n, one in told.items() if not one.workloads & _asked(one.signal, top)}
+    lost = {n: _felt(one, top) for n, one in told.items() if one.nodes and one.signal.facts.get("reason") not in SHORT}
+    served = {key for key in top.labels if _AGENTS.search(key[1])}
+    makers = {key for key in top.labels if MAKES_NODES.search(key[1])}
+    for n, one in told.items():
+        if one.taken:
+            continue
+        below = {home: _below(home, one.signal, top, served, makers) for home in one.workloads}
+        found = [m for m, other in behind.items() if m != n and _is_behind(other, one, below)]
+        if one.signal.facts.get("reason") in SERVING:  # who is not let in, or not placed, answers nothing
+            found += [m for m, other in behind.items() if _is_kept_out(other, one)]
+        if len(below) == 1:
+            felt_here = {home for found in below.items() for home in (found[0], *found[1])}
+            found += [m for m, felt in lost.items() if felt & felt_here and _missed(told[m].signal, one.signal)]
+        if found:
+            yield n, found
+    yield from _of_webhooks(signals, behind, top)
+
+
+def _is_kept_out(other: _Told, one: _Told) -> bool:
+    """Whether pods of the very workload that fails its clients do not come to run."""
+    is_out = other.signal.facts.get("reason") in BEFORE_RUNNING and bool(one.workloads) and not other.object
+    return is_out and one.workloads <= other.workloads and _is_before(other.signal, one.signal)
+
+
+def _of_webhooks(signals: Sequence[Signal], behind: dict[int, _Told], top: Topology) -> Iterator[tuple[int, list[int]]]:
+    """Calls that fail at a webhook, with what its own pods complained of before."""
+    for n, signal in enumerate(signals):
+        if signal.kind in (SignalKind.ERROR, SignalKind.METRIC) and (asked := _asked(signal, top)):
+            found = [m for m, one in behind.items() if one.workloads & asked and _is_before(one.signal, signal)]
+            if found:
+                yield n, found
+
+
+def _told(signal: Signal, top: Topology) -> _Told | None:
+    """An autoscaler that cannot measure a workload complains, not the workload; that pods are taken from a node is no
+    complaint of that node's."""
+    entities = {*signal.about, *signal.spread}
+    of_others = any(entity[1:2] == ("HorizontalPodAutoscaler",) for entity in entities)
+    if signal.kind is not SignalKind.SYMPTOM or of_others:
+        return None
+    objects = [entity for entity in entities if entity[0] == "object"]
+    nodes = {entity for entity in entities if entity[0] == "node"}
+    felt_by = (
+        {client for one in objects for client in users_of(one[1], one[2], one[3], top)} if len(objects) == 1 else set()
+    )
+    workloads = {(entity[1], entity[2]) for entity in entities if entity[0] in ("workload", "loses")}
+    taken = any(entity[0] == "loses" for entity in entities)
+    return _Told(
+        signal,
+        set() if objects else workloads,
+        set() if taken else nodes,
+        objects[0][3] if len(objects) == 1 else "",
+        felt_by,
+        taken,
+    )
+
+
+def _is_behind(other: _Told, one: _Told, below: dict[Named, set[Named]]) -> bool:
+    """Whether a complaint may be what another one comes of, ``below`` being what each workload of that one rests on.
+
+    One that is rested on may complain with the others: a webhook of its own pods.
+    """
+    rest = [some for home, some in below.items() if len(below) == 1 or home not in other.workloads]
+    if rest and all(other.workloads & some for some in rest) and _is_before(other.signal, one.signal):
+        return True
+    if other.felt_by >= one.workloads and below and _is_before(other.signal, one.signal):
+        return True
+    if other.object and other.object != one.object and len(below) <= 1 and _is_before(other.signal, one.signal):
+        return names(one.signal.text, other.object)
+    is_short = other.signal.facts.get("reason") in SHORT and bool(other.nodes & one.nodes)
+    return is_short and other.signal.low <= one.signal.low + GRACE
+
+
+def _felt(lost: _Told, top: Topology) -> set[Named]:
+    """The workloads with pods on nodes that are lost."""
+    return {home for node in lost.nodes for home in top.by_node.get(node[1], ())}
+
+
+def _missed(lost: Signal, client: Signal) -> bool:
+    """Whether nodes were found to be lost at about the time of a complaint, or were so already and still are."""
+    return lost.low - GRACE <= client.low and (lost.until is None or lost.until + REST >= client.low)
+
+
+def _below(home: Named, signal: Signal, top: Topology, served: set[Named], makers: set[Named]) -> set[Named]:
+    """What a workload that complains rests on: whom it calls, who keeps up what it reads, who answers a webhook that it
+    complains of and, where it complains of the network or of names, or just fails its clients and does not say why, the
+    programs that serve pods with these; where it finds no room, those that make nodes for it."""
+    may_be = signal.cause is TRUST or signal.facts.get("reason") in SERVING or _NETWORK.search(signal.text)
+    beside = (served if may_be else set()) | (makers if lacks_room(signal) else set())
+    return {*closure([home], top.rests_on, depth=DEPTH), *beside, *_asked(signal, top)} - {home}
+
+
+def _asked(signal: Signal, top: Topology) -> set[Named]:
+    """Who answers a webhook that a signal names."""
+    said = f"{signal.text} {signal.facts.get('name', '')}"
+    return {key for key, hooks in top.answers.items() if any(names(said, str(hook.get("name"))) for _, hook in hooks)}
+
+
+def _is_before(signal: Signal, client: Signal) -> bool:
+    """Whether it began before the client's complaint, and was not over by then."""
+    is_over = signal.until is not None and signal.until + REST < client.low
+    return signal.low <= client.low + TOGETHER and not is_over

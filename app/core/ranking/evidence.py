@@ -1,0 +1,291 @@
+"""The evidence rules: each a small function (Case, Candidate's facts) -> Evidence or nothing, in one tuple.
+
+A weight is a log-odds contribution, capped to ±CAP. A rule that lacks its input says so (``measured`` False) and
+weighs nothing: what was not measured never counts against a change. docs/ranking.md explains each.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+
+from app.core.entities import WORKLOADS, workload
+from app.core.findings import Evidence
+from app.core.model import SLOT_SECONDS, Outcome, Verb
+from app.core.objects.kinds import several
+from app.core.objects.stalls import lacks, rests
+from app.core.phrases import excerpt, many, percent
+from app.core.ranking.candidates import Candidate
+from app.core.ranking.case import Case, Facts, Rule, say, seconds
+from app.core.ranking.chains import chain
+from app.core.ranking.explain import BY_CALLING, CLOCK_SKEW, Match, before, without
+from app.core.ranking.latent import began
+from app.core.ranking.priors import ROOM, by_itself, novelty, plane, risk
+from app.core.ranking.scoped import NAMED, in_scope, touches
+from app.core.signals.calls import caller_name
+from app.core.signals.signal import Signal, SignalKind
+
+TOO = 0.2
+"""From this share of the complaints on, others complain too."""
+UNEXPLAINED = 1.5
+"""What it weighs against a change that nothing that turned bad leads to it, where that is clearly bad."""
+UNDONE = -1.5
+"""What it weighs against a change that it was undone before the onset: pods may still have started with it."""
+TAU_ONSET = timedelta(minutes=5)
+NEAR = 1.6
+"""What it weighs to have come at the onset, with nothing between."""
+SLOT = timedelta(seconds=SLOT_SECONDS)
+FOR_OTHERS = (("agent",), ("injected",), ("scheduling",), *BY_CALLING)
+"""Ways to what a program does for other pods: that its own are well says nothing of that."""
+CALLED = WORKLOADS | {"Service", "Ingress", "HTTPRoute"}
+"""What can be called over the network."""
+
+
+def _explains(kind: SignalKind, rule: str, factor: float) -> Rule:
+    def explains(case: Case, facts: Facts) -> Evidence | None:
+        scored = [
+            (case.salience[id(m.signal)] * m.score, m)
+            for m in facts.matches
+            if m.signal.kind is kind and id(m.signal) in case.salience
+        ]
+        if not scored:
+            return None
+        scored.sort(key=lambda pair: -pair[0])
+        best = scored[0][0]
+        # What explains all that is bad is likelier than what explains one part of it.
+        clear = [case.salience[id(s)] for s in case.signals if s.kind is kind and case.salience[id(s)] >= best / 2]
+        explained = sum(score for score, m in scored if case.salience[id(m.signal)] >= best / 2) / sum(clear)
+        weight = factor * best * (0.6 + 0.6 * explained) * (0.15 + 0.85 * case.quality)
+        if weight < 0.05:
+            return None
+        return say(rule, weight, _sentence(facts.candidate, scored[0][1]) + _but(facts.candidate, scored[0][1]))
+
+    explains.__name__ = rule
+    return explains
+
+
+def _sentence(candidate: Candidate, match: Match) -> str:
+    signal, change = match.signal, candidate.change
+    since = f", {seconds(match.lag)} after this change" if match.lag else ", at once"
+    if how := _how(candidate, match):
+        return f"{how}: {signal.sentence}{since}."
+    sentence = f"{signal.sentence}{since}."
+    if said := signal.facts.get("says"):
+        sentence = f'{signal.sentence}{since}: "{said}".'
+    if signal.kind is SignalKind.LOAD and signal.by_pod and candidate.lacking:
+        sentence += f" {percent(1.0 - without(candidate, signal))} of it comes from pods that have it in them."
+    if match.via[0] == "workload" and match.via != workload(change.resource.namespace, change.resource.name):
+        return f"{match.via[-1]} depends on it: {sentence}"
+    return sentence if _begins_with_a_name(signal) else sentence[:1].upper() + sentence[1:]
+
+
+def _how(candidate: Candidate, match: Match) -> str:
+    """How the change leads to the signal, where that is not plain from what it is about; "" where it is."""
+    signal, via = match.signal, match.via
+    if via[0] == "named":
+        return f'Error messages name "{via[1]}"'
+    if via[0] in ("spread", "churn"):
+        return _how_many(candidate, match)
+    if via[0] == "takes":
+        return f"Its pods take the same port of their nodes as those of {via[-1]}"
+    if via[0] == "reads":
+        return f"{via[-1]} reads what is kept up by what depends on it"
+    if via[0] == "burdens":
+        change = candidate.change
+        is_guessed = change.verb is Verb.CREATE and change.resource.name.startswith(f"{via[-1]}-")
+        return f"It may ask more of {via[-1]}, {'after which it is named' if is_guessed else 'which it calls'}"
+    if via[0] == "asks":
+        return f"What it changes calls {via[-1]}"
+    if via[0] in ("calls", "shares"):
+        return f"{via[-1]} calls {_called(candidate, match)}"
+    if via[0] == "access":
+        return "It took away what this caller needs"
+    return _able(match) if "able" in signal.facts and via[0] in ("user", "workload") else ""
+
+
+def _how_many(candidate: Candidate, match: Match) -> str:
+    """Of a change that leads there by how many it acts on, or how many pods it moves."""
+    signal, via = match.signal, match.via
+    most = tuple(signal.facts.get("took_most", "").split("/"))
+    if via[0] == "spread" and ("workload", *most) in candidate.reach:
+        return f"It acts on {most[-1]}, which used most of what ran out"
+    if via[0] == "spread":
+        return f"It {_acts_on(match)}"
+    if signal.kind is SignalKind.SYMPTOM:
+        return f"It wants room for {candidate.added} more pods, most of those added then"
+    return f"It moves {candidate.pods} pods, most of what moved then"
+
+
+def _able(match: Match) -> str:
+    """Whose calls a metric may count, of how many that the cluster's roles let make them (permitted.py)."""
+    name = caller_name(match.via[1]) if match.via[0] == "user" else match.via[-1]
+    others = int(match.signal.facts["able"]) - 1
+    what = "write this" if match.signal.kind is SignalKind.FIGHT else "make these calls"
+    return f"{name} may {what}, as {'no other program' if not others else many(others, 'other')} may"
+
+
+def _but(candidate: Candidate, match: Match) -> str:
+    """What the match was discounted for (explain.py): pods that do not have the change in them complain too."""
+    share = without(candidate, match.signal) if match.signal.kind is not SignalKind.LOAD else 0.0
+    return f" But {percent(share)} of these complaints are of pods that do not have it in them." if share >= TOO else ""
+
+
+def _called(candidate: Candidate, match: Match) -> str:
+    if match.via[0] == "shares":
+        return candidate.crowds or "what it calls, too, and may ask more of"
+    return "it, or what depends on it" if candidate.change.resource.kind in CALLED else "what depends on it"
+
+
+def _acts_on(match: Match) -> str:
+    """How many of those that complain alike a change acts on."""
+    reached, all_of_them = match.via[1:]
+    how_many = f"all {reached}" if reached == all_of_them else f"{reached} of the {all_of_them}"
+    if "waited_for" in match.signal.facts:
+        return f"is asked about {how_many} sorts of writes that wait"
+    return f"acts on {how_many} that complain"
+
+
+def _begins_with_a_name(signal: Signal) -> bool:
+    """Whether a signal's sentence begins with who called: names of Kubernetes are written as they are."""
+    return any(signal.sentence.startswith(caller_name(user)) for user in signal.users)
+
+
+def time_before(case: Case, facts: Facts) -> Evidence | None:
+    """Closer is likelier, both in minutes and in how many other changes came after it and before the onset."""
+    at = began(facts.candidate, case.onset.high)
+    in_time = before(at, case.onset.high)
+    if in_time < 1.0:
+        return None
+    lag = max(timedelta(), case.onset.at - at)
+    weight = NEAR * (1.0 - math.log1p(lag / TAU_ONSET) - 0.25 * math.log1p(facts.between))
+    weight = min(weight, facts.keeps * weight)  # what speaks against it still does
+    count = "one other change" if facts.between == 1 else f"{facts.between} other changes"
+    rivals = f"; {count} came between" if facts.between else "; nothing came between"
+    when = f"{seconds(lag)} before the onset" if lag >= CLOCK_SKEW else "At the onset"
+    if at != facts.candidate.change.at:
+        when = f"The first pods started with it {when[0].lower()}{when[1:]}"
+    but = " But such a change hardly leads to what is complained of." if facts.keeps < 1.0 else ""
+    return say("time", weight, f"{when}{rivals}.{but}")
+
+
+def after_onset(case: Case, facts: Facts) -> Evidence | None:
+    """What came after the trouble began did not begin it; less so if it explains a part that began later still."""
+    late = facts.candidate.change.at - case.onset.high
+    in_time = before(facts.candidate.change.at, case.onset.high)
+    if in_time == 1.0:
+        return None
+    explained = max((case.salience.get(id(m.signal), 0.0) * m.score for m in facts.matches), default=0.0)
+    weight = -(1.0 - in_time) * (1.5 + 0.5 * min(1.0, late / TAU_ONSET)) * (1.0 - 0.7 * min(1.0, explained))
+    return say("after onset", weight, f"It came {seconds(late)} after the onset.")
+
+
+def emptied(case: Case, facts: Facts) -> Evidence | None:
+    """A Service without pods fails all its clients at once, wherever they are, and nothing else would show it; nor does
+    what no longer runs, where the alert misses just that."""
+    if is_undone(case, facts):
+        return None
+    if facts.candidate.empties:
+        return say("empties", 1.5, f"No workload stands behind Service {facts.candidate.empties} now.")
+    scope = touches(case, facts) if facts.candidate.stops else None
+    if scope is not None and scope.weight >= NAMED * 2 / 3:
+        return say("stops", 1.5, f"Since then {facts.candidate.change.resource.name} starts nothing any more.")
+    return None
+
+
+def is_undone(case: Case, facts: Facts) -> bool:
+    """Whether it was undone before the onset, and no program acted because of it."""
+    at = facts.candidate.undone_at
+    return at is not None and at < case.onset.low and not facts.candidate.set_off
+
+
+def undone(case: Case, facts: Facts) -> Evidence | None:
+    """What was undone before the trouble began no longer stood then."""
+    at = facts.candidate.undone_at
+    if at is None or not is_undone(case, facts):
+        return None
+    return say("undone", UNDONE, f"It was undone, or overwritten, {seconds(case.onset.at - at)} before the onset.")
+
+
+def set_off(_case: Case, facts: Facts) -> Evidence | None:
+    """A program that does what it never did, after it was changed or told to."""
+    acts = facts.candidate.set_off
+    if not acts:
+        return None
+    kinds = sorted({act.resource.kind for act in acts})
+    what = several(kinds[0]) if len(kinds) == 1 and len(acts) > 1 else ", ".join(kinds[:3])
+    how_often = f"{len(acts)} writes" if len(acts) > 1 else "one write"
+    who = acts[0].actor.name.rpartition(":")[2]
+    sentence = f"{who} followed it: {how_often} of {what} since, the first: {excerpt(acts[0].summary)}."
+    return say("set off", min(2.2, 0.6 + 0.45 * math.log1p(len(acts))), sentence)
+
+
+def own_rollout(case: Case, facts: Facts) -> Evidence | None:
+    """A rollout that failed or hangs is suspicious by itself; one that went through speaks a little for it."""
+    rollout = facts.candidate.rollout
+    if rollout is None:
+        return None
+    if rollout.outcome is Outcome.FAILED:
+        own = max((match.score for match in facts.matches if match.signal.kind is SignalKind.SYMPTOM), default=1.0)
+        return say("rollout", own, f"Its rollout failed: {rollout.reason or 'progress deadline exceeded'}.")
+    if rollout.outcome is Outcome.ROLLED_BACK:
+        return say("rollout", 0.6, "It was rolled back.")
+    running = (rollout.ended_at or case.now) - rollout.started_at
+    if (still := rests(rollout, case.now)) > facts.candidate.patience and lacks(rollout):
+        return say("rollout", 0.4, f"Its rollout hangs: for {seconds(still)} no pod more was updated or available.")
+    if rollout.outcome is not Outcome.COMPLETE or rollout.ended_at is None:
+        return None
+    main = max(facts.matches, key=lambda m: case.salience.get(id(m.signal), 0.0) * m.score, default=None)
+    well = (main.signal.low if main else case.onset.low) - rollout.ended_at
+    takes_room = main is not None and main.via[:1] in ROOM and main.signal.kind is SignalKind.SYMPTOM
+    if takes_room or (main and main.via[:1] in FOR_OTHERS and facts.candidate.change.verb is Verb.UPDATE):
+        return None
+    if well > max(running, SLOT):
+        weight = -0.9 * math.log1p(well / max(running, SLOT))
+        if facts.candidate.set_off or (main and (main.signal.users or main.via[0] == "calls")):
+            # A pod that is well may still do harm, ask for too much, or for what cannot be, or answer late or wrong.
+            weight /= 2
+        return say("rollout", weight, f"Its rollout went through and its pods were well for {seconds(well)} after.")
+    if case.incident.scope.workloads:
+        return say("rollout", -0.2, f"Its rollout finished in {seconds(running)}: the new pods are available.")
+    return None
+
+
+def unexplained(case: Case, facts: Facts) -> Evidence | None:
+    """Where much is measured and nothing, or little, of it leads to this change, that is said."""
+    if not case.signals:
+        return None
+    explained = max((case.salience.get(id(m.signal), 0.0) * m.score for m in facts.matches), default=0.0)
+    weight = -UNEXPLAINED * case.quality * max(0.0, 1.0 - 2.0 * explained)
+    if weight > -0.05:
+        return None
+    how_much = "Little" if facts.matches else "Nothing"
+    return say("unexplained", weight, f"{how_much} of what turned bad leads to it.")
+
+
+def not_measured(case: Case, _facts: Facts) -> Evidence | None:
+    if case.audited:
+        return None
+    return Evidence("callers", 0.0, "Who called the API is not measured: no audit log.", measured=False)
+
+
+RULES: tuple[Rule, ...] = (
+    _explains(SignalKind.FIGHT, "write fight", 4.0),
+    _explains(SignalKind.LOAD, "load", 4.0),
+    _explains(SignalKind.ERROR, "errors", 4.0),
+    _explains(SignalKind.SYMPTOM, "symptoms", 4.0),
+    _explains(SignalKind.METRIC, "metrics", 2.0),
+    own_rollout,
+    time_before,
+    after_onset,
+    in_scope,
+    plane,
+    chain,
+    emptied,
+    undone,
+    set_off,
+    by_itself,
+    risk,
+    novelty,
+    unexplained,
+    not_measured,
+)

@@ -1,0 +1,435 @@
+"""How well a candidate explains a signal: shared entities, names in messages, and time.
+
+The match is the specificity with which the signal is about an entity, times a discount for each hop between the
+change and that entity. Nothing that came after a signal can explain it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from app.core.edges.burdens import burdens
+from app.core.edges.causes import PORTS, SCHEMA, Cause
+from app.core.edges.front_doors import DOORS
+from app.core.edges.mechanism import (
+    AT_ONCE,
+    BEFORE_RUNNING,
+    CALLS_NOBODY,
+    FULL,
+    SERVING,
+    UNLIKELY,
+    WHILE_RUNNING,
+    by_schedule,
+    hits,
+    is_borne,
+    is_other_quota,
+    only_image,
+    only_reacts_to,
+    only_restarts,
+    plausible,
+)
+from app.core.edges.references import is_custom
+from app.core.edges.served import ASKED
+from app.core.entities import NODES, POD_MAKING, WORKLOADS, Entity, only_reacts, pods_in
+from app.core.model import Change, Outcome, Verb
+from app.core.objects.brought import quoted
+from app.core.objects.pod_states import PREEMPTED
+from app.core.objects.revisions import lacks
+from app.core.objects.taints import is_other_taint
+from app.core.ranking.candidates import Candidate
+from app.core.ranking.nearness import distance, mentioned
+from app.core.signals.blamed import BLAMES
+from app.core.signals.growth import agrees
+from app.core.signals.signal import Signal, SignalKind
+
+CLEAR = 0.5
+"""So salient must a signal be, of the most salient one, for a change to be only the occasion of it."""
+HOP = 0.6
+"""Each hop away keeps this much of a match."""
+ROOM = 0.6
+"""How much one workload alone that finds no room is about who took it: it may also ask for more than there ever was."""
+SUFFERS = 0.5
+"""What is left of a match with what a workload's own change, as a new image, hardly brings about: it complains of
+somebody else, or far more is asked of it."""
+UNQUOTED = 0.5
+"""What a match keeps where the messages quote another change's words."""
+TAU = timedelta(minutes=10)
+"""A lag of this length halves how well a change explains a signal."""
+TAKES_EFFECT = timedelta(seconds=15)
+"""By then an ingress controller serves what an Ingress says."""
+CLOCK_SKEW = timedelta(seconds=1)
+"""How far the clocks of those who tell may differ: of API servers, of kubelets."""
+
+SOON = timedelta(seconds=10)
+"""What is allowed, or runs, from now on shows in calls within this time: two slots."""
+
+BY_CALLING = (("shares",), ("burdens",), ("asks",))
+"""Ways to what a client does to what it calls, and to others that call it."""
+BY_CONTENT = frozenset({"LimitRange", "Namespace", "ValidatingAdmissionPolicy"})
+"""What refuses some pods and lets others pass, by what is in them (a Namespace by what pod security it enforces)."""
+_SCARCE = re.compile(
+    r"too many|limit|exhaust|overload|busy|slow|timed? ?out|timeout|deadline|refused|reset|\b(?:429|50[234])\b"
+    r"|not available|no (?:free|idle|more) |slots are reserved|saturat|queue (?:is )?full|throttl",
+    re.IGNORECASE,
+)
+"""What a client says of a server that more call than it can serve."""
+SHORT = frozenset(
+    {
+        *("SystemOOM", "NodeHasInsufficientMemory", "MemoryPressure", "EvictionThresholdMet"),
+        *("NodeHasDiskPressure", "DiskPressure", "Evicted"),
+    }
+)
+"""What is said of nodes that are too full
+(https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/)."""
+_PRESSED = re.compile(r"Pressure|Insufficient|Eviction|OOM|PLEG")
+"""Of one node, what programs that run on all of them may bring about: a machine may be ill by itself."""
+_NO_ROOM = re.compile(r"\A(?!.*(?:unreachable|not-ready)).*(?:Insufficient |Too many pods)", re.DOTALL)
+"""What the scheduler says where nodes are full, and none is lost."""
+
+
+class Match(Struct, frozen=True, gc=False):
+    """``score`` 0 to 1: how well this candidate explains this signal; ``via`` the entity they share. ``possible`` is
+    what of that this sort of change leaves for this sort of complaint."""
+
+    signal: Signal
+    score: float
+    via: Entity
+    lag: timedelta
+    possible: float = 1.0
+
+
+def explain(candidate: Candidate, signal: Signal, *, churn_share: float) -> Match | None:
+    """The match of a candidate with a signal, or None.
+
+    ``churn_share`` is the candidate's share of all pods that candidates moved shortly before the signal.
+    """
+    in_time = before(candidate.change.at, signal.high)
+    if not in_time:
+        return None
+    best, via = _nearest(candidate, signal)
+    share, reached = _covered(candidate, signal)
+    if share > best:
+        best, via = share, ("spread", str(reached), str(len(signal.spread)))
+    if (named := mentioned(candidate, signal)) and best < 0.95 * HOP ** named[1]:
+        best, via = 0.95 * HOP ** named[1], ("named", named[0])
+    if churn_share and (is_consequence(signal) or lacks_room(signal)):
+        churned = (0.9 if is_consequence(signal) else ROOM) * churn_share
+        if churned > best:
+            best, via = churned, ("churn", candidate.change.resource.name)
+    possible = _possible(candidate, signal, via)
+    if signal.cause and signal.cause.few and possible == 1.0:
+        best = math.sqrt(best)  # there are few that it can be
+    best *= possible * in_time
+    if best <= 0.05:
+        return None
+    lag = max(timedelta(), signal.low - candidate.change.at)
+    return Match(signal, best / (1.0 + lag / TAU), via, lag, possible)
+
+
+def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
+    """What is left of a match where this sort of change hardly leads to that sort of complaint."""
+    if candidate.inert or _is_other(candidate, signal):
+        return UNLIKELY
+    worked = _worked(candidate, signal)
+    is_quoted = via[:1] == ("named",) and via[1] in quoted(candidate.change)
+    is_server = via[:1] == ("calls",) and signal.cause is not None and not signal.cause.few
+    makes = via[:1] == ("churn",)
+    if signal.cause and not (is_quoted or is_server or makes or _leads(candidate, signal.cause)):
+        return UNLIKELY * worked
+    if signal.cause and not signal.cause.few and via[:1] == ("ns",):
+        return UNLIKELY * worked  # what says why says more than where
+    if (is_borne(candidate.change, signal.came_up) and _stayed_well(signal)) or _was_borne(candidate, signal):
+        return UNLIKELY * worked
+    if signal.kind is not SignalKind.SYMPTOM or is_quoted:
+        return worked * _needed(candidate, signal) * agrees(candidate.change, candidate.pods, signal)
+    if via[:1] == ("named",):
+        was_well = candidate.change.verb is Verb.CREATE and _was_well(candidate, signal)
+        return UNLIKELY if was_well else worked * _alone(candidate, signal)
+    reason, refused = signal.facts.get("reason", ""), signal.facts.get("refused", "")
+    # What was made and was well has nothing in it that differs from when it was well; of an update that says little of
+    # what it does for others.
+    made = candidate.change.verb is Verb.CREATE or (reason in BEFORE_RUNNING and via[:1] != ("agent",))
+    if made and via[:1] not in (*BY_CALLING, ("takes",), ("churn",)) and _was_well(candidate, signal):
+        return UNLIKELY
+    is_new = not (only_restarts(candidate.change) or by_schedule(candidate.change))
+    if not is_new and reason not in FULL and via[:1] == ("workload",):
+        return UNLIKELY
+    if via[:1] == ("workload",) and _suffers(candidate.change, signal):
+        worked *= SUFFERS
+    follows = candidate.set_off or makes or via[:1] in (("calls",), ("reads",), *BY_CALLING)
+    sort = 1.0 if follows else plausible(candidate.change, reason, refused=refused)
+    return worked * sort * _alone(candidate, signal) * _needed(candidate, signal) * _there(candidate, signal)
+
+
+def _is_other(candidate: Candidate, signal: Signal) -> bool:
+    """Whether a quota was edited in something else than messages name, or other taints."""
+    reason = "" if candidate.set_off else signal.facts.get("reason", "")
+    return is_other_quota(candidate.change, signal.text) or is_other_taint(candidate.change, reason, signal.text)
+
+
+def _leads(candidate: Candidate, cause: Cause) -> bool:
+    """Whether a change can lead to what is said; one that a program followed, by what it did: where it rolled out what
+    a custom resource says, only that."""
+    acts = candidate.set_off
+    if not acts:
+        return cause.leads(candidate.change)
+    rolled_out = is_custom(candidate.change.resource) and any(act.resource.kind in WORKLOADS for act in acts)
+    return not rolled_out or any(cause.leads(act) for act in acts)
+
+
+def _suffers(change: Change, signal: Signal) -> bool:
+    """Whether a workload complains of somebody else, of which its own change says nothing, or is asked for far more."""
+    return ASKED in signal.facts or (BLAMES in signal.facts and _says_nothing_of_calls(change))
+
+
+def _says_nothing_of_calls(change: Change) -> bool:
+    """Whether what a client calls, and how much it asks of that, is as before: by a new image, a flag."""
+    return only_image(change) or (change.resource.kind == "ConfigMap" and not burdens(change))
+
+
+def is_occasion(candidate: Candidate, matches: Iterable[Match], salience: Mapping[int, float]) -> bool:
+    """Whether a change only reacts, does nothing yet, or is a workload's and hardly leads to what its pods complain of
+    most: it was made when that began, as any other would have been by which pods are made anew."""
+    if candidate.inert or only_reacts_to(candidate.change):
+        return True
+    if candidate.change.resource.kind not in WORKLOADS:
+        return False
+    clear = [match for match in matches if salience.get(id(match.signal), 0.0) >= CLEAR]
+    main = max(clear, key=lambda m: salience[id(m.signal)] * m.score / m.possible, default=None)
+    return main is not None and main.via[0] == "workload" and main.possible <= UNLIKELY
+
+
+def _was_borne(candidate: Candidate, signal: Signal) -> bool:
+    """Whether all pods had come up well with what pods start with, before they were rolled out anew: what that brought
+    is likelier."""
+    if candidate.acts_at is None or signal.came_up is None or signal.rolled_out is None:
+        return False
+    since, by = signal.came_up
+    return candidate.change.at <= since and candidate.acts_at <= since and by < signal.rolled_out
+
+
+def _stayed_well(signal: Signal) -> bool:
+    """Whether pods that came up well were well for longer than they took for that: memory fills as they work."""
+    if signal.came_up is None:
+        return False
+    since, by = signal.came_up
+    return signal.low - by > by - since
+
+
+def _worked(candidate: Candidate, signal: Signal) -> float:
+    """Less than 1 where what acts at once was there, and what fails now worked, or who calls more called as before."""
+    change = candidate.change
+    is_calling = signal.kind is not SignalKind.SYMPTOM
+    if is_custom(change.resource) and is_calling and (heeded := _heeded(signal, change.at)) < 1.0:
+        return heeded
+    if change.verb is not Verb.CREATE and change.resource.kind not in AT_ONCE:
+        return 1.0
+    if signal.passed is not None and not _by_content(change, signal):
+        return max(UNLIKELY, signal.passed.since(change.at))
+    gives = change.resource.kind in CALLS_NOBODY
+    # What is allowed calls nobody by itself; a program that was well and had called before does not call more for it.
+    known = signal.active or signal.kind is SignalKind.FIGHT
+    calling = signal.kind in (SignalKind.LOAD, SignalKind.FIGHT) or "able" in signal.facts
+    if not calling or signal.low - change.at <= SOON:
+        return 1.0
+    return UNLIKELY if gives or (known and went_well(candidate, signal.low - SOON)) else 1.0
+
+
+def _by_content(change: Change, signal: Signal) -> bool:
+    """Whether what refuses these is of this sort, and looks at each: that others passed says nothing of them."""
+    return any(
+        entity[0] == "refuses" and entity[1] in BY_CONTENT and change.resource.kind.removesuffix("Binding") == entity[1]
+        for entity in signal.about
+    )
+
+
+def _heeded(signal: Signal, told: datetime) -> float:
+    """Less than 1 where a program was told something, did nothing, and began when it was rolled out. What watches
+    heeds what it is told within SOON; over a field it fights with itself only where two versions of it run."""
+    if signal.rolled_out is None or told >= signal.rolled_out:
+        return 1.0
+    idle = 1.0 if signal.kind is SignalKind.FIGHT else (signal.rolled_out - told) / SOON
+    return max(UNLIKELY, 1.0 - idle)
+
+
+def _was_well(candidate: Candidate, signal: Signal) -> bool:
+    """Whether its rollout went well; of an Ingress or a route, whether requests were answered well for a while since it
+    was made."""
+    if candidate.change.resource.kind in DOORS:
+        return signal.facts.get("reason") in SERVING and signal.low - candidate.change.at > TAKES_EFFECT
+    return went_well(candidate, signal.low)
+
+
+def went_well(candidate: Candidate, by: datetime) -> bool:
+    """Whether all pods of its rollout were placed, started and ready by then."""
+    rollout = candidate.rollout
+    done = rollout is not None and rollout.outcome is Outcome.COMPLETE and rollout.ended_at is not None
+    return rollout is not None and done and (rollout.ended_at or by) < by
+
+
+def before(at: datetime, high: datetime) -> float:
+    """How far a change at ``at`` can have come before what had begun by ``high``, 1 to 0."""
+    return 1.0 - min(1.0, max(0.0, (at - high) / CLOCK_SKEW))
+
+
+def _alone(candidate: Candidate, signal: Signal) -> float:
+    """Less than 1 where others complain of the same at once and the change reaches few of them: whatever they have in
+    common is likelier than one for each."""
+    reached = 0
+    for other in signal.others:
+        reached += any(way in candidate.reach for way in (*ways(other, signal), pods_in(other[1]), POD_MAKING))
+    return math.sqrt((1 + reached) / (1 + len(signal.others)))
+
+
+def _needed(candidate: Candidate, signal: Signal) -> float:
+    """Less than 1 where pods that do not have the change in them complain, or call more, too; UNLIKELY where they do
+    about as much."""
+    return max(UNLIKELY, 1.0 - 2.0 * without(candidate, signal))
+
+
+def _there(candidate: Candidate, signal: Signal) -> float:
+    """UNLIKELY where only the pods of some nodes complain, and the change touches them no more than others."""
+    if signal.place is None or NODES in candidate.reach:
+        return 1.0
+    return 1.0 if any(("node", node) in candidate.reach for node in signal.place.nodes) else UNLIKELY
+
+
+def without(candidate: Candidate, signal: Signal) -> float:
+    """The share of the complaints made by pods that do not have the change in them, 0 to 1."""
+    return sum(share for pod, share in signal.by_pod.items() if lacks(pod, candidate.lacking))
+
+
+def _nearest(candidate: Candidate, signal: Signal) -> tuple[float, Entity]:
+    """The best match over what the signal is about, and the entity it is over."""
+    best: float = 0.0
+    via: Entity = ()
+    for entity, weight in signal.about.items():
+        for way in ways(entity, signal):
+            hops = distance(candidate.reach, way)
+            if hops is not None and weight * HOP**hops > best:
+                best, via = weight * HOP**hops, way
+    return best, via
+
+
+def ways(entity: Entity, signal: Signal) -> tuple[Entity, ...]:
+    """A node that is short of something is touched by what runs on all nodes. A workload is touched itself or, while it
+    runs, by what becomes of what it calls and of who keeps up what it reads; where its complaints say that there is not
+    enough for all, by others that call, or take, the same."""
+    if entity[0] == "node" and _PRESSED.search(signal.facts.get("reason", "")):
+        return entity, NODES
+    if entity[0] != "workload" or signal.kind is not SignalKind.SYMPTOM:
+        return (entity,)
+    if signal.cause is PORTS:
+        return (entity, ("takes", *entity[1:]))
+    if signal.facts.get("reason") == "OOMKilled":
+        return entity, ("burdens", *entity[1:])
+    if signal.facts.get("reason") not in WHILE_RUNNING:
+        return (entity,)
+    at_hand = (entity, ("calls", *entity[1:]), ("reads", *entity[1:]))
+    if signal.cause is SCHEMA:
+        return (*at_hand, ("shares", *entity[1:]))
+    asks, shares, burdened = ((way, *entity[1:]) for way in ("asks", "shares", "burdens"))
+    if ASKED in signal.facts:
+        return (*at_hand, asks, shares, burdened)
+    return at_hand if signal.cause or not _SCARCE.search(signal.text) else (*at_hand, shares, burdened)
+
+
+def widely(home: Entity) -> tuple[Entity, ...]:
+    """By what one of many that complain alike is touched together with the others."""
+    if home[0] == "workload":
+        return pods_in(home[1]), POD_MAKING
+    return (NODES, POD_MAKING) if home[0] == "node" else (POD_MAKING,)
+
+
+def _covered(candidate: Candidate, signal: Signal) -> tuple[float, int]:
+    """Of a complaint that many share: the part made by those whom the change reaches, less the hops; and how many."""
+    covered, reached = 0.0, 0
+    for home, share in signal.spread.items():
+        if home[0] == "asked":
+            hops = distance(candidate.reach, home)
+        else:
+            own = (*ways(home, signal), *widely(home))
+            hops = min((candidate.reach[way] for way in own if way in candidate.reach), default=None)
+        if hops is not None:
+            covered, reached = covered + share * HOP**hops, reached + 1
+    return covered, reached
+
+
+def is_consequence(signal: Signal) -> bool:
+    """Whether the signal is what moving pods makes: controllers' calls, their queues, watch events, LISTs of those who
+    could not follow them, no room left."""
+    if signal.kind is SignalKind.LOAD:
+        reacts = bool(signal.users) and all(only_reacts(user) for user in signal.users)
+        return reacts or _podlike(signal.facts.get("relist", ""))
+    if signal.kind is SignalKind.SYMPTOM:
+        return lacks_room(signal) and (bool(signal.spread) or signal.facts.get("reason") == PREEMPTED)
+    if signal.kind is not SignalKind.METRIC:
+        return False
+    return _podlike(signal.facts.get("resource", "")) or signal.facts.get("family") in (
+        "Queue adds",
+        "Queue depth",
+        "Watches ended",
+        "Initial events",
+        "Memory",
+        "CPU",
+        "etcd latency",
+        "Goroutines",
+    )
+
+
+def lacks_room(signal: Signal) -> bool:
+    """Whether pods find no place for those that are there, or are taken from theirs, or a node is too full of them."""
+    if signal.kind is not SignalKind.SYMPTOM or signal.facts.get("reason") in SHORT:
+        return signal.kind is SignalKind.SYMPTOM
+    if signal.facts.get("reason") not in FULL:
+        return False
+    return bool(signal.spread) or signal.facts["reason"] == PREEMPTED or bool(_NO_ROOM.search(signal.text))
+
+
+def _podlike(resource: str) -> bool:
+    """Whether objects of this resource move with pods."""
+    return resource.partition(".")[0] in ("pods", "events", "endpointslices", "endpoints", "replicasets", "bindings")
+
+
+def less_unquoted(found: Sequence[Candidate], explained: Sequence[tuple[Match, ...]]) -> list[tuple[Match, ...]]:
+    """The matches of each candidate; where messages quote what one change put in or took away, others keep half."""
+    quoting: set[int] = set()
+    quotes = []
+    for candidate, matches in zip(found, explained, strict=True):
+        is_named = any(match.via[0] == "named" for match in matches)
+        words = set().union(*map(quoted, (candidate.change, *candidate.set_off))) if is_named else set()
+        if candidate.change.verb is Verb.DELETE:  # of what is gone it is said that it is not found
+            words.add(candidate.change.resource.name)
+        own = {
+            id(match)
+            for match in matches
+            if (match.via[0] == "named" and match.via[1] in words)
+            or (match.via[0] == "workload" and _hits(candidate, match))
+        }
+        quoting |= {id(match.signal) for match in matches if id(match) in own}
+        quotes.append(own)
+    return [
+        tuple(
+            replace(match, score=UNQUOTED * match.score)
+            if id(match.signal) in quoting and id(match) not in own
+            else match
+            for match in matches
+        )
+        for matches, own in zip(explained, quotes, strict=True)
+    ]
+
+
+def _hits(candidate: Candidate, match: Match) -> bool:
+    """Whether a change is of the very thing that is complained of."""
+    return hits(candidate.change, match.signal.facts.get("reason", ""), match.signal.text)
+
+
+def window_of(at: datetime) -> tuple[datetime, datetime]:
+    """The moves that a signal at ``at`` could be the consequence of."""
+    return at - timedelta(minutes=15), at + timedelta(seconds=5)

@@ -1,0 +1,1 @@
+"""What pages and tables show, placed on an axis."""

@@ -1,0 +1,159 @@
+"""Graphs placed on an axis: points, where nothing was measured, and the figures that stand beside them as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from math import isnan
+
+import numpy as np
+
+from app.core.metrics.lines import Grid
+from app.core.metrics.measures import Curve, Graph, Measure
+from app.core.objects import kinds
+from app.core.objects.kinds import Lane, Policy
+from app.core.onset import Floats
+from app.core.phrases import many, measure
+from app.core.screen.axis import Axis
+from app.core.screen.lanes import Mark
+from app.core.screen.timeline import Blind
+
+MOST_MARKERS = 60
+"""Markers on one axis; more would be a hedge."""
+APART = 4.0
+"""Units of the axis between two markers."""
+
+
+SERVICE_ACCOUNT = "system:serviceaccount:"
+"""Begins the names of most callers and says nothing that its namespace behind it does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """One curve: its points (x, 0 to 1 of the plot's peak; None breaks it) and its figures in words."""
+
+    name: str
+    points: tuple[tuple[float, float] | None, ...]
+    last: str
+    mean: str
+    highest: str
+    others: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """One graph on an axis; ``blind`` are the times in which nothing of it was measured. No traces: nothing is known.
+
+    ``peak`` is what the full height stands for, in ``unit``. ``remark`` is what must be said of how it was measured.
+    """
+
+    key: str
+    title: str
+    unit: str
+    peak: float
+    peak_text: str
+    traces: tuple[Trace, ...]
+    blind: tuple[Blind, ...]
+    remark: str
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """Changes that may matter at one place of the axis; ``change_id`` is that of the first."""
+
+    x: float
+    at: datetime
+    change_id: str
+    label: str
+
+
+def plot(key: str, title: str, unit: str, *, graph: Graph, axis: Axis, asked: Measure) -> Plot:
+    """A graph as it is drawn; where a quantile was ``asked`` for and the mean is known alone, it says so."""
+    peak = max((float(np.nanmax(curve.values)) for curve in graph.curves if _known(curve).any()), default=0.0)
+    middles = [_at(graph.axis, number + 0.5) for number in range(graph.axis.size)]
+    xs = [axis.x(at) for at in middles]
+    remark = ""
+    if asked is Measure.QUANTILE and graph.measure is Measure.MEAN:
+        title, remark = title.replace(", p99", ", mean"), "no buckets are stored: this is the mean"
+    elif graph.bucketless:
+        remark = f"not drawn: {many(graph.bucketless, 'line')} without stored buckets"
+    return Plot(
+        key=key,
+        title=title,
+        unit=unit,
+        peak=peak,
+        peak_text=measure(peak, unit),
+        traces=tuple(_trace(curve, xs, peak, unit=unit) for curve in graph.curves),
+        blind=_blind(graph, axis),
+        remark=remark,
+    )
+
+
+def _known(curve: Curve) -> Floats:
+    return np.asarray(~np.isnan(curve.values))
+
+
+def _at(grid: Grid, number: float) -> datetime:
+    return datetime.fromtimestamp(grid.start + number * grid.step, UTC)
+
+
+def _trace(curve: Curve, xs: Sequence[float], peak: float, *, unit: str) -> Trace:
+    known = curve.values[_known(curve)]
+    last, mean, highest = (known[-1], known.mean(), known.max()) if len(known) else (0.0, 0.0, 0.0)
+    heights = (curve.values / peak if peak > 0 else curve.values * 0.0).tolist()
+    points = tuple(None if isnan(height) else (x, max(height, 0.0)) for x, height in zip(xs, heights, strict=True))
+    return Trace(
+        name=curve.name.replace(SERVICE_ACCOUNT, ""),
+        points=points,
+        last=measure(float(last), unit),
+        mean=measure(float(mean), unit),
+        highest=measure(float(highest), unit),
+        others=bool(curve.others),
+    )
+
+
+def _blind(graph: Graph, axis: Axis) -> tuple[Blind, ...]:
+    """Runs of bins in which no curve is known."""
+    if not graph.curves:
+        return ()
+    unknown = np.isnan(np.vstack([curve.values for curve in graph.curves])).all(axis=0)
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], unknown.astype(int), [0]])))
+    found = []
+    for begin, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
+        x, until = axis.x(_at(graph.axis, begin)), axis.x(_at(graph.axis, end))
+        if until > x:
+            found.append(Blind(x, until, "not measured"))
+    return tuple(found)
+
+
+def markers(axis: Axis, marks: Iterable[Mark]) -> tuple[Marker, ...]:
+    """What may matter of the changes of a window: what is told in chat (rollouts, webhooks, CRDs, nodes, quotas),
+    configuration, and what Kubernetes does not see. Where there is no room, the first of them and how many more.
+    """
+    found: list[Marker] = []
+    more = 0
+    for mark in sorted(marks, key=lambda mark: mark.at):
+        if not matters(mark.api_group, mark.kind) or not axis.holds(mark.at):
+            continue
+        x = axis.x(mark.at)
+        if found and (x - found[-1].x < APART or len(found) == MOST_MARKERS):
+            more += mark.count
+            found[-1] = _with(found[-1], more)
+        else:
+            more = mark.count - 1
+            first = Marker(x, mark.at, mark.change_id, f"{mark.kind} {mark.name}")
+            found.append(_with(first, more))
+    return tuple(found)
+
+
+@cache
+def matters(api_group: str, kind: str) -> bool:
+    """Whether changes of a kind are marked on graphs."""
+    return kinds.policy(api_group, kind) is Policy.TOLD or kinds.lane(api_group, kind) in (Lane.CONFIG, Lane.EXTERNAL)
+
+
+def _with(marker: Marker, more: int) -> Marker:
+    name = marker.label.partition(" and ")[0]
+    return Marker(marker.x, marker.at, marker.change_id, f"{name} and {more} more" if more else name)

@@ -1,0 +1,1 @@
+"""What turned bad, since when, and what it is about: of calls, requests, metrics, complaints and write fights."""

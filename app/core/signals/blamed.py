@@ -1,0 +1,51 @@
+"""Complaints that name a server of the cluster: the client only suffers, and a new image of it is seldom to blame."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+
+from app.core.edges.causes import OUTSIDE
+from app.core.edges.topology import Topology
+from app.core.objects.dependencies import hosts
+from app.core.phrases import names
+from app.core.signals.signal import Signal, SignalKind
+
+BLAMES = "blames"
+"""The fact that says whom: the names of Services."""
+
+
+_ANSWERS = re.compile(
+    r"too many (?:clients|connections)|connection slots are reserved|maxmemory|\bMISCONF\b|\bREADONLY\b|\bLOADING\b"
+    r"|statement timeout|lock (?:wait )?timeout|deadlock (?:detected|found)|obtain lock|basic\.nack|resource.locked"
+    r"|NotLeader|not.?enough.?(?:in.?sync.?)?replicas|RecordTooLarge|cluster_block_exception|es_rejected_execution"
+    r"|read.only (?:mode|transaction|replica)|in recovery mode|is starting up|NotWritablePrimary|not primary"
+    r"|SQLSTATE.{0,2}(?:40|53|57)",
+    re.IGNORECASE,
+)
+"""What databases, caches and brokers say of themselves (classes 40, 53 and 57 of PostgreSQL's error codes:
+https://www.postgresql.org/docs/current/errcodes-appendix.html ; https://redis.io/docs/latest/develop/reference/ ;
+https://kafka.apache.org/protocol#protocol_error_codes )."""
+
+
+def with_blamed(signals: Iterable[Signal], top: Topology) -> list[Signal]:
+    """The signals, those of one workload with the Services, not its own, that its messages say not to answer, or to
+    answer that they cannot."""
+    return [_told(one, top) for one in signals]
+
+
+def _told(signal: Signal, top: Topology) -> Signal:
+    homes = [(entity[1], entity[2]) for entity in signal.about if entity[0] == "workload"]
+    if signal.kind is not SignalKind.SYMPTOM or len(homes) != 1:
+        return signal
+    answers = _ANSWERS.search(signal.text) is not None
+    if not (answers or OUTSIDE.told.search(signal.text)):
+        return signal
+    called = {service for server in top.upstream.get(homes[0], ()) for service in top.fronts.get(server, ())}
+    named = {one for one in called if names(signal.text, one[1])}
+    named |= set(hosts("", signal.text, homes[0][0], known=top.services))
+    named = (named or (called if answers else set())) - top.fronts.get(homes[0], set())
+    if not named:
+        return signal
+    return replace(signal, facts=signal.facts | {BLAMES: ", ".join(sorted(name for _, name in named))})

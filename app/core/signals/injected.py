@@ -1,0 +1,69 @@
+"""Containers that complain and stand in no template: a webhook put them into the pods, and what it does is theirs.
+
+A workload's own rollout makes new pods, into which the webhook's newest sidecar goes: it is only the occasion.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
+
+from app.core.edges.topology import Topology, pod_template
+from app.core.entities import Entity, of_injected, workload
+from app.core.signals.signal import Signal, SignalKind
+
+_CONTAINER = re.compile(
+    r"(?:^|\| )([a-z0-9][a-z0-9-]*)(?=: | ended with exit code)|failed container ([a-z0-9][a-z0-9-]*) in pod"
+)
+"""How pod_states.py, and the kubelet's events, name a container."""
+OCCASION = 0.3
+"""What is left of a match with the workload that such a container was put into."""
+
+
+def with_injected(signals: Iterable[Signal], top: Topology) -> list[Signal]:
+    """The signals; those of workloads of which only containers complain that nobody declared are about what webhooks
+    inject."""
+    found = list(signals)
+    if not any(resource.kind == "MutatingWebhookConfiguration" for resource in top.states):
+        return found
+    declared, named = _declared(top), _named(found)
+    guests = {home for home, names in named.items() if home in declared and not names & declared[home]}
+    return [_about_guests(one, guests) if one.kind is SignalKind.SYMPTOM else one for one in found]
+
+
+def _named(signals: Iterable[Signal]) -> dict[Entity, set[str]]:
+    """The names of the containers that complain, by workload."""
+    found: dict[Entity, set[str]] = defaultdict(set)
+    for signal in signals:
+        names = {name for pair in _CONTAINER.findall(signal.text) for name in pair if name}
+        if signal.kind is SignalKind.SYMPTOM and names:
+            for home in _homes(signal):
+                found[home] |= names
+    return found
+
+
+def _homes(signal: Signal) -> set[Entity]:
+    return {entity for entity in signal.about if entity[0] == "workload"}
+
+
+def _about_guests(signal: Signal, guests: set[Entity]) -> Signal:
+    homes = _homes(signal)
+    if not homes or not homes <= guests:
+        return signal
+    about = {entity: weight * OCCASION if entity in homes else weight for entity, weight in signal.about.items()}
+    return replace(signal, about=about | {of_injected(home[1]): 0.95 for home in homes})
+
+
+def _declared(top: Topology) -> dict[Entity, set[str]]:
+    """The names of the containers in each workload's template."""
+    found: dict[Entity, set[str]] = {}
+    for resource, state in top.states.items():
+        template = pod_template(state) if resource.kind not in ("Pod", "ReplicaSet") else None
+        spec = (template or {}).get("spec") or {}
+        if spec:
+            containers = [*(spec.get("containers") or []), *(spec.get("initContainers") or [])]
+            names = {str(one.get("name")) for one in containers if isinstance(one, dict)}
+            found[workload(resource.namespace, resource.name)] = names
+    return found

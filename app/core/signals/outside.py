@@ -1,0 +1,59 @@
+"""Complaints that tell of a server outside the cluster which does not answer: not of what was rolled out just then."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+
+from app.core.edges.causes import OUTSIDE
+from app.core.edges.mechanism import WHILE_RUNNING
+from app.core.edges.topology import Topology
+from app.core.findings import Incident
+from app.core.signals.signal import Signal, SignalKind
+
+_HOST = re.compile(
+    r"(?:(?://|@|\btcp |\blookup |\bhost[ =]|\b(?:upstream|server|connect(?:ion)?|to|from|reach|contact) )|(?=\S+:\d))"
+    r"((?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.){2,}[a-z]{2,})(?![\w.-])"
+)
+"""Where a message names a host of three words or more: in a URL, dialled, looked up or spoken of, or before a port."""
+_DIALLED = re.compile(r"\bdial (?:tcp|udp) (\d{1,3}(?:\.\d{1,3}){3}):\d")
+_OURS = re.compile(
+    r"(?:0|10|127)\.|169\.254\.|172\.(?:1[6-9]|2\d|3[01])\.|192\.168\.|100\.(?:6[4-9]|[7-9]\d|1[01]\d|12[0-7])\."
+)
+"""Addresses that nobody has in public (RFC 1918, 6598, 3927, 1122)."""
+_INSIDE = frozenset({"local", "internal", "svc", "cluster"})
+"""Last words of names that no public server of names knows."""
+
+
+_FAILS = re.compile(r"\bfail|\berror|unreachable|unavailable|not answer|\bdown\b|timed? ?out|timeout", re.IGNORECASE)
+"""What an alert says of calls."""
+
+
+def with_outside(signals: Iterable[Signal], top: Topology, incident: Incident) -> list[Signal]:
+    """The signals, those with that cause whose messages name an unwell host outside; and those of workloads that an
+    alert names which itself says so, as probes only say that a pod is not ready."""
+    inside = _INSIDE | {namespace for namespace, _ in top.labels}
+    said = any(_FAILS.search(alert.message) and _names_one(alert.message, inside) for alert in incident.alerts)
+    meant = {tuple(name.split("/", 1)) for name in incident.scope.workloads} if said else set()
+    return [_told(one, inside, meant) for one in signals]
+
+
+def _told(signal: Signal, inside: AbstractSet[str], meant: AbstractSet[tuple[str, ...]]) -> Signal:
+    if signal.kind is not SignalKind.SYMPTOM or signal.cause is not None:
+        return signal
+    if OUTSIDE.told.search(signal.text) and _names_one(signal.text, inside):
+        return replace(signal, cause=OUTSIDE)
+    homes = {entity[1:] for entity in signal.about if entity[0] == "workload"}
+    if signal.facts.get("reason") in WHILE_RUNNING and homes and homes <= meant:
+        return replace(signal, cause=OUTSIDE, about=signal.about | {("agent", "cni"): 0.5})
+    return signal
+
+
+def _names_one(text: str, inside: AbstractSet[str]) -> bool:
+    """Whether a host outside is named, or its address dialled."""
+    if any(not _OURS.match(address) for address in _DIALLED.findall(text)):
+        return True
+    hosts = [host.split(".") for host in _HOST.findall(text)]
+    return any(words[-1] not in inside and "svc" not in words for words in hosts)

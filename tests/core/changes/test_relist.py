@@ -1,0 +1,148 @@
+"""A watch that begins anew lists everything again: what nobody saw is told with the interval in which it happened."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import structs
+
+from app.core.changes.sightings import Sighting
+from app.core.model import ActorSource, Change, Object, Verb
+from tests.core.learning import ALICE, a_deployment, an_object, at, audited, changes, learn, managed, seen, told
+
+
+def listed(obj: Any, seconds: float) -> Sighting:
+    return seen(obj, seconds, verb=None)
+
+
+def born(obj: Any, seconds: float) -> Any:
+    obj["metadata"]["creationTimestamp"] = at(seconds).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return obj
+
+
+def lines(found: list[Change]) -> list[str]:
+    return [change.summary for change in found]
+
+
+def test_what_differs_in_a_list_after_a_break_is_a_change_of_the_interval() -> None:
+    other = a_deployment("other", version=6, image="r/other:v2")
+    fields: Object = {"f:spec": {"f:template": {"f:spec": {"f:containers": {'k:{"name":"web"}': {"f:image": {}}}}}}}
+    entries = [managed("argocd", seconds=30, fields=fields)]
+    new = a_deployment(version=8, image="r/web:v2", meta={"managedFields": entries})
+    found = changes(
+        learn(
+            listed(a_deployment(version=5), 0),
+            listed(a_deployment("other", version=4, image="r/other:v1"), 0),
+            seen(other, 3),
+            listed(other, 65),
+            listed(new, 65.1),
+            seen(a_deployment(version=9, image="r/web:v3"), 80),
+        )
+    )
+    assert lines(found) == [
+        "image of other: v1 → v2",
+        "image of web: v1 → v2 (between 05:00:03 and 05:01:05)",
+        "image of web: v2 → v3",
+    ]
+    assert found[1].at == at(65.1)
+    assert found[1].sources == {"watch"}
+    assert (found[1].actor.name, found[1].actor.source) == ("argocd", ActorSource.MANAGED_FIELDS)
+
+
+def test_a_rollout_begun_unseen_follows_from_that_change() -> None:
+    old = a_deployment(version=5, status={"observedGeneration": 1, "replicas": 2, "updatedReplicas": 2})
+    new = a_deployment(version=8, image="r/web:v2", meta={"generation": 2})
+    learned = learn(listed(old, 0), listed(new, 65))
+    (change,) = changes(learned)
+    assert [rollout.change_id for rollout in learned[-1].rollouts] == [change.id]
+
+
+def test_the_list_that_a_watch_begins_with_tells_no_changes() -> None:
+    objects = (born(a_deployment(name, version=number + 5), -3600) for number, name in enumerate(("a", "b", "c")))
+    assert changes(learn(*(listed(obj, 0.1 * number) for number, obj in enumerate(objects)))) == []
+
+
+def test_a_list_without_news_tells_nothing_and_is_the_last_time_that_it_was_so() -> None:
+    same = a_deployment(version=5)
+    found = changes(learn(listed(same, 0), listed(same, 65), listed(a_deployment(version=6, replicas=3), 90)))
+    assert lines(found) == ["replicas of web: 2 → 3 (between 05:01:05 and 05:01:30)"]
+
+
+def test_what_a_request_was_thought_to_make_is_no_news_when_a_list_knows_better() -> None:
+    patched = told("Deployment", "web", 5, patch={"spec": {"replicas": 7}}, group="apps")
+    found = changes(learn(listed(a_deployment(version=5), 0), patched, listed(a_deployment(version=6, replicas=8), 65)))
+    assert lines(found) == ["replicas of web: 2 → 7"]
+
+
+def test_a_write_that_the_audit_log_told_is_not_told_again_by_the_list() -> None:
+    new = a_deployment(version=6, replicas=3)
+    (change,) = changes(learn(listed(a_deployment(version=5), 0), audited(new, 30), listed(new, 65)))
+    assert change.actor == ALICE
+    (change,) = changes(learn(listed(a_deployment(version=5), 0), listed(new, 65), audited(new, 66)))
+    assert change.actor == ALICE
+
+
+def test_an_object_created_in_the_interval_was_created_when_it_says() -> None:
+    fresh = born(a_deployment("fresh", version=7), 30)
+    fresh["metadata"]["managedFields"] = [
+        managed("webhook-injector", seconds=55, fields={"f:metadata": {}}),
+        managed("kubectl-create", seconds=30, fields={"f:spec": {}}),
+    ]
+    (change,) = changes(learn(listed(a_deployment(version=5), 0), listed(fresh, 65)))
+    assert (change.verb, change.at, change.actor.name) == (Verb.CREATE, at(30), "kubectl-create")
+    assert learn(listed(a_deployment(version=5), 0), listed(fresh, 65))[1].states[0].seen_at == at(65)
+
+
+def test_a_creation_that_the_audit_log_told_is_told_once() -> None:
+    first = listed(an_object("ConfigMap", "a", version=3), 0)
+    fresh = born(an_object("ConfigMap", "settings", version=7, data={"a": "1"}), 30)
+    without_body = told("ConfigMap", "settings", 30.2, verb=Verb.CREATE)
+    (change,) = changes(learn(first, without_body, listed(fresh, 65)))
+    assert change.actor == ALICE
+    assert change.sources == {"audit", "watch"}
+    requested = structs.replace(
+        told("ConfigMap", "settings", 30.2, verb=Verb.CREATE, patch={"data": {"a": "1"}}),
+        uid=fresh["metadata"]["uid"],
+        resource_version="6",
+    )
+    (change,) = changes(learn(first, requested, listed(fresh, 65)))
+    assert change.actor == ALICE
+
+
+def test_pods_created_in_the_interval_are_state() -> None:
+    pod = born(an_object("Pod", "web-1", version=9, spec={"containers": []}), 30)
+    assert changes(learn(listed(an_object("Pod", "web-0", version=3, spec={}), 0), listed(pod, 65))) == []
+
+
+def test_a_removal_by_whoever_is_not_blamed_on_the_owner() -> None:
+    """A label is set by one and removed by another, who owns nothing afterwards."""
+    helm = managed("helm", seconds=-100, fields={"f:data": {}})
+    setter = managed("labeler", seconds=5, fields={"f:metadata": {"f:labels": {"f:x": {}}}})
+
+    def settings(version: int, labels: Any, *entries: Any) -> Any:
+        meta = {"labels": labels, "managedFields": list(entries)}
+        return an_object("ConfigMap", "settings", version=version, data={"a": "1"}, meta=meta)
+
+    found = changes(
+        learn(
+            listed(settings(5, {}, helm), 0),
+            seen(settings(6, {"x": "v"}, helm, setter), 5),
+            seen(settings(7, {}, helm), 6),
+            seen(settings(8, {"x": "v"}, helm, setter | {"time": "2026-11-21T05:00:07Z"}), 7),
+        )
+    )
+    assert [change.actor.name for change in found] == ["labeler", "", "labeler"]
+
+
+def test_a_status_written_without_a_subresource_does_not_make_its_writer_the_remover() -> None:
+    def custom(version: int, spec: Any, seconds: float) -> Any:
+        entries = [managed("operator", seconds=seconds, fields={"f:status": {}})]
+        return an_object("Widget", "w", version=version, api="acme.io/v1", spec=spec, meta={"managedFields": entries})
+
+    learned = learn(
+        listed(custom(5, {"a": 1, "b": 2}, 0), 0),
+        seen(custom(6, {"a": 1, "b": 2}, 5), 5),
+        seen(custom(7, {"a": 1}, 5), 9),
+    )
+    (change,) = changes(learned)
+    assert (change.summary, change.actor.name) == ("b of Widget w removed (was 2)", "")

@@ -1,0 +1,214 @@
+"""Revert recipes: the command a person may run, and what to mind."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import orjson
+import pytest
+from msgspec.structs import replace
+
+from app.core.changes.revert import revert_recipe
+from app.core.model import Actor, ActorSource, Change, DiffSource, FieldDiff, Json, Object, Verb
+from app.core.objects.diff import diff
+from tests.core.factories import a_change, a_resource
+
+WEB = a_resource()
+
+
+def changed(kind: str, old: Object | None, new: Object | None, **more: Any) -> Change:
+    verb = Verb.CREATE if old is None else Verb.DELETE if new is None else Verb.UPDATE
+    change = replace(a_change(a_resource(kind), verb=verb), diffs=diff(old, new))
+    return replace(change, **more)
+
+
+def merged(target: Json, patch: Json) -> Json:
+    """RFC 7386, section 2."""
+    if not isinstance(patch, dict):
+        return patch
+    out = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            out.pop(key, None)
+        else:
+            out[key] = merged(out.get(key), value)
+    return out
+
+
+def patch_of(command: str) -> tuple[str, Object]:
+    words = shlex.split(command)
+    return words[words.index("--type") + 1], orjson.loads(words[words.index("-p") + 1])
+
+
+def test_a_rollout_is_undone() -> None:
+    recipe = revert_recipe(a_change(WEB))
+    assert recipe.command == "kubectl rollout undo deployments.apps/web -n shop"
+    assert "one revision" in recipe.warning
+
+
+def test_scaling_is_scaled_back() -> None:
+    recipe = revert_recipe(a_change(WEB, path=("spec", "replicas"), old=2, new=500))
+    assert recipe.command == "kubectl scale deployments.apps/web -n shop --replicas=2"
+
+
+@pytest.mark.parametrize(("old", "new", "verb"), [(None, True, "uncordon"), (True, None, "cordon")])
+def test_a_cordon(old: Json, new: Json, verb: str) -> None:
+    node = a_resource("Node", "node-7", None)
+    assert (
+        revert_recipe(a_change(node, path=("spec", "unschedulable"), old=old, new=new)).command
+        == f"kubectl {verb} node-7"
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "old", "new"),
+    [
+        ("ConfigMap", {"data": {"a": "it's", "b": "2"}}, {"data": {"a": "1", "c": "3"}}),
+        (
+            "ServiceAccount",
+            {"metadata": {"annotations": {"x/owner": "a"}}},
+            {"metadata": {"annotations": {"x/owner": "b"}}},
+        ),
+        ("Role", {"rules": [{"verbs": ["get", "list"]}]}, {"rules": [{"verbs": ["get"]}]}),
+        (
+            "NetworkPolicy",
+            {"spec": {"ingress": [{"from": [1]}, {"from": [2]}]}},
+            {"spec": {"ingress": [{"from": [1]}]}},
+        ),
+        (
+            "Widget",
+            {"spec": {"steps": [{"name": "a", "n": 1}], "on": True}},
+            {"spec": {"steps": [{"name": "a", "n": 2}]}},
+        ),
+    ],
+)
+def test_a_merge_patch_brings_the_values_before_back(kind: str, old: Object, new: Object) -> None:
+    recipe = revert_recipe(changed(kind, old, new), new)
+    how, patch = patch_of(recipe.command)
+    assert how == "merge"
+    assert merged(new, patch) == old
+
+
+def test_items_of_named_lists_take_a_strategic_patch() -> None:
+    hooks: Object = {"webhooks": [{"name": "a.b", "failurePolicy": "Ignore"}]}
+    worse: Object = {"webhooks": [{"name": "a.b", "failurePolicy": "Fail"}, {"name": "c.d", "failurePolicy": "Fail"}]}
+    how, patch = patch_of(revert_recipe(changed("ValidatingWebhookConfiguration", hooks, worse)).command)
+    assert how == "strategic"
+    assert patch == {
+        "webhooks": [{"name": "a.b", "failurePolicy": "Ignore"}, {"name": "c.d", "$patch": "delete"}],
+    }
+
+
+def test_lists_without_names_and_without_the_state_are_edited_by_hand() -> None:
+    recipe = revert_recipe(changed("Role", {"rules": [{"verbs": ["get", "list"]}]}, {"rules": [{"verbs": ["get"]}]}))
+    assert recipe.command.startswith("kubectl edit roles.rbac.authorization.k8s.io/web")
+    assert "by hand" in recipe.warning
+
+
+def test_a_created_object_is_deleted_and_what_it_holds_is_said() -> None:
+    assert revert_recipe(changed("ConfigMap", None, {"data": {}})).command == "kubectl delete configmaps/web -n shop"
+    crd = revert_recipe(changed("CustomResourceDefinition", None, {"spec": {}}))
+    assert "every object of this kind" in crd.warning
+
+
+def test_what_was_made_in_one_go_is_deleted_in_one_go() -> None:
+    """A line for each namespace: kubectl takes one at a time."""
+    made = changed("Deployment", None, {"spec": {}})
+    beside = [
+        a_resource("Service", "web"),
+        a_resource("ClusterRole", "web", None),
+        a_resource("Namespace", "new", None),
+    ]
+    recipe = revert_recipe(made, also=beside)
+    assert recipe.command == (
+        "kubectl delete deployments.apps/web services/web -n shop\n"
+        "kubectl delete clusterroles.rbac.authorization.k8s.io/web namespaces/new"
+    )
+    assert recipe.warning == "This deletes everything in the namespace."
+
+
+def test_of_the_same_edit_of_many_the_others_are_told() -> None:
+    recipe = revert_recipe(a_change(path=("spec", "replicas"), old=2, new=9), also=[a_resource(name="cart")])
+    assert recipe.command == "kubectl scale deployments.apps/web -n shop --replicas=2"
+    assert recipe.warning == "The same edit was made to one other: undo each, by its name."
+    release = replace(a_change(a_resource("Secret", "sh.helm.release.v1.shop.v7")), verb=Verb.CREATE)
+    assert revert_recipe(release, also=[a_resource()]).command == "helm rollback shop -n shop"
+
+
+def test_a_deleted_object_is_applied_again_whole() -> None:
+    recipe = revert_recipe(changed("ClusterRole", {"metadata": {"name": "web"}, "rules": []}, None))
+    manifest = orjson.loads(recipe.command.split("'END'\n")[1].removesuffix("\nEND"))
+    assert manifest == {
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "web"}, "rules": [],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        changed("Secret", {"data": {"k": "<redacted:00000000>"}}, None),
+        changed("Widget", {"metadata": {"name": "web"}}, None),
+        replace(changed("ConfigMap", {"data": {}}, None), diffs=(), diff_source=DiffSource.NONE),
+    ],
+)
+def test_what_is_not_known_is_not_invented(change: Change) -> None:
+    recipe = revert_recipe(change)
+    assert recipe.command == ""
+    assert "declared" in recipe.warning
+
+
+def test_a_secret_value_is_never_put_into_a_command() -> None:
+    recipe = revert_recipe(
+        changed("Secret", {"data": {"k": "<redacted:00000000>"}}, {"data": {"k": "<redacted:11111111>"}})
+    )
+    assert recipe.command == "kubectl edit secrets/web -n shop"
+    assert "secret value" in recipe.warning
+
+
+def test_an_unrecorded_body_is_edited_by_hand() -> None:
+    change = replace(a_change(WEB), diffs=(), diff_source=DiffSource.NONE)
+    assert "not recorded" in revert_recipe(change).warning
+
+
+@pytest.mark.parametrize(
+    ("actor", "metadata", "word"),
+    [
+        ("system:serviceaccount:argocd:argocd-application-controller", {}, "Argo CD"),
+        ("alice", {"annotations": {"argocd.argoproj.io/tracking-id": "x"}}, "Argo CD"),
+        ("kustomize-controller", {}, "Flux"),
+        ("alice", {"labels": {"helm.toolkit.fluxcd.io/name": "x"}}, "Flux"),
+        ("alice", {"annotations": {"meta.helm.sh/release-name": "shop"}}, "Helm release shop"),
+    ],
+)
+def test_who_would_write_it_again(actor: str, metadata: Object, word: str) -> None:
+    change = a_change(WEB, actor=Actor(actor, ActorSource.AUDIT))
+    assert word in revert_recipe(change, {"metadata": metadata}).warning
+
+
+def test_alice_alone_is_warned_of_nobody() -> None:
+    change = a_change(WEB, path=("spec", "replicas"), old=2, new=3, actor=Actor("alice", ActorSource.AUDIT))
+    assert revert_recipe(change, {"metadata": {"labels": {"app": "web"}}}).warning == ""
+
+
+def test_a_derived_change_points_at_its_root() -> None:
+    assert "another change" in revert_recipe(replace(a_change(WEB), begun_by="0" * 28)).warning
+
+
+def test_a_helm_release_is_rolled_back_by_helm() -> None:
+    secret = a_resource("Secret", "sh.helm.release.v1.shop.v7")
+    change = replace(a_change(secret, verb=Verb.CREATE), diffs=(FieldDiff((), "add", None, {}),))
+    assert revert_recipe(change).command == "helm rollback shop -n shop"
+
+
+def test_names_are_quoted_for_the_shell() -> None:
+    role = a_resource("ClusterRole", "system:a b;rm", None)
+    assert revert_recipe(changed("ClusterRole", None, {"rules": []}, resource=role)).command == (
+        "kubectl delete 'clusterroles.rbac.authorization.k8s.io/system:a b;rm'"
+    )
+
+
+def test_what_was_written_with_it_is_told_and_left_alone() -> None:
+    recipe = revert_recipe(a_change(path=("spec", "replicas"), old=2, new=9), beside=3)
+    assert recipe.command == "kubectl scale deployments.apps/web -n shop --replicas=2"
+    assert recipe.warning == "Written in one go with 3 others, which this does not undo."

@@ -1,0 +1,102 @@
+"""Clients that ask more of what they call."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.core.edges.burdens import burdens
+from app.core.edges.reach import reach
+from app.core.edges.topology import topology
+from app.core.model import Change, Json, ObjectState, Path, Verb
+from tests.core.factories import a_change, a_resource, a_state, a_workload
+
+ENV: Path = ("spec", "template", "spec", "containers", (("name", "a"),), "env")
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "old", "new", "more"),
+    [
+        ("CronJob", ("spec", "schedule"), "0 3 * * *", "* * * * *", True),
+        ("CronJob", ("spec", "suspend"), True, False, True),
+        ("CronJob", ("spec", "suspend"), False, True, False),
+        ("Deployment", (*ENV, (("name", "RETRY_MAX"),), "value"), "2", "25", True),
+        ("Deployment", (*ENV, (("name", "GREETING"),), "value"), "hello", "welcome", False),
+        ("Deployment", ("spec", "template", "spec", "containers", "image"), "a:1", "a:2", False),
+        ("ConfigMap", ("data", "poll_interval"), "60s", "1s", True),
+        ("ConfigMap", ("data", "default.vcl"), "set ttl = 60s;\nset x;", "set ttl = 0s;\nset x;", True),
+        ("ConfigMap", ("data", "default.vcl"), "set ttl = 60s;\nset x;", "set ttl = 60s;\nset y;", False),
+        (
+            "ConfigMap",
+            ("data", "flags.json"),
+            '{"localCache":true,"banner":1}',
+            '{"localCache":false,"banner":1}',
+            True,
+        ),
+        (
+            "ConfigMap",
+            ("data", "flags.json"),
+            '{"localCache":true,"banner":1}',
+            '{"localCache":true,"banner":2}',
+            False,
+        ),
+        ("Deployment", ("metadata", "labels", "cache"), "a", "b", False),
+    ],
+)
+def test_settings_that_say_how_much_and_how_often(kind: str, path: Path, old: Json, new: Json, more: bool) -> None:
+    assert burdens(a_change(a_resource(kind, "a", "growth"), path=path, old=old, new=new)) is more
+
+
+def told(name: str, namespace: str, url: str) -> list[ObjectState]:
+    env: Json = [{"name": "URL", "value": url}]
+    containers: Json = [{"name": name, "env": env}]
+    return [
+        a_workload(a_resource("Deployment", name, namespace), labels={"app": name}, containers=containers),
+        a_state(a_resource("Service", name, namespace), {"spec": {"selector": {"app": name}}}),
+    ]
+
+
+def test_what_a_client_calls_is_burdened_and_what_that_calls_and_others_share_it() -> None:
+    states = [
+        *told("export", "growth", "http://api.core.svc"),
+        *told("api", "core", "mysql://db.core.svc:3306"),
+        *told("db", "core", "-"),
+        *told("profile", "members", "mysql://db.core.svc:3306"),
+    ]
+    change = a_change(
+        a_resource("Deployment", "export", "growth"), path=(*ENV, (("name", "BATCH_SIZE"),), "value"), old="1", new="50"
+    )
+    found = reach(change, topology(states))
+    assert found["burdens", "core", "api"] < found["burdens", "core", "db"]
+    assert ("shares", "members", "profile") in found
+    assert ("burdens", "growth", "export") not in found
+    made = a_change(a_resource("Deployment", "export", "growth"), verb=Verb.CREATE)
+    assert not any(entity[0] == "burdens" for entity in reach(made, topology(states)))
+
+
+def test_a_cache_that_changes_burdens_what_else_its_clients_call() -> None:
+    states = [
+        *told("listing-web", "listings", "redis://redis-listings:6379 postgres://listings-pg:5432"),
+        *told("redis-listings", "listings", "-"),
+        *told("listings-pg", "listings", "-"),
+    ]
+    cache = a_resource("Deployment", "redis-listings", "listings")
+    smaller = a_change(cache, path=(*ENV, (("name", "MAXMEMORY"),), "value"), old="12gb", new="512mb")
+    found = reach(smaller, topology(states))
+    assert ("burdens", "listings", "listings-pg") in found
+    assert ("burdens", "listings", "redis-listings") not in found
+    noted = a_change(cache, path=("metadata", "annotations", "corp.example/note"))
+    assert not any(entity[0] == "burdens" for entity in reach(noted, topology(states)))
+
+
+def test_a_job_burdens_what_it_is_named_after_where_nobody_knows_what_it_calls() -> None:
+    names = ("search", "search-index", "searches")
+    states = [a_workload(a_resource("Deployment", name, "shop")) for name in names]
+    job = a_resource("Job", "search-index-rebuild-7", "shop")
+    made = a_change(job, path=(), old=None, new={}, verb=Verb.CREATE)
+    assert burdened_by(made, states) == {"search-index"}
+    knows = [*told("searches", "shop", ""), *told("search-index-rebuild-7", "shop", "http://searches.shop.svc")]
+    assert burdened_by(made, [*states, *knows]) == {"searches"}
+
+
+def burdened_by(made: Change, states: list[ObjectState]) -> set[str]:
+    return {entity[2] for entity in reach(made, topology(states)) if entity[0] == "burdens"}

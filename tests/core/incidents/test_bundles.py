@@ -1,0 +1,59 @@
+from datetime import timedelta
+
+import pytest
+from msgspec.structs import replace
+
+from app.core.incidents.bundles import bundle, scope, title
+from tests.core.factories import NOON, after, an_alert
+
+
+def test_alerts_close_in_time_are_one_incident() -> None:
+    (incident,) = bundle([an_alert(NOON), an_alert(after(20), name="KubeAPIDown")], [], cluster="lab")
+    assert len(incident.alerts) == 2
+    assert incident.started_at == NOON
+
+
+def test_an_alert_seen_again_changes_nothing() -> None:
+    alert = an_alert(NOON)
+    (first,) = bundle([alert], [], cluster="lab")
+    (again,) = bundle([alert], [first], cluster="lab")
+    assert again == first
+
+
+def test_an_alert_hours_later_is_another_incident() -> None:
+    (first,) = bundle([an_alert(NOON)], [], cluster="lab")
+    (second,) = bundle([an_alert(NOON + timedelta(hours=3), name="Other")], [first], cluster="lab")
+    assert second.id != first.id
+
+
+def test_it_is_resolved_when_every_alert_has_ended() -> None:
+    one, two = an_alert(NOON), an_alert(after(5), name="Two")
+    (opened,) = bundle([one, two], [], cluster="lab")
+    (half,) = bundle([replace(one, ended_at=after(60))], [opened], cluster="lab")
+    assert half.status == "open"
+    (done,) = bundle([replace(two, ended_at=after(90))], [half], cluster="lab")
+    assert (done.status, done.resolved_at) == ("resolved", after(90))
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("TyphaPingLatencyHigh", "Typha ping latency high"),
+        ("KubeAPIDown", "Kube API down"),
+        ("etcd_members_down", "Etcd members down"),
+    ],
+)
+def test_a_title_is_the_alert_in_words(name: str, words: str) -> None:
+    assert title([an_alert(name=name)]) == words
+
+
+def test_scope_comes_from_the_usual_labels() -> None:
+    found = scope([an_alert(name="KubePodCrashLooping", namespace="payments", pod="payments-api-6d5f7b8c9d-x2x4z")])
+    assert found.namespaces == ("payments",)
+    assert found.workloads == ("payments/payments-api",)
+    assert not found.control_plane
+
+
+def test_an_alert_on_the_api_server_is_about_the_control_plane() -> None:
+    assert scope([an_alert(name="KubeAPIErrorBudgetBurn")]).control_plane
+    assert scope([an_alert(name="TargetDown", job="etcd")]).control_plane

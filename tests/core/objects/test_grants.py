@@ -1,0 +1,35 @@
+"""Which edits of roles leave everybody what they had."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from app.core.model import Json, Path
+from app.core.objects.grants import only_allows_more
+from tests.core.factories import a_change, a_resource
+
+
+@dataclass
+class Edit:
+    path: Path
+    old: Json
+    new: Json
+
+
+@pytest.mark.parametrize(
+    ("edit", "more"),
+    [
+        (Edit(("rules", 0, "verbs"), ["get"], ["get", "list"]), True),
+        (Edit(("rules", 0, "verbs"), ["get", "list"], ["get"]), False),
+        (Edit(("metadata", "annotations", "owner"), "a", None), True),
+        (Edit(("metadata", "labels", "rbac.example/aggregate-to-view"), None, "true"), True),
+        # https://kubernetes.io/docs/reference/access-authn-authz/rbac/#aggregated-clusterroles
+        (Edit(("metadata", "labels", "rbac.example/aggregate-to-view"), "true", None), False),
+        (Edit(("metadata", "labels", "rbac.example/aggregate-to-view"), "true", "false"), False),
+    ],
+)
+def test_an_edit_of_a_role_only_allows_more_where_nothing_is_taken_away(edit: Edit, more: bool) -> None:
+    role = a_resource("ClusterRole", "reader", None)
+    assert only_allows_more(a_change(role, path=edit.path, old=edit.old, new=edit.new)) is more

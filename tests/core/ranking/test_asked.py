@@ -1,0 +1,67 @@
+"""Where far more is asked of a server as it begins to fail, who asks is looked for, and not only what it was told."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from app.core.edges.reach import reach
+from app.core.edges.served import ASKED
+from app.core.edges.topology import topology
+from app.core.model import Change, MetricSeries, Verb
+from tests.core.company import first, ranked
+from tests.core.edges.test_burdens import told
+from tests.core.factories import a_change, a_resource, after, an_alert, an_incident
+from tests.core.signals.test_series import START, STEP
+from tests.core.signals.test_serving import PER_BIN, counted, found
+
+
+def load(times: float) -> list[MetricSeries]:
+    """Requests of which some fail from bin 40 on, as so many times as many come."""
+    return [
+        counted(PER_BIN * times * 0.6, since=40, before=PER_BIN, code="200"),
+        counted(PER_BIN * times * 0.4, since=40, code="503"),
+    ]
+
+
+@pytest.mark.parametrize(("times", "said"), [(3.5, "3.5"), (2, ""), (1, "")])
+def test_a_failure_says_how_many_times_as_many_came(times: float, said: str) -> None:
+    (signal,) = found(*load(times))
+    assert signal.facts.get(ASKED, "") == said
+    told = "requests to orders fail (503): 40 % of them, 0 % before"
+    assert signal.sentence == (f"{told}, as {said} times as many came" if said else told)
+
+
+STATES = [*told("collector", "usage", "http://orders.shop.svc"), *told("orders", "shop", "-")]
+COLLECTOR, ORDERS = a_resource("Deployment", "collector", "usage"), a_resource("Deployment", "orders")
+
+
+@pytest.mark.parametrize(
+    ("change", "asks"),
+    [
+        (a_change(COLLECTOR), True),
+        (a_change(COLLECTOR, path=(), old=None, new={}, verb=Verb.CREATE), True),
+        (a_change(COLLECTOR, path=("metadata", "labels", "team")), False),
+        (a_change(COLLECTOR, path=(), old={}, new=None, verb=Verb.DELETE), False),
+    ],
+    ids=["image", "new", "label", "gone"],
+)
+def test_whoever_is_new_may_ask_more(change: Change, asks: bool) -> None:
+    assert (("asks", "shop", "orders") in reach(change, topology(STATES))) is asks
+
+
+@pytest.mark.parametrize(("times", "leads"), [(4, "collector"), (1, "orders")])
+def test_a_clients_rollout_leads_where_more_is_asked(times: float, leads: str) -> None:
+    begins = -240 + 40 * STEP
+    late = after(-240).timestamp() - START
+    series = [replace(one, times=tuple(time + late for time in one.times)) for one in load(times)]
+    ranking = ranked(
+        a_change(COLLECTOR, at=after(begins - 2), old="c:1", new="c:2"),
+        a_change(ORDERS, at=after(begins - 20)),
+        incident=an_incident(an_alert(after(begins + 20), name="HighErrorRate", namespace="shop", service="orders")),
+        series=series,
+        states=STATES,
+    )
+    assert first(ranking) == ("Deployment", leads)
+    if leads == "collector":
+        assert any(one.sentence.startswith("What it changes calls orders: ") for one in ranking.suspects[0].evidence)

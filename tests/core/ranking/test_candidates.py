@@ -1,0 +1,77 @@
+"""Which changes compete: each once, as a suspect or as what followed from one."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import cast
+
+import pytest
+from msgspec.structs import replace
+
+from app.core.edges.reach import reach
+from app.core.edges.topology import topology
+from app.core.model import Actor, ActorSource, Change, Path, Verb
+from app.core.ranking.candidates import SAME_EDIT, Candidate, candidates
+from app.core.ranking.case import Case, Facts
+from app.core.ranking.priors import novelty
+from tests.core.factories import a_change, a_resource, a_state, a_workload, after
+
+CONFIG = a_resource("ConfigMap", "web-config")
+ALICE, BOB = (Actor(name, ActorSource.AUDIT) for name in ("alice", "bob"))
+A: Path = ("data", "a")
+LABEL: Path = ("metadata", "labels", "t")
+
+
+def edit(seconds: float, path: Path, actor: Actor = ALICE) -> Change:
+    return a_change(CONFIG, at=after(seconds), path=path, old="1", new="2", actor=actor)
+
+
+def competing(*changes: Change) -> list[Candidate]:
+    found = candidates(changes, (), (), topology=topology([]), until=after(999))
+    told = [name for one in found for name in (one.change.id, *one.derived)]
+    assert sorted(told) == sorted(change.id for change in changes)
+    return found
+
+
+def test_a_touch_soon_after_belongs_to_the_edit() -> None:
+    first, second = edit(0, A), edit(10, LABEL)
+    (found,) = competing(first, second)
+    assert (found.change, found.derived) == (first, (second.id,))
+    assert not found.cosmetic
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        edit(10, ("data", "b")),  # it may be what broke things
+        edit(10, LABEL, BOB),
+        edit((SAME_EDIT + timedelta(seconds=1)).total_seconds(), LABEL),
+    ],
+)
+def test_what_acts_by_itself_or_is_another_edit_competes(second: Change) -> None:
+    assert [one.derived for one in competing(edit(0, A), second)] == [(), ()]
+
+
+def test_a_real_edit_is_not_hidden_behind_a_touch_before_it() -> None:
+    touch, real = edit(0, LABEL), edit(10, A)
+    assert [one.change for one in competing(touch, real)] == [touch, real]
+
+
+def test_what_becomes_of_a_node_becomes_of_the_pods_that_ran_there() -> None:
+    node, home = a_resource("Node", "n1", None), a_resource("Deployment", "web", "shop")
+    drained = a_change(node, verb=Verb.DELETE)
+    for seconds, felt in ((-60, False), (5, True)):
+        pod = a_state(a_resource("Pod", "web-6d4f7c9b8-x2k4z", "shop"), {"spec": {"nodeName": "n1"}})
+        pod = replace(pod, deleted_at=after(seconds))
+        assert (("workload", "shop", "web") in reach(drained, topology([a_workload(home)], gone=[pod]))) is felt
+
+
+@pytest.mark.parametrize(("earlier", "weight"), [(0, None), (3, 0.416), (40, 0.9)])
+def test_of_the_first_few_changes_of_a_window_none_is_known_to_be_new(earlier: int, weight: float | None) -> None:
+    teams = [Actor(f"team-{n}", ActorSource.AUDIT) for n in range(earlier)]
+    releases = [a_change(a_resource(name=team.name), at=after(-100 + n), actor=team) for n, team in enumerate(teams)]
+    policy = a_change(a_resource("NetworkPolicy", "closed"), at=after(-10), path=("spec", "ingress"))
+    *_, last = candidates([*releases, policy], [], [], topology=topology([]), until=after(0))
+    assert (last.alike, last.earlier) == (0, earlier)
+    found = novelty(cast("Case", None), Facts(last, (), 0))
+    assert (found and found.weight) == weight

@@ -1,0 +1,131 @@
+"""Complaints about servers: outside the cluster, and inside."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.core.edges.causes import OUTSIDE
+from app.core.edges.topology import topology
+from app.core.model import Json, ObjectState
+from app.core.signals.blamed import BLAMES, with_blamed
+from app.core.signals.complaints import symptom_signals
+from app.core.signals.outside import with_outside
+from app.core.signals.signal import Signal
+from tests.core.company import first, ranked
+from tests.core.factories import a_change, a_resource, a_state, a_symptom, a_workload, after, an_alert, an_incident
+
+SENDER = a_resource("Deployment", "sender", "sms")
+
+
+def company() -> list[ObjectState]:
+    return [
+        a_workload(SENDER, labels={"app": "sender"}),
+        a_state(a_resource("Service", "sender", "sms"), {"spec": {"selector": {"app": "sender"}}}),
+        a_state(a_resource("Service", "ledger", "pay"), {"spec": {"selector": {"app": "ledger"}}}),
+    ]
+
+
+def signal(message: str) -> Signal:
+    told = symptom_signals([a_symptom(SENDER, "Error", message=message)], start=after(-60), end=after(30))
+    return told[0]
+
+
+@pytest.mark.parametrize(
+    ("message", "outside"),
+    [
+        ("POST https://api.gate.example/v3: 503 Service Unavailable", True),
+        ("dial tcp feed.wire.example:6514: i/o timeout", True),
+        ("503 (events.queues.example: dial tcp 203.0.113.77:5671: i/o timeout)", True),
+        ("dial tcp 8.8.8.8:53: connect: connection refused", True),
+        ("dial tcp 10.96.0.12:5432: connect: connection refused", False),
+        ("dial tcp 172.20.0.1:443: i/o timeout", False),
+        ("dial tcp 172.40.0.1:443: i/o timeout", True),
+        ("dial tcp 100.64.3.1:443: i/o timeout", False),
+        ("upstream fares.gds.example answered 503 Service Unavailable", True),
+        ("the server is currently unable to handle the request (get pods.metrics.k8s.io): unavailable", False),
+        ("POST https://api.gate.example/v3: 401", False),
+        ("POST https://api.gate.example/v3: 429 Too Many Requests", False),
+        ("Post https://hook.policy.svc:443/check: connection refused", False),
+        ("dial tcp db-0.db.pay:5432: connection refused", False),
+        ('failed calling webhook "validation.gatekeeper.example": context deadline exceeded', False),
+        ("context deadline exceeded", False),
+    ],
+)
+def test_a_server_outside_that_does_not_answer(message: str, outside: bool) -> None:
+    states = [*company(), a_workload(a_resource("StatefulSet", "db", "pay"))]
+    (found,) = with_outside([signal(message)], topology(states), an_incident())
+    assert (found.cause is OUTSIDE) is outside
+
+
+@pytest.mark.parametrize(
+    ("said", "about", "outside"),
+    [
+        ("a tenth of the calls of sms/sender to db.corp.example fail", "sender", True),
+        ("sms/sender: error rate of calls to db.corp.example over 5 %", "sender", True),
+        ("sms/sender calls db.corp.example more than usual", "sender", False),
+        ("a tenth of the calls of sms/sender to ledger.pay.svc fail", "sender", False),
+        ("a tenth of the calls of pay/ledger to db.corp.example fail", "ledger", False),
+    ],
+)
+def test_an_alert_that_says_which_server_outside_does_not_answer(said: str, about: str, outside: bool) -> None:
+    """Of what its workloads' probes only say that they fail."""
+    namespace = "sms" if about == "sender" else "pay"
+    incident = an_incident(an_alert(after(20), message=said, namespace=namespace, deployment=about))
+    told = a_symptom(SENDER, "Unhealthy", message="probe failed")
+    (probe,) = symptom_signals([told], start=after(-60), end=after(30))
+    (found,) = with_outside([probe], topology(company()), incident)
+    assert (found.cause is OUTSIDE) is outside
+
+
+@pytest.mark.parametrize(
+    ("message", "blamed"),
+    [
+        ("dial ledger.pay:80: connection refused", "ledger"),
+        ("dial ledger.pay:80: no such table", ""),
+        ("GET http://sender/health: connection refused", ""),
+    ],
+)
+def test_a_server_inside_that_does_not_answer(message: str, blamed: str) -> None:
+    (found,) = with_blamed([signal(message)], topology(company()))
+    assert found.facts.get(BLAMES, "") == blamed
+
+
+@pytest.mark.parametrize(
+    ("message", "blamed"),
+    [
+        ("FATAL: sorry, too many clients already (SQLSTATE 53300)", True),
+        ("OOM command not allowed when used memory > 'maxmemory'.", True),
+        ("publisher confirm: basic.nack received", True),
+        ("ERROR: canceling statement due to statement timeout (SQLSTATE 57014)", True),
+        ("panic: nil pointer dereference", False),
+    ],
+)
+def test_a_server_answers_for_what_it_says_of_itself(message: str, blamed: bool) -> None:
+    told: Json = [{"name": "sms", "env": [{"name": "LEDGER", "value": "http://ledger.pay"}]}]
+    ledger = a_workload(a_resource("Deployment", "ledger", "pay"))
+    states = [*company()[1:], a_workload(SENDER, labels={"app": "sender"}, containers=told), ledger]
+    (found,) = with_blamed([signal(message)], topology(states))
+    assert (BLAMES in found.facts) is blamed
+    (alone,) = with_blamed([signal(message)], topology(company()))
+    assert BLAMES not in alone.facts
+
+
+def test_a_server_that_a_client_calls_is_blamed_by_its_name_alone() -> None:
+    ledger = a_resource("Deployment", "ledger", "pay")
+    calls: Json = [{"name": "sms", "image": "sender:1", "env": [{"name": "LEDGER", "value": "http://ledger.pay"}]}]
+    states = [*company()[1:], a_workload(SENDER, labels={"app": "sender"}, containers=calls), a_workload(ledger)]
+    (found,) = with_blamed([signal("upstream ledger: dial tcp 10.96.114.20:80: connection refused")], topology(states))
+    assert found.facts.get(BLAMES) == "ledger"
+
+
+def test_a_rollout_is_not_to_blame_for_what_answers_from_outside() -> None:
+    rolled_out = a_change(SENDER, at=after(-30), old="sender:1", new="sender:2")
+    alert = an_incident(an_alert(after(30), name="DeliveryLow", namespace="sms", service="sender"))
+
+    def none(message: str) -> float:
+        told = a_symptom(SENDER, "Error", at=after(-5), message=message, count=40)
+        return ranked(rolled_out, incident=alert, symptoms=[told], states=company()).none_of_these
+
+    assert none("POST https://api.gate.example/v3: 503 Service Unavailable") > 2 * none("panic: no such table")
+    told = a_symptom(SENDER, "Error", at=after(-5), message="panic: no such table", count=40)
+    assert first(ranked(rolled_out, incident=alert, symptoms=[told], states=company())) == ("Deployment", "sender")
