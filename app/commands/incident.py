@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from app.commands.options import Output
 from app.core.findings import Incident, Said
 from app.core.incidents.hands import CannotError
+from app.core.phrases import refusal
 from app.correlate import ByHand
 from app.failures import Expected
 from app.store import incidents
@@ -34,7 +35,7 @@ async def opened(engine: AsyncEngine, told: Mapping[str, object], *, now: dateti
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(step) for step in first["loc"])
-        raise RefusedError(f"{field}: {first['msg'].removeprefix('Value error, ')}") from None
+        raise RefusedError(f"{field}: {refusal(first['msg'])}") from None
     except CannotError as error:
         raise RefusedError(f"{error.field}: {error}") from None
     return found.id

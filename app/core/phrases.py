@@ -7,6 +7,7 @@ from datetime import timedelta
 
 SHORTEST = 5
 """Characters of a name that a text does not say by accident."""
+_SHOULD = re.compile(r"^\w+ should ")
 
 
 def number(value: float) -> str:
@@ -84,6 +85,11 @@ def duration(seconds: float) -> str:
             left = whole % big // small
             return f"{whole // big} {name}" + (f" {left} {rest}" if left else "")
     raise AssertionError(seconds)
+
+
+def refusal(said: str) -> str:
+    """What pydantic says of a value ("Input should be less than 1"), as said of a field: must be less than 1."""
+    return _SHOULD.sub("must ", said.removeprefix("Value error, "))
 
 
 def excerpt(text: str, most: int = 140) -> str:

@@ -13,6 +13,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from app.core.findings import Said
 from app.core.incidents.hands import CannotError
+from app.core.phrases import refusal
 from app.core.roles import Role
 from app.store.seen import read_seen
 from app.web import params, templates
@@ -110,7 +111,7 @@ async def open_incident(request: Request) -> Response:
     except ValidationError as error:
         first = error.errors()[0]
         field = _LABELS.get(str(first["loc"][0]), str(first["loc"][0]))
-        detail = f"{field}: {first['msg'].removeprefix('Value error, ')}"
+        detail = f"{field}: {refusal(first['msg'])}"
         return await _page(request, form, once=filled.once, detail=detail, status=422)
     except CannotError as error:
         detail = f"{_LABELS.get(error.field, error.field)}: {error}"

@@ -19,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
+from app.core.phrases import refusal
 from app.store.seen import UnknownClusterError
 from app.web import headers, templates
 from app.web.deps import deps_of
@@ -116,7 +117,7 @@ def mistyped(first: Mapping[str, Any], field: str | None) -> Problem:
     """What pydantic finds wrong with a field, in words; without one, with the body."""
     if first["type"] == "extra_forbidden":
         return Problem(422, f"there is no parameter {field!r}", field)
-    said = first["msg"].removeprefix("Value error, ")
+    said = refusal(first["msg"])
     if field is None:
         return Problem(422, "the body is no JSON object" if first["type"] == "model_type" else f"the body {said}")
     return Problem(422, f"{field}: {said}", field)

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from starlette.responses import RedirectResponse, Response
 
 from app.core.metrics.views import ASKED, named
+from app.core.phrases import refusal
 from app.core.roles import Role
 from app.store import views
 from app.web.auth import Needs
@@ -48,7 +49,9 @@ def _query(text: str) -> str:
     try:
         question = ExploreAsked.model_validate(asked).query()
     except ValidationError as error:
-        raise Problem(422, f"this is no question of the explorer: {error.errors()[0]['msg']}", "query") from None
+        raise Problem(
+            422, f"this is no question of the explorer: {refusal(error.errors()[0]['msg'])}", "query"
+        ) from None
     if question is None:
         raise Problem(422, "there is no question to save: choose a metric, or calls", "query")
     return urlencode(asked)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.core.phrases import many, rate, rise, times
+from app.core.phrases import many, rate, refusal, rise, times
 
 
 @pytest.mark.parametrize(
@@ -23,3 +23,15 @@ def test_a_rise_is_told_in_one_unit(before: float, after: float, said: str) -> N
 def test_one_is_said_in_words() -> None:
     assert [times(1), times(2), times(1200)] == ["once", "twice", "1,200 times"]
     assert [many(1, "watch"), many(2, "client"), many(2, "watch", "watches")] == ["one watch", "2 clients", "2 watches"]
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("Input should be less than 1", "must be less than 1"),
+        ("String should have at most 64 characters", "must have at most 64 characters"),
+        ("Value error, names no cluster", "names no cluster"),
+    ],
+)
+def test_a_refusal_is_told_of_its_field(said: str, told: str) -> None:
+    assert refusal(said) == told

@@ -144,8 +144,8 @@ async def test_what_cannot_be_asked_is_refused_in_words(site: Site, asked: dict[
     [
         ("metric", "up{job=x}", "is no name of a metric"),
         ("where", "verb", "is no condition"),
-        ("most", "0", "Most: Input should be greater than or equal to 1"),
-        ("quantile", "1", "Quantile: Input should be less than 1"),
+        ("most", "0", "Most: must be greater than or equal to 1"),
+        ("quantile", "1", "Quantile: must be less than 1"),
         ("from", "noon", "From: must be ISO 8601"),
     ],
 )
