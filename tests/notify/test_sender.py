@@ -211,10 +211,11 @@ async def test_a_retry_after_that_says_nothing_is_half_a_minute(desk: Desk, told
 async def test_a_message_that_nobody_confirmed_is_looked_for_before_it_is_posted_again(
     desk: Desk, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(desk.sender.slack.web, "timeout", 0.3)
     desk.slack.faults.append(fault)
     await desk.save(world.incident(), world.ranking())
-    await desk.send()
+    with monkeypatch.context() as impatient:
+        impatient.setattr(desk.sender.slack.web, "timeout", 0.3)
+        await desk.send()
     for n in range(20):  # what others say meanwhile is on several pages
         desk.slack.messages.append({"ts": f"{desk.clock().timestamp() + 2 + n}", "channel": CHANNEL, "text": "?"})
     await desk.send(39)
