@@ -17,6 +17,7 @@ from app.core.objects.dependencies import Named, closure
 from app.core.phrases import names
 from app.core.ranking.explain import SHORT, lacks_room
 from app.core.signals.complaints import REST
+from app.core.signals.errors import SEVERAL
 from app.core.signals.signal import Signal, SignalKind
 
 DEPTH = 3
@@ -70,6 +71,7 @@ def roots(signals: Sequence[Signal], top: Topology) -> Iterator[tuple[int, list[
         if found:
             yield n, found
     yield from _of_webhooks(signals, behind, top)
+    yield from _of_scaling(signals, told)
 
 
 def _is_kept_out(other: _Told, one: _Told) -> bool:
@@ -85,6 +87,22 @@ def _of_webhooks(signals: Sequence[Signal], behind: dict[int, _Told], top: Topol
             found = [m for m, one in behind.items() if one.workloads & asked and _is_before(one.signal, signal)]
             if found:
                 yield n, found
+
+
+def _of_scaling(signals: Sequence[Signal], told: dict[int, _Told]) -> Iterator[tuple[int, list[int]]]:
+    """Who fails its clients, or is slow, with the calls that failed by which somebody wanted to scale it."""
+    for n, one in told.items():
+        if one.signal.facts.get("reason") in SERVING and len(one.workloads) == 1:
+            (home,) = one.workloads
+            if found := [m for m, s in enumerate(signals) if _scales(s, home) and _is_before(s, one.signal)]:
+                yield n, found
+
+
+def _scales(failed: Signal, home: Named) -> bool:
+    """Whether calls for how many pods a workload has fail, of it or of several in its namespace."""
+    is_scale = any(entity[0] == "access" and entity[3].endswith("/scale") for entity in failed.about)
+    is_there = ("ns", home[0]) in failed.about
+    return is_scale and is_there and (names(failed.text, home[1]) or SEVERAL in failed.text)
 
 
 def _told(signal: Signal, top: Topology) -> _Told | None:

@@ -33,6 +33,8 @@ MOST_TEXTS = 10
 """Messages that are looked at for whom they blame: the most frequent ones."""
 NAMED = 0.2
 """From this share of the messages on, what they name may be to blame."""
+SEVERAL = "*"
+"""What stands in a message for what few of them name."""
 _WORD = re.compile(r"[\w.-]+")
 
 Failure = tuple[str, str, str, str, int]  # user, verb, group, resource, code
@@ -157,7 +159,7 @@ def _texts(said: Said) -> list[str]:
             words[word] += n
     enough = NAMED * texts.total()
     told = (
-        _WORD.sub(lambda word: word.group() if words[word.group()] >= enough else "*", text)
+        _WORD.sub(lambda word: word.group() if words[word.group()] >= enough else SEVERAL, text)
         for text, _ in texts.most_common(MOST_TEXTS)
     )
     return [text for text in dict.fromkeys(told) if text.strip('*" ')]
