@@ -14,8 +14,8 @@ from app.core.objects.revisions import lacking
 def without(change: Change, topology: Topology) -> frozenset[Named]:
     """The revisions, and the pods, that do not have it in them.
 
-    A pod that was last told of before an update of what it reads as it starts runs with what was there before. (Not a
-    container that was started again within its pod: nobody keeps when.)
+    A pod that was last told of before an update of what it reads as it starts runs with what was there before, but
+    where its container was started again since.
     """
     late = (pod for pod, told in _starting_with(change, topology) if told < change.at)
     return lacking(change, topology.revisions).union(late if change.verb is Verb.UPDATE else ())

@@ -6,8 +6,14 @@ https://kubernetes.io/docs/concepts/configuration/configmap/#mounted-configmaps-
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from datetime import datetime
 from typing import Any
+
+from app.core.model import Symptom
+from app.core.objects.dependencies import Named
+from app.core.objects.pod_states import DIED
 
 _VOLUMES = (
     ("ConfigMap", "configMap", "name"),
@@ -38,6 +44,16 @@ def read_by(spec: Spec) -> Iterator[tuple[str, str, bool]]:
         yield "Secret", str(secret.get("name", "")), False
     for container in containers:
         yield from ((kind, name, False) for kind, name in _variables(container))
+
+
+def read_anew(complaints: Iterable[Symptom]) -> dict[Named, datetime]:
+    """Since when each pod has run with what was new then, where it has ended for the second time: the kubelet makes a
+    container's variables anew as it starts it again, and what ends it the first time is nothing that it read then."""
+    ended: dict[Named, list[datetime]] = defaultdict(list)
+    for one in complaints:
+        if one.resource and one.resource.kind == "Pod" and one.reason in DIED:
+            ended[one.resource.namespace or "", one.resource.name].append(one.at)
+    return {pod: sorted(times)[-2] for pod, times in ended.items() if len(times) > 1}
 
 
 def _never_anew(containers: list[Spec]) -> set[object]:

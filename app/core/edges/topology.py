@@ -15,7 +15,7 @@ from typing import Any
 from app.core.counted import NO_CALLS, Calls
 from app.core.edges import front_doors
 from app.core.edges.mesh_calls import SERVICE
-from app.core.edges.read_by import read_by
+from app.core.edges.read_by import read_anew, read_by
 from app.core.edges.references import Reading, Reference, Watched, is_custom, node_labels, reading, references, watched
 from app.core.edges.renewals import kept_up
 from app.core.entities import ACCESS, WORKLOADS, Entity, of_resource
@@ -49,7 +49,7 @@ class Topology:
     live: dict[tuple[str, str, str], set[Named]] = field(default_factory=lambda: defaultdict(set))
     """Those of them whose running pods get what is new (read_by.py)."""
     pods: dict[Named, list[tuple[Named, datetime]]] = field(default_factory=lambda: defaultdict(list))
-    """By workload: its pods, and when each was last told anew, mostly as it was given its node."""
+    """By workload: its pods, and when each was last told anew, mostly as it was given its node, or read anew."""
     labels: dict[Named, dict[str, str]] = field(default_factory=dict)
     in_namespace: dict[str, list[Named]] = field(default_factory=lambda: defaultdict(list))
     """The workloads of each namespace."""
@@ -162,10 +162,12 @@ def topology(
         _index(top, resource, state)
     for pod in gone:
         _index_gone(top, pod)
+    complaints = tuple(complaints)
+    anew = read_anew(complaints)
     for one in (*states, *gone):
         if one.resource.kind == "Pod":
-            home = (one.resource.namespace or "", of_resource(one.resource)[0][2])
-            top.pods[home].append((_named(one.resource), one.seen_at))
+            home, named = (one.resource.namespace or "", of_resource(one.resource)[0][2]), _named(one.resource)
+            top.pods[home].append((named, max(one.seen_at, anew.get(named, one.seen_at))))
     _index_dependencies(top, {(_named(s.workload), s.message) for s in complaints if s.workload}, edges)
     top.keeps_up = kept_up(changes, running_as=top.by_account, read_by=top.by_config)
     _index_rests(top)

@@ -35,7 +35,9 @@ PREEMPTED = "PreemptionByScheduler"
 (https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/)."""
 TAKEN = frozenset({EVICTED, PREEMPTED})
 """What becomes of a pod that nothing in its own workload brings about."""
-ENDINGS = frozenset({"OOMKilled", "Error"}) | TAKEN
+DIED = frozenset({"OOMKilled", "Error"})
+"""Why a container ended that ended badly."""
+ENDINGS = DIED | TAKEN
 """The reasons of ``endings``, which are moments; the others last."""
 CUT = 2048
 """Bytes of a container's log that the kubelet takes for its last words, where it wrote none: less than 80 lines

@@ -15,14 +15,14 @@ from app.core.edges.causes import NAMES, NETWORK_FAILS, NODES_MADE, RUNTIME, VOL
 from app.core.edges.mechanism import refused_by, refuser
 from app.core.entities import Entity, of_resource, pods_in
 from app.core.model import SLOT_SECONDS, ObjectState, Outcome, Rollout, Symptom, SymptomSource
-from app.core.objects.pod_states import EVICTED, PREEMPTED, TAKEN
+from app.core.objects.pod_states import DIED, EVICTED, PREEMPTED, TAKEN
 from app.core.objects.revisions import pod_of
 from app.core.objects.stalls import lacks, patience, rests
 from app.core.objects.starting import PASSED
 from app.core.onset import beginning
 from app.core.phrases import excerpt
 from app.core.signals.failed_calls import failed_calls
-from app.core.signals.last_words import ENDED, NO_NODES, last_words, with_last_words
+from app.core.signals.last_words import NO_NODES, last_words, with_last_words
 from app.core.signals.newborn import Newborn, is_newborn
 from app.core.signals.signal import Signal, SignalKind
 from app.core.signals.usage import tolls, took_most, without_use
@@ -292,7 +292,7 @@ def _says(reason: str, members: list[Symptom]) -> dict[str, str]:
     for symptom in members:
         told[symptom.message] += symptom.count
     message = told.most_common(1)[0][0]
-    if reason in ENDED:
+    if reason in DIED:
         message = last_words(message)
     return {} if not message or reason in _PLAIN else {"says": excerpt(message)}
 

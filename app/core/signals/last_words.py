@@ -7,9 +7,9 @@ from dataclasses import replace
 from datetime import timedelta
 
 from app.core.entities import Entity
+from app.core.objects.pod_states import DIED
 from app.core.signals.signal import Signal
 
-ENDED = frozenset({"Error", "OOMKilled"})
 NO_NODES = frozenset({"NotTriggerScaleUp", "FailedScaleUp"})
 """What an autoscaler says where it makes no more nodes:
 https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/FAQ.md#what-events-are-emitted-by-ca"""
@@ -28,7 +28,7 @@ SOON = timedelta(seconds=30)
 
 def with_last_words(signals: Sequence[Signal]) -> list[Signal]:
     """The signals, where one tells that a workload's containers are held back, or fail probes, with why they ended."""
-    tell = ENDED | _WAITS.keys()
+    tell = DIED | _WAITS.keys()
     telling = [signal for signal in signals if signal.facts["reason"] in tell and not signal.spread]
     ended = {_home(signal): signal for signal in sorted(telling, key=lambda s: s.facts["reason"] in NO_NODES)}
     return [

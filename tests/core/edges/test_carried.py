@@ -61,6 +61,14 @@ def test_a_pod_that_runs_gets_what_is_new_in_files_alone(spec: Object, has_it: b
     assert nobody_has(edit(), absent, top) is not has_it
 
 
+@pytest.mark.parametrize(("ended", "has_it"), [((-10,), False), ((-30, -10), False), ((-15, -10), True)])
+def test_a_container_that_is_started_again_reads_anew(ended: tuple[int, ...], has_it: bool) -> None:
+    """What ends it for the first time since is nothing that it has read since."""
+    died = [a_symptom(POD, "Error", at=after(seconds)) for seconds in ended]
+    top = topology([whose(HOME, VARIABLES), a_pod(after(-100))], complaints=died)
+    assert without(edit(), top) == (frozenset() if has_it else {("shop", POD.name)})
+
+
 def test_a_pod_that_started_since_has_it() -> None:
     top = topology([whose(HOME, VARIABLES), a_pod(after(-10))])
     assert without(edit(), top) == frozenset()

@@ -7,6 +7,7 @@ from dataclasses import replace as replaced
 import pytest
 from msgspec.structs import replace
 
+from app.core.counted import Calls
 from app.core.edges.served import FAILS
 from app.core.edges.topology import Topology, topology
 from app.core.findings import Scope
@@ -14,9 +15,11 @@ from app.core.model import Object, ObjectState, Resource, Symptom
 from app.core.objects.pod_states import EVICTED, PREEMPTED
 from app.core.ranking.downstream import roots
 from app.core.ranking.relevance import Near, weigh
+from app.core.signals.calls import axis, loads
 from app.core.signals.complaints import symptom_signals
+from app.core.signals.errors import error_signals
 from app.core.signals.signal import Signal, SignalKind
-from tests.core.factories import a_resource, a_state, a_symptom, a_workload, after
+from tests.core.factories import a_resource, a_state, a_symptom, a_workload, after, calls
 
 DNS = a_resource("Deployment", "coredns", "kube-system")
 STORE = a_resource("Deployment", "ledger", "pay")
@@ -172,10 +175,10 @@ def test_so_do_calls_that_fail_there() -> None:
     crash = a_symptom(gate, "OOMKilled", at=after(-3), message="gate ended with exit code 137")
     own = a_symptom(gate, "FailedCreate", at=after(1), message=message)
     told = symptom_signals([crash, own], start=after(-300), end=after(60))
-    calls = Signal(SignalKind.ERROR, after(0), after(5), 0.9, {}, "500 on CREATE pods", text=message)
+    failing = Signal(SignalKind.ERROR, after(0), after(5), 0.9, {}, "500 on CREATE pods", text=message)
     counted = Signal(SignalKind.METRIC, after(0), after(5), 0.9, {}, "refused", facts={"name": "check.gate.example"})
     other = Signal(SignalKind.ERROR, after(0), after(5), 0.9, {}, "500 on CREATE pods", text="etcdserver: timeout")
-    found = dict(roots([*told, calls, counted, other], top))
+    found = dict(roots([*told, failing, counted, other], top))
     crashed = next(n for n, one in enumerate(told) if one.facts["reason"] == "OOMKilled")
     assert {n: found.get(n) for n in (2, 3, 4)} == {2: [crashed], 3: [crashed], 4: None}
 
@@ -197,6 +200,36 @@ def test_who_fails_its_clients_without_a_word_may_get_no_names(later: float, fou
     names = a_symptom(DNS, "Unhealthy", at=after(later), message="probe failed", count=9)
     (unwell,) = symptom_signals([names], start=after(-300), end=after(60))
     assert dict(roots([fails, unwell], company())) == ({0: [1]} if found else {})
+
+
+@pytest.mark.parametrize(
+    ("resource", "namespace", "names", "found"),
+    [
+        ("deployments/scale", "pay", ("ledger",), True),
+        ("deployments/scale", "pay", ("ledger", "tariffs", "cards", "limits", "quotes", "rates"), True),
+        ("deployments/scale", "pay", ("tariffs",), False),
+        ("deployments/scale", "web", ("ledger",), False),
+        ("deployments", "pay", ("ledger",), False),
+    ],
+)
+def test_who_fails_its_clients_for_it_could_not_be_scaled_suffers_from_that(
+    resource: str, namespace: str, names: tuple[str, ...], *, found: bool
+) -> None:
+    counts = [
+        one
+        for name in names
+        for one in calls(
+            "system:serviceaccount:ops:scaler", "get", resource, rate=0.2, start=-20, code=403, group="apps",
+            namespace=namespace, error=f'deployments.apps "{name}" is forbidden: cannot get resource "{resource}"',
+        )
+    ]  # fmt: skip
+    together = Calls.of([*calls("ci", "list", "pods", rate=1), *counts])
+    slots = axis(together, until=after(60).timestamp())
+    assert slots is not None
+    (refused,) = error_signals(together, slots, loads(together, slots))
+    store = ("workload", "pay", "ledger")
+    fails = Signal(SignalKind.SYMPTOM, after(0), after(2), 0.9, {store: 1.0}, "503", facts={"reason": FAILS})
+    assert dict(roots([fails, refused], company())) == ({0: [1]} if found else {})
 
 
 def test_what_is_handed_on_is_handed_to_what_follows_from_nothing() -> None:
