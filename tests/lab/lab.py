@@ -241,13 +241,18 @@ class Lab(Monitoring):
         )  # fmt: skip
         return await write
 
-    async def custom(self, kind: str, group: str, schema: Json) -> Kind:
+    async def custom(self, kind: str, group: str, schema: Json, *, namespaced: bool = True) -> Kind:
         """A CustomResourceDefinition, watched from now on; the caller waits until it is served. Raises RefusedError."""
-        made = Kind(kind, f"/apis/{group}/v1", namespaced=True)
+        made = Kind(kind, f"/apis/{group}/v1", namespaced=namespaced)
         KINDS[kind] = made
         names = {"kind": kind, "plural": made.plural, "singular": kind.lower(), "listKind": f"{kind}List"}
         version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
-        spec = {"group": group, "scope": "Namespaced", "names": names, "versions": [version]}
+        spec = {
+            "group": group,
+            "scope": "Namespaced" if namespaced else "Cluster",
+            "names": names,
+            "versions": [version],
+        }
         name = f"{made.plural}.{group}"
         await self.apply({"kind": "CustomResourceDefinition", "metadata": {"name": name}, "spec": spec})
         return made
