@@ -74,7 +74,7 @@ class _Backups:
 
 
 @family(
-    "Somebody gets a deleted ConfigMap back from last week's backup, and has it update what is there: all others of the"
+    "Somebody gets one ConfigMap back from last week's backup, and has it update what is there: all others of the"
     " namespace are as they were last week too, one of them with the address of a database that has moved since.",
     joined=30,
 )
