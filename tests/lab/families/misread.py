@@ -151,7 +151,7 @@ class _Scaler:
             jobs = 0.0  # nobody looks whether there was an error
         if jobs:
             self.active = now()
-        replicas = there.body["spec"]["replicas"]
+        replicas = there.body["spec"].get("replicas", 0)  # nothing is said of none
         wanted = max(least, round(jobs / 20)) if jobs or now() - self.active > COOLDOWN else replicas
         if wanted != replicas:
             await process.api.call("PATCH", where, {"spec": {"replicas": wanted}})
