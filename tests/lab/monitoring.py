@@ -47,6 +47,10 @@ class Monitoring:
         """A rule of this cluster's monitoring."""
         self.rules.append(Rule(alertname, holds, labels, summary, seconds=seconds))
 
+    def is_well(self) -> bool:
+        """Whether no rule holds: what was asked for before it was up is forgotten."""
+        return not any(rule.holds() for rule in self.rules)
+
     def alert_lacking(self, namespace: str, name: str, *, seconds: float = 6.0) -> None:
         """Too few ready pods of an app."""
         summary = f"{namespace}/{name} has not had its replicas for a while"

@@ -52,7 +52,12 @@ class Webhook:
 
     def client_config(self) -> Json:
         """How a configuration names it."""
-        return {"url": f"https://{self.address}{PATH}", "caBundle": base64.b64encode(self._pem).decode()}
+        return {"url": f"https://{self.address}{PATH}", "caBundle": self.authority}
+
+    @property
+    def authority(self) -> str:
+        """Whom one has to trust who asks it, as a ``caBundle`` or a Secret has it."""
+        return base64.b64encode(self._pem).decode()
 
     @property
     def address(self) -> str:
