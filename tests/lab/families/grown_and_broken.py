@@ -167,6 +167,7 @@ async def read_only_disk(lab: Lab) -> AsyncIterator[None]:
         lab.alert_ingress_errors(namespace, namespace)
     await lab.until(lambda: all(len(backends(lab.world, *place)) == 4 for place in stores))
     nodes = [{pod["spec"]["nodeName"] for pod in pods(lab.world, *place)} for place in stores]
+    await lab.until(lab.is_well)
     shared = sorted(set.intersection(*nodes) or set.union(*nodes))
 
     async def fail() -> None:

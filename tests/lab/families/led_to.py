@@ -115,6 +115,7 @@ async def leader_selector(lab: Lab) -> AsyncIterator[None]:
     for one in (name, reader):
         lab.alert_errors(namespace, one)
     lab.alert_ingress_errors(namespace, namespace)
+    await lab.until(lab.is_well)
     yield
     body: Json = {"spec": {"selector": {"app.kubernetes.io/name": cluster.name}}}
     await lab.culprit(by, "update", "Service", namespace, cluster.primary, body)
