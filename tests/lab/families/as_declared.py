@@ -143,8 +143,8 @@ class _Rounds:
 
 @family(
     "Somebody sees requests wait in a priority level and has it reject what it has no seat for. What looks at all"
-    " namespaces at once has always waited there for a moment: now a part of what it asks is answered with 429 each time,"
-    " and it is never through.",
+    " namespaces at once has always waited there for a moment: now a part of what it asks is answered with 429 each"
+    " time, and it is never through.",
     joined=29,
 )
 async def reject_not_queue(lab: Lab) -> AsyncIterator[None]:
