@@ -23,6 +23,7 @@ from tests.lab.api import KINDS, Caller, Json, World, path
 from tests.lab.apps import App, Container, diagnose, mebibytes
 from tests.lab.families.sharing import linked
 from tests.lab.manifests import env_keys, has_pods, mounts_token
+from tests.lab.monitoring import Monitoring
 from tests.lab.record import arguments, main
 from tests.lab.scenario import EVEN_SINCE, SPLIT, load, part, split
 from tests.lab.scraping import Scrapes
@@ -92,6 +93,14 @@ def test_a_rule_fires_once_it_held_for_long_enough_and_starts_anew_after_a_break
         rule.evaluate(AT + timedelta(seconds=second), delay=0)
         fired.append(rule.fired)
     assert fired == [None] * 4 + [AT + timedelta(seconds=4)]
+
+
+def test_all_is_well_while_no_rule_holds() -> None:
+    bad, monitoring = [True, False], Monitoring()
+    monitoring.rules = [Rule(name, lambda: bad[0], {}, "", seconds=2) for name in ("PodsGone", "Slow")]
+    assert not monitoring.is_well()
+    bad.pop(0)
+    assert monitoring.is_well()
 
 
 def test_an_alert_that_is_late_holds_for_longer_and_one_with_a_wrong_time_says_another() -> None:

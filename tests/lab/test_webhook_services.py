@@ -33,7 +33,6 @@ def test_a_configuration_names_the_service() -> None:
     async def play() -> None:
         webhook = await started()
         made = configuration("policy", webhook)
-        given = made["webhooks"][0]["clientConfig"]
         owned: Json = {"f:clientConfig": {".": {}, "f:caBundle": {}, "f:url": {}}}
         fields = {"f:webhooks": {'k:{"name":"policy.corp.example"}': owned}}
         event = {
@@ -43,7 +42,7 @@ def test_a_configuration_names_the_service() -> None:
         said = recorded(event, webhook)
         service = {"namespace": "platform", "name": "policy", "path": "/validate", "port": 443}
         for one in (said["requestObject"], said["responseObject"]):
-            assert one["webhooks"][0]["clientConfig"] == {"service": service, "caBundle": given["caBundle"]}
+            assert one["webhooks"][0]["clientConfig"] == {"service": service, "caBundle": webhook.authority}
         [field] = said["responseObject"]["metadata"]["managedFields"][0]["fieldsV1"]["f:webhooks"].values()
         assert set(field["f:clientConfig"]) == {".", "f:caBundle", "f:service"}
         assert webhook.address not in json.dumps(said)
