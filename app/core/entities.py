@@ -6,6 +6,7 @@
 ("shares", namespace, name)         a workload that calls what the one that changed calls, which has many more pods now
 ("burdens", namespace, name)        a workload that what changed calls, and may ask more of now
 ("asks", namespace, name)           a workload that what changed calls, whether or not the change says how much
+("beside", namespace, name)         a workload that calls what a new version calls
 ("takes", namespace, name)          a workload whose pods take the same port of their nodes as those of what changed
 ("user", user name)                 a caller of the API server
 ("manager", field manager)          a writer known only from managedFields

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from app.core.changes.summaries import summary
 from app.core.counted import Calls
+from app.core.edges.mechanism import only_labels
 from app.core.edges.references import is_custom
 from app.core.findings import Ranking
 from app.core.model import (
@@ -134,7 +135,7 @@ class _World:
         told = (
             one.id
             for one in self.changes.values()
-            if is_custom(one.resource) and one.actor.name != by and one.at <= at
+            if is_custom(one.resource) and one.actor.name != by and one.at <= at and not only_labels(one)
             if one.resource.namespace == resource.namespace and f"{resource.name}-".startswith(f"{one.resource.name}-")
         )
         return next(told, None) if by.startswith("system:serviceaccount:") else None

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from app.core.changes.recent import Recent
+from app.core.edges.mechanism import only_labels
 from app.core.model import NOBODY, ActorSource, Change, Json, Object, Resource, Verb
 from app.core.objects import kinds
 from app.core.objects.actors import AUTOSCALER, is_controller, service_account
@@ -102,12 +103,19 @@ class Derivation:
         for _ in range(4):
             if owner is None:
                 break
-            found = self._root(owner, change) or self._redefined(owner, change)
+            found = self._told(owner, change) or self._redefined(owner, change)
             if found is not None:
                 return found
             above = self._memory.peek(owner)
             owner = above.owner if above else None
         return None
+
+    def _told(self, owner: Resource, change: Change) -> str | None:
+        """The root of the latest change on an owner. What an operator makes does not go by labels of a custom resource
+        as a rule; what Kubernetes' own controllers make takes them over."""
+        if "." not in owner.api_group or owner.api_group.endswith(".k8s.io"):
+            return self._root(owner, change)
+        return self._latest(owner, change, lambda before: not only_labels(before)) if owner != change.resource else None
 
     def _redefined(self, owner: Resource, change: Change) -> str | None:
         """The latest change to what a custom owner's kind is: to its schema, its defaults, its versions."""

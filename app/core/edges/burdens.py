@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 
 from app.core.edges.front_doors import PROXIES
-from app.core.edges.mechanism import is_cosmetic
+from app.core.edges.mechanism import is_cosmetic, only_image
 from app.core.edges.topology import Topology
 from app.core.entities import WORKLOADS, Add
 from app.core.model import Change, FieldDiff, Verb
@@ -68,18 +68,42 @@ def burdened(change: Change, keys: set[Named], top: Topology, add: Add, hops: fl
         _pass_on(users, caches, top, add, hops + 1)
     if burdens(change):
         _pass_on(keys, keys, top, add, hops)
+        for client in _told_the_same(keys, top) - keys:
+            add(("shares", *client), hops + 1)
         for key in keys if change.verb is Verb.CREATE else ():
             if not top.upstream.get(key) and (server := _named_after(key, top)):
                 add(("burdens", *server), hops + 2)
     if change.verb is not Verb.DELETE and not is_cosmetic(change):  # where more is asked, it may be by whoever is new
         for server in {server for key in keys for server in top.upstream.get(key, ())}:
             add(("asks", *server), hops + 1)
-    is_told = change.verb is Verb.UPDATE and not is_cosmetic(change)
-    if is_told and any(PROXIES.search(name) for _, name in keys):  # to whom it goes, and how much
-        behind = {service for services in top.doors.values() for service in services}
-        for server, fronts in top.fronts.items():
-            if fronts & behind:
-                add(("burdens", *server), hops + 1)
+            _write_anew(change, server, keys, top, add, hops)
+    if change.verb is Verb.UPDATE and not is_cosmetic(change) and any(PROXIES.search(name) for _, name in keys):
+        _behind_doors(top, add, hops)
+
+
+def _behind_doors(top: Topology, add: Add, hops: float) -> None:
+    """Add what stands behind the doors of the cluster: who serves them says to whom it goes, and how much."""
+    behind = {service for services in top.doors.values() for service in services}
+    for server, fronts in top.fronts.items():
+        if fronts & behind:
+            add(("burdens", *server), hops + 1)
+
+
+_ADDRESS = re.compile(r"\w+://(?:[^/@\s]*@)?(?:[\w-]+\.){2,}(?!(?:svc|local|internal|cluster)\b)[a-z]{2,}(?=[:/]|\Z)")
+"""Of a server outside: three words, of which the last is not one of a cluster's own names."""
+
+
+def _told_the_same(keys: set[Named], top: Topology) -> set[Named]:
+    """Who is told the same address: of a server outside, which counts the calls of all of them together."""
+    told = (users for text, users in top.told.items() if users & keys and _ADDRESS.match(text))
+    return set[Named]().union(*told)
+
+
+def _write_anew(change: Change, server: Named, keys: set[Named], top: Topology, add: Add, hops: float) -> None:
+    """Add who else calls a server to which a new version may write in a form of its own."""
+    if only_image(change):
+        for client in {client for service in top.fronts.get(server, ()) for client in top.clients[service]} - keys:
+            add(("beside", *client), hops + 1)
 
 
 def _named_after(job: Named, top: Topology) -> Named | None:

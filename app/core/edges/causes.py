@@ -99,6 +99,22 @@ def _is_custom_kind(change: Change) -> bool:
     return is_custom(change.resource)
 
 
+_NUMBER = re.compile(r"\s*-?\d+(?:\.\d+)?\s*[a-zA-Zµ%]*\s*")
+
+
+def _sets_words(change: Change) -> bool:
+    """Whether a ConfigMap was changed, in more than numbers: these say nothing of who may log in, and whom to trust."""
+    said = [value for diff in change.diffs for value in (diff.old, diff.new) if value is not None]
+    return change.resource.kind == "ConfigMap" and not (said and all(_NUMBER.fullmatch(str(value)) for value in said))
+
+
+def _certifies(change: Change) -> bool:
+    """Whether an update writes a certificate of one's own: whom to trust does not let one expire."""
+    written = {str(d.path[-1]) for d in change.diffs if d.path}
+    is_own = change.resource.kind in _CERTIFICATES and written != {"ca.crt"}
+    return is_own or not written.isdisjoint(("tls.crt", "caBundle"))
+
+
 def _trusts(change: Change) -> bool:
     """Whether an update writes a certificate, or whom to trust."""
     written = any(str(d.path[-1]) in ("caBundle", "ca.crt", "tls.crt") for d in change.diffs if d.path)
@@ -187,7 +203,7 @@ TRUST = Cause(
     ),
     _any(
         _trusts,
-        _is("ConfigMap"),
+        _sets_words,
         _is_custom_kind,
         _is(*_ADMISSION),
         _writes("env", "envFrom", "args", "command", "volumes", "volumeMounts"),
@@ -204,7 +220,8 @@ CREDENTIALS = Cause(
         re.IGNORECASE,
     ),
     _any(
-        _is("Secret", "ServiceAccount", "ConfigMap", *ACCESS),
+        _is("Secret", "ServiceAccount", *ACCESS),
+        _sets_words,
         _is_custom_kind,
         _writes("env", "envFrom", "args", "command", "volumes", "volumeMounts", "serviceAccountName"),
     ),
@@ -283,6 +300,58 @@ SCHEMA = Cause(
     ),
     _any(_is("Job", "CronJob"), _is_custom_kind, _writes("image", "env", "args", "command")),
 )
+EXHAUSTED = Cause(
+    "what a process may have, and gives nothing back of",
+    re.compile(
+        r"too many open files|\bEMFILE\b|\bENFILE\b|unable to create (?:new )?native thread|can't start new thread"
+        r"|pthread_create.*failed|failed to create new OS thread|fork: .*resource temporarily unavailable"
+        r"|inotify (?:instances|watches)|inotify_add_watch|file watchers reached",
+        re.IGNORECASE,
+    ),
+    _any(
+        _ON_NODES,
+        _makes_nodes,
+        _is("MutatingWebhookConfiguration"),
+        _writes("image", "env", "envFrom", "args", "command", "resources", "securityContext"),
+    ),
+    few=False,
+)
+"""A limit of the operating system (getrlimit(2), inotify(7)). It takes a while to be reached."""
+UNREADABLE = Cause(
+    "what another version wrote",
+    re.compile(
+        r"WRONGTYPE|(?:de)?serializationexception|deserializ\w+ (?:key|value|record|message|payload|object)"
+        r"|unknown magic byte|unpickl\w+|InvalidClassException|incompatible (?:schema|with an earlier schema)"
+        r"|unknown (?:wire type|enum value)",
+        re.IGNORECASE,
+    ),
+    _any(_is("Job", "CronJob"), _is_custom_kind, _writes("image", "env", "args", "command")),
+)
+"""Of a store, a queue or a cache that several read: https://redis.io/docs/latest/develop/reference/protocol-spec/ ,
+https://kafka.apache.org/documentation/ (RecordDeserializationException)."""
+USED_UP = Cause(
+    "what was paid for and is used up",
+    re.compile(
+        r"(?:monthly|daily) (?:\w+ )?(?:quota|limit)|insufficient_quota|quota_exceeded|exceeded your (?:current )?quota"
+        r"|(?:plan|subscription) (?:limit|quota|allows)|maximum credits exceeded|payment required",
+        re.IGNORECASE,
+    ),
+    _any(
+        _is("Job", "CronJob", "HorizontalPodAutoscaler", "Secret", "ConfigMap"),
+        _writes("env", "envFrom", "args", "command", "replicas"),
+    ),
+    few=False,
+)
+"""As those say who sell calls: Stripe, SendGrid, OpenAI. It is the sum of a month, and no release of today's."""
+CONFLICT = Cause(
+    "programs that write the same object",
+    re.compile(r"the object has been modified; please apply your changes to the latest version"),
+    _is(*WORKLOADS, *ACCESS, "ConfigMap", "Secret", "MutatingWebhookConfiguration", "CustomResourceDefinition"),
+    few=False,
+)
+"""How the API server refuses what was read before somebody else wrote: one write of the object refuses one, a program
+that writes it again and again refuses many
+(https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions)."""
 CAUSES = (
     PROGRAM,
     RUNTIME,
@@ -291,7 +360,7 @@ CAUSES = (
     Cause(
         "a certificate, a token or a licence that ran out",
         re.compile(r"has expired|\bexpired\b|is not yet valid", re.IGNORECASE),
-        _trusts,
+        _certifies,
     ),
     Cause(
         "a registry that does not answer",
@@ -364,8 +433,12 @@ CAUSES = (
     NETWORK,
     NAMES,
     TRUST,
+    EXHAUSTED,
     DISK,
+    USED_UP,
     CREDENTIALS,
+    CONFLICT,
+    UNREADABLE,
 )
 """The first that fits counts."""
 

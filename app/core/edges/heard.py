@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from app.core.edges.mechanism import is_inert
 from app.core.edges.topology import Topology
-from app.core.model import Change
+from app.core.model import Change, FieldDiff, Json
 from app.core.objects.kinds import plural_of
 
 HEARD = timedelta(seconds=10)
@@ -26,6 +26,16 @@ BY_CHANCE = 0.3
 """Where so many edits of a sort fall into any ``HEARD``, no single one of them is known to have been meant."""
 
 _Sort = tuple[str, str, str]  # user, api group, plural
+
+
+def _defaults(diff: FieldDiff) -> bool:
+    """Whether a schema gives a field another default, or one more field that has one."""
+    return "default" in diff.path or _has_default(diff.old) or _has_default(diff.new)
+
+
+def _has_default(schema: Json) -> bool:
+    parts = schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ()
+    return (isinstance(schema, dict) and "default" in schema) or any(map(_has_default, parts))
 
 
 @dataclass(slots=True)
@@ -58,9 +68,13 @@ class Heard:
 
     def _readers(self, change: Change) -> Iterator[_Sort]:
         resource = change.resource
-        plural = plural_of(resource.api_group, resource.kind)
-        users = self.top.reading.get((resource.api_group, plural, ""), set())
-        if resource.namespace and (here := self.top.reading.get((resource.api_group, plural, resource.namespace))):
+        group, plural = resource.api_group, plural_of(resource.api_group, resource.kind)
+        if resource.kind == "CustomResourceDefinition" and any(map(_defaults, change.diffs)):
+            # A default is read in each object that does not say otherwise, at once:
+            # https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#defaulting
+            plural, _, group = resource.name.partition(".")
+        users = self.top.reading.get((group, plural, ""), set())
+        if resource.namespace and (here := self.top.reading.get((group, plural, resource.namespace))):
             users = users | here
         for user in users - {change.actor.name} if 0 < len(users) <= FEW_READERS else ():
-            yield user, resource.api_group, plural
+            yield user, group, plural

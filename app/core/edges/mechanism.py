@@ -317,13 +317,15 @@ def is_identity(change: Change) -> bool:
 
 def is_default(change: Change) -> bool:
     """Whether a change decides which class is everybody's who names none."""
-    return any(map(_DEFAULT.search, _annotations(change)))
+    by_field = any(diff.path == ("globalDefault",) for diff in change.diffs)
+    return by_field or any(map(_DEFAULT.search, _annotations(change)))
 
 
 def is_default_class(state: dict[str, Any]) -> bool:
     """Whether a class is everybody's who names none."""
     annotations = (state.get("metadata") or {}).get("annotations") or {}
-    return any(_DEFAULT.search(key) and value == "true" for key, value in annotations.items())
+    by_annotation = any(_DEFAULT.search(key) and value == "true" for key, value in annotations.items())
+    return by_annotation or state.get("globalDefault") is True
 
 
 def _annotations(change: Change) -> list[str]:
@@ -344,6 +346,11 @@ def is_cosmetic(change: Change) -> bool:
     if paths & _DECIDES.get(change.resource.kind, set()):
         return False
     return not is_identity(change) and not is_default(change)
+
+
+def only_labels(change: Change) -> bool:
+    """Whether only labels of the object itself changed: by annotations programs are told things, too."""
+    return bool(change.diffs) and all(diff.path[:2] == _LABELS for diff in change.diffs)
 
 
 def is_inert(change: Change) -> bool:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from app.core.edges.topology import Named, State, Topology, behind
+from app.core.edges.topology import Named, State, Topology, servers_of
 from app.core.edges.touching import touched_clients, touched_workloads
 from app.core.entities import READ, Add, workload
 from app.core.model import Change, Resource, Verb
@@ -65,7 +65,7 @@ def policy(change: Change, states: list[State], top: Topology, add: Add) -> None
             spoken_of = {_service(host, namespace) for host in _hosts(told)}
             for service in filter(None, (_service(host, namespace) for host in _hosts(spec))):
                 known = Resource(change.resource.cluster, "", "Service", *service)
-                served = behind(top.states.get(known, {}), service[0], top)
+                served = servers_of(top.states.get(known, {}), service[0], top)
                 if change.verb is Verb.CREATE and service not in spoken_of:  # by a new way, which nobody takes yet
                     for key in served:
                         add(workload(*key), 1)

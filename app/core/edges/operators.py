@@ -17,7 +17,7 @@ from app.core.edges.front_doors import PROXIES
 from app.core.edges.mechanism import is_cosmetic
 from app.core.edges.meshes import is_policy, policy
 from app.core.edges.references import references
-from app.core.edges.topology import Named, State, Topology, behind, pod_template
+from app.core.edges.topology import Named, State, Topology, pod_template, servers_of
 from app.core.edges.touching import touched_clients, touched_workloads
 from app.core.entities import CLUSTER, READ, Add, of_resource
 from app.core.model import Change, Resource
@@ -121,7 +121,7 @@ def _called(state: State, resource: Resource, top: Topology, add: Add) -> None:
             for called in (service[1], *starts(service[1])):  # what an operator makes is called like its object
                 for owner in top.customs_named.get((service[0], called), ()):
                     add(("object", owner.kind, service[0], owner.name), 1)
-            for server in behind(top.states.get(known, {}), service[0], top):
+            for server in servers_of(top.states.get(known, {}), service[0], top):
                 touched_workloads(top, [server], add, 1)
                 add(("burdens", *server), 1)
 

@@ -23,7 +23,7 @@ from app.core.edges.front_doors import DOORS, PROXIES, backends, served, shows
 from app.core.edges.mechanism import cordons, halts, is_cosmetic, is_default, is_default_class, refuser
 from app.core.edges.meshes import is_policy
 from app.core.edges.references import is_custom
-from app.core.edges.topology import Named, State, Topology, before_and_after, behind, pod_template, readers
+from app.core.edges.topology import Named, State, Topology, before_and_after, pod_template, readers, servers_of
 from app.core.edges.touching import touched_clients, touched_workloads
 from app.core.entities import (
     CLUSTER,
@@ -209,7 +209,7 @@ def _selector(*path: str) -> Rule:
 def _service(change: Change, states: list[State], top: Topology, add: Add) -> None:
     """A Service: the pods behind it, which do not call the API for it, and everybody who calls it."""
     for state in states:
-        for key in behind(state, change.resource.namespace or "", top):
+        for key in servers_of(state, change.resource.namespace or "", top):
             add(workload(*key), 1)
     touched_clients(top, (change.resource.namespace or "", change.resource.name), add, READ)
     started_with = top.by_config.get(("Service", change.resource.namespace or "", change.resource.name), set())
@@ -239,6 +239,7 @@ def _network_policy(change: Change, states: list[State], top: Topology, add: Add
         for key in top.in_namespace.get(namespace, ()):
             if selects(spec.get("podSelector") or {}, top.labels[key]):
                 answered(key, top, add, READ)
+                _agents(key[1], add, READ)
                 for service in top.fronts.get(key, ()):
                     touched_clients(top, service, add, READ)
 
@@ -269,7 +270,7 @@ def _backends(change: Change, states: list[State], top: Topology, add: Add) -> N
         add(("named", name), 0)
     for service in top.beside.get((change.resource.namespace or "", "Service"), ()):
         if service.name in names:
-            touched_workloads(top, behind(top.states[service], service.namespace or "", top), add, 1)
+            touched_workloads(top, servers_of(top.states[service], service.namespace or "", top), add, 1)
     _callers(states, top, add, READ if not is_cosmetic(change) else 1)
     for state in states:
         spec = state.get("spec")
@@ -363,10 +364,11 @@ def _labels_written(change: Change) -> set[str]:
 def _classes(change: Change, states: list[State], top: Topology, add: Add) -> None:
     kind = change.resource.kind
     found = set(top.by_config.get((kind, "", change.resource.name), ()))
-    if is_default(change) or any(map(is_default_class, states)):
+    by_default = is_default(change) or any(map(is_default_class, states))
+    if by_default:
         found |= top.by_config.get((kind, "", ""), set())
     touched_workloads(top, found, add, 1)
-    add(("scheduling",), 1)
+    add(("scheduling",), 0 if by_default else 1)
     add(CLUSTER, 3)
 
 

@@ -255,7 +255,7 @@ def _index_dependencies(top: Topology, complaints: Iterable[tuple[Named, str]], 
     _index_clients(top, top.services, complaints)
     _index_counted(top, edges)
     for service, state in services.items():
-        for key in behind(state, service[0], top):
+        for key in servers_of(state, service[0], top):
             top.fronts[key].add(service)
             for client in top.clients.get(service, set()) - {key}:
                 top.upstream[client].add(key)
@@ -306,7 +306,7 @@ def _answering(hook: State, name: str, services: dict[Named, State], top: Topolo
     if not isinstance(asked, dict):
         return [key for key in top.labels if key[1] == name]
     service = (str(asked.get("namespace")), str(asked.get("name")))
-    return behind(services.get(service, {}), service[0], top)
+    return servers_of(services.get(service, {}), service[0], top)
 
 
 def _configured(top: Topology) -> Iterator[tuple[Named, str, str]]:
@@ -349,6 +349,19 @@ def behind(service: State, namespace: str, top: Topology) -> list[Named]:
     """The workloads whose pods a Service selects."""
     selector = _get(service, "spec", "selector")
     return [key for key in top.in_namespace.get(namespace, ()) if selector and selects(selector, top.labels[key])]
+
+
+def servers_of(service: State, namespace: str, top: Topology) -> list[Named]:
+    """The workloads whose pods a Service selects; where none is, the one that it would select but for labels that no
+    template has: an operator labels the primary of its database, as Patroni does
+    (https://patroni.readthedocs.io/en/latest/kubernetes.html)."""
+    if found := behind(service, namespace, top):
+        return found
+    there = [(key, top.labels[key]) for key in top.in_namespace.get(namespace, ())]
+    known = {label for _, labels in there for label in labels}
+    selector = {k: v for k, v in (_get(service, "spec", "selector") or {}).items() if k in known}
+    fits = [key for key, labels in there if selector and selects(selector, labels)]
+    return fits if len(fits) == 1 else []
 
 
 def _index_workload(top: Topology, resource: Resource, state: State) -> None:

@@ -169,6 +169,11 @@ def deploys(user: str) -> bool:
     return account is not None and _DEPLOYERS.search("/".join(account)) is not None
 
 
+def acts_by_itself(user: str) -> bool:
+    """Whether a user is a program with an account that acts on what it sees, and does not apply what people wrote."""
+    return service_account(user) is not None and not deploys(user)
+
+
 def service_account(name: str) -> tuple[str, str] | None:
     """(namespace, name) of a service account's user name, else None."""
     if not name.startswith(_SERVICE_ACCOUNT):

@@ -17,6 +17,7 @@ from app.core.edges.topology import Named, Topology, behind, pod_template
 from app.core.entities import READ, WORKLOADS, workload
 from app.core.findings import WriteFight
 from app.core.model import Change, Resource, Rollout, Verb
+from app.core.objects.actors import acts_by_itself
 from app.core.objects.selectors import selects
 from app.core.objects.stalls import DEADLINE, patience
 from app.core.ranking.managers import with_accounts
@@ -108,7 +109,7 @@ def candidates(
             children[change.begun_by].append(change.id)
     by_change = {rollout.change_id: rollout for rollout in rollouts if rollout.change_id}
     seen: Counter[Trait] = Counter()
-    own: Counter[tuple[str, Resource, Trait]] = Counter()
+    own: Counter[tuple[str, Resource, Trait | None]] = Counter()
     edits: dict[tuple[str, Resource, Trait], int] = {}
     made = {change.resource for change in ordered if change.verb is Verb.CREATE}
     found: list[Candidate] = []
@@ -140,6 +141,10 @@ def candidates(
         )
         seen.update(sorts := traits(change))
         own[mine] += 1
+        if (
+            acts_by_itself(change.actor.name) and change.verb is not Verb.DELETE
+        ):  # its writes of one object are of one sort, whichever field it is
+            own[change.actor.name, change.resource, None] += 1
         edited = last.get((change.actor.name, change.resource))
         absent = without(change, topology)
         added = pods_added(change, topology)
@@ -163,7 +168,7 @@ def candidates(
                 crowds=crowds,
                 alike=min(seen[sort] for sort in sorts) - 1,
                 earlier=len(found),
-                routine=own[mine] - 1,
+                routine=max(own[mine], own[change.actor.name, change.resource, None]) - 1,
                 unread=(unread or {}).get(change.key, 0),
                 inert=inert or nobody_has(change, absent, topology),
                 cosmetic=cosmetic,

@@ -16,6 +16,7 @@ from app.core.entities import Entity
 from app.core.objects.dependencies import Named, closure
 from app.core.phrases import names
 from app.core.ranking.explain import SHORT, lacks_room
+from app.core.signals.blamed import BLAMES
 from app.core.signals.complaints import REST
 from app.core.signals.errors import SEVERAL
 from app.core.signals.signal import Signal, SignalKind
@@ -29,6 +30,8 @@ kube-controller-manager (https://kubernetes.io/docs/reference/command-line-tools
 
 
 _AGENTS = re.compile(rf"kube-proxy|{NETWORKS.pattern}|{NAME_SERVERS.pattern}|{MESHES.pattern}")
+_DENIED = "denied the request"
+"""What the API server says where a webhook answered (apiserver/pkg/admission/plugin/webhook/errors/statuserror.go)."""
 _NETWORK = re.compile(
     r"i/o timeout|no route to host|connection (?:refused|timed out|reset)|no such host|EAI_AGAIN|name resolution"
     r"|server misbehaving|network is unreachable|context deadline exceeded",
@@ -39,13 +42,15 @@ _NETWORK = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """One complaint: the workloads and the nodes that make it, or the one object, by name ("" for none), with the
+    """One complaint: the workloads and the nodes that make it, or the one object, by name ("" for none) and whole, as
+    Flux writes it ("GitRepository/flux-system/apps"), with the
     workloads that call what is made of that. ``taken``: it only says that their pods are taken away."""
 
     signal: Signal
     workloads: set[Named]
     nodes: set[Entity]
     object: str
+    whole: str
     felt_by: set[Named]
     taken: bool
 
@@ -60,11 +65,13 @@ def roots(signals: Sequence[Signal], top: Topology) -> Iterator[tuple[int, list[
     makers = {key for key in top.labels if MAKES_NODES.search(key[1])}
     for n, one in told.items():
         if one.taken:
+            if found := [m for m, other in behind.items() if _is_refused(other, one)]:
+                yield n, found
             continue
         below = {home: _below(home, one.signal, top, served, makers) for home in one.workloads}
         found = [m for m, other in behind.items() if m != n and _is_behind(other, one, below)]
         if one.signal.facts.get("reason") in SERVING:  # who is not let in, or not placed, answers nothing
-            found += [m for m, other in behind.items() if _is_kept_out(other, one)]
+            found += [m for m, other in behind.items() if _is_kept_out(other, one) or _says_why(other, one)]
         if len(below) == 1:
             felt_here = {home for found in below.items() for home in (found[0], *found[1])}
             found += [m for m, felt in lost.items() if felt & felt_here and _missed(told[m].signal, one.signal)]
@@ -78,6 +85,19 @@ def _is_kept_out(other: _Told, one: _Told) -> bool:
     """Whether pods of the very workload that fails its clients do not come to run."""
     is_out = other.signal.facts.get("reason") in BEFORE_RUNNING and bool(one.workloads) and not other.object
     return is_out and one.workloads <= other.workloads and _is_before(other.signal, one.signal)
+
+
+def _says_why(other: _Told, one: _Told) -> bool:
+    """Whether pods of the very workload that fails its clients say whom they do not reach themselves."""
+    says = BLAMES in other.signal.facts or any(entity[0] == "agent" for entity in other.signal.about)
+    is_own = bool(one.workloads) and one.workloads == other.workloads
+    return says and is_own and other.signal.facts.get("reason") not in SERVING and _is_before(other.signal, one.signal)
+
+
+def _is_refused(other: _Told, taken: _Told) -> bool:
+    """Whether pods that are taken away are not let in again: that does more harm than that they moved."""
+    is_refused = other.signal.facts.get("reason") == "FailedCreate" and bool(other.workloads & taken.workloads)
+    return is_refused and _is_before(other.signal, taken.signal)
 
 
 def _of_webhooks(signals: Sequence[Signal], behind: dict[int, _Told], top: Topology) -> Iterator[tuple[int, list[int]]]:
@@ -124,6 +144,7 @@ def _told(signal: Signal, top: Topology) -> _Told | None:
         set() if objects else workloads,
         set() if taken else nodes,
         objects[0][3] if len(objects) == 1 else "",
+        "/".join(objects[0][1:]) if len(objects) == 1 else "",
         felt_by,
         taken,
     )
@@ -139,8 +160,9 @@ def _is_behind(other: _Told, one: _Told, below: dict[Named, set[Named]]) -> bool
         return True
     if other.felt_by >= one.workloads and below and _is_before(other.signal, one.signal):
         return True
-    if other.object and other.object != one.object and len(below) <= 1 and _is_before(other.signal, one.signal):
-        return names(one.signal.text, other.object)
+    if other.object and other.whole != one.whole and len(below) <= 1 and _is_before(other.signal, one.signal):
+        is_meant = other.object != one.object and names(one.signal.text, other.object)
+        return is_meant or names(one.signal.text, other.whole)
     is_short = other.signal.facts.get("reason") in SHORT and bool(other.nodes & one.nodes)
     return is_short and other.signal.low <= one.signal.low + GRACE
 
@@ -165,8 +187,9 @@ def _below(home: Named, signal: Signal, top: Topology, served: set[Named], maker
 
 
 def _asked(signal: Signal, top: Topology) -> set[Named]:
-    """Who answers a webhook that a signal names."""
-    said = f"{signal.text} {signal.facts.get('name', '')}"
+    """Who answers a webhook that a signal names: not where that answered, and refused."""
+    failed = " ".join(text for text in signal.text.split(" | ") if _DENIED not in text)
+    said = f"{failed} {signal.facts.get('name', '')}"
     return {key for key, hooks in top.answers.items() if any(names(said, str(hook.get("name"))) for _, hook in hooks)}
 
 

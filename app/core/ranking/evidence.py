@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from datetime import timedelta
 
+from app.core.edges.causes import EXHAUSTED
 from app.core.entities import WORKLOADS, workload
 from app.core.findings import Evidence
 from app.core.model import SLOT_SECONDS, Outcome, Verb
@@ -96,6 +97,8 @@ def _how(candidate: Candidate, match: Match) -> str:
         return f"It may ask more of {via[-1]}, {'after which it is named' if is_guessed else 'which it calls'}"
     if via[0] == "asks":
         return f"What it changes calls {via[-1]}"
+    if via[0] == "beside":
+        return f"It is a new version of what calls what {via[-1]} calls"
     if via[0] in ("calls", "shares"):
         return f"{via[-1]} calls {_called(candidate, match)}"
     if via[0] == "access":
@@ -241,13 +244,19 @@ def own_rollout(case: Case, facts: Facts) -> Evidence | None:
         return None
     if well > max(running, SLOT):
         weight = -0.9 * math.log1p(well / max(running, SLOT))
-        if facts.candidate.set_off or (main and (main.signal.users or main.via[0] == "calls")):
-            # A pod that is well may still do harm, ask for too much, or for what cannot be, or answer late or wrong.
+        if facts.candidate.set_off or (main and (main.signal.users or main.via[0] == "calls" or _fills(main.signal))):
+            # A pod that is well may still do harm, ask for too much, or for what cannot be, or answer late or wrong, or
+            # give back nothing of what it took.
             weight /= 2
         return say("rollout", weight, f"Its rollout went through and its pods were well for {seconds(well)} after.")
     if case.incident.scope.workloads:
         return say("rollout", -0.2, f"Its rollout finished in {seconds(running)}: the new pods are available.")
     return None
+
+
+def _fills(signal: Signal) -> bool:
+    """Whether something ran out that is taken bit by bit."""
+    return signal.cause is EXHAUSTED or signal.facts.get("reason") == "OOMKilled"
 
 
 def unexplained(case: Case, facts: Facts) -> Evidence | None:

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.core.edges.burdens import burdens
-from app.core.edges.causes import PORTS, SCHEMA, Cause
+from app.core.edges.causes import PORTS, SCHEMA, UNREADABLE, Cause
 from app.core.edges.front_doors import DOORS
 from app.core.edges.mechanism import (
     AT_ONCE,
@@ -30,6 +30,7 @@ from app.core.edges.mechanism import (
     is_borne,
     is_other_quota,
     only_image,
+    only_labels,
     only_reacts_to,
     only_restarts,
     plausible,
@@ -57,6 +58,8 @@ ROOM = 0.6
 SUFFERS = 0.5
 """What is left of a match with what a workload's own change, as a new image, hardly brings about: it complains of
 somebody else, or far more is asked of it."""
+COSMETIC = 0.3
+"""What a match keeps where only labels changed that, as far as is known, nobody goes by."""
 UNQUOTED = 0.5
 """What a match keeps where the messages quote another change's words."""
 TAU = timedelta(minutes=10)
@@ -69,7 +72,7 @@ CLOCK_SKEW = timedelta(seconds=1)
 SOON = timedelta(seconds=10)
 """What is allowed, or runs, from now on shows in calls within this time: two slots."""
 
-BY_CALLING = (("shares",), ("burdens",), ("asks",))
+BY_CALLING = (("shares",), ("burdens",), ("asks",), ("beside",))
 """Ways to what a client does to what it calls, and to others that call it."""
 BY_CONTENT = frozenset({"LimitRange", "Namespace", "ValidatingAdmissionPolicy"})
 """What refuses some pods and lets others pass, by what is in them (a Namespace by what pod security it enforces)."""
@@ -136,7 +139,7 @@ def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
     """What is left of a match where this sort of change hardly leads to that sort of complaint."""
     if candidate.inert or _is_other(candidate, signal):
         return UNLIKELY
-    worked = _worked(candidate, signal)
+    worked = _worked(candidate, signal) * (COSMETIC if candidate.cosmetic and only_labels(candidate.change) else 1.0)
     is_quoted = via[:1] == ("named",) and via[1] in quoted(candidate.change)
     is_server = via[:1] == ("calls",) and signal.cause is not None and not signal.cause.few
     makes = via[:1] == ("churn",)
@@ -334,6 +337,8 @@ def ways(entity: Entity, signal: Signal) -> tuple[Entity, ...]:
     at_hand = (entity, ("calls", *entity[1:]), ("reads", *entity[1:]))
     if signal.cause is SCHEMA:
         return (*at_hand, ("shares", *entity[1:]))
+    if signal.cause is UNREADABLE:
+        return (*at_hand, ("beside", *entity[1:]))
     asks, shares, burdened = ((way, *entity[1:]) for way in ("asks", "shares", "burdens"))
     if ASKED in signal.facts:
         return (*at_hand, asks, shares, burdened)

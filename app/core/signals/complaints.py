@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -106,7 +106,8 @@ def symptom_signals(
         groups[(symptom.reason, said.of if said else _template(symptom))].append(symptom)
     found: list[Signal] = []
     by_reason: dict[str, list[Symptom]] = defaultdict(list)
-    for (reason, _), members in groups.items():
+    turns = ((reason, members) for (reason, _), alike in groups.items() for members in _by_turns(reason, alike))
+    for reason, members in turns:
         # Objects that were never well complain each for itself: autoscalers that nobody measures for, say.
         homes = {home for s in members if (home := _home(s))[0] != "object" or not is_newborn(home, s.at, new or {})}
         if len(homes) >= WIDE:
@@ -120,6 +121,21 @@ def symptom_signals(
         found += [_signal(reason, own, start=start) for own in narrow.values()]
     found = with_last_words(found)
     return sorted((_beside(signal, found, new or {}) for signal in found), key=lambda s: -s.strength)
+
+
+def _by_turns(reason: str, alike: list[Symptom]) -> Iterator[list[Symptom]]:
+    """Those of one complaint that are one: what all had ended of, as probes tell, before others began is another."""
+    told: dict[Entity, list[Symptom]] = defaultdict(list)
+    for symptom in alike:
+        told[_home(symptom)].append(symptom)
+    turn: list[Symptom] = []
+    for own in sorted(told.values(), key=lambda some: min(one.at for one in some)):
+        is_over = reason in LASTING and bool(turn) and not _goes_on(turn)
+        if is_over and min(one.at for one in own) > max(one.ended_at or one.at for one in turn) + REST:
+            yield turn
+            turn = []
+        turn += own
+    yield turn
 
 
 def _lately(told: list[Symptom], start: datetime, *, end: datetime) -> list[Symptom]:
@@ -311,12 +327,16 @@ def _sort(reason: str, message: str) -> str:
     )
 
 
+_TOO_MANY_VOLUMES = "exceed max volume count"
+"""A node's driver says how many (https://kubernetes.io/docs/concepts/storage/storage-limits/)."""
+
+
 def _node_agents(reason: str, message: str, cause: Cause | None) -> dict[Entity, float]:
     """The programs that every pod needs and that did not do what the complaint says; the network, where packets do not
     arrive."""
     if cause is NAMES:
         return {("agent", "dns"): 0.9}
-    if cause is VOLUMES or (reason in _MOUNTING and "csi" in message.lower()):
+    if cause is VOLUMES or (reason in _MOUNTING and "csi" in message.lower()) or _TOO_MANY_VOLUMES in message:
         return {("agent", "csi"): 0.9}
     if cause is RUNTIME:
         return {("agent", "runtime"): 0.9}

@@ -14,7 +14,8 @@ from app.core.findings import Incident
 from app.core.signals.signal import Signal, SignalKind
 
 _HOST = re.compile(
-    r"(?:(?://|@|\btcp |\blookup |\bhost[ =]|\b(?:upstream|server|connect(?:ion)?|to|from|reach|contact) )|(?=\S+:\d))"
+    r"(?:(?://|@|\btcp |\blookup |\bhost[ =]|\b(?:upstream|server|connect(?:ion)?|to|from|reach|contact|at|on) [\"']?)"
+    r"|(?=\S+:\d))"
     r"((?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.){2,}[a-z]{2,})(?![\w.-])"
 )
 """Where a message names a host of three words or more: in a URL, dialled, looked up or spoken of, or before a port."""

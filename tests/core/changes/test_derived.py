@@ -181,3 +181,34 @@ def test_with_a_definition_go_all_objects_of_its_kind(verb: Verb) -> None:
         learn(listed(definition), listed(scaler), audited(written, 4, verb=verb), seen(scaler, 5, verb=Verb.DELETE))
     )
     assert gone.begun_by == (root.id if verb is Verb.DELETE else None)
+
+
+LABELED = {"meta": {"labels": {"team": "maps"}}}
+
+
+@pytest.mark.parametrize(
+    ("api", "kind", "edit", "follows"),
+    [
+        ("fleet.example/v1", "Fleet", {"spec": {"size": 3}}, True),
+        ("fleet.example/v1", "Fleet", {"meta": {"annotations": {"fleet.example/restarted-at": "5"}}}, True),
+        ("fleet.example/v1", "Fleet", LABELED, False),
+        ("fleet.example/v1", "Fleet", {**LABELED, "spec": {"size": 3}}, True),
+        ("apps/v1", "StatefulSet", LABELED, True),
+        ("networking.k8s.io/v1", "Ingress", LABELED, True),
+    ],
+)
+def test_an_operator_goes_by_no_labels_of_custom_resources(
+    api: str, kind: str, edit: dict[str, Any], follows: bool
+) -> None:
+    """What is made of Kubernetes' own objects takes them over."""
+    owner = [{"apiVersion": api, "kind": kind, "name": "web", "uid": "uid-web", "controller": True}]
+    before: dict[str, Any] = {"spec": {"size": 2}}
+    edited, written = changes(
+        learn(
+            listed(an_object(kind, "web", version=4, api=api, **before)),
+            listed(a_deployment("made", version=5, meta={"ownerReferences": owner})),
+            audited(an_object(kind, "web", version=6, api=api, **(before | edit)), 1),
+            audited(a_deployment("made", version=7, replicas=3, meta={"ownerReferences": owner}), 3, actor=REPLICATOR),
+        )
+    )
+    assert written.begun_by == (edited.id if follows else None)

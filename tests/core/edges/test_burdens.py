@@ -100,3 +100,53 @@ def test_a_job_burdens_what_it_is_named_after_where_nobody_knows_what_it_calls()
 
 def burdened_by(made: Change, states: list[ObjectState]) -> set[str]:
     return {entity[2] for entity in reach(made, topology(states)) if entity[0] == "burdens"}
+
+
+POST = "https://api.post.example/v3"
+
+
+@pytest.mark.parametrize(
+    ("kind", "says", "others", "shares"),
+    [
+        ("Job", POST, POST, True),
+        ("CronJob", POST, POST, True),
+        ("Deployment", POST, POST, False),
+        ("Job", POST, "https://api.post.example/v2", False),
+        ("Job", POST, "https://maps.example/v3", False),
+        ("Job", "http://stock:80", "http://stock:80", False),
+        ("Job", "https://10.0.3.8/v3", "https://10.0.3.8/v3", False),
+        ("Job", "orders", "orders", False),
+    ],
+)
+def test_a_job_shares_a_server_outside_with_who_is_told_the_same_address(
+    kind: str, says: str, others: str, shares: bool
+) -> None:
+    job, mailer = a_resource(kind, "newsletter", "growth"), a_resource("Deployment", "mailer", "shop")
+    one, other = (
+        a_workload(home, containers=[{"name": "a", "env": [{"name": "URL", "value": url}]}])
+        for home, url in ((job, says), (mailer, others))
+    )
+    made = a_change(job, path=(), old=None, new={}, verb=Verb.CREATE)
+    found = reach(made, topology([one, other]))
+    assert (("shares", "shop", "mailer") in found) is shares
+    assert ("shares", "growth", "newsletter") not in found
+
+
+@pytest.mark.parametrize(
+    ("path", "new", "is_beside"),
+    [
+        ((*ENV[:-1], "image"), "carts:2", True),
+        ((*ENV, (("name", "GREETING"),), "value"), "welcome", False),
+        (("spec", "replicas"), 9, False),
+    ],
+)
+def test_a_new_version_is_beside_who_calls_the_same_server(path: Path, new: Json, is_beside: bool) -> None:
+    states = [
+        *told("carts", "shop", "redis://store.shop.svc:6379"),
+        *told("orders", "sales", "redis://store.shop.svc:6379"),
+        *told("store", "shop", "-"),
+        *told("stock", "shop", "redis://other.shop.svc:6379"),
+    ]
+    found = reach(a_change(a_resource("Deployment", "carts", "shop"), path=path, new=new), topology(states))
+    beside = {entity[1:] for entity in found if entity[0] == "beside"}
+    assert beside == ({("sales", "orders")} if is_beside else set())

@@ -70,6 +70,40 @@ def test_what_it_does_anyway_follows_from_nothing() -> None:
     assert set_off([early(), before, written, cordon(at=3)], topology([], reads())) == {}
 
 
+SIZE: Path = (
+    *("spec", "versions", (("name", "v1"),), "schema", "openAPIV3Schema"),
+    *("properties", "spec", "properties", "size"),
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "path", "seconds", "heard"),
+    [
+        ("CustomResourceDefinition", "machines.fleet.example", (*SIZE, "default"), 3, True),
+        ("CustomResourceDefinition", "machines.fleet.example", (*SIZE, "default"), 30, False),
+        ("CustomResourceDefinition", "machines.fleet.example", (*SIZE, "maximum"), 3, False),
+        ("CustomResourceDefinition", "machines.other.example", (*SIZE, "default"), 3, False),
+        ("CustomResourceDefinition", "pools.fleet.example", (*SIZE, "default"), 3, False),
+        ("ConfigMap", "machines.fleet.example", ("data", "default"), 3, False),
+    ],
+    ids=["a default", "much earlier", "a limit", "of another group", "of another kind", "another object"],
+)
+def test_a_default_of_a_definition_is_heard_by_who_reads_its_kind(
+    kind: str, name: str, path: Path, seconds: float, *, heard: bool
+) -> None:
+    written, then = a_change(a_resource(kind, name, None), at=after(0), path=path), cordon(at=seconds)
+    machines = Calls.of(calls(OPERATOR.name, "watch", "machines", rate=1, group="fleet.example"))
+    assert set_off([early(), written, then], topology([], machines)) == ({then.id: written} if heard else {})
+
+
+def test_so_is_a_new_field_that_has_one() -> None:
+    definition = a_resource("CustomResourceDefinition", "machines.fleet.example", None)
+    written = a_change(definition, at=after(0), path=SIZE, old=None, new={"type": "integer", "default": 3})
+    machines = Calls.of(calls(OPERATOR.name, "watch", "machines", rate=1, group="fleet.example"))
+    then = cordon(at=3)
+    assert set_off([early(), written, then], topology([], machines)) == {then.id: written}
+
+
 def access(verbs: list[Json]) -> list[ObjectState]:
     role, binding = (a_resource(kind, "machine-operator", None) for kind in ("ClusterRole", "ClusterRoleBinding"))
     account: Json = {"kind": "ServiceAccount", "name": "machine-operator", "namespace": "platform"}

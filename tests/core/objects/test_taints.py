@@ -109,4 +109,4 @@ def test_a_taint_that_keeps_nobody_out_is_not_to_blame(old: list[Json], new: lis
     assert kind == "Node"
     assert probability > 0.5
     others = dict(told(retainted(old, new)))
-    assert others.get("Node", 0.0) < probability / 4
+    assert others.get("Node", 0.0) < probability / 3

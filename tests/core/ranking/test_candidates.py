@@ -18,6 +18,10 @@ from tests.core.factories import a_change, a_resource, a_state, a_workload, afte
 
 CONFIG = a_resource("ConfigMap", "web-config")
 ALICE, BOB = (Actor(name, ActorSource.AUDIT) for name in ("alice", "bob"))
+OPERATOR, FLUX = (
+    Actor(f"system:serviceaccount:{name}", ActorSource.AUDIT)
+    for name in ("platform:machine-operator", "flux-system:kustomize-controller")
+)
 A: Path = ("data", "a")
 LABEL: Path = ("metadata", "labels", "t")
 
@@ -75,3 +79,42 @@ def test_of_the_first_few_changes_of_a_window_none_is_known_to_be_new(earlier: i
     assert (last.alike, last.earlier) == (0, earlier)
     found = novelty(cast("Case", None), Facts(last, (), 0))
     assert (found and found.weight) == weight
+
+
+@pytest.mark.parametrize(
+    ("actor", "fields", "weight"),
+    [
+        (OPERATOR, "abcd", -0.832),
+        (OPERATOR, "abc", -0.659),
+        (OPERATOR, "ab", None),
+        (ALICE, "abcd", None),
+        (FLUX, "abcd", None),
+        (ALICE, "aaaa", -0.832),
+    ],
+    ids=["a program", "three times", "twice", "a person", "what applies what people wrote", "the same field"],
+)
+def test_what_a_program_writes_of_one_object_again_and_again_is_routine(
+    actor: Actor, fields: str, weight: float | None
+) -> None:
+    *_, last = competing(*(edit(10 * n, ("data", field), actor) for n, field in enumerate(fields)))
+    found = novelty(cast("Case", None), Facts(last, (), 0))
+    assert (found.weight if found and found.rule == "routine" else None) == weight
+
+
+def test_what_a_program_writes_of_ever_other_objects_is_no_routine() -> None:
+    *_, last = competing(
+        *(
+            a_change(a_resource("ConfigMap", name), at=after(n), path=("data", name), actor=OPERATOR)
+            for n, name in enumerate("abcd")
+        )
+    )
+    assert last.routine == 0
+
+
+@pytest.mark.parametrize(("unread", "said"), [(1, True), (0, False)])
+def test_its_writes_that_were_not_read_count_with_the_others(unread: int, said: bool) -> None:
+    first, second = edit(0, A, OPERATOR), edit(10, ("data", "b"), OPERATOR)
+    told = {second.key: unread}
+    *_, last = candidates([first, second], (), (), topology=topology([]), until=after(999), unread=told)
+    found = novelty(cast("Case", None), Facts(last, (), 0))
+    assert (found is not None and found.rule == "routine") is said

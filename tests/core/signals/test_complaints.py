@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
-from app.core.model import Symptom, Verb
+from app.core.model import Symptom, SymptomSource, Verb
 from app.core.signals.complaints import symptom_signals
 from tests.core.company import first, ranked
 from tests.core.factories import a_change, a_resource, a_symptom, a_workload, after, an_alert, an_incident
@@ -41,3 +42,61 @@ def test_who_asks_a_registry_most_is_preferred_to_a_rollout_that_was_refused() -
         states=[a_workload(one) for one in (AGENT, *APPS)],
     )
     assert first(ranking) == ("DaemonSet", "flow-agent")
+
+
+def unwell(reason: str, since: float, until: float) -> list[Symptom]:
+    """Each of the apps, one second after the other."""
+    return [
+        replace(
+            a_symptom(app, reason, at=after(since + n), message="not well"),
+            source=SymptomSource.POD,
+            ended_at=after(until + n),
+        )
+        for n, app in enumerate(APPS)
+    ]
+
+
+def others(told: list[Symptom]) -> list[Symptom]:
+    """The same of as many other workloads."""
+    named = [(one, a_resource("Deployment", f"other-{n}", "media")) for n, one in enumerate(told)]
+    return [replace(one, resource=app, workload=app, fingerprint=app.name) for one, app in named]
+
+
+@pytest.mark.parametrize(
+    ("reason", "until", "turns"),
+    [
+        ("Unready", -60, 2),
+        ("Unhealthy", -60, 2),
+        ("Unready", -35, 2),
+        ("Unready", -30, 1),
+        ("Unready", 10, 1),
+        ("CreateContainerError", -60, 1),
+    ],
+)
+def test_what_had_ended_before_others_began_to_say_the_same_is_a_signal_of_its_own(
+    reason: str, until: float, turns: int
+) -> None:
+    symptoms = [*unwell(reason, -90, until), *others(unwell(reason, 0, 30))]
+    for given in (symptoms, symptoms[::-1]):
+        told = symptom_signals(given, start=after(-300), end=after(60))
+        assert [len(signal.spread) for signal in told] == [6 // turns] * turns
+
+
+def test_what_goes_on_is_one_signal_with_who_says_it_later() -> None:
+    on_and_on = [replace(one, ended_at=None) for one in unwell("Unready", -90, -60)]
+    (told,) = symptom_signals([*on_and_on, *others(unwell("Unready", 0, 30))], start=after(-300), end=after(60))
+    assert len(told.spread) == 6
+
+
+@pytest.mark.parametrize(
+    ("message", "volumes"),
+    [
+        ("0/6 nodes are available: 6 node(s) exceed max volume count.", True),
+        ("0/6 nodes are available: 6 node(s) had untolerated taint {gpu: true}.", False),
+    ],
+)
+def test_pods_that_find_no_node_with_room_for_a_volume_speak_of_its_driver(message: str, volumes: bool) -> None:
+    (told,) = symptom_signals(
+        [a_symptom(APPS[0], "FailedScheduling", message=message)], start=after(-300), end=after(60)
+    )
+    assert (("agent", "csi") in told.about) is volumes

@@ -15,6 +15,7 @@ from tests.core.company import first, ranked
 from tests.core.factories import a_change, a_resource, a_state, a_symptom, a_workload, after, an_alert, an_incident
 
 SENDER = a_resource("Deployment", "sender", "sms")
+LIBPQ = 'connection to server at "{}" ({}), port 5432 failed: Connection timed out'
 
 
 def company() -> list[ObjectState]:
@@ -49,6 +50,11 @@ def signal(message: str) -> Signal:
         ("dial tcp db-0.db.pay:5432: connection refused", False),
         ('failed calling webhook "validation.gatekeeper.example": context deadline exceeded', False),
         ("context deadline exceeded", False),
+        (LIBPQ.format("db.x1.eu-central-1.rds.example", "10.0.31.8"), True),
+        (LIBPQ.format("ledger.pay.svc", "10.96.114.20"), False),
+        (LIBPQ.format("db-0.db.pay", "10.0.3.8"), False),
+        ('connection to server at "10.0.31.8", port 5432 failed: Connection timed out', False),
+        ("SocketTimeoutException: timed out at com.corp.ledger.Client.call(Client.java)", False),
     ],
 )
 def test_a_server_outside_that_does_not_answer(message: str, outside: bool) -> None:

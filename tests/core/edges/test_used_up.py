@@ -1,0 +1,169 @@
+"""What programs say of what they ran out of, cannot read or wrote at once, and which changes lead to it."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from app.core.edges.causes import CONFLICT, DISK, EXHAUSTED, UNREADABLE, USED_UP, Cause, cause_of
+from app.core.model import Change, FieldDiff, Verb
+from tests.core.edges.test_causes import EXPIRED, image, kind, request
+from tests.core.factories import a_change, a_resource, after
+
+MODIFIED = (
+    'Operation cannot be fulfilled on deployments.apps "web-front": the object has been modified; '
+    "please apply your changes to the latest version and try again"
+)
+FILES = "http: Accept error: accept tcp [::]:8080: accept4: too many open files; retrying in 5ms"
+WRONG_TYPE = "WRONGTYPE Operation against a key holding the wrong kind of value"
+QUOTA = "429 You exceeded your current quota (type: insufficient_quota)"
+UNTRUSTED = "x509: certificate signed by unknown authority"
+REFUSED = 'FATAL: password authentication failed for user "ledger"'
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (MODIFIED, CONFLICT),
+        ('deployments.apps "web-front" already exists', None),
+        (FILES, EXHAUSTED),
+        ("Error: EMFILE, open '/srv/menu.json'", EXHAUSTED),
+        ("OSError: [Errno 23] Too many open files in system", EXHAUSTED),
+        ("java.lang.OutOfMemoryError: unable to create native thread: possibly out of memory", EXHAUSTED),
+        ("java.lang.OutOfMemoryError: unable to create new native thread", EXHAUSTED),
+        ("RuntimeError: can't start new thread", EXHAUSTED),
+        ("runtime/cgo: pthread_create failed: Resource temporarily unavailable", EXHAUSTED),
+        ("The configured user limit (128) on the number of inotify instances has been reached", EXHAUSTED),
+        ("java.lang.OutOfMemoryError: Java heap space", None),
+        (WRONG_TYPE, UNREADABLE),
+        ("org.apache.kafka.common.errors.SerializationException: Unknown magic byte!", UNREADABLE),
+        ("RecordDeserializationException: Error deserializing key/value for partition orders-3", UNREADABLE),
+        ("java.io.InvalidClassException: corp.Cart; local class incompatible", UNREADABLE),
+        ("ERR unknown command 'HGETDEL'", None),
+        (QUOTA, USED_UP),
+        ("403 Maximum credits exceeded", USED_UP),
+        ("You have exceeded your daily request quota for this API", USED_UP),
+        ("402 Payment Required", USED_UP),
+        ("429 Too Many Requests", None),
+        ("exceeded quota: compute, requested: pods=1, used: pods=8, limited: pods=8", None),
+        ("write /data/7: disk quota exceeded", DISK),
+    ],
+)
+def test_programs_say_in_their_own_words_what_they_cannot_do(text: str, cause: Cause | None) -> None:
+    assert cause_of([text]) is cause
+
+
+def written(field: str, name: str = "Deployment") -> Change:
+    return kind(name, "spec", "template", "spec", field)
+
+
+SCALED = kind("Deployment", "spec", "replicas", new=9)
+OF_A_KIND = replace(image(), resource=replace(a_resource("Cache", "carts"), api_group="caches.example"))
+
+
+@pytest.mark.parametrize(
+    ("text", "change", "leads"),
+    [
+        (MODIFIED, SCALED, True),
+        (MODIFIED, kind("ClusterRole", "rules"), True),
+        (MODIFIED, kind("ConfigMap", "data"), True),
+        (MODIFIED, kind("Secret", "data"), True),
+        (MODIFIED, kind("MutatingWebhookConfiguration", "webhooks"), True),
+        (MODIFIED, kind("CustomResourceDefinition", "spec", "versions"), True),
+        (MODIFIED, kind("ValidatingWebhookConfiguration", "webhooks"), False),
+        (MODIFIED, kind("Service"), False),
+        (MODIFIED, kind("Node"), False),
+        (FILES, image(), True),
+        (FILES, request("2"), True),
+        (FILES, written("env"), True),
+        (FILES, written("securityContext"), True),
+        (FILES, kind("Node"), True),
+        (FILES, kind("DaemonSet"), True),
+        (FILES, kind("NodePool"), True),
+        (FILES, kind("MutatingWebhookConfiguration", "webhooks"), True),
+        (FILES, SCALED, False),
+        (FILES, kind("ConfigMap", "data"), False),
+        (FILES, kind("Secret", "data"), False),
+        (WRONG_TYPE, image(), True),
+        (WRONG_TYPE, written("env"), True),
+        (WRONG_TYPE, kind("CronJob"), True),
+        (WRONG_TYPE, OF_A_KIND, True),
+        (WRONG_TYPE, request("2"), False),
+        (WRONG_TYPE, SCALED, False),
+        (WRONG_TYPE, kind("ConfigMap", "data"), False),
+        (QUOTA, written("env"), True),
+        (QUOTA, SCALED, True),
+        (QUOTA, kind("HorizontalPodAutoscaler", "spec", "maxReplicas"), True),
+        (QUOTA, kind("Job"), True),
+        (QUOTA, kind("Secret", "data"), True),
+        (QUOTA, kind("ConfigMap", "data"), True),
+        (QUOTA, image(), False),
+        (QUOTA, request("2"), False),
+        (QUOTA, kind("NetworkPolicy"), False),
+    ],
+)
+def test_few_sorts_of_changes_lead_to_what_they_cannot_do(text: str, change: Change, leads: bool) -> None:
+    cause = cause_of([text])
+    assert cause is not None
+    assert cause.leads(change) is leads
+
+
+def setting(*pairs: tuple[str, str], name: str = "ConfigMap") -> Change:
+    change = a_change(a_resource(name, "web-config"), at=after(-10))
+    diffs = (FieldDiff(("data", f"key-{n}"), "replace", old, new) for n, (old, new) in enumerate(pairs))
+    return replace(change, diffs=tuple(diffs))
+
+
+@pytest.mark.parametrize("text", [UNTRUSTED, REFUSED])
+@pytest.mark.parametrize(
+    ("change", "leads"),
+    [
+        (setting(("30", "60")), False),
+        (setting(("250ms", "2s"), ("0.5", "-1"), ("10 %", "20 %")), False),
+        (setting(("30", "60"), ("ledger", "ledger_ro")), True),
+        (setting(("30", "none")), True),
+        (setting(("timeout = 30", "timeout = 60")), True),
+        (setting(("30", "60"), name="Secret"), True),
+        (setting(), True),
+        (replace(setting(), verb=Verb.CREATE, diffs=(FieldDiff((), "add", None, {"data": {"a": "30"}}),)), True),
+    ],
+)
+def test_numbers_of_a_config_map_say_nothing_of_who_is_let_in_or_trusted(
+    text: str, change: Change, leads: bool
+) -> None:
+    cause = cause_of([text])
+    assert cause is not None
+    assert cause.leads(change) is leads
+
+
+def certified(name: str, *keys: str) -> Change:
+    change = kind(name)
+    return replace(change, diffs=tuple(FieldDiff(("data", key), "replace", "a", "b") for key in keys))
+
+
+@pytest.mark.parametrize(
+    ("change", "leads"),
+    [
+        (certified("ConfigMap", "ca.crt"), False),
+        (certified("Secret", "ca.crt"), False),
+        (certified("Secret", "tls.crt"), True),
+        (certified("Secret", "ca.crt", "tls.crt"), True),
+        (certified("ConfigMap", "tls.crt"), True),
+        (certified("ConfigMap", "ca.crt", "tls.crt"), True),
+        (certified("Secret", "token"), True),
+        (kind("APIService", "spec", "caBundle"), True),
+        (kind("Certificate", "spec", "duration"), True),
+        (kind("ConfigMap", "data", "motd"), False),
+    ],
+)
+def test_whom_to_trust_lets_no_certificate_expire(change: Change, leads: bool) -> None:
+    cause = cause_of([EXPIRED])
+    assert cause is not None
+    assert cause.leads(change) is leads
+
+
+@pytest.mark.parametrize("name", ["ConfigMap", "Secret"])
+def test_whom_to_trust_decides_who_is_trusted(name: str) -> None:
+    cause = cause_of([UNTRUSTED])
+    assert cause is not None
+    assert cause.leads(certified(name, "ca.crt"))
