@@ -11,7 +11,6 @@ BELIEVED = 0.5
 KNOWN = {
     "analysis-template-query-aborts-rollouts": "that two rollouts fail alike is not seen: three would be",
     "nodeclass-ami-cgroup-change": "on which nodes pods run is not told without pods",
-    "paused-connector-fills-wal": "a label of the database itself is believed",
     "rabbitmq-policy-reject-publish": "a client's own harmless rollout is nearer, as its probe says only 503",
     "sidecar-injector-values-shrink-proxy": "what an injector reads by its name alone is not known",
     "tv-spot-traffic-peak": "that an alert says that more is asked is not understood",
@@ -20,7 +19,6 @@ KNOWN = {
     "cronjob-timezone-removed": "that a file is not there says nothing of who should have written it",
     "default-storageclass-switched-to-nfs": "what a volume of another class is like is not known",
     "dependency-release-slow-queries": "that deadlines run out is not told from a client that asks too much",
-    "ingress-controller-upgrade-rejects-snippets": "where little turned bad, what the alert names is preferred",
     "karpenter-limit-reached-after-cut": "of two objects that make nodes, the message names one by a common word",
     "external-dns-ingress-source-dropped": "an Ingress of the host is nearer than what makes names of hosts",
     "new-default-limit-is-too-small": "an edit in the rollout that started pods with the limit is preferred",
@@ -30,6 +28,19 @@ KNOWN = {
     "provider-has-no-gpu-capacity": "an autoscaler's own scaling is believed",
     "release-panics-on-start": "configuration that waited for the rollout is preferred to the rollout's image",
     "shared-endpoints-configmap-edited": "the configuration waited for minutes, and a rollout that fails is nearer",
+    "hpa-max-lowered": "a policy that was made beside is believed",
+    "producer-release-changes-record-format": "the reader's own new version may be wrong as well",
+    "release-walks-shared-redis-with-keys": "what one call costs a server is not known",
+    "staging-reads-as-member-of-production": "that two are of one consumer group is not known",
+    "global-default-priority-for-new-pods": "a Job that asks for much is preferred to the priority that it has now",
+    "service-takes-address-of-outside-database": "the addresses behind outside names are not known",
+    "domain-of-a-data-source-not-renewed": "that other names are resolved is not told",
+    "injector-webhook-selects-by-label-now": "that a file is not there says nothing of who should have written it",
+    "gpu-taint-removed-others-move-in": "who has moved in where a taint was removed is not looked at",
+    "log-agent-takes-all-inotify-instances": "what one agent takes of a node's other limits is not known",
+    "attach-limit-of-volume-driver-cut": "two replicas more are preferred to the limit that they meet",
+    "backfill-uses-up-limit-of-shared-key": "a client of the client is nearer than who uses the same key",
+    "retention-of-topic-shorter-than-a-batch": "what a client says of its position is not understood",
 }
 """By name: what is not known of these yet, so that they are wrong."""
 
