@@ -141,10 +141,8 @@ def candidates(
         )
         seen.update(sorts := traits(change))
         own[mine] += 1
-        if (
-            acts_by_itself(change.actor.name) and change.verb is not Verb.DELETE
-        ):  # its writes of one object are of one sort, whichever field it is
-            own[change.actor.name, change.resource, None] += 1
+        if acts_by_itself(change.actor.name) and change.verb is not Verb.DELETE:
+            own[change.actor.name, change.resource, None] += 1  # of one sort, whichever field it is
         edited = last.get((change.actor.name, change.resource))
         absent = without(change, topology)
         added = pods_added(change, topology)

@@ -42,9 +42,9 @@ _NETWORK = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """One complaint: the workloads and the nodes that make it, or the one object, by name ("" for none) and whole, as
-    Flux writes it ("GitRepository/flux-system/apps"), with the
-    workloads that call what is made of that. ``taken``: it only says that their pods are taken away."""
+    """One complaint: the workloads and the nodes that make it, or the one object, by name ("" for none) and ``whole``,
+    as Flux writes it (GitRepository/flux-system/apps), with the workloads that call what is made of that. ``taken``: it
+    only says that their pods are taken away."""
 
     signal: Signal
     workloads: set[Named]
@@ -72,13 +72,13 @@ def roots(signals: Sequence[Signal], top: Topology) -> Iterator[tuple[int, list[
         found = [m for m, other in behind.items() if m != n and _is_behind(other, one, below)]
         if one.signal.facts.get("reason") in SERVING:  # who is not let in, or not placed, answers nothing
             found += [m for m, other in behind.items() if _is_kept_out(other, one) or _says_why(other, one)]
+            found += [m for m, failed in enumerate(signals) if _scales(failed, one) and _is_before(failed, one.signal)]
         if len(below) == 1:
             felt_here = {home for found in below.items() for home in (found[0], *found[1])}
             found += [m for m, felt in lost.items() if felt & felt_here and _missed(told[m].signal, one.signal)]
         if found:
             yield n, found
     yield from _of_webhooks(signals, behind, top)
-    yield from _of_scaling(signals, told)
 
 
 def _is_kept_out(other: _Told, one: _Told) -> bool:
@@ -109,20 +109,14 @@ def _of_webhooks(signals: Sequence[Signal], behind: dict[int, _Told], top: Topol
                 yield n, found
 
 
-def _of_scaling(signals: Sequence[Signal], told: dict[int, _Told]) -> Iterator[tuple[int, list[int]]]:
-    """Who fails its clients, or is slow, with the calls that failed by which somebody wanted to scale it."""
-    for n, one in told.items():
-        if one.signal.facts.get("reason") in SERVING and len(one.workloads) == 1:
-            (home,) = one.workloads
-            if found := [m for m, s in enumerate(signals) if _scales(s, home) and _is_before(s, one.signal)]:
-                yield n, found
-
-
-def _scales(failed: Signal, home: Named) -> bool:
-    """Whether calls for how many pods a workload has fail, of it or of several in its namespace."""
+def _scales(failed: Signal, one: _Told) -> bool:
+    """Whether calls fail by which somebody wanted to scale the one workload that complains, or several in its
+    namespace."""
     is_scale = any(entity[0] == "access" and entity[3].endswith("/scale") for entity in failed.about)
-    is_there = ("ns", home[0]) in failed.about
-    return is_scale and is_there and (names(failed.text, home[1]) or SEVERAL in failed.text)
+    return is_scale and any(
+        ("ns", namespace) in failed.about and (names(failed.text, name) or SEVERAL in failed.text)
+        for namespace, name in (one.workloads if len(one.workloads) == 1 else ())
+    )
 
 
 def _told(signal: Signal, top: Topology) -> _Told | None:
