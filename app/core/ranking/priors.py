@@ -182,7 +182,7 @@ def novelty(_case: Case, facts: Facts) -> Evidence | None:
     """Changes like this one that did no harm speak for it; the first of its sort speaks against it."""
     alike, times = facts.candidate.alike, facts.candidate.routine + facts.candidate.unread
     if times >= 2:
-        said = f"The same actor wrote it so {times} times before in this window."
+        said = f"The same actor wrote it {times} times before in this window."
         return say("routine", -ROUTINE * math.log1p(times), said)
     if alike == 0 and facts.candidate.earlier and not (facts.candidate.cosmetic or facts.candidate.inert):
         weight = min(NOVEL, USUAL * math.log1p(facts.candidate.earlier))
