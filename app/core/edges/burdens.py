@@ -89,14 +89,9 @@ def _behind_doors(top: Topology, add: Add, hops: float) -> None:
             add(("burdens", *server), hops + 1)
 
 
-_ADDRESS = re.compile(r"\w+://(?:[^/@\s]*@)?(?:[\w-]+\.){2,}(?!(?:svc|local|internal|cluster)\b)[a-z]{2,}(?=[:/]|\Z)")
-"""Of a server outside: three words, of which the last is not one of a cluster's own names."""
-
-
 def _told_the_same(keys: set[Named], top: Topology) -> set[Named]:
     """Who is told the same address: of a server outside, which counts the calls of all of them together."""
-    told = (users for text, users in top.told.items() if users & keys and _ADDRESS.match(text))
-    return set[Named]().union(*told)
+    return set[Named]().union(*(top.told[address] for key in keys for address in top.outside.get(key, ())))
 
 
 def _write_anew(change: Change, server: Named, keys: set[Named], top: Topology, add: Add, hops: float) -> None:

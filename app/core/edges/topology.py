@@ -28,6 +28,8 @@ _CONFIGURES_NODES = re.compile(
     r"/(?:\Z|etc/(?:containerd|cri|docker|crio|kubernetes|cni|systemd|sysctl)|opt/cni)|/etc/?\Z"
 )
 """https://kubernetes.io/docs/setup/production-environment/container-runtimes/ ."""
+_OUTSIDE = re.compile(r"\w+://(?:[^/@\s]*@)?(?:[\w-]+\.){2,}(?!(?:svc|local|internal|cluster)\b)[a-z]{2,}(?=[:/]|\Z)")
+"""An address of three words, of which the last is not one of a cluster's own names."""
 _NODE_CRITICAL = "system-node-critical"
 """https://kubernetes.io/docs/tasks/administer-cluster/guaranteed-scheduling-critical-addon-pods/"""
 _CHOOSES = re.compile(r"inject|^pod-security\.kubernetes\.io/enforce|^istio\.io/rev$")
@@ -71,6 +73,8 @@ class Topology:
     """By workload: how many pods it wants at once."""
     told: dict[str, set[Named]] = field(default_factory=lambda: defaultdict(set))
     """By a whole value of a variable or a key: the workloads that are told it, as a topic or a queue."""
+    outside: dict[Named, set[str]] = field(default_factory=lambda: defaultdict(set))
+    """By workload: the addresses of servers outside of the cluster that it is told."""
     clients: dict[Named, set[Named]] = field(default_factory=lambda: defaultdict(set))
     """By Service: the workloads whose configuration names it (dependencies.py), or that a mesh saw call it."""
     doors: dict[str, set[Named]] = field(default_factory=lambda: defaultdict(set))
@@ -288,6 +292,8 @@ def _index_clients(top: Topology, known: frozenset[Named], complaints: Iterable[
     said = ((key, "", text) for key, text in complaints if key in top.labels)
     for key, name, text in (*_configured(top), *said):
         top.told[text].add(key)
+        if "://" in text and _OUTSIDE.match(text):
+            top.outside[key].add(text)
         for service in dependencies.hosts(name, text, key[0], known=known):
             top.clients[service].add(key)
         for host in front_doors.named(text, top.doors) if top.doors else ():

@@ -129,11 +129,13 @@ def _by_turns(reason: str, alike: list[Symptom]) -> Iterator[list[Symptom]]:
     for symptom in alike:
         told[_home(symptom)].append(symptom)
     turn: list[Symptom] = []
+    until: datetime | None = None
     for own in sorted(told.values(), key=lambda some: min(one.at for one in some)):
-        is_over = reason in LASTING and bool(turn) and not _goes_on(turn)
-        if is_over and min(one.at for one in own) > max(one.ended_at or one.at for one in turn) + REST:
+        if turn and until and reason in LASTING and min(one.at for one in own) > until + REST:
             yield turn
             turn = []
+        ends = None if _goes_on(own) else max(one.ended_at or one.at for one in own)
+        until = ends if not turn else max(until, ends) if until and ends else None
         turn += own
     yield turn
 
