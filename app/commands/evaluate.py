@@ -21,7 +21,7 @@ from app.collect.inputs import LABEL, InputKind
 from app.commands.evaluate_cases import LATER, Answer, Case, recording
 from app.commands.evaluate_snapshots import snapshot
 from app.commands.labels import NotJudgedError
-from app.core.edges.topology import topology
+from app.core.edges.indexing import topology
 from app.core.evaluation.accuracy import (
     Accuracy,
     Comparison,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from app.core.edges.indexing import topology
 from app.core.edges.reach import reach
-from app.core.edges.topology import Topology, topology
+from app.core.edges.topology import Topology
 from app.core.entities import Entity, only_reacts
 from app.core.model import ActorSource, Change, ObjectState
 

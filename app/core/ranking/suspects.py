@@ -16,9 +16,9 @@ from datetime import datetime, timedelta
 from statistics import median
 
 from app.core.counted import NO_CALLS, Calls
+from app.core.edges.indexing import topology
 from app.core.edges.mechanism import UNLIKELY
 from app.core.edges.served import MOST_SERVED, SERVED
-from app.core.edges.topology import topology
 from app.core.entities import PREEMPTS
 from app.core.findings import Also, Evidence, Incident, Onset, Ranking, Suspect, WriteFight
 from app.core.metrics.lines import Laid, laid

@@ -8,8 +8,8 @@ import pytest
 
 from app.core.changes.external import External, change_of, digest, field, path_of, redacted, states_of
 from app.core.changes.revert import revert_recipe
+from app.core.edges.indexing import topology
 from app.core.edges.reach import reach
-from app.core.edges.topology import topology
 from app.core.findings import Suspect
 from app.core.model import ActorSource, Change, DiffSource, Verb
 from app.core.objects import kinds

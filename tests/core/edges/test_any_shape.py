@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from app.core.edges.indexing import topology
 from app.core.edges.reach import RULES, reach
-from app.core.edges.topology import topology
 from app.core.model import FieldDiff, Object, Resource, Verb
 from tests.core.factories import a_change, a_resource, a_state, a_workload
 

@@ -6,10 +6,11 @@ import pytest
 from msgspec.structs import replace
 
 from app.core.edges.asking import answered
+from app.core.edges.indexing import topology
 from app.core.edges.operators import SEVERAL
 from app.core.edges.reach import Reach, reach
 from app.core.edges.references import references
-from app.core.edges.topology import Topology, topology
+from app.core.edges.topology import Topology
 from app.core.entities import Entity
 from app.core.model import Change, FieldDiff, Json, Object, ObjectState, Resource, Verb
 from tests.core.factories import a_change, a_resource, a_state, a_workload

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from app.core.edges.burdens import burdens
+from app.core.edges.indexing import topology
 from app.core.edges.reach import reach
-from app.core.edges.topology import topology
 from app.core.model import Change, Json, ObjectState, Path, Verb
 from tests.core.factories import a_change, a_resource, a_state, a_workload
 

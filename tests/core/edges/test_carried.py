@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from app.core.edges.carried import nobody_has, without
-from app.core.edges.topology import topology
+from app.core.edges.indexing import topology
 from app.core.findings import Suspect
 from app.core.model import Change, Json, Object, ObjectState, Resource, Verb
 from tests.core.company import first, ranked

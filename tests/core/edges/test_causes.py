@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from app.core.edges.access import lost_access
 from app.core.edges.causes import AWAY, NODES_MADE, VOLUMES, cause_of
+from app.core.edges.indexing import topology
 from app.core.edges.mechanism import UNLIKELY, plausible
 from app.core.edges.reach import reach
-from app.core.edges.topology import topology
 from app.core.findings import Ranking
 from app.core.model import CallCount, Change, FieldDiff, Json, Object, Outcome, Rollout, Symptom, Verb
 from app.core.onset import count_step

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from app.core.edges.indexing import topology
 from app.core.edges.reach import reach
-from app.core.edges.topology import topology
 from app.core.entities import READ
 from app.core.model import Json, Object
 from tests.core.factories import a_change, a_resource, a_state, a_workload

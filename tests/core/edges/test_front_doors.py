@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from app.core.edges.front_doors import backends, named, served, shows
+from app.core.edges.indexing import topology
 from app.core.edges.reach import reach
-from app.core.edges.topology import topology
 from app.core.model import Json, Object, ObjectState, Resource, Verb
 from app.core.ranking.meant import with_meant
 from tests.core.company import first, ranked

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from app.core.counted import Calls
-from app.core.edges.topology import topology
+from app.core.edges.indexing import topology
 from app.core.model import Actor, ActorSource, Change, Json, ObjectState, Path, Resource, Verb
 from app.core.ranking.permitted import may_read
 from app.core.ranking.steering import set_off

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from app.core.edges.indexing import topology
 from app.core.edges.mechanism import is_cosmetic, is_inert, plausible, refused_by
 from app.core.edges.reach import reach
-from app.core.edges.topology import topology
 from app.core.entities import only_reacts
 from app.core.model import (
     Actor,

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from app.core.edges.indexing import topology
 from app.core.edges.mesh_calls import called, edges
 from app.core.edges.reach import reach
-from app.core.edges.topology import topology
 from app.core.findings import Ranking
 from app.core.model import CallEdge, MetricSeries
 from app.core.objects.dependencies import Named

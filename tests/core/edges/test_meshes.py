@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from app.core.edges.indexing import topology
 from app.core.edges.mechanism import is_inert
 from app.core.edges.reach import reach
-from app.core.edges.topology import topology
 from app.core.model import Json, Object, ObjectState, Resource, Verb
 from tests.core.company import first, ranked
 from tests.core.factories import a_change, a_resource, a_state, a_symptom, a_workload, after, an_alert, an_incident

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from app.core.edges.indexing import topology
 from app.core.edges.reach import reach
 from app.core.edges.references import node_labels
-from app.core.edges.topology import topology
 from app.core.entities import NODES
 from app.core.model import Actor, ActorSource, Json, Object, ObjectState, Resource, Symptom, SymptomSource, Verb
 from tests.core.company import background, first, ranked

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from app.core.counted import Calls
+from app.core.edges.indexing import topology
 from app.core.edges.operators import SEVERAL
 from app.core.edges.reach import reach
 from app.core.edges.references import FEW, references, watched
-from app.core.edges.topology import topology
 from app.core.model import Actor, ActorSource, CallCount, Json, Object, Outcome, Resource, Rollout
 from tests.core.company import background, first, ranked
 from tests.core.factories import (

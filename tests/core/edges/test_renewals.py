@@ -5,9 +5,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from app.core.counted import Calls
+from app.core.edges.indexing import topology
 from app.core.edges.reach import reach
 from app.core.edges.renewals import kept_up
-from app.core.edges.topology import topology
 from app.core.findings import Ranking
 from app.core.model import Actor, ActorSource, Change, Resource, Verb
 from tests.core.company import background, first, ranked

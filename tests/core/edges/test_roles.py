@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.core.edges.topology import topology
+from app.core.edges.indexing import topology
 from tests.core.factories import a_resource, a_state, a_workload
 
 LEDGER, CACHE = a_resource("StatefulSet", "ledger", "pay"), a_resource("Deployment", "cache", "pay")

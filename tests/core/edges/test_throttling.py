@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from app.core.edges.indexing import topology
 from app.core.edges.reach import Reach, reach
 from app.core.edges.throttling import throttled
-from app.core.edges.topology import topology
 from app.core.metrics.families import FAMILIES
 from app.core.model import Actor, ActorSource, Change, Json, Object, ObjectState, Resource
 from app.core.objects.diff import diff

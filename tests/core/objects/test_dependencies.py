@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from app.core.edges.indexing import topology
 from app.core.edges.reach import reach
-from app.core.edges.topology import topology
 from app.core.model import FieldDiff, Json, Object, ObjectState, Verb
 from app.core.objects.dependencies import closure, hosts
 from tests.core.company import first, ranked, rules

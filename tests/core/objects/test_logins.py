@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.edges.topology import topology
+from app.core.edges.indexing import topology
 from app.core.model import Json, Object
 from app.core.objects.dependencies import Named
 from app.core.objects.logins import is_masked, server

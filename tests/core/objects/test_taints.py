@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from app.core.edges.indexing import topology
 from app.core.edges.reach import reach
-from app.core.edges.topology import topology
 from app.core.model import Change, Json, Object
 from app.core.objects.diff import diff
 from app.core.objects.taints import is_other_taint, refusing

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from app.core.edges.indexing import topology
 from app.core.edges.reach import reach
 from app.core.edges.served import ASKED
-from app.core.edges.topology import topology
 from app.core.model import Change, MetricSeries, Verb
 from tests.core.company import first, ranked
 from tests.core.edges.test_burdens import told

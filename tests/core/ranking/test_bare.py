@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from app.core.edges.topology import topology
+from app.core.edges.indexing import topology
 from app.core.model import ObjectState, Resource
 from app.core.ranking.bare import made_bare
 from app.core.ranking.permitted import pod_makers

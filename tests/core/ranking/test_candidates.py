@@ -8,8 +8,8 @@ from typing import cast
 import pytest
 from msgspec.structs import replace
 
+from app.core.edges.indexing import topology
 from app.core.edges.reach import reach
-from app.core.edges.topology import topology
 from app.core.model import Actor, ActorSource, Change, Path, Verb
 from app.core.ranking.candidates import SAME_EDIT, Candidate, candidates
 from app.core.ranking.case import Case, Facts

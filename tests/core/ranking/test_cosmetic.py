@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.core.edges.topology import topology
+from app.core.edges.indexing import topology
 from app.core.model import Path
 from app.core.ranking.candidates import candidates
 from app.core.ranking.explain import Match, explain

@@ -8,8 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from app.core.counted import Calls
+from app.core.edges.indexing import topology
 from app.core.edges.served import FAILS
-from app.core.edges.topology import Topology, topology
+from app.core.edges.topology import Topology
 from app.core.findings import Scope
 from app.core.model import Object, ObjectState, Resource, Symptom
 from app.core.objects.pod_states import EVICTED, PREEMPTED

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from app.core.edges.indexing import topology
 from app.core.edges.mechanism import is_inert, is_other_quota, plausible
-from app.core.edges.topology import topology
 from app.core.model import Json, Verb
 from tests.core.company import background, first, ranked
 from tests.core.factories import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from app.core.edges.causes import cause_of
+from app.core.edges.indexing import topology
 from app.core.edges.mechanism import plausible
-from app.core.edges.topology import topology
 from app.core.model import Actor, ActorSource, Change, Object, Path, Resource, Verb
 from app.core.ranking.candidates import candidates
 from app.core.ranking.nearness import mentioned

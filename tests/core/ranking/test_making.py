@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.core.counted import Calls
-from app.core.edges.topology import topology
+from app.core.edges.indexing import topology
 from app.core.model import CallCount, Change, Json
 from app.core.ranking.candidates import candidates
 from app.core.ranking.making import with_pods_made

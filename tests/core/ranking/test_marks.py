@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from app.core.counted import Calls
-from app.core.edges.topology import topology
+from app.core.edges.indexing import topology
 from app.core.model import Actor, ActorSource, Change, Verb
 from app.core.ranking.steering import set_off
 from tests.core.company import first, ranked

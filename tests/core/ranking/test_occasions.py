@@ -8,9 +8,9 @@ from typing import cast
 import pytest
 from msgspec.structs import replace
 
+from app.core.edges.indexing import topology
 from app.core.edges.mechanism import by_schedule, hits, is_cosmetic, is_inert, only_adds, only_reacts_to, only_restarts
 from app.core.edges.reach import reach
-from app.core.edges.topology import topology
 from app.core.model import Actor, ActorSource, FieldDiff, Json, Outcome, Path, Resource, Rollout, Verb
 from app.core.ranking.candidates import candidates
 from app.core.ranking.case import Case, Facts

@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from app.core.edges.indexing import topology
 from app.core.edges.served import FAILS, SLOW
-from app.core.edges.topology import topology
 from app.core.entities import Entity
 from app.core.findings import Scope
 from app.core.model import Object, Resource, Symptom

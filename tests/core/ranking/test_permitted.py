@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 from msgspec.structs import replace
 
-from app.core.edges.topology import topology
+from app.core.edges.indexing import topology
 from app.core.findings import WriteFight
 from app.core.model import NOBODY, Actor, ActorSource, Change, Json, MetricSeries, ObjectState, Resource, Verb
 from app.core.ranking.candidates import candidates

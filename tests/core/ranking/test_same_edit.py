@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from app.core.edges.topology import topology
+from app.core.edges.indexing import topology
 from app.core.model import Actor, ActorSource, Change, Json, Verb
 from app.core.ranking.candidates import Candidate, candidates
 from app.core.ranking.same_edit import SEVERAL, releases, same_edits

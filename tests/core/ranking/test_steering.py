@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from app.core.edges.topology import topology
+from app.core.edges.indexing import topology
 from app.core.model import Actor, ActorSource, Change, Json, ObjectState, Outcome, Path, Resource, Rollout, Verb
 from app.core.ranking.steering import set_off
 from tests.core.company import first, ranked

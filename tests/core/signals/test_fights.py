@@ -1,8 +1,8 @@
 import pytest
 from msgspec.structs import replace
 
+from app.core.edges.indexing import topology
 from app.core.edges.reach import reach
-from app.core.edges.topology import topology
 from app.core.model import NOBODY, Actor, ActorSource, Change, Outcome, Rollout, Verb
 from app.core.signals.fight_signals import fight_signal
 from app.core.signals.fights import fight_members, write_fights

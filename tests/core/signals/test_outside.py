@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.core.edges.causes import OUTSIDE
-from app.core.edges.topology import topology
+from app.core.edges.indexing import topology
 from app.core.model import Json, ObjectState
 from app.core.signals.blamed import BLAMES, with_blamed
 from app.core.signals.complaints import symptom_signals

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from app.core.edges.indexing import topology
 from app.core.edges.mechanism import UNLIKELY
 from app.core.edges.reach import reach
 from app.core.edges.served import FAILS, REFUSES, SLOW, Outcome, outcome, server
-from app.core.edges.topology import Topology, topology
+from app.core.edges.topology import Topology
 from app.core.findings import Scope
 from app.core.model import FieldDiff, MetricSeries, Object, Verb
 from app.core.ranking import suspects
