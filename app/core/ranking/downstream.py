@@ -11,9 +11,10 @@ from datetime import timedelta
 from app.core.edges.causes import MAKES_NODES, MESHES, NAME_SERVERS, NETWORKS, TRUST
 from app.core.edges.mechanism import BEFORE_RUNNING, SERVING
 from app.core.edges.operators import users_of
+from app.core.edges.references import is_custom
 from app.core.edges.topology import Topology
-from app.core.entities import Entity
-from app.core.objects.dependencies import Named, closure
+from app.core.entities import WORKLOADS, Entity
+from app.core.objects.dependencies import Named, closure, hosts
 from app.core.phrases import names
 from app.core.ranking.explain import SHORT, lacks_room
 from app.core.signals.blamed import BLAMES
@@ -73,6 +74,10 @@ def roots(signals: Sequence[Signal], top: Topology) -> Iterator[tuple[int, list[
         if one.signal.facts.get("reason") in SERVING:  # who is not let in, or not placed, answers nothing
             found += [m for m, other in behind.items() if _is_kept_out(other, one) or _says_why(other, one)]
             found += [m for m, failed in enumerate(signals) if _scales(failed, one) and _is_before(failed, one.signal)]
+        called, scalers = _called(one, top), _scalers(one, top)
+        for m, other in behind.items() if called or scalers else ():
+            if (other.workloads & called or other.whole in scalers) and _is_before(other.signal, one.signal):
+                found.append(m)
         if len(below) == 1:
             felt_here = {home for found in below.items() for home in (found[0], *found[1])}
             found += [m for m, felt in lost.items() if felt & felt_here and _missed(told[m].signal, one.signal)]
@@ -117,6 +122,26 @@ def _scales(failed: Signal, one: _Told) -> bool:
         ("ns", namespace) in failed.about and (names(failed.text, name) or SEVERAL in failed.text)
         for namespace, name in (one.workloads if len(one.workloads) == 1 else ())
     )
+
+
+def _scalers(one: _Told, top: Topology) -> set[str]:
+    """The custom resources that scale the one workload that fails its clients (KEDA's ScaledObject), written whole."""
+    is_served = one.signal.facts.get("reason") in SERVING and len(one.workloads) == 1
+    found = (
+        top.referers.get((kind, namespace, name), ())
+        for namespace, name in (one.workloads if is_served else ())
+        for kind in ("", *WORKLOADS)
+    )
+    customs = (one for some in found for one in some if is_custom(one) and "Scale" in one.kind)
+    return {f"{one.kind}/{one.namespace or ''}/{one.name}" for one in customs}
+
+
+def _called(one: _Told, top: Topology) -> set[Named]:
+    """The workloads behind the Services that a custom resource says not to reach."""
+    if not one.object or not _NETWORK.search(one.signal.text):
+        return set()
+    named = set(hosts("", one.signal.text, one.whole.split("/")[1], known=top.services))
+    return {key for key, services in top.fronts.items() if services & named}
 
 
 def _told(signal: Signal, top: Topology) -> _Told | None:

@@ -85,10 +85,19 @@ def weigh(signals: list[Signal], scope: Scope, *, near: Near, top: Topology) -> 
     for n in following:
         final[n] = FOLLOWS * weights[n]
     for n, behind in following.items():
-        first = [m for m in behind if m not in following] or behind
+        first = _origins(n, following) or behind
         strongest = max(first, key=lambda m: weights[m])
         final[strongest] = max(final[strongest], weights[n])
     return list(zip(signals, final, strict=True))
+
+
+def _origins(n: int, following: dict[int, list[int]]) -> list[int]:
+    """Of what is behind a complaint, and behind that, what follows from nothing."""
+    seen, border = {n}, [n]
+    while border:
+        border = [m for one in border for m in following.get(one, ()) if m not in seen]
+        seen.update(border)
+    return [m for m in seen if m not in following]
 
 
 def relevance(signal: Signal, scope: Scope, *, near: Near) -> float:

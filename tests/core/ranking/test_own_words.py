@@ -144,3 +144,36 @@ def test_an_object_that_is_named_with_its_kind_is_behind_who_names_it(
     signals = symptom_signals([unread, waits], start=after(-300), end=after(60))
     (first,) = (n for n, one in enumerate(signals) if one.text == "failed to check out")
     assert dict(roots(signals, topology([]))) == ({1 - first: [first]} if found else {})
+
+
+FEEDS = a_resource("Deployment", "feeds", "media")
+FIGURES = a_resource("Deployment", "app-metrics", "monitoring")
+SCALER = Resource("lab", "keda.sh", "ScaledObject", "media", "feeds-by-rate")
+UNREAD = "Get http://app-metrics.monitoring.svc:9090/api/v1/query: connection refused"
+
+
+@pytest.mark.parametrize(
+    ("target", "told", "origin"),
+    [
+        ("feeds", UNREAD, "OOMKilled"),  # what scales it does not reach who is killed
+        ("feeds", "unknown trigger type", "NotReady"),
+        ("other", UNREAD, "RequestsFail"),
+    ],
+)
+def test_who_fails_its_clients_suffers_from_what_scales_it_and_from_whom_that_does_not_reach(
+    target: str, told: str, origin: str
+) -> None:
+    top = topology(
+        [
+            *map(a_workload, (FEEDS, FIGURES)),
+            a_state(a_resource("Service", "app-metrics", "monitoring"), {"spec": {"selector": {"app": "app-metrics"}}}),
+            a_state(SCALER, {"spec": {"scaleTargetRef": {"name": target}}}),
+        ]
+    )
+    killed = a_symptom(FIGURES, "OOMKilled", at=after(-9), message="ended with exit code 137", count=3)
+    complaints = symptom_signals([killed, of_object(SCALER, -5, told)], start=after(-300), end=after(60))
+    feeds = ("workload", "media", "feeds")
+    fails = Signal(SignalKind.SYMPTOM, after(0), after(2), 0.9, {feeds: 1.0}, "503", facts={"reason": FAILS})
+    near = Near(upstream={}, words=frozenset(), newborn={}, said="", at=after(0))
+    weighed = weigh([fails, *complaints], Scope(workloads=("media/feeds",)), near=near, top=top)
+    assert max(weighed, key=lambda one: one[1])[0].facts["reason"] == origin
