@@ -73,6 +73,7 @@ async def keys_apart(lab: Lab) -> AsyncIterator[None]:
     lab.reserve(namespace, name)
     lab.alert_errors(namespace, name)
     lab.alert_ingress_errors(namespace, namespace)
+    await lab.until(lab.is_well)
     yield
     await lab.culprit(lab.rng.choice(("carol", "flux", "ci")), "update", "Secret", namespace, secret, keyed())
     await lab.pause(lab.rng.uniform(8, 14))
@@ -158,6 +159,7 @@ async def daily_allowance(lab: Lab) -> AsyncIterator[None]:
     lab.measure("partner_requests_total", called, "counter", namespace=namespace, service=name, host=host)
     lab.alert_errors(namespace, name)
     lab.alert_ingress_errors(namespace, namespace)
+    await lab.until(lab.is_well)
     yield
     lab.start(grow())
     allowed[0] = called() + LEFT
