@@ -96,7 +96,7 @@ def unserved(world: World, host: str) -> str:
     if not backends(world, *INGRESS_CONTROLLER):
         return "dial tcp 198.51.100.7:443: connect: connection refused"
     found = [
-        (namespace, path["backend"]["service"]["name"])
+        (namespace, path["backend"]["service"])
         for (namespace, _), ingress in world["Ingress"].items()
         if ingress["spec"].get("ingressClassName") == INGRESS_CLASS
         for rule in ingress["spec"].get("rules", ())
@@ -105,7 +105,23 @@ def unserved(world: World, host: str) -> str:
     ]
     if not found:
         return "404 Not Found (default backend)"
-    return "" if any(backends(world, *service) for service in found) else "503 Service Temporarily Unavailable"
+    behind = (
+        _has_port(world["Service"].get((home, one["name"]), {}), one) and backends(world, home, one["name"])
+        for home, one in found
+    )
+    return "" if any(behind) else "503 Service Temporarily Unavailable"
+
+
+def led_to(world: World, namespace: str, ingress: Json) -> dict[str, bool]:
+    """The Services that an Ingress leads to, and whether each has the port that is named: else nobody is found."""
+    rules = ingress["spec"].get("rules", ())
+    named = [path["backend"]["service"] for rule in rules for path in rule.get("http", {}).get("paths", ())]
+    return {one["name"]: _has_port(world["Service"].get((namespace, one["name"]), {}), one) for one in named}
+
+
+def _has_port(service: Json, backend: Json) -> bool:
+    ports, named = service.get("spec", {}).get("ports", ()), backend.get("port", {})
+    return not ports or any(named in ({"number": one["port"]}, {"name": one.get("name")}) for one in ports)
 
 
 def _asks_its_node(pod: Json) -> bool:

@@ -284,6 +284,17 @@ def test_what_comes_by_an_ingress_is_counted_by_its_controller() -> None:
     assert town.traffic.of_app("shop", "frontend", 9).answers.total() == 0
 
 
+def test_an_ingress_answers_503_where_its_service_has_another_port() -> None:
+    town = with_ingress()
+    town.objects["Service"]["shop", "frontend"] = {"spec": {"ports": [{"port": 80}]}}
+    town.go_on()
+    assert town.traffic.of_ingress("shop", "public", 9).failed < 0.02
+    town.objects["Service"]["shop", "frontend"] = {"spec": {"ports": [{"port": 8080, "name": "http"}]}}
+    town.go_on(10)
+    assert town.traffic.of_ingress("shop", "public", 9).answers.keys() == {"503"}
+    assert town.traffic.of_app("shop", "frontend", 9).answers.total() == 0
+
+
 def test_an_ingress_answers_503_where_its_service_is_gone() -> None:
     town = with_ingress()
     town.go_on()

@@ -12,14 +12,13 @@ import re
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
-from itertools import chain
 from zlib import crc32
 
 from tests.lab.api import Json, Key, World, now
 from tests.lab.apps import App, Outside
 from tests.lab.counts import Counts, Door, Moment, Ways, chance, of_doors
 from tests.lab.manifests import app_of, image_of, is_ready, uid_of
-from tests.lab.network import INGRESS_CLASS, INGRESS_CONTROLLER, backends, lets_nobody_in
+from tests.lab.network import INGRESS_CLASS, INGRESS_CONTROLLER, backends, led_to, lets_nobody_in
 from tests.lab.sandboxes import Running
 
 STEP_SECONDS, KEPT_SECONDS = 0.5, 120.0
@@ -58,6 +57,7 @@ class Traffic:
         self._processes: dict[str, Counts] = {}
         self._controllers: set[tuple[str, datetime]] = set()
         self._doors: dict[Door, Counts] = {}
+        self._astray = set[Door]()  # those that name a port which their Service does not have
         self._served: set[str] = set()  # images of which a Service had a pod
         self._known: set[str] = set()  # images of which a pod was ready once
         self._moments: deque[Moment] = deque()
@@ -136,7 +136,8 @@ class Traffic:
             if callers[place] and not any(callers[place]):
                 load *= QUIET
             for door in doors or (None,):
-                self._arrive(found, door, load * seconds / max(1, len(doors)), load / max(1, len(found)), apps)
+                behind = [] if door in self._astray else found
+                self._arrive(behind, door, load * seconds / max(1, len(doors)), load / max(1, len(found)), apps)
 
     def _asked(self, place: Key) -> list[Json]:
         """Who was an endpoint as the moment began: its requests go there, but not to who was told to end."""
@@ -192,12 +193,12 @@ class Traffic:
             rules = ingress["spec"].get("rules", ())
             hosts = {rule.get("host") for rule in rules}
             can_come = is_open and not (hosts and hosts <= self._outside.unreached)
-            paths = chain.from_iterable(rule.get("http", {}).get("paths", ()) for rule in rules)
-            for service in dict.fromkeys(path["backend"]["service"]["name"] for path in paths):
+            for service, is_there in led_to(self._world, namespace, ingress).items():
                 callers[namespace, service].append(can_come and is_served)
                 if is_served:
-                    served.add(Door(namespace, name, service))
-                    ways[namespace, service] += [Door(namespace, name, service)] if can_come else []
+                    served.add(door := Door(namespace, name, service))
+                    (self._astray.discard if is_there else self._astray.add)(door)
+                    ways[namespace, service] += [door] if can_come else []
         for door in self._doors.keys() - served:
             del self._doors[door]
         ready = {image_of(pod) for pod in self._world["Pod"].values() if is_ready(pod)}
