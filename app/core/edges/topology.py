@@ -212,6 +212,7 @@ def before_and_after(change: Change, top: Topology) -> list[State]:
 
 
 def part(value: Any, *path: str) -> Any:
+    """What stands at a path of an untyped object; None where nothing does."""
     for step in path:
         value = value.get(step) if isinstance(value, dict) else None
     return value
