@@ -17,6 +17,7 @@ from app.core.edges.references import is_custom
 from app.core.entities import ACCESS, WORKLOADS
 from app.core.model import Change, Path, Verb
 from app.core.objects.dependencies import VARIABLE
+from app.core.objects.values import NUMBER
 
 Leads = Callable[[Change], bool]
 """Whether a change can lead to complaints of one cause."""
@@ -99,13 +100,10 @@ def _is_custom_kind(change: Change) -> bool:
     return is_custom(change.resource)
 
 
-_NUMBER = re.compile(r"\s*-?\d+(?:\.\d+)?\s*[a-zA-Zµ%]*\s*")
-
-
 def _sets_words(change: Change) -> bool:
     """Whether a ConfigMap was changed, in more than numbers: these say nothing of who may log in, and whom to trust."""
     said = [value for diff in change.diffs for value in (diff.old, diff.new) if value is not None]
-    return change.resource.kind == "ConfigMap" and not (said and all(_NUMBER.fullmatch(str(value)) for value in said))
+    return change.resource.kind == "ConfigMap" and not (said and all(NUMBER.fullmatch(str(value)) for value in said))
 
 
 def _certifies(change: Change) -> bool:

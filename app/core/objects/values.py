@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import cast
@@ -11,6 +12,8 @@ import orjson
 from app.core.model import FieldDiff, Json, Object, Segment
 from app.core.objects.redact_rules import WHOLE_TAG
 
+NUMBER = re.compile(r"\s*(?P<number>-?\d+(?:\.\d+)?)(?P<unit>(?:\s*[a-zA-Zµ%]+)?)\s*")
+"""A number as a setting has it: 30, 1.5, 250m, 20 s, 80%."""
 _LONGEST = 44
 _HIDDEN = "hidden"
 _Scalars = Sequence[str | int | float]

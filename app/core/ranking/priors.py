@@ -4,7 +4,6 @@ usual it is here."""
 from __future__ import annotations
 
 import math
-import re
 
 from app.core.edges.mechanism import by_schedule, only_reacts_to, only_restarts
 from app.core.entities import WORKLOADS
@@ -12,6 +11,7 @@ from app.core.findings import Evidence
 from app.core.model import Change, FieldDiff, Path, Verb
 from app.core.objects.actors import acts_by_itself, service_account
 from app.core.objects.grants import only_allows_more
+from app.core.objects.values import NUMBER
 from app.core.ranking.case import Case, Facts, say
 
 SYSTEM_NAMESPACES = frozenset({"kube-system", "calico-system", "cilium", "istio-system", "tigera-operator"})
@@ -153,7 +153,7 @@ def _by_field(facts: Facts, words: set[str]) -> Evidence | None:
 def _is_slight(diff: FieldDiff) -> bool:
     """Whether a number became another one of the same unit and sign, written alike, more than half and less than twice
     of it."""
-    old, new = (_NUMBER.fullmatch(str(value).strip()) for value in (diff.old, diff.new))
+    old, new = (NUMBER.fullmatch(str(value)) for value in (diff.old, diff.new))
     if old is None or new is None or old["unit"] != new["unit"] or float(old["number"]) * float(new["number"]) <= 0:
         return False
     return 0.5 < float(new["number"]) / float(old["number"]) < 2.0
@@ -169,7 +169,6 @@ def _ties(path: Path) -> bool:
 SLIGHT = -1.6
 """What a setting that is tuned a little weighs: in 209 recordings none of the 22 ConfigMaps that were to blame was, and
 one in five of 4,334 others; with one more of each for what was not seen yet that is -1.6."""
-_NUMBER = re.compile(r"(?P<number>-?\d+(?:\.\d+)?)(?P<unit>\s*[a-zA-Zµ%]*)")
 NOVEL = 0.9
 """What the first change of its sort weighs at most; of the first few of a window hardly any was there before."""
 USUAL = 0.3
