@@ -29,6 +29,7 @@ from app.core.edges.mechanism import (
     hits,
     is_borne,
     is_other_quota,
+    only_adds,
     only_image,
     only_labels,
     only_reacts_to,
@@ -60,6 +61,8 @@ SUFFERS = 0.5
 somebody else, or far more is asked of it."""
 COSMETIC = 0.3
 """What a match keeps where only labels changed that, as far as is known, nobody goes by."""
+AS_NEAR = 0.8
+"""Of two matches, what the weaker one is of the stronger, at least, where both are about as near."""
 UNQUOTED = 0.5
 """What a match keeps where the messages quote another change's words."""
 TAU = timedelta(minutes=10)
@@ -427,6 +430,25 @@ def less_unquoted(found: Sequence[Candidate], explained: Sequence[tuple[Match, .
             for match in matches
         )
         for matches, own in zip(explained, quotes, strict=True)
+    ]
+
+
+def less_of_the_same(found: Sequence[Candidate], explained: Sequence[tuple[Match, ...]]) -> list[tuple[Match, ...]]:
+    """The matches of each candidate; where something else is about as near to what fails, more pods of the same, which
+    only show it, keep half."""
+    adds = [candidate.change.resource.kind in WORKLOADS and only_adds(candidate.change) for candidate in found]
+    others: dict[int, float] = {}
+    for is_more, matches in zip(adds, explained, strict=True):
+        for match in () if is_more else matches:
+            others[id(match.signal)] = max(match.score, others.get(id(match.signal), 0.0))
+    return [
+        tuple(
+            replace(match, score=SUFFERS * match.score)
+            if is_more and match.via[0] == "workload" and others.get(id(match.signal), 0.0) >= AS_NEAR * match.score
+            else match
+            for match in matches
+        )
+        for is_more, matches in zip(adds, explained, strict=True)
     ]
 
 

@@ -8,9 +8,9 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from app.core.edges.mechanism import is_for_next_rollout
+from app.core.edges.mechanism import is_for_next_rollout, only_adds
 from app.core.edges.reach import Reach
-from app.core.entities import READ, Entity, of_resource
+from app.core.entities import READ, WORKLOADS, Entity, of_resource
 from app.core.model import Change, Rollout, Verb
 from app.core.ranking.candidates import Candidate
 
@@ -18,15 +18,18 @@ WAITS = frozenset({"ServiceAccount", "Secret", "ConfigMap", "LimitRange", "Names
 """Kinds by which pods are made, or that they read as they start."""
 _ENDING = frozenset({"lifecycle", "preStop", "terminationGracePeriodSeconds"})
 Started = dict[Entity, list[datetime]]
-"""By workload: when its rollouts began, in order."""
+"""By workload: when pods of it were started, in order."""
 
 
-def started(rollouts: Iterable[Rollout]) -> Started:
-    """When the rollouts of each workload began."""
+def started(rollouts: Iterable[Rollout], changes: Iterable[Change]) -> Started:
+    """When the rollouts of each workload began, and when it was given more pods."""
     found: Started = defaultdict(list)
-    for rollout in sorted(rollouts, key=lambda one: one.started_at):
+    for rollout in rollouts:
         found[of_resource(rollout.resource)[0]].append(rollout.started_at)
-    return found
+    for change in changes:
+        if change.resource.kind in WORKLOADS and only_adds(change):
+            found[of_resource(change.resource)[0]].append(change.at)
+    return {home: sorted(times) for home, times in found.items()}
 
 
 def acts_at(change: Change, reached: Reach, begun: Started) -> datetime | None:

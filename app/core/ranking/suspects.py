@@ -30,7 +30,7 @@ from app.core.ranking.bare import made_bare
 from app.core.ranking.candidates import Candidate, candidates
 from app.core.ranking.case import Case, Facts, Rule
 from app.core.ranking.evidence import RULES
-from app.core.ranking.explain import explain, is_consequence, is_occasion, less_unquoted, window_of
+from app.core.ranking.explain import explain, is_consequence, is_occasion, less_of_the_same, less_unquoted, window_of
 from app.core.ranking.flips import with_flips
 from app.core.ranking.latent import began, started, waiting
 from app.core.ranking.making import with_pods_made
@@ -146,7 +146,7 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES) -> Ranking:
     onset = find_onset(incident, weighed, near=around, is_held=is_held)
     earlier = gathered.unread.earlier
     found = candidates(gathered.changes, gathered.rollouts, fights, topology=top_of, until=now, unread=earlier)
-    begun = started(gathered.rollouts)
+    begun = started(gathered.rollouts, gathered.changes)
     creating = gathered.calls or made_bare((*gathered.states, *gathered.gone), pod_makers(top_of))
     found = with_pods_made((waiting(c, begun) for c in found), creating)
     case = Case(
@@ -290,7 +290,8 @@ def _score(
         )
         for candidate, signals in zip(found, shared(found, case.signals), strict=True)
     ]
-    for candidate, matches in zip(found, less_unquoted(found, explained), strict=True):
+    explained = less_of_the_same(found, less_unquoted(found, explained))
+    for candidate, matches in zip(found, explained, strict=True):
         between = max(0, before_onset - bisect_right(times, began(candidate, case.onset.high).timestamp()))
         keeps = UNLIKELY if is_occasion(candidate, matches, case.salience) else 1.0
         facts = Facts(candidate, matches, between, keeps)
