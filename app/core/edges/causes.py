@@ -132,7 +132,7 @@ def _last(path: Path) -> str:
     return str(path[-1]) if path else ""
 
 
-def _limits_egress(change: Change) -> bool:
+def limits_egress(change: Change) -> bool:
     """Whether a policy says whom pods may call: a NetworkPolicy may speak of their callers alone."""
     said = f"{[(diff.path, diff.old, diff.new) for diff in change.diffs]}".lower()
     return _POLICIES(change) and (change.resource.kind != "NetworkPolicy" or "egress" in said)
@@ -161,11 +161,11 @@ NAMES = Cause(
     re.compile(
         r"\blookup \S+.*(?:no such host|server misbehaving|i/o timeout)|name resolution|SERVFAIL|NXDOMAIN|EAI_AGAIN"
         r"|ENOTFOUND|UnknownHost|(?:couldn't|could not|cannot|unable to|failed to) resolve (?:host|server|name|address)"
-        r"|host not found|no resolvable"
+        r"|host not found|[Nn]o resolvable"
     ),
     _any(
         _is("Service"),
-        _limits_egress,
+        limits_egress,
         _ON_NODES,
         _serves_names,
         _writes("env", "envFrom", "args", "command", "dnsPolicy", "dnsConfig"),
@@ -251,7 +251,7 @@ OUTSIDE = Cause(
         re.IGNORECASE,
     ),
     _any(
-        _limits_egress,
+        limits_egress,
         _ON_NODES,
         _serves_names,
         _connects,

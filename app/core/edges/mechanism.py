@@ -12,6 +12,7 @@ import re
 from datetime import datetime
 from typing import Any
 
+from app.core.edges.causes import limits_egress
 from app.core.edges.meshes import is_policy
 from app.core.edges.served import FAILS, REFUSES, SLOW
 from app.core.entities import ACCESS, WORKLOADS, Entity
@@ -158,6 +159,8 @@ def plausible(change: Change, reason: str, *, refused: str) -> float:
     is_harmless = reason in _ILL or (reason in SERVING and only_bounds(change))
     if (is_harmless and only_adds(change)) or (change.resource.kind in ACCESS and only_allows_more(change)):
         return UNLIKELY
+    if reason in _ILL and change.resource.kind == "NetworkPolicy" and not limits_egress(change):
+        return UNLIKELY  # it says who may call these: the kubelet may, whatever a policy says
     is_new_home = change.resource.kind == "Namespace" and change.verb is Verb.CREATE
     if (reason != "FailedCreate" and (is_new_home or _only_lets_in(change))) or _opens(change):
         return UNLIKELY
