@@ -331,7 +331,9 @@ USED_UP = Cause(
     "what was paid for and is used up",
     re.compile(
         r"(?:monthly|daily) (?:\w+ )?(?:quota|limit)|insufficient_quota|quota_exceeded|exceeded your (?:current )?quota"
-        r"|(?:plan|subscription) (?:limit|quota|allows)|maximum credits exceeded|payment required",
+        r"|(?:plan|subscription) (?:limit|quota|allows)|maximum credits exceeded|payment required"
+        r"|wraparound|must be vacuumed within|reached maximum value of sequence|failed to read auto-increment value"
+        r"|integer out of range",
         re.IGNORECASE,
     ),
     _any(
@@ -340,7 +342,9 @@ USED_UP = Cause(
     ),
     few=False,
 )
-"""As those say who sell calls: Stripe, SendGrid, OpenAI. It is the sum of a month, and no release of today's."""
+"""As those say who sell calls: Stripe, SendGrid, OpenAI. It is the sum of a month, and no release of today's. So are
+the numbers of a database's rows and transactions
+(https://www.postgresql.org/docs/current/routine-vacuuming.html#VACUUM-FOR-WRAPAROUND)."""
 CONFLICT = Cause(
     "programs that write the same object",
     re.compile(r"the object has been modified; please apply your changes to the latest version"),
@@ -350,7 +354,31 @@ CONFLICT = Cause(
 """How the API server refuses what was read before somebody else wrote: one write of the object refuses one, a program
 that writes it again and again refuses many
 (https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions)."""
+RIGHTS = Cause(
+    "a right that is missing",
+    re.compile(r"is forbidden: User \S+ cannot \w+ resource"),
+    _any(
+        _is("ServiceAccount", "Namespace", *ACCESS),
+        _is_custom_kind,
+        _writes("image", "env", "envFrom", "args", "command", "serviceAccountName"),
+    ),
+    few=False,
+)
+"""How the API server refuses (https://kubernetes.io/docs/reference/access-authn-authz/rbac/). It names what was asked
+for, which has no part in it."""
+HARDWARE = Cause(
+    "a machine that is ill",
+    re.compile(
+        r"Link is (?:Up - 10{1,2}Mbps|Down)|I/O error, dev|Machine check|\bmce: |\bEDAC\b|NVRM: Xid|Uncorrectable"
+        r"|Remounting filesystem read-only|EXT4-fs error|nvme\S* .*(?:timeout|failed)|link flap",
+        re.IGNORECASE,
+    ),
+    _is("Node"),
+)
+"""As the kernel says it, and node-problem-detector tells it (https://github.com/kubernetes/node-problem-detector)."""
 CAUSES = (
+    HARDWARE,
+    RIGHTS,
     PROGRAM,
     RUNTIME,
     PROVIDER,

@@ -205,12 +205,18 @@ def _answering(hook: State, name: str, services: dict[Named, State], top: Topolo
 
 
 def _configured(top: Topology) -> Iterator[tuple[Named, str, str]]:
-    """(workload, name, text) of everything that workloads are told, in their own spec or in a ConfigMap."""
+    """(workload, name, text) of everything that workloads are told, in their own spec, in a ConfigMap, or of where the
+    files are that they claim."""
     for resource, state in top.states.items():
         here = resource.namespace or ""
         if resource.kind in WORKLOADS and resource.kind != "ReplicaSet":
             for name, text in dependencies.told((pod_template(state) or {}).get("spec") or {}):
                 yield (here, resource.name), name, text
+        elif resource.kind == "PersistentVolume" and (server := part(state, "spec", "nfs", "server")):
+            claim = part(state, "spec", "claimRef") or {}
+            here, name = str(claim.get("namespace")), str(claim.get("name"))
+            for key in top.by_config.get(("PersistentVolumeClaim", here, name), ()):
+                yield key, "server", str(server)
         elif resource.kind == "ConfigMap" and isinstance(state.get("data"), dict):
             for key in top.by_config.get(("ConfigMap", here, resource.name), ()):
                 yield from ((key, name, text) for name, text in state["data"].items() if isinstance(text, str))

@@ -9,6 +9,7 @@ https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/ (
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
@@ -132,9 +133,10 @@ _DECIDES = {"Namespace": {_LABELS, _ANNOTATIONS}, "Node": {_LABELS}}
 _CALLED = frozenset({"Ingress", "Service", "Gateway", "HTTPRoute"})
 _TELLS = re.compile(
     r"(?:kubernetes|k8s|haproxy(?:-ingress)?|traefik|konghq|projectcontour|cert-manager|metallb)\.\w+(?:\.\w+)*/"
-    r"|cloud\.google\.com/|azure-load-balancer|aws-load-balancer"
+    r"|cloud\.google\.com/|azure-load-balancer|aws-load-balancer|istio\.io/|linkerd\.io/|cilium\.io/"
 )
-"""Keys of annotations by which who serves Ingresses, or makes load balancers and certificates, is told what to do:
+"""Keys of annotations by which who serves Ingresses, makes load balancers and certificates, or is a mesh, is told what
+to do:
 https://kubernetes.github.io/ingress-nginx/user-guide/nginx-configuration/annotations/ ,
 https://cert-manager.io/docs/usage/ingress/ ."""
 _INERT = ACCESS | {
@@ -159,14 +161,21 @@ def plausible(change: Change, reason: str, *, refused: str) -> float:
     is_harmless = reason in _ILL or (reason in SERVING and only_bounds(change))
     if (is_harmless and only_adds(change)) or (change.resource.kind in ACCESS and only_allows_more(change)):
         return UNLIKELY
-    if reason in _ILL and change.resource.kind == "NetworkPolicy" and not limits_egress(change):
-        return UNLIKELY  # it says who may call these: the kubelet may, whatever a policy says
+    if reason in _ILL and _limits_callers(change):
+        return UNLIKELY  # the kubelet may call them, whatever a policy says
     is_new_home = change.resource.kind == "Namespace" and change.verb is Verb.CREATE
     if (reason != "FailedCreate" and (is_new_home or _only_lets_in(change))) or _opens(change):
         return UNLIKELY
     if refused and not change.resource.kind.endswith(refused) and not _asks_for_more(change):
         return UNLIKELY
     return 1.0
+
+
+def _limits_callers(change: Change) -> bool:
+    """Whether a NetworkPolicy says who may call pods, and nothing of whom these may call."""
+    if change.resource.kind != "NetworkPolicy" or limits_egress(change):
+        return False
+    return bool(change.diffs) and all(not diff.path or diff.path[:2] == ("spec", "ingress") for diff in change.diffs)
 
 
 def _only_lets_in(change: Change) -> bool:
@@ -229,6 +238,15 @@ def _replicas(value: object) -> int:
     return value if isinstance(value, int) else 1
 
 
+_SAME = (
+    (re.compile(r"[Hh]ealth.?[Cc]heck|target-health"), re.compile(r"health-?check", re.IGNORECASE)),
+    (
+        re.compile(r"timed? ?out|timeout|deadline|\b504\b|went away|broken pipe|cancel", re.IGNORECASE),
+        re.compile(r"time-?_?out|deadline", re.IGNORECASE),
+    ),
+)
+"""What is complained of, and what the fields are called that say it: how a load balancer asks who is well, how long
+somebody waits."""
 _PROBE = re.compile(r"(Liveness|Readiness|Startup) probe failed")
 
 
@@ -267,7 +285,15 @@ def hits(change: Change, reason: str, said: str) -> bool:
     if reason == "OOMKilled":
         return any(diff.path[-2:] == ("limits", "memory") and _is_less(diff) for diff in change.diffs)
     probes = {f"{sort.lower()}Probe" for sort in _PROBE.findall(said)}
-    return any(not probes.isdisjoint(map(str, diff.path)) for diff in change.diffs)
+    if any(not probes.isdisjoint(map(str, diff.path)) for diff in change.diffs):
+        return True
+    return any(says.search(said) and any(map(sets.search, _steps(change))) for says, sets in _SAME)
+
+
+def _steps(change: Change) -> Iterator[str]:
+    """What the fields are called that a change writes; probes have time limits of their own."""
+    paths = ([str(step) for step in diff.path] for diff in change.diffs)
+    return (step for path in paths if not any(one.endswith("Probe") for one in path) for step in path)
 
 
 def _is_less(diff: FieldDiff) -> bool:

@@ -18,8 +18,12 @@ LONGEST = 20_000
 _HOST = re.compile(
     r"(?<![\w.%-])(?P<name>[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)(?P<rest>(?:\.[a-z0-9-]+)*)(?P<port>:\d{2,5})?(?![\w-])"
 )
+_SERVICE_RECORD = re.compile(r"(?<![\w.-])_[a-z0-9-]+\._(?:tcp|udp)\.(?=[a-z0-9])")
+"""What stands before a host where its ports are asked for, too (RFC 2782): ``_memcache._tcp.cache.shop``."""
 VARIABLE = re.compile(r"\b[A-Z][A-Z0-9_]*_(?:PORT|SERVICE_HOST)\b")
 """What may be a variable by which a container is told where a Service is."""
+_LINK = re.compile(r"\btcp://\d+(?:\.\d+){3}:\d+")
+"""What such a variable says."""
 _BEFORE = ("//", "@")
 _SAID = re.compile(r"(?:host|server|backend|upstream|addr(?:ess)?|endpoint)[\s:=]+[\"']$", re.IGNORECASE)
 """What stands before a quoted host in configuration: ``.host = "products"``."""
@@ -38,7 +42,8 @@ def hosts(name: str, text: str, namespace: str, *, known: frozenset[Named]) -> I
     """
     if not ("." in text or ":" in text or _SAYS_HOST.search(name)):
         return
-    for match in _HOST.finditer(text[:LONGEST]):
+    text = _SERVICE_RECORD.sub("", text[:LONGEST])
+    for match in _HOST.finditer(text):
         first, rest = match["name"], match["rest"].split(".")[1:]
         if (len(rest) >= 2 and rest[1] == "svc") or (len(rest) == 1 and (rest[0], first) in known):
             yield rest[0], first
@@ -63,8 +68,9 @@ def variables(service: str) -> tuple[str, ...]:
 
 
 def variables_in(text: str) -> Iterator[str]:
-    """What a value or a message names of that sort."""
-    yield from (match.group(0) for match in VARIABLE.finditer(text[:LONGEST]))
+    """What a value or a message names of that sort; by a program's own setting where its value is one of theirs."""
+    text = text[:LONGEST]
+    yield from (match.group(0) for match in VARIABLE.finditer(text.upper() if _LINK.search(text) else text))
 
 
 def told(spec: dict[str, Any]) -> Iterator[tuple[str, str]]:

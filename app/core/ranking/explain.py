@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.core.edges.burdens import burdens
-from app.core.edges.causes import PORTS, SCHEMA, UNREADABLE, Cause
+from app.core.edges.causes import LINKED, PORTS, RIGHTS, SCHEMA, UNREADABLE, Cause
 from app.core.edges.front_doors import DOORS
 from app.core.edges.mechanism import (
     AT_ONCE,
@@ -45,6 +45,7 @@ from app.core.objects.pod_states import PREEMPTED
 from app.core.objects.revisions import lacks
 from app.core.objects.taints import is_other_taint
 from app.core.ranking.candidates import Candidate
+from app.core.ranking.latent import began
 from app.core.ranking.nearness import distance, mentioned
 from app.core.signals.blamed import BLAMES
 from app.core.signals.growth import agrees
@@ -134,7 +135,7 @@ def explain(candidate: Candidate, signal: Signal, *, churn_share: float) -> Matc
     best *= possible * in_time
     if best <= 0.05:
         return None
-    lag = max(timedelta(), signal.low - candidate.change.at)
+    lag = max(timedelta(), signal.low - began(candidate, signal.high))
     return Match(signal, best / (1.0 + lag / TAU), via, lag, possible)
 
 
@@ -143,7 +144,7 @@ def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
     if candidate.inert or _is_other(candidate, signal):
         return UNLIKELY
     worked = _worked(candidate, signal) * (COSMETIC if candidate.cosmetic and only_labels(candidate.change) else 1.0)
-    is_quoted = via[:1] == ("named",) and via[1] in quoted(candidate.change)
+    is_quoted = via[:1] == ("named",) and via[1] in quoted(candidate.change) and signal.cause is not RIGHTS
     is_server = via[:1] == ("calls",) and signal.cause is not None and not signal.cause.few
     makes = via[:1] == ("churn",)
     if signal.cause and not (is_quoted or is_server or makes or _leads(candidate, signal.cause)):
@@ -168,7 +169,7 @@ def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
         return UNLIKELY
     if via[:1] == ("workload",) and _suffers(candidate.change, signal):
         worked *= SUFFERS
-    follows = candidate.set_off or makes or via[:1] in (("calls",), ("reads",), *BY_CALLING)
+    follows = candidate.set_off or makes or signal.cause is LINKED or via[:1] in (("calls",), ("reads",), *BY_CALLING)
     sort = 1.0 if follows else plausible(candidate.change, reason, refused=refused)
     return worked * sort * _alone(candidate, signal) * _needed(candidate, signal) * _there(candidate, signal)
 

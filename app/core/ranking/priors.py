@@ -4,15 +4,17 @@ usual it is here."""
 from __future__ import annotations
 
 import math
+import re
 
+from app.core.edges.causes import LINKED
 from app.core.edges.mechanism import by_schedule, only_reacts_to, only_restarts
 from app.core.entities import WORKLOADS
 from app.core.findings import Evidence
 from app.core.model import Change, FieldDiff, Path, Verb
 from app.core.objects.actors import acts_by_itself, service_account
 from app.core.objects.grants import only_allows_more
-from app.core.objects.values import NUMBER
 from app.core.ranking.case import Case, Facts, say
+from app.core.ranking.explain import Match
 
 SYSTEM_NAMESPACES = frozenset({"kube-system", "calico-system", "cilium", "istio-system", "tigera-operator"})
 ADMISSION = frozenset(
@@ -59,6 +61,8 @@ TIES = 1.1
 """What it weighs that it changes which objects are meant: six culprits, and 0.3 % of the others (3.0)."""
 TEMPLATE = 0.8
 """What it weighs that it changes the template of pods in something else than images: three culprits, no other (4.4)."""
+_AMOUNT = re.compile(r"(?<![\w.:-])-?\d{1,15}(?:\.\d{1,15})?(?=[a-zA-Zµ%]*(?:[\s,;\"')}\]]|\Z))")
+"""A number within a text: no port, no part of a version, a date or an address."""
 _IDLE = dict.fromkeys(("ConfigMap", "Secret"), "It is read as pods start, and none has started since")
 ROOM = (("takes",), ("churn",))
 """Ways to those whose room something new takes."""
@@ -111,7 +115,7 @@ def risk(_case: Case, facts: Facts) -> Evidence | None:
         return say("kind of change", -0.7, f"{what}.")
     if by_schedule(change):
         return say("kind of change", -0.4, "Its CronJob's schedule made it, with nothing new in it.")
-    if change.verb is Verb.CREATE and kind in ADDED and not any(match.via[:1] in ROOM for match in facts.matches):
+    if change.verb is Verb.CREATE and kind in ADDED and not any(map(_is_of_new, facts.matches)):
         return say("kind of change", ADDITION, f"The {kind} is new: what was there before did without it.")
     if kind in WORKLOADS and (told := _of_program(change, words)):
         return say("kind of change", *told)
@@ -122,6 +126,11 @@ def risk(_case: Case, facts: Facts) -> Evidence | None:
     if change.verb is Verb.DELETE and not facts.candidate.fleeting:
         return say("kind of change", 0.6, f"It deletes the {kind}.")
     return _by_field(facts, words)
+
+
+def _is_of_new(match: Match) -> bool:
+    """Whether something new can lead there by being there: it takes room, or pods are told of it as they start."""
+    return match.via[:1] in ROOM or match.signal.cause is LINKED
 
 
 def _of_program(change: Change, words: set[str]) -> tuple[float, str] | None:
@@ -143,7 +152,7 @@ def _by_field(facts: Facts, words: set[str]) -> Evidence | None:
         return say("kind of change", TIES, "It changes a field that ties objects together.")
     if any(d.path == ("spec", "replicas") and d.new == 0 and d.old for d in change.diffs):
         return say("kind of change", 1.5, "It scales the workload to zero: nothing is left to answer.")
-    if change.resource.kind == "ConfigMap" and change.diffs and all(map(_is_slight, change.diffs)):
+    if change.resource.kind in TUNED and change.diffs and all(map(_is_slight, change.diffs)):
         return say("kind of change", SLIGHT, "It only changes numbers, by less than a factor of two.")
     if words == {"spec", "replicas"} and facts.candidate.pods <= 10:
         return say("kind of change", -0.4, "Only the number of replicas changed, by a few.")
@@ -151,12 +160,13 @@ def _by_field(facts: Facts, words: set[str]) -> Evidence | None:
 
 
 def _is_slight(diff: FieldDiff) -> bool:
-    """Whether a number became another one of the same unit and sign, written alike, more than half and less than twice
-    of it."""
-    old, new = (NUMBER.fullmatch(str(value)) for value in (diff.old, diff.new))
-    if old is None or new is None or old["unit"] != new["unit"] or float(old["number"]) * float(new["number"]) <= 0:
+    """Whether only numbers became others of the same unit and sign, written alike, more than half and less than twice
+    of them."""
+    old, new = str(diff.old), str(diff.new)
+    if old == new or _AMOUNT.sub("#", old) != _AMOUNT.sub("#", new):
         return False
-    return 0.5 < float(new["number"]) / float(old["number"]) < 2.0
+    amounts = zip(map(float, _AMOUNT.findall(old)), map(float, _AMOUNT.findall(new)), strict=True)
+    return all(one == other or (one != 0 and 0.5 < other / one < 2.0) for one, other in amounts)
 
 
 def _ties(path: Path) -> bool:
@@ -166,6 +176,8 @@ def _ties(path: Path) -> bool:
     return path[:2] != ("metadata", "labels") and (refers or not set(SELECTING).isdisjoint(words))
 
 
+TUNED = frozenset({"ConfigMap", "Ingress"})
+"""Kinds of which a number is a setting, mostly: of an Ingress by its annotations."""
 SLIGHT = -1.6
 """What a setting that is tuned a little weighs: in 209 recordings none of the 22 ConfigMaps that were to blame was, and
 one in five of 4,334 others; with one more of each for what was not seen yet that is -1.6."""

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 import numpy as np
 
 from app.core.changes.audit import error_template
-from app.core.edges.causes import NAMES, NETWORK_FAILS, NODES_MADE, RUNTIME, VOLUMES, Cause, cause_of
+from app.core.edges.causes import NAMES, NETWORK_FAILS, NODES_MADE, PROGRAM, RUNTIME, VOLUMES, Cause, cause_of
 from app.core.edges.mechanism import refused_by, refuser
 from app.core.entities import Entity, of_resource, pods_in
 from app.core.model import SLOT_SECONDS, ObjectState, Outcome, Rollout, Symptom, SymptomSource
@@ -342,7 +342,7 @@ def _node_agents(reason: str, message: str, cause: Cause | None) -> dict[Entity,
         return {("agent", "csi"): 0.9}
     if cause is RUNTIME:
         return {("agent", "runtime"): 0.9}
-    if cause is NODES_MADE:
+    if cause is NODES_MADE or (cause is PROGRAM and "exec format" in message):  # of another architecture
         return {("agent", "nodes"): 0.9}
     if reason == "FailedCreatePodSandBox" and "network" in message.lower():
         return {("agent", "cni"): 0.9}

@@ -130,6 +130,9 @@ PROBE: Path = ("spec", "template", "spec", "containers", (("name", "web"),), "li
         (MEMORY, "1Gi", "512Mi", "Unhealthy", "Readiness probe failed: timeout", False),
         (PROBE, 5, 1, "Unhealthy", "Liveness probe failed: timeout", True),
         (PROBE, 5, 1, "Unhealthy", "Readiness probe failed: timeout", False),
+        (("spec", "rules", 0, "timeouts"), None, {"request": "1s"}, "Error", "504 UT response_timeout", True),
+        (("spec", "rules", 0, "timeouts"), None, {"request": "1s"}, "Error", "panic: nil", False),
+        (("metadata", "annotations", "alb/healthcheck-path"), "/", "/a", "NotReady", "Health checks failed", True),
     ],
 )
 def test_a_change_of_the_very_thing_that_is_complained_of(
@@ -288,7 +291,7 @@ def test_how_pods_end_shows_as_the_next_ones_take_their_place() -> None:
         for n, change in enumerate((hook, harmless))
     ]
     found = candidates([hook, harmless], began, (), topology=topology([a_workload(api)]), until=after(60))
-    waited = [waiting(one, started(began)) for one in found]
+    waited = [waiting(one, started(began, [])) for one in found]
     assert [one.acts_at for one in waited] == [harmless.at, None]
 
 

@@ -74,6 +74,10 @@ def test_fields_that_tie_objects_together(kind: str, path: Path, ties: bool) -> 
         *(("800", "1200", True), ("30s", "20s", True), (4, 5, True), ("1.5", "1.0", True)),
         *(("800", "80", False), ("30s", "30m", False), ("5", "-5", False), ("5", "0", False), ("a", "b", False)),
         *((None, "5", False), (True, False, False), ("9" * 400, "9" * 399, False)),
+        ("max_connections = 200\nwork_mem = 16MB\n", "max_connections = 200\nwork_mem = 24MB\n", True),
+        ("max_connections = 200\nwork_mem = 16MB\n", "max_connections = 50\nwork_mem = 24MB\n", False),
+        *(("app:1.2.3", "app:1.2.2", False), ("db:5432", "db:5433", False), ("10.0.0.8", "10.0.0.9", False)),
+        *(("hidden", "hidden", False), ("mode: a 4", "mode: b 4", False)),
     ],
 )
 def test_a_setting_that_is_tuned_a_little(old: Json, new: Json, *, slight: bool) -> None:
