@@ -158,8 +158,9 @@ def _bin(times: Floats, values: Floats, axis: Grid) -> Floats:
     """Rows of values at common times, each laid into the bins."""
     index = ((times - axis.start) // axis.step).astype(int)
     inside = (index >= 0) & (index < axis.size)
-    scrape = np.full(axis.size, -1)  # the last of each bin; -1 where there was none
+    first, scrape = np.full(axis.size, -1), np.full(axis.size, -1)  # and the last of each bin; -1 where there was none
     scrape[index[inside]] = np.flatnonzero(inside)
+    first[index[inside][::-1]] = np.flatnonzero(inside)[::-1]
     out = values.take(scrape, axis=1)
     empty = np.flatnonzero(scrape < 0)
     out[:, empty] = np.nan
@@ -167,6 +168,9 @@ def _bin(times: Floats, values: Floats, axis: Grid) -> Floats:
     # that the series ended, or that it was not a number, there was a scrape.
     single = empty[(empty > 0) & (empty < axis.size - 1)]
     out[:, single] = (out[:, single - 1] + out[:, single + 1]) / 2
+    # Where the next bin has two, the first of them is that of the empty one, a little late.
+    late = single[first[single + 1] < scrape[single + 1]]
+    out[:, late] = values[:, first[late + 1]]
     return out
 
 
