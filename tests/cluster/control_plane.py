@@ -53,8 +53,12 @@ class ControlPlane:
         policy: Path = POLICY,
         flags: Sequence[str] = (),
         users: Mapping[str, str] = MappingProxyType({}),
+        store_flags: Sequence[str] = (),
     ) -> None:
-        """``policy`` is the audit policy, ``flags`` are further ones of kube-apiserver, ``users`` join USERS."""
+        """``policy`` is the audit policy, ``flags`` are further ones of kube-apiserver, ``store_flags`` of etcd.
+
+        ``users`` join USERS.
+        """
         self.folder = folder
         self.audit_log = folder / "audit.log"
         self.ca = folder / "apiserver.crt"  # kube-apiserver makes it; the authority's own certificate is in it too
@@ -64,7 +68,7 @@ class ControlPlane:
         self._groups = {**USERS, **users}
         self._tokens = {user: secrets.token_hex(16) for user in self._groups}
         self._write_credentials()
-        self.etcd = self._make_etcd()
+        self.etcd = self._make_etcd(store_flags)
         self.apiserver = self._make_apiserver("apiserver", self.audit_log, policy, flags)
         self.other_audit_log = folder / "other-audit.log"
         self.other_apiserver = self._make_apiserver("other", self.other_audit_log, policy, flags)
@@ -176,7 +180,7 @@ class ControlPlane:
         command = ["openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", str(key)]
         subprocess.run(command, check=True, capture_output=True)
 
-    def _make_etcd(self) -> Program:
+    def _make_etcd(self, flags: Sequence[str]) -> Program:
         clients = f"http://127.0.0.1:{self._ports['etcd']}"
         peers = f"http://127.0.0.1:{self._ports['peer']}"
         command = [
@@ -191,6 +195,7 @@ class ControlPlane:
             "--watch-progress-notify-interval=5s",  # as kubeadm has it: bookmarks of a kind that rests go on
             "--unsafe-no-fsync",  # kill -9 loses nothing; only the machine's own end would
             "--log-level=warn",
+            *flags,
         ]
         return Program(command, self.folder / "etcd.log", health=f"{clients}/health")
 

@@ -137,6 +137,8 @@ class Outside:
     """How many requests for images the registry takes in a while from the address that all nodes share."""
     reached: Callable[[], bool] = lambda: True
     """Whether whoever is outside reaches what serves the Ingresses."""
+    lost: Callable[[], float] = lambda: 0.0
+    """The share of requests from outside that what serves the Ingresses loses itself, and answers with 502."""
     unreached: set[str] = field(default_factory=set)
     """Public names by which nobody outside gets a connection: they are not found, or what is there is not trusted."""
     resolver_up: bool = True

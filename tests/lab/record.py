@@ -48,7 +48,8 @@ class NotRecordedError(Exception):
 async def laboratory(family: Family, variation: Variation, folder: Path) -> AsyncIterator[Lab]:
     """A control plane with the company in it, whose nodes run."""
     policy = METADATA_POLICY if variation.audit == "metadata" else POLICY
-    with closing(ControlPlane(folder, policy=policy, flags=family.flags, users=USERS)) as plane:
+    plane = ControlPlane(folder, policy=policy, flags=family.flags, users=USERS, store_flags=family.store_flags)
+    with closing(plane):
         plane.start()
         plane.start_controllers(*MANAGER_FLAGS)
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=200)

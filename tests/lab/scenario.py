@@ -21,7 +21,9 @@ SPLIT = Path(__file__).with_name("split.json")
 
 @dataclass(frozen=True)
 class Family:
-    """``flags`` are further ones of kube-apiserver; without ``culprit`` no change of the recording is to blame.
+    """``flags`` are further ones of kube-apiserver, ``store_flags`` of etcd.
+
+    Without ``culprit`` no change of the recording is to blame.
 
     ``joined`` numbers those that came together: they are split among themselves, so what was split before stays.
     """
@@ -32,18 +34,26 @@ class Family:
     flags: Sequence[str] = ()
     culprit: bool = True
     joined: int = 1
+    store_flags: Sequence[str] = ()
 
 
 _FAMILIES: dict[str, Family] = {}
 
 
-def family(story: str, *, flags: Sequence[str] = (), culprit: bool = True, joined: int = 1) -> Callable[[Play], Play]:
+def family(
+    story: str,
+    *,
+    flags: Sequence[str] = (),
+    culprit: bool = True,
+    joined: int = 1,
+    store_flags: Sequence[str] = (),
+) -> Callable[[Play], Play]:
     """The function below, called like the family with underscores, is one. What it does before it yields is past."""
 
     def enter(play: Play) -> Play:
         name = str(getattr(play, "__name__", "")).replace("_", "-")
         assert name not in _FAMILIES, name
-        _FAMILIES[name] = Family(name, story, play, flags, culprit, joined)
+        _FAMILIES[name] = Family(name, story, play, flags, culprit, joined, store_flags)
         return play
 
     return enter

@@ -295,6 +295,15 @@ def test_an_ingress_answers_503_where_its_service_has_another_port() -> None:
     assert town.traffic.of_app("shop", "frontend", 9).answers.total() == 0
 
 
+def test_what_the_controller_loses_is_counted_by_it_alone() -> None:
+    town = with_ingress()
+    town.outside.lost = lambda: 0.25
+    town.go_on()
+    by_door = town.traffic.of_ingress("shop", "public", 20).answers
+    assert 0.2 < by_door["502"] / by_door.total() < 0.3
+    assert town.traffic.of_app("shop", "frontend", 20).answers.total() == by_door.total() - by_door["502"]
+
+
 def test_an_ingress_answers_503_where_its_service_is_gone() -> None:
     town = with_ingress()
     town.go_on()
