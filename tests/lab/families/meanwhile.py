@@ -30,6 +30,9 @@ class _Flows:
     """Where processes send what they ask for names: by one socket each, to the server that got its first packet."""
 
     lab: Lab
+    namespace: str
+    called: str
+    """What all of them call, by its name."""
     asked: dict[str, str] = field(default_factory=dict)
     """By process."""
     servers: set[str] = field(default_factory=set)
@@ -45,20 +48,20 @@ class _Flows:
             self.servers = there
 
     def check(self, container: Container) -> Problem | None:
-        meta, told = container.pod["metadata"], container.pod.get("status", {})
+        told = container.pod.get("status", {})
         process = f"{uid_of(container.pod)} {sum(one['restartCount'] for one in told.get('containerStatuses', ()))}"
         server, node = self.asked.get(process, ""), container.pod["spec"]["nodeName"]
         if server and server not in self.servers and (node, server) in self.kept:
-            return self._times_out(meta["namespace"], told.get("podIP", ""), process)
+            return self._times_out(told.get("podIP", ""), process)
         if server not in self.servers and self.servers:  # its flow was deleted, and the next packet begins another one
             there = sorted(self.servers)
             self.asked[process] = there[crc32(process.encode()) % len(there)]
         return None
 
-    def _times_out(self, namespace: str, address: str, process: str) -> Problem:
+    def _times_out(self, address: str, process: str) -> Problem:
         names = self.lab.world["Service"][DNS]["spec"]["clusterIP"]
         socket = f"{address}:{32768 + crc32(process.encode()) % 28000}"
-        lookup = f"lookup catalog.{namespace} on {names}:53: read udp {socket}->{names}:53: i/o timeout"
+        lookup = f"lookup {self.called}.{self.namespace} on {names}:53: read udp {socket}->{names}:53: i/o timeout"
         return Problem("unready", f"probe failed: HTTP probe failed with statuscode: 503 ({lookup})")
 
 
@@ -70,7 +73,7 @@ class _Flows:
 )
 async def proxy_upgrade(lab: Lab) -> AsyncIterator[None]:
     """As told of kube-proxy and a mysterious timeout of names (charlesxu.io)."""
-    flows, by = _Flows(lab), lab.rng.choice(("bob", "carol", "flux"))
+    by = lab.rng.choice(("bob", "carol", "flux"))
     callers = {
         "shop": ("prices", "bundles", "gift-cards"),
         "search": ("ranking", "spelling", "filters"),
@@ -78,6 +81,7 @@ async def proxy_upgrade(lab: Lab) -> AsyncIterator[None]:
     }
     namespace = lab.rng.choice(sorted(callers))
     called = {"shop": "catalog", "search": "indexer", "media": "uploads"}[namespace]
+    flows = _Flows(lab, namespace, called)
     informers = both(informer(path("Service")), informer(path("EndpointSlice")))
     rules = ("", "services,nodes", "get,list,watch"), ("discovery.k8s.io", "endpointslices", "get,list,watch")
     proxy = await lab.controller(*PROXY, informers, *rules, kind="DaemonSet", tag=OLD)
