@@ -26,7 +26,7 @@ USUAL = {"lease-duration": 15.0, "renew-deadline": 10.0, "retry-period": 2.0}
 SOONER = {"lease-duration": 6.0, "renew-deadline": 3.0, "retry-period": 1.0}
 """Seconds of a leader's lease."""
 QPS, RESYNC_SECONDS, STALE = 5.0, 20.0, timedelta(seconds=60)
-"""How often its client lets an operator ask in a second, how often it looks at all objects, and by when it has to have."""
+"""How often its client lets an operator ask in a second, how often it looks at all objects, and by when it has to."""
 EACH_STANDS, TARGET, MOST_PODS = 60, 0.6, 14
 """Requests a second of one pod, and the share of them that an autoscaler aims at."""
 TO_AND_FRO = 11.0
