@@ -241,13 +241,15 @@ class ControlPlane:
 
 
 @contextmanager
-def running(*, controllers: bool = False, policy: Path = POLICY, flags: Sequence[str] = ()) -> Iterator[ControlPlane]:
+def running(
+    *, controllers: bool = False, policy: Path = POLICY, flags: Sequence[str] = (), store_flags: Sequence[str] = ()
+) -> Iterator[ControlPlane]:
     """A control plane of one's own, to break; with or without its controllers. It ends with the block."""
     for name in (*BARE, *CONTROLLERS) if controllers else BARE:
         found(name)  # or the test is skipped before anything is made
     with (
         tempfile.TemporaryDirectory(prefix="fs-cluster-") as folder,
-        closing(ControlPlane(Path(folder), policy=policy, flags=flags)) as plane,
+        closing(ControlPlane(Path(folder), policy=policy, flags=flags, store_flags=store_flags)) as plane,
     ):
         plane.start()
         if controllers:

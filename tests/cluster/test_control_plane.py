@@ -156,6 +156,17 @@ def test_compacted_revisions_are_gone(own: ControlPlane) -> None:
     assert (answer.status_code, answer.json().get("reason")) == (410, "Expired")
 
 
+def test_a_store_whose_quota_is_full_takes_no_write() -> None:
+    with running(store_flags=["--quota-backend-bytes=8000000"]) as plane, plane.client() as admin:
+        for number in range(20):
+            body = {"metadata": {"name": f"large-{number}"}, "data": {"all": "x" * 900_000}}
+            answer = admin.post("/api/v1/namespaces/default/configmaps", json=body)
+            if not answer.is_success:
+                break
+        assert admin.get("/api/v1/namespaces/default/configmaps").is_success
+    assert (answer.status_code, answer.json()["message"]) == (500, "etcdserver: mvcc: database space exceeded")
+
+
 def test_a_frozen_api_server_does_not_answer_and_goes_on(own: ControlPlane) -> None:
     own.apiserver.pause()
     try:
