@@ -93,5 +93,10 @@ def chance(rng: random.Random, mean: float) -> int:
     return number
 
 
+def so_many(rng: random.Random, number: int, share: float) -> int:
+    """How many of a number a share is, where chance takes each by itself."""
+    return sum(rng.random() < share for _ in range(number)) if share else 0
+
+
 Ways = defaultdict[Key, list[Door]]
 """The Ingresses that lead to each Service."""

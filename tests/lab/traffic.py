@@ -16,7 +16,7 @@ from zlib import crc32
 
 from tests.lab.api import Json, Key, World, now
 from tests.lab.apps import App, Outside
-from tests.lab.counts import Counts, Door, Moment, Ways, chance, of_doors
+from tests.lab.counts import Counts, Door, Moment, Ways, chance, of_doors, so_many
 from tests.lab.manifests import app_of, image_of, is_ready, uid_of
 from tests.lab.network import INGRESS_CLASS, INGRESS_CONTROLLER, backends, led_to, lets_nobody_in
 from tests.lab.sandboxes import Running
@@ -218,16 +218,11 @@ class Traffic:
             number = chance(self._rng, mean / len(asked))
             is_closed = bool(door) and lets_nobody_in(pod, INGRESS_CONTROLLER[0], self._outside.apart)
             if (one := self._there.get(uid_of(pod))) and not is_closed:
-                self._answer(one, door, number - self._lose(door, number), each, apps)
+                lost = so_many(self._rng, number, self._outside.lost()) if door else 0
+                self._count(door, "502", lost)
+                self._answer(one, door, number - lost, each, apps)
             elif door:
                 self._count(door, "504" if is_closed else "502", number)
-
-    def _lose(self, door: Door | None, number: int) -> int:
-        """How many of them the Ingresses' controller itself answers for."""
-        share = self._outside.lost() if door else 0.0
-        lost = sum(self._rng.random() < share for _ in range(number)) if share else 0
-        self._count(door, "502", lost)
-        return lost
 
     def _answer(self, one: Running, door: Door | None, number: int, each: float, apps: Mapping[Key, App]) -> None:
         """So many requests come to a process."""
