@@ -30,6 +30,9 @@ from tests.lab.webhook_services import naming
 METADATA_POLICY = Path(__file__).with_name("audit-metadata.yaml")
 SETTLE_SECONDS, CALM_SECONDS, CALM_VARIES, FIRE_SECONDS, AFTER_SECONDS = 90, 30, 15, 90, 12
 """Until all is well; before the change, at least and by so many more; until an alert fires, at most; after it."""
+OLD_SECONDS = 7
+"""What is set up is there before anything is seen: a watch's first objects are taken for just created while they are
+younger than that."""
 MANAGER_FLAGS = (
     "--horizontal-pod-autoscaler-sync-period=3s",
     "--node-monitor-period=2s",
@@ -113,6 +116,7 @@ async def record(family: Family, variation: Variation, out: Path) -> Json:
             play = family.play(lab)
             await anext(play)
             await settled(lab)
+            await asyncio.sleep(OLD_SECONDS)
             lab.kubelets.lag = variation.lag
             label = await Recorder(lab, family, out).run(play)
             assert (label["culprit"] is not None) is family.culprit, label
