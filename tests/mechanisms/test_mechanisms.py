@@ -32,7 +32,6 @@ KNOWN = {
     "global-default-priority-for-new-pods": "a Job that asks for much is preferred to the priority that it has now",
     "service-takes-address-of-outside-database": "the addresses behind outside names are not known",
     "domain-of-a-data-source-not-renewed": "that other names are resolved is not told",
-    "injector-webhook-selects-by-label-now": "that a file is not there says nothing of who should have written it",
     "gpu-taint-removed-others-move-in": "who has moved in where a taint was removed is not looked at",
     "log-agent-takes-all-inotify-instances": "what one agent takes of a node's other limits is not known",
     "backfill-uses-up-limit-of-shared-key": "a client of the client is nearer than who uses the same key",
@@ -49,6 +48,20 @@ KNOWN = {
     "database-at-the-end-of-its-transaction-numbers": "settings that were tuned beside are believed",
     "port-of-one-node-falls-back-to-a-hundred-megabits": "who runs on the node is not told without pods",
     "cache-grown-by-two-moves-nearly-all-keys": "who calls a database is named by it, and had a release",
+    "one-asks-for-a-token-per-request-the-rest-log-in-again": "what one call costs a server is not known",
+    "chunks-so-small-that-pods-live-for-seconds": "whose orders a program carries out is told by its calls alone",
+    "owner-may-not-be-named-without-the-right-to-its-finalizers": "which right a refusal is about is not said in it",
+    "binding-moved-out-of-the-namespace-of-the-role": "what was started anew met it, and its rollout failed",
+    "operator-comes-without-the-kind-it-needs": "what an operator no longer does, nobody complains of",
+    "driver-no-longer-hands-volumes-to-the-group-of-the-pod": "what a driver does for new volumes is not known",
+    "credentials-of-the-node-one-hop-too-far": "on which nodes pods run is not told without pods",
+    "two-containers-of-a-pod-name-a-port-alike": "a setting of the client, just before, is nearer",
+    "what-the-deleted-one-owned-goes-with-it": "the case does not say who owned what was deleted",
+    "kubelets-ask-for-certificates-that-nobody-approves": "who reads the configuration of kubelets is not known",
+    "every-word-of-a-log-line-becomes-a-field": "a limit that many fill up together is not known",
+    "settings-made-immutable-before-the-next-key": "the release that needs the new key fails first",
+    "moved-from-one-agent-path-to-another-and-pruned-by-the-first": "the case does not say whose the pruned one was",
+    "two-budgets-for-one-pod": "the node that is not emptied is what the alert is about",
 }
 """By name: what is not known of these yet, so that they are wrong."""
 

@@ -9,38 +9,34 @@ https://kubernetes.io/docs/concepts/scheduling-eviction/ , https://pkg.go.dev/k8
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from app.core.edges.references import is_custom
-from app.core.entities import ACCESS, WORKLOADS
-from app.core.model import Change, Path, Verb
-from app.core.objects.dependencies import VARIABLE
-from app.core.objects.values import NUMBER
-
-Leads = Callable[[Change], bool]
-"""Whether a change can lead to complaints of one cause."""
-_CLAIMS = frozenset({"StorageClass", "PersistentVolumeClaim", "PersistentVolume", "CSIDriver", "VolumeAttributesClass"})
-_ADMISSION = frozenset({"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration", "APIService"})
-_CERTIFICATES = frozenset({"Secret", "Certificate", "Issuer", "ClusterIssuer", "CertificateSigningRequest"})
-NAME_SERVERS = re.compile(r"coredns|kube-dns|local-?dns|dns-cache")
-"""What answers for the names of a cluster, by what it is called."""
-NETWORK_FAILS = re.compile(r"no route to host|network is unreachable|i/o timeout|connection timed out|connect: timeout")
-"""What is said where packets do not arrive, or none comes back."""
-MESHES = re.compile(r"\bmesh|envoy|istio|linkerd|ztunnel|\bl5d\b|consul-connect|kuma")
-"""What calls between pods go through, by what it is called."""
-NETWORKS = re.compile(
-    r"cni\b|calico|canal|cilium|flannel|weave|antrea|aws-node|anetd|multus|kindnet|ovn|kube-router|tigera"
-    r"|\bnetwork-(?:config|agent|plugin|operator)"
+from app.core.edges.leads import (
+    ADMISSION,
+    CLAIMS,
+    ON_NODES,
+    POLICIES,
+    Leads,
+    any_of,
+    certifies,
+    connects,
+    is_a,
+    is_altering,
+    is_custom_kind,
+    limits_egress,
+    makes_nodes,
+    other_registry,
+    provides_volumes,
+    serves_names,
+    sets_words,
+    trusts,
+    writes,
 )
-"""What connects pods, by what it is called: https://kubernetes.io/docs/concepts/cluster-administration/addons/ ."""
-MAKES_NODES = re.compile(r"cluster-autoscaler|karpenter")
-"""What adds nodes where pods find no room, by what it is called."""
-NODE_KINDS = re.compile(r"(?:Node|Machine)(?:Pool|Set|Deployment|Class)|Provisioner|\w+NodeClass|\w+MachineTemplate")
-"""Kinds by which nodes are made: https://karpenter.sh/docs/concepts/ , https://cluster-api.sigs.k8s.io/ ."""
-PROVIDERS = re.compile(r"\bcsi\b|provisioner")
-"""What makes volumes, by what it is called."""
+from app.core.entities import ACCESS, WORKLOADS
+from app.core.model import Verb
+from app.core.objects.dependencies import VARIABLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,92 +50,6 @@ class Cause:
     few: bool = True
 
 
-def _is(*kinds: str) -> Leads:
-    return lambda change: change.resource.kind in kinds
-
-
-def _writes(*fields: str) -> Leads:
-    """Of a workload: what is new, and a change of one of these fields."""
-
-    def leads(change: Change) -> bool:
-        if change.resource.kind not in WORKLOADS:
-            return False
-        return change.verb is Verb.CREATE or any(not set(fields).isdisjoint(map(str, d.path)) for d in change.diffs)
-
-    return leads
-
-
-def _any(*ways: Leads) -> Leads:
-    return lambda change: any(way(change) for way in ways)
-
-
-def _serves_names(change: Change) -> bool:
-    return NAME_SERVERS.search(change.resource.name) is not None
-
-
-def _provides_volumes(change: Change) -> bool:
-    return change.resource.kind in WORKLOADS | {"ConfigMap", "Secret"} and bool(PROVIDERS.search(change.resource.name))
-
-
-def _connects(change: Change) -> bool:
-    """Whether something of a network plugin is changed: its programs and configuration, or what it reads."""
-    return NETWORKS.search(change.resource.name) is not None or is_custom(change.resource)
-
-
-def _makes_nodes(change: Change) -> bool:
-    named = change.resource.kind in WORKLOADS | {"ConfigMap"} and MAKES_NODES.search(change.resource.name)
-    return bool(named) or NODE_KINDS.match(change.resource.kind) is not None
-
-
-def _is_policy(change: Change) -> bool:
-    """Whether it is a custom resource by which objects are altered as they are written."""
-    return is_custom(change.resource) and re.search(r"Policy\Z|\AAssign", change.resource.kind) is not None
-
-
-def _is_custom_kind(change: Change) -> bool:
-    return is_custom(change.resource)
-
-
-def _sets_words(change: Change) -> bool:
-    """Whether a ConfigMap was changed, in more than numbers: these say nothing of who may log in, and whom to trust."""
-    said = [value for diff in change.diffs for value in (diff.old, diff.new) if value is not None]
-    return change.resource.kind == "ConfigMap" and not (said and all(NUMBER.fullmatch(str(value)) for value in said))
-
-
-def _certifies(change: Change) -> bool:
-    """Whether an update writes a certificate of one's own: whom to trust does not let one expire."""
-    written = {str(d.path[-1]) for d in change.diffs if d.path}
-    is_own = change.resource.kind in _CERTIFICATES and written != {"ca.crt"}
-    return is_own or not written.isdisjoint(("tls.crt", "caBundle"))
-
-
-def _trusts(change: Change) -> bool:
-    """Whether an update writes a certificate, or whom to trust."""
-    written = any(str(d.path[-1]) in ("caBundle", "ca.crt", "tls.crt") for d in change.diffs if d.path)
-    return change.resource.kind in _CERTIFICATES or written
-
-
-def _other_registry(change: Change) -> bool:
-    """Whether an image is to be pulled from somewhere else than before."""
-    return any(_registry(d.old) != _registry(d.new) for d in change.diffs if _last(d.path) == "image")
-
-
-def _registry(image: object) -> str:
-    return str(image).rpartition("/")[0].partition("/")[0]
-
-
-def _last(path: Path) -> str:
-    return str(path[-1]) if path else ""
-
-
-def limits_egress(change: Change) -> bool:
-    """Whether a policy says whom pods may call: a NetworkPolicy may speak of their callers alone."""
-    said = f"{[(diff.path, diff.old, diff.new) for diff in change.diffs]}".lower()
-    return _POLICIES(change) and (change.resource.kind != "NetworkPolicy" or "egress" in said)
-
-
-_POLICIES = _is("NetworkPolicy", "GlobalNetworkPolicy", "CiliumNetworkPolicy", "CiliumClusterwideNetworkPolicy")
-_ON_NODES = _is("DaemonSet", "Node")
 _PULL = r"(?:pull(?:ing)? (?:and unpack )?image|ErrImagePull).*"
 
 NETWORK = Cause(
@@ -148,12 +58,12 @@ NETWORK = Cause(
         r"(?:failed to setup network|network plugin|plugin type=|NetworkPlugin|cni).*sandbox|sandbox.*(?:network|cni)",
         re.IGNORECASE | re.DOTALL,
     ),
-    _any(
-        _ON_NODES,
-        _connects,
-        _is(*ACCESS),
-        _is("RuntimeClass"),
-        _writes("hostNetwork", "annotations", "runtimeClassName"),
+    any_of(
+        ON_NODES,
+        connects,
+        is_a(*ACCESS),
+        is_a("RuntimeClass"),
+        writes("hostNetwork", "annotations", "runtimeClassName"),
     ),
 )
 NAMES = Cause(
@@ -163,33 +73,33 @@ NAMES = Cause(
         r"|ENOTFOUND|UnknownHost|(?:couldn't|could not|cannot|unable to|failed to) resolve (?:host|server|name|address)"
         r"|host not found|[Nn]o resolvable"
     ),
-    _any(
-        _is("Service"),
+    any_of(
+        is_a("Service"),
         limits_egress,
-        _ON_NODES,
-        _serves_names,
-        _writes("env", "envFrom", "args", "command", "dnsPolicy", "dnsConfig"),
+        ON_NODES,
+        serves_names,
+        writes("env", "envFrom", "args", "command", "dnsPolicy", "dnsConfig"),
     ),
 )
 VOLUMES = Cause(
     "a volume that nobody provides",
     re.compile(r"unbound immediate PersistentVolumeClaims|storageclass\S* .*not found|no persistent volumes avail"),
-    _any(_is(*_CLAIMS), _writes("volumes", "volumeClaimTemplates"), _provides_volumes),
+    any_of(is_a(*CLAIMS), writes("volumes", "volumeClaimTemplates"), provides_volumes),
 )
 AWAY = Cause(
     "a volume that is where pods may not be",
     re.compile(r"didn't match PersistentVolume's node affinity|volume node affinity conflict"),
-    _any(
-        _is(*_CLAIMS, "Node"),
-        _provides_volumes,
-        _makes_nodes,
-        _writes("volumes", "volumeClaimTemplates", "affinity", "nodeSelector", "topologySpreadConstraints"),
+    any_of(
+        is_a(*CLAIMS, "Node"),
+        provides_volumes,
+        makes_nodes,
+        writes("volumes", "volumeClaimTemplates", "affinity", "nodeSelector", "topologySpreadConstraints"),
     ),
 )
 PORTS = Cause(
     "a port of the nodes that is taken",
     re.compile(r"didn't have free ports"),
-    _any(_is("Node"), _writes("ports", "hostNetwork", "replicas", "affinity", "nodeSelector", "tolerations")),
+    any_of(is_a("Node"), writes("ports", "hostNetwork", "replicas", "affinity", "nodeSelector", "tolerations")),
 )
 TRUST = Cause(
     "a certificate that is not trusted",
@@ -199,12 +109,12 @@ TRUST = Cause(
         r"|UnknownIssuer|invalid peer certificate|bad certificate|no required SSL certificate",
         re.IGNORECASE,
     ),
-    _any(
-        _trusts,
-        _sets_words,
-        _is_custom_kind,
-        _is(*_ADMISSION),
-        _writes("env", "envFrom", "args", "command", "volumes", "volumeMounts"),
+    any_of(
+        trusts,
+        sets_words,
+        is_custom_kind,
+        is_a(*ADMISSION),
+        writes("env", "envFrom", "args", "command", "volumes", "volumeMounts"),
     ),
     few=False,
 )
@@ -217,21 +127,21 @@ CREDENTIALS = Cause(
         r"|\bjwt|invalid.{0,2}(?:audience|issuer|signature)|token (?:is|was) (?:invalid|not valid)",
         re.IGNORECASE,
     ),
-    _any(
-        _is("Secret", "ServiceAccount", *ACCESS),
-        _sets_words,
-        _is_custom_kind,
-        _writes("env", "envFrom", "args", "command", "volumes", "volumeMounts", "serviceAccountName"),
+    any_of(
+        is_a("Secret", "ServiceAccount", *ACCESS),
+        sets_words,
+        is_custom_kind,
+        writes("env", "envFrom", "args", "command", "volumes", "volumeMounts", "serviceAccountName"),
     ),
     few=False,
 )
 DISK = Cause(
     "a disk that is full",
     re.compile(r"no space left on device|disk (?:is )?full|ENOSPC|disk quota exceeded", re.IGNORECASE),
-    _any(
-        _is("PersistentVolumeClaim", "PersistentVolume", "StorageClass", "ConfigMap", "Node", "DaemonSet"),
-        _is_custom_kind,
-        _writes(
+    any_of(
+        is_a("PersistentVolumeClaim", "PersistentVolume", "StorageClass", "ConfigMap", "Node", "DaemonSet"),
+        is_custom_kind,
+        writes(
             "image", "env", "envFrom", "args", "command", "volumes", "volumeClaimTemplates", "resources", "replicas"
         ),
     ),
@@ -240,7 +150,7 @@ DISK = Cause(
 LINKED = Cause(
     "a variable that pods have since a Service is there",
     VARIABLE,
-    _any(_is("Service"), _writes("env", "envFrom", "args", "command", "enableServiceLinks")),
+    any_of(is_a("Service"), writes("env", "envFrom", "args", "command", "enableServiceLinks")),
 )
 """Not of CAUSES: the words alone do not say it (linked.py)."""
 OUTSIDE = Cause(
@@ -250,13 +160,13 @@ OUTSIDE = Cause(
         r"|maintenance|bad gateway|internal server error|\b50[0234]\b",
         re.IGNORECASE,
     ),
-    _any(
+    any_of(
         limits_egress,
-        _ON_NODES,
-        _serves_names,
-        _connects,
-        _is("ConfigMap", "Endpoints", "EndpointSlice"),
-        _writes("env", "envFrom", "args", "command", "dnsPolicy", "dnsConfig", "hostNetwork"),
+        ON_NODES,
+        serves_names,
+        connects,
+        is_a("ConfigMap", "Endpoints", "EndpointSlice"),
+        writes("env", "envFrom", "args", "command", "dnsPolicy", "dnsConfig", "hostNetwork"),
     ),
     few=False,
 )
@@ -264,21 +174,21 @@ OUTSIDE = Cause(
 NODES_MADE = Cause(
     "nodes that nobody makes",
     re.compile(r"max node group size reached|exceed limits for nodepool|no instance type (?:met|satisf)"),
-    _any(_is("Node"), _makes_nodes, _writes("tolerations", "affinity", "nodeSelector", "resources")),
+    any_of(is_a("Node"), makes_nodes, writes("tolerations", "affinity", "nodeSelector", "resources")),
 )
 PROGRAM = Cause(
     "a program that cannot be run",
     re.compile(r"exec format error|executable file not found|exec: .*(?:no such file|permission denied)"),
-    _any(
-        _is("Node", "MutatingWebhookConfiguration"),
-        _makes_nodes,
-        _writes("image", "command", "args", "volumes", "volumeMounts", "nodeSelector", "affinity", "securityContext"),
+    any_of(
+        is_a("Node", "MutatingWebhookConfiguration"),
+        makes_nodes,
+        writes("image", "command", "args", "volumes", "volumeMounts", "nodeSelector", "affinity", "securityContext"),
     ),
 )
 RUNTIME = Cause(
     "a container runtime that nodes do not have",
     re.compile(r'no runtime for "|(?:failed to get|find) (?:sandbox )?runtime|RuntimeHandler "[^"]*" not supported'),
-    _any(_ON_NODES, _is("RuntimeClass"), _makes_nodes, _writes("runtimeClassName")),
+    any_of(ON_NODES, is_a("RuntimeClass"), makes_nodes, writes("runtimeClassName")),
 )
 PROVIDER = Cause(
     "a provider of volumes that fails",
@@ -287,7 +197,7 @@ PROVIDER = Cause(
         r"|ServiceUnavailable|Internal error\. Please try again|RequestLimitExceeded|InsufficientCapacity)",
         re.IGNORECASE | re.DOTALL,
     ),
-    _any(_is("StorageClass", "CSIDriver"), _provides_volumes),
+    any_of(is_a("StorageClass", "CSIDriver"), provides_volumes),
 )
 SCHEMA = Cause(
     "a database that has other tables than is asked for",
@@ -296,7 +206,7 @@ SCHEMA = Cause(
         r"|undefined (?:column|table)|invalid column name|invalid object name|unknown collection",
         re.IGNORECASE,
     ),
-    _any(_is("Job", "CronJob"), _is_custom_kind, _writes("image", "env", "args", "command")),
+    any_of(is_a("Job", "CronJob"), is_custom_kind, writes("image", "env", "args", "command")),
 )
 EXHAUSTED = Cause(
     "what a process may have, and gives nothing back of",
@@ -306,11 +216,11 @@ EXHAUSTED = Cause(
         r"|inotify (?:instances|watches)|inotify_add_watch|file watchers reached",
         re.IGNORECASE,
     ),
-    _any(
-        _ON_NODES,
-        _makes_nodes,
-        _is("MutatingWebhookConfiguration"),
-        _writes("image", "env", "envFrom", "args", "command", "resources", "securityContext"),
+    any_of(
+        ON_NODES,
+        makes_nodes,
+        is_a("MutatingWebhookConfiguration"),
+        writes("image", "env", "envFrom", "args", "command", "resources", "securityContext"),
     ),
     few=False,
 )
@@ -323,7 +233,7 @@ UNREADABLE = Cause(
         r"|unknown (?:wire type|enum value)",
         re.IGNORECASE,
     ),
-    _any(_is("Job", "CronJob"), _is_custom_kind, _writes("image", "env", "args", "command")),
+    any_of(is_a("Job", "CronJob"), is_custom_kind, writes("image", "env", "args", "command")),
 )
 """Of a store, a queue or a cache that several read: https://redis.io/docs/latest/develop/reference/protocol-spec/ ,
 https://kafka.apache.org/documentation/ (RecordDeserializationException)."""
@@ -336,9 +246,9 @@ USED_UP = Cause(
         r"|integer out of range",
         re.IGNORECASE,
     ),
-    _any(
-        _is("Job", "CronJob", "HorizontalPodAutoscaler", "Secret", "ConfigMap"),
-        _writes("env", "envFrom", "args", "command", "replicas"),
+    any_of(
+        is_a("Job", "CronJob", "HorizontalPodAutoscaler", "Secret", "ConfigMap"),
+        writes("env", "envFrom", "args", "command", "replicas"),
     ),
     few=False,
 )
@@ -348,7 +258,7 @@ the numbers of a database's rows and transactions
 CONFLICT = Cause(
     "programs that write the same object",
     re.compile(r"the object has been modified; please apply your changes to the latest version"),
-    _is(*WORKLOADS, *ACCESS, "ConfigMap", "Secret", "MutatingWebhookConfiguration", "CustomResourceDefinition"),
+    is_a(*WORKLOADS, *ACCESS, "ConfigMap", "Secret", "MutatingWebhookConfiguration", "CustomResourceDefinition"),
     few=False,
 )
 """How the API server refuses what was read before somebody else wrote: one write of the object refuses one, a program
@@ -356,16 +266,63 @@ that writes it again and again refuses many
 (https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions)."""
 RIGHTS = Cause(
     "a right that is missing",
-    re.compile(r"is forbidden: User \S+ cannot \w+ resource"),
-    _any(
-        _is("ServiceAccount", "Namespace", *ACCESS),
-        _is_custom_kind,
-        _writes("image", "env", "envFrom", "args", "command", "serviceAccountName"),
+    re.compile(r"is forbidden: (?:User \S+ cannot \w+ resource|cannot set blockOwnerDeletion)"),
+    any_of(
+        is_a("ServiceAccount", "Namespace", *ACCESS),
+        writes("image", "env", "envFrom", "args", "command", "serviceAccountName"),
     ),
     few=False,
 )
 """How the API server refuses (https://kubernetes.io/docs/reference/access-authn-authz/rbac/). It names what was asked
 for, which has no part in it."""
+QUOTA = Cause(
+    "a quota that is used up",
+    re.compile(r"exceeded quota: "),
+    any_of(
+        is_a("ResourceQuota", "Namespace", "HorizontalPodAutoscaler"),
+        lambda change: change.verb is Verb.CREATE,
+        writes("replicas", "parallelism", "resources", "schedule", "concurrencyPolicy"),
+    ),
+)
+"""https://kubernetes.io/docs/concepts/policy/resource-quotas/"""
+INVALID = Cause(
+    "what the API server does not take",
+    re.compile(
+        r"is invalid: .*(?:Too many: \d+: must have at most|Unsupported value|Required value|Invalid value"
+        r"|field is immutable|failed rule)",
+        re.DOTALL,
+    ),
+    any_of(
+        is_a("CustomResourceDefinition", "ConfigMap", "Secret", "MutatingWebhookConfiguration"),
+        is_altering,
+        writes("image", "env", "envFrom", "args", "command"),
+    ),
+    few=False,
+)
+"""What is there was taken: other rules are to blame, or who writes
+(https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#validation)."""
+NEIGHBOURS = Cause(
+    "pods that are not to be beside others",
+    re.compile(r"didn't satisfy existing pods anti-affinity"),
+    writes("affinity"),
+)
+BUDGETS = Cause(
+    "a pod with several budgets",
+    re.compile(r"(?:matches multiple|has more than one) PodDisruptionBudget"),
+    any_of(is_a("PodDisruptionBudget"), writes("labels")),
+)
+FILE = Cause(
+    "a file that is not there",
+    re.compile(r"no such file or directory|FileNotFoundError|NoSuchFileException|\bENOENT\b", re.IGNORECASE),
+    any_of(
+        is_a("ConfigMap", "Secret", "ServiceAccount", "Namespace", "PersistentVolumeClaim", "Job", "CronJob"),
+        is_a("MutatingWebhookConfiguration", "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"),
+        is_custom_kind,
+        writes("image", "env", "envFrom", "args", "command", "volumes", "volumeMounts", "initContainers"),
+    ),
+    few=False,
+)
+"""Of another pod's making, too: what injects a container that would have written it."""
 HARDWARE = Cause(
     "a machine that is ill",
     re.compile(
@@ -373,12 +330,16 @@ HARDWARE = Cause(
         r"|Remounting filesystem read-only|EXT4-fs error|nvme\S* .*(?:timeout|failed)|link flap",
         re.IGNORECASE,
     ),
-    _is("Node"),
+    is_a("Node"),
 )
 """As the kernel says it, and node-problem-detector tells it (https://github.com/kubernetes/node-problem-detector)."""
 CAUSES = (
     HARDWARE,
     RIGHTS,
+    QUOTA,
+    INVALID,
+    NEIGHBOURS,
+    BUDGETS,
     PROGRAM,
     RUNTIME,
     PROVIDER,
@@ -386,7 +347,7 @@ CAUSES = (
     Cause(
         "a certificate, a token or a licence that ran out",
         re.compile(r"has expired|\bexpired\b|is not yet valid", re.IGNORECASE),
-        _certifies,
+        certifies,
     ),
     Cause(
         "a registry that does not answer",
@@ -395,30 +356,30 @@ CAUSES = (
             r"|\b50[0234]\b|\b429\b|toomanyrequests|no route to host)",
             re.IGNORECASE | re.DOTALL,
         ),
-        _any(_other_registry, _ON_NODES, _is("MutatingWebhookConfiguration"), _serves_names),
+        any_of(other_registry, ON_NODES, is_a("MutatingWebhookConfiguration"), serves_names),
     ),
     Cause(
         "a right to pull that is missing",
         re.compile(_PULL + r"(?:unauthorized|denied|forbidden|\b40[13]\b|no basic auth)", re.IGNORECASE | re.DOTALL),
-        _any(
-            _is("Secret", "ServiceAccount", "MutatingWebhookConfiguration", "Node"),
-            _makes_nodes,
-            _writes("image", "imagePullSecrets"),
+        any_of(
+            is_a("Secret", "ServiceAccount", "MutatingWebhookConfiguration", "Node"),
+            makes_nodes,
+            writes("image", "imagePullSecrets"),
         ),
     ),
     Cause(
         "an image that does not exist",
         re.compile(_PULL + r"(?:not found|manifest unknown|does not exist)", re.IGNORECASE | re.DOTALL),
-        _any(_is("MutatingWebhookConfiguration", "MutatingAdmissionPolicy"), _is_policy, _writes("image")),
+        any_of(is_a("MutatingWebhookConfiguration", "MutatingAdmissionPolicy"), is_altering, writes("image")),
     ),
     VOLUMES,
     AWAY,
     Cause(
         "configuration that is not there",
         re.compile(r"(?:configmap|secret) \S+ not found|couldn't find key", re.IGNORECASE),
-        _any(
-            _is("ConfigMap", "Secret", "ExternalSecret", "SealedSecret", "Certificate", "Namespace"),
-            _writes("env", "envFrom", "volumes"),
+        any_of(
+            is_a("ConfigMap", "Secret", "ExternalSecret", "SealedSecret", "Certificate", "Namespace"),
+            writes("env", "envFrom", "volumes"),
         ),
     ),
     Cause(
@@ -426,33 +387,33 @@ CAUSES = (
         re.compile(
             r"untolerated taint|didn't match Pod's node (?:affinity|selector)|(?:were unschedulable|spread constr)"
         ),
-        _any(
-            _is("Node"),
-            _writes("tolerations", "affinity", "nodeSelector", "topologySpreadConstraints", "runtimeClassName"),
+        any_of(
+            is_a("Node"),
+            writes("tolerations", "affinity", "nodeSelector", "topologySpreadConstraints", "runtimeClassName"),
         ),
     ),
     Cause(
         "an API that nothing serves",
         re.compile(r"complete list of server APIs|stale GroupVersion discovery"),
-        _any(_is("APIService", "CustomResourceDefinition", "Service"), _POLICIES, _is(*WORKLOADS), _trusts),
+        any_of(is_a("APIService", "CustomResourceDefinition", "Service"), POLICIES, is_a(*WORKLOADS), trusts),
     ),
     Cause(
         "finalizers that nobody takes away",
         re.compile(r"has finalizers remaining"),
-        _any(_is("CustomResourceDefinition", "ServiceAccount"), _is(*ACCESS), _is(*WORKLOADS)),
+        any_of(is_a("CustomResourceDefinition", "ServiceAccount"), is_a(*ACCESS), is_a(*WORKLOADS)),
     ),
     NODES_MADE,
     Cause(
         "a budget that allows no disruption",
         re.compile(r"violate the pod's disruption budget"),
-        _any(_is("PodDisruptionBudget"), _is(*WORKLOADS)),
+        any_of(is_a("PodDisruptionBudget"), is_a(*WORKLOADS)),
     ),
     Cause(
         "a token that is not there",
         re.compile(r"serviceaccount/token: no such file"),
-        _any(
-            _is("ServiceAccount", "MutatingWebhookConfiguration"),
-            _writes("automountServiceAccountToken", "serviceAccountName", "volumes", "volumeMounts"),
+        any_of(
+            is_a("ServiceAccount", "MutatingWebhookConfiguration"),
+            writes("automountServiceAccountToken", "serviceAccountName", "volumes", "volumeMounts"),
         ),
     ),
     PORTS,
@@ -465,6 +426,7 @@ CAUSES = (
     CREDENTIALS,
     CONFLICT,
     UNREADABLE,
+    FILE,
 )
 """The first that fits counts."""
 

@@ -64,6 +64,7 @@ def topology(
     _index_dependencies(top, {(_named(s.workload), s.message) for s in complaints if s.workload}, edges)
     top.keeps_up = kept_up(changes, running_as=top.by_account, read_by=top.by_config)
     _index_rests(top)
+    _index_parameters(top)
     top.has_default_priority = any(r.kind == "PriorityClass" and s.get("globalDefault") for r, s in top.states.items())
     return top
 
@@ -170,6 +171,20 @@ def _index_rests(top: Topology) -> None:
     for writer, served in top.keeps_up.items():
         for reader in served:
             top.rests_on[reader].add(writer)
+
+
+def _index_parameters(top: Topology) -> None:
+    """What admission policies go by, where a binding names it
+    (https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/#parameter-resources)."""
+    kinds = {
+        resource.name: str(part(state, "spec", "paramKind", "kind"))
+        for resource, state in top.states.items()
+        if resource.kind.endswith("AdmissionPolicy")
+    }
+    for resource, state in top.states.items():
+        if resource.kind.endswith("AdmissionPolicyBinding") and (name := part(state, "spec", "paramRef", "name")):
+            kind = kinds.get(str(part(state, "spec", "policyName")), "")
+            top.parameters.add((kind, str(part(state, "spec", "paramRef", "namespace") or ""), str(name)))
 
 
 def _index_clients(top: Topology, known: frozenset[Named], complaints: Iterable[tuple[Named, str]]) -> None:

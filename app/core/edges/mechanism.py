@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from app.core.edges.causes import limits_egress
+from app.core.edges.leads import limits_egress
 from app.core.edges.meshes import is_policy
 from app.core.edges.served import FAILS, REFUSES, SLOW
 from app.core.entities import ACCESS, WORKLOADS, Entity
@@ -105,6 +105,8 @@ _ILL = frozenset(
         *("ImagePullBackOff", "ErrImagePull", "CreateContainerConfigError", "CreateContainerError"),
     }
 )
+_PROBED = frozenset({"Unhealthy", "Unready"})
+"""What fewer pods complain of that have more to do."""
 WHILE_RUNNING = frozenset(
     {"CrashLoopBackOff", "BackOff", "Error", "Unhealthy", "Unready", "BackoffLimitExceeded", *SERVING}
 )
@@ -163,6 +165,8 @@ def plausible(change: Change, reason: str, *, refused: str) -> float:
         return UNLIKELY
     if reason in _ILL and _limits_callers(change):
         return UNLIKELY  # the kubelet may call them, whatever a policy says
+    if reason in _ILL - _PROBED and cordons(change):
+        return UNLIKELY  # pods that come up elsewhere show what they start with
     is_new_home = change.resource.kind == "Namespace" and change.verb is Verb.CREATE
     if (reason != "FailedCreate" and (is_new_home or _only_lets_in(change))) or _opens(change):
         return UNLIKELY

@@ -12,8 +12,8 @@ from typing import Any
 
 from app.core.edges.asking import answered
 from app.core.edges.belonging import members, owners
-from app.core.edges.causes import NETWORKS, NODE_KINDS
 from app.core.edges.front_doors import PROXIES
+from app.core.edges.leads import NETWORKS, NODE_KINDS
 from app.core.edges.mechanism import is_cosmetic
 from app.core.edges.meshes import is_policy, policy
 from app.core.edges.references import references

@@ -18,8 +18,8 @@ from typing import Any
 from app.core.edges import access, operators
 from app.core.edges.asking import answered, asked_about
 from app.core.edges.burdens import burdened
-from app.core.edges.causes import MAKES_NODES, NAME_SERVERS, NETWORKS, PROVIDERS
 from app.core.edges.front_doors import DOORS, PROXIES, backends, served, shows
+from app.core.edges.leads import MAKES_NODES, NAME_SERVERS, NETWORKS, PROVIDERS
 from app.core.edges.mechanism import cordons, halts, is_cosmetic, is_default, is_default_class, refuser
 from app.core.edges.meshes import is_policy
 from app.core.edges.references import is_custom
@@ -71,14 +71,13 @@ def _workload(change: Change, states: list[State], top: Topology, add: Add) -> N
     touched_workloads(top, [key], add, 0)
     burdened(change, {key}, top, add, 0)
     operators.referring(change.resource, top, add, 1)
-    if any(diff.path[-1:] == ("priorityClassName",) for diff in change.diffs):  # whose pods may go for its own
-        add(("scheduling",), 0)
-    if top.has_default_priority or any("priorityClassName" in pod for pod in _pods(states)):
-        add(PREEMPTS, 0)
+    _taken_room(change, states, top, add)
     add(("manager", change.resource.name), 1)
     add(("prefix", change.resource.name.split("-")[0]), 1)
     _agents(f"{change.resource.name} {_images(states)}", add, 0)
     answered(key, top, add, 0)
+    if change.verb is Verb.CREATE and _joins(key, top):
+        add(("joins",), 0)
     if key in top.runtimes:
         add(("agent", "runtime"), 0)
     if change.resource.kind in ("DaemonSet", "Deployment") and _serves_pods(key, top):
@@ -91,6 +90,22 @@ def _workload(change: Change, states: list[State], top: Topology, add: Add) -> N
     if change.verb is Verb.DELETE or halts(change):
         for group in operators.served(key[0], states, top):
             add(("named", group), 0)
+
+
+def _taken_room(change: Change, states: list[State], top: Topology, add: Add) -> None:
+    """Whom its pods keep from a node, or may take it from."""
+    pods = _pods(states)
+    apart = any((pod.get("affinity") or {}).get("podAntiAffinity") for pod in pods)  # that holds both ways
+    if apart or any(diff.path[-1:] == ("priorityClassName",) for diff in change.diffs):
+        add(("scheduling",), 0)
+    if top.has_default_priority or any("priorityClassName" in pod for pod in pods):
+        add(PREEMPTS, 0)
+
+
+def _joins(key: Named, top: Topology) -> bool:
+    """Whether a workload stands behind a Service beside another one."""
+    own = top.fronts.get(key, set())
+    return any(not own.isdisjoint(fronts) for other, fronts in top.fronts.items() if other != key)
 
 
 def _replica_set(change: Change, _states: list[State], top: Topology, add: Add) -> None:
@@ -434,6 +449,9 @@ def reach(change: Change, top: Topology) -> Reach:
     if told_by(resource.api_group):
         rule = _external
     rule(change, state, top, add)  # by its group first: Calico has NetworkPolicies too
+    if (resource.kind, resource.namespace or "", resource.name) in top.parameters:
+        for namespace in top.in_namespace:
+            add(refuser("ValidatingAdmissionPolicy", namespace), READ)
     return found
 
 

@@ -21,6 +21,11 @@ from app.core.objects.selectors import selects
 _CHOOSES = re.compile(r"inject|^pod-security\.kubernetes\.io/enforce|^istio\.io/rev$")
 """Label keys of a Namespace that are known to decide how its pods are made, whoever reads them; what pod security only
 warns of or writes down it lets in (https://kubernetes.io/docs/concepts/security/pod-security-admission/)."""
+_WELL_KNOWN = re.compile(
+    r"(?:topology|node|failure-domain\.beta)\.kubernetes\.io/|kubernetes\.io/(?:hostname|os|arch)$"
+)
+"""Label keys of a Node by which schedulers, volumes and balancers go, whoever names them
+(https://kubernetes.io/docs/reference/labels-annotations-taints/)."""
 Named = tuple[str, str]  # (namespace, name)
 State = dict[str, Any]
 """A normalised object: read by path, so its values stay untyped here."""
@@ -102,6 +107,8 @@ class Topology:
     """By (api group, kind): how many of those there are."""
     beside: dict[tuple[str, str], list[Resource]] = field(default_factory=lambda: defaultdict(list))
     """By (namespace, kind): the Services, Ingresses and routes there, and the custom resources."""
+    parameters: set[tuple[str, str, str]] = field(default_factory=set)
+    """The (kind, namespace, name) of what admission policies go by."""
     aggregated: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     """By label key: the ClusterRoles that are made of those that have it."""
 
@@ -111,7 +118,7 @@ class Topology:
         if not keys or len(keys) < len(change.diffs):
             return False
         if change.resource.kind == "Node":
-            return not keys & (self.placing.keys() | self.choosing.keys())
+            return not (keys & (self.placing.keys() | self.choosing.keys()) or any(map(_WELL_KNOWN.match, keys)))
         if change.resource.kind != "Namespace":
             return False
         return not any(key in self.selecting or _CHOOSES.search(key) for key in keys)

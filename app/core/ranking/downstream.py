@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from app.core.edges.causes import MAKES_NODES, MESHES, NAME_SERVERS, NETWORKS, TRUST
+from app.core.edges.causes import TRUST
+from app.core.edges.leads import MAKES_NODES, MESHES, NAME_SERVERS, NETWORKS
 from app.core.edges.mechanism import BEFORE_RUNNING, SERVING
 from app.core.edges.operators import users_of
 from app.core.edges.references import is_custom

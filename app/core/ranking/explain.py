@@ -162,14 +162,19 @@ def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
     # What was made and was well has nothing in it that differs from when it was well; of an update that says little of
     # what it does for others.
     made = candidate.change.verb is Verb.CREATE or (reason in BEFORE_RUNNING and via[:1] != ("agent",))
-    if made and via[:1] not in (*BY_CALLING, ("takes",), ("churn",)) and _was_well(candidate, signal):
+    if made and via[:1] not in (*BY_CALLING, ("takes",), ("churn",), ("scheduling",)) and _was_well(candidate, signal):
         return UNLIKELY
     is_new = not (only_restarts(candidate.change) or by_schedule(candidate.change))
     if not is_new and reason not in FULL and via[:1] == ("workload",):
         return UNLIKELY
     if via[:1] == ("workload",) and _suffers(candidate.change, signal):
         worked *= SUFFERS
-    follows = candidate.set_off or makes or signal.cause is LINKED or via[:1] in (("calls",), ("reads",), *BY_CALLING)
+    follows = (
+        candidate.set_off
+        or makes
+        or signal.cause is LINKED
+        or via[:1] in (("refuses",), ("calls",), ("reads",), *BY_CALLING)
+    )
     sort = 1.0 if follows else plausible(candidate.change, reason, refused=refused)
     return worked * sort * _alone(candidate, signal) * _needed(candidate, signal) * _there(candidate, signal)
 
@@ -420,6 +425,7 @@ def less_unquoted(found: Sequence[Candidate], explained: Sequence[tuple[Match, .
             for match in matches
             if (match.via[0] == "named" and match.via[1] in words)
             or (match.via[0] == "workload" and _hits(candidate, match))
+            or match.via[0] == "access"
         }
         quoting |= {id(match.signal) for match in matches if id(match) in own}
         quotes.append(own)

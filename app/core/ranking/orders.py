@@ -44,8 +44,8 @@ class Orders:
 
     def give(self, change: Change) -> None:
         """Remember an order; other changes are none."""
-        namespace = change.resource.namespace
-        if namespace and is_order(change):
+        namespace = change.resource.namespace or ""
+        if is_order(change):
             self._there[namespace].append((change, set(_namespaces(before_and_after(change, self.top)))))
             self._named[namespace, change.resource.name].append(change)
 
@@ -77,9 +77,10 @@ class Orders:
         """The last order, by another, of an object with the name of what was written. Where there is none, and it was
         made: of one whose name it begins with, as nothing did that was made before the order."""
         here, name = change.resource.namespace or "", change.resource.name
-        if same := [
-            order for order in self._named.get((here, name), ()) if order.resource.kind != change.resource.kind
-        ]:
+        named = (*self._named.get((here, name), ()), *self._named.get(("", name), ()))
+        if same := sorted(
+            (order for order in named if order.resource.kind != change.resource.kind), key=lambda order: order.at
+        ):
             last = same[-1]
             return last if change.at - last.at <= AFTER_ORDERS and self._obeys(change, last) else None
         for start in starts(name) if change.verb is Verb.CREATE else ():

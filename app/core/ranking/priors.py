@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 import re
 
-from app.core.edges.causes import LINKED
 from app.core.edges.mechanism import by_schedule, only_reacts_to, only_restarts
 from app.core.entities import WORKLOADS
 from app.core.findings import Evidence
@@ -14,7 +13,6 @@ from app.core.model import Change, FieldDiff, Path, Verb
 from app.core.objects.actors import acts_by_itself, service_account
 from app.core.objects.grants import only_allows_more
 from app.core.ranking.case import Case, Facts, say
-from app.core.ranking.explain import Match
 
 SYSTEM_NAMESPACES = frozenset({"kube-system", "calico-system", "cilium", "istio-system", "tigera-operator"})
 ADMISSION = frozenset(
@@ -115,7 +113,7 @@ def risk(_case: Case, facts: Facts) -> Evidence | None:
         return say("kind of change", -0.7, f"{what}.")
     if by_schedule(change):
         return say("kind of change", -0.4, "Its CronJob's schedule made it, with nothing new in it.")
-    if change.verb is Verb.CREATE and kind in ADDED and not any(map(_is_of_new, facts.matches)):
+    if change.verb is Verb.CREATE and kind in ADDED and not _is_of_new(facts):
         return say("kind of change", ADDITION, f"The {kind} is new: what was there before did without it.")
     if kind in WORKLOADS and (told := _of_program(change, words)):
         return say("kind of change", *told)
@@ -128,9 +126,13 @@ def risk(_case: Case, facts: Facts) -> Evidence | None:
     return _by_field(facts, words)
 
 
-def _is_of_new(match: Match) -> bool:
-    """Whether something new can lead there by being there: it takes room, or pods are told of it as they start."""
-    return match.via[:1] in ROOM or match.signal.cause is LINKED
+def _is_of_new(facts: Facts) -> bool:
+    """Whether something new can lead there by being there: it takes room, stands beside others behind their Service, or
+    is one of the few things that are complained of."""
+    return ("joins",) in facts.candidate.reach or any(
+        match.via[:1] in ROOM or (match.signal.cause is not None and match.signal.cause.few and match.possible == 1.0)
+        for match in facts.matches
+    )
 
 
 def _of_program(change: Change, words: set[str]) -> tuple[float, str] | None:

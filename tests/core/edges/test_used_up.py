@@ -5,7 +5,20 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from app.core.edges.causes import CONFLICT, DISK, EXHAUSTED, UNREADABLE, USED_UP, Cause, cause_of
+from app.core.edges.causes import (
+    CONFLICT,
+    DISK,
+    EXHAUSTED,
+    FILE,
+    HARDWARE,
+    INVALID,
+    QUOTA,
+    RIGHTS,
+    UNREADABLE,
+    USED_UP,
+    Cause,
+    cause_of,
+)
 from app.core.model import Change, FieldDiff, Verb
 from tests.core.edges.test_causes import EXPIRED, image, kind, request
 from tests.core.factories import a_change, a_resource, after
@@ -16,7 +29,7 @@ MODIFIED = (
 )
 FILES = "http: Accept error: accept tcp [::]:8080: accept4: too many open files; retrying in 5ms"
 WRONG_TYPE = "WRONGTYPE Operation against a key holding the wrong kind of value"
-QUOTA = "429 You exceeded your current quota (type: insufficient_quota)"
+PAID = "429 You exceeded your current quota (type: insufficient_quota)"
 UNTRUSTED = "x509: certificate signed by unknown authority"
 REFUSED = 'FATAL: password authentication failed for user "ledger"'
 
@@ -40,12 +53,17 @@ REFUSED = 'FATAL: password authentication failed for user "ledger"'
         ("RecordDeserializationException: Error deserializing key/value for partition orders-3", UNREADABLE),
         ("java.io.InvalidClassException: corp.Cart; local class incompatible", UNREADABLE),
         ("ERR unknown command 'HGETDEL'", None),
-        (QUOTA, USED_UP),
+        (PAID, USED_UP),
         ("403 Maximum credits exceeded", USED_UP),
         ("You have exceeded your daily request quota for this API", USED_UP),
         ("402 Payment Required", USED_UP),
         ("429 Too Many Requests", None),
-        ("exceeded quota: compute, requested: pods=1, used: pods=8, limited: pods=8", None),
+        ("exceeded quota: compute, requested: pods=1, used: pods=8, limited: pods=8", QUOTA),
+        ("open /secrets/database: no such file or directory", FILE),
+        ('services "a" is forbidden: cannot set blockOwnerDeletion if an ownerReference refers to', RIGHTS),
+        ('EdgeProxy "a" is invalid: [spec.listeners: Too many: 17: must have at most 16 items, <nil>', INVALID),
+        ("ERROR: nextval: reached maximum value of sequence postings_id_seq (2147483647)", USED_UP),
+        ("mlx5_core 0000:3b:00.0 eno1: Link is Up - 100Mbps/Full - flow control off", HARDWARE),
         ("write /data/7: disk quota exceeded", DISK),
     ],
 )
@@ -91,15 +109,15 @@ OF_A_KIND = replace(image(), resource=replace(a_resource("Cache", "carts"), api_
         (WRONG_TYPE, request("2"), False),
         (WRONG_TYPE, SCALED, False),
         (WRONG_TYPE, kind("ConfigMap", "data"), False),
-        (QUOTA, written("env"), True),
-        (QUOTA, SCALED, True),
-        (QUOTA, kind("HorizontalPodAutoscaler", "spec", "maxReplicas"), True),
-        (QUOTA, kind("Job"), True),
-        (QUOTA, kind("Secret", "data"), True),
-        (QUOTA, kind("ConfigMap", "data"), True),
-        (QUOTA, image(), False),
-        (QUOTA, request("2"), False),
-        (QUOTA, kind("NetworkPolicy"), False),
+        (PAID, written("env"), True),
+        (PAID, SCALED, True),
+        (PAID, kind("HorizontalPodAutoscaler", "spec", "maxReplicas"), True),
+        (PAID, kind("Job"), True),
+        (PAID, kind("Secret", "data"), True),
+        (PAID, kind("ConfigMap", "data"), True),
+        (PAID, image(), False),
+        (PAID, request("2"), False),
+        (PAID, kind("NetworkPolicy"), False),
     ],
 )
 def test_few_sorts_of_changes_lead_to_what_they_cannot_do(text: str, change: Change, leads: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections import defaultdict
 
 import numpy as np
 import pytest
@@ -29,12 +30,16 @@ def scraped(seed: int) -> tuple[tuple[float, ...], list[list[float]]]:
 
 
 def in_bins(at: list[float], values: list[float], axis: Grid) -> list[float]:
-    """The last value of each bin; of one without any, the mean of those beside it."""
-    last = {int((time - axis.start) // axis.step): value for time, value in zip(at, values, strict=True)}
-    there = [last.get(place, math.nan) for place in range(axis.size)]
-    between = [(before + after) / 2 for before, after in zip(there, there[2:], strict=False)]
-    middle = [there[place] if place in last else between[place - 1] for place in range(1, axis.size - 1)]
-    return [there[0], *middle, there[-1]]
+    """The last value of each bin; of one without any the first of the next, where that has two, else the mean of those
+    beside it."""
+    told: dict[int, list[float]] = defaultdict(list)
+    for time, value in zip(at, values, strict=True):
+        told[int((time - axis.start) // axis.step)].append(value)
+    there = [told[place][-1] if place in told else math.nan for place in range(axis.size)]
+    inner = range(1, axis.size - 1)
+    late = {place: told[place + 1][0] for place in inner if len(told.get(place + 1, ())) > 1}
+    between = {place: (there[place - 1] + there[place + 1]) / 2 for place in inner}
+    return [one if place in told else (between | late).get(place, math.nan) for place, one in enumerate(there)]
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -52,3 +57,12 @@ def test_a_bin_holds_its_last_scrape_or_what_lies_between_its_neighbours(name: s
             rates = [(new if new < old else new - old) / (to - of) for of, to, old, new in pairs]
             expected = in_bins(list(times[1:]), rates, told.axis)
         np.testing.assert_allclose(row, expected)
+
+
+def test_a_scrape_that_is_a_little_late_is_no_rise_before_it() -> None:
+    """The third comes a moment after its bin is over, and finds what the second found; the fourth finds more."""
+    times = (0.0, 10.0, 20.2, 29.9, 40.0)
+    series = [MetricSeries("apiserver_request_total", (), "", times, array("d", [5.0, 5.0, 5.0, 205.0, 405.0]))]
+    told = laid(series, until=45.0)
+    assert told is not None
+    np.testing.assert_allclose(told.rows[0], [0.0, 0.0, 200 / 9.7, 200 / 10.1])

@@ -1,0 +1,129 @@
+"""Which changes can lead to what complaints say of their own cause: by kind, by what they write, by what is called so.
+
+causes.py says what is told of each.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from app.core.edges.references import is_custom
+from app.core.entities import WORKLOADS
+from app.core.model import Change, Path, Verb
+from app.core.objects.values import NUMBER
+
+Leads = Callable[[Change], bool]
+"""Whether a change can lead to complaints of one cause."""
+CLAIMS = frozenset({"StorageClass", "PersistentVolumeClaim", "PersistentVolume", "CSIDriver", "VolumeAttributesClass"})
+"""By what volumes are provided."""
+ADMISSION = frozenset({"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration", "APIService"})
+"""What the API server asks others by."""
+_CERTIFICATES = frozenset({"Secret", "Certificate", "Issuer", "ClusterIssuer", "CertificateSigningRequest"})
+NAME_SERVERS = re.compile(r"coredns|kube-dns|local-?dns|dns-cache")
+"""What answers for the names of a cluster, by what it is called."""
+NETWORK_FAILS = re.compile(r"no route to host|network is unreachable|i/o timeout|connection timed out|connect: timeout")
+"""What is said where packets do not arrive, or none comes back."""
+MESHES = re.compile(r"\bmesh|envoy|istio|linkerd|ztunnel|\bl5d\b|consul-connect|kuma")
+"""What calls between pods go through, by what it is called."""
+NETWORKS = re.compile(
+    r"cni\b|calico|canal|cilium|flannel|weave|antrea|aws-node|anetd|multus|kindnet|ovn|kube-router|tigera"
+    r"|\bnetwork-(?:config|agent|plugin|operator)"
+)
+"""What connects pods, by what it is called: https://kubernetes.io/docs/concepts/cluster-administration/addons/ ."""
+MAKES_NODES = re.compile(r"cluster-autoscaler|karpenter")
+"""What adds nodes where pods find no room, by what it is called."""
+NODE_KINDS = re.compile(r"(?:Node|Machine)(?:Pool|Set|Deployment|Class)|Provisioner|\w+NodeClass|\w+MachineTemplate")
+"""Kinds by which nodes are made: https://karpenter.sh/docs/concepts/ , https://cluster-api.sigs.k8s.io/ ."""
+PROVIDERS = re.compile(r"\bcsi\b|provisioner")
+"""What makes volumes, by what it is called."""
+
+
+def is_a(*kinds: str) -> Leads:
+    """Of objects of these kinds."""
+    return lambda change: change.resource.kind in kinds
+
+
+def writes(*fields: str) -> Leads:
+    """Of a workload: what is new, and a change of one of these fields."""
+
+    def leads(change: Change) -> bool:
+        if change.resource.kind not in WORKLOADS:
+            return False
+        return change.verb is Verb.CREATE or any(not set(fields).isdisjoint(map(str, d.path)) for d in change.diffs)
+
+    return leads
+
+
+def any_of(*ways: Leads) -> Leads:
+    """In any of these ways."""
+    return lambda change: any(way(change) for way in ways)
+
+
+def serves_names(change: Change) -> bool:
+    return NAME_SERVERS.search(change.resource.name) is not None
+
+
+def provides_volumes(change: Change) -> bool:
+    return change.resource.kind in WORKLOADS | {"ConfigMap", "Secret"} and bool(PROVIDERS.search(change.resource.name))
+
+
+def connects(change: Change) -> bool:
+    """Whether something of a network plugin is changed: its programs and configuration, or what it reads."""
+    return NETWORKS.search(change.resource.name) is not None or is_custom(change.resource)
+
+
+def makes_nodes(change: Change) -> bool:
+    named = change.resource.kind in WORKLOADS | {"ConfigMap"} and MAKES_NODES.search(change.resource.name)
+    return bool(named) or NODE_KINDS.match(change.resource.kind) is not None
+
+
+def is_altering(change: Change) -> bool:
+    """Whether it is a custom resource by which objects are altered as they are written."""
+    return is_custom(change.resource) and re.search(r"Policy\Z|\AAssign", change.resource.kind) is not None
+
+
+def is_custom_kind(change: Change) -> bool:
+    return is_custom(change.resource)
+
+
+def sets_words(change: Change) -> bool:
+    """Whether a ConfigMap was changed, in more than numbers: these say nothing of who may log in, and whom to trust."""
+    said = [value for diff in change.diffs for value in (diff.old, diff.new) if value is not None]
+    return change.resource.kind == "ConfigMap" and not (said and all(NUMBER.fullmatch(str(value)) for value in said))
+
+
+def certifies(change: Change) -> bool:
+    """Whether an update writes a certificate of one's own: whom to trust does not let one expire."""
+    written = {str(d.path[-1]) for d in change.diffs if d.path}
+    is_own = change.resource.kind in _CERTIFICATES and written != {"ca.crt"}
+    return is_own or not written.isdisjoint(("tls.crt", "caBundle"))
+
+
+def trusts(change: Change) -> bool:
+    """Whether an update writes a certificate, or whom to trust."""
+    written = any(str(d.path[-1]) in ("caBundle", "ca.crt", "tls.crt") for d in change.diffs if d.path)
+    return change.resource.kind in _CERTIFICATES or written
+
+
+def other_registry(change: Change) -> bool:
+    """Whether an image is to be pulled from somewhere else than before."""
+    return any(_registry(d.old) != _registry(d.new) for d in change.diffs if _last(d.path) == "image")
+
+
+def _registry(image: object) -> str:
+    return str(image).rpartition("/")[0].partition("/")[0]
+
+
+def _last(path: Path) -> str:
+    return str(path[-1]) if path else ""
+
+
+def limits_egress(change: Change) -> bool:
+    """Whether a policy says whom pods may call: a NetworkPolicy may speak of their callers alone."""
+    said = f"{[(diff.path, diff.old, diff.new) for diff in change.diffs]}".lower()
+    return POLICIES(change) and (change.resource.kind != "NetworkPolicy" or "egress" in said)
+
+
+POLICIES = is_a("NetworkPolicy", "GlobalNetworkPolicy", "CiliumNetworkPolicy", "CiliumClusterwideNetworkPolicy")
+ON_NODES = is_a("DaemonSet", "Node")
