@@ -154,11 +154,16 @@ def _by_field(facts: Facts, words: set[str]) -> Evidence | None:
         return say("kind of change", TIES, "It changes a field that ties objects together.")
     if any(d.path == ("spec", "replicas") and d.new == 0 and d.old for d in change.diffs):
         return say("kind of change", 1.5, "It scales the workload to zero: nothing is left to answer.")
-    if change.resource.kind in TUNED and change.diffs and all(map(_is_slight, change.diffs)):
+    if _is_tuned(change):
         return say("kind of change", SLIGHT, "It only changes numbers, by less than a factor of two.")
     if words == {"spec", "replicas"} and facts.candidate.pods <= 10:
         return say("kind of change", -0.4, "Only the number of replicas changed, by a few.")
     return None
+
+
+def _is_tuned(change: Change) -> bool:
+    """Whether only settings that are numbers were changed, by less than a factor of two."""
+    return change.resource.kind in TUNED and bool(change.diffs) and all(map(_is_slight, change.diffs))
 
 
 def _is_slight(diff: FieldDiff) -> bool:
@@ -192,12 +197,14 @@ ROUTINE = 0.6
 
 
 def novelty(_case: Case, facts: Facts) -> Evidence | None:
-    """Changes like this one that did no harm speak for it; the first of its sort speaks against it."""
+    """Changes like this one that did no harm speak for it; the first of its sort speaks against it, but each number
+    that is tuned is the first of its sort."""
     alike, times = facts.candidate.alike, facts.candidate.routine + facts.candidate.unread
     if times >= 2:
         said = f"The same actor wrote it {times} times before in this window."
         return say("routine", -ROUTINE * math.log1p(times), said)
-    if alike == 0 and facts.candidate.earlier and not (facts.candidate.cosmetic or facts.candidate.inert):
+    is_nothing = facts.candidate.cosmetic or facts.candidate.inert or _is_tuned(facts.candidate.change)
+    if alike == 0 and facts.candidate.earlier and not is_nothing:
         weight = min(NOVEL, USUAL * math.log1p(facts.candidate.earlier))
         return say("novelty", weight, "No change of this sort came before it in this window.")
     if alike >= 3:
