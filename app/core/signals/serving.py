@@ -33,6 +33,8 @@ UNREACHED = frozenset(f"answers {code}" for code in (502, 503, 504, "Unavailable
 """What is answered where whoever is asked in turn is not reached, or not in time."""
 MORE, BEFORE = 3.0, 40
 """So many times as many requests, than in so many bins before, are more than most clients make that try again."""
+ALONE = dict.fromkeys(("answers 504", "answers DeadlineExceeded"), 0.4)
+"""What one workload answers by itself as it waits in vain: for who is slow, or for packets that are lost."""
 SEVERAL, NETWORK = 3, 0.5
 """In so many namespaces at once calls get no answer by the network rather than by chance, and how much they are about
 it."""
@@ -89,9 +91,10 @@ def _beside(one: Rise, found: Sequence[Rise]) -> Signal:
         if other.reason == one.reason and abs(other.signal.low - one.signal.low) <= AT_ONCE and other.home != one.home
     ]
     spaces = {one.home[1], *(other.home[1] for other in near)}
-    network: dict[Entity, float] = (
-        {("agent", "cni"): NETWORK} if len(spaces) >= SEVERAL and one.signal.text in UNREACHED else {}
-    )
+    network: dict[Entity, float] = {}
+    if one.signal.text in UNREACHED:
+        weight = NETWORK if len(spaces) >= SEVERAL else ALONE.get(one.signal.text)
+        network = {("agent", "cni"): weight} if weight else {}
     return replace(one.signal, others=frozenset(other.home for other in near), about={**one.signal.about, **network})
 
 

@@ -207,13 +207,15 @@ def test_codes_say_how_a_request_ended(name: str, labels: dict[str, str], ended:
 @pytest.mark.parametrize(
     ("namespaces", "code", "network"),
     [
-        (("shop", "pay", "web"), "504", True),
-        (("shop", "pay", "pay"), "504", False),
-        (("shop", "pay", "web"), "500", False),
+        (("shop", "pay", "web"), "504", 0.5),
+        (("shop", "pay", "pay"), "504", 0.4),
+        (("shop", "pay", "web"), "503", 0.5),
+        (("shop", "pay", "pay"), "503", None),
+        (("shop", "pay", "web"), "500", None),
     ],
 )
 def test_calls_that_get_no_answer_all_over_the_place_are_of_the_network(
-    namespaces: tuple[str, ...], code: str, network: bool
+    namespaces: tuple[str, ...], code: str, network: float | None
 ) -> None:
     apps = [a_resource("Deployment", f"app-{n}", namespace) for n, namespace in enumerate(namespaces)]
     series = [
@@ -223,7 +225,7 @@ def test_calls_that_get_no_answer_all_over_the_place_are_of_the_network(
     ]
     signals = found(*series, top=topology([a_workload(app) for app in apps]))
     assert len(signals) == 3
-    assert all((("agent", "cni") in one.about) is network for one in signals)
+    assert all(one.about.get(("agent", "cni")) == network for one in signals)
 
 
 @pytest.mark.parametrize(
