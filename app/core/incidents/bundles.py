@@ -153,12 +153,12 @@ def _fires_anew(alert: Symptom, known: Symptom) -> bool:
 
 
 def _merged(known: Symptom, told: Symptom) -> Symptom:
-    """As it is told now; of ends only one that its source told stays."""
+    """As it is told now; of ends only one that its source told stays, and the group where the alert is only listed."""
     at = min(known.at, told.at)
     if isinstance(told, Unlisted) and known.ended_at is not None:
         return replace(known, at=at)
     end = None if isinstance(known, Unlisted) else known.ended_at
-    return replace(told, at=at, ended_at=end or told.ended_at)
+    return replace(told, at=at, ended_at=end or told.ended_at, group=told.group or known.group)
 
 
 def _overlaps(alert: Symptom, incident: Incident) -> bool:

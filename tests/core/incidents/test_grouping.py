@@ -139,6 +139,8 @@ def test_what_people_group_stays_together() -> None:
         replace(an_alert(minutes(25 * n), name=f"X{n}", namespace=f"ns{n}"), group="team=payments") for n in range(4)
     ]
     assert len(tell(*told)) == 1
+    first, *others = told
+    assert len(tell(first, replace(first, group=""), *others)) == 1, "that it is told without it in between is nothing"
 
 
 @pytest.mark.parametrize(
