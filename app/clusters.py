@@ -27,7 +27,7 @@ from app.collect.taking import BodyTooLargeError, KeyUnknownError, Spools
 from app.core.model import Evaluated
 from app.core.objects.redact import Redactor
 from app.core.vitals import Recording, Watch
-from app.correlate import reconcile
+from app.correlate import read_firing, reconcile
 from app.store import collectors
 from app.store.collectors import Standing
 from app.store.database import Database
@@ -221,8 +221,9 @@ class Clusters:
     async def _reconcile(self, cluster: str, source: Alertmanager) -> None:
         """Raises OutboundError, and the store's."""
         asked, redactor = self._clock(), await self._redactor()
+        held = await read_firing(self._database.read, cluster, asked=asked)
         try:
-            firing = await list_firing(source, redactor, now=asked)
+            firing = await list_firing(source, redactor, now=asked, held=held)
         except OutboundError as error:
             since, _ = self._deaf.get(cluster, (asked, ""))
             self._deaf[cluster] = since, str(error)

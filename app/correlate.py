@@ -125,6 +125,13 @@ async def take_alerts(engine: AsyncEngine, cluster: str, alerts: Iterable[Sympto
     return touched
 
 
+async def read_firing(engine: AsyncEngine, cluster: str, *, asked: datetime) -> frozenset[str]:
+    """The fingerprints of what fires at Alertmanager as far as we know: ``reconcile`` ends what is not listed of it."""
+    async with engine.connect() as conn:
+        known = await incidents.list_during(conn, cluster, start=asked, end=asked)
+    return frozenset(alert.fingerprint for alert in gone((), known, asked=asked))
+
+
 async def reconcile(
     engine: AsyncEngine,
     cluster: str,

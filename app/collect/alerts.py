@@ -6,6 +6,8 @@ Grafana: https://grafana.com/docs/grafana/latest/alerting/configure-notification
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Annotated
@@ -111,6 +113,13 @@ class Firing:
     alerts: tuple[Symptom, ...]
     fingerprints: frozenset[str] | None
 
+    def and_also(self, other: Firing) -> Firing:
+        """What fires by either of two answers."""
+        alerts = {alert.fingerprint: alert for alert in (*other.alerts, *self.alerts)}
+        if self.fingerprints is None or other.fingerprints is None:
+            return Firing(tuple(alerts.values()), None)
+        return Firing(tuple(alerts.values()), self.fingerprints | other.fingerprints)
+
 
 class Alertmanager(Endpoint, frozen=True, forbid_unknown_fields=True):
     """Where a cluster's alerts are listed. ``matchers`` tell them from those of others: ``cluster="shop"``."""
@@ -118,19 +127,41 @@ class Alertmanager(Endpoint, frozen=True, forbid_unknown_fields=True):
     matchers: tuple[str, ...] = ()
 
 
-async def list_firing(source: Alertmanager, redactor: Redactor, *, now: datetime) -> Firing:
-    """What fires at an Alertmanager. Raises OutboundError."""
-    filters = "".join(f"&filter={quote(one, safe='')}" for one in source.matchers)
+async def list_firing(
+    source: Alertmanager, redactor: Redactor, *, now: datetime, held: AbstractSet[str] = frozenset()
+) -> Firing:
+    """What fires at an Alertmanager. Raises OutboundError.
+
+    ``held`` are the fingerprints of what fires as far as is known: where one is not listed, further answers are asked
+    for, and what any of them lists fires. One of these that does not come tells nothing.
+    """
     async with Outbound.to(source) as outbound:
-        body = await outbound.get(LISTING + filters)
+        firing = await _list(outbound, source, redactor, now)
         started = await _started(outbound)  # asked last: it may start anew in between
+    if started is not None and now - started < SETTLES:
+        firing = replace(firing, fingerprints=None)
+    for _ in range(ANSWERS - 1):
+        if firing.fingerprints is None or held <= firing.fingerprints:
+            break
+        with suppress(OutboundError):
+            async with Outbound.to(source) as outbound:  # a connection of its own: by these a Service balances
+                firing = firing.and_also(await _list(outbound, source, redactor, now))
+    return firing
+
+
+async def _list(outbound: Outbound, source: Alertmanager, redactor: Redactor, now: datetime) -> Firing:
+    body = await outbound.get(LISTING + "".join(f"&filter={quote(one, safe='')}" for one in source.matchers))
     try:
-        firing = parse_listing(body, redactor, received=now)
+        return parse_listing(body, redactor, received=now)
     except PayloadError as error:
         raise OutboundError(f"{source.url}: {error}") from None
-    return firing if started is None or now - started >= SETTLES else replace(firing, fingerprints=None)
 
 
+ANSWERS = 10
+"""In so many answers an alert must be missing before it has ended. Of several replicas behind one address any may
+answer, and each lists only what it was told itself: they share silences and what they notified of, and no alerts
+(https://github.com/prometheus/alertmanager#high-availability). Of two that are asked at random, all of these come from
+the same one once in a thousand times."""
 SETTLES = timedelta(minutes=5)
 """An Alertmanager keeps no alerts when it starts anew: what fires is told to it again, by each Prometheus within an
 evaluation and a minute. Until then it lists too few (https://github.com/prometheus/alertmanager/issues/889)."""

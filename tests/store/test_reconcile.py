@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
+from itertools import chain, cycle, repeat
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from app import correlate
-from app.collect.alerts import Alertmanager, PayloadError, list_firing, parse, parse_listing
+from app.collect.alerts import ANSWERS, Alertmanager, Firing, PayloadError, list_firing, parse, parse_listing
 from app.core.objects.redact import Redactor
 from app.store.database import Database
 from app.store.incidents import list_incidents
@@ -135,3 +137,40 @@ async def test_an_alertmanager_that_has_just_started_may_not_know_of_all(status:
         found = await list_firing(Alertmanager(url), REDACTOR, now=NOON)
     assert [one.fingerprint for one in found.alerts] == ["f1"]
     assert found.fingerprints == ({"f1"} if knows else None)
+
+
+async def answers(lists: Iterator[Iterable[str] | None], *held: str) -> tuple[set[str], int]:
+    """What is told to fire, and by how many answers, where each of the next lists these (None: it fails)."""
+    asked = 0
+
+    def answer(request: web.Request) -> web.Response:
+        nonlocal asked
+        fires = next(lists)
+        if request.path == "/api/v2/status":
+            return web.json_response({"uptime": after(-310).isoformat()})
+        asked += 1
+        return web.json_response([listed(one) for one in fires or ()], status=200 if fires is not None else 503)
+
+    async with answering(answer) as url:
+        found = await list_firing(Alertmanager(url), REDACTOR, now=NOON, held=frozenset(held))
+    assert found.fingerprints is not None
+    assert found.fingerprints == {one.fingerprint for one in found.alerts}
+    return {*found.fingerprints}, asked
+
+
+async def test_of_several_replicas_others_are_asked_for_what_one_does_not_list() -> None:
+    """They answer by turns: by requests, of which the first look makes two, or now and then not at all."""
+    assert await answers(cycle([("a",), ("a", "b")]), "a") == ({"a"}, 1)
+    assert await answers(cycle([("a",), ("a", "b")]), "a", "b") == ({"a", "b"}, 3)
+    assert await answers(cycle([("a",), ("b",), ("c",)]), "a", "b", "c") == ({"a", "b", "c"}, 4)
+    assert await answers(chain([("a",), ()], cycle([None, ("a",), ("b",)])), "a", "b") == ({"a", "b"}, 4)
+
+
+async def test_what_none_lists_has_ended() -> None:
+    assert await answers(cycle([("a",), ("b",)]), "gone") == ({"a", "b"}, ANSWERS)
+    assert await answers(chain([("a",), ("a",)], repeat(None)), "gone") == ({"a"}, ANSWERS)
+
+
+def test_two_answers_of_which_one_may_not_know_of_all_tell_of_no_end() -> None:
+    one, other = Firing((), None), Firing((an_alert(NOON),), frozenset({"a"}))
+    assert one.and_also(other) == other.and_also(one) == Firing(other.alerts, None)
