@@ -28,6 +28,8 @@ from tests.web.world import END
 DEPLOY = Path(__file__).parents[1] / "deploy"
 LABELS = {"alertname": "KubeAPIErrors", "severity": "critical", "namespace": "payments"}
 
+INHIBITOR = "InfoInhibitor"
+
 
 def run(*command: str | Path) -> str:
     """What a command prints, all of it; it must end with 0."""
@@ -100,6 +102,7 @@ def alertmanager(program: Program, token: str, tmp_path: Path) -> Iterator[str]:
         .replace("/run/secrets/alertmanager_token", str(secret))
         .replace("group_wait: 10s", "group_wait: 0s")
         .replace("group_interval: 1m", "group_interval: 1s")
+        + f"inhibit_rules: [{{source_matchers: [alertname={INHIBITOR}], target_matchers: [namespace=inhibited]}}]\n"
     )
     command = [
         executable,
@@ -173,3 +176,63 @@ async def test_what_fired_or_ended_while_nobody_listened_is_known_after_a_start(
     await correlate.reconcile(database.write, "listed", later.alerts, fingerprints=later.fingerprints, asked=asked)
     ended = await until("resolved")
     assert ended.id == opened.id
+
+
+@pytest.mark.parametrize("held_back", ["silenced", "inhibited"])
+async def test_what_is_held_back_there_stays_open_while_it_fires_and_opens_nothing(
+    alertmanager: str, program: Program, held_back: str
+) -> None:
+    """Its end is not told either: that is known by what fires no more."""
+    now = datetime.now(UTC)
+    started = now - timedelta(hours=9 if held_back == "silenced" else 18)
+    write, over = program.database.write, {"endsAt": now.isoformat()}
+
+    def tell(name: str, namespace: str = held_back, **more: str) -> None:
+        alert = {"labels": {"alertname": name, "namespace": namespace}, "startsAt": started.isoformat()} | more
+        httpx2.post(f"{alertmanager}/api/v2/alerts", json=[alert]).raise_for_status()
+
+    async def read(namespace: str = held_back) -> dict[str, bool]:
+        """Which alerts of a namespace are known, and whether they fire."""
+        async with program.database.read.connect() as conn:
+            found = [alert for one in await list_incidents(conn, cluster="default") for alert in one.alerts]
+        mine = [alert for alert in found if dict(alert.labels)["namespace"] == namespace]
+        return {alert.reason: alert.ended_at is None for alert in mine}
+
+    async def until(wanted: dict[str, bool], namespace: str = held_back) -> None:
+        async with asyncio.timeout(WITHIN):
+            while True:
+                if await read(namespace) == wanted:
+                    return
+                await asyncio.sleep(0.2)
+
+    async def look() -> None:
+        later, redactor = datetime.now(UTC) + 2 * SETTLES, Redactor(b"a key of at least 16 bytes")
+        firing = await list_firing(Alertmanager(alertmanager), redactor, now=later)
+        await correlate.reconcile(write, "default", firing.alerts, fingerprints=firing.fingerprints, asked=later)
+
+    tell("Goes")
+    await until({"Goes": True})
+    if held_back == "silenced":
+        silence = {
+            "matchers": [{"name": "namespace", "value": held_back, "isRegex": False}],
+            "startsAt": now.isoformat(),
+            "endsAt": (now + timedelta(hours=1)).isoformat(),
+            "createdBy": "somebody",
+            "comment": "known",
+        }
+        httpx2.post(f"{alertmanager}/api/v2/silences", json=silence).raise_for_status()
+    else:
+        tell(INHIBITOR, "elsewhere")
+    tell("Comes")
+    listed = f"{alertmanager}/api/v2/alerts?active=false"
+    wait_for(lambda: len(httpx2.get(listed).json()) == 2)
+    await look()
+    assert await read() == {"Goes": True}
+    for name in ("Goes", "Comes"):
+        tell(name, **over)
+    for fires in (True, False):  # so long, and longer, it takes until something is told
+        tell("Seen", f"not {held_back}", **({} if fires else over))
+        await until({"Seen": fires}, f"not {held_back}")
+    assert await read() == {"Goes": True}
+    await look()
+    assert await read() == {"Goes": False}
