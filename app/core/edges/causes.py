@@ -32,10 +32,10 @@ from app.core.edges.leads import (
     serves_names,
     sets_words,
     trusts,
+    wants_more,
     writes,
 )
 from app.core.entities import ACCESS, WORKLOADS
-from app.core.model import Verb
 from app.core.objects.dependencies import VARIABLE
 
 
@@ -278,11 +278,7 @@ for, which has no part in it."""
 QUOTA = Cause(
     "a quota that is used up",
     re.compile(r"exceeded quota: "),
-    any_of(
-        is_a("ResourceQuota", "Namespace", "HorizontalPodAutoscaler"),
-        lambda change: change.verb is Verb.CREATE,
-        writes("replicas", "parallelism", "resources", "schedule", "concurrencyPolicy"),
-    ),
+    any_of(is_a("ResourceQuota", "LimitRange", "Namespace", "MutatingWebhookConfiguration"), wants_more),
 )
 """https://kubernetes.io/docs/concepts/policy/resource-quotas/"""
 INVALID = Cause(

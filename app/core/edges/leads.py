@@ -55,6 +55,15 @@ def writes(*fields: str) -> Leads:
     return leads
 
 
+_MORE = frozenset({"parallelism", "resources", "schedule", "concurrencyPolicy", "suspend"})
+
+
+def wants_more(change: Change) -> bool:
+    """Whether it makes an object, or says how many pods there are to be, or how much they ask for."""
+    steps = {str(step) for diff in change.diffs for step in diff.path}
+    return change.verb is Verb.CREATE or bool(steps & _MORE) or any("eplica" in step for step in steps)
+
+
 def any_of(*ways: Leads) -> Leads:
     """In any of these ways."""
     return lambda change: any(way(change) for way in ways)
