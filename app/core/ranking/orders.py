@@ -77,11 +77,9 @@ class Orders:
         """The last order, by another, of an object with the name of what was written. Where there is none, and it was
         made: of one whose name it begins with, as nothing did that was made before the order."""
         here, name = change.resource.namespace or "", change.resource.name
-        named = (*self._named.get((here, name), ()), *self._named.get(("", name), ()))
-        if same := sorted(
-            (order for order in named if order.resource.kind != change.resource.kind), key=lambda order: order.at
-        ):
-            last = same[-1]
+        named = [order for place in {here, ""} for order in self._named.get((place, name), ())]
+        if same := [order for order in named if order.resource.kind != change.resource.kind]:
+            last = max(same, key=lambda order: order.at)
             return last if change.at - last.at <= AFTER_ORDERS and self._obeys(change, last) else None
         for start in starts(name) if change.verb is Verb.CREATE else ():
             first = self._made.get((here, start))
