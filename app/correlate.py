@@ -153,9 +153,18 @@ async def reconcile(
         await record(conn, Batch(cluster, symptoms=tuple(found)))  # as told: an end that is inferred may be taken back
         if fingerprints is not None:
             found += gone(fingerprints, known.values(), asked=asked)
-        touched = [one for one in await open_incidents(conn, cluster, found) if known.get(one.id) != one]
+        touched = [one for one in await open_incidents(conn, cluster, found) if _differ(known.get(one.id), one)]
     await _rank_all(engine, touched, asked)
     return touched
+
+
+def _differ(known: Incident | None, now: Incident) -> bool:
+    """Whether more changed than when its alerts were last told to fire."""
+    return known is None or _undated(known) != _undated(now)
+
+
+def _undated(incident: Incident) -> Incident:
+    return replace(incident, alerts=tuple(replace(alert, active_at=None) for alert in incident.alerts))
 
 
 async def suspect(engine: AsyncEngine, cluster: str, now: datetime) -> Incident | None:

@@ -14,6 +14,7 @@ from typing import Annotated
 from urllib.parse import quote
 
 import msgspec
+from msgspec import structs
 
 from app.collect.outbound import Endpoint, Outbound, OutboundError
 from app.core.model import Symptom, SymptomSource
@@ -97,6 +98,7 @@ class RawListed(msgspec.Struct):
     startsAt: Instant  # noqa: N815
     fingerprint: str
     status: RawStanding
+    updatedAt: Instant | None = None  # noqa: N815 - when it was last told of it
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
 
@@ -115,7 +117,8 @@ class Firing:
 
     def and_also(self, other: Firing) -> Firing:
         """What fires by either of two answers."""
-        alerts = {alert.fingerprint: alert for alert in (*other.alerts, *self.alerts)}
+        by_age = sorted((*other.alerts, *self.alerts), key=lambda alert: alert.active_at or alert.at)
+        alerts = {alert.fingerprint: alert for alert in by_age}  # the last counts: one may not be told of it any more
         if self.fingerprints is None or other.fingerprints is None:
             return Firing(tuple(alerts.values()), None)
         return Firing(tuple(alerts.values()), self.fingerprints | other.fingerprints)
@@ -189,7 +192,8 @@ LISTING = "/api/v2/alerts?active=true&silenced=true&inhibited=true&unprocessed=t
 
 
 def parse_listing(body: bytes, redactor: Redactor, *, received: datetime) -> Firing:
-    """What an Alertmanager answers to LISTING; its alerts are as its webhook tells them. Raises PayloadError.
+    """What an Alertmanager answers to LISTING; its alerts are as its webhook tells them, with ``active_at``. Raises
+    PayloadError.
 
     Format: https://github.com/prometheus/alertmanager/blob/main/api/v2/openapi.yaml (gettableAlerts).
     """
@@ -198,11 +202,14 @@ def parse_listing(body: bytes, redactor: Redactor, *, received: datetime) -> Fir
     except msgspec.MsgspecError as error:
         raise PayloadError(f"not a list of Alertmanager's alerts (API version 2): {error}") from None
     alerts = [
-        _symptom(
-            RawAlert(one.startsAt, labels=one.labels, annotations=one.annotations, fingerprint=one.fingerprint),
-            redactor,
-            group="",
-            received=received,
+        structs.replace(
+            _symptom(
+                RawAlert(one.startsAt, labels=one.labels, annotations=one.annotations, fingerprint=one.fingerprint),
+                redactor,
+                group="",
+                received=received,
+            ),
+            active_at=one.updatedAt,
         )
         for one in listed
         if one.status.state == "active"

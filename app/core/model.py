@@ -314,7 +314,8 @@ class Symptom(Struct, frozen=True, gc=False):
     a repeat of the same symptom harmless: (fingerprint, at) is unique in a cluster. ``group`` is what an alert was
     grouped by where it was sent, "" for nothing. A Warning event ended when it was last told. ``told_at`` is when the
     API server was told of it, by the clock of the changes: it began no later, while ``at`` is often a whole second of
-    the clock of a node.
+    the clock of a node. ``active_at`` is when Alertmanager was last told that an alert fires, as far as it lists
+    it; ``later_ends`` are those that were told beside ``ended_at``.
     """
 
     source: SymptomSource
@@ -330,6 +331,8 @@ class Symptom(Struct, frozen=True, gc=False):
     labels: tuple[tuple[str, str], ...] = ()
     group: str = ""
     told_at: datetime | None = None
+    active_at: datetime | None = None
+    later_ends: tuple[datetime, ...] = ()
 
 
 class MetricSeries(Struct, frozen=True, gc=False):

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from app import correlate
 from app.collect.alerts import ANSWERS, Alertmanager, Firing, PayloadError, list_firing, parse, parse_listing
+from app.core.findings import Incident
 from app.core.objects.redact import Redactor
 from app.store.database import Database
 from app.store.incidents import list_incidents
@@ -43,7 +44,7 @@ def test_what_it_lists_is_as_its_webhook_tells_it() -> None:
     found = parse_listing(json.dumps([one, listed("f2", "suppressed")]).encode(), REDACTOR, received=after(60))
     body = {"version": "4", "alerts": [one | {"status": "firing"}]}
     (told,), _ = parse(json.dumps(body).encode(), REDACTOR, received=after(60))
-    assert found.alerts == (told,)
+    assert found.alerts == (replace(told, active_at=NOON),)
     assert found.fingerprints == frozenset({"f1", "f2"})
 
 
@@ -103,7 +104,8 @@ async def test_an_end_that_was_inferred_is_taken_back_by_the_same_alert(database
 
 
 async def test_an_end_that_the_source_told_stays(database: Database) -> None:
-    """Told late it counts for more than one that was inferred, and nothing that fires since the same time undoes it."""
+    """Told late it counts for more than one that was inferred, and no webhook that tells it to fire since the same time
+    undoes it."""
     alert = an_alert(NOON, name="A", namespace="told")
     write, over = database.write, replace(alert, ended_at=after(20))
     await correlate.take_alerts(write, "told", [alert], after(5))
@@ -116,6 +118,30 @@ async def test_an_end_that_the_source_told_stays(database: Database) -> None:
     async with database.read.connect() as conn:
         (incident,) = await list_incidents(conn, cluster="told")
     assert (incident.id, incident.resolved_at) == (ended.id, after(20))
+
+
+async def test_an_end_that_was_told_is_taken_back_by_a_list_that_is_newer(database: Database) -> None:
+    """For good: what the list was told last is remembered, and alone it is no news."""
+    alert = an_alert(NOON, name="A", namespace="newer")
+    write, fires, early = database.write, [alert.fingerprint], replace(alert, ended_at=after(240))
+    await correlate.take_alerts(write, "newer", [alert], after(5))
+    (ended,) = await correlate.take_alerts(write, "newer", [early], after(250))
+
+    async def look(seconds: float) -> list[Incident]:
+        listed = replace(alert, active_at=after(seconds))
+        return await correlate.reconcile(write, "newer", [listed], fingerprints=fires, asked=after(seconds + 20))
+
+    await look(200)
+    async with database.read.connect() as conn:
+        assert [one.resolved_at for one in await list_incidents(conn, cluster="newer")] == [after(240)]
+    (again,) = await look(310)
+    assert (again.id, again.status, again.resolved_at) == (ended.id, "open", None)
+    for seconds in (370, 430):
+        assert await look(seconds) == []
+    (told,) = await correlate.take_alerts(write, "newer", [early], after(460))
+    assert (told.status, told.alerts[0].active_at) == ("open", after(430))
+    (over,) = await correlate.take_alerts(write, "newer", [replace(alert, ended_at=after(450))], after(470))
+    assert (over.id, over.resolved_at) == (ended.id, after(450))
 
 
 @pytest.mark.parametrize(
@@ -174,3 +200,9 @@ async def test_what_none_lists_has_ended() -> None:
 def test_two_answers_of_which_one_may_not_know_of_all_tell_of_no_end() -> None:
     one, other = Firing((), None), Firing((an_alert(NOON),), frozenset({"a"}))
     assert one.and_also(other) == other.and_also(one) == Firing(other.alerts, None)
+
+
+def test_of_two_answers_the_one_that_was_told_last_counts() -> None:
+    """A replica that its Prometheus no longer reaches lists what it knew for some minutes."""
+    stale, fresh = (Firing((replace(an_alert(NOON), active_at=after(n)),), frozenset({"a"})) for n in (60, 120))
+    assert stale.and_also(fresh) == fresh.and_also(stale) == fresh

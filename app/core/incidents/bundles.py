@@ -16,6 +16,7 @@ from msgspec.structs import asdict, replace
 
 from app.core.entities import workload_of_pod
 from app.core.findings import Incident, Origin, Scope, Unlisted
+from app.core.incidents.tellings import merged
 from app.core.model import Symptom
 
 TOGETHER = timedelta(minutes=15)
@@ -59,9 +60,8 @@ def bundle(alerts: Iterable[Symptom], open_incidents: Iterable[Incident], *, clu
     """The incidents that these alerts open, extend or resolve. Alerts seen before change nothing.
 
     ``open_incidents`` are those that had not ended when the first of the alerts began. An alert is known by its
-    fingerprint and its start, in whatever order its firing and its end are told: an end once told stays, while one that
-    was only inferred gives way to what is told after it. While it fires its start may move; one that starts after the
-    end is another alert. Heartbeats are left out.
+    fingerprint and its start, in whatever order its firing and its end are told (``merged``). While it fires its start
+    may move; one that starts after the end is another alert. Heartbeats are left out.
     """
     incidents = {incident.id: incident for incident in open_incidents}
     touched: dict[str, Incident] = {}
@@ -74,7 +74,7 @@ def bundle(alerts: Iterable[Symptom], open_incidents: Iterable[Incident], *, clu
                     incidents[incident.id] = touched[incident.id] = ended
         home = _home(alert, incidents.values()) or _opened(alert, cluster)
         known_alert = _told_before(alert, home)
-        incident = _with(_awake(home, alert), known_alert, _merged(known_alert, alert) if known_alert else alert)
+        incident = _with(_awake(home, alert), known_alert, merged(known_alert, alert) if known_alert else alert)
         incidents[incident.id] = touched[incident.id] = incident
     return list(touched.values())
 
@@ -150,15 +150,6 @@ def _fires_anew(alert: Symptom, known: Symptom) -> bool:
     if known.fingerprint != alert.fingerprint or known.ended_at is not None:
         return False
     return alert.at - known.at > FIRES_ON
-
-
-def _merged(known: Symptom, told: Symptom) -> Symptom:
-    """As it is told now; of ends only one that its source told stays, and the group where the alert is only listed."""
-    at = min(known.at, told.at)
-    if isinstance(told, Unlisted) and known.ended_at is not None:
-        return replace(known, at=at)
-    end = None if isinstance(known, Unlisted) else known.ended_at
-    return replace(told, at=at, ended_at=end or told.ended_at, group=told.group or known.group)
 
 
 def _overlaps(alert: Symptom, incident: Incident) -> bool:
