@@ -14,11 +14,13 @@ import pytest
 from app import correlate
 from app.collect.alerts import SETTLES, Alertmanager, list_firing
 from app.core.findings import Incident
+from app.core.model import Symptom
 from app.core.objects.redact import Redactor
 from app.core.roles import Role
 from app.store import tokens
 from app.store.database import Database
 from app.store.incidents import list_incidents
+from app.store.symptoms import read_window
 from app.store.tokens import Purpose
 from tests.e2e.conftest import Program, serving
 from tests.programs import WITHIN, found, free_address, running, wait_for
@@ -129,6 +131,26 @@ def test_an_alert_opens_an_incident_and_its_end_resolves_it(alertmanager: str, p
     assert incident["status"] == "open"
     httpx2.post(f"{alertmanager}/api/v2/alerts", json=[alert | {"endsAt": now.isoformat()}]).raise_for_status()
     wait_for(lambda: [one["status"] for one in incidents()] == ["resolved"])
+
+
+async def test_what_its_webhook_and_its_list_tell_is_one_symptom(alertmanager: str, program: Program) -> None:
+    """The one says to the microsecond when it began, the other in milliseconds."""
+    started = (datetime.now(UTC) - timedelta(hours=30)).replace(microsecond=123_456)
+    alert = {"labels": LABELS | {"namespace": "exact"}, "startsAt": started.isoformat()}
+    httpx2.post(f"{alertmanager}/api/v2/alerts", json=[alert]).raise_for_status()
+
+    async def read() -> list[Symptom]:
+        async with program.database.read.connect() as conn:
+            return await read_window(conn, "default", started - timedelta(seconds=1), started + timedelta(seconds=1))
+
+    async with asyncio.timeout(WITHIN):
+        while not await read():  # noqa: ASYNC110 - another program records
+            await asyncio.sleep(0.2)
+    now, redactor = datetime.now(UTC), Redactor(b"a key of at least 16 bytes")
+    firing = await list_firing(Alertmanager(alertmanager), redactor, now=now)
+    await correlate.reconcile(program.database.write, "default", firing.alerts, fingerprints=None, asked=now)
+    [symptom] = await read()
+    assert symptom.at == started.replace(microsecond=123_000)
 
 
 async def test_what_fired_or_ended_while_nobody_listened_is_known_after_a_start(

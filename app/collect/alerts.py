@@ -233,7 +233,7 @@ def _symptom(alert: RawAlert, redactor: Redactor, *, group: str, received: datet
     return Symptom(
         source=SymptomSource.ALERT,
         reason=_name(known),
-        at=alert.startsAt,
+        at=alert.startsAt.replace(microsecond=alert.startsAt.microsecond // 1000 * 1000),  # no list is more exact
         fingerprint=redactor.text(alert.fingerprint) or "|".join(f"{n}={v}" for n, v in labels),
         message=redactor.text(said or ""),
         severity=known.get("severity", ""),
