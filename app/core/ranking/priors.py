@@ -155,25 +155,25 @@ def _by_field(facts: Facts, words: set[str]) -> Evidence | None:
     if any(d.path == ("spec", "replicas") and d.new == 0 and d.old for d in change.diffs):
         return say("kind of change", 1.5, "It scales the workload to zero: nothing is left to answer.")
     if _is_tuned(change):
-        return say("kind of change", SLIGHT, "It only changes numbers, by less than a factor of two.")
+        return say("kind of change", SLIGHT, "It only changes numbers, by a factor of two at most.")
     if words == {"spec", "replicas"} and facts.candidate.pods <= 10:
         return say("kind of change", -0.4, "Only the number of replicas changed, by a few.")
     return None
 
 
 def _is_tuned(change: Change) -> bool:
-    """Whether only settings that are numbers were changed, by less than a factor of two."""
+    """Whether only settings that are numbers were changed, by a factor of two at most."""
     return change.resource.kind in TUNED and bool(change.diffs) and all(map(_is_slight, change.diffs))
 
 
 def _is_slight(diff: FieldDiff) -> bool:
-    """Whether only numbers became others of the same unit and sign, written alike, more than half and less than twice
+    """Whether only numbers became others of the same unit and sign, written alike, half as much at least and twice at most
     of them."""
     old, new = str(diff.old), str(diff.new)
     if old == new or _AMOUNT.sub("#", old) != _AMOUNT.sub("#", new):
         return False
     amounts = zip(map(float, _AMOUNT.findall(old)), map(float, _AMOUNT.findall(new)), strict=True)
-    return all(one == other or (one != 0 and 0.5 < other / one < 2.0) for one, other in amounts)
+    return all(one == other or (one != 0 and 0.5 <= other / one <= 2.0) for one, other in amounts)
 
 
 def _ties(path: Path) -> bool:
