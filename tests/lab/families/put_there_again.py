@@ -139,7 +139,7 @@ async def taints_cleared(lab: Lab) -> AsyncIterator[None]:
     yield
     await lab.roll(by, "platform", janitor, CLEARS_ALL, culprit=True)
     await lab.pause(lab.rng.uniform(5, 8))
-    for replicas in itertools.accumulate((5, 2, 2, 1, 2)):
+    for replicas in itertools.accumulate((5, 1, 2, 1, 2, 1, 2)):
         await lab.edit("alice", "Deployment", namespace, app, {"spec": {"replicas": replicas}})
         await lab.pause(lab.rng.uniform(1.5, 3))
 
