@@ -167,8 +167,7 @@ def _is_tuned(change: Change) -> bool:
 
 
 def _is_slight(diff: FieldDiff) -> bool:
-    """Whether only numbers became others of the same unit and sign, written alike, half as much at least and twice at most
-    of them."""
+    """Whether only numbers became others of the same unit and sign, written alike: half as much to twice as much."""
     old, new = str(diff.old), str(diff.new)
     if old == new or _AMOUNT.sub("#", old) != _AMOUNT.sub("#", new):
         return False
