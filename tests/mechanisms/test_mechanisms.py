@@ -31,7 +31,6 @@ KNOWN = {
     "staging-reads-as-member-of-production": "that two are of one consumer group is not known",
     "global-default-priority-for-new-pods": "a Job that asks for much is preferred to the priority that it has now",
     "service-takes-address-of-outside-database": "the addresses behind outside names are not known",
-    "domain-of-a-data-source-not-renewed": "that other names are resolved is not told",
     "gpu-taint-removed-others-move-in": "who has moved in where a taint was removed is not looked at",
     "log-agent-takes-all-inotify-instances": "what one agent takes of a node's other limits is not known",
     "backfill-uses-up-limit-of-shared-key": "a client of the client is nearer than who uses the same key",
@@ -61,6 +60,7 @@ KNOWN = {
     "every-word-of-a-log-line-becomes-a-field": "a limit that many fill up together is not known",
     "settings-made-immutable-before-the-next-key": "the release that needs the new key fails first",
     "moved-from-one-agent-path-to-another-and-pruned-by-the-first": "the case does not say whose the pruned one was",
+    "volume-has-room-but-no-inodes-left": "a release just before the volume is full is believed",
     "two-budgets-for-one-pod": "the node that is not emptied is what the alert is about",
 }
 """By name: what is not known of these yet, so that they are wrong."""
