@@ -76,11 +76,21 @@ async def _watch(process: Process, where: str, version: str, seconds: int) -> No
             return
 
 
-async def changes(process: Process, where: str, told: Callable[[Json], None], *, of_all: bool = False) -> None:
-    """LIST once, then what a WATCH tells, without end; ``of_all`` what is listed is told too."""
+async def changes(
+    process: Process,
+    where: str,
+    told: Callable[[Json], None],
+    *,
+    of_all: bool = False,
+    reads: Callable[[Json], bool] = lambda one: True,
+) -> None:
+    """LIST once, then what a WATCH tells, without end; ``of_all`` what is listed is told too.
+
+    One object that it does not read, as its client's types are others, fails the whole list, and ends a watch.
+    """
     while True:
         listed = await process.api.call("GET", where)
-        if listed.ok:
+        if listed.ok and all(map(reads, listed.body["items"])):
             for one in listed.body["items"] if of_all else ():
                 told(one)
             query = f"watch=1&resourceVersion={listed.body['metadata']['resourceVersion']}&timeoutSeconds=600"
@@ -91,6 +101,8 @@ async def changes(process: Process, where: str, told: Callable[[Json], None], *,
                     async for line in lines.aiter_lines():
                         event = json.loads(line)
                         if event["type"] in ("ADDED", "MODIFIED", "DELETED"):
+                            if not reads(event["object"]):
+                                break
                             told(event["object"])
             except httpx2.TransportError:
                 pass

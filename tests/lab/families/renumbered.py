@@ -29,7 +29,7 @@ def _owned(release: str, namespace: str) -> Json:
     }
 
 
-def _kept(release: str, namespace: str, number: int) -> Json:
+def helm_kept(release: str, namespace: str, number: int) -> Json:
     """What Helm keeps of a revision."""
     labels = {"name": release, "owner": "helm", "status": "deployed", "version": str(number)}
     meta = {"namespace": namespace, "name": f"sh.helm.release.v1.{release}.v{number}", "labels": labels}
@@ -55,7 +55,7 @@ async def chart_handover(lab: Lab) -> AsyncIterator[None]:
 
     async def release(release: str, number: int) -> Answer:
         """Raises RefusedError."""
-        return await lab.apply(_kept(release, namespace, number), "ci")
+        return await lab.apply(helm_kept(release, namespace, number), "ci")
 
     faulty = App("", failing=lambda container: 0.4 if container.tag == WRONG else 0.0)
     await lab.app(namespace, name, like=faulty, replicas=3, tag="4.0.7")
@@ -88,7 +88,7 @@ async def chart_handover(lab: Lab) -> AsyncIterator[None]:
     await lab.edit("ci", "Service", namespace, part, _owned(part, namespace))
     await lab.pause(lab.rng.uniform(7, 12))
     why = "the release that deletes it"
-    secret = _kept(name, namespace, number + 3)
+    secret = helm_kept(name, namespace, number + 3)
     await lab.also(why, "ci", "create", "Secret", namespace, secret["metadata"]["name"], secret)
     await lab.roll("ci", namespace, name, NEXT)
     await lab.culprit("ci", "delete", "Service", namespace, part)
