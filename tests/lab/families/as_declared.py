@@ -25,7 +25,7 @@ GUARD, OWN, SHARED = "job-policy", "job-policy-serving", "platform-webhooks"
 JOB_SECONDS, TOO_MANY = 3.0, 3
 
 
-async def _inject(process: Process) -> None:
+async def inject_authorities(process: Process) -> None:
     """Who says of which certificate gets the authority of that one."""
     listed = await process.api.call("GET", path("ValidatingWebhookConfiguration"))
     for one in listed.body.get("items", []):
@@ -94,7 +94,7 @@ async def injected_authority(lab: Lab) -> AsyncIterator[None]:
     await lab.app("platform", GUARD, secret=OWN)
     await lab.until(lambda: backends(lab.world, "platform", GUARD))
     rules = (("admissionregistration.k8s.io", "validatingwebhookconfigurations", "list,patch"), ("", "secrets", "get"))
-    await lab.controller("cert-manager", "cainjector", every(1.5, _inject), *rules, replicas=1)
+    await lab.controller("cert-manager", "cainjector", every(1.5, inject_authorities), *rules, replicas=1)
     one = {
         "name": f"{GUARD}.corp.example",
         "clientConfig": guard.client_config(),
