@@ -9,7 +9,7 @@ import json
 import ssl
 import tempfile
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
@@ -34,17 +34,24 @@ class Webhook:
         """
         self._review = review
         self.service = service
-        self._pem, self._key = _certificate(seconds)
+        self._authority = _Authority()
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._show(now() - timedelta(days=90), now() + timedelta(seconds=seconds))
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._server = await asyncio.start_server(self._answer, "127.0.0.1", 0, ssl=self._context)
+
+    def renew(self, *, since: datetime) -> None:
+        """Show another certificate of the same authority from now on, which is good from then on."""
+        self._show(since, since + timedelta(seconds=DAY))
+
+    def _show(self, since: datetime, until: datetime) -> None:
         with tempfile.TemporaryDirectory() as folder:
             cert, key = Path(folder) / "tls.crt", Path(folder) / "tls.key"
-            cert.write_bytes(self._pem)
-            key.write_bytes(self._key)
-            context.load_cert_chain(cert, key)
-        self._server = await asyncio.start_server(self._answer, "127.0.0.1", 0, ssl=context)
+            cert.write_bytes(self._authority.certificate(since, until))
+            key.write_bytes(self._authority.key_pem)
+            self._context.load_cert_chain(cert, key)
 
     def close(self) -> None:
         assert self._server
@@ -57,7 +64,7 @@ class Webhook:
     @property
     def authority(self) -> str:
         """Whom one has to trust who asks it, as a ``caBundle`` or a Secret has it."""
-        return base64.b64encode(self._pem).decode()
+        return base64.b64encode(self._authority.pem).decode()
 
     @property
     def address(self) -> str:
@@ -108,24 +115,38 @@ def configuration(name: str, webhook: Webhook, *, seconds: int = 5, only: str = 
     return {"kind": "ValidatingWebhookConfiguration", "metadata": {"name": name}, "webhooks": [one]}
 
 
-def _certificate(seconds: float) -> tuple[bytes, bytes]:
-    """Its own authority; certificate and key as PEM."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "policy.platform.svc")])
-    address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now() - timedelta(days=90))
-        .not_valid_after(now() + timedelta(seconds=seconds))
-        .add_extension(address, critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    plain = serialization.NoEncryption()
-    return made.public_bytes(serialization.Encoding.PEM), key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain
-    )
+class _Authority:
+    """Who signs the certificates of one webhook, all of which have the same key."""
+
+    def __init__(self) -> None:
+        self._own, self._key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+        self._name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "policy.platform.svc")])
+        ages = timedelta(days=3650)
+        is_ca = x509.BasicConstraints(ca=True, path_length=None)
+        made = self._builder(self._name, self._own, now() - ages, now() + ages).add_extension(is_ca, critical=True)
+        self.pem = made.sign(self._own, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+    @property
+    def key_pem(self) -> bytes:
+        plain = serialization.NoEncryption()
+        return self._key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
+
+    def certificate(self, since: datetime, until: datetime) -> bytes:
+        """As PEM, for where webhooks listen."""
+        subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "webhook")])
+        address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+        made = self._builder(subject, self._key, since, until).add_extension(address, critical=False)
+        return made.sign(self._own, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+    def _builder(
+        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, since: datetime, until: datetime
+    ) -> x509.CertificateBuilder:
+        return (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self._name)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(since)
+            .not_valid_after(until)
+        )
