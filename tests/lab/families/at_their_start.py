@@ -61,7 +61,7 @@ async def variable_unset(lab: Lab) -> AsyncIterator[None]:
     lab.reserve(namespace, name)
     for one in (name, front):
         lab.alert_errors(namespace, one)
-        lab.alert_lacking(namespace, one)
+        lab.alert_lacking(namespace, one, seconds=20)
     lab.alert_ingress_errors(namespace, namespace)
     await lab.until(lab.is_well)
     as_it_is = lab.world["Deployment"][namespace, name]["spec"]["template"]["spec"]["containers"]
@@ -120,7 +120,7 @@ async def settings_refused(lab: Lab) -> AsyncIterator[None]:
     lab.reserve(namespace, name)
     for one in (name, front):
         lab.alert_errors(namespace, one)
-    lab.alert_lacking(namespace, name)
+    lab.alert_lacking(namespace, name, seconds=20)
     lab.alert_ingress_errors(namespace, namespace)
     await lab.until(lab.is_well)
     by, team = lab.rng.choice(("carol", "flux", "ci")), lab.rng.choice(("alice", "bob"))

@@ -75,8 +75,11 @@ async def exec_probe(lab: Lab) -> AsyncIterator[None]:
         liveness=alive,
         topologySpreadConstraints=[spread],
     )
+    of_zookeeper = {"spec": {"ports": [{"port": 2181, "targetPort": 8080}]}}
+    await lab.edit("admin", "Service", namespace, store, of_zookeeper)
     like = App("", upstreams=((namespace, store),), failing=uncoordinated, fails_with=lambda _: "503")
-    await lab.app(namespace, name, like=like, replicas=3, tag="4.0.1")
+    env = [{"name": "ZOOKEEPER_CONNECT", "value": f"{store}.{namespace}.svc:2181"}]
+    await lab.app(namespace, name, like=like, replicas=3, tag="4.0.1", env=env)
     await lab.app(namespace, front, like=App("", upstreams=((namespace, name),)), replicas=2, tag="6.2.0")
     await lab.until(lambda: sum(map(is_ready, pods(lab.world, namespace, store))) == MEMBERS)
     await lab.until(lambda: backends(lab.world, namespace, name) and backends(lab.world, namespace, front))
