@@ -59,12 +59,6 @@ async def exec_probe(lab: Lab) -> AsyncIterator[None]:
         await lab.kubelets.update(node, UNTIMED)
     alive: Json = {"exec": {"command": command}, "periodSeconds": 2, "failureThreshold": 3}
     like = App("", serves=False, check=probed)
-    spread = {
-        "maxSkew": 1,
-        "topologyKey": "kubernetes.io/hostname",
-        "whenUnsatisfiable": "DoNotSchedule",
-        "labelSelector": {"matchLabels": {"app.kubernetes.io/name": store}},
-    }
     await lab.app(
         namespace,
         store,
@@ -73,7 +67,7 @@ async def exec_probe(lab: Lab) -> AsyncIterator[None]:
         replicas=MEMBERS,
         tag="3.9.2",
         liveness=alive,
-        topologySpreadConstraints=[spread],
+        topologySpreadConstraints=[_spread(store)],
     )
     of_zookeeper = {"spec": {"ports": [{"port": 2181, "targetPort": 8080}]}}
     await lab.edit("admin", "Service", namespace, store, of_zookeeper)
@@ -99,6 +93,16 @@ async def exec_probe(lab: Lab) -> AsyncIterator[None]:
 
     yield
     lab.start(update())
+
+
+def _spread(name: str) -> Json:
+    """No two pods of an app are on one node."""
+    return {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app.kubernetes.io/name": name}},
+    }
 
 
 def _kubelet(lab: Lab, node: str) -> str:
@@ -132,7 +136,7 @@ async def agents_at_once(lab: Lab) -> AsyncIterator[None]:
     await lab.app(*place, like=like, kind="DaemonSet", tag=old)
     for namespace, name in callers:
         like = App("", abroad=("objects.cloud.example",), asked=lambda: 30.0, failing=without)
-        await lab.app(namespace, name, like=like, replicas=4, tag="1.15.0")
+        await lab.app(namespace, name, like=like, replicas=4, tag="1.15.0", topologySpreadConstraints=[_spread(name)])
     await rolled(lab, *place, old)
     await lab.until(lambda: all(len(backends(lab.world, *one)) == 4 for one in callers))
     for namespace, name in callers:
