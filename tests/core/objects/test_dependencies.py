@@ -37,6 +37,7 @@ KNOWN = frozenset({("shop", "redis"), ("shop", "api"), ("db", "pg")})
         ("DB", "postgres://app:<redacted:0a1b2c3d>@pg.db:5432/orders", [("db", "pg")]),
         ("DB", "postgres://app:pw@redis/1", [("shop", "redis")]),
         ("API", "http://api/v1", [("shop", "api")]),
+        ("CACHE", "_redis._tcp.redis.shop.svc", [("shop", "redis")]),
         ("SITE", "https://www.corp.example/api", []),
         ("NOTE", "the api of redis and pg.db-backup", []),
         ("IMAGE", "registry.example/api:v1.2", []),
