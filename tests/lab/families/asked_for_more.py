@@ -8,10 +8,9 @@ import json
 import math
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from functools import partial
 
 from tests.lab import objects
-from tests.lab.alerts import restarts, stuck
+from tests.lab.alerts import restarts
 from tests.lab.api import Kind, now, path, stamp
 from tests.lab.apps import App, Container, Problem, Process, mebibytes
 from tests.lab.families.between import publish
@@ -234,9 +233,6 @@ async def refresh_restarts(lab: Lab) -> AsyncIterator[None]:
     for one in (name, front):
         lab.alert_errors(namespace, one)
     lab.alert_ingress_errors(namespace, namespace)
-    summary = f"the rollout of {namespace}/{name} is not progressing"
-    holds = partial(stuck, lab.world, namespace, name)
-    lab.alert("KubeDeploymentRolloutStuck", holds, summary, 30, namespace=namespace, deployment=name)
     await lab.until(lab.is_well)
     yield
     await lab.culprit(by, "update", kind.name, namespace, store.secret, {"spec": {"refreshInterval": "5m"}})

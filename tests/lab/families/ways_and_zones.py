@@ -60,6 +60,10 @@ class _Cloud:
         return bool(self.held()) if self.follows else self.record in self.held()
 
 
+def _fails(lab: Lab, namespace: str, name: str) -> bool:
+    return lab.traffic.of_app(namespace, name, 10).failed > 0.05
+
+
 def _balanced(name: str, chart: str) -> Json:
     """The Service with the public address, as a chart has it."""
     labels = {"helm.sh/chart": chart, "app.kubernetes.io/managed-by": "Helm"}
@@ -185,8 +189,9 @@ async def zone_lost(lab: Lab) -> AsyncIterator[None]:
         lost = partial(is_lost, lab.world, node)
         lab.alert("KubeNodeNotReady", lost, f"node {node} has been unready", 25, node=node)
     for one in (name, front):
-        lab.alert_errors(namespace, one)
-    lab.alert_ingress_errors(namespace, namespace)
+        failing = partial(_fails, lab, namespace, one)
+        summary = f"more than 5% of the requests to {namespace}/{one} are answered with 5xx"
+        lab.alert("HighErrorRate", failing, summary, 30, namespace=namespace, service=one)
     lab.alert_lacking(namespace, name, seconds=20)
     summary = f"a pod of {namespace} has had no node for a while"
     holds = partial(pending, lab.world, namespace)
