@@ -135,6 +135,8 @@ class Outside:
     registry_up: bool = True
     pulls: int | None = None
     """How many requests for images the registry takes in a while from the address that all nodes share."""
+    denied: Callable[[str, Json], str] = lambda image, pod: ""
+    """Why the registry does not give an image out by the credentials that a pod has for it; "" where it does."""
     reached: Callable[[], bool] = lambda: True
     """Whether whoever is outside reaches what serves the Ingresses."""
     lost: Callable[[], float] = lambda: 0.0

@@ -312,7 +312,8 @@ class Kubelets:
     async def _pull(self, node: str, pod: Json, sandbox: Sandbox) -> bool:
         asked = always_pulled(pod)
         lacking = [image for image in images(pod) if image in asked or (node, image) not in self._pulled]
-        refusals = {image: self._registry.refusal(image, node) for image in lacking}
+        denied = self._outside.denied
+        refusals = {image: self._registry.refusal(image, node) or denied(image, pod) for image in lacking}
         self._pulled |= {(node, image) for image, refusal in refusals.items() if not refusal}
         if not any(refusals.values()):
             return True

@@ -152,6 +152,12 @@ def test_a_hung_kubelet_is_heard_and_takes_on_nothing() -> None:
     assert asked(Outside()) == [LEASE, STATUS]
 
 
+def test_a_registry_may_deny_a_pod_without_credentials() -> None:
+    denied = Outside(denied=lambda image, pod: "401" if image == "app:1" else "")
+    assert asked(denied) == [LEASE, STATUS, "POST /api/v1/namespaces/shop/events"]
+    assert asked(Outside(denied=lambda image, pod: "401" if image == "other:1" else "")) == [LEASE, STATUS]
+
+
 def test_a_runtime_may_refuse_to_create_a_container() -> None:
     refused = Outside(refusing=lambda node, pod: "no" if node == "one" else "")
     assert asked(refused) == [LEASE, STATUS, "POST /api/v1/namespaces/shop/events"]
