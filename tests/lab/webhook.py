@@ -24,6 +24,10 @@ DAY = 86400.0
 PATH = "/validate"
 
 
+class BrokenError(Exception):
+    """A review ends on a request by a fault of its own: what it is built on denies that with this message, as a 500."""
+
+
 class Webhook:
     """Listens on a port of 127.0.0.1 from ``start`` on."""
 
@@ -78,10 +82,10 @@ class Webhook:
             head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
             length = int(next(line for line in head.splitlines() if line.startswith("content-length:")).split(":")[1])
             asked: Json = json.loads(await reader.readexactly(length))
-            verdict = await self._review(asked["request"])
+            verdict, code = await self._verdict(asked["request"])
             response: Json = {"uid": asked["request"]["uid"], "allowed": not isinstance(verdict, str)}
             if isinstance(verdict, str):
-                response["status"] = {"message": verdict, "code": 403}
+                response["status"] = {"message": verdict, "code": code}
             elif verdict:
                 response["patchType"] = "JSONPatch"
                 response["patch"] = base64.b64encode(json.dumps(verdict).encode()).decode()
@@ -93,6 +97,13 @@ class Webhook:
             pass  # who asked has gone: its time was up
         finally:
             writer.close()
+
+    async def _verdict(self, request: Json) -> tuple[str | list[Json] | None, int]:
+        """With the code of a denial."""
+        try:
+            return await self._review(request), 403
+        except BrokenError as error:
+            return str(error), 500
 
 
 def configuration(name: str, webhook: Webhook, *, seconds: int = 5, only: str = "") -> Json:
