@@ -25,8 +25,8 @@ ADDING, WRITING = "0.8.3", "0.9.0"
 RUN_SECONDS, WAITS_FOR = 4.0, 3
 """Of a run, and how many that wait are too many."""
 GROUP = "ci.corp.example"
-DIGEST = "registry.corp.example/ci/runner@sha256:4f1c0a7e5b9d2c8836aa10f7be92d5c16e0347bb8d9f02c1a5e6f7081d2c3b4a"
-LABELLED = "registry.corp.example/ci/runner:2.319"
+DIGEST, TAG = "sha256:4f1c0a7e5b9d2c8836aa10f7be92d5c16e0347bb8d9f02c1a5e6f7081d2c3b4a", "2.319"
+"""By which an image is named in a sibling, and here."""
 FEW, MOST = 3, 14
 EACH_DOES, MORNING, NOON = 0.5, 1.0, 4.4
 """Jobs a second of one runner, and those that come at two times of the day."""
@@ -173,6 +173,10 @@ class _Pool:
     def place(self) -> str:
         return self.kind.path("ci", self.name)
 
+    @property
+    def image(self) -> str:
+        return f"registry.corp.example/ci/{self.name}"
+
     def schema(self, *rules: Json) -> Json:
         """Of its kind."""
         properties = {
@@ -239,9 +243,9 @@ async def never_touched(lab: Lab) -> AsyncIterator[None]:
     await lab.edit("admin", "CustomResourceDefinition", "", definition, pool.definition("1.9.2"))
     await lab.served(kind)
     meta = {"namespace": "ci", "name": name}
-    spec = {"image": DIGEST, "ephemeral": True, "replicas": FEW}
+    spec = {"image": f"{pool.image}@{DIGEST}", "ephemeral": True, "replicas": FEW}
     await lab.apply({"apiVersion": f"{GROUP}/v1", "kind": kind.name, "metadata": meta, "spec": spec})
-    await lab.app("ci", name, like=App("", serves=False), replicas=FEW, tag="2.319")
+    await lab.app("ci", name, like=App("", serves=False), replicas=FEW, tag=TAG)
     pools = (GROUP, kind.plural, "get,list,watch,patch")
     scales = ("apps", "deployments/scale", "get,patch")
     await lab.controller("ci", "runner-operator", every(1.2, pool.operate), pools, scales, replicas=1, tag="1.9.2")
@@ -267,7 +271,7 @@ async def never_touched(lab: Lab) -> AsyncIterator[None]:
     await lab.edit("admin", "CustomResourceDefinition", "", definition, pool.definition("1.9.2"))
     await lab.roll("admin", "ci", "runner-operator", "1.9.2")
     await rolled(lab, "ci", "runner-operator", "1.9.2")
-    await lab.edit("admin", kind.name, "ci", name, {"spec": {"image": LABELLED}})
+    await lab.edit("admin", kind.name, "ci", name, {"spec": {"image": f"{pool.image}:{TAG}"}})
     await lab.until(lambda: lab.is_well() and lab.world[kind.name]["ci", name]["spec"]["replicas"] == FEW)
 
     async def day() -> None:
