@@ -14,7 +14,7 @@ from datetime import datetime
 from zlib import crc32
 
 from tests.lab.api import Caller, Json, World, now
-from tests.lab.network import POOL, is_lacked, shadowing, unreachable
+from tests.lab.network import POOL, goes_round, is_lacked, shadowing, unreachable
 
 LATE = "probe failed: context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
 BURST_EVERY, BURST_SECONDS, IDLE_SECONDS = 16.0, 5.0, 3.0
@@ -242,6 +242,8 @@ def _misses(
             return f"HTTP probe failed with statuscode: 503 ({host}: dial tcp {address}:443: i/o timeout)"
         if is_lacked(world, pod, host):
             return f"HTTP probe failed with statuscode: 503 (lookup {host}: no such host)"
+        if goes_round(world, pod, host):
+            return f"HTTP probe failed with statuscode: 503 (lookup {host}: i/o timeout)"
     if app.abroad and not resolver_up:
         return f"HTTP probe failed with statuscode: 503 (lookup {app.abroad[0]}: server misbehaving)"
     return ""

@@ -76,6 +76,19 @@ def is_lacked(world: World, pod: Json, host: str) -> bool:
     )
 
 
+def goes_round(world: World, pod: Json, host: str) -> bool:
+    """Whether a name is in a zone for which the cluster's DNS asks itself, by the address of its own Service."""
+    address = str(world["Service"].get(DNS, {}).get("spec", {}).get("clusterIP", ""))
+    return not _asks_its_node(pod) and any(host.endswith(f".{zone}") for zone in zones_led_to(world, address))
+
+
+def zones_led_to(world: World, address: str) -> list[str]:
+    """The zones that the Corefile has somebody at an address asked for."""
+    corefile = world["ConfigMap"].get(("kube-system", "coredns"), {}).get("data", {}).get("Corefile", "")
+    asked = (f"forward . {address}\n", f"forward . {address}:53\n")
+    return [zone for zone, block in ZONE.findall(corefile) if zone and address and any(one in block for one in asked)]
+
+
 def lacks_address(world: World, pod: Json, most: int) -> bool:
     """Whether the other pods of its node have all the addresses that there are."""
     node, uid = pod["spec"].get("nodeName"), pod["metadata"]["uid"]

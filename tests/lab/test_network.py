@@ -7,7 +7,7 @@ import pytest
 
 from tests.lab.api import Caller, Json, Key, World
 from tests.lab.company import COREFILE
-from tests.lab.network import is_lacked, lacks_address, shadowing, unreachable, unserved
+from tests.lab.network import goes_round, is_lacked, lacks_address, shadowing, unreachable, unserved
 
 
 def calling(**spec: object) -> Json:
@@ -184,3 +184,16 @@ def test_a_name_that_a_zone_of_the_cluster_lacks_is_not_asked_for_elsewhere(zone
     names = "accounts.corp.example", "wiki.corp.example", "accounts.example", "cart.shop"
     assert [name for name in names if is_lacked(world, calling(), name)] == lacked
     assert not any(is_lacked(world, calling(dnsPolicy="Default"), name) for name in names)
+
+
+@pytest.mark.parametrize("port", ["", ":53"])
+def test_a_zone_for_which_the_dns_asks_itself_is_resolved_by_nobody(port: str) -> None:
+    world = reachable_world()
+    zone = f"inside.example:53 {{\n    errors\n    forward . 10.96.0.10{port}\n}}\n"
+    world._objects["ConfigMap"] = {("kube-system", "coredns"): {"data": {"Corefile": f"{COREFILE}{zone}"}}}
+    world._objects["Service"] = {("kube-system", "kube-dns"): {"spec": {"clusterIP": "10.96.0.10"}}}
+    names = "wiki.inside.example", "inside.example", "wiki.example"
+    assert [name for name in names if goes_round(world, calling(), name)] == ["wiki.inside.example"]
+    assert not goes_round(world, calling(dnsPolicy="Default"), "wiki.inside.example")
+    world._objects["Service"] = {("kube-system", "kube-dns"): {"spec": {"clusterIP": "10.96.0.1"}}}
+    assert not goes_round(world, calling(), "wiki.inside.example")
