@@ -27,6 +27,7 @@ NEVER_FULL, ALSO_UNDERUSED = "WhenEmpty", "WhenEmptyOrUnderutilized"
 LOW, NODE_CPU = 0.6, 16_000
 """The share of a node's processors, in thousandths, below which it is taken for underused."""
 RUN_SECONDS, RUN_CPU, LATE_SECONDS = 26, "3", 42
+DEDICATED: Json = {"key": "dedicated", "value": NODE_POOL, "effect": "NoExecute"}
 
 
 @family(
@@ -73,10 +74,10 @@ async def one_check(lab: Lab) -> AsyncIterator[None]:
     await publish(lab, namespace, name)
     lab.reserve(namespace, name, other)
     lab.alert_lacking(namespace, name, seconds=11)
-    lab.alert_ingress_errors(namespace, namespace, 0.35, seconds=20)
+    lab.alert_ingress_errors(namespace, namespace, 0.4, seconds=20)
     await lab.until(lab.is_well)
     async with before(lab, days=7):
-        await lab.pause(3)
+        await lab.pause(15)  # so that what is counted over some time is of that time
         await update(minor + 1)
         await rolled(lab, namespace, database, f"16.{minor + 1}")
         await lab.until(lab.is_well)
@@ -128,9 +129,10 @@ class _Karpenter:
     async def _replace(self, process: Process, node: str) -> None:
         """By a machine that seems cheaper, and is of the same type in the end."""
         taint = {"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}
-        await process.api.call("PATCH", path("Node", None, node), {"spec": {"taints": [taint]}})
+        await process.api.call("PATCH", path("Node", None, node), {"spec": {"taints": [DEDICATED, taint]}})
         await empty(process, node)
         await replaced(self.lab, process, node, "v1.36.1", {"pool": NODE_POOL, TYPE: "m7i.4xlarge"})
+        await process.api.call("PATCH", path("Node", None, node), {"spec": {"taints": [DEDICATED]}})
         self.going.discard(node)
 
 
@@ -147,9 +149,10 @@ async def emptied_early(lab: Lab) -> AsyncIterator[None]:
     karpenter = _Karpenter(lab, await lab.custom("NodePool", GROUP, LOOSE, namespaced=False))
     await lab.served(karpenter.pools)
     for node in spare(lab, 3):
-        await lab.edit("admin", "Node", "", node, {"metadata": {"labels": {**pool, TYPE: "m7i.4xlarge"}}})
+        told = {"metadata": {"labels": {**pool, TYPE: "m7i.4xlarge"}}, "spec": {"taints": [DEDICATED]}}
+        await lab.edit("admin", "Node", "", node, told)
     spec = {
-        "template": {"metadata": {"labels": pool}},
+        "template": {"metadata": {"labels": pool}, "spec": {"taints": [DEDICATED]}},
         "limits": {"cpu": "96"},
         "disruption": {"consolidationPolicy": NEVER_FULL, "consolidateAfter": "5m"},
     }
@@ -160,7 +163,8 @@ async def emptied_early(lab: Lab) -> AsyncIterator[None]:
 
     async def submit(process: Process) -> None:
         """A run after the other, whatever became of the last ones."""
-        template = objects.deployment(namespace, name, f"{image}:4.2.0", restartPolicy="Never", nodeSelector=pool)
+        where: Json = {"nodeSelector": pool, "tolerations": [{"key": "dedicated", "operator": "Exists"}]}
+        template = objects.deployment(namespace, name, f"{image}:4.2.0", restartPolicy="Never", **where)
         pod = template["spec"]["template"]
         container = pod["spec"]["containers"][0]
         container["resources"] = {"requests": {"cpu": RUN_CPU, "memory": "2Gi"}, "limits": {"memory": "4Gi"}}

@@ -62,7 +62,7 @@ async def round_trip(lab: Lab) -> AsyncIterator[None]:
     await lab.until(lambda: all(backends(lab.world, *place) for place in (*CALLERS, ("platform", agent))))
     for place in lab.rng.sample(CALLERS, 3):
         lab.alert_lacking(*place)
-    lab.alert_lacking("platform", agent, seconds=9)
+    lab.alert_lacking("platform", agent, seconds=30)
     killed = lab.rate(lambda: restarts(lab.world, *DNS), 0.15, seconds=20)
     summary = "pods of kube-system/kube-dns are restarting"
     lab.alert("KubePodCrashLooping", killed, summary, 2, namespace=DNS[0], deployment=DNS[1])
@@ -151,7 +151,7 @@ async def group_unsettled(lab: Lab) -> AsyncIterator[None]:
     lab.reserve(namespace, name, writer)
     topic: Json = {"consumergroup": name, "topic": writer}
     lab.measure(
-        "kafka_consumergroup_lag_sum", lambda: group.waiting, "gauge", namespace=namespace, service=bus, **topic
+        "kafka_consumergroup_lag_sum", lambda: round(group.waiting), "gauge", namespace=namespace, service=bus, **topic
     )
     of_group = {"namespace": namespace, "service": name}
     rebalances = lambda: float(group.rebalances)  # noqa: E731
