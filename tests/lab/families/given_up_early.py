@@ -139,7 +139,7 @@ class _Karpenter:
 @family(
     "To save money, what provides nodes may now also replace those that are used too little, in place of those alone"
     " on which nothing runs. Each of the nodes for long runs is used little and replaced in turn: runs are evicted in"
-    " their midst, begin anew elsewhere, and none comes to its end.",
+    " their midst, begin anew elsewhere, and hardly one comes to its end.",
     joined=42,
 )
 async def emptied_early(lab: Lab) -> AsyncIterator[None]:
