@@ -144,7 +144,7 @@ async def second_growth(lab: Lab) -> AsyncIterator[None]:
     await lab.until(lambda: all(backends(lab.world, namespace, one) for one in (database, name, imports, front)))
     await publish(lab, namespace, front)
     lab.reserve(namespace, name, front)
-    kubelet = {"namespace": namespace, "service": database, "persistentvolumeclaim": disk.claim}
+    kubelet = {"namespace": namespace, "service": "kubelet", "persistentvolumeclaim": disk.claim}
     lab.measure("kubelet_volume_stats_used_bytes", lambda: disk.used * 2**30, "gauge", **kubelet)
     lab.measure("kubelet_volume_stats_capacity_bytes", lambda: disk.size * 2**30, "gauge", **kubelet)
     filling, of_claim = lambda: disk.used / disk.size > ALMOST_FULL, {"persistentvolumeclaim": disk.claim}
