@@ -118,9 +118,10 @@ async def stray_runs(lab: Lab) -> AsyncIterator[None]:
     holds = lambda: builds.hanging() >= MANY_HANG  # noqa: E731
     lab.alert("BuildsHanging", holds, "builds do not come to their end", 4, namespace=BUILDS)
     await lab.until(lab.is_well)
+    await lab.edit("admin", "ConfigMap", BUILDS, name, {"data": {"POD_NAMESPACE": BUILDS}})  # as the sibling has it
+    await lab.apply({**key, "metadata": {"namespace": BUILDS, "name": KEYS}})
+    await lab.pause(7)
     async with before(lab, hours=lab.rng.randrange(2, 20), cluster=lab.rng.choice(("test", "eu-2"))):
-        await lab.edit("admin", "ConfigMap", BUILDS, name, {"data": {"POD_NAMESPACE": BUILDS}})
-        await lab.apply({**key, "metadata": {"namespace": BUILDS, "name": KEYS}})
         await lab.pause(3)
         await lab.roll(by, BUILDS, name, REFACTORED)
         await rolled(lab, BUILDS, name, REFACTORED)
