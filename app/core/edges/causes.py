@@ -30,6 +30,7 @@ from app.core.edges.leads import (
     other_registry,
     provides_volumes,
     serves_names,
+    sets_calls,
     sets_words,
     trusts,
     wants_more,
@@ -153,6 +154,13 @@ LINKED = Cause(
     any_of(is_a("Service"), writes("env", "envFrom", "args", "command", "enableServiceLinks")),
 )
 """Not of CAUSES: the words alone do not say it (linked.py)."""
+EXPIRED = Cause(
+    "a certificate, a token or a licence that ran out",
+    re.compile(r"has expired|\bexpired\b|is not yet valid", re.IGNORECASE),
+    certifies,
+)
+THEIRS = Cause("a certificate of a server outside that ran out", EXPIRED.told, any_of(serves_names, ON_NODES))
+"""Nor of CAUSES (outside.py). Another server may answer by that name; what is trusted has no part in it."""
 OUTSIDE = Cause(
     "a server outside of the cluster that does not answer",
     re.compile(
@@ -165,7 +173,8 @@ OUTSIDE = Cause(
         ON_NODES,
         serves_names,
         connects,
-        is_a("ConfigMap", "Endpoints", "EndpointSlice"),
+        sets_calls,
+        is_a("Endpoints", "EndpointSlice"),
         writes("env", "envFrom", "args", "command", "dnsPolicy", "dnsConfig", "hostNetwork"),
     ),
     few=False,
@@ -281,6 +290,18 @@ QUOTA = Cause(
     any_of(is_a("ResourceQuota", "LimitRange", "Namespace", "MutatingWebhookConfiguration"), wants_more),
 )
 """https://kubernetes.io/docs/concepts/policy/resource-quotas/"""
+UNSAID = Cause(
+    "what a quota asks pods to say",
+    re.compile(r"failed quota: .*must specify"),
+    any_of(
+        is_a("ResourceQuota", "LimitRange", "Namespace", "MutatingWebhookConfiguration", "ConfigMap"),
+        is_altering,
+        writes("resources", "containers", "initContainers", "image"),
+    ),
+    few=False,
+)
+"""Another pod of the same is refused like the first: not for being one more
+(https://kubernetes.io/docs/concepts/policy/resource-quotas/#requests-vs-limits)."""
 INVALID = Cause(
     "what the API server does not take",
     re.compile(
@@ -333,6 +354,7 @@ CAUSES = (
     HARDWARE,
     RIGHTS,
     QUOTA,
+    UNSAID,
     INVALID,
     NEIGHBOURS,
     BUDGETS,
@@ -340,11 +362,7 @@ CAUSES = (
     RUNTIME,
     PROVIDER,
     SCHEMA,
-    Cause(
-        "a certificate, a token or a licence that ran out",
-        re.compile(r"has expired|\bexpired\b|is not yet valid", re.IGNORECASE),
-        certifies,
-    ),
+    EXPIRED,
     Cause(
         "a registry that does not answer",
         re.compile(

@@ -102,6 +102,18 @@ def sets_words(change: Change) -> bool:
     return change.resource.kind == "ConfigMap" and not (said and all(NUMBER.fullmatch(str(value)) for value in said))
 
 
+_OF_CALLS = re.compile(r"\d|[./:]|\A(?:true|false|on|off|yes|no)\Z", re.IGNORECASE)
+"""What a setting has in it that may say whom to call, or how: a number, a name of several parts, a switch."""
+
+
+def sets_calls(change: Change) -> bool:
+    """Whether an update of a ConfigMap may say whom to call, or how: not where one plain word became another."""
+    if change.resource.kind != "ConfigMap":
+        return False
+    said = [str(value) for diff in change.diffs for value in (diff.old, diff.new) if value is not None]
+    return not said or any(map(_OF_CALLS.search, said))
+
+
 def certifies(change: Change) -> bool:
     """Whether an update writes a certificate of one's own: whom to trust does not let one expire."""
     written = {str(d.path[-1]) for d in change.diffs if d.path}

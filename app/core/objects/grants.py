@@ -32,14 +32,25 @@ def grants_changed(kind: str, old: Object | None, new: Object | None) -> str:
 
 
 def only_allows_more(change: Change) -> bool:
-    """Whether a role, a binding or a quota leaves everybody all that they had: nobody is refused by that."""
+    """Whether a role, a binding, a quota or a policy leaves everybody all that they had: nobody is refused by that."""
     if change.diff_source is not DiffSource.STATES:
         return False
     if change.resource.kind in _ROLES | _BINDINGS:
         return change.verb is Verb.CREATE or all(_only_adds(diff) for diff in change.diffs)
     if change.resource.kind == "ResourceQuota":
         return change.verb is Verb.UPDATE and all(_raises(diff) for diff in change.diffs)
+    if change.resource.kind == "NetworkPolicy":
+        return change.verb is Verb.UPDATE and bool(change.diffs) and all(_opens(diff) for diff in change.diffs)
     return False
+
+
+def _opens(diff: FieldDiff) -> bool:
+    """Whether a policy only lets in, or out, more than it did: where nobody, or no port, is said, that is everybody."""
+    if diff.path[:1] == ("metadata",):
+        return True
+    if diff.path[:2] not in (("spec", "ingress"), ("spec", "egress")) or diff.op != "add":
+        return False
+    return len(diff.path) > 2 and isinstance(diff.path[-1], int | tuple)  # one more rule, peer or port beside others
 
 
 def _only_adds(diff: FieldDiff) -> bool:

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.core.edges.burdens import burdens
-from app.core.edges.causes import LINKED, PORTS, RIGHTS, SCHEMA, UNREADABLE, Cause
+from app.core.edges.causes import LINKED, OUTSIDE, PORTS, RIGHTS, SCHEMA, UNREADABLE, Cause
 from app.core.edges.front_doors import DOORS
 from app.core.edges.mechanism import (
     AT_ONCE,
@@ -145,7 +145,7 @@ def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
         return UNLIKELY
     worked = _worked(candidate, signal) * (COSMETIC if candidate.cosmetic and only_labels(candidate.change) else 1.0)
     is_quoted = via[:1] == ("named",) and via[1] in quoted(candidate.change) and signal.cause is not RIGHTS
-    is_server = via[:1] == ("calls",) and signal.cause is not None and not signal.cause.few
+    is_server = via[:1] == ("calls",) and signal.cause not in (None, OUTSIDE) and not signal.cause.few
     makes = via[:1] == ("churn",)
     if signal.cause and not (is_quoted or is_server or makes or _leads(candidate, signal.cause)):
         return UNLIKELY * worked
@@ -291,12 +291,15 @@ def before(at: datetime, high: datetime) -> float:
 
 
 def _alone(candidate: Candidate, signal: Signal) -> float:
-    """Less than 1 where others complain of the same at once and the change reaches few of them: whatever they have in
-    common is likelier than one for each."""
-    reached = 0
-    for other in signal.others:
-        reached += any(way in candidate.reach for way in (*ways(other, signal), pods_in(other[1]), POD_MAKING))
-    return math.sqrt((1 + reached) / (1 + len(signal.others)))
+    """Less than 1 where others complain of the same at once, or of a server outside that both call, and the change
+    reaches few of them: whatever they have in common is likelier than one for each."""
+    reached = sum(_reaches(candidate, signal, other) for other in signal.others)
+    apart = sum(not _reaches(candidate, signal, fellow) for fellow in signal.fellows)
+    return math.sqrt((1 + reached) / (1 + len(signal.others))) / (1 + apart)
+
+
+def _reaches(candidate: Candidate, signal: Signal, other: Entity) -> bool:
+    return any(way in candidate.reach for way in (*ways(other, signal), pods_in(other[1]), POD_MAKING))
 
 
 def _needed(candidate: Candidate, signal: Signal) -> float:

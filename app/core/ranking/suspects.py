@@ -48,6 +48,7 @@ from app.core.signals.complaints import rollout_signals, symptom_signals
 from app.core.signals.costs import cost_signals
 from app.core.signals.errors import error_signals
 from app.core.signals.evictions import with_deleters, with_evictors
+from app.core.signals.fellows import with_fellows
 from app.core.signals.fight_signals import fight_signal
 from app.core.signals.fights import write_fights
 from app.core.signals.held import with_held
@@ -132,7 +133,7 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES) -> Ranking:
     signals = with_rooms(with_injected(located(measured, gathered.symptoms, top_of), top_of), top_of)
     signals = with_deleters(with_evictors(signals, gathered.calls, top_of), gathered.calls, top_of)
     signals = with_blamed(with_outside(with_linked(signals, gathered.changes), top_of, incident), top_of)
-    signals = with_probed(signals, incident, top_of, is_held=is_held)
+    signals = with_fellows(with_probed(signals, incident, top_of, is_held=is_held), top_of)
     around = surroundings(incident, top_of, new=new)
     weighed = weigh(signals, incident.scope, near=around, top=top_of)
     if not gathered.calls:

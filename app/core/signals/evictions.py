@@ -27,6 +27,8 @@ DELETIONS = frozenset({"delete", "deletecollection"})
 MISSED = timedelta(minutes=1)
 """For so long a pod that was deleted is missed, at least: it has half a minute to end
 (https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-termination), the next one has to start."""
+DELETER = "deleter"
+"""The fact that says who deleted pods of what complains."""
 
 
 def with_evictors(signals: Iterable[Signal], calls: Calls, top: Topology) -> list[Signal]:
@@ -93,8 +95,12 @@ def _with_deleters(signal: Signal, deleted: Calls, top: Topology) -> Signal:
     weight = ASKED * min(1.0, count / gone.total())
     about: dict[Entity, float] = {("user", user): weight}
     about |= {entity: weight * share for entity, share in program(user).items()}
+    name = caller_name(user)
     return replace(
-        signal, about=about | signal.about, sentence=f"{signal.sentence}, after {caller_name(user)} deleted pods there"
+        signal,
+        about=about | signal.about,
+        sentence=f"{signal.sentence}, after {name} deleted pods there",
+        facts=signal.facts | {DELETER: name},
     )
 
 

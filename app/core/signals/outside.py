@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-from app.core.edges.causes import OUTSIDE
+from app.core.edges.causes import EXPIRED, OUTSIDE, THEIRS
 from app.core.edges.mechanism import WHILE_RUNNING
 from app.core.edges.topology import Topology
 from app.core.findings import Incident
@@ -19,7 +19,8 @@ _HOST = re.compile(
     r"((?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.){2,}[a-z]{2,})(?![\w.-])"
 )
 """Where a message names a host of three words or more: in a URL, dialled, looked up or spoken of, or before a port."""
-_DIALLED = re.compile(r"\bdial (?:tcp|udp) (\d{1,3}(?:\.\d{1,3}){3}):\d")
+_DIALLED = re.compile(r"(?:\bdial (?:tcp|udp) |\bserver at \"?)(\d{1,3}(?:\.\d{1,3}){3})\b")
+"""As Go says it, and libpq."""
 _OURS = re.compile(
     r"(?:0|10|127)\.|169\.254\.|172\.(?:1[6-9]|2\d|3[01])\.|192\.168\.|100\.(?:6[4-9]|[7-9]\d|1[01]\d|12[0-7])\."
 )
@@ -35,13 +36,15 @@ _FAILS = re.compile(r"\bfail|\berror|unreachable|unavailable|not answer|\bdown\b
 def with_outside(signals: Iterable[Signal], top: Topology, incident: Incident) -> list[Signal]:
     """The signals, those with that cause whose messages name an unwell host outside; and those of workloads that an
     alert names which itself says so, as probes only say that a pod is not ready."""
-    inside = _INSIDE | {namespace for namespace, _ in top.labels}
+    inside = _inside(top)
     said = any(_FAILS.search(alert.message) and _names_one(alert.message, inside) for alert in incident.alerts)
     meant = {tuple(name.split("/", 1)) for name in incident.scope.workloads} if said else set()
     return [_told(one, inside, meant) for one in signals]
 
 
 def _told(signal: Signal, inside: AbstractSet[str], meant: AbstractSet[tuple[str, ...]]) -> Signal:
+    if signal.kind is SignalKind.SYMPTOM and signal.cause is EXPIRED:
+        return replace(signal, cause=THEIRS) if _is_theirs(signal.text, inside) else signal
     if signal.kind is not SignalKind.SYMPTOM or signal.cause is not None:
         return signal
     if OUTSIDE.told.search(signal.text) and _names_one(signal.text, inside):
@@ -52,9 +55,30 @@ def _told(signal: Signal, inside: AbstractSet[str], meant: AbstractSet[tuple[str
     return signal
 
 
+_VERIFIED = re.compile(r"\bverif|x509: certificate has expired")
+"""What whoever calls says of the certificate that it is shown, not of its own, of which it is told."""
+
+
+def _is_theirs(text: str, inside: AbstractSet[str]) -> bool:
+    """Whether it is the certificate of a server outside that ran out."""
+    return bool(_VERIFIED.search(text)) and "remote error" not in text and bool(_hosts(text, inside))
+
+
+def named_outside(text: str, top: Topology) -> set[str]:
+    """The servers that a message names: hosts outside, and addresses that are dialled, whoever has them."""
+    return _hosts(text, _inside(top)) | set(_DIALLED.findall(text))
+
+
+def _inside(top: Topology) -> AbstractSet[str]:
+    """Last words of names of the cluster, and the hosts that it serves itself."""
+    return _INSIDE | {namespace for namespace, _ in top.labels} | top.doors.keys()
+
+
 def _names_one(text: str, inside: AbstractSet[str]) -> bool:
     """Whether a host outside is named, or its address dialled."""
-    if any(not _OURS.match(address) for address in _DIALLED.findall(text)):
-        return True
-    hosts = [host.split(".") for host in _HOST.findall(text)]
-    return any(words[-1] not in inside and "svc" not in words for words in hosts)
+    return any(not _OURS.match(address) for address in _DIALLED.findall(text)) or bool(_hosts(text, inside))
+
+
+def _hosts(text: str, inside: AbstractSet[str]) -> set[str]:
+    hosts = set(_HOST.findall(text)) - inside
+    return {host for host in hosts if host.rpartition(".")[2] not in inside and "svc" not in host.split(".")}

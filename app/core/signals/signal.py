@@ -52,17 +52,17 @@ class Passed:
 class Signal:
     """Something that turned bad between ``low`` and ``high``.
 
-    ``strength`` is 0 to 1 within its kind: the share of the extra load, of failing calls, of affected pods.
-    ``about`` maps entities to how specifically the signal is about them (1: exactly this). ``spread`` is given where
-    many complain alike: each one's share of the complaints. ``others`` complain of the same at the same time, in other
-    words or elsewhere. ``sentence`` says it to a person, without a full stop.
-    ``by_pod`` are the shares of the complaints, or of the rise, by pod, as (namespace, name).
-    ``text`` is what error messages said, for names in them. ``place`` is given where only pods on some nodes complain,
-    ``cause`` where all messages say what it is, ``passed`` where calls fail. ``active``: whoever calls more had called
-    before, be it something else. ``came_up`` says between which times all pods of the workload that complains were last
-    made, placed, started and ready before it did; ``until`` when it last complained, None where that goes on.
-    ``rolled_out``: when what calls more, fights or complains was last rolled out before, where that is one program.
-    ``room``: of what finds none and may run on some nodes only, who has pods there.
+    ``strength`` is 0 to 1 within its kind: the share of the extra load, of failing calls, of affected pods. ``about``
+    maps entities to how specifically the signal is about them (1: exactly this). ``spread`` is given where many
+    complain alike: each one's share of the complaints. ``others`` complain of the same at the same time, in other words
+    or elsewhere; ``fellows`` complain at the same time and call the same server outside. ``sentence`` says it to a
+    person, without a full stop. ``by_pod`` are the shares of the complaints, or of the rise, by pod, as (namespace,
+    name). ``text`` is what error messages said, for names in them. ``place`` is given where only pods on some nodes
+    complain, ``cause`` where all messages say what it is, ``passed`` where calls fail. ``active``: whoever calls more
+    had called before, be it something else. ``came_up`` says between which times all pods of the workload that
+    complains were last made, placed, started and ready before it did; ``until`` when it last complained, None where
+    that goes on. ``rolled_out``: when what calls more, fights or complains was last rolled out before, where that is
+    one program. ``room``: of what finds none and may run on some nodes only, who has pods there.
     """
 
     kind: SignalKind
@@ -73,6 +73,7 @@ class Signal:
     sentence: str
     spread: dict[Entity, float] = field(default_factory=dict)
     others: frozenset[Entity] = frozenset()
+    fellows: frozenset[Entity] = frozenset()
     by_pod: dict[tuple[str, str], float] = field(default_factory=dict)
     text: str = ""
     users: tuple[str, ...] = ()

@@ -34,7 +34,7 @@ def test_fewer_pods_have_more_to_do_each(old: int, new: int | None) -> None:
     )
     assert first(ranking) == ("Deployment", "player")
     assert "symptoms" in rules(ranking)
-    assert ranking.suspects[0].probability > 0.5
+    assert ranking.suspects[0].probability > 0.4
 
 
 @pytest.mark.parametrize("bound", ["maxReplicas", "maxReplicaCount"], ids=["Kubernetes'", "KEDA's"])

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
+from msgspec.structs import replace
 
-from app.core.model import Json, Path
+from app.core.model import FieldDiff, Json, Path
 from app.core.objects.grants import only_allows_more
 from tests.core.factories import a_change, a_resource
 
@@ -33,3 +34,24 @@ class Edit:
 def test_an_edit_of_a_role_only_allows_more_where_nothing_is_taken_away(edit: Edit, more: bool) -> None:
     role = a_resource("ClusterRole", "reader", None)
     assert only_allows_more(a_change(role, path=edit.path, old=edit.old, new=edit.new)) is more
+
+
+PEER: Json = {"podSelector": {"matchLabels": {"app": "web"}}}
+
+
+@pytest.mark.parametrize(
+    ("path", "op", "more"),
+    [
+        (("spec", "ingress", 0, "ports", (("port", "9102"),)), "add", True),
+        (("spec", "egress", 1), "add", True),
+        (("spec", "ingress", 0, "from"), "add", False),
+        (("spec", "ingress", 0, "ports", (("port", "9102"),)), "remove", False),
+        (("spec", "ingress", 0, "ports", (("port", "9102"),), "port"), "replace", False),
+        (("spec", "policyTypes"), "add", False),
+    ],
+    ids=["one more port", "one more rule", "peers where all might", "a port less", "another port", "of what it speaks"],
+)
+def test_a_policy_only_allows_more_where_it_names_one_more(path: Path, op: str, more: bool) -> None:
+    policy = a_change(a_resource("NetworkPolicy", "web", "shop"), path=path, old=None, new=PEER)
+    policy = replace(policy, diffs=(FieldDiff(path, op, None, PEER),))
+    assert only_allows_more(policy) is more

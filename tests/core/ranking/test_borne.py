@@ -123,5 +123,5 @@ def test_what_all_pods_had_come_up_well_with_is_less_likely_than_the_next_rollou
     )
     (found,) = [one for one in ranking.suspects if one.change == rotated]
     told = sum(e.weight for e in found.evidence if e.rule == "symptoms")
-    assert told < 1.5 if restarted else told > 2.5
+    assert told < 0.8 if restarted else told > 1.1
     assert first(ranking) == ("Deployment", "archive") or not restarted

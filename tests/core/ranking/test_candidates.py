@@ -70,7 +70,7 @@ def test_what_becomes_of_a_node_becomes_of_the_pods_that_ran_there() -> None:
         assert (("workload", "shop", "web") in reach(drained, topology([a_workload(home)], gone=[pod]))) is felt
 
 
-@pytest.mark.parametrize(("earlier", "weight"), [(0, None), (3, 0.416), (40, 0.9)])
+@pytest.mark.parametrize(("earlier", "weight"), [(0, None), (3, 0.555), (40, 1.2)])
 def test_of_the_first_few_changes_of_a_window_none_is_known_to_be_new(earlier: int, weight: float | None) -> None:
     teams = [Actor(f"team-{n}", ActorSource.AUDIT) for n in range(earlier)]
     releases = [a_change(a_resource(name=team.name), at=after(-100 + n), actor=team) for n, team in enumerate(teams)]

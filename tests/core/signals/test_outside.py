@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.core.edges.causes import OUTSIDE
+from app.core.edges.causes import OUTSIDE, THEIRS
 from app.core.edges.indexing import topology
 from app.core.model import Json, ObjectState
 from app.core.signals.blamed import BLAMES, with_blamed
@@ -135,3 +135,38 @@ def test_a_rollout_is_not_to_blame_for_what_answers_from_outside() -> None:
     assert none("POST https://api.gate.example/v3: 503 Service Unavailable") > 2 * none("panic: no such table")
     told = a_symptom(SENDER, "Error", at=after(-5), message="panic: no such table", count=40)
     assert first(ranked(rolled_out, incident=alert, symptoms=[told], states=company())) == ("Deployment", "sender")
+
+
+@pytest.mark.parametrize(
+    ("message", "theirs"),
+    [
+        ('Post "https://ws.customs.example/a": tls: failed to verify certificate: x509: certificate has expired', True),
+        ('Post "https://shop.corp.example/a": tls: failed to verify certificate: x509: certificate has expired', False),
+        ('Post "https://ledger.pay.svc/a": tls: failed to verify certificate: x509: certificate has expired', False),
+        ('Post "https://ws.customs.example/a": remote error: tls: expired certificate', False),
+    ],
+    ids=["of another", "of an Ingress", "of a Service", "the caller's own"],
+)
+def test_whose_certificate_ran_out(message: str, theirs: bool) -> None:
+    rules: Json = [{"host": "shop.corp.example", "http": {"paths": [{"backend": {"service": {"name": "sender"}}}]}}]
+    ingress = a_state(a_resource("Ingress", "shop", "sms"), {"spec": {"rules": rules}})
+    (found,) = with_outside([signal(message)], topology([*company(), ingress]), an_incident())
+    assert (found.cause is THEIRS) is theirs
+
+
+def believed(key: str, old: str, new: str) -> float:
+    """How likely a setting is, after which a server outside is slow."""
+    settings = a_resource("ConfigMap", "sender-env", "sms")
+    reads: Json = [{"name": "sender", "envFrom": [{"configMapRef": {"name": "sender-env"}}]}]
+    ranking = ranked(
+        a_change(settings, at=after(-20), path=("data", key), old=old, new=new),
+        a_change(SENDER, at=after(-18), path=("spec", "template", "metadata", "annotations", "checksum"), new="2"),
+        incident=an_incident(an_alert(after(30), name="Lag", namespace="sms", deployment="sender")),
+        symptoms=[a_symptom(SENDER, "Error", at=after(0), message="POST https://api.gate.example: 504", count=30)],
+        states=[a_workload(SENDER, containers=reads)],
+    )
+    return next((one.probability for one in ranking.suspects if one.change.resource == settings), 0.0)
+
+
+def test_a_plain_word_says_nothing_of_whom_to_call() -> None:
+    assert believed("LOG_FORMAT", "plain", "json") < 0.5 * believed("GATE", "gate-1.example", "gate-2.example")

@@ -1,0 +1,100 @@
+"""Workloads that fail together and call the same server outside."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.core.edges.indexing import topology
+from app.core.findings import Ranking
+from app.core.model import Json, ObjectState
+from app.core.signals.complaints import symptom_signals
+from app.core.signals.fellows import with_fellows
+from tests.core.company import ranked
+from tests.core.factories import a_change, a_resource, a_state, a_symptom, a_workload, after, an_alert, an_incident
+
+DISPATCH, LABELS, MAILER = (a_resource("Deployment", name, "parcels") for name in ("dispatch", "labels", "mailer"))
+PARTNER = "https://wms.carrier.example/api"
+
+
+def told(*homes: str, server: str = PARTNER) -> list[ObjectState]:
+    """Three workloads, of which those named are told where the partner's server is."""
+    return [
+        a_workload(
+            home,
+            containers=[{"name": "a", "env": [{"name": "PARTNER", "value": server}] if home.name in homes else []}],
+        )
+        for home in (DISPATCH, LABELS, MAILER)
+    ]
+
+
+def failing(*, apart: float = 1.0, message: str = "Readiness probe failed: HTTP 503") -> dict[str, set[str]]:
+    """By who complains: the fellows, where dispatch and labels are told of one server and complain so far apart."""
+    complaints = [
+        a_symptom(DISPATCH, "Unhealthy", at=after(0), message=message, count=9),
+        a_symptom(LABELS, "Unhealthy", at=after(apart), message=message, count=9),
+    ]
+    signals = symptom_signals(complaints, start=after(-60), end=after(200))
+    found = with_fellows(signals, topology(told("dispatch", "labels")))
+    return {home[-1]: {f[-1] for f in one.fellows} for one in found for home in one.about if home[0] == "workload"}
+
+
+def test_who_is_told_of_the_same_server_and_fails_at_once_is_a_fellow() -> None:
+    assert failing() == {"dispatch": {"labels"}, "labels": {"dispatch"}}
+    assert failing(apart=120) == {"dispatch": set(), "labels": set()}
+
+
+def test_nearly_all_are_told_where_traces_go() -> None:
+    others = [
+        a_workload(
+            a_resource("Deployment", f"app-{n}", "shop"),
+            containers=[{"name": "a", "env": [{"name": "PARTNER", "value": PARTNER}]}],
+        )
+        for n in range(3)
+    ]
+    complaints = [a_symptom(home, "Unhealthy", at=after(0), count=9) for home in (DISPATCH, LABELS)]
+    signals = symptom_signals(complaints, start=after(-60), end=after(60))
+    found = with_fellows(signals, topology([*told("dispatch", "labels"), *others]))
+    assert not any(one.fellows for one in found)
+
+
+def test_whoever_calls_it_is_no_fellow() -> None:
+    service = a_state(a_resource("Service", "labels", "parcels"), {"spec": {"selector": {"app": "labels"}}})
+    server = a_workload(
+        LABELS, labels={"app": "labels"}, containers=[{"name": "a", "env": [{"name": "PARTNER", "value": PARTNER}]}]
+    )
+    env: Json = [{"name": "PARTNER", "value": PARTNER}, {"name": "LABELS", "value": "http://labels.parcels.svc:8080"}]
+    caller = a_workload(DISPATCH, containers=[{"name": "a", "env": env}])
+    complaints = [a_symptom(home, "Unhealthy", at=after(0), count=9) for home in (DISPATCH, LABELS)]
+    signals = symptom_signals(complaints, start=after(-60), end=after(60))
+    assert not any(one.fellows for one in with_fellows(signals, topology([service, server, caller])))
+
+
+def after_a_release(*others: str) -> Ranking:
+    """Dispatch is released and fails, as do those others that are told of the same server."""
+    failed = [one for one in (DISPATCH, LABELS) if one.name in ("dispatch", *others)]
+    return ranked(
+        a_change(DISPATCH, at=after(-20), old="dispatch:1", new="dispatch:2"),
+        incident=an_incident(an_alert(after(30), name="Unready", namespace="parcels", deployment="dispatch")),
+        symptoms=[a_symptom(one, "Unhealthy", at=after(0), message="HTTP 503", count=9) for one in failed],
+        states=told("dispatch", "labels"),
+    )
+
+
+def test_a_release_is_less_likely_where_a_fellow_fails_too() -> None:
+    assert after_a_release("labels").none_of_these > 1.3 * after_a_release().none_of_these
+
+
+@pytest.mark.parametrize(
+    ("message", "fellows"),
+    [
+        ('connection to server at "10.0.90.14", port 5432 failed: Connection refused', True),
+        ("dial tcp 10.0.90.14:5432: connect: connection refused", True),
+        ("POST https://api.carrier.example/v1: 503 Service Unavailable", True),
+        ("panic: nil map", False),
+    ],
+)
+def test_who_names_the_same_server_is_a_fellow(message: str, fellows: bool) -> None:
+    complaints = [a_symptom(home, "Error", at=after(0), message=message, count=9) for home in (DISPATCH, MAILER)]
+    signals = symptom_signals(complaints, start=after(-60), end=after(60))
+    found = with_fellows(signals, topology(told()))
+    assert any(one.fellows for one in found) is fellows
