@@ -141,6 +141,8 @@ class Outside:
     """Whether whoever is outside reaches what serves the Ingresses."""
     lost: Callable[[], float] = lambda: 0.0
     """The share of requests from outside that what serves the Ingresses loses itself, and answers with 502."""
+    misled: Callable[[str], float] = lambda namespace: 0.0
+    """The share of requests to the Ingresses of a namespace that it sends where nobody is any more, likewise."""
     unreached: set[str] = field(default_factory=set)
     """Public names by which nobody outside gets a connection: they are not found, or what is there is not trusted."""
     resolver_up: bool = True

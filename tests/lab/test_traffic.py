@@ -304,6 +304,14 @@ def test_what_the_controller_loses_is_counted_by_it_alone() -> None:
     assert town.traffic.of_app("shop", "frontend", 20).answers.total() == by_door.total() - by_door["502"]
 
 
+def test_what_gets_to_nobody_by_one_namespaces_ingresses_is_lost_there_alone() -> None:
+    town = with_ingress()
+    town.outside.misled = lambda namespace: 0.25 if namespace == "shop" else 1.0
+    town.go_on()
+    by_door = town.traffic.of_ingress("shop", "public", 20).answers
+    assert 0.2 < by_door["502"] / by_door.total() < 0.3
+
+
 def test_an_ingress_answers_503_where_its_service_is_gone() -> None:
     town = with_ingress()
     town.go_on()

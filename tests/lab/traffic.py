@@ -218,7 +218,8 @@ class Traffic:
             number = chance(self._rng, mean / len(asked))
             is_closed = bool(door) and lets_nobody_in(pod, INGRESS_CONTROLLER[0], self._outside.apart)
             if (one := self._there.get(uid_of(pod))) and not is_closed:
-                lost = so_many(self._rng, number, self._outside.lost()) if door else 0
+                share = max(self._outside.lost(), self._outside.misled(door.namespace)) if door else 0.0
+                lost = so_many(self._rng, number, share)
                 self._count(door, "502", lost)
                 self._answer(one, door, number - lost, each, apps)
             elif door:
