@@ -24,7 +24,8 @@ TENANTS, PLANS, QUOTA = "tenancy.corp.example", {"small": 16, "large": 32}, "tea
 BUDGET, FRUGAL = "cost.corp.example/budget", 4
 """The label of who asked for a small quota, and how many pods that lets run."""
 ASKED_FOR, FOR_ALL = "1.9.1", "2.0.0"
-RUN_SECONDS, RUN_EVERY = 13.0, 0.8
+RUN_SECONDS, EARLY_EVERY, DAY_EVERY = 13.0, 3.0, 0.8
+"""For how long a run takes, and after which time another one is started, early and by day."""
 GROUP = "environments.corp.example"
 OWN_OWNER, WITH_OWNER = "3.8.0", "4.0.0"
 
@@ -52,6 +53,7 @@ class _Teams:
     tenants: Kind
     frugal: str
     image: str
+    pause: float = EARLY_EVERY
     runs: _Outcomes = field(default_factory=_Outcomes)
     numbers: count[int] = field(default_factory=count)
 
@@ -121,7 +123,7 @@ async def quota_fight(lab: Lab) -> AsyncIterator[None]:
     names = ("", "namespaces", "list")
     await lab.controller("platform", "cost-guard", every(2.2, work.by_cost), quotas, names, replicas=1, tag=ASKED_FOR)
     run = ("", "pods", "list,create,delete")
-    starts = every(RUN_EVERY, partial(work.start, teams[:2]))
+    starts = every(lambda process: work.pause, partial(work.start, teams[:2]))
     app = await lab.controller("platform", queue, starts, run, replicas=1, tag="8.3.0")
     app.serves, app.failing, app.fails_with = True, partial(work.runs.lacking, 0.6), lambda _: "503"
     await lab.until(lambda: backends(lab.world, "platform", queue))
@@ -135,6 +137,8 @@ async def quota_fight(lab: Lab) -> AsyncIterator[None]:
     await lab.pause(15)
     await lab.until(lab.is_well)
     yield
+    work.pause = DAY_EVERY
+    await lab.pause(lab.rng.uniform(12, 18))
     await lab.roll(by, "platform", "cost-guard", FOR_ALL, culprit=True)
 
 
