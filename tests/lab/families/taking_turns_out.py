@@ -26,7 +26,7 @@ LABEL, NEXT_LABEL, TAKES = "pool", "node.corp.example/pool", "rebalancer.corp.ex
 """By which label the versions of a rebalancer know the pool of a node, and where an app says to which it belongs."""
 POOL = "edge"
 TAINT: Json = {"key": "dedicated", "value": POOL, "effect": "NoExecute"}
-AGAIN_SECONDS, STUCK_SECONDS = 0.4, 34.0
+AGAIN_SECONDS, STUCK_SECONDS = 0.8, 32.0
 """After which an eviction that was refused is asked for again, and for how long a node may take to be emptied."""
 
 
@@ -66,19 +66,22 @@ class _Budgeted:
         room = asyncio.Event()
 
         def told(budget: Json) -> None:
-            if budget["metadata"]["name"] == self.name and budget.get("status", {}).get("disruptionsAllowed", 0):
-                room.set()
+            if budget["metadata"]["name"] == self.name:
+                has_room = budget.get("status", {}).get("disruptionsAllowed", 0) > 0
+                (room.set if has_room else room.clear)()
 
         async def act(process: Process) -> None:
             while True:
                 chosen = await self._misplaced(process)
+                if chosen is None:
+                    await asyncio.sleep(2)
+                    continue
                 with suppress(TimeoutError):
                     await asyncio.wait_for(room.wait(), 2)
-                if chosen and room.is_set():
+                if room.is_set() and await evict(process, chosen):
                     room.clear()
-                    if not await evict(process, chosen):
-                        room.set()
-                        await asyncio.sleep(1)
+                elif room.is_set():
+                    await asyncio.sleep(0.5)
 
         await both(lambda one: changes(one, path("PodDisruptionBudget", self.namespace), told, of_all=True), act)(
             process
