@@ -493,18 +493,3 @@ def test_a_provider_of_volumes_that_is_well_itself_may_provide_none() -> None:
         rollouts=[done],
     )
     assert first(ranking) == ("Deployment", "disk-provisioner")
-
-
-def test_one_more_pod_is_not_why_a_quota_asks_what_pods_say() -> None:
-    """What gives pods another container is: the pods that were there had passed."""
-    message = 'pods "web-1" is forbidden: failed quota: team: must specify limits.memory for: proxy'
-    hook = kind("MutatingWebhookConfiguration", verb=Verb.CREATE)
-    more = a_change(WEB, at=after(-2), path=("spec", "replicas"), old=3, new=6)
-    ranking = ranked(
-        hook,
-        more,
-        incident=an_incident(an_alert(after(30), name="Lacking", namespace="shop", deployment="web-front")),
-        symptoms=[a_symptom(WEB, "FailedCreate", at=after(0), message=message, count=9)],
-        states=[a_workload(WEB)],
-    )
-    assert first(ranking) == ("MutatingWebhookConfiguration", "thing")

@@ -15,6 +15,7 @@ from app.core.edges.causes import (
     QUOTA,
     RIGHTS,
     UNREADABLE,
+    UNSAID,
     USED_UP,
     Cause,
     cause_of,
@@ -59,6 +60,7 @@ REFUSED = 'FATAL: password authentication failed for user "ledger"'
         ("402 Payment Required", USED_UP),
         ("429 Too Many Requests", None),
         ("exceeded quota: compute, requested: pods=1, used: pods=8, limited: pods=8", QUOTA),
+        ('pods "web-1" is forbidden: failed quota: team: must specify limits.memory for: proxy', UNSAID),
         ("open /secrets/database: no such file or directory", FILE),
         ('services "a" is forbidden: cannot set blockOwnerDeletion if an ownerReference refers to', RIGHTS),
         ('EdgeProxy "a" is invalid: [spec.listeners: Too many: 17: must have at most 16 items, <nil>', INVALID),
@@ -185,3 +187,12 @@ def test_whom_to_trust_decides_who_is_trusted(name: str) -> None:
     cause = cause_of([UNTRUSTED])
     assert cause is not None
     assert cause.leads(certified(name, "ca.crt"))
+
+
+def test_one_more_pod_is_not_why_a_quota_asks_what_pods_say() -> None:
+    """What gives pods another container is: those that were there had passed."""
+    more = a_change(a_resource("Deployment", "web"), at=after(-2), path=("spec", "replicas"), old=3, new=6)
+    assert UNSAID.leads(kind("MutatingWebhookConfiguration", verb=Verb.CREATE))
+    assert UNSAID.leads(kind("ResourceQuota"))
+    assert not UNSAID.leads(more)
+    assert QUOTA.leads(more)
