@@ -148,11 +148,14 @@ async def reconcile(
     """
     async with engine.begin() as conn:
         await lock(conn, cluster)
-        known = {one.id: one for one in await incidents.list_during(conn, cluster, start=asked, end=asked)}
         found = [alert for alert in firing if storable(alert.at, asked)]
         await record(conn, Batch(cluster, symptoms=tuple(found)))  # as told: an end that is inferred may be taken back
         if fingerprints is not None:
-            found += gone(fingerprints, known.values(), asked=asked)
+            going_on = await incidents.list_during(conn, cluster, start=asked, end=asked)
+            found += gone(fingerprints, going_on, asked=asked)
+        first = min((alert.at for alert in found), default=asked)
+        before = await incidents.list_during(conn, cluster, start=first - REOPENS_WITHIN, end=asked)
+        known = {one.id: one for one in before}  # those that a person resolved while their alerts fire, too
         touched = [one for one in await open_incidents(conn, cluster, found) if _differ(known.get(one.id), one)]
     await _rank_all(engine, touched, asked)
     return touched

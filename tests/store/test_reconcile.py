@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from app import correlate
 from app.collect.alerts import ANSWERS, Alertmanager, Firing, PayloadError, list_firing, parse, parse_listing
-from app.core.findings import Incident
+from app.core.findings import Incident, Said
 from app.core.objects.redact import Redactor
 from app.store.database import Database
 from app.store.incidents import list_incidents
@@ -206,3 +206,15 @@ def test_of_two_answers_the_one_that_was_told_last_counts() -> None:
     """A replica that its Prometheus no longer reaches lists what it knew for some minutes."""
     stale, fresh = (Firing((replace(an_alert(NOON), active_at=after(n)),), frozenset({"a"})) for n in (60, 120))
     assert stale.and_also(fresh) == fresh.and_also(stale) == fresh
+
+
+async def test_what_a_person_resolved_is_not_ranked_at_each_look_while_its_alert_fires(database: Database) -> None:
+    alert = an_alert(NOON, namespace="known")
+    (incident,) = await correlate.take_alerts(database.write, "known", [alert], after(5))
+    await correlate.ByHand(database.write).amend(incident.id, Said(status="resolved"), now=after(600))
+    fires = {alert.fingerprint}
+    touched = await correlate.reconcile(database.write, "known", [alert], fingerprints=fires, asked=after(700))
+    assert touched == []
+    async with database.read.connect() as conn:
+        (found,) = await list_incidents(conn, cluster="known")
+    assert found.status == "resolved"
