@@ -333,8 +333,10 @@ async def rerank(engine: AsyncEngine, now: datetime) -> list[str]:
     """Rank again the incidents whose next ranking is due (RERANK_AFTER), and older ones with news; their ids."""
     async with engine.connect() as conn:
         recent = await incidents.list_near(conn, start=now - LOOKS_AHEAD, end=now)
+        told = await incidents.first_ranked(conn, [one.id for one in recent], since=now - LOOKS_AHEAD)
         unranked = await incidents.list_unranked(conn, quiet=QUIET)
-    due = {incident.id: incident for incident in recent if incident.status != "merged" and is_due(incident, now)}
+    unmerged = (incident for incident in recent if incident.status != "merged")
+    due = {incident.id: incident for incident in unmerged if is_due(incident, now, told=told.get(incident.id))}
     late = [one for one in unranked if one.id not in due and now - one.started_at > RERANK_AFTER[-1]]
     for incident in due.values():
         await _rank(engine, incident, now)
@@ -342,9 +344,12 @@ async def rerank(engine: AsyncEngine, now: datetime) -> list[str]:
     return [*due, *(incident.id for incident in late)]
 
 
-def is_due(incident: Incident, now: datetime) -> bool:
-    """Whether a moment of RERANK_AFTER has passed since the incident began without a ranking after it."""
-    passed = [incident.started_at + after for after in RERANK_AFTER if incident.started_at + after <= now]
+def is_due(incident: Incident, now: datetime, *, told: datetime | None = None) -> bool:
+    """Whether a moment of RERANK_AFTER has passed since the incident began without a ranking after it; since it was
+    first ranked (``told``), where that was so late that the first of them had passed: its start may be wrong."""
+    is_late = told is not None and told - incident.started_at >= RERANK_AFTER[1]
+    began = told if told is not None and is_late else incident.started_at
+    passed = [began + after for after in RERANK_AFTER if began + after <= now]
     if not passed or now - incident.started_at > LOOKS_AHEAD:
         return False
     return incident.ranked_at is None or incident.ranked_at < passed[-1]

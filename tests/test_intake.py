@@ -139,3 +139,18 @@ def test_a_ranking_is_due_again_after_three_and_ten_minutes() -> None:
     assert due(3.2, 10)
     assert not due(10.1, 50)
     assert not due(0.5, 90)
+
+
+def test_an_incident_that_is_told_late_is_ranked_again_as_often_since_then() -> None:
+    incident = an_incident()
+    told = incident.started_at + timedelta(minutes=14)
+
+    def due(ranked: float, minutes: float) -> bool:
+        one = replace(incident, ranked_at=told + timedelta(minutes=ranked))
+        return correlate.is_due(one, told + timedelta(minutes=minutes), told=told)
+
+    assert not due(0, 2)
+    assert due(0, 3)
+    assert not due(3.2, 9)
+    assert due(3.2, 10)
+    assert not due(10.1, 40)

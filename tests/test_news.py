@@ -173,6 +173,15 @@ async def test_what_is_over_or_suspected_is_ranked_again_in_time_as_what_is_open
     assert incident.id in await correlate.rerank(database.write, datetime.now(UTC))
 
 
+async def test_what_is_told_long_after_it_began_is_ranked_again_in_time(database: Database) -> None:
+    now = datetime.now(UTC)
+    alert = an_alert(now - timedelta(minutes=14), name="Early")
+    (incident,) = await correlate.take_alerts(database.write, "told late", [alert], now)
+    assert incident.id not in await correlate.rerank(database.write, now + timedelta(minutes=2))
+    assert incident.id in await correlate.rerank(database.write, now + timedelta(minutes=3))
+    assert incident.id in await correlate.rerank(database.write, now + timedelta(minutes=10))
+
+
 async def test_an_alert_that_joins_leaves_the_ranking_in_place(database: Database) -> None:
     incident, ranking = await the_only(database, "late")
     async with database.write.begin() as conn:

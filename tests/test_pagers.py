@@ -171,6 +171,15 @@ async def test_an_unknown_type_is_answered_and_counted(stand: Stand) -> None:
     assert found == ["incident.annotated: nothing is made of it"]
 
 
+async def test_a_ping_is_known_for_one(stand: Stand) -> None:
+    body = json.dumps({"event": {"id": "p", "event_type": "pagey.ping", "data": {"message": "Hello"}}}).encode()
+    answer = await stand.page("pinged", body)
+    assert (answer.status_code, answer.json()["left_out"]) == (200, ["a ping"])
+    async with stand.database.read.connect() as conn:
+        kept = [row.reason for row in await conn.execute(quarantine.select()) if row.source == "pagerduty"]
+    assert not any("pagey" in reason for reason in kept)
+
+
 async def test_what_comes_a_week_late_is_kept_and_says_so(stand: Stand) -> None:
     days = 9 * 24 * 60
     await stand.page("late", an_event("incident.triggered", "late", at=days, began=days))

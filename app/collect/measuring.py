@@ -23,6 +23,7 @@ from app.collect.prometheus import Asking, Prometheus, Question
 from app.collect.scrape import Scraped, Target, UnreadableError, fetch
 from app.collect.watch import Pace
 from app.core.edges.mesh_calls import MOST_EDGES
+from app.core.metrics.lines import SINCE, STARTED
 from app.core.model import Batch, MetricSeries
 from app.core.objects.redact import Redactor
 from app.store import measured, series
@@ -40,9 +41,6 @@ MOST_SERVERS = 16
 TOLD_LATELY = timedelta(minutes=5)
 """What others told of an API server counts for so long: Prometheus' --query.lookback-delta."""
 API_SERVER = "kube-apiserver"
-SINCE = ", up since "
-"""Stands in the name of every API server that is scraped here, and in no other's."""
-STARTED = "process_start_time_seconds"
 
 log = structlog.get_logger()
 

@@ -242,6 +242,13 @@ async def list_unranked(
     return [_incident(row) for row in await conn.execute(query.order_by(incidents.c.started_at, incidents.c.id))]
 
 
+async def first_ranked(conn: AsyncConnection, ids: Sequence[str], *, since: datetime) -> dict[str, datetime]:
+    """By incident, as of when it was first ranked, of the rankings since then."""
+    r = rankings.c
+    query = select(r.incident_id, func.min(r.at)).where(r.incident_id.in_(ids), r.at >= since).group_by(r.incident_id)
+    return {row[0]: row[1] for row in await conn.execute(query)}
+
+
 async def recorded_to(conn: AsyncConnection, cluster: str, *, until: datetime) -> datetime | None:
     """The newest change, write request or symptom of a cluster up to ``until``; None where there is none."""
     newest = [

@@ -28,6 +28,8 @@ TARGET = ("instance", "job", "metrics_path")
 Target = tuple[str, ...]
 """Their values, "" for none."""
 Told = tuple[bool, ...]
+SINCE = ", up since "
+"""Stands in the name of every API server that is scraped by ourselves, and in no other's: its start follows."""
 STARTED = "process_start_time_seconds"
 LEVELS = frozenset(metric for family in FAMILIES if family.measure == "level" for metric in family.metrics)
 JOINS = 2

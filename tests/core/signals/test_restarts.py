@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.core.metrics.lines import laid
+from app.core.metrics.lines import SINCE, laid
 from app.core.model import MetricSeries
 from app.core.signals.series import metric_signals
 from app.core.signals.signal import Signal, moment
@@ -64,3 +64,38 @@ def test_what_a_process_has_after_it_began_anew_counts_first() -> None:
     memory = [300 * MIB] * 8 + [400 * MIB] * 4 + [300 * MIB] * 28 + [900 * MIB] * 20
     (rose,) = [s for s in found([LONG_AGO] * 12 + [START + 59] * 48, memory) if s.facts["family"] == "Memory"]
     assert rose.sentence == "memory (apiserver) rose from 310 MiB to 900 MiB"
+
+
+def a_life(since: float, first: int, last: int, *, address: str = "10.0.0.1:6443") -> list[MetricSeries]:
+    """An API server that is scraped by ourselves, from one scrape to another: each life of it has a name of its own."""
+    labels = (("job", "kube-apiserver"), ("instance", f"{address}{SINCE}{since}"))
+    times = tuple(START + STEP * n for n in range(first, last))
+    memory = tuple((900.0 if n >= last - 4 else 300.0) * MIB for n in range(first, last))
+    return [
+        MetricSeries("process_start_time_seconds", labels, "gauge", times, tuple(since for _ in times)),
+        MetricSeries("process_resident_memory_bytes", labels, "gauge", times, memory),
+    ]
+
+
+def told(*lives: list[MetricSeries]) -> list[Signal]:
+    lines = laid([one for life in lives for one in life], until=START + STEP * SIZE)
+    assert lines is not None
+    return metric_signals(lines)
+
+
+def test_whoever_follows_at_one_address_was_started_anew() -> None:
+    signals = told(a_life(LONG_AGO, 0, 40), a_life(START + 197.5, 41, SIZE))
+    (restart,) = [one for one in signals if one.facts["family"] == "Restarts"]
+    assert restart.sentence == "kube-apiserver restarted"
+    assert (restart.low, restart.high) == (moment(START + 195), moment(START + 197.5))
+    assert any("from 300 MiB to 900 MiB" in one.sentence for one in signals if one.facts["family"] == "Memory")
+
+
+def test_another_behind_the_address_is_no_restart() -> None:
+    assert not [
+        one for one in told(a_life(LONG_AGO, 0, SIZE), a_life(START + 100, 21, SIZE)) if "restarted" in one.sentence
+    ]
+    two = told(a_life(LONG_AGO, 0, 40), a_life(LONG_AGO + 5, 0, SIZE), a_life(START + 197.5, 41, SIZE))
+    assert [one.low for one in two if "restarted" in one.sentence] == [moment(START + 195)]
+    apart = told(a_life(LONG_AGO, 0, 40), a_life(START + 197.5, 41, SIZE, address="10.0.0.2:6443"))
+    assert not [one for one in apart if "restarted" in one.sentence]
