@@ -64,7 +64,7 @@ from app.core.signals.signal import Signal, SignalKind, moment
 from app.core.signals.silence import silence_signals
 from app.core.signals.waits import wait_signals
 from app.core.signals.watches import watch_signals
-from app.core.signals.worked import with_came_up, with_passed, with_rolled_out
+from app.core.signals.worked import Runs, with_came_up, with_passed, with_rolled_out
 
 CROWDING = 0.7
 """Each of n candidates is n ** CROWDING times less likely beforehand than "none of these", whose score is 0.
@@ -127,7 +127,9 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES) -> Ranking:
     # Of apps the Prometheus tells at intervals of its own.
     apps = laid((one for one in gathered.series if one.name in SERVED), until=now.timestamp())
     served = rises(apps, top_of) if apps else []
-    measured = _signals(gathered, fights, new, slots=slots, made=made, lines=lines, served=served)
+    measured = _signals(
+        gathered, fights, new, runs=top_of.by_account, slots=slots, made=made, lines=lines, served=served
+    )
     incident = with_held(with_meant(incident, top_of), gathered.series)
     is_held = incident.started_at != gathered.incident.started_at
     signals = with_rooms(with_injected(located(measured, gathered.symptoms, top_of), top_of), top_of)
@@ -208,6 +210,7 @@ def _signals(
     fights: list[WriteFight],
     new: Newborn,
     *,
+    runs: Runs,
     slots: Slots | None,
     made: Loads,
     lines: Laid | None,
@@ -215,7 +218,7 @@ def _signals(
 ) -> list[Signal]:
     """Everything that turned bad in the window."""
     calls = gathered.calls
-    found: list[Signal] = [fight_signal(fight, gathered.rollouts) for fight in fights]
+    found: list[Signal] = [fight_signal(fight, gathered.rollouts, runs=runs) for fight in fights]
     if slots and slots.size:
         found += load_signals(calls, slots, made) + error_signals(calls, slots, made) + relist_signals(calls, slots)
         found += wait_signals(calls, slots) + silence_signals(calls, slots) + watch_signals(calls, slots)

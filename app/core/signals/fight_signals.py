@@ -17,7 +17,7 @@ from app.core.phrases import rate
 from app.core.signals.calls import caller_name
 from app.core.signals.fights import writer_of
 from app.core.signals.signal import Signal, SignalKind
-from app.core.signals.worked import last_rollout
+from app.core.signals.worked import NOBODY_RUNS, Runs, last_rollout
 
 _PREFIX = re.compile(r"""(?:annotations|labels)\["([a-z0-9]+)[a-z0-9.-]*/""")
 _EVERYBODYS = re.compile(r"""\["(?:[a-z0-9.-]+\.)?(?:kubernetes\.io|k8s\.io|helm\.sh)/""")
@@ -27,8 +27,8 @@ MOST_WRITERS = 3
 """Of so many writers it is said when they were rolled out: a sentence is read at a glance."""
 
 
-def fight_signal(fight: WriteFight, rollouts: Iterable[Rollout]) -> Signal:
-    """A write fight as something to be explained; ``rollouts`` are those of the window."""
+def fight_signal(fight: WriteFight, rollouts: Iterable[Rollout], *, runs: Runs = NOBODY_RUNS) -> Signal:
+    """A write fight as something to be explained; ``rollouts`` are those of the window, ``runs`` who runs as whom."""
     users = tuple(dict.fromkeys(user for writer in fight.writers if (user := writer_of(writer)[0])))
     about: dict[Entity, float] = {}
     for user in users:
@@ -52,7 +52,7 @@ def fight_signal(fight: WriteFight, rollouts: Iterable[Rollout]) -> Signal:
         about=about,
         sentence=f"write fight over {field_name(fight.path_text)} of {objects}:"
         f" {_who(fight, users)}, {rate(fight.per_second, 'writes')} since {fight.began_at:%H:%M:%S},"
-        f" {fight.writes:,} so far{_rolled_out(fight, users, rollouts)}",
+        f" {fight.writes:,} so far{_rolled_out(fight, users, rollouts, runs)}",
         users=users,
         rate_after=fight.per_second,
         facts=_unknown(fight),
@@ -81,10 +81,10 @@ def _who(fight: WriteFight, users: tuple[str, ...]) -> str:
     return f"{caller_name(users[0])} rewrites it with {len(fight.values)} values in turn"
 
 
-def _rolled_out(fight: WriteFight, users: tuple[str, ...], rollouts: Iterable[Rollout]) -> str:
+def _rolled_out(fight: WriteFight, users: tuple[str, ...], rollouts: Iterable[Rollout], runs: Runs) -> str:
     """When the writers' programs were last rolled out before the fight, the latest first."""
     known, by = list(rollouts), fight.began_at
-    found = (last_rollout((user,), known, by=by, within=LOOKS_BACK) for user in users)
+    found = (last_rollout((user,), known, by=by, within=LOOKS_BACK, runs=runs) for user in users)
     each = {last.resource: last.started_at for last in found if last}
     latest = sorted(each.items(), key=lambda one: one[1], reverse=True)[:MOST_WRITERS]
     told = (f"{home.name}{'' if n else ' was rolled out'} at {_clock(at, by)}" for n, (home, at) in enumerate(latest))

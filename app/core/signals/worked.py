@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
+from types import MappingProxyType
 
 from app.core.entities import Entity, of_resource
 from app.core.model import Outcome, Rollout
@@ -13,6 +14,9 @@ from app.core.objects.actors import service_account
 from app.core.signals.complaints import MAKES_PODS
 from app.core.signals.signal import Signal, SignalKind
 
+Runs = Mapping[tuple[str, str], Collection[tuple[str, str]]]
+"""By account, the workloads that run as it."""
+NOBODY_RUNS: Runs = MappingProxyType({})
 JUST_BEFORE = timedelta(minutes=15)
 """A rollout of whoever calls or writes has to do with it up to this time after."""
 
@@ -60,11 +64,17 @@ def _with_rolled_out(signal: Signal, rollouts: list[Rollout]) -> Signal:
 
 
 def last_rollout(
-    users: tuple[str, ...], rollouts: Iterable[Rollout], *, by: datetime, within: timedelta = JUST_BEFORE
+    users: tuple[str, ...],
+    rollouts: Iterable[Rollout],
+    *,
+    by: datetime,
+    within: timedelta = JUST_BEFORE,
+    runs: Runs = NOBODY_RUNS,
 ) -> Rollout | None:
     """The last rollout of these users' programs in the time ``within`` before another: by convention a program is named
-    like its account."""
+    like its account; else it is the only one that is known to run as that."""
     accounts = {account for user in users if (account := service_account(user))}
+    accounts |= {home for account in accounts if len(homes := runs.get(account, ())) == 1 for home in homes}
     told = [
         rollout
         for rollout in rollouts

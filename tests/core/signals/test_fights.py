@@ -138,6 +138,17 @@ def test_a_fight_tells_its_pods_its_pace_and_the_rollout_before_it() -> None:
     assert sentence.endswith(f"; external-dns was rolled out at {after(-9):%H:%M:%S}")
 
 
+def test_a_program_may_be_called_otherwise_than_its_account() -> None:
+    (fight,) = write_fights(rewrites(30, values=("a", "b"), actors=PODS))
+    home = a_resource("Deployment", "dns-controller-manager", "dns")
+    rollouts = [Rollout(home, "u", 3, after(-9), Outcome.COMPLETE)]
+    account = ("dns", "external-dns")
+    alone = fight_signal(fight, rollouts, runs={account: {("dns", home.name)}}).sentence
+    assert alone.endswith(f"; dns-controller-manager was rolled out at {after(-9):%H:%M:%S}")
+    two = fight_signal(fight, rollouts, runs={account: {("dns", home.name), ("dns", "other")}}).sentence
+    assert "rolled out" not in two, "of two it is not known which wrote"
+
+
 def test_a_fight_tells_of_each_writer_when_it_was_last_rolled_out() -> None:
     """The last first, once for each program, and how long ago it may be: what changed is told by the two together."""
     writers = tuple(Actor(f"system:serviceaccount:ops:{name}", ActorSource.AUDIT) for name in ("owner", "labeller"))
