@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from app.core.edges.topology import Named, Topology
 from app.core.signals.complaints import AT_ONCE
-from app.core.signals.outside import named_outside
+from app.core.signals.outside import named_outside, names_inside
 from app.core.signals.signal import Signal, SignalKind
 
 MOST = 0.5
@@ -26,8 +26,9 @@ def with_fellows(signals: Sequence[Signal], top: Topology) -> list[Signal]:
             told[server].add(client)
     homes = ((signal, _home(signal)) for signal in signals)
     of = {id(signal): home for signal, home in homes if home is not None}
+    inside = names_inside(top)
     for signal in signals:
-        for server in named_outside(signal.text, top) if id(signal) in of else ():
+        for server in named_outside(signal.text, inside) if id(signal) in of else ():
             told[server].add(of[id(signal)])
     complaining = set(of.values())
     failing = ((homes & complaining, MOST * len(homes)) for homes in told.values())

@@ -36,7 +36,7 @@ _FAILS = re.compile(r"\bfail|\berror|unreachable|unavailable|not answer|\bdown\b
 def with_outside(signals: Iterable[Signal], top: Topology, incident: Incident) -> list[Signal]:
     """The signals, those with that cause whose messages name an unwell host outside; and those of workloads that an
     alert names which itself says so, as probes only say that a pod is not ready."""
-    inside = _inside(top)
+    inside = names_inside(top)
     said = any(_FAILS.search(alert.message) and _names_one(alert.message, inside) for alert in incident.alerts)
     meant = {tuple(name.split("/", 1)) for name in incident.scope.workloads} if said else set()
     return [_told(one, inside, meant) for one in signals]
@@ -64,12 +64,13 @@ def _is_theirs(text: str, inside: AbstractSet[str]) -> bool:
     return bool(_VERIFIED.search(text)) and "remote error" not in text and bool(_hosts(text, inside))
 
 
-def named_outside(text: str, top: Topology) -> set[str]:
-    """The servers that a message names: hosts outside, and addresses that are dialled, whoever has them."""
-    return _hosts(text, _inside(top)) | set(_DIALLED.findall(text))
+def named_outside(text: str, inside: AbstractSet[str]) -> set[str]:
+    """The servers that a message names: hosts that are not ``inside``, and addresses that are dialled, whoever has
+    them."""
+    return _hosts(text, inside) | set(_DIALLED.findall(text))
 
 
-def _inside(top: Topology) -> AbstractSet[str]:
+def names_inside(top: Topology) -> AbstractSet[str]:
     """Last words of names of the cluster, and the hosts that it serves itself."""
     return _INSIDE | {namespace for namespace, _ in top.labels} | top.doors.keys()
 
