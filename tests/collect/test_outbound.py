@@ -196,10 +196,11 @@ async def test_no_proxy_of_the_environment_is_asked(monkeypatch: pytest.MonkeyPa
 
 
 def test_nothing_else_in_the_program_asks_the_world() -> None:
-    """Two clients: this one, and the API server's."""
+    """Three clients: this one, the API server's, and Slack's own, which nobody but what speaks with Slack may use."""
     app = Path(__file__).parents[2] / "app"
     clients = [path.name for path in app.rglob("*.py") if "ClientSession(" in path.read_text()]
     assert clients == ["outbound.py"]
+    assert {path.parent.name for path in app.rglob("*.py") if "slack_sdk" in path.read_text()} == {"notify"}
     others = ("import requests", "import httpx", "urllib.request", "http.client")
     assert not [path for path in app.rglob("*.py") if any(one in path.read_text() for one in others)]
 
