@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from app.core.edges.topology import Named, Topology
@@ -37,7 +37,7 @@ def with_fellows(signals: Sequence[Signal], top: Topology) -> list[Signal]:
 
 
 def _told(
-    signal: Signal, of: dict[int, Named], signals: Iterable[Signal], shared: Iterable[set[Named]], top: Topology
+    signal: Signal, of: dict[int, Named], signals: Sequence[Signal], shared: Sequence[set[Named]], top: Topology
 ) -> Signal:
     home = of[id(signal)]
     fellows = set[Named]().union(*(homes for homes in shared if home in homes)) - {home}
