@@ -401,6 +401,7 @@ def incident_open(
     node: Annotated[list[str] | None, typer.Option(help="A node.")] = None,
     control_plane: Annotated[bool, typer.Option("--control-plane", help="It is about the control plane.")] = False,
     severity: Annotated[str | None, typer.Option(help="critical, error, warning or info.")] = None,
+    key: Annotated[str | None, typer.Option(help="Opens one incident, however often it is said again.")] = None,
 ) -> None:
     """Open an incident, rank what preceded it, and print its id."""
     from app.commands.incident import opened
@@ -416,7 +417,7 @@ def incident_open(
         "control_plane": control_plane or None,
         "severity": severity,
     }
-    print(_run(lambda database: opened(database.write, told, now=now())))
+    print(_run(lambda database: opened(database.write, told, key=key, now=now())))
 
 
 @incident_cli.command(name="resolve")

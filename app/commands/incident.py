@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.commands.options import Output
@@ -18,20 +18,23 @@ from app.store import incidents
 from app.store.seen import read_seen
 from app.web import answers, shapes
 from app.web.asked_incidents import IncidentToOpen
+from app.web.idempotency import OPENED, IdempotencyKey, key_of
 
 WHO = "the command line"
 MOST = 100
+_KEY: TypeAdapter[dict[str, str | None]] = TypeAdapter(dict[str, IdempotencyKey])
 
 
 class RefusedError(Expected):
     """What is asked of an incident cannot be; the message says why."""
 
 
-async def opened(engine: AsyncEngine, told: Mapping[str, object], *, now: datetime) -> str:
-    """Opens an incident; its id. Raises RefusedError."""
+async def opened(engine: AsyncEngine, told: Mapping[str, object], *, key: str | None, now: datetime) -> str:
+    """Opens an incident, once for each ``key``, which REST knows too (None: each time); its id. Raises RefusedError."""
     try:
         asked = IncidentToOpen.model_validate(told)
-        found, _ = await ByHand(engine).open(asked.cluster, asked.said(), by=WHO, key=None, now=now)
+        digest = key_of(_KEY.validate_python({"key": key})["key"], asked.cluster, OPENED)
+        found, _ = await ByHand(engine).open(asked.cluster, asked.said(), by=WHO, key=digest, now=now)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(step) for step in first["loc"])

@@ -19,6 +19,9 @@ IdempotencyKey = Annotated[
     ),
 ]
 
+OPENED = "an incident by hand"
+"""Whose keys are those of incidents that are opened by hand, over REST or at the command line."""
+
 
 def key_of(key: str | None, *whose: str) -> bytes | None:
     """What stands for a key and for ``whose`` it is: two that number their requests alike do not meet."""

@@ -17,7 +17,7 @@ from app.web.api import one_incident
 from app.web.asked_incidents import IncidentToChange, IncidentToMerge, IncidentToOpen
 from app.web.auth import Needs
 from app.web.deps import deps_of
-from app.web.idempotency import IdempotencyKey, key_of
+from app.web.idempotency import OPENED, IdempotencyKey, key_of
 from app.web.problems import Problem, described
 from app.web.requests import KIB, parsed, read_body
 from app.web.telling import schema
@@ -76,7 +76,7 @@ async def open_incident(
     """It is ranked at once; alerts that are about the same join it, and leave what was said of it as it is."""
     asked = parsed(await read_body(request, most=LIMIT), IncidentToOpen)
     deps = deps_of(request)
-    key = key_of(idempotency_key, asked.cluster, "an incident by hand")
+    key = key_of(idempotency_key, asked.cluster, OPENED)
     with in_words():
         incident, before = await deps.by_hand.open(
             asked.cluster, asked.said(), by=who(request), key=key, now=deps.clock()

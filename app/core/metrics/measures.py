@@ -16,6 +16,7 @@ import numpy as np
 from app.core.matching import Match
 from app.core.metrics.binning import Scrapes, levels, peaks, per_bin, rates
 from app.core.metrics.lines import STARTED, Grid, added
+from app.core.metrics.lives import one_after_another
 from app.core.metrics.scraped import Rows, Split, highest, since_first_scrape, sums
 from app.core.onset import Floats
 
@@ -147,6 +148,8 @@ def _curves(
     if own and measure in (Measure.RATE, Measure.MEAN, Measure.QUANTILE):
         every = since_first_scrape([*own, *named.get(STARTED, ())], query.by)
         own = [one for one in every if one.name in wanted]
+    if metric == STARTED and measure is Measure.CHANGES:
+        own = one_after_another(own, query.by)
     lines: dict[Split, _Line] = defaultdict(_Line)
     for (name, split, bound), line in _measured(own, axis, measure=measure).items():
         lines[split].parts[wanted[name] or bound].append(line)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 
@@ -14,6 +13,7 @@ from app.core.entities import CLUSTER
 from app.core.findings import Spark
 from app.core.metrics.families import FAMILIES, Family, Labels
 from app.core.metrics.lines import SINCE, STARTED, Grid, Laid, added, lines
+from app.core.metrics.lives import Life, address, followed
 from app.core.onset import Floats, Step, level_step, level_steps
 from app.core.phrases import measure, rise
 from app.core.signals.signal import Signal, SignalKind, moment
@@ -78,7 +78,7 @@ def _from_to(step: Step, unit: str) -> str:
 def _begun(told: Laid) -> dict[tuple[str, ...], list[Begun]]:
     """By OF_PROCESS, the processes that say that they began anew, or after which another began at the same address."""
     found: dict[tuple[str, ...], list[Begun]] = defaultdict(list)
-    lives: dict[tuple[str, str], list[tuple[float, float, float, str]]] = defaultdict(list)
+    lives: dict[tuple[str, str], list[Life]] = defaultdict(list)
     end = told.axis.epoch(told.axis.size)
     for place in told.named.get(STARTED, ()):
         one, labels = told.series[place], told.labels[place]
@@ -89,23 +89,11 @@ def _begun(told: Laid) -> dict[tuple[str, ...], list[Begun]]:
                 found[tuple(labels.get(name, "") for name in OF_PROCESS)].append((last, max(last, min(at, start))))
         job, instance = (labels.get(name, "") for name in OF_PROCESS)
         if SINCE in instance and known:
-            address = instance.partition(SINCE)[0]
-            lives[job, address].append((known[0][0], known[-1][0], known[0][1], instance))
-    for (job, _), of_one in lives.items():
-        for last, instance, began in _followed(of_one):
-            found[job, instance].append((last, began))
+            lives[job, address(instance)].append(Life(known[0][0], known[-1][0], known[0][1], instance))
+    for (job, _), at_one in lives.items():
+        for ended, began in followed(at_one):
+            found[job, ended.name].append((ended.last, max(ended.last, min(began.first, began.start))))
     return found
-
-
-def _followed(lives: list[tuple[float, float, float, str]]) -> Iterator[tuple[float, str, float]]:
-    """Of the lives at one address (first and last scrape, start, name) those that ended, and when the next began, each
-    once: several servers may stand behind it, of which the others go on."""
-    ended = sorted(lives, key=lambda life: life[1])
-    for first, _, start, _ in sorted(lives):
-        before = [life for life in ended if life[1] < first and life[2] < start]
-        if before:
-            ended.remove(before[-1])
-            yield before[-1][1], before[-1][3], max(before[-1][1], min(first, start))
 
 
 def _ended(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from app.core.matching import parse, written
 from app.core.metrics.blocks import block_graph
-from app.core.metrics.lines import Grid
+from app.core.metrics.lines import SINCE, STARTED, Grid
 from app.core.metrics.measures import Graph, Measure, SeriesQuery, histogram_quantile, window_grid
 from app.core.metrics.panels import GROUPS, METRICS, PANELS
 from app.core.model import MetricSeries
@@ -136,6 +136,32 @@ def test_a_start_time_that_changes_is_a_restart_in_its_bin() -> None:
     query = SeriesQuery(("process_start_time_seconds",), Measure.CHANGES)
     found = graph([a_series("process_start_time_seconds", told)], AXIS, query)
     assert values(found) == [0.0] * 5 + [1.0] + [0.0] * 4
+
+
+def a_life(started: float, first: int, last: int, *, address: str = "10.0.0.1:6443") -> MetricSeries:
+    """Of an API server that is scraped by ourselves, whose every life has a name of its own."""
+    times = EVERY_15[first:last]
+    return a_series(STARTED, [started] * len(times), times, instance=f"{address}{SINCE}{started}")
+
+
+def restarts(*lives: MetricSeries) -> dict[str, float]:
+    query = SeriesQuery((STARTED,), Measure.CHANGES, ("instance",))
+    return {curve.name: float(np.nansum(curve.values)) for curve in graph(lives, AXIS, query).curves}
+
+
+def test_lives_that_follow_one_another_at_one_address_are_restarts_there() -> None:
+    (curve,) = graph(
+        [a_life(-9e4, 0, 20), a_life(310.0, 21, 41)], AXIS, SeriesQuery((STARTED,), Measure.CHANGES)
+    ).curves
+    assert curve.values.tolist() == [0.0] * 5 + [1.0] + [0.0] * 4
+    assert restarts(a_life(-9e4, 0, 12), a_life(190.0, 13, 25), a_life(390.0, 26, 41)) == {"10.0.0.1:6443": 2.0}
+
+
+def test_others_behind_the_address_go_on() -> None:
+    assert restarts(a_life(-9e4, 0, 41), a_life(-8e4, 1, 41)) == {"10.0.0.1:6443": 0.0}
+    assert restarts(a_life(-9e4, 0, 41), a_life(-8e4, 0, 20), a_life(310.0, 22, 41)) == {"10.0.0.1:6443": 1.0}
+    elsewhere = restarts(a_life(-9e4, 0, 20), a_life(310.0, 21, 41, address="10.0.0.2:6443"))
+    assert elsewhere == {"10.0.0.1:6443": 0.0, "10.0.0.2:6443": 0.0}
 
 
 def test_the_first_name_that_is_stored_counts_and_one_thing_is_not_counted_twice() -> None:
