@@ -14,6 +14,7 @@
 ("node", name)                      one node
 ("api", group, resource, verb)      calls of one verb on one resource; verb "*" for every verb
 ("access", user, group, resource, verb)   whether this user may do that
+("gained", user, group, resource, verb)   that this user may do that, and could not before
 ("named", word)                     a name that an error message can mention
 ("prefix", word)                    whose annotation or label keys begin like this: word.example/key is word's
 ("throttle", user or "group:NAME")  whose calls flow control may hold up or refuse

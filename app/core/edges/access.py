@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from app.core.edges.mechanism import is_identity, refuser
@@ -13,7 +13,7 @@ from app.core.entities import CLUSTER, READ, Add, workload
 from app.core.model import Change, DiffSource, Verb
 from app.core.objects.actors import service_account
 from app.core.objects.diff import undo
-from app.core.objects.grants import rules_of
+from app.core.objects.grants import Grant, rules_of
 
 _INTO_PODS = {("automountServiceAccountToken",), ("imagePullSecrets",), ("secrets",)}
 """What of a ServiceAccount goes into the pods that run as it, as a part of their configuration."""
@@ -42,13 +42,24 @@ def role(change: Change, states: list[State], top: Topology, add: Add) -> None:
     if change.diff_source is not DiffSource.STATES:
         # What the role allowed before was not recorded: it may have lost anything.
         for user in users or {"*"}:
-            add(("access", "*" if user.startswith("group:") else user, "*", "*", "*"), 1)
+            add(("access", _whoever(user), "*", "*", "*"), 1)
+    gained = gained_access(change, states)
     for user in users:
         add(("user", user), 1)
         for group, plural, verb in lost:
-            # Who is in a group only the authenticator knows: whoever is now refused just this may be.
-            add(("access", "*" if user.startswith("group:") else user, group, plural, verb), 0)
+            add(("access", _whoever(user), group, plural, verb), 0)
+        _may(user, gained, add)
     _workloads_of_users(users, top, add)
+
+
+def _whoever(user: str) -> str:
+    """Who is in a group only the authenticator knows: whoever is now refused just this, or does it, may be."""
+    return "*" if user.startswith("group:") else user
+
+
+def _may(user: str, gained: Iterable[Grant], add: Add) -> None:
+    for group, plural, verb in gained:
+        add(("gained", _whoever(user), group, plural, verb), 0)
 
 
 def binding(change: Change, states: list[State], top: Topology, add: Add) -> None:
@@ -66,7 +77,9 @@ def binding(change: Change, states: list[State], top: Topology, add: Add) -> Non
     for user in users:
         add(("user", user), 1)
         if lost:
-            add(("access", "*" if user.startswith("group:") else user, "*", "*", "*"), 0)
+            add(("access", _whoever(user), "*", "*", "*"), 0)
+        else:
+            _may(user, _allowed(states, change.resource.namespace, top), add)
     _workloads_of_users(users, top, add)
 
 
@@ -77,12 +90,36 @@ def _workloads_of_users(users: set[str], top: Topology, add: Add) -> None:
             add(workload(*key), 1)
 
 
-def lost_access(change: Change, states: list[State]) -> set[tuple[str, str, str]]:
+def _allowed(bindings: list[State], namespace: str | None, top: Topology) -> set[Grant]:
+    """What the roles allow that these bindings give."""
+    found: set[Grant] = set()
+    for binding in bindings:
+        ref = binding.get("roleRef") or {}
+        given = (ref.get("kind"), "" if ref.get("kind") == "ClusterRole" else namespace or "", ref.get("name"))
+        for other, state in top.states.items():
+            if (other.kind, other.namespace or "", other.name) == given:
+                found |= {_plain(grant) for grant in rules_of(state)}
+    return found
+
+
+def lost_access(change: Change, states: list[State]) -> set[Grant]:
     """The (group, resource, verb) that a change to a role took away, for some names at least. All of them for a
     delete."""
     before, after = (rules_of({"rules": rules}) for rules in rules_before_and_after(change, states))
-    lost = {(group, resource.partition(" ")[0], verb) for group, resource, verb in before - after}
+    lost = {_plain(grant) for grant in before - after}
     return lost - after  # what is allowed for all names now is allowed for those that it was
+
+
+def gained_access(change: Change, states: list[State]) -> set[Grant]:
+    """The (group, resource, verb) that a change to a role allows and that it did not allow before."""
+    before, after = (rules_of({"rules": rules}) for rules in rules_before_and_after(change, states))
+    return {_plain(grant) for grant in after - before} - before
+
+
+def _plain(grant: Grant) -> Grant:
+    """For whichever names of the resource it is."""
+    group, resource, verb = grant
+    return group, resource.partition(" ")[0], verb
 
 
 def rules_before_and_after(change: Change, states: list[State]) -> tuple[list[Any], list[Any]]:

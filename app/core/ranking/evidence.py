@@ -74,6 +74,9 @@ def _explains(kind: SignalKind, rule: str, factor: float) -> Rule:
     return explains
 
 
+_RIGHTS = {"access": "It took away what this caller needs", "gained": "It allowed this caller what it began then"}
+
+
 def _is_own(candidate: Candidate, match: Match) -> bool:
     """Whether a change leads to a complaint only for being of whom complains, who says that he is unwell, not why."""
     home, signal = candidate.change.resource, match.signal
@@ -117,8 +120,8 @@ def _how(candidate: Candidate, match: Match) -> str:
         return f"It is a new version of what calls what {via[-1]} calls"
     if via[0] in ("calls", "shares"):
         return f"{via[-1]} calls {_called(candidate, match)}"
-    if via[0] == "access":
-        return "It took away what this caller needs"
+    if via[0] in _RIGHTS:
+        return _RIGHTS[via[0]]
     return _able(match) if "able" in signal.facts and via[0] in ("user", "workload") else ""
 
 

@@ -41,7 +41,7 @@ def distance(reached: Reach, entity: Entity) -> float | None:
 def alike(reached: Collection[Entity], entity: Entity) -> Iterable[Entity]:
     """Those entities, of ``reached``, that are as good as this one: "*" in one that is about calls matches anything,
     and a ServiceAccount is in the group of its namespace."""
-    if entity[0] in ("api", "access", "asked", "altered", "throttle"):
+    if entity[0] in ("api", "access", "gained", "asked", "altered", "throttle"):
         return [
             other
             for other in reached

@@ -118,7 +118,7 @@ def risk(_case: Case, facts: Facts) -> Evidence | None:
     if kind in WORKLOADS and (told := _of_program(change, words)):
         return say("kind of change", *told)
     if kind in ADMISSION | CLUSTER_ACCESS | {"Role", "RoleBinding", "NetworkPolicy", "ResourceQuota", "LimitRange"}:
-        if only_allows_more(change):
+        if only_allows_more(change) and all(match.via[0] != "gained" for match in facts.matches):
             return say("kind of change", ALLOWS, "It only allows more than before.")
         return say("kind of change", LIMITS, f"It changes what others may do ({kind}).")
     if change.verb is Verb.DELETE and not facts.candidate.fleeting:

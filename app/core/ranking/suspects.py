@@ -43,7 +43,7 @@ from app.core.ranking.same_edit import releases
 from app.core.ranking.shared import shared
 from app.core.ranking.shortlist import ALL_READ, Unread
 from app.core.signals.blamed import with_blamed
-from app.core.signals.calls import Loads, Slots, axis, caller_rows, load_signals, loads
+from app.core.signals.calls import Loads, Slots, axis, caller_rows, loads
 from app.core.signals.complaints import rollout_signals, symptom_signals
 from app.core.signals.costs import cost_signals
 from app.core.signals.errors import error_signals
@@ -54,6 +54,7 @@ from app.core.signals.fights import write_fights
 from app.core.signals.held import with_held
 from app.core.signals.injected import with_injected
 from app.core.signals.linked import with_linked
+from app.core.signals.loads import load_signals
 from app.core.signals.newborn import Newborn, newborn
 from app.core.signals.outside import with_outside
 from app.core.signals.places import located
@@ -220,7 +221,8 @@ def _signals(
     calls = gathered.calls
     found: list[Signal] = [fight_signal(fight, gathered.rollouts, runs=runs) for fight in fights]
     if slots and slots.size:
-        found += load_signals(calls, slots, made) + error_signals(calls, slots, made) + relist_signals(calls, slots)
+        found += load_signals(calls, slots, made, gathered.rollouts, runs=runs)
+        found += error_signals(calls, slots, made) + relist_signals(calls, slots)
         found += wait_signals(calls, slots) + silence_signals(calls, slots) + watch_signals(calls, slots)
         found += cost_signals(calls, slots, made)
     complaints = (s for s in gathered.symptoms if s.at <= gathered.now)

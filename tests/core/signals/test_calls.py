@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from app.core.counted import Calls
-from app.core.model import CallCount, Json, Object, ObjectState
-from app.core.signals.calls import axis, caller_rows, load_signals, loads
+from app.core.model import CallCount, Json, Object, ObjectState, Outcome, Progress, Rollout
+from app.core.signals.calls import axis, caller_rows, loads
+from app.core.signals.loads import load_signals
 from app.core.signals.signal import Signal
 from tests.core.company import background, first, ranked
 from tests.core.factories import a_change, a_resource, a_state, a_workload, after, an_alert, an_incident, calls
@@ -15,11 +16,11 @@ AGENT = "system:serviceaccount:monitoring:agent"
 RETRYING = "system:serviceaccount:shop:billing"
 
 
-def risen(counts: list[CallCount]) -> list[Signal]:
+def risen(counts: list[CallCount], *rollouts: Rollout) -> list[Signal]:
     together = Calls.of(counts)
     slots = axis(together, until=after(60).timestamp())
     assert slots is not None
-    return load_signals(together, slots, loads(together, slots))
+    return load_signals(together, slots, loads(together, slots), rollouts)
 
 
 def test_a_caller_that_calls_more_is_named_with_its_share() -> None:
@@ -87,6 +88,45 @@ def test_more_clients_are_told_from_more_calls_of_each(clients: int, rate: float
     (signal,) = risen(counts)
     assert f"(100 % of the extra API load; {said})" in signal.sentence
     assert float(signal.facts["by_clients"]) == pytest.approx(share, abs=0.01)
+
+
+def rolled_out(*progress: tuple[float, int, int, int]) -> Rollout:
+    """Of the agent, 25 s before noon; each time with how many pods are desired, new and available."""
+    told = tuple(Progress(after(seconds), *counts) for seconds, *counts in progress)
+    agent = a_resource("DaemonSet", "agent", "monitoring")
+    return Rollout(agent, "u1", 2, after(-25), Outcome.RUNNING, progress=told)
+
+
+@pytest.mark.parametrize(
+    ("progress", "rate", "said", "share"),
+    [
+        (((-24, 4, 0, 4), (-14, 4, 4, 4)), 80, "4 pods, each 20 times as often", 0.0),
+        (((-24, 4, 0, 4), (-14, 4, 1, 4)), 80, "4 pods, the new one 77 times as often", 0.0),
+        (((-24, 8, 0, 4), (-14, 8, 8, 8)), 8, "8 pods, 4 before, each as often as before", 1.0),
+    ],
+)
+def test_where_no_pod_is_named_it_goes_by_when_a_rollout_replaced_them(
+    progress: tuple[tuple[float, int, int, int], ...], rate: float, said: str, share: float
+) -> None:
+    counts = calls(AGENT, "list", "pods", rate=4, end=-10) + calls(AGENT, "list", "pods", rate=rate, start=-10)
+    (signal,) = risen(counts, rolled_out(*progress))
+    assert f"(100 % of the extra API load; {said}, by when they were replaced)" in signal.sentence
+    assert float(signal.facts["by_clients"]) == pytest.approx(share, abs=0.01)
+
+
+def test_a_rollout_that_came_later_or_has_no_new_pod_yet_is_not_asked() -> None:
+    early = calls(AGENT, "list", "pods", rate=4, end=-40) + calls(AGENT, "list", "pods", rate=80, start=-40)
+    late = calls(AGENT, "list", "pods", rate=4, end=-10) + calls(AGENT, "list", "pods", rate=80, start=-10)
+    for counts, progress in ((early, (-24, 4, 4, 4)), (late, (-24, 4, 0, 4))):
+        (signal,) = risen(counts, rolled_out(progress))
+        assert signal.sentence.endswith("(100 % of the extra API load)")
+
+
+def test_pods_that_are_named_say_more_than_when_they_were_replaced() -> None:
+    counts = calls(AGENT, "list", "pods", rate=4, end=-10, pod="agent-1")
+    counts += calls(AGENT, "list", "pods", rate=80, start=-10, pod="agent-1")
+    (signal,) = risen(counts, rolled_out((-24, 4, 4, 4)))
+    assert "; one pod, each 20 times as often)" in signal.sentence
 
 
 @pytest.mark.parametrize(("clients", "rate", "leads"), [(30, 1, "Deployment"), (3, 40, "ConfigMap")])

@@ -1,0 +1,211 @@
+"""Who calls more often than before: load steps per caller, what they are about, and how they grew.
+
+A step is found by best split (onset.py).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from app.core.counted import Calls
+from app.core.entities import Entity, altered, only_reacts
+from app.core.model import SLOT_SECONDS, Rollout
+from app.core.onset import Step, count_steps
+from app.core.phrases import many, percent, rise
+from app.core.signals.calls import (
+    MIN_EXTRA_PER_SECOND,
+    NOTICEABLE,
+    Load,
+    Loads,
+    Slots,
+    caller_name,
+    grouped,
+    load_key,
+    program,
+)
+from app.core.signals.duels import as_one, duels
+from app.core.signals.growth import Growth, growth, replaced
+from app.core.signals.retries import is_tried_again, retried
+from app.core.signals.signal import Signal, SignalKind, moment
+from app.core.signals.worked import NOBODY_RUNS, Runs, last_rollout
+
+MOVES = frozenset(
+    (verb, "", resource)
+    for verb, resource in (
+        *(("create", "pods"), ("delete", "pods")),
+        *(("deletecollection", "pods"), ("create", "pods/eviction")),
+    )
+)
+"""Calls that move pods."""
+TOGETHER = 2
+"""Slots within which a caller's calls rose at once."""
+TOGETHER = 2
+"""Slots within which a caller's calls rose at once."""
+MIN_EXTRA_SHARE = 0.02
+_REPEATED = frozenset({"create", "update", "patch"})
+"""What a controller writes again, when what is stored is not what it wrote."""
+
+
+def load_signals(
+    calls: Calls, slots: Slots, made: Loads, rollouts: Sequence[Rollout] = (), *, runs: Runs = NOBODY_RUNS
+) -> list[Signal]:
+    """Callers whose rate of one kind of call stepped up, with their share of all the extra load. ``rollouts`` are those
+    of the window, ``runs`` who runs as whom."""
+    steps = count_steps(_done(made, calls, slots))
+    extra = {key: (step.after - step.before) / SLOT_SECONDS for key, step in steps.items()}
+    rose = {key: steps[key] for key in steps if extra[key] >= MIN_EXTRA_PER_SECOND and not only_reacts(key[0])}
+    failed = grouped(calls.where(lambda one: is_tried_again(one.code)), slots, load_key)
+    again = retried(rose, failed)
+    extra = {key: more * (1.0 - again.get(key, 0.0)) for key, more in extra.items()}
+    total = sum(extra.values()) or 1.0
+    usual = float(np.median(np.sum(list(made.values()), axis=0))) / SLOT_SECONDS if made else 0.0
+
+    def told(key: Load, *, share: float, others: int) -> Signal:
+        at = slots.epoch(steps[key].index)
+        last = last_rollout((key[0],), rollouts, by=moment(at + SLOT_SECONDS), runs=runs)
+        grown = _growth(key, calls, last, boundary=at)
+        signal = _load_signal(key, steps[key], at, grown, share=share, others=others, again=again.get(key, 0.0))
+        mine = calls.where(lambda one: one.user == key[0]).during(end=at)
+        if not len(mine):
+            return signal
+        about: dict[Entity, float] = {altered(key[2], key[3].split("/")[0], key[1]): 0.7} if key[1] in _REPEATED else {}
+        if not len(mine.where(lambda one: load_key(one) == key and one.code < 400)):
+            about["gained", key[0], key[2], key[3], key[1]] = 1.0
+        return replace(signal, about=signal.about | about, active=True)
+
+    found = []
+    by_caller: dict[str, list[Load]] = defaultdict(list)
+    for key in sorted(steps, key=lambda key: -extra[key]):
+        if not only_reacts(key[0]) and extra[key] >= MIN_EXTRA_PER_SECOND and extra[key] / total >= MIN_EXTRA_SHARE:
+            by_caller[key[0]].append(key)
+    for keys in by_caller.values():
+        most = keys[0]
+        # A caller that began several kinds of calls at once began one thing.
+        alike = [key for key in keys if abs(steps[key].index - steps[most].index) <= TOGETHER]
+        together = sum(extra[key] for key in alike)
+        signal = told(most, share=together / total, others=len(alike) - 1)
+        found.append(replace(signal, strength=_felt(together / total, together, usual)))
+        for key in keys:
+            if key not in alike:
+                share = extra[key] / total
+                found.append(replace(told(key, share=share, others=0), strength=_felt(share, extra[key], usual)))
+    own = {key: step for key, step in steps.items() if not only_reacts(key[0])}
+    for pair in duels(own, extra, least=MIN_EXTRA_PER_SECOND, places=_places(calls, own)):
+        found = as_one(found, _duel(pair, steps, slots))
+    reaction = _reaction({k: s for k, s in steps.items() if only_reacts(k[0])}, extra, slots, usual=usual, total=total)
+    found += [replace(signal, about=signal.about | _movers(steps, extra)) for signal in reaction]
+    return sorted(found, key=lambda s: -s.strength)
+
+
+def _done(made: Loads, calls: Calls, slots: Slots) -> Loads:
+    """The calls less those that Kubernetes' own controllers were refused: they try these again, and no pod moves."""
+    refused = grouped(calls.where(lambda one: one.code >= 400 and only_reacts(one.user)), slots, load_key)
+    return made | {key: made[key] - counts for key, counts in refused.items()}
+
+
+def _places(calls: Calls, steps: dict[Load, Step]) -> dict[Load, Counter[str]]:
+    """How often, by namespace, each kind of call was made."""
+    found: dict[Load, Counter[str]] = {key: Counter() for key in steps}
+    for one, count in calls.sums():
+        if (key := load_key(one)) in found:
+            found[key][one.namespace] += count
+    return found
+
+
+def _duel(pair: tuple[Load, Load], steps: dict[Load, Step], slots: Slots) -> Signal:
+    """Two that write the same statuses, one as often as the other."""
+    _, verb, _, resource = pair[0]
+    before, after = (sum(getattr(steps[key], when) for key in pair) / SLOT_SECONDS for when in ("before", "after"))
+    users = [key[0] for key in pair]
+    low = slots.epoch(min(steps[key].index for key in pair))
+    return Signal(
+        kind=SignalKind.LOAD,
+        low=moment(low),
+        high=moment(low + SLOT_SECONDS),
+        strength=0.0,
+        about=dict.fromkeys((("user", user) for user in users), 1.0),
+        sentence=f"{' and '.join(map(caller_name, users))} began at once to write {resource},"
+        f" one as often as the other: together they went {rise(before, after, f'{verb.upper()} {resource}')}",
+        users=tuple(sorted(users)),
+        rate_before=before,
+        rate_after=after,
+    )
+
+
+def _movers(steps: dict[Load, Step], extra: dict[Load, float]) -> dict[Entity, float]:
+    """Who began to make, delete or evict pods, and so makes the controllers work: each caller's share of that."""
+    moves: dict[str, float] = defaultdict(float)
+    for user, verb, group, resource in steps:
+        if (verb, group, resource) in MOVES and not only_reacts(user):
+            moves[user] += extra[user, verb, group, resource]
+    total = sum(moves.values())
+    return {("user", user): 0.8 * rate / total for user, rate in moves.items() if rate > 0}
+
+
+def _felt(share: float, extra: float, usual: float) -> float:
+    """How strong a rise is: its share of the extra load, less where all of it would hardly be noticed."""
+    return min(1.0, share) * min(1.0, extra / (NOTICEABLE * usual + 1.0))
+
+
+def _reaction(
+    steps: dict[Load, Step], extra: dict[Load, float], slots: Slots, *, usual: float, total: float
+) -> list[Signal]:
+    """The load of all callers that only react, as one signal: who made them work is one question, not twenty."""
+    if not steps:
+        return []
+    enough = max(extra[key] for key in steps) / 4
+    first = min((key for key in steps if extra[key] >= enough), key=lambda key: (steps[key].index, -extra[key]))
+    together = sum(extra[key] for key in steps)
+    if together < MIN_EXTRA_PER_SECOND or together / total < MIN_EXTRA_SHARE:
+        return []
+    user, verb, group, resource = first
+    step, low = steps[first], slots.epoch(steps[first].index)
+    return [
+        Signal(
+            kind=SignalKind.LOAD,
+            low=moment(low),
+            high=moment(low + SLOT_SECONDS),
+            strength=_felt(together / total, together, usual),
+            about={("api", group, resource.split("/")[0], verb): 0.3},
+            sentence=f"Kubernetes' own controllers have more to do ({percent(together / total)} of the extra API load):"
+            f" {caller_name(user)} went"
+            f" {rise(step.before / SLOT_SECONDS, step.after / SLOT_SECONDS, f'{verb.upper()} {resource}')}",
+            users=tuple(sorted({key[0] for key in steps})),
+            rate_before=step.before / SLOT_SECONDS,
+            rate_after=step.after / SLOT_SECONDS,
+        )
+    ]
+
+
+def _growth(key: Load, calls: Calls, last: Rollout | None, *, boundary: float) -> Growth | None:
+    mine = calls.where(lambda one: load_key(one) == key)
+    named = mine.where(lambda one: bool(one.pod))
+    return growth(named, key[0], boundary=boundary) if len(named) else replaced(mine, last, boundary=boundary)
+
+
+def _load_signal(
+    key: Load, step: Step, low: int, grown: Growth | None, *, share: float, others: int, again: float
+) -> Signal:
+    user, verb, group, resource = key
+    before, after = step.before / SLOT_SECONDS, step.after / SLOT_SECONDS
+    about = {("user", user): 1.0, **program(user), ("api", group, resource.split("/")[0], verb): 0.3}
+    more = f" and {many(others, 'other sort')} of call" if others else ""
+    return Signal(
+        kind=SignalKind.LOAD,
+        low=moment(low),
+        high=moment(low + SLOT_SECONDS),
+        strength=min(1.0, share),
+        about=about,
+        sentence=f"{caller_name(user)} went {rise(before, after, f'{verb.upper()} {resource}')}{more}"
+        f" ({percent(share)} of the extra API load{f'; {grown.said}' if grown and grown.said else ''}"
+        f"{f'; {percent(again)} of it is refused and tried again' if again else ''})",
+        users=(user,),
+        rate_before=before,
+        rate_after=after,
+        by_pod=grown.by_pod if grown else {},
+        facts={} if grown is None or grown.by_clients is None else {"by_clients": f"{grown.by_clients:.2f}"},
+    )
