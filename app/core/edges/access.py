@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from msgspec.structs import replace
+
 from app.core.edges.mechanism import is_identity, refuser
 from app.core.edges.throttling import EVERYBODY, matched
 from app.core.edges.topology import State, Topology, subject_users
 from app.core.edges.touching import touched_workloads
 from app.core.entities import CLUSTER, READ, Add, workload
-from app.core.model import Change, DiffSource, Verb
+from app.core.model import Change, DiffSource, Resource, Verb
 from app.core.objects.actors import service_account
 from app.core.objects.diff import undo
 from app.core.objects.grants import Grant, rules_of
@@ -79,7 +81,7 @@ def binding(change: Change, states: list[State], top: Topology, add: Add) -> Non
         if lost:
             add(("access", _whoever(user), "*", "*", "*"), 0)
         else:
-            _may(user, _allowed(states, change.resource.namespace, top), add)
+            _may(user, _allowed(states, change.resource, top), add)
     _workloads_of_users(users, top, add)
 
 
@@ -90,15 +92,13 @@ def _workloads_of_users(users: set[str], top: Topology, add: Add) -> None:
             add(workload(*key), 1)
 
 
-def _allowed(bindings: list[State], namespace: str | None, top: Topology) -> set[Grant]:
-    """What the roles allow that these bindings give."""
+def _allowed(bindings: list[State], resource: Resource, top: Topology) -> set[Grant]:
+    """What the roles allow that these bindings, as they are of one object, give."""
     found: set[Grant] = set()
-    for binding in bindings:
-        ref = binding.get("roleRef") or {}
-        given = (ref.get("kind"), "" if ref.get("kind") == "ClusterRole" else namespace or "", ref.get("name"))
-        for other, state in top.states.items():
-            if (other.kind, other.namespace or "", other.name) == given:
-                found |= {_plain(grant) for grant in rules_of(state)}
+    for ref in (binding.get("roleRef") or {} for binding in bindings):
+        kind, namespace = str(ref.get("kind")), None if ref.get("kind") == "ClusterRole" else resource.namespace
+        role = replace(resource, kind=kind, namespace=namespace, name=str(ref.get("name")))
+        found |= {_plain(grant) for grant in rules_of(top.states.get(role, {}))}
     return found
 
 
@@ -161,8 +161,7 @@ def flow(change: Change, states: list[State], top: Topology, add: Add) -> None:
     one hop on others of its level, which have what these leave them, and two whoever shares the server."""
     add(("throttle",), 0)
     add(CLUSTER, 2)
-    group = change.resource.api_group
-    schemas = [s for other, s in top.states.items() if (other.api_group, other.kind) == (group, "FlowSchema")]
+    schemas = top.of_kind[change.resource.api_group, "FlowSchema"]
     if change.resource.kind == "PriorityLevelConfiguration":
         states = [state for state in schemas if _level_of(state) == change.resource.name]
         for state in states:

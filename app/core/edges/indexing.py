@@ -52,6 +52,7 @@ def topology(
     top = Topology(watched=watched(calls), reading=reading(calls), revisions=revisions(states, gone))
     for resource, state in _known(states):
         top.states[resource] = state
+        top.of_kind[resource.api_group, resource.kind].append(state)
         _index(top, resource, state)
     for pod in gone:
         _index_gone(top, pod)

@@ -36,6 +36,8 @@ class Topology:
     """The edges between the objects of one cluster, indexed once for a ranking."""
 
     states: dict[Resource, State] = field(default_factory=dict)
+    of_kind: dict[tuple[str, str], list[State]] = field(default_factory=lambda: defaultdict(list))
+    """By API group and kind: the states of its objects."""
     by_account: dict[Named, set[Named]] = field(default_factory=lambda: defaultdict(set))
     by_config: dict[tuple[str, str, str], set[Named]] = field(default_factory=lambda: defaultdict(set))
     live: dict[tuple[str, str, str], set[Named]] = field(default_factory=lambda: defaultdict(set))

@@ -68,10 +68,19 @@ class _Served:
     ended: dict[Outcome, list[Part]] = field(default_factory=lambda: defaultdict(list))
 
 
-def shares(told: Laid) -> Iterator[Share]:
+Requests = dict[str, dict[Entity, _Served]]
+"""Who served what, by the name under which it was counted."""
+
+
+def requests(told: Laid) -> Requests:
+    """What was counted of all requests: what else is asked of them begins with it."""
+    return {name: _servers(told, name) for name in REQUESTS}
+
+
+def shares(told: Laid, counted: Requests) -> Iterator[Share]:
     """Of each server, for each bad end that any of its requests had."""
-    for name in REQUESTS:
-        for entity, served in _servers(told, name).items():
+    for name, servers in counted.items():
+        for entity, served in servers.items():
             if not served.ended:
                 continue
             total = added(served.all)
@@ -99,16 +108,16 @@ def means(told: Laid) -> Iterator[Mean]:
                 yield Mean(entity, mean, width)
 
 
-def rates(told: Laid) -> Iterator[tuple[Entity, Floats]]:
+def rates(counted: Requests) -> Iterator[tuple[Entity, Floats]]:
     """How many requests a second each server answered, however they ended."""
-    for name in REQUESTS:
-        for entity, served in _servers(told, name).items():
+    for servers in counted.values():
+        for entity, served in servers.items():
             yield entity, added(served.all)
 
 
-def counting(told: Laid) -> set[Entity]:
+def counting(counted: Requests) -> set[Entity]:
     """Those that count what they answer themselves, or whose mesh does."""
-    return {entity for name in REQUESTS if not is_door(name) for entity in _servers(told, name)}
+    return {entity for name, servers in counted.items() if not is_door(name) for entity in servers}
 
 
 def homes(top: Topology) -> Callable[[Entity], list[Entity]]:

@@ -15,7 +15,7 @@ from app.core.edges.served import Outcome
 from app.core.edges.touched import Touched
 from app.core.entities import Entity
 from app.core.findings import Spark
-from app.core.metrics.answers import LEAST, LONGER, SLOWER, homes, means, rates, shares
+from app.core.metrics.answers import LEAST, LONGER, SLOWER, Requests, homes, means, rates, requests, shares
 from app.core.metrics.lines import Laid, laid
 from app.core.metrics.turning import SOON, Moved, Tells, moved_after, turn
 from app.core.model import MetricSeries
@@ -104,7 +104,8 @@ def _moved(change_at: datetime, series: Iterable[MetricSeries], who: Touched) ->
 
 def _answers(told: Laid) -> Iterator[_Answers]:
     """All that is known of who served."""
-    for one in shares(told):
+    counted = requests(told)
+    for one in shares(told, counted):
         title = FAILED if one.ended is Outcome.FAILED else REFUSED
         least = 100.0 * LEAST[one.ended]
         values = 100.0 * one.values
@@ -113,7 +114,7 @@ def _answers(told: Laid) -> Iterator[_Answers]:
         scaled = np.log(np.maximum(mean.values, 1e-4))
         tells = partial(_apart, least=LONGER, times=SLOWER)
         yield _Answers(mean.server, TIME, "s", mean.values, scaled, np.log(SLOWER) / 3, tells)
-    for server, values in _asked(told):
+    for server, values in _asked(counted):
         scaled = stabilised(values * told.axis.step)
         tells = partial(_apart, least=0.0, times=HALVED)
         yield _Answers(server, ASKED, "/s", values, scaled, 1.0, tells, harms=_silent)
@@ -128,12 +129,12 @@ def _silent(before: float, after: float) -> bool:
     return after <= SILENT * before
 
 
-def _asked(told: Laid) -> Iterator[tuple[Entity, Floats]]:
+def _asked(counted: Requests) -> Iterator[tuple[Entity, Floats]]:
     """Requests a second of each server. Who is not told of any more while others are, as what has no pods, gets none.
 
     That goes for all names together: what was counted under one may be counted under another from then on.
     """
-    found = [(server, values, np.flatnonzero(~np.isnan(values))) for server, values in rates(told)]
+    found = [(server, values, np.flatnonzero(~np.isnan(values))) for server, values in rates(counted)]
     last: dict[Entity, int] = defaultdict(int)
     for server, _, known in found:
         last[server] = max(last[server], known[-1] if len(known) else 0)

@@ -16,7 +16,19 @@ from app.core.edges.served import ASKED, FAILS, REFUSES, SLOW, Outcome
 from app.core.edges.topology import Named, Topology
 from app.core.entities import Entity, pods_in
 from app.core.findings import Scope, Spark
-from app.core.metrics.answers import LEAST, LONGER, SLOWER, Share, counting, homes, means, rates, shares
+from app.core.metrics.answers import (
+    LEAST,
+    LONGER,
+    SLOWER,
+    Requests,
+    Share,
+    counting,
+    homes,
+    means,
+    rates,
+    requests,
+    shares,
+)
 from app.core.metrics.lines import Grid, Laid
 from app.core.onset import Floats, Step, level_begun, level_burst, level_step
 from app.core.phrases import measure, percent
@@ -56,15 +68,16 @@ class Rise:
 
 def rises(told: Laid, top: Topology) -> list[Rise]:
     """What began in the window, over or not; of one workload, and of one sort, the clearest."""
-    of, asked = homes(top), dict(rates(told))
+    of, counted = homes(top), requests(told)
+    asked = dict(rates(counted))
     best: dict[tuple[Entity, str], Rise] = {}
     own = set[tuple[Entity, str]]()
-    for rise in (*_failing(told, of, asked), *_slow(told, of, asked)):
+    for rise in (*_failing(told, counted, of, asked), *_slow(told, of, asked)):
         key = rise.home, rise.reason
         own |= set() if rise.by_door else {key}
         if key not in best or best[key].signal.strength < rise.signal.strength:
             best[key] = rise
-    knows = {home for entity in counting(told) for home in of(entity)}
+    knows = {home for entity in counting(counted) for home in of(entity)}
     return [
         _at_the_door(rise, denied=rise.home in knows) if rise.by_door and key not in own else rise
         for key, rise in best.items()
@@ -118,8 +131,10 @@ def serving_sparks(found: Iterable[Rise], scope: Scope, axis: Grid, *, most: int
     ]
 
 
-def _failing(told: Laid, of: Callable[[Entity], list[Entity]], asked: dict[Entity, Floats]) -> Iterator[Rise]:
-    for one in shares(told):
+def _failing(
+    told: Laid, counted: Requests, of: Callable[[Entity], list[Entity]], asked: dict[Entity, Floats]
+) -> Iterator[Rise]:
+    for one in shares(told, counted):
         floor = LEAST[one.ended] / 3
         step = level_step(one.values, floor=floor) or level_begun(one.values, floor=floor) or _over(one, told.axis)
         if step is None or step.after - step.before < LEAST[one.ended]:
