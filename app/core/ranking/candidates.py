@@ -131,7 +131,10 @@ def candidates(
         if place is not None or change.begun_by or change.key in rewrites:
             continue
         if number in parts or repeats.get(number) in places:
-            others[parts.get(number) or repeats[number]].append(change)
+            first = parts.get(number) or repeats[number]
+            others[first].append(change)
+            if first in places:  # who is told the same there follows it, too
+                places[number] = places[first]
             continue
         mine = (change.actor.name, change.resource, trait(change))
         rollout = by_change.get(number)

@@ -134,3 +134,19 @@ def test_whose_writes_are_not_known_nobody_wrote_in_one_go() -> None:
 def test_a_program_that_writes_on_and_on_begins_a_new_release_after_two_minutes() -> None:
     without_end = [made("ConfigMap", f"part-{number}", number * 0.4) for number in range(600)]
     assert len(set(releases(without_end).values())) == 2
+
+
+def test_what_is_done_for_any_of_the_objects_follows_from_the_edit() -> None:
+    """Releases of one version each: what the controller does for the second one is no rival of that edit."""
+    releases_of = [a_resource("HelmRelease", name, "flux-system") for name in ("presets", "renderer")]
+    releases_of = [replace(one, api_group="helm.toolkit.fluxcd.io") for one in releases_of]
+    version = ("spec", "chart", "spec", "version")
+    told = [
+        a_change(one, at=after(20 + n), path=version, old="3.4.0", new="3.5.0") for n, one in enumerate(releases_of)
+    ]
+    controller = Actor("system:serviceaccount:flux-system:helm-controller", ActorSource.AUDIT)
+    done = a_change(a_resource("Deployment", "renderer", "studio"), at=after(30), path=(), new=None, verb=Verb.DELETE)
+    warm_up = labelled(1, 0)
+    (_, one) = found(warm_up, *told, replace(done, actor=controller))
+    assert [change.resource.name for change in (one.change, *one.also)] == ["presets", "renderer"]
+    assert one.derived == (done.id,)
