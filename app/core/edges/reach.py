@@ -62,6 +62,8 @@ _AGENTS = {
 }
 """What programs do for all pods, by what they are called: volumes (CSI), network (CNI), names (DNS), more nodes, what
 comes from outside, and the records of public names."""
+_KUBELETS = "kind: KubeletConfiguration"
+"""https://kubernetes.io/docs/tasks/administer-cluster/kubelet-config-file/ ."""
 NODE_AGENTS = re.compile("|".join(("kube-proxy", *(_AGENTS[sort].pattern for sort in ("csi", "cni", "dns")))))
 """What every pod needs: a rollout or a new configuration of one of these reaches the pods, not only itself."""
 
@@ -157,7 +159,7 @@ def _every_pod(add: Add, hops: float) -> None:
         add(entity, hops)
 
 
-def _config(change: Change, _states: list[State], top: Topology, add: Add) -> None:
+def _config(change: Change, states: list[State], top: Topology, add: Add) -> None:
     found = readers(change.resource, top, told=change.verb is Verb.CREATE)
     account = service_account(change.actor.name)
     own = top.by_account.get(account, set()) if account else set()
@@ -167,6 +169,9 @@ def _config(change: Change, _states: list[State], top: Topology, add: Add) -> No
     if not any(change.resource.name.startswith(name) for _, name in own):
         _agents(change.resource.name, add, READ)
     operators.referring(change.resource, top, add, READ)
+    if any(_KUBELETS in text for state in states for text in map(str, (state.get("data") or {}).values())):
+        _every_pod(add, READ)  # by whatever brings it to the nodes
+        add(("agent", "runtime"), READ)
     if change.resource.kind == "Secret":
         here = change.resource.namespace or ""
         doors = (top.states[door] for kind in DOORS for door in top.beside.get((here, kind), ()))

@@ -124,17 +124,14 @@ def candidates(
     others: dict[str, list[Change]] = defaultdict(list)
     for change in ordered:
         number = change.id
-        place = places.get(change.begun_by) if change.begun_by else _root(number, causes, places)
+        place = places.get(change.begun_by) if change.begun_by else _root(number, causes, places, repeats)
         if place is not None:  # who had a writer begin with a fight is behind that, too
             followers[place].append(change)
             places[number] = place
         if place is not None or change.begun_by or change.key in rewrites:
             continue
         if number in parts or repeats.get(number) in places:
-            first = parts.get(number) or repeats[number]
-            others[first].append(change)
-            if first in places:  # who is told the same there follows it, too
-                places[number] = places[first]
+            others[parts.get(number) or repeats[number]].append(change)
             continue
         mine = (change.actor.name, change.resource, trait(change))
         rollout = by_change.get(number)
@@ -216,12 +213,13 @@ def _without_further(ordered: list[Change], blows: set[int]) -> list[Change]:
     return found
 
 
-def _root(number: str, causes: dict[str, Change], places: dict[str, int]) -> int | None:
-    """The place of the candidate that set off the change with this id, over as many programs as it takes."""
+def _root(number: str, causes: dict[str, Change], places: dict[str, int], repeats: dict[str, str]) -> int | None:
+    """The place of the candidate that set off the change with this id, over as many programs as it takes; a repeat of
+    an edit stands where that does."""
     cause = causes.get(number)
-    while cause is not None and cause.id not in places:
+    while cause is not None and repeats.get(cause.id, cause.id) not in places:
         cause = causes.get(cause.id)
-    return places[cause.id] if cause else None
+    return places[repeats.get(cause.id, cause.id)] if cause else None
 
 
 def _with_others(

@@ -11,7 +11,7 @@ from app.core.edges.operators import SEVERAL
 from app.core.edges.reach import Reach, reach
 from app.core.edges.references import references
 from app.core.edges.topology import Topology
-from app.core.entities import Entity
+from app.core.entities import NODES, Entity
 from app.core.model import Change, FieldDiff, Json, Object, ObjectState, Resource, Verb
 from tests.core.factories import a_change, a_resource, a_state, a_workload
 
@@ -138,6 +138,15 @@ def test_a_daemon_set_that_writes_into_etc_of_its_nodes_gives_them_their_runtime
         volumes: Json = [{"name": "a", "hostPath": {"path": path}}]
         found = reach(edit(setup), topology([a_workload(setup, volumes=volumes)]))
         assert (("agent", "runtime") in found) is sets_up, path
+
+
+@pytest.mark.parametrize(("kind", "leads"), [("KubeletConfiguration", True), ("KubeProxyConfiguration", False)])
+def test_what_kubelets_go_by_is_the_nodes_however_it_comes_there(kind: str, leads: bool) -> None:
+    config = a_resource("ConfigMap", "settings", "infra")
+    state = a_state(config, {"data": {"kubelet": f"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: {kind}\n"}})
+    found = reach(edit(config), topology([state]))
+    assert (NODES in found) is leads
+    assert (("agent", "runtime") in found) is leads
 
 
 def test_a_pool_of_addresses_is_the_network_plugins() -> None:
