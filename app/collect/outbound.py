@@ -185,9 +185,11 @@ class Outbound:
 
 
 class _Refusal(msgspec.Struct):
-    """How Prometheus, and what has its API, says what is wrong; of more words around it a reader has nothing."""
+    """How Prometheus and what has its API (``error``), or a program of Kubernetes (``message``), says what is wrong; of
+    more words around it a reader has nothing."""
 
-    error: str
+    error: str = ""
+    message: str = ""
 
 
 _refusal = msgspec.json.Decoder(_Refusal)
@@ -195,9 +197,10 @@ _refusal = msgspec.json.Decoder(_Refusal)
 
 def _reason(body: bytes) -> str:
     try:
-        return _refusal.decode(body).error
+        told = _refusal.decode(body)
     except ValueError:  # as are msgspec's
-        return body.decode("utf-8", "replace")
+        told = _Refusal()
+    return told.error or told.message or body.decode("utf-8", "replace")
 
 
 def shortened(said: str) -> str:

@@ -85,10 +85,11 @@ class ControlPlane:
         """Where the API server listens, and the other one."""
         return self._ports["apiserver"].number, self._ports["other"].number
 
-    def start_controllers(self, *flags: str) -> None:
+    def start_controllers(self, *flags: str, guarded: bool = False) -> None:
         """Starts kube-controller-manager, with further ``flags``, and kube-scheduler beside them; no leader is elected.
 
-        Their /metrics is for everybody. Raises NotReadyError.
+        Their /metrics is for everybody, or where ``guarded`` for whom RBAC allows it; then ``certificate`` is there.
+        Raises NotReadyError.
         """
         self.controller_manager = self._make_client(
             "kube-controller-manager",
@@ -97,8 +98,9 @@ class ControlPlane:
             f"--root-ca-file={self.ca}",
             f"--service-account-private-key-file={self.folder / 'service-accounts.key'}",
             *flags,
+            guarded=guarded,
         )
-        self.scheduler = self._make_client("kube-scheduler", self._ports["scheduler"])
+        self.scheduler = self._make_client("kube-scheduler", self._ports["scheduler"], guarded=guarded)
         programs = (self.controller_manager, self.scheduler)
         for program in programs:
             program.launch()
@@ -118,6 +120,10 @@ class ControlPlane:
         self.stop(kill=True)
         for port in self._ports.values():
             port.close()
+
+    def certificate(self, name: str) -> Path:
+        """That of a guarded kube-controller-manager or kube-scheduler, with the authority that it made for it."""
+        return self.folder / f"{name}.crt"
 
     def token(self, user: str) -> str:
         """The bearer token of one of the users."""
@@ -225,16 +231,19 @@ class ControlPlane:
         health = f"https://127.0.0.1:{self._ports[name]}/readyz"
         return Program(command, self.folder / f"kube-{name}.log", health=health)
 
-    def _make_client(self, name: str, port: Port, *flags: str) -> Program:
+    def _make_client(self, name: str, port: Port, *flags: str, guarded: bool) -> Program:
         """A program that works on what the API server has, under the user that RBAC knows it by."""
+        kubeconfig = self.kubeconfig(f"system:{name}")
+        asking = (f"--authentication-kubeconfig={kubeconfig}", f"--authorization-kubeconfig={kubeconfig}")
         command = [
             found(name),
-            f"--kubeconfig={self.kubeconfig(f'system:{name}')}",
+            f"--kubeconfig={kubeconfig}",
             "--leader-elect=false",
             "--bind-address=127.0.0.1",
             f"--secure-port={port}",
             "--permit-port-sharing",
-            "--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics",
+            f"--authorization-always-allow-paths=/healthz,/readyz,/livez{'' if guarded else ',/metrics'}",
+            *((*asking, f"--cert-dir={self.folder}") if guarded else ()),
             *flags,
         ]
         return Program(command, self.folder / f"{name}.log", health=f"https://127.0.0.1:{port}/healthz")
@@ -242,9 +251,15 @@ class ControlPlane:
 
 @contextmanager
 def running(
-    *, controllers: bool = False, policy: Path = POLICY, flags: Sequence[str] = (), store_flags: Sequence[str] = ()
+    *,
+    controllers: bool = False,
+    guarded: bool = False,
+    policy: Path = POLICY,
+    flags: Sequence[str] = (),
+    store_flags: Sequence[str] = (),
 ) -> Iterator[ControlPlane]:
-    """A control plane of one's own, to break; with or without its controllers. It ends with the block."""
+    """A control plane of one's own, to break; with or without its controllers, ``guarded`` or not. It ends with the
+    block."""
     for name in (*BARE, *CONTROLLERS) if controllers else BARE:
         found(name)  # or the test is skipped before anything is made
     with (
@@ -253,5 +268,5 @@ def running(
     ):
         plane.start()
         if controllers:
-            plane.start_controllers()
+            plane.start_controllers(guarded=guarded)
         yield plane

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
@@ -207,7 +208,9 @@ def test_nothing_else_in_the_program_asks_the_world() -> None:
 
 async def test_of_a_refusal_in_json_the_reason_is_told() -> None:
     told = {"status": "error", "errorType": "bad_data", "error": "1:4: parse error: unclosed left parenthesis"}
-    for body, said in ((told, told["error"]), ({"error": 7}, '{"error": 7}'), (["odd"], '["odd"]')):
+    status = {"kind": "Status", "status": "Failure", "message": "Unauthorized", "code": 401}
+    odd = [(body, json.dumps(body)) for body in ({"error": 7}, {"code": 3}, ["odd"])]
+    for body, said in ((told, told["error"]), (status, "Unauthorized"), *odd):
         async with answering(lambda _, body=body: web.json_response(body, status=400)) as url:  # type: ignore[misc]
             with pytest.raises(OutboundError) as refused:
                 await asked(Endpoint(url))
