@@ -22,6 +22,7 @@ from app.core.edges.leads import (
     any_of,
     certifies,
     connects,
+    fills_volumes,
     is_a,
     is_altering,
     is_custom_kind,
@@ -140,7 +141,8 @@ DISK = Cause(
     "a disk that is full",
     re.compile(r"no space left on device|disk (?:is )?full|ENOSPC|disk quota exceeded", re.IGNORECASE),
     any_of(
-        is_a("PersistentVolumeClaim", "PersistentVolume", "StorageClass", "ConfigMap", "Node", "DaemonSet"),
+        fills_volumes,
+        is_a("StorageClass", "ConfigMap", "Node", "DaemonSet"),
         is_custom_kind,
         writes(
             "image", "env", "envFrom", "args", "command", "volumes", "volumeClaimTemplates", "resources", "replicas"

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from app.core.edges.references import is_custom
 from app.core.entities import WORKLOADS
 from app.core.model import Change, Path, Verb
+from app.core.objects.grants import enlarges
 from app.core.objects.values import NUMBER
 
 Leads = Callable[[Change], bool]
@@ -75,6 +76,11 @@ def serves_names(change: Change) -> bool:
 
 def provides_volumes(change: Change) -> bool:
     return change.resource.kind in WORKLOADS | {"ConfigMap", "Secret"} and bool(PROVIDERS.search(change.resource.name))
+
+
+def fills_volumes(change: Change) -> bool:
+    """Whether a volume, or the claim to one, is another: but where it only becomes larger."""
+    return change.resource.kind in {"PersistentVolumeClaim", "PersistentVolume"} and not enlarges(change)
 
 
 def connects(change: Change) -> bool:

@@ -9,6 +9,7 @@ from app.core.objects.normalise import amount_of
 
 Grant = tuple[str, str, str]  # api group, resource (or URL), verb
 _ROLES = frozenset({"Role", "ClusterRole"})
+_VOLUMES = frozenset({"PersistentVolumeClaim", "PersistentVolume"})
 _BINDINGS = frozenset({"RoleBinding", "ClusterRoleBinding"})
 
 
@@ -44,6 +45,16 @@ def only_allows_more(change: Change) -> bool:
     return False
 
 
+def enlarges(change: Change) -> bool:
+    """Whether a volume, or the claim to one, only becomes larger: whatever it is used for has more room."""
+    told = [diff for diff in change.diffs if diff.path[:1] != ("metadata",)]
+    return change.resource.kind in _VOLUMES and bool(told) and all(map(_is_larger, told))
+
+
+def _is_larger(diff: FieldDiff) -> bool:
+    return diff.path[-1:] == ("storage",) and _is_more(diff)
+
+
 def _opens(diff: FieldDiff) -> bool:
     """Whether a policy only lets in, or out, more than it did: where nobody, or no port, is said, that is everybody."""
     if diff.path[:1] == ("metadata",):
@@ -68,10 +79,13 @@ def _only_adds(diff: FieldDiff) -> bool:
 def _raises(diff: FieldDiff) -> bool:
     if diff.path[:1] == ("metadata",):
         return True
-    if diff.path[:2] != ("spec", "hard") or diff.op == "add":
-        return False
+    return diff.path[:2] == ("spec", "hard") and (diff.op == "remove" or _is_more(diff))
+
+
+def _is_more(diff: FieldDiff) -> bool:
+    """Whether an amount became no smaller."""
     old, new = amount_of(str(diff.old)), amount_of(str(diff.new))
-    return diff.op == "remove" or (old is not None and new is not None and new >= old)
+    return old is not None and new is not None and new >= old
 
 
 def rules_of(role: Object) -> frozenset[Grant]:

@@ -196,3 +196,18 @@ def test_one_more_pod_is_not_why_a_quota_asks_what_pods_say() -> None:
     assert UNSAID.leads(kind("ResourceQuota"))
     assert not UNSAID.leads(more)
     assert QUOTA.leads(more)
+
+
+@pytest.mark.parametrize(
+    ("of", "path", "old", "new", "leads"),
+    [
+        ("PersistentVolumeClaim", ("spec", "resources", "requests", "storage"), "20Gi", "24Gi", False),
+        ("PersistentVolume", ("spec", "capacity", "storage"), "900Mi", "1Gi", False),
+        ("PersistentVolumeClaim", ("spec", "resources", "requests", "storage"), "24Gi", "20Gi", True),
+        ("PersistentVolumeClaim", ("spec", "volumeName"), "data-1", "data-2", True),
+    ],
+)
+def test_a_disk_is_not_full_for_being_larger(
+    of: str, path: tuple[str, ...], old: str, new: str, *, leads: bool
+) -> None:
+    assert DISK.leads(a_change(a_resource(of, "data"), path=path, old=old, new=new)) is leads
