@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
@@ -11,6 +11,8 @@ from tests.lab.api import Json, World
 
 DNS = ("kube-system", "kube-dns")
 INGRESS_CONTROLLER, INGRESS_CLASS = ("ingress-nginx", "ingress-nginx"), "nginx"
+CONTROL_PLANE = "endpointslice-controller.k8s.io"
+"""Who keeps the EndpointSlices of a Service that has a selector."""
 POOL = "10.244"
 """How the addresses of pods begin that there are routes for between nodes."""
 
@@ -151,15 +153,24 @@ def backends(world: World, namespace: str, service: str) -> list[Json]:
 
 def _ready_names(world: World, namespace: str, service: str) -> list[str]:
     """Of pods that its EndpointSlices call ready, also where nobody keeps them and such a pod is gone."""
+    ports = world["Service"].get((namespace, service), {}).get("spec", {}).get("ports", ())
     return [
         endpoint["targetRef"]["name"]
         for piece in world["EndpointSlice"].values()
         if piece["metadata"]["namespace"] == namespace
         and piece["metadata"].get("labels", {}).get("kubernetes.io/service-name") == service
-        and piece.get("ports")
+        and _leads_on(piece, ports)
         for endpoint in piece.get("endpoints") or ()
         if endpoint.get("conditions", {}).get("ready") and "targetRef" in endpoint
     ]
+
+
+def _leads_on(piece: Json, ports: Sequence[Json]) -> bool:
+    """Whether a slice has a port that is one of its Service's, by its name; the control plane keeps the two in step."""
+    there = piece.get("ports") or ()
+    if not ports or piece["metadata"]["labels"].get("endpointslice.kubernetes.io/managed-by") == CONTROL_PLANE:
+        return bool(there)
+    return not {one.get("name") or "" for one in there}.isdisjoint(one.get("name", "") for one in ports)
 
 
 def lets_nobody_in(backend: Json, caller: str, apart: AbstractSet[str]) -> bool:

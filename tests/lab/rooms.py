@@ -1,6 +1,6 @@
-"""What a kubelet counts before it takes a pod on: what runs there, and for a while what has ended and is not tidied up.
+"""What a kubelet looks at before it takes a pod on: what it asks for, what runs there, and for a while what has ended.
 
-The scheduler counts the latter no more, so it places pods that a kubelet refuses. Its words:
+The scheduler counts the last no more, so it places pods that a kubelet refuses. Its words:
 pkg/kubelet/lifecycle/predicate.go and pkg/kubelet/kubelet.go of Kubernetes 1.36.
 """
 
@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from tests.lab.api import Json, World, now
 from tests.lab.apps import Outside, mebibytes
 from tests.lab.statuses import Statuses
+from tests.lab.sysctls import FORBIDDEN, forbidden
 
 
 class Rooms:
@@ -28,10 +29,11 @@ class Rooms:
 
     async def admit(self, node: str, pod: Json) -> bool:
         """Whether a node's kubelet takes a pod on as it sees it first; one that is refused has failed."""
-        refusal = self._refusal(node, pod)
-        if refusal:
-            await self._statuses.reject(node, pod, "OutOfmemory", refusal)
-        return not refusal
+        for reason, refusal in (("OutOfmemory", self._refusal(node, pod)), (FORBIDDEN, forbidden(pod))):
+            if refusal:
+                await self._statuses.reject(node, pod, reason, refusal)
+                return False
+        return True
 
     def _refusal(self, node: str, pod: Json) -> str:
         """Why there is no room; or ""."""

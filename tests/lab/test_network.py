@@ -132,6 +132,17 @@ def test_who_is_ready_without_the_port_that_its_service_names_is_not_reached(por
     assert unreachable(world, calling(), "shop", "cart") == "dial tcp cart.shop: connection refused"
 
 
+@pytest.mark.parametrize(("named", "reached"), [("db", True), ("tcp-db", False), ("", False)])
+def test_a_port_of_a_slice_that_is_called_otherwise_leads_nowhere(named: str, *, reached: bool) -> None:
+    world = reachable_world()
+    world._objects["Service"]["shop", "cart"] = {
+        "spec": {"ports": [{"port": 80, **({"name": named} if named else {})}]}
+    }
+    world._objects["EndpointSlice"]["shop", "cart"]["ports"] = [{"name": "db", "port": 8080}]
+    told = unreachable(world, calling(), "shop", "cart")
+    assert told == ("" if reached else "dial tcp cart.shop: connection refused")
+
+
 @pytest.mark.parametrize(
     ("phase", "on_host", "lacks"),
     [("Running", False, True), ("Pending", False, True), ("Succeeded", False, False), ("Running", True, False)],

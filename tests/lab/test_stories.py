@@ -97,3 +97,16 @@ def test_a_kubelet_counts_for_a_while_what_has_ended(monkeypatch: pytest.MonkeyP
     assert refused["status"]["message"] == f"Pod was rejected: {event['message']}"
     at += timedelta(seconds=6)
     assert asyncio.run(room.admit("one", new))
+
+
+def test_a_kubelet_takes_on_no_pod_that_asks_for_an_unsafe_setting_of_the_kernel() -> None:
+    caller, outside = Heard(httpx2.AsyncClient(), "kubelet", "", "test"), Outside()
+    safe, unsafe = pod_of("safe"), pod_of("unsafe")
+    safe["spec"]["securityContext"] = {"sysctls": [{"name": "net.ipv4.tcp_fin_timeout", "value": "30"}]}
+    unsafe["spec"]["securityContext"] = {"sysctls": [{"name": "net.core.somaxconn", "value": "4096"}]}
+    room = Rooms(world_of(safe, unsafe), outside, Statuses({"one": caller}, outside))
+    assert asyncio.run(room.admit("one", safe))
+    assert not asyncio.run(room.admit("one", unsafe))
+    (_, _, refused), (_, _, event) = caller.told
+    assert (refused["status"]["phase"], refused["status"]["reason"]) == ("Failed", "SysctlForbidden")
+    assert event["message"] == 'forbidden sysctl: "net.core.somaxconn" not allowlisted'

@@ -168,6 +168,29 @@ async def redeploy_collapse(lab: Lab) -> AsyncIterator[None]:
 
 
 @family(
+    "A chart has an app ask for a setting of the kernel that kubelets do not let a pod have: each of its new pods has"
+    " failed as soon as its node sees it, and another one is made at once. Agents whose watches are too old list all"
+    " pods, and the API server is killed for its memory.",
+    flags=UNCACHED,
+    joined=45,
+)
+async def forbidden_setting(lab: Lab) -> AsyncIterator[None]:
+    """As those tell who found thousands of pods that their nodes had refused; the rest as Robinhood told."""
+    namespace, name = lab.rng.choice((("media", "stream-relay"), ("shop", "live-stock"), ("search", "fan-out")))
+    by = lab.rng.choice(("ci", "flux", "argocd"))
+    await lab.app(namespace, name, replicas=20, tag="4.2.1")
+    lab.reserve(namespace, name)
+    await _cluster(lab)
+    yield
+    await lab.pause(lab.rng.uniform(2, 6))
+    [there] = lab.world["Deployment"][namespace, name]["spec"]["template"]["spec"]["containers"]
+    containers = [{**there, "image": str(there["image"]).replace(":4.2.1", ":4.3.0")}]
+    asked = {"sysctls": [{"name": "net.core.somaxconn", "value": "8192"}]}
+    body = {"spec": {"template": {"spec": {"containers": containers, "securityContext": asked}}}}
+    await lab.culprit(by, "update", "Deployment", namespace, name, body)
+
+
+@family(
     "An evening's uploads each get a pod of their own, as ever, and there are more than ever: agents whose watches are"
     " too old list all pods, and the API server is killed for its memory.",
     flags=UNCACHED,
