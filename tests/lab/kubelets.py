@@ -88,7 +88,7 @@ class Kubelets:
             sandbox, app = self._pods.get(pod["metadata"]["uid"]), self._app(images(pod)[0])
             is_up = sandbox and sandbox.phase == "up" and pod["spec"].get("nodeName") not in unreached
             if app and sandbox and sandbox.started and is_up:
-                yield Running(self._see(pod, sandbox), app, sandbox.started, sandbox.problem)
+                yield Running(self._see(pod, sandbox), app, sandbox.started, sandbox.problem, sandbox.is_beside)
 
     async def register(self, name: str, *, cpu: str = "16") -> None:
         """Raises RefusedError."""
@@ -365,13 +365,13 @@ class Kubelets:
                 running = {"state": {"running": {"startedAt": second()}}, "ready": True, "started": True}
                 sandbox.well = await self._tell(node, pod, sandbox, running, phase="Running")
             return
-        sandbox.problem = problem
+        sandbox.problem, sandbox.is_beside = problem, index > 0
         if problem.kind in ("unready", "starting"):
             has_started = problem.kind == "unready"
             running = {"state": {"running": {"startedAt": second()}}, "ready": False, "started": has_started}
             if sandbox.said != problem.kind:
                 sandbox.well = False
-                await self._tell(node, pod, sandbox, running, phase="Running")
+                await self._tell(node, pod, sandbox, running, phase="Running", index=index)
                 sandbox.said = problem.kind
             await self._warn(node, pod, "Unhealthy", f"{'Readiness' if has_started else 'Startup'} {problem.message}")
             sandbox.again = _later(RETRY_SECONDS)

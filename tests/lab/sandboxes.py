@@ -24,6 +24,7 @@ class Sandbox:
     well: bool = False
     since: datetime | None = None  # when its problem began; what shows does so a lag later
     problem: Problem | None = None  # the one that shows
+    is_beside: bool = False  # it is of a container beside the first
     config: dict[str, str] = field(default_factory=dict)
     secret: dict[str, str] = field(default_factory=dict)
     task: asyncio.Task[None] | None = None
@@ -38,9 +39,13 @@ class Sandbox:
 
 @dataclass(frozen=True)
 class Running:
-    """The first container of a pod, as those see it who call it: ``problem`` is what its kubelet has found."""
+    """The first container of a pod, as those see it who call it: ``problem`` is what its kubelet has found.
+
+    Where that ``is_beside``, it is of a proxy there, past which nobody gets to the first container.
+    """
 
     container: Container
     app: App
     started: datetime
     problem: Problem | None = None
+    is_beside: bool = False

@@ -1,11 +1,14 @@
-"""What the laboratory's mesh does to load, and to pods of Jobs."""
+"""What the laboratory's mesh does to load, to pods of Jobs, and to who comes to an app past its proxy."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from tests.lab.apps import App, is_done
+from tests.lab.apps import App, Problem, is_done
 from tests.lab.families.meshes import too_late, tries
+from tests.lab.test_traffic import with_ingress
 
 
 @pytest.mark.parametrize(
@@ -35,3 +38,17 @@ def test_retries_make_load_where_answers_are_late(timeout: float, retries: int, 
 )
 def test_what_ends_by_itself(app: App | None, seconds: float, *, done: bool) -> None:
     assert is_done(app, seconds) is done
+
+
+def test_past_a_proxy_that_is_not_well_nobody_gets_to_its_app() -> None:
+    town = with_ingress()
+    shut = Problem("unready", "probe failed")
+    town.running["frontend-0"] = replace(town.running["frontend-0"], problem=shut, is_beside=True)
+    town.go_on()
+    by_door = town.traffic.of_ingress("shop", "public", 20).answers
+    assert by_door["502"] == 0
+    assert town.total("frontend-0") == 0
+    town.running["frontend-1"] = replace(town.running["frontend-1"], problem=shut, is_beside=True)
+    town.go_on()
+    assert town.traffic.of_ingress("shop", "public", 19).answers.keys() == {"502"}
+    assert town.traffic.of_app("shop", "frontend", 19).answers.total() == 0

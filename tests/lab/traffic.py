@@ -210,14 +210,14 @@ class Traffic:
 
     def _arrive(self, found: list[Json], door: Door | None, mean: float, each: float, apps: Mapping[Key, App]) -> None:
         """About ``mean`` requests, by a door or from within; ``each`` a second is what a pod gets in all."""
-        there = [pod for pod in found if uid_of(pod) in self._there]
+        there = [pod for pod in found if (one := self._there.get(uid_of(pod))) and not _is_shut(one)]
         asked = there if door and there else found  # a proxy tries another one
         if door and not asked:
             self._count(door, "503", chance(self._rng, mean))
         for pod in asked:
             number = chance(self._rng, mean / len(asked))
             is_closed = bool(door) and lets_nobody_in(pod, INGRESS_CONTROLLER[0], self._outside.apart)
-            if (one := self._there.get(uid_of(pod))) and not is_closed:
+            if (one := self._there.get(uid_of(pod))) and not (is_closed or _is_shut(one)):
                 share = max(self._outside.lost(), self._outside.misled(door.namespace)) if door else 0.0
                 lost = so_many(self._rng, number, share)
                 self._count(door, "502", lost)
@@ -287,6 +287,11 @@ def _handed_on(app: App, told: Mapping[Key, float], apps: Mapping[Key, App], dep
 
 def _failing(one: Running) -> float:
     return 1.0 if one.problem else min(1.0, max(0.0, one.app.failing(one.container)))
+
+
+def _is_shut(one: Running) -> bool:
+    """Whether what is sent to a pod ends at a proxy beside its app, which counts nothing of it."""
+    return one.problem is not None and one.is_beside
 
 
 def _wrong(one: Running) -> str:
