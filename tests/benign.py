@@ -7,6 +7,7 @@ BENIGN: dict[str, str] = {
     "initImage": "registry.k8s.io/pause@sha256:7031c1b283388d2c2e09b57badb803c05ebed362dc88d84b480cc47f72a21097",
     "imageID": "docker-pullable://nginx@sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
     "imageTag": "main-20261121.4-2fd4e1c6",
+    "workload-credentials": "v2.14.0-rc.1",
     "ownerUid": "f5f48a5c-9d8c-4c1a-8fd1-1c3d9e2f4a5b",
     "observedVersion": "1844674407",
     "podTemplateHash": "668bd678db",

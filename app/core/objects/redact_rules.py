@@ -151,8 +151,10 @@ _PLAIN_LEAVES = frozenset(
 
 _SPLIT = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _PLAIN_VALUE = re.compile(
-    r"(?i)(?:true|false|yes|no|on|off|none|null|nil|enabled|disabled|\d{1,6}(?:ms|[smhdkMG]i?)?|)\Z"
+    r"(?i)(?:true|false|yes|no|on|off|none|null|nil|enabled|disabled|\d{1,6}(?:ms|[smhdkMG]i?)?"
+    r"|v?\d{1,4}\.\d{1,4}\.\d{1,6}(?:-(?:rc|alpha|beta)?\.?\d{1,4})?|)\Z"
 )
+"""Also a version (https://semver.org/): a program called workload-credentials has images, whose tags are to be seen."""
 _PATH = re.compile(r"\.{0,2}/[\w./@-]*\Z")
 _WORD = re.compile(r"[a-z]{1,16}(?:[-.][a-z]{1,16}){0,3}\Z")
 

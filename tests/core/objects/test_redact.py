@@ -205,6 +205,9 @@ def test_rule_6_what_is_never_stored() -> None:
         ("cannot reach https://bob:hunter2@host/x", "cannot reach https://bob:#@host/x"),
         ('{"token": "hunter2"}', '{"token": "#"}'),
         ("tokens are counted; the password is wrong", "tokens are counted; the password is wrong"),
+        ("image of my-credentials: 1.2.0 → v1.3.0-rc.1", "image of my-credentials: 1.2.0 → v1.3.0-rc.1"),
+        ("my-credentials: 1.2.3four → 1.3", "my-credentials: # → 1.3"),
+        ("db-password: 1.2.3-4hunter2", "db-password: #"),
     ],
 )
 def test_rule_7_messages(text: str, expected: str) -> None:
