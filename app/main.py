@@ -251,7 +251,7 @@ def notifier_of(settings: Settings, database: Database, *, url: str) -> Notifier
         return None
     told = slack(_secret(settings.slack_token), str(settings.slack_api))
     return Notifier(
-        Sender(database.write, told, settings.slack_channel, url, now),
+        Sender(database.write, told, settings.slack_channel, url, now, suspected=settings.slack_suspected),
         Clicks(database.write, told, now),
         app_token=_secret(settings.slack_app_token),
         api=str(settings.slack_api),

@@ -87,6 +87,7 @@ class Settings(BaseSettings):
     )
     slack_app_token: SecretStr | None = Field(None, description="an app-level token: it begins with xapp-")
     slack_signing_secret: SecretStr | None = Field(None, min_length=16, description="at least 16 characters")
+    slack_suspected: bool = Field(False, description="true or false")
     slack_api: AnyHttpUrl = Field(AnyHttpUrl("https://slack.com/api/"), description="http:// or https://, and a host")
 
     @field_validator("slack_token", "slack_app_token")

@@ -72,7 +72,8 @@ def wrong_settings(settings: dict[str, FieldInfo]) -> list[str]:
     wrong = []
     for name, field in settings.items():
         default, allowed, purpose = told.get(name, ("", "", ""))
-        right_default = not isinstance(field.default, (int, str)) or default == str(field.default)
+        wanted = str(field.default).lower() if isinstance(field.default, bool) else str(field.default)
+        right_default = not isinstance(field.default, (int, str)) or default == wanted
         if allowed != field.description or len(purpose) < 20 or not right_default:
             wrong.append(name)
     return wrong + sorted(set(re.findall(r"FORESHOCK_[A-Z_]*[A-Z]", CONFIGURATION)) - set(settings))

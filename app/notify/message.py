@@ -37,7 +37,7 @@ HEADER = 150
 """Characters that Slack takes in a header block (https://docs.slack.dev/reference/block-kit/blocks/header-block)."""
 COMMAND = 1200
 """A longer command is on the page: who reads Slack on a telephone does not copy it."""
-SIGNS = {"open": "🔴", "resolved": "🟢", "merged": "⚪"}
+SIGNS = {"suspected": "🟡", "open": "🔴", "resolved": "🟢", "merged": "⚪"}
 IT, NOT_IT, JUDGE, OPEN = "it", "not_it", "judge", "open"
 """What can be clicked, as payloads call it: the buttons of what leads, the menu of the others, the link."""
 
@@ -95,7 +95,8 @@ def news(before: Shown, told: Told) -> str:
     if incident.status != before.status and incident.status in {"open", "resolved"}:
         lasted = (incident.resolved_at or incident.started_at) - incident.started_at
         ended = f"Resolved after {duration(lasted.total_seconds())}."
-        said.append(ended if incident.status == "resolved" else "Open again.")
+        opened = "Somebody is called for it now." if before.status == "suspected" else "Open again."
+        said.append(ended if incident.status == "resolved" else opened)
     if told.ranking and before.leader and before.leader not in told.ranking.leaders:
         said.append(f"Now likeliest: {_leading(told.ranking)}.{_formerly(before.leader, told.ranking)}")
     return _escape(" ".join(said), 4 * SENTENCE)

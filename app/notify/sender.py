@@ -30,19 +30,21 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """Sends what incidents owe to ``channel`` (its ID). ``url`` is where people reach us, ``clock`` gives aware UTC."""
+    """Sends what incidents owe to ``channel`` (its ID), also of those that are only ``suspected`` where that is wanted.
+    ``url`` is where people reach us, ``clock`` gives aware UTC."""
 
     engine: AsyncEngine
     slack: Slack
     channel: str
     url: str
     clock: Callable[[], datetime]
+    suspected: bool = False
 
     async def send(self) -> None:
         """Sends the next message that is due, if there is one."""
         async with self.engine.begin() as conn:
             await outbox.name_channel(conn, self.channel, now=self.clock())
-            due = await outbox.claim(conn, self.channel, now=self.clock())
+            due = await outbox.claim(conn, self.channel, suspected=self.suspected, now=self.clock())
             told = await self._told(conn, due.incident_id) if due else None
         if due is None or told is None:
             return

@@ -44,7 +44,8 @@ _DUE = text(r"""
                 FROM verdicts s WHERE s.incident_id = i.id
             ))) AS version
     ) v
-    WHERE i.started_at > :kept AND i.status <> 'suspected' AND m.shown ->> 'version' IS DISTINCT FROM v.version
+    WHERE i.started_at > :kept AND (i.status <> 'suspected' OR :suspected)
+        AND m.shown ->> 'version' IS DISTINCT FROM v.version
         AND CASE WHEN m.incident_id IS NULL THEN
             :channel = :named AND i.started_at > :latest AND i.started_at >= :since AND i.status <> 'merged'
             AND (i.ranked_at IS NOT NULL OR i.news_at <= :unranked)
@@ -103,8 +104,9 @@ async def name_channel(conn: AsyncConnection, channel: str, *, now: datetime) ->
     await conn.execute(upsert(_channels).values(id=channel, since=now, quiet_until=now).on_conflict_do_nothing())
 
 
-async def claim(conn: AsyncConnection, named: str, *, now: datetime) -> Due | None:
+async def claim(conn: AsyncConnection, named: str, *, suspected: bool, now: datetime) -> Due | None:
     """What is to be sent next, which is the caller's for CLAIM; None where nothing is due, or it is too soon.
+    ``suspected`` says whether incidents are, that nobody is called for.
 
     New incidents go to the channel ``named``, which is known; what was told in others is kept up to date there.
     """
@@ -113,6 +115,7 @@ async def claim(conn: AsyncConnection, named: str, *, now: datetime) -> Due | No
         asked = {
             "channel": channel.id,
             "named": named,
+            "suspected": suspected,
             "now": now,
             "kept": now - KEPT,
             "latest": now - LATEST,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -159,6 +160,20 @@ async def test_what_is_only_suspected_old_or_merged_is_not_told(desk: Desk) -> N
     assert "It is a part of <https://foreshock.example/incidents/111111111111|another incident>" in str(
         desk.message["blocks"]
     )
+
+
+async def test_what_is_only_suspected_is_told_as_that_where_it_is_wanted(desk: Desk) -> None:
+    quiet = replace(world.incident(), status="suspected")
+    desk.sender = dataclasses.replace(desk.sender, suspected=True)
+    await desk.save(quiet, world.ranking())
+    await desk.send()
+    assert desk.message["blocks"][0]["text"]["text"].startswith("🟡")
+    assert "*suspected* since" in str(desk.message["blocks"])
+    assert not mistakes(desk.message["blocks"])
+    await desk.save(replace(quiet, status="open"))
+    await desk.send(3)
+    (said,) = desk.slack.thread(desk.message["ts"])
+    assert said["text"] == "Somebody is called for it now."
 
 
 async def test_what_began_long_before_a_channel_was_named_is_not_told_there(desk: Desk) -> None:
