@@ -62,7 +62,7 @@ def load_signals(
     again = retried(rose, failed)
     extra = {key: more * (1.0 - again.get(key, 0.0)) for key, more in extra.items()}
     total = sum(extra.values()) or 1.0
-    usual = float(np.median(np.sum(list(made.values()), axis=0))) / SLOT_SECONDS if made else 0.0
+    usual = float(np.median(sum(made.values()))) / SLOT_SECONDS if made else 0.0
 
     def told(key: Load, *, share: float, others: int) -> Signal:
         at = slots.epoch(steps[key].index)
