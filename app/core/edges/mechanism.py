@@ -99,7 +99,7 @@ _NEXT_ROLLOUT = {
         *("successfulJobsHistoryLimit", "failedJobsHistoryLimit"),
     )
 }
-_ILL = frozenset(
+ILL = frozenset(
     {
         *("CrashLoopBackOff", "BackOff", "Error", "Unhealthy", "Unready", "OOMKilled"),
         *("ImagePullBackOff", "ErrImagePull", "CreateContainerConfigError", "CreateContainerError"),
@@ -160,12 +160,12 @@ def plausible(change: Change, reason: str, *, refused: str) -> float:
     if reason in FULL and only_image(change):
         return UNLIKELY  # it asks for no more than before: a rollout is when it shows that there is no room
     # More pods may well make an app answer wrongly; that there may be more does not.
-    is_harmless = reason in _ILL or (reason in SERVING and only_bounds(change))
+    is_harmless = reason in ILL or (reason in SERVING and only_bounds(change))
     if (is_harmless and only_adds(change)) or (change.resource.kind in ACCESS and only_allows_more(change)):
         return UNLIKELY
-    if reason in _ILL and _limits_callers(change):
+    if reason in ILL and _limits_callers(change):
         return UNLIKELY  # the kubelet may call them, whatever a policy says
-    if reason in _ILL - _PROBED and cordons(change):
+    if reason in ILL - _PROBED and cordons(change):
         return UNLIKELY  # pods that come up elsewhere show what they start with
     is_new_home = change.resource.kind == "Namespace" and change.verb is Verb.CREATE
     if (reason != "FailedCreate" and (is_new_home or _only_lets_in(change))) or _opens(change):

@@ -26,6 +26,7 @@ from app.core.edges.mechanism import (
     UNLIKELY,
     WHILE_RUNNING,
     by_schedule,
+    cordons,
     hits,
     is_borne,
     is_other_quota,
@@ -40,6 +41,7 @@ from app.core.edges.references import is_custom
 from app.core.edges.served import ASKED
 from app.core.entities import NODES, POD_MAKING, WORKLOADS, Entity, only_reacts, pods_in
 from app.core.model import Change, Outcome, Verb
+from app.core.objects.actors import acts_by_itself
 from app.core.objects.brought import quoted
 from app.core.objects.pod_states import PREEMPTED
 from app.core.objects.revisions import lacks
@@ -141,7 +143,7 @@ def explain(candidate: Candidate, signal: Signal, *, churn_share: float) -> Matc
 
 def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
     """What is left of a match where this sort of change hardly leads to that sort of complaint."""
-    if candidate.inert or _is_other(candidate, signal):
+    if candidate.inert or _is_other(candidate, signal) or _is_same_drain(candidate, signal):
         return UNLIKELY
     worked = _worked(candidate, signal) * (COSMETIC if candidate.cosmetic and only_labels(candidate.change) else 1.0)
     is_quoted = via[:1] == ("named",) and via[1] in quoted(candidate.change) and signal.cause is not RIGHTS
@@ -183,6 +185,12 @@ def _is_other(candidate: Candidate, signal: Signal) -> bool:
     """Whether a quota was edited in something else than messages name, or other taints."""
     reason = "" if candidate.set_off else signal.facts.get("reason", "")
     return is_other_quota(candidate.change, signal.text) or is_other_taint(candidate.change, reason, signal.text)
+
+
+def _is_same_drain(candidate: Candidate, signal: Signal) -> bool:
+    """Whether a program cordoned the node that it then drains: both follow from what had it do that."""
+    of_the_same = ("user", candidate.user) in signal.about and acts_by_itself(candidate.user)
+    return of_the_same and cordons(candidate.change)
 
 
 def _leads(candidate: Candidate, cause: Cause) -> bool:

@@ -43,6 +43,7 @@ from app.core.ranking.same_edit import releases
 from app.core.ranking.shared import shared
 from app.core.ranking.shortlist import ALL_READ, Unread
 from app.core.signals.blamed import with_blamed
+from app.core.signals.budgets import with_unready
 from app.core.signals.calls import Loads, Slots, axis, caller_rows, loads
 from app.core.signals.complaints import rollout_signals, symptom_signals
 from app.core.signals.costs import cost_signals
@@ -135,6 +136,7 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES) -> Ranking:
     is_held = incident.started_at != gathered.incident.started_at
     signals = with_rooms(with_injected(located(measured, gathered.symptoms, top_of), top_of), top_of)
     signals = with_deleters(with_evictors(signals, gathered.calls, top_of), gathered.calls, top_of)
+    signals = with_unready(signals, top_of)
     signals = with_blamed(with_outside(with_linked(signals, gathered.changes), top_of, incident), top_of)
     signals = with_fellows(with_probed(signals, incident, top_of, is_held=is_held), top_of)
     around = surroundings(incident, top_of, new=new)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from app.core.findings import Ranking
-from app.core.model import CallCount, Change, Json, Object, ObjectState, SymptomSource, Verb
+from app.core.model import Actor, ActorSource, CallCount, Change, Json, Object, ObjectState, SymptomSource, Verb
 from app.core.objects.pod_states import EVICTED
 from tests.core.company import background, first, ranked
 from tests.core.factories import (
@@ -72,6 +73,20 @@ def test_a_node_that_all_pods_leave_is_drained() -> None:
     cordon = a_change(node, at=after(-22), path=("spec", "unschedulable"), old=None, new=True)
     ranking = where_pods_are_evicted(cordon, load=background(), states=[a_workload(WEB)], gone=gone)
     assert first(ranking) == ("Node", "worker-3")
+
+
+@pytest.mark.parametrize(("by_hand", "leads"), [(True, True), (False, False)])
+def test_a_program_that_cordons_what_it_drains_does_both_for_one_reason(*, by_hand: bool, leads: bool) -> None:
+    node, drains = a_resource("Node", "worker-3", None), "system:serviceaccount:descheduler:descheduler"
+    gone = [replace(a_state(pod, {"spec": {"nodeName": "worker-3"}}), deleted_at=after(-17)) for pod in PODS]
+    cordon = a_change(node, at=after(-22), path=("spec", "unschedulable"), old=None, new=True)
+    cordon = replace(cordon, actor=Actor("alice" if by_hand else drains, ActorSource.AUDIT))
+    evicts = calls(drains, "create", "pods/eviction", rate=0.4, start=-20, end=-10, namespace="shop")
+    ranking = where_pods_are_evicted(cordon, load=[*background(), *evicts], states=PROGRAMS, gone=gone)
+    (drain,) = (one for one in ranking.suspects if one.change.resource == node)
+    (symptoms,) = (one.weight for one in drain.evidence if one.rule == "symptoms")
+    assert (symptoms > 2) is leads
+    assert (symptoms < 1) is not leads
 
 
 def test_what_was_done_to_the_pods_evicts_none() -> None:
