@@ -124,6 +124,8 @@ class App:
     """The status of those."""
     latency: Callable[[Container], float] = lambda container: 0.0
     """Seconds that each of its answers takes beside the usual, for reasons of its own."""
+    weight: Callable[[Container], float] = lambda container: 1.0
+    """How much of what the app gets comes to a container, beside the others: clients may keep to the one they have."""
 
 
 @dataclass

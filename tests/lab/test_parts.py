@@ -157,6 +157,9 @@ def test_a_token_says_whose_it_is_until_when_and_is_signed(tmp_path: Path) -> No
     both = (int.from_bytes(unpadded(signature)[:32]), int.from_bytes(unpadded(signature)[32:]))
     signed = f"{head}.{claims}".encode()
     key.public_key().verify(encode_dss_signature(*both), signed, ec.ECDSA(hashes.SHA256()))
+    pod = {"metadata": {"name": "exporter-0", "uid": "u-2", "namespace": "shop"}}
+    claims = tokens.given(file, "shop", "exporter", "u-1", expires=1.9e9, pod=pod).split(".")[1]
+    assert json.loads(unpadded(claims))["kubernetes.io"]["pod"] == {"name": "exporter-0", "uid": "u-2"}
 
 
 def unpadded(part: str) -> bytes:

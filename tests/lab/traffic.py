@@ -52,8 +52,9 @@ class Traffic:
         self._rng = random.Random(f"traffic {seed}")
         self._lag = timedelta(seconds=lag)
         self._endpoints: dict[Key, list[Json]] = {}
-        self._there: dict[str, Running] = {}  # by uid of the pod, as the next two
+        self._there: dict[str, Running] = {}  # by uid of the pod, as the next three
         self._failing: dict[str, float] = {}
+        self._weights: dict[str, float] = {}
         self._processes: dict[str, Counts] = {}
         self._controllers: set[tuple[str, datetime]] = set()
         self._doors: dict[Door, Counts] = {}
@@ -169,19 +170,26 @@ class Traffic:
         """What whoever calls a Service meets there now: who is not there any more answers nothing."""
         self._failing = {uid: _failing(one) for uid, one in self._there.items()}
         waits = {uid: one.app.latency(one.container) for uid, one in self._there.items()}
+        self._weights = {uid: one.app.weight(one.container) for uid, one in self._there.items()}
         met = {
-            place: ([self._failing.get(uid, 1.0) for uid in uids], [waits.get(uid, 0.0) for uid in uids])
+            place: [(part, self._failing.get(uid, 1.0), waits.get(uid, 0.0)) for uid, part in self._parts(found)]
             for place, found in services.items()
-            if (uids := [uid_of(pod) for pod in found])
+            if found
         }
         moment = Moment(
             at,
-            {place: sum(shares) / len(shares) for place, (shares, _) in met.items()},
-            {place: sum(seconds) / len(seconds) for place, (_, seconds) in met.items()},
+            {place: sum(part * share for part, share, _ in each) for place, each in met.items()},
+            {place: sum(part * seconds for part, _, seconds in each) for place, each in met.items()},
         )
         self._moments.append(moment)
         while self._moments[0].at < at - max(self._lag, timedelta(seconds=KEPT_SECONDS)):
             self._moments.popleft()
+
+    def _parts(self, found: list[Json]) -> list[tuple[str, float]]:
+        """Which part of what comes each of these pods gets, by uid: all the same, where they do not say otherwise."""
+        weights = {uid: self._weights.get(uid, 1.0) for uid in map(uid_of, found)}
+        whole = sum(weights.values())
+        return [(uid, weight / whole if whole else 1 / len(found)) for uid, weight in weights.items()]
 
     def _who_asks(self) -> tuple[Ways, defaultdict[Key, list[bool]]]:
         """The Ingresses that lead to each Service; and of each who usually asks it, an Ingress too, whether it can."""
@@ -214,14 +222,16 @@ class Traffic:
         asked = there if door and there else found  # a proxy tries another one
         if door and not asked:
             self._count(door, "503", chance(self._rng, mean))
+        parts = dict(self._parts(asked))
         for pod in asked:
-            number = chance(self._rng, mean / len(asked))
+            part = parts[uid_of(pod)]
+            number = chance(self._rng, mean * part)
             is_closed = bool(door) and lets_nobody_in(pod, INGRESS_CONTROLLER[0], self._outside.apart)
             if (one := self._there.get(uid_of(pod))) and not (is_closed or _is_shut(one)):
                 share = max(self._outside.lost(), self._outside.misled(door.namespace)) if door else 0.0
                 lost = so_many(self._rng, number, share)
                 self._count(door, "502", lost)
-                self._answer(one, door, number - lost, each, apps)
+                self._answer(one, door, number - lost, each * part * len(asked), apps)
             elif door:
                 self._count(door, "504" if is_closed else "502", number)
 

@@ -1,0 +1,32 @@
+"""Which part of an app's requests each of its containers gets where its clients keep to the one that they have."""
+
+from __future__ import annotations
+
+from tests.lab.apps import App
+from tests.lab.test_traffic import Town
+
+
+def test_a_container_gets_its_weight_of_what_comes_and_callers_meet_it_as_often() -> None:
+    town, weights = Town(), {"cart-0": 3.0, "cart-1": 1.0, "cart-2": 0.0}
+
+    like = App(
+        "",
+        asked=lambda: 40.0,
+        weight=lambda container: weights[container.pod["metadata"]["name"]],
+        failing=lambda container: 0.5 if container.pod["metadata"]["name"] == "cart-0" else 0.0,
+    )
+    town.app("shop", "cart", like, replicas=3)
+    town.app("shop", "checkout", App("", asked=lambda: 60.0, upstreams=(("shop", "cart"),)))
+    town.go_on()
+    assert 500 < town.total("cart-0") < 700
+    assert 140 < town.total("cart-1") < 260
+    assert town.total("cart-2") == 0
+    assert 0.2 < town.failed("checkout") < 0.33  # 0.7 of three quarters of a half
+
+
+def test_where_nobody_has_a_weight_all_get_the_same() -> None:
+    town = Town()
+    town.app("shop", "cart", App("", asked=lambda: 40.0, weight=lambda _: 0.0))
+    town.go_on()
+    assert 300 < town.total("cart-0") < 500
+    assert 300 < town.total("cart-1") < 500
