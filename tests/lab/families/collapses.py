@@ -35,6 +35,8 @@ DOWN_SECONDS = 3.0
 TENANTS, REPLICAS = ("tenant-a", "tenant-b", "tenant-c"), 14
 USUAL_UPLOADS, MOST_UPLOADS = 0.4, 12.0
 """Each second."""
+FILES, TOGETHER, SCANNER = 12.0, "30", "attachment-scanner"
+"""Files that come in each second, and how many of them one pod looks through."""
 LONG_TEMPLATE_BYTES, LOW_FACTOR = 80_000, 1.8
 """Where fewer pods come and go, more is kept of each: what is listed is what counts."""
 
@@ -231,3 +233,44 @@ async def upload_collapse(lab: Lab) -> AsyncIterator[None]:
     while uploads[0] < MOST_UPLOADS:
         uploads[0] += growth
         await lab.pause(1)
+
+
+@family(
+    "What looks through uploaded files for viruses gives each thirty of them a pod, and is told to give each one its"
+    " own, so that a bad one harms no other. Pods come and go thirty times as often: agents whose watches are too old"
+    " list all pods, and the API server is killed for its memory.",
+    flags=UNCACHED,
+    joined=47,
+)
+async def one_each(lab: Lab) -> AsyncIterator[None]:
+    """As those tell whose workflows have a pod for each item; the rest as Robinhood told."""
+    namespace, by = lab.rng.choice(("media", "payments", "search")), lab.rng.choice(("alice", "flux", "bob"))
+    image, where, settings = f"registry.corp.example/{namespace}/scan", path("Pod", namespace), f"{SCANNER}-settings"
+    lab.apps[image] = App(image, ends_after=1)
+    spec = objects.deployment(namespace, "scan", f"{image}:1.4.0", restartPolicy="Never")["spec"]["template"]["spec"]
+    waiting = [0.0]
+
+    async def scan(process: Process) -> None:
+        """What is through is deleted, what has come in since gets pods."""
+        listed = await process.api.call("GET", f"{where}?labelSelector=scan")
+        for pod in filter(is_done, listed.body.get("items", ())):
+            await process.api.call("DELETE", path("Pod", namespace, pod["metadata"]["name"]))
+        together = int(process.config["FILES_PER_POD"])
+        while listed.ok and waiting[0] >= together:
+            waiting[0] -= together
+            meta = {"generateName": "scan-", "labels": {"scan": "attachments"}}
+            await process.api.call("POST", where, {"metadata": meta, "spec": spec})
+
+    async def come_in() -> None:
+        while True:
+            await asyncio.sleep(0.5)
+            waiting[0] += FILES / 2
+
+    await lab.apply(objects.config_map(namespace, settings, FILES_PER_POD=TOGETHER, LOG_LEVEL="info"))
+    rights = ("", "pods", "*")
+    await lab.controller(namespace, SCANNER, every(0.5, scan), rights, replicas=1, config=settings)
+    await _cluster(lab, LONG_TEMPLATE_BYTES, LOW_FACTOR)
+    lab.start(come_in())
+    yield
+    await lab.pause(lab.rng.uniform(2, 7))
+    await lab.culprit(by, "update", "ConfigMap", namespace, settings, {"data": {"FILES_PER_POD": "1"}})

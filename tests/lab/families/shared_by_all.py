@@ -21,7 +21,7 @@ from tests.lab.programs import both, every, getting, informer, lagging
 from tests.lab.scenario import family
 from tests.lab.webhook import Webhook, configuration
 
-PORTS = "30000-30053"
+PORTS = "30000-30045"
 """Those of nodes that Services may have, as a firewall in front lets them through."""
 TENANTS = ("acme", "birch", "cobalt", "dune", "ember", "fjord", "grove", "harbor", "iris", "jade", "krill", "lumen")
 ENTRIES, ENTRY = ("http", "https", "grpc", "ssh"), "tenant-entry"
@@ -105,7 +105,7 @@ async def ports_for_all(lab: Lab) -> AsyncIterator[None]:
         meta = {"namespace": "tenants", "name": f"{tenant}-entry", "labels": {"tenant": tenant}}
         await lab.apply({"kind": "Service", "metadata": meta, "spec": spec})
     rules = ("", "services", "get,list,patch"), ("", "services", "create,delete")
-    await lab.controller("platform", ENTRY, every(3, _keep_entries), rules[0], replicas=1, tag=WITHOUT_PORTS)
+    await lab.controller("platform", ENTRY, every(1.5, _keep_entries), rules[0], replicas=1, tag=WITHOUT_PORTS)
     paces = (0.9, 13.0), (1.8, 18.0)
     for (namespace, name), (each, lasts) in zip(places, paces, strict=True):
         sessions = _Sessions(namespace, f"{name}-server", each, lasts)
