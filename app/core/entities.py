@@ -19,6 +19,7 @@
 ("prefix", word)                    whose annotation or label keys begin like this: word.example/key is word's
 ("throttle", user or "group:NAME")  whose calls flow control may hold up or refuse
 ("admission", namespace) ("throttle",) ("scheduling",) ("queue", name)   parts of the control plane
+("node ports",)                     the ports that Services have on every node, which all of them share
 ("device", word)                    what gives nodes devices that are called word.example/device
 ("agent", "csi" or "cni" ...)       what gives pods their volumes, or their network, on every node; "doors": what
                                     serves Ingresses and routes
@@ -48,6 +49,7 @@ READ = 0.3
 """A workload's configuration is nearly the workload: configuration pushes begin 31 % of incidents, binaries 37 %."""
 CLUSTER: Entity = ("cluster",)
 NODES: Entity = ("nodes",)
+NODE_PORTS: Entity = ("node ports",)
 PREEMPTS: Entity = ("preempts",)
 """Of a workload whose pods have a priority, by which others may have to go for them."""
 _OPERATION = {"patch": "update", "deletecollection": "delete"}

@@ -190,6 +190,17 @@ def _only_lets_in(change: Change) -> bool:
     )
 
 
+def takes_ports(change: Change) -> bool:
+    """Whether a Service gets ports on the nodes, of which there are only so many
+    (https://kubernetes.io/docs/concepts/services-networking/service/#type-nodeport)."""
+    if change.resource.kind != "Service":
+        return False
+    made: Any = next((diff.new for diff in change.diffs if not diff.path), None)
+    ports = (made.get("spec") or {}).get("ports") or () if isinstance(made, dict) else ()
+    given = any(diff.path[-1:] == ("nodePort",) and diff.new for diff in change.diffs)
+    return given or any(isinstance(port, dict) and port.get("nodePort") for port in ports)
+
+
 def cordons(change: Change) -> bool:
     """Whether a Node takes no further pods from now on, as before it is drained
     (https://kubernetes.io/docs/tasks/administer-cluster/safely-drain-node/)."""

@@ -20,13 +20,14 @@ from app.core.edges.asking import answered, asked_about
 from app.core.edges.burdens import burdened
 from app.core.edges.front_doors import DOORS, PROXIES, backends, served, shows
 from app.core.edges.leads import MAKES_NODES, NAME_SERVERS, NETWORKS, PROVIDERS
-from app.core.edges.mechanism import cordons, halts, is_cosmetic, is_default, is_default_class, refuser
+from app.core.edges.mechanism import cordons, halts, is_cosmetic, is_default, is_default_class, refuser, takes_ports
 from app.core.edges.meshes import is_policy
 from app.core.edges.references import is_custom
 from app.core.edges.topology import Named, State, Topology, before_and_after, pod_template, readers, servers_of
 from app.core.edges.touching import touched_clients, touched_workloads
 from app.core.entities import (
     CLUSTER,
+    NODE_PORTS,
     NODES,
     POD_MAKING,
     PREEMPTS,
@@ -232,6 +233,8 @@ def _service(change: Change, states: list[State], top: Topology, add: Add) -> No
         for key in servers_of(state, change.resource.namespace or "", top):
             add(workload(*key), 1)
     touched_clients(top, (change.resource.namespace or "", change.resource.name), add, READ)
+    if takes_ports(change):
+        add(NODE_PORTS, 0)
     started_with = top.by_config.get(("Service", change.resource.namespace or "", change.resource.name), set())
     touched_workloads(top, started_with, add, READ)
     if started_with:

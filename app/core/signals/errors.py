@@ -15,7 +15,7 @@ from app.core.counted import Calls
 from app.core.edges.causes import cause_of
 from app.core.edges.mechanism import refused_by, refuser
 from app.core.edges.throttling import throttled
-from app.core.entities import Entity
+from app.core.entities import NODE_PORTS, Entity
 from app.core.model import SLOT_SECONDS, CallKey
 from app.core.onset import MIN_SURPRISE, Floats, beginning, count_step
 from app.core.phrases import times
@@ -35,6 +35,8 @@ NAMED = 0.2
 """From this share of the messages on, what they name may be to blame."""
 SEVERAL = "*"
 """What stands in a message for what few of them name."""
+_PORTS_USED_UP = re.compile(r"allocate a nodePort: .*range is full")
+"""https://kubernetes.io/docs/concepts/services-networking/service/#type-nodeport ."""
 _WORD = re.compile(r"[\w.-]+")
 
 Failure = tuple[str, str, str, str, int]  # user, verb, group, resource, code
@@ -77,6 +79,7 @@ def error_signals(calls: Calls, slots: Slots, made: Loads) -> list[Signal]:
                     **(dict.fromkeys(throttled(user), 0.8) if code == 429 and resource != "pods/eviction" else {}),
                     **_where(key, said[key]),
                     **_refusers(said[key]),
+                    **_shared(said[key]),
                 },
                 sentence=f"{caller_name(user)} got {code} on {verb.upper()} {resource or 'the API'}"
                 f" {times(after.sum())}, {f'{times(before.sum())} before' if before.sum() else 'never before'}",
@@ -188,6 +191,12 @@ def _refusers(said: Said) -> dict[Entity, float]:
             counts[kind, namespace] += n
     total = sum(n for (_, namespace), n in said.items() if namespace) or 1
     return {refuser(kind, namespace): 0.95 * n / total for (kind, namespace), n in counts.items()}
+
+
+def _shared(said: Said) -> dict[Entity, float]:
+    """What all Services take from that was used up, by how many of the messages say so."""
+    used_up = sum(n for (text, _), n in said.items() if _PORTS_USED_UP.search(text))
+    return {NODE_PORTS: 0.95 * used_up / said.total()} if used_up else {}
 
 
 def failure_onset(counts: Floats) -> int | None:
