@@ -63,7 +63,7 @@ def _of_servers(target: Target, lives: Mapping[str, Rows], by: Split) -> Iterato
         if (times := lives[name].times[known[name]].tolist())
     ]
     following = dict(followed(told))
-    for life in set(told) - set(following.values()):
+    for life in sorted(set(told) - set(following.values())):
         of_one = [life]
         while of_one[-1] in following:
             of_one.append(following[of_one[-1]])

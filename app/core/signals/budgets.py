@@ -23,18 +23,15 @@ HELD, OTHERS = 0.95, 0.2
 def with_unready(signals: Sequence[Signal], top: Topology) -> list[Signal]:
     """The signals; evictions that budgets refuse are about those workloads there whose pods complained before, and
     still do, and which a budget is for."""
-    ill = {home: signal for signal in signals if signal.facts.get("reason") in ILL for home in _homes(signal)}
+    ill = [one for one in signals if one.facts.get("reason") in ILL]
     return [_told(one, ill, top) if one.facts.get("code") == REFUSED else one for one in signals] if ill else [*signals]
 
 
-def _told(signal: Signal, ill: dict[Named, Signal], top: Topology) -> Signal:
+def _told(signal: Signal, ill: Sequence[Signal], top: Topology) -> Signal:
     spaces = {entity[1] for entity in signal.about if entity[0] == "evictions"}
-    before = [
-        home
-        for home, one in ill.items()
-        if home[0] in spaces and one.low < signal.low and (one.until is None or one.until >= signal.low)
-    ]
-    found = {home: budgets for home in before if (budgets := _budgets(home, top))}
+    still = (one for one in ill if one.low < signal.low and (one.until is None or one.until >= signal.low))
+    unready = {home for one in still for home in _homes(one) if home[0] in spaces}
+    found = {home: budgets for home in unready if (budgets := _budgets(home, top))}
     if signal.kind is not SignalKind.ERROR or not found:
         return signal
     about: dict[Entity, float] = {
@@ -42,8 +39,8 @@ def _told(signal: Signal, ill: dict[Named, Signal], top: Topology) -> Signal:
     }
     about |= {("workload", *home): HELD for home in found}
     about |= {("object", "PodDisruptionBudget", home[0], name): HELD for home in found for name in found[home]}
-    unready = ", ".join(sorted(name for _, name in found)[:3])
-    return replace(signal, about=about, sentence=f"{signal.sentence}, while pods of {unready} were not ready")
+    names = ", ".join(sorted(name for _, name in found)[:3])
+    return replace(signal, about=about, sentence=f"{signal.sentence}, while pods of {names} were not ready")
 
 
 def _homes(signal: Signal) -> Iterable[Named]:
