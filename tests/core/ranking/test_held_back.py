@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from msgspec.structs import replace
 
 from app.core.findings import Ranking
-from app.core.model import Actor, ActorSource, Change, Json, ObjectState
+from app.core.model import Actor, ActorSource, Change, Json, ObjectState, Symptom
 from tests.core.company import background, first, ranked
 from tests.core.factories import (
     a_change,
@@ -43,7 +45,7 @@ def a_budget(name: str, app: str) -> ObjectState:
     return a_state(budget, {"metadata": {"name": name, "namespace": "shop"}, "spec": {"selector": selector}})
 
 
-def drained(*changes: Change, unready: float = -20, behind: str = "cart") -> Ranking:
+def drained(*changes: Change, unready: float = -20, behind: str = "cart", more: Sequence[Symptom] = ()) -> Ranking:
     """A program is refused all evictions, while pods of the cart are not ready."""
     refused = calls(REPLACER, "create", "pods/eviction", rate=2, start=0, code=429, error=REFUSED, namespace="shop")
     return ranked(
@@ -58,7 +60,7 @@ def drained(*changes: Change, unready: float = -20, behind: str = "cart") -> Ran
             a_budget("web", "web"),
             a_state(NODE, {"spec": {}}),
         ],
-        symptoms=[a_symptom(CART, "Unhealthy", at=after(unready + 2 * n)) for n in range(20)],
+        symptoms=[*(a_symptom(CART, "Unhealthy", at=after(unready + 2 * n)) for n in range(20)), *more],
     )
 
 
@@ -70,6 +72,11 @@ def test_what_is_not_ready_behind_a_budget_leads_to_what_made_it_so() -> None:
     ranking = drained(RELEASE, CORDON)
     assert first(ranking) == ("Deployment", "cart")
     assert "while pods of cart were not ready" in said(ranking)
+
+
+def test_that_they_complain_of_something_else_later_takes_nothing_back() -> None:
+    crash = [a_symptom(CART, "CrashLoopBackOff", at=after(5 + 2 * n)) for n in range(5)]
+    assert "while pods of cart were not ready" in said(drained(RELEASE, more=crash))
 
 
 @pytest.mark.parametrize(("unready", "behind"), [(4, "cart"), (-20, "web")], ids=["later", "no budget"])
