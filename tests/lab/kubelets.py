@@ -16,6 +16,7 @@ from zlib import crc32
 from tests.lab import disks
 from tests.lab.api import Caller, Json, World, now, path
 from tests.lab.apps import App, Container, CrashError, Outside, Problem, Process, diagnose, is_done
+from tests.lab.inits import are_done
 from tests.lab.manifests import always_pulled, env_keys, images, mounted, mounts_token, place, sleeps_before_end
 from tests.lab.memory import Memory
 from tests.lab.network import lacks_address
@@ -252,6 +253,7 @@ class Kubelets:
                     await self._mount(node, pod, sandbox)
                     and await self._connect(node, pod, sandbox)
                     and await self._pull(node, pod, sandbox)
+                    and await are_done(self._world, self._statuses, node, pod, sandbox)
                 ):
                     await self._start(node, pod, sandbox)
             case "down" if pod["spec"].get("restartPolicy") == "Never":  # it ended with its machine
