@@ -147,14 +147,14 @@ async def devices_silent(lab: Lab) -> AsyncIterator[None]:
         )
     )
     by, team, number = lab.rng.choice(("alice", "argocd", "flux")), lab.rng.choice(("ci", "bob")), lab.rng.randrange(9)
-    since: list[datetime | None] = [None]
+    since: list[datetime] = []
 
     def comes() -> float:
         """Connections that are open go on until the proxies' old workers have ended."""
         if "TLSv1.1" in lab.world["ConfigMap"][SETTINGS]["data"]["ssl-protocols"]:
-            since[0] = None
             return NEWER + OLDER
-        since[0] = since[0] or now()
+        if not since:
+            since.append(now())
         return NEWER if (now() - since[0]).total_seconds() >= lab.lag else NEWER + OLDER
 
     def is_silent() -> bool:
