@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from tests.lab import objects
-from tests.lab.api import now, path, stamp
+from tests.lab.api import Json, now, path, stamp
 from tests.lab.apps import App, Container, Problem, Process
 from tests.lab.families.between import publish
 from tests.lab.lab import Lab
@@ -33,9 +33,26 @@ class _Copies:
     database: str
     number: int = 0
     catalogue: str = field(init=False)
+    claim: str = field(init=False)
 
     def __post_init__(self) -> None:
-        self.catalogue = f"{self.database}-copies"
+        self.catalogue, self.claim = f"{self.database}-copies", f"data-{self.database}-0"
+
+    async def make_disk(self) -> None:
+        """The claim and its volume, as they were made long ago. Raises RefusedError."""
+        claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": self.namespace, "name": self.claim}
+        room: Json = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
+        share = {"server": "10.0.8.20", "path": f"/exports/{self.database}"}
+        volume = {**room, "capacity": {"storage": f"{SIZE_GIB:g}Gi"}, "claimRef": claim, "nfs": share}
+        await self.lab.apply({"kind": "PersistentVolume", "metadata": {"name": self.claim}, "spec": volume})
+        spec = {**room, "volumeName": self.claim, "resources": {"requests": {"storage": f"{SIZE_GIB:g}Gi"}}}
+        meta = {"namespace": self.namespace, "name": self.claim}
+        await self.lab.apply({"kind": "PersistentVolumeClaim", "metadata": meta, "spec": spec})
+
+    @property
+    def disk(self) -> Json:
+        """As a pod names it."""
+        return {"name": "data", "persistentVolumeClaim": {"claimName": self.claim}}
 
     def used(self) -> float:
         copies = self.lab.world["ConfigMap"].get((self.namespace, self.catalogue), {}).get("data") or {}
@@ -47,7 +64,7 @@ class _Copies:
     async def copy(self, process: Process) -> None:
         self.number += 1
         name, image = f"{self.database}-copy-{self.number:04}", f"registry.corp.example/{self.namespace}/pg-dump"
-        pod = objects.deployment(self.namespace, name, f"{image}:17.4")["spec"]["template"]["spec"]
+        pod = objects.deployment(self.namespace, name, f"{image}:17.4", volumes=[self.disk])["spec"]["template"]["spec"]
         del pod["containers"][0]["readinessProbe"]
         spec = {"template": {"spec": {**pod, "restartPolicy": "Never"}}, "ttlSecondsAfterFinished": 6}
         made = {"metadata": {"name": name}, "spec": {**spec, "backoffLimit": 1}}
@@ -89,7 +106,8 @@ async def copies_stay(lab: Lab) -> AsyncIterator[None]:
     copies = _Copies(lab, namespace, database)
     await lab.apply(objects.config_map(namespace, copies.catalogue))
     like = App("", serves=False, check=copies.check)
-    await lab.app(namespace, database, like=like, kind="StatefulSet", replicas=1, tag="17.4")
+    await copies.make_disk()
+    await lab.app(namespace, database, like=like, kind="StatefulSet", replicas=1, tag="17.4", volumes=[copies.disk])
     image = f"registry.corp.example/{namespace}/pg-dump"
     lab.apps[image] = App(image, upstreams=((namespace, database),), ends_after=1.5, serves=False)
     await lab.app(namespace, name, like=App("", upstreams=((namespace, database),)), replicas=3, tag="8.4.0")
@@ -102,7 +120,7 @@ async def copies_stay(lab: Lab) -> AsyncIterator[None]:
     await lab.controller(namespace, cleaner, every(2, copies.remove), known, replicas=1, tag=READS_TIMES)
     await publish(lab, namespace, front)
     lab.reserve(namespace, name)
-    volume = {"namespace": namespace, "service": "kubelet", "persistentvolumeclaim": f"data-{database}-0"}
+    volume = {"namespace": namespace, "service": "kubelet", "persistentvolumeclaim": copies.claim}
     lab.measure("kubelet_volume_stats_used_bytes", lambda: copies.used() * 2**30, "gauge", **volume)
     lab.measure("kubelet_volume_stats_capacity_bytes", lambda: SIZE_GIB * 2**30, "gauge", **volume)
     lab.alert_lacking(namespace, name)
