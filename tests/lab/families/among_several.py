@@ -23,7 +23,7 @@ from tests.lab.scenario import family
 MEMBERS, COUNTED = 3, "discovery.zen.minimum_master_nodes"
 UNHEARD_SECONDS = 3.0
 """After which members take one of them for gone, and choose a master anew."""
-WRITES = (0.45, 0.7)
+WRITES = (0.55, 0.75)
 """The share of what a search engine is asked that writes, at least and at most."""
 
 
@@ -83,8 +83,9 @@ async def counted_as_four(lab: Lab) -> AsyncIterator[None]:
     await publish(lab, namespace, front)
     lab.reserve(namespace, engine, name)
     lab.measure("elasticsearch_cluster_health_number_of_nodes", nodes, namespace=namespace, service=engine)
-    lab.alert_errors(namespace, name, seconds=14)
-    lab.alert_ingress_errors(namespace, namespace, seconds=14)
+    lab.alert_errors(namespace, name, 0.3)  # more than what one member that is gone makes of it
+    summary = f"the health of the cluster {namespace}/{engine} is not known: nobody is its master"
+    lab.alert("ElasticsearchHealthUnknown", lambda: unled[0], summary, 8, namespace=namespace, service=engine)
     lab.start(elect())
     await lab.until(lab.is_well)
     yield
