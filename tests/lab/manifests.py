@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from tests.lab.api import Json, Key, path
 
+AUTHORITY = "kube-root-ca.crt"
+"""A ConfigMap that admission has every pod mount beside its token; every namespace has it."""
+
 
 def mounted(pod: Json) -> list[Key]:
-    """The ConfigMaps and Secrets that a pod cannot start without, as kind and name."""
+    """The ConfigMaps and Secrets that a pod cannot start without, as kind and name.
+
+    Of several with one key the last has it: so a kubelet puts the sources of a projected volume into one folder.
+    """
     found = []
     for volume in pod["spec"].get("volumes", ()):
+        sources = volume.get("projected", {}).get("sources", ())
+        names = (one["configMap"].get("name", AUTHORITY) for one in sources if "configMap" in one)
+        found += [("ConfigMap", name) for name in names if name != AUTHORITY]
         if "configMap" in volume:
             found.append(("ConfigMap", volume["configMap"]["name"]))
         if "secret" in volume:

@@ -22,7 +22,7 @@ from tests.lab.alerts import Rule, payload
 from tests.lab.api import KINDS, Caller, Json, World, path
 from tests.lab.apps import App, Container, diagnose, mebibytes
 from tests.lab.families.sharing import linked
-from tests.lab.manifests import env_keys, has_pods, mounts_token
+from tests.lab.manifests import env_keys, has_pods, mounted, mounts_token
 from tests.lab.monitoring import Monitoring
 from tests.lab.record import arguments, main
 from tests.lab.scenario import EVEN_SINCE, SPLIT, load, part, split
@@ -239,6 +239,12 @@ def test_the_keys_that_an_environment_is_taken_from() -> None:
     reference = {"name": "db", "key": "password"}
     env = [{"name": "A", "value": "1"}, {"name": "B", "valueFrom": {"secretKeyRef": reference}}]
     assert env_keys(container(env=env).pod) == [("Secret", "db", "password")]
+
+
+def test_of_a_projected_volume_every_map_is_mounted_in_its_turn_but_for_what_all_pods_have() -> None:
+    sources = [{"configMap": {"name": one}} for one in ("kube-root-ca.crt", "own", "defaults")]
+    volume = {"name": "config", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}, *sources]}}
+    assert mounted({"spec": {"volumes": [volume]}}) == [("ConfigMap", "own"), ("ConfigMap", "defaults")]
 
 
 @pytest.mark.parametrize(
