@@ -84,7 +84,8 @@ def replaced(mine: Calls, rollout: Rollout | None, *, boundary: float) -> Growth
     by_clients = _by_clients(before, now)
     if by_clients is None or not new:
         return None
-    each = (now.rate - before.each * (there - new)) / new
+    old = min(before.pods, there - new)  # of those that are wanted some may not be there yet
+    each = (now.rate - before.each * old) / new
     some = "the new one" if round(new) <= 1 else f"each of {round(new)} new ones"
     whose = "each" if round(new) == now.pods else some
     said = f"{_pods(before.pods, now.pods)}, {whose} {_as_often(each, before.each)}, by when they were replaced"
@@ -94,9 +95,9 @@ def replaced(mine: Calls, rollout: Rollout | None, *, boundary: float) -> Growth
 def _told(rollout: Rollout, at: float) -> tuple[int, int]:
     """How many pods are new at a time, and how many there are."""
     known = [one for one in rollout.progress if one.at.timestamp() <= at]
-    return (
-        (known[-1].updated, max(known[-1].desired, known[-1].updated)) if known else (0, rollout.progress[0].available)
-    )
+    if not known:
+        return 0, rollout.progress[0].available
+    return known[-1].updated, max(known[-1].desired, known[-1].updated)
 
 
 def _by_clients(before: Clients, now: Clients) -> float | None:
@@ -122,17 +123,19 @@ def _slots(calls: Calls) -> list[float]:
     return [float(slot) for slot in sorted(set(calls.slot.tolist()))]
 
 
-def _per_second(calls: Calls) -> float:
+def _seconds(calls: Calls) -> float:
     """From the first of these calls to the last."""
-    if not len(calls):
-        return 0.0
-    return float(calls.count.sum()) / float(calls.slot.max() + SLOT_SECONDS - calls.slot.min())
+    return float(calls.slot.max() + SLOT_SECONDS - calls.slot.min()) if len(calls) else 0.0
+
+
+def _per_second(calls: Calls) -> float:
+    return float(calls.count.sum()) / _seconds(calls) if len(calls) else 0.0
 
 
 def _rates(calls: Calls) -> dict[str, float]:
     """Calls a second of each pod, from the first of all these calls to the last."""
     found: dict[str, float] = defaultdict(float)
-    seconds = float(calls.slot.max() + SLOT_SECONDS - calls.slot.min()) if len(calls) else 0.0
+    seconds = _seconds(calls)
     for key, count in calls.sums():
         found[key.pod] += count / seconds
     return found

@@ -103,6 +103,7 @@ def rolled_out(*progress: tuple[float, int, int, int]) -> Rollout:
         (((-24, 4, 0, 4), (-14, 4, 4, 4)), 80, "4 pods, each 20 times as often", 0.0),
         (((-24, 4, 0, 4), (-14, 4, 1, 4)), 80, "4 pods, the new one 77 times as often", 0.0),
         (((-24, 8, 0, 4), (-14, 8, 8, 8)), 8, "8 pods, 4 before, each as often as before", 1.0),
+        (((-24, 8, 0, 4), (-14, 8, 1, 4)), 9, "8 pods, 4 before, the new one 5 times as often", 0.85),
     ],
 )
 def test_where_no_pod_is_named_it_goes_by_when_a_rollout_replaced_them(
