@@ -122,6 +122,8 @@ class App:
     """The share of its requests that it answers wrongly for reasons of its own while its probes see nothing."""
     fails_with: Callable[[Container], str] = lambda container: "500"
     """The status of those."""
+    too_large: Callable[[Container], float] = lambda container: 0.0
+    """The share of its answers whose head what serves the Ingresses does not take: users get its 502 in place of it."""
     latency: Callable[[Container], float] = lambda container: 0.0
     """Seconds that each of its answers takes beside the usual, for reasons of its own."""
     weight: Callable[[Container], float] = lambda container: 1.0

@@ -52,3 +52,12 @@ def test_past_a_proxy_that_is_not_well_nobody_gets_to_its_app() -> None:
     town.go_on()
     assert town.traffic.of_ingress("shop", "public", 19).answers.keys() == {"502"}
     assert town.traffic.of_app("shop", "frontend", 19).answers.total() == 0
+
+
+def test_an_answer_that_is_too_large_is_counted_as_given_and_by_the_proxy_as_failed() -> None:
+    town = with_ingress()
+    town.apps["registry.corp.example/shop/frontend"].too_large = lambda _: 0.5
+    town.go_on()
+    by_door = town.traffic.of_ingress("shop", "public", 20).answers
+    assert 0.4 < by_door["502"] / by_door.total() < 0.6
+    assert town.failed("frontend") < 0.01

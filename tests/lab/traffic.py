@@ -251,7 +251,9 @@ class Traffic:
             self._processes[uid_of(pod)].add(counts)
         moment.count(("app", pod["metadata"]["namespace"], app_of(image_of(pod))[1]), counts)
         for code, times in counts.answers.items() if door else ():
-            self._count(door, code, times)
+            refused = so_many(self._rng, times, app.too_large(one.container))
+            self._count(door, "502", refused)
+            self._count(door, code, times - refused)
 
     def _code(self, one: Running, share: float, passed: float) -> str:
         """Of one answer, where a share fails, and one for what its upstreams fail."""
