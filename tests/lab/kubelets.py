@@ -362,7 +362,7 @@ class Kubelets:
                 sandbox.well = await self._tell(node, pod, sandbox, running, phase="Running")
             return
         sandbox.since = sandbox.since or now()
-        if (now() - sandbox.since).total_seconds() < self.lag:
+        if problem.kind != "starting" and (now() - sandbox.since).total_seconds() < self.lag:
             if not sandbox.well:
                 running = {"state": {"running": {"startedAt": second()}}, "ready": True, "started": True}
                 sandbox.well = await self._tell(node, pod, sandbox, running, phase="Running")

@@ -13,7 +13,7 @@ import pytest
 
 from tests.lab import registry
 from tests.lab.api import Caller, Json, now
-from tests.lab.apps import Outside
+from tests.lab.apps import App, Outside, Problem
 from tests.lab.kubelets import Kubelets
 from tests.lab.manifests import always_pulled
 from tests.lab.memory import FREE_MIB, Memory
@@ -141,6 +141,33 @@ def test_what_is_not_pulled_again_waits_beside_what_runs() -> None:
     app, relay = (one["state"] for one in status["containerStatuses"])
     assert "running" in app
     assert relay["waiting"]["reason"] == "ImagePullBackOff"
+
+
+@pytest.mark.parametrize(("kind", "ready"), [("starting", False), ("unready", True)])
+def test_a_lag_hides_what_is_not_well_but_not_what_has_not_started(kind: str, *, ready: bool) -> None:
+    told: list[Json] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        if request.url.path.endswith("/abcd/status"):
+            told.append(json.loads(request.content)["status"])
+        return httpx2.Response(200, json={})
+
+    async def play() -> None:
+        async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer), base_url="https://cluster") as client:
+            one = pod_of("abcd", container={"image": "app:1"})
+            app, node = (
+                App("app", check=lambda _: Problem(kind, "probe failed")),
+                Caller(client, "node", "t", "kubelet"),
+            )
+            kubelets = Kubelets(world_of(one), {"one": node}, {"app": app}, Outside())
+            kubelets.lag = 5.0
+            kubelets._pods["abcd"] = Sandbox(phase="up", started=now())
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(kubelets.run(), 0.1)
+
+    asyncio.run(play())
+    [status] = told
+    assert status["containerStatuses"][0]["ready"] is ready
 
 
 LEASE = "PATCH /apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/one"
