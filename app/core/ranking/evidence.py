@@ -30,14 +30,19 @@ from app.core.signals.signal import Signal, SignalKind
 
 UNWELL = frozenset({*SERVING, "Unhealthy", "Unready"})
 """Reasons that say that a workload is unwell, and not why."""
+EXPLAINS = 4.0
+"""What it weighs at most, before it is capped, that a change explains what was measured of calls."""
+COMPLAINED = 2.0
+"""The same for complaints: many changes lead to them, and of those that do the stronger are hardly the likelier
+(docs/decisions/0043)."""
 OWN = 0.4
 """What is left of what such a complaint says for a change of that very workload: time and what the alert names say the
 same once more. Of 61 leaders of tests that were met first whose own complaints said no cause 24 were right, of the 67
 others to whom complaints led 52 (docs/decisions/0042)."""
 TOO = 0.2
 """From this share of the complaints on, others complain too."""
-UNEXPLAINED = 1.5
-"""What it weighs against a change that nothing that turned bad leads to it, where that is clearly bad."""
+UNEXPLAINED = 1.9
+"""What it weighs against a change that nothing that turned bad leads to it, where that is clearly bad (0043)."""
 UNDONE = -1.5
 """What it weighs against a change that it was undone before the onset: pods may still have started with it."""
 TAU_ONSET = timedelta(minutes=5)
@@ -238,7 +243,7 @@ def set_off(_case: Case, facts: Facts) -> Evidence | None:
     how_often = f"{len(acts)} writes" if len(acts) > 1 else "one write"
     who = acts[0].actor.name.rpartition(":")[2]
     sentence = f"{who} followed it: {how_often} of {what} since, the first: {excerpt(acts[0].summary)}."
-    return say("set off", min(2.2, 0.6 + 0.45 * math.log1p(len(acts))), sentence)
+    return say("set off", min(3.0, 0.85 + 0.65 * math.log1p(len(acts))), sentence)
 
 
 def own_rollout(case: Case, facts: Facts) -> Evidence | None:
@@ -297,10 +302,10 @@ def not_measured(case: Case, _facts: Facts) -> Evidence | None:
 
 
 RULES: tuple[Rule, ...] = (
-    _explains(SignalKind.FIGHT, "write fight", 4.0),
-    _explains(SignalKind.LOAD, "load", 4.0),
-    _explains(SignalKind.ERROR, "errors", 4.0),
-    _explains(SignalKind.SYMPTOM, "symptoms", 4.0),
+    _explains(SignalKind.FIGHT, "write fight", EXPLAINS),
+    _explains(SignalKind.LOAD, "load", EXPLAINS),
+    _explains(SignalKind.ERROR, "errors", EXPLAINS),
+    _explains(SignalKind.SYMPTOM, "symptoms", COMPLAINED),
     _explains(SignalKind.METRIC, "metrics", 2.0),
     own_rollout,
     time_before,

@@ -1,7 +1,8 @@
 """What a program writes with the words of an edit in it: it renders what others wrote.
 
 Flux puts the variables of a ConfigMap into manifests, Argo CD the values of an Application, an operator what a custom
-resource says. What they then write has a host, a path or a name in it that was brought there.
+resource says. What they then write has a host, a path or a name in it that was brought there; or it lost one, where a
+variable goes by another name now, or by none.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ RENDERED = timedelta(minutes=5)
 class Sources:
     """The edits of configuration so far, with the words that they brought."""
 
-    _told: list[tuple[Change, frozenset[str]]] = field(default_factory=list)
+    _told: list[tuple[Change, frozenset[str], frozenset[str]]] = field(default_factory=list)
+    """Each with the words that it brought, and those that stand elsewhere now, or nowhere."""
     _values: dict[tuple[str, Path, str], Change] = field(default_factory=dict)
     """By kind, field and what was written there: the first edit that wrote it."""
 
@@ -37,24 +39,26 @@ class Sources:
         for whole in _wholes(change):
             self._values.setdefault(whole, change)
         if change.verb is Verb.UPDATE and (change.resource.kind == "ConfigMap" or is_custom(change.resource)):
-            brought = frozenset(_brought(change))
-            if 0 < len(brought) <= MOST:
-                self._told.append((change, brought))
+            brought, taken = frozenset(_brought(change)), frozenset(_taken(change))
+            if 0 < len(brought | taken) <= MOST:
+                self._told.append((change, brought, taken))
 
     def behind(self, change: Change) -> Change | None:
-        """The last edit, by another and of another object, of which a write has a new word in what it wrote, or which
-        it copies to an object of the same name, as trust-manager does in each namespace."""
+        """The last edit, by another and of another object, of which a write has a new word in what it wrote, which took
+        away what the write no longer has, or which it copies to an object of the same name, as trust-manager does in
+        each namespace."""
         if (copied := self._copied(change)) is not None:
             return copied
-        written: frozenset[str] | None = None
-        for source, brought in reversed(self._told):
+        written: tuple[frozenset[str], frozenset[str]] | None = None
+        for source, brought, taken in reversed(self._told):
             if change.at - source.at > RENDERED:
                 break
             if source.actor.name == change.actor.name or source.resource == change.resource:
                 continue
             if written is None:
-                written = frozenset(_written(change))
-            if not written.isdisjoint(brought):
+                written = _written(change)
+            new, gone = written
+            if not (new.isdisjoint(brought) and gone.isdisjoint(taken)):
                 return source
         return None
 
@@ -87,12 +91,21 @@ def _brought(change: Change) -> Iterator[str]:
             yield from set(words(diff.new)) - set(words(diff.old))
 
 
-def _written(change: Change) -> Iterator[str]:
-    """The words that a write brought, and what they are made of: orders.db.example has db.example in it. Of what was
-    made, all of them."""
+def _taken(change: Change) -> Iterator[str]:
+    for diff in change.diffs:
+        if diff.path[:1] not in (("metadata",), ("status",)):
+            yield from set(words(diff.old)) - set(words(diff.new))
+
+
+def _written(change: Change) -> tuple[frozenset[str], frozenset[str]]:
+    """The words that a write brought, and those that it took away, with what they are made of: orders.db.example has
+    db.example in it. Of what was made, all of them."""
+    brought, taken = set[str](), set[str]()
     for diff in change.diffs:
         new, old = ({part for word in words(value) for part in _within(word)} for value in (diff.new, diff.old))
-        yield from new - old
+        brought |= new - old
+        taken |= old - new
+    return frozenset(brought), frozenset(taken)
 
 
 def _within(word: str) -> Iterator[str]:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from app.core.counted import Calls
 from app.core.edges.indexing import topology
-from app.core.model import Actor, ActorSource, Change, Json, ObjectState, Path, Resource, Verb
+from app.core.model import Actor, ActorSource, Change, FieldDiff, Json, ObjectState, Path, Resource, Verb
 from app.core.ranking.permitted import may_read
 from app.core.ranking.steering import set_off
 from tests.core.factories import a_change, a_resource, a_state, a_workload, after, calls
@@ -139,6 +139,16 @@ def test_what_a_program_renders_follows_from_the_edit_whose_words_are_in_it(
     edit = a_change(variables, path=("data", "DB"), old="db.int.example", new="db.internal.example")
     old = "orders.db.int.example.old"
     then = a_change(at=after(seconds), path=HOST, old=old, new=host, actor=actor)
+    assert set_off([early(), edit, then], topology([])) == ({then.id: edit} if told else {})
+
+
+@pytest.mark.parametrize(("host", "told"), [("db.internal.example", True), ("db.other.example", False)])
+def test_what_a_program_no_longer_writes_follows_from_the_edit_that_took_it_away(host: str, told: bool) -> None:
+    """A variable got another name, so that what is rendered falls back to something else."""
+    variables, renamed = a_resource("ConfigMap", "cluster-vars", "flux-system"), "db.internal.example"
+    edit = a_change(variables, path=("data", "DB"), old=renamed, new=None)
+    edit = replace(edit, diffs=(*edit.diffs, FieldDiff(("data", "database"), "add", None, renamed)))
+    then = a_change(at=after(9), path=HOST, old=f"https://{host}", new="https://sandbox.example", actor=FLUX)
     assert set_off([early(), edit, then], topology([])) == ({then.id: edit} if told else {})
 
 

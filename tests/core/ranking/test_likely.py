@@ -129,7 +129,7 @@ def test_a_custom_resource_leads_to_what_its_operator_rolled_out(path: Path, lea
     suspect = next(s for s in ranking.suspects if s.change.id == order.id)
     assert suspect.derived == (rolled_out.id,)
     weight = next(e.weight for e in suspect.evidence if e.rule == "symptoms")
-    assert (weight > 2) is leads
+    assert (weight > 1) is leads
 
 
 def test_what_the_alert_names_weighs_more_where_nothing_turned_bad_clearly() -> None:

@@ -67,7 +67,7 @@ def told(*, load: list[CallCount] | None = None) -> Ranking:
     """An autoscaler has no metrics, just after what it scales was rolled out."""
     policy = a_resource("NetworkPolicy", "only-prometheus", "kube-system")
     return ranked(
-        a_change(policy, at=after(-40), verb=Verb.CREATE),
+        a_change(policy, at=after(-26), verb=Verb.CREATE),
         a_change(WEB, at=after(-22), path=("spec", "template", "spec", "priorityClassName"), old=None, new="web"),
         incident=an_incident(an_alert(after(120), name="KubeHpaMaxedOut", namespace="checkout")),
         symptoms=[a_symptom(HPA, "FailedGetResourceMetric", at=after(-15), message=UNABLE, count=4)],

@@ -57,7 +57,8 @@ def test_who_evicts_is_told_by_the_audit_log() -> None:
     evicts = calls(user, "create", "pods/eviction", rate=0.4, start=-20, end=-10, namespace="shop")
     ranking = where_pods_are_evicted(CONFIGURED, load=[*background(), *evicts], states=PROGRAMS)
     assert first(ranking) == ("ConfigMap", "descheduler")
-    assert "EvictionByEvictionAPI ×3 on web, by descheduler" in ranking.suspects[0].evidence[0].sentence
+    said = [one.sentence for one in ranking.suspects[0].evidence]
+    assert any("EvictionByEvictionAPI ×3 on web, by descheduler" in sentence for sentence in said)
 
 
 def test_without_an_audit_log_rights_tell_who_may_evict() -> None:
@@ -85,8 +86,8 @@ def test_a_program_that_cordons_what_it_drains_does_both_for_one_reason(*, by_ha
     ranking = where_pods_are_evicted(cordon, load=[*background(), *evicts], states=PROGRAMS, gone=gone)
     (drain,) = (one for one in ranking.suspects if one.change.resource == node)
     (symptoms,) = (one.weight for one in drain.evidence if one.rule == "symptoms")
-    assert (symptoms > 2) is leads
-    assert (symptoms < 1) is not leads
+    assert (symptoms > 1) is leads
+    assert (symptoms < 0.5) is not leads
 
 
 def test_what_was_done_to_the_pods_evicts_none() -> None:
