@@ -49,6 +49,7 @@ KNOWN = {
     "kubelets-ask-for-certificates-that-nobody-approves": "who reads the configuration of kubelets is not known",
     "every-word-of-a-log-line-becomes-a-field": "a limit that many fill up together is not known",
     "settings-made-immutable-before-the-next-key": "the release that needs the new key fails first",
+    "what-the-deleted-one-owned-goes-with-it": "the case does not say who owned what was deleted",
     "moved-from-one-agent-path-to-another-and-pruned-by-the-first": "the case does not say whose the pruned one was",
     "volume-has-room-but-no-inodes-left": "a release just before the volume is full is believed",
     "two-budgets-for-one-pod": "the node that is not emptied is what the alert is about",

@@ -121,7 +121,7 @@ def risk(_case: Case, facts: Facts) -> Evidence | None:
         if only_allows_more(change) and all(match.via[0] != "gained" for match in facts.matches):
             return say("kind of change", ALLOWS, "It only allows more than before.")
         return say("kind of change", LIMITS, f"It changes what others may do ({kind}).")
-    if change.verb is Verb.DELETE and not facts.candidate.fleeting:
+    if change.verb is Verb.DELETE and kind not in WORKLOADS and not facts.candidate.fleeting:
         return say("kind of change", 0.6, f"It deletes the {kind}.")
     return _by_field(facts, words)
 

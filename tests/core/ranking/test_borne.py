@@ -72,7 +72,7 @@ def test_what_they_were_admitted_by_is_hardly_to_blame(made: float, *, is_borne:
 
 
 def test_the_end_of_what_was_only_made_is_no_trigger() -> None:
-    preview = a_resource("Deployment", "preview-7", "shop")
+    preview = a_resource("Service", "preview-7", "shop")
     gone = a_change(preview, at=after(-12), path=(), old={"spec": {}}, new=None, verb=Verb.DELETE)
     made = a_change(preview, at=after(-50), path=(), old=None, new={"spec": {}}, verb=Verb.CREATE)
 
@@ -80,8 +80,8 @@ def test_the_end_of_what_was_only_made_is_no_trigger() -> None:
         ranking = ranked(*changes, incident=an_incident(an_alert(after(0), name="Lacking", namespace="shop")))
         return [e.sentence for s in ranking.suspects if s.change.id == gone.id for e in s.evidence]
 
-    assert "It deletes the Deployment." in told(gone)
-    assert "It deletes the Deployment." not in told(made, gone)
+    assert "It deletes the Service." in told(gone)
+    assert "It deletes the Service." not in told(made, gone)
 
 
 @pytest.mark.parametrize(("outcome", "blamed"), [(Outcome.COMPLETE, False), (Outcome.FAILED, True)])
