@@ -14,7 +14,7 @@ from datetime import datetime
 from zlib import crc32
 
 from tests.lab.api import Caller, Json, World, now
-from tests.lab.network import POOL, goes_round, is_lacked, shadowing, unreachable
+from tests.lab.network import POOL, are_shut_in, goes_round, is_lacked, shadowing, unreachable
 
 LATE = "probe failed: context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
 BURST_EVERY, BURST_SECONDS, IDLE_SECONDS = 16.0, 5.0, 3.0
@@ -178,6 +178,8 @@ class Outside:
     """Nodes where an agent of the network lets nobody in from another namespace."""
     refusing: Callable[[str, Json], str] = lambda node, pod: ""
     """Why a node's container runtime does not create what a pod is to run; "" where it does."""
+    unplugged: Callable[[str, Json], str] = lambda node, pod: ""
+    """Why the network's plugin on a node neither connects a pod nor lets one go; "" where it does."""
     addresses: dict[str, int] = field(default_factory=dict)
     """How many pods the network has an address for, by node; a node that is not named has enough."""
     taken: dict[str, float] = field(default_factory=dict)
@@ -250,7 +252,7 @@ def _misses(
             return f"HTTP probe failed with statuscode: 503 (lookup {host}: no such host)"
         if goes_round(world, pod, host):
             return f"HTTP probe failed with statuscode: 503 (lookup {host}: i/o timeout)"
-    if app.abroad and not resolver_up:
+    if app.abroad and (not resolver_up or are_shut_in(world, pod)):
         return f"HTTP probe failed with statuscode: 503 (lookup {app.abroad[0]}: server misbehaving)"
     return ""
 

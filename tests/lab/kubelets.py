@@ -13,13 +13,12 @@ from datetime import datetime, timedelta
 from uuid import UUID
 from zlib import crc32
 
-from tests.lab import disks
+from tests.lab import disks, plugins
 from tests.lab.api import Caller, Json, World, now, path
 from tests.lab.apps import App, Container, CrashError, Outside, Problem, Process, diagnose, is_done
 from tests.lab.inits import are_done
 from tests.lab.manifests import always_pulled, env_keys, images, mounted, mounts_token, place, sleeps_before_end
 from tests.lab.memory import Memory
-from tests.lab.network import lacks_address
 from tests.lab.registry import Registry
 from tests.lab.rooms import Rooms
 from tests.lab.sandboxes import Running, Sandbox
@@ -225,9 +224,8 @@ class Kubelets:
     def _forget(self) -> None:
         there = {pod["metadata"]["uid"] for pod in self._world["Pod"].values()}
         for uid in [uid for uid in self._pods if uid not in there]:
-            gone = self._pods.pop(uid)
-            if gone.task:
-                gone.task.cancel()
+            if task := self._pods.pop(uid).task:
+                task.cancel()
 
     async def _end(self, node: str, pod: Json, sandbox: Sandbox) -> None:
         if sandbox.ends is None:
@@ -236,6 +234,10 @@ class Kubelets:
             return
         if sandbox.task:
             sandbox.task.cancel()
+        if failure := sandbox.started and self._outside.unplugged(node, pod):
+            await self._warn(node, pod, "FailedKillPod", f'error killing pod: failed to "KillPodSandbox": {failure}')
+            sandbox.phase, sandbox.end_again = "ended", _later(RETRY_SECONDS)
+            return
         body = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod["metadata"]["uid"]}}
         done = await self._callers[node].call("DELETE", place(pod), body)
         if done.status in (200, 404, 409):
@@ -295,13 +297,11 @@ class Kubelets:
 
     async def _connect(self, node: str, pod: Json, sandbox: Sandbox) -> bool:
         """Give a pod an address; whether there was one."""
-        most = self._outside.addresses.get(node)
-        if most is None or not lacks_address(self._world, pod, most):
+        if not (failure := plugins.refusal(self._world, self._outside, node, pod)):
             sandbox.pool = sandbox.pool or self._outside.pools[node]
             return True
         # as it has no address, its status is not told as that of others is
-        failure = "Failed to create pod sandbox: add cmd: failed to assign an IP address to container"
-        await self._warn(node, pod, "FailedCreatePodSandBox", failure)
+        await self._warn(node, pod, "FailedCreatePodSandBox", f"Failed to create pod sandbox: {failure}")
         sandbox.again = _later(RETRY_SECONDS)
         return False
 

@@ -129,9 +129,10 @@ class Lab(Monitoring):
             await self.kubelets.register(name)
 
     async def apply(self, manifest: Json, by: str = "admin") -> Answer:
-        """Create it. Raises RefusedError."""
-        meta = manifest["metadata"]
-        return await self.who[by].must("POST", path(manifest["kind"], meta.get("namespace")), manifest)
+        """Create it; the API says of which version a manifest is that does not. Raises RefusedError."""
+        meta, version = manifest["metadata"], KINDS[manifest["kind"]].root.split("/", 2)[2]
+        where = path(manifest["kind"], meta.get("namespace"))
+        return await self.who[by].must("POST", where, {"apiVersion": version, **manifest})
 
     async def namespace(self, name: str) -> None:
         """With its ServiceAccount, which a controller would make in its own time. Raises RefusedError."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from ipaddress import ip_address, ip_network
 from typing import Any
 
 from tests.lab.api import Json, World
@@ -13,9 +14,12 @@ DNS = ("kube-system", "kube-dns")
 INGRESS_CONTROLLER, INGRESS_CLASS = ("ingress-nginx", "ingress-nginx"), "nginx"
 CONTROL_PLANE = "endpointslice-controller.k8s.io"
 """Who keeps the EndpointSlices of a Service that has a selector."""
+RESOLVER = "169.254.169.253"
+"""The one that the cluster's DNS asks for all names that are not the cluster's own."""
 POOL = "10.244"
 """How the addresses of pods begin that there are routes for between nodes."""
 
+EVERYWHERE = {"cidr": "0.0.0.0/0"}
 ZONE = re.compile(r"^([\w.-]*?)\.?:53 \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
 """A block of a Corefile: the zone, which is empty for the one of all others, and what is said of it."""
 
@@ -89,6 +93,12 @@ def zones_led_to(world: World, address: str) -> list[str]:
     corefile = world["ConfigMap"].get(("kube-system", "coredns"), {}).get("data", {}).get("Corefile", "")
     asked = (f"forward . {address}\n", f"forward . {address}:53\n")
     return [zone for zone, block in ZONE.findall(corefile) if zone and address and any(one in block for one in asked)]
+
+
+def are_shut_in(world: World, pod: Json) -> bool:
+    """Whether policies keep all servers of names that a pod asks from the resolver outside."""
+    servers = [] if _asks_its_node(pod) else backends(world, *DNS)
+    return bool(servers) and not any(_leaves(world, server, RESOLVER, 53) for server in servers)
 
 
 def lacks_address(world: World, pod: Json, most: int) -> bool:
@@ -198,13 +208,7 @@ def _connects(
 
 def _allowed(world: World, pod: Json, other: Json, port: int, way: str, rules: str, peers: str) -> bool:
     """One way of the policies on a pod: by podSelector, labels of the other's namespace and number of the port."""
-    policies = [
-        policy["spec"]
-        for (namespace, _), policy in world["NetworkPolicy"].items()
-        if namespace == pod["metadata"]["namespace"]
-        and way in policy["spec"].get("policyTypes", ["Ingress"])
-        and _selects(policy["spec"].get("podSelector", {}), pod["metadata"].get("labels", {}))
-    ]
+    policies = _policies(world, pod, way)
     if not policies:
         return True
     labels = other["metadata"].get("labels", {})
@@ -221,6 +225,34 @@ def _allowed(world: World, pod: Json, other: Json, port: int, way: str, rules: s
             if same and _selects(peer.get("podSelector", {}), labels):
                 return True
     return False
+
+
+def _leaves(world: World, pod: Json, address: str, port: int) -> bool:
+    """Whether the policies on a pod let it out to an address that is no pod's."""
+    policies = _policies(world, pod, "Egress")
+    return not policies or any(
+        port in [one.get("port", port) for one in rule.get("ports") or [{}]]
+        and any(_holds(peer.get("ipBlock", {}), address) for peer in rule.get("to") or [{"ipBlock": EVERYWHERE}])
+        for policy in policies
+        for rule in policy.get("egress") or ()
+    )
+
+
+def _holds(block: Json, address: str) -> bool:
+    """Whether an address is in a block of them, and not in what is taken out of it."""
+    is_in = [ip_address(address) in ip_network(one) for one in (block.get("cidr"), *block.get("except", ())) if one]
+    return is_in[:1] == [True] and not any(is_in[1:])
+
+
+def _policies(world: World, pod: Json, way: str) -> list[Json]:
+    """What those of one way say that are on a pod."""
+    return [
+        policy["spec"]
+        for (namespace, _), policy in world["NetworkPolicy"].items()
+        if namespace == pod["metadata"]["namespace"]
+        and way in policy["spec"].get("policyTypes", ["Ingress"])
+        and _selects(policy["spec"].get("podSelector", {}), pod["metadata"].get("labels", {}))
+    ]
 
 
 def _selects(selector: Json, labels: Mapping[str, Any]) -> bool:

@@ -7,7 +7,16 @@ import pytest
 
 from tests.lab.api import Caller, Json, Key, World
 from tests.lab.company import COREFILE
-from tests.lab.network import goes_round, is_lacked, lacks_address, shadowing, unreachable, unserved
+from tests.lab.network import (
+    RESOLVER,
+    are_shut_in,
+    goes_round,
+    is_lacked,
+    lacks_address,
+    shadowing,
+    unreachable,
+    unserved,
+)
 
 
 def calling(**spec: object) -> Json:
@@ -208,3 +217,26 @@ def test_a_zone_for_which_the_dns_asks_itself_is_resolved_by_nobody(port: str) -
     assert not goes_round(world, calling(dnsPolicy="Default"), "wiki.inside.example")
     world._objects["Service"] = {("kube-system", "kube-dns"): {"spec": {"clusterIP": "10.96.0.1"}}}
     assert not goes_round(world, calling(), "wiki.inside.example")
+
+
+@pytest.mark.parametrize(
+    ("egress", "is_shut"),
+    [
+        ([], True),
+        ([{"to": [{"namespaceSelector": {}}]}], True),
+        ([{"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}], True),
+        ([{"to": [{"ipBlock": {"cidr": f"{RESOLVER}/32"}}], "ports": [{"port": 443}]}], True),
+        ([{"to": [{"ipBlock": {"cidr": "0.0.0.0/0", "except": [f"{RESOLVER}/32"]}}]}], True),
+        ([{"to": [{"ipBlock": {"cidr": f"{RESOLVER}/32"}}], "ports": [{"port": 53}]}], False),
+        ([{}], False),
+    ],
+)
+def test_servers_of_names_may_be_kept_from_the_resolver_outside(egress: list[Json], *, is_shut: bool) -> None:
+    world = reachable_world()
+    assert not are_shut_in(world, calling())
+    spec = {"policyTypes": ["Egress"], "egress": egress}
+    policy = {"metadata": {"namespace": "kube-system"}, "spec": spec}
+    world._objects["NetworkPolicy"] = {("kube-system", "baseline"): policy}
+    assert are_shut_in(world, calling()) is is_shut
+    assert not are_shut_in(world, calling(dnsPolicy="Default"))
+    assert unreachable(world, calling(), "shop", "cart") == ""
