@@ -25,8 +25,8 @@ KEDA = "keda.sh"
 HANDLES, STARTS_SECONDS, COOLS_SECONDS = 30.0, 7.0, 5.0
 """Messages a second that a pod is through with, how long it takes to start, and after how much idleness there may be
 fewer."""
-PATIENCE_SECONDS = 4.0
-"""For which whoever sends a message waits for what comes of it."""
+PATIENCE_SECONDS, OTHERS = 4.0, 4.0
+"""For which whoever sends a message waits for what comes of it, and its requests a second that send none."""
 
 
 @dataclass
@@ -41,7 +41,7 @@ class _Queue:
     waiting: deque[tuple[float, float]] = field(default_factory=deque)
     """When messages came, and how many of them."""
     lately: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=20))
-    """How many came, and how many were given up, in each of the last half seconds."""
+    """How many came, and how many were given up, in each half of the last ten seconds."""
     idle_since: float = 0.0
 
     @property
@@ -51,14 +51,19 @@ class _Queue:
     def age(self) -> float:
         return now().timestamp() - self.waiting[0][0] if self.waiting else 0.0
 
+    def answered(self) -> float:
+        """Requests a second that whoever sends messages has answered lately, one way or another; a few need none."""
+        return OTHERS + sum(number for number, _ in self.lately) / 10
+
     def given_up(self) -> float:
-        came = sum(number for number, _ in self.lately)
-        return min(1.0, sum(late for _, late in self.lately) / came) if came else 0.0
+        """The share of those that waited in vain."""
+        return min(1.0, sum(late for _, late in self.lately) / 10 / self.answered())
 
     async def run(self) -> None:
+        counted = now().timestamp() - PATIENCE_SECONDS
         while True:
             await asyncio.sleep(0.5)
-            at, came, late = now().timestamp(), self.rate / 2, 0.0
+            at, came = now().timestamp(), self.rate / 2
             if came:
                 self.waiting.append((at, came))
             room = HANDLES / 2 * sum(is_ready(one) for one in pods(self.lab.world, self.namespace, self.name))
@@ -66,9 +71,10 @@ class _Queue:
                 since, number = self.waiting.popleft()
                 done = min(number, room)
                 room -= done
-                late += done if at - since > PATIENCE_SECONDS else 0.0
                 if number > done:
                     self.waiting.appendleft((since, number - done))
+            late = sum(number for since, number in self.waiting if counted < since <= at - PATIENCE_SECONDS)
+            counted = at - PATIENCE_SECONDS
             self.lately.append((came, late))
 
     async def bursts(self) -> None:
@@ -86,7 +92,7 @@ class _Queue:
             return
         spec, at = declared.body["spec"], now().timestamp()
         self.idle_since = at if self.length else self.idle_since or at
-        there = found.body["spec"]["replicas"]
+        there = found.body["spec"].get("replicas", 0)
         wanted = min(spec["maxReplicaCount"], math.ceil(self.length / HANDLES))
         if wanted < there and at - self.idle_since < COOLS_SECONDS:
             return
@@ -118,7 +124,7 @@ async def down_to_none(lab: Lab) -> AsyncIterator[None]:
     like = App("", upstreams=broker, serves=False, start_seconds=STARTS_SECONDS)
     await lab.app(namespace, name, like=like, replicas=2, tag="3.7.1")
     await rolled(lab, namespace, name, "3.7.1")
-    like = App("", upstreams=broker, asked=lambda: 4 + queue.rate, failing=lambda _: 0.8 * queue.given_up())
+    like = App("", upstreams=broker, asked=queue.answered, failing=lambda _: queue.given_up())
     like.fails_with = lambda _: "504"
     await lab.app(namespace, front, like=like, replicas=2, tag="5.16.0", config=front)
     trigger = {"type": "rabbitmq", "metadata": {"queueName": name, "mode": "QueueLength", "value": f"{HANDLES:.0f}"}}
