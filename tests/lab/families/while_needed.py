@@ -122,7 +122,8 @@ async def down_to_none(lab: Lab) -> AsyncIterator[None]:
     await lab.apply(objects.config_map(namespace, front, LOG_LEVEL="info", MAX_BODY_KB="512"))
     broker = ((namespace, "rabbitmq"),)
     like = App("", upstreams=broker, serves=False, start_seconds=STARTS_SECONDS)
-    await lab.app(namespace, name, like=like, replicas=2, tag="3.7.1")
+    startup = {"httpGet": {"path": "/healthz", "port": 8080}, "periodSeconds": 1, "failureThreshold": 60}
+    await lab.app(namespace, name, like=like, replicas=2, tag="3.7.1", startup=startup)
     await rolled(lab, namespace, name, "3.7.1")
     like = App("", upstreams=broker, asked=queue.answered, failing=lambda _: queue.given_up())
     like.fails_with = lambda _: "504"
