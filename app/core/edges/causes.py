@@ -98,6 +98,14 @@ AWAY = Cause(
         writes("volumes", "volumeClaimTemplates", "affinity", "nodeSelector", "topologySpreadConstraints"),
     ),
 )
+NOT_LET_IN = Cause(
+    "nodes that do not let a pod in",
+    re.compile(r"untolerated taint|didn't match Pod's node (?:affinity|selector)|(?:were unschedulable|spread constr)"),
+    any_of(
+        is_a("Node"),
+        writes("tolerations", "affinity", "nodeSelector", "topologySpreadConstraints", "runtimeClassName"),
+    ),
+)
 PORTS = Cause(
     "a port of the nodes that is taken",
     re.compile(r"didn't have free ports"),
@@ -398,16 +406,7 @@ CAUSES = (
             writes("env", "envFrom", "volumes"),
         ),
     ),
-    Cause(
-        "nodes that do not let a pod in",
-        re.compile(
-            r"untolerated taint|didn't match Pod's node (?:affinity|selector)|(?:were unschedulable|spread constr)"
-        ),
-        any_of(
-            is_a("Node"),
-            writes("tolerations", "affinity", "nodeSelector", "topologySpreadConstraints", "runtimeClassName"),
-        ),
-    ),
+    NOT_LET_IN,
     Cause(
         "an API that nothing serves",
         re.compile(r"complete list of server APIs|stale GroupVersion discovery"),

@@ -253,17 +253,18 @@ def _endpoints(change: Change, states: list[State], top: Topology, add: Add) -> 
 
 
 def _network_policy(change: Change, states: list[State], top: Topology, add: Add) -> None:
-    """The pods that it chooses, and, where it limits who calls them, everybody who does."""
+    """The pods that it chooses, what these do for all others, and, where it limits who calls them, everybody who
+    does."""
     _selector("spec", "podSelector")(change, states, top, add)
     namespace = change.resource.namespace or ""
     for spec in (state.get("spec") or {} for state in states):
-        if "Ingress" not in (spec.get("policyTypes") or ["Ingress"]):
-            continue
+        limits_calls = "Ingress" in (spec.get("policyTypes") or ["Ingress"])
         for key in top.in_namespace.get(namespace, ()):
             if selects(spec.get("podSelector") or {}, top.labels[key]):
-                answered(key, top, add, READ)
                 _agents(key[1], add, READ)
-                for service in top.fronts.get(key, ()):
+                if limits_calls:
+                    answered(key, top, add, READ)
+                for service in top.fronts.get(key, ()) if limits_calls else ():
                     touched_clients(top, service, add, READ)
 
 

@@ -20,7 +20,7 @@ from app.core.phrases import excerpt, many, percent
 from app.core.ranking.candidates import Candidate
 from app.core.ranking.case import CAP, Case, Facts, Rule, say, seconds
 from app.core.ranking.chains import chain
-from app.core.ranking.explain import BY_CALLING, CLOCK_SKEW, Match, before, without
+from app.core.ranking.explain import BY_CALLING, CLOCK_SKEW, Match, before, is_about_place, without
 from app.core.ranking.latent import began
 from app.core.ranking.priors import ROOM, by_itself, novelty, plane, risk
 from app.core.ranking.scoped import NAMED, in_scope, touches
@@ -263,7 +263,8 @@ def own_rollout(case: Case, facts: Facts) -> Evidence | None:
         return None
     main = max(facts.matches, key=lambda m: case.salience.get(id(m.signal), 0.0) * m.score, default=None)
     well = (main.signal.low if main else case.onset.low) - rollout.ended_at
-    takes_room = main is not None and main.via[:1] in ROOM and main.signal.kind is SignalKind.SYMPTOM
+    takes_room = main is not None and main.signal.kind is SignalKind.SYMPTOM
+    takes_room = takes_room and (main.via[:1] in ROOM or is_about_place(facts.candidate, main.signal))
     if takes_room or (main and main.via[:1] in FOR_OTHERS and facts.candidate.change.verb is Verb.UPDATE):
         return None
     if well > max(running, SLOT):

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.core.edges.burdens import burdens
-from app.core.edges.causes import LINKED, OUTSIDE, PORTS, RIGHTS, SCHEMA, UNREADABLE, Cause
+from app.core.edges.causes import LINKED, NOT_LET_IN, OUTSIDE, PORTS, RIGHTS, SCHEMA, UNREADABLE, Cause
 from app.core.edges.front_doors import DOORS
 from app.core.edges.mechanism import (
     AT_ONCE,
@@ -164,7 +164,8 @@ def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
     # What was made and was well has nothing in it that differs from when it was well; of an update that says little of
     # what it does for others.
     made = candidate.change.verb is Verb.CREATE or (reason in BEFORE_RUNNING and via[:1] != ("agent",))
-    if made and via[:1] not in (*BY_CALLING, ("takes",), ("churn",), ("scheduling",)) and _was_well(candidate, signal):
+    elsewhere = via[:1] in (*BY_CALLING, ("takes",), ("churn",), ("scheduling",)) or is_about_place(candidate, signal)
+    if made and not elsewhere and _was_well(candidate, signal):
         return UNLIKELY
     is_new = not (only_restarts(candidate.change) or by_schedule(candidate.change))
     if not is_new and reason not in FULL and via[:1] == ("workload",):
@@ -179,6 +180,12 @@ def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
     )
     sort = 1.0 if follows else plausible(candidate.change, reason, refused=refused)
     return worked * sort * _alone(candidate, signal) * _needed(candidate, signal) * _there(candidate, signal)
+
+
+def is_about_place(candidate: Candidate, signal: Signal) -> bool:
+    """Whether it says where pods may run, which is what new ones complain of: that there was a place for the first
+    says little of those to come."""
+    return signal.cause is NOT_LET_IN and candidate.change.verb is Verb.UPDATE and NOT_LET_IN.leads(candidate.change)
 
 
 def _is_other(candidate: Candidate, signal: Signal) -> bool:

@@ -16,7 +16,7 @@ from tests.core.factories import a_change, a_resource, a_state, a_workload
     [
         ("coredns", "coredns", ["Ingress"], READ),
         ("kube-dns", "kube-dns", ["Ingress", "Egress"], READ),
-        ("coredns", "coredns", ["Egress"], None),
+        ("coredns", "coredns", ["Egress"], READ),
         ("coredns", "metrics-server", ["Ingress"], None),
         ("metrics-server", "metrics-server", ["Ingress"], None),
     ],

@@ -104,6 +104,24 @@ def test_what_was_made_and_came_up_well_is_hardly_to_blame_for_what_is_said_of_i
     assert (sum(weights) > 1) is blamed
 
 
+@pytest.mark.parametrize(("field", "leads"), [("topologySpreadConstraints", True), ("priorityClassName", False)])
+def test_that_the_first_pods_found_a_place_says_little_of_those_to_come(field: str, leads: bool) -> None:
+    """Where an app is spread over zones, its next pods wait for room in the smallest."""
+    spread = a_change(WEB, at=after(-30), path=("spec", "template", "spec", field), old=None, new=[{"maxSkew": 1}])
+    told = "0/6 nodes are available: 1 Insufficient cpu, 5 node(s) didn't match pod topology spread constraints."
+    ranking = ranked(
+        spread,
+        incident=an_incident(an_alert(after(10), name="KubePodNotScheduled", namespace="shop", deployment="archive")),
+        symptoms=[a_symptom(WEB, "FailedScheduling", at=after(0), message=told, count=9)],
+        states=[a_workload(WEB)],
+        rollouts=[Rollout(WEB, "uid", 2, after(-30), Outcome.COMPLETE, after(-25), spread.id)],
+    )
+    (found,) = [one for one in ranking.suspects if one.change == spread]
+    weights = {e.rule: e.weight for e in found.evidence}
+    assert (weights.get("symptoms", 0.0) > 1) is leads
+    assert ("rollout" in weights) is not leads
+
+
 @pytest.mark.parametrize("restarted", [True, False])
 def test_what_all_pods_had_come_up_well_with_is_less_likely_than_the_next_rollout(*, restarted: bool) -> None:
     secret = a_resource("Secret", "archive", "shop")
