@@ -263,9 +263,7 @@ def own_rollout(case: Case, facts: Facts) -> Evidence | None:
         return None
     main = max(facts.matches, key=lambda m: case.salience.get(id(m.signal), 0.0) * m.score, default=None)
     well = (main.signal.low if main else case.onset.low) - rollout.ended_at
-    takes_room = main is not None and main.signal.kind is SignalKind.SYMPTOM
-    takes_room = takes_room and (main.via[:1] in ROOM or is_about_place(facts.candidate, main.signal))
-    if takes_room or (main and main.via[:1] in FOR_OTHERS and facts.candidate.change.verb is Verb.UPDATE):
+    if main and (_is_of_room(facts.candidate, main) or _is_for_others(facts.candidate, main)):
         return None
     if well > max(running, SLOT):
         weight = -0.9 * math.log1p(well / max(running, SLOT))
@@ -277,6 +275,16 @@ def own_rollout(case: Case, facts: Facts) -> Evidence | None:
     if case.incident.scope.workloads:
         return say("rollout", -0.2, f"Its rollout finished in {seconds(running)}: the new pods are available.")
     return None
+
+
+def _is_of_room(candidate: Candidate, match: Match) -> bool:
+    """Whether others, or later pods of its own, lack the room that its first pods found."""
+    is_complaint = match.signal.kind is SignalKind.SYMPTOM
+    return is_complaint and (match.via[:1] in ROOM or is_about_place(candidate, match.signal))
+
+
+def _is_for_others(candidate: Candidate, match: Match) -> bool:
+    return match.via[:1] in FOR_OTHERS and candidate.change.verb is Verb.UPDATE
 
 
 def _fills(signal: Signal) -> bool:
