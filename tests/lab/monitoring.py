@@ -86,6 +86,7 @@ class Monitoring:
         name: str,
         value: Callable[[], float | None],
         kind: Literal["counter", "gauge"] = "gauge",
+        /,
         *,
         namespace: str,
         service: str,
