@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tests.lab.api import Json, World
+from tests.lab.api import Caller, Json, World
+
+CSI_NODES = "/apis/storage.k8s.io/v1/csinodes"
+"""What kubelets say of the drivers of their nodes; not among what a recording watches."""
 
 
 def claims(pod: Json) -> dict[str, str]:
@@ -42,3 +45,12 @@ def _is_exclusive(world: World, namespace: str, claim: str) -> bool:
     """Whether a single node may have it at a time. A claim that is not there holds nobody up."""
     modes = world["PersistentVolumeClaim"].get((namespace, claim), {}).get("spec", {}).get("accessModes", ())
     return bool(modes) and not {"ReadWriteMany", "ReadOnlyMany"} & set(modes)
+
+
+async def attaching(caller: Caller, node: str, driver: str, most: int) -> None:
+    """A node's kubelet says how many volumes of a driver its machine takes; the scheduler goes by it.
+
+    Raises RefusedError.
+    """
+    told = {"name": driver, "nodeID": node, "topologyKeys": [], "allocatable": {"count": most}}
+    await caller.must("POST", CSI_NODES, {"metadata": {"name": node}, "spec": {"drivers": [told]}})
