@@ -7,6 +7,8 @@ import contextlib
 import json
 from collections import Counter
 from datetime import timedelta
+from types import SimpleNamespace
+from typing import cast
 
 import httpx2
 import pytest
@@ -22,7 +24,7 @@ from tests.lab.sandboxes import Sandbox
 from tests.lab.stalls import PLEG, Stalls
 from tests.lab.statuses import Statuses
 from tests.lab.test_machines import pod_of, world_of
-from tests.lab.volumes import lacking_driver
+from tests.lab.volumes import attaching, lacking_driver
 
 
 def test_a_registry_takes_so_many_requests_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,6 +58,17 @@ def test_a_volume_waits_for_the_plugin_of_its_driver() -> None:
     assert lacking_driver(drivers, using("b")).endswith(
         "driver name nfs not found in the list of registered CSI drivers"
     )
+
+
+def test_a_kubelet_says_how_many_volumes_its_machine_takes() -> None:
+    written: list[Json] = []
+
+    async def must(_: str, __: str, body: Json) -> None:
+        written.append(body)
+
+    asyncio.run(attaching(cast("Caller", SimpleNamespace(must=must)), "a", "disk", 8))
+    [driver] = written[0]["spec"]["drivers"]
+    assert (driver["name"], driver["nodeID"], driver["allocatable"]) == ("disk", "a", {"count": 8})
 
 
 def test_a_node_without_resolvers_does_not_find_the_registry() -> None:
