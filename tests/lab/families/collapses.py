@@ -106,7 +106,7 @@ class _Probed:
         return now() - self._answered > timedelta(seconds=DOWN_SECONDS)
 
 
-async def _cluster(lab: Lab, template_bytes: int = TEMPLATE_BYTES, factor: float = LIMIT_FACTOR) -> None:
+async def cluster(lab: Lab, template_bytes: int = TEMPLATE_BYTES, factor: float = LIMIT_FACTOR) -> None:
     """What is listed, who watches, what is measured, and what the API server may have. Raises RefusedError."""
     await lab.app("platform", "reporting", replicas=8)
     await _keep_runs(lab, template_bytes)
@@ -159,7 +159,7 @@ async def redeploy_collapse(lab: Lab) -> AsyncIterator[None]:
     for name in TENANTS:
         await lab.app("platform", name, replicas=REPLICAS)
     await lab.controller("platform", "tenant-operator", every(4, sync), ("apps", "deployments", "*"), replicas=1)
-    await _cluster(lab)
+    await cluster(lab)
     yield
     await lab.pause(lab.rng.uniform(1, 4))
     await _update_agent(lab)
@@ -182,7 +182,7 @@ async def forbidden_setting(lab: Lab) -> AsyncIterator[None]:
     by = lab.rng.choice(("ci", "flux", "argocd"))
     await lab.app(namespace, name, replicas=20, tag="4.2.1")
     lab.reserve(namespace, name)
-    await _cluster(lab)
+    await cluster(lab)
     yield
     await lab.pause(lab.rng.uniform(2, 6))
     [there] = lab.world["Deployment"][namespace, name]["spec"]["template"]["spec"]["containers"]
@@ -223,7 +223,7 @@ async def upload_collapse(lab: Lab) -> AsyncIterator[None]:
             waiting[0] += uploads[0] / 2
 
     await lab.controller("media", "converter", every(0.5, convert), ("", "pods", "*"), replicas=1)
-    await _cluster(lab, LONG_TEMPLATE_BYTES, LOW_FACTOR)
+    await cluster(lab, LONG_TEMPLATE_BYTES, LOW_FACTOR)
     lab.start(upload())
     yield
     await _update_agent(lab)
@@ -269,7 +269,7 @@ async def one_each(lab: Lab) -> AsyncIterator[None]:
     await lab.apply(objects.config_map(namespace, settings, FILES_PER_POD=TOGETHER, LOG_LEVEL="info"))
     rights = ("", "pods", "*")
     await lab.controller(namespace, SCANNER, every(0.5, scan), rights, replicas=1, config=settings)
-    await _cluster(lab, LONG_TEMPLATE_BYTES, LOW_FACTOR)
+    await cluster(lab, LONG_TEMPLATE_BYTES, LOW_FACTOR)
     lab.start(come_in())
     yield
     await lab.pause(lab.rng.uniform(2, 7))
