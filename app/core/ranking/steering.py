@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from app.core.edges.heard import HEARD, Heard
-from app.core.edges.mechanism import is_cosmetic, is_inert, only_scales
+from app.core.edges.mechanism import is_cosmetic, is_inert, only_image, only_scales
 from app.core.edges.operators import SEVERAL, acting, addressed
 from app.core.edges.references import is_custom
 from app.core.edges.topology import Named, Topology, readers
@@ -114,7 +114,7 @@ class _Habits:
     def broken_by(self, change: Change, before: Change | None) -> Change | None:
         """The change to the program that made it break its habits, where ``before`` is the latest one."""
         known = self.since.get(change.resource) or self.since.get(trait(change)) or before
-        if known is None or change.at - known.at > AFTER_ITSELF or not self.breaks(change):
+        if known is None or change.at - known.at > AFTER_ITSELF or not (self.breaks(change) or _unseen(change, known)):
             return None
         self.since[trait(change)] = self.since[change.resource] = known
         return known
@@ -130,6 +130,11 @@ class _Habits:
         once = sum(count == 1 for count in self.objects.values())
         is_habitual = self.objects.total() >= ENOUGH and once <= RARELY * self.objects.total()
         return is_habitual and change.resource not in self.objects
+
+
+def _unseen(change: Change, release: Change) -> bool:
+    """Whether a new version wrote what nobody sees: it may be other than what the old one wrote."""
+    return change.resource.kind == "Secret" and not change.diffs and only_image(release)
 
 
 def _latest(*changes: Change | None) -> Change | None:

@@ -53,6 +53,35 @@ def test_what_it_always_did_is_its_own() -> None:
     assert set_off([early(), before, config, then], topology(the_scaler())) == {}
 
 
+ISSUER = Actor("system:serviceaccount:cert-manager:cert-manager", ActorSource.AUDIT)
+IMAGE = ("spec", "template", "spec", "containers", (("name", "c"),), "image")
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "is_seen", "follows"),
+    [
+        (IMAGE, "Secret", False, True),
+        (IMAGE, "Secret", True, False),
+        (IMAGE, "ConfigMap", False, False),
+        (("spec", "template", "metadata", "annotations", "restartedAt"), "Secret", False, False),
+    ],
+    ids=["a new version", "what it wrote is seen", "no secret", "the same version"],
+)
+def test_what_a_new_version_writes_and_nobody_sees_belongs_to_it(
+    path: Path, kind: str, *, is_seen: bool, follows: bool
+) -> None:
+    """A certificate is renewed as ever, but with another key."""
+    issuer = a_resource("Deployment", "cert-manager", "cert-manager")
+    writes = [
+        a_change(a_resource(kind, "vault-cert"), at=after(at), path=("data", "tls.crt"), actor=ISSUER)
+        for at in (-60, -10)
+    ]
+    before, then = writes if is_seen else (replace(write, diffs=()) for write in writes)
+    release = a_change(issuer, at=after(-30), path=path)
+    found = set_off([early(), before, release, then], topology([a_workload(issuer, serviceAccountName="cert-manager")]))
+    assert found == ({then.id: release} if follows else {})
+
+
 RELOADER = Actor("system:serviceaccount:platform:reloader", ActorSource.AUDIT)
 
 
