@@ -5,6 +5,7 @@ A step is found by best split (onset.py).
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,7 +15,7 @@ import numpy as np
 from app.core.counted import Calls
 from app.core.entities import Entity, altered, only_reacts
 from app.core.model import SLOT_SECONDS, Rollout
-from app.core.onset import Step, count_steps
+from app.core.onset import MIN_AFTER, MIN_BEFORE, Step, count_steps
 from app.core.phrases import many, percent, rise
 from app.core.signals.calls import (
     MIN_EXTRA_PER_SECOND,
@@ -43,9 +44,9 @@ MOVES = frozenset(
 """Calls that move pods."""
 TOGETHER = 2
 """Slots within which a caller's calls rose at once."""
-TOGETHER = 2
-"""Slots within which a caller's calls rose at once."""
 MIN_EXTRA_SHARE = 0.02
+HEARD, QUIET = 20, 0.25
+"""Calls of a slot, in all, from which on a quarter of the usual says that servers are down."""
 _REPEATED = frozenset({"create", "update", "patch"})
 """What a controller writes again, when what is stored is not what it wrote."""
 
@@ -55,7 +56,9 @@ def load_signals(
 ) -> list[Signal]:
     """Callers whose rate of one kind of call stepped up, with their share of all the extra load. ``rollouts`` are those
     of the window, ``runs`` who runs as whom."""
-    steps = count_steps(_done(made, calls, slots))
+    done = _done(made, calls, slots)
+    end = _quiet(made)  # who brought a server down is not heard of while it is
+    steps = (count_steps({key: counts[:end] for key, counts in done.items()}) if end else {}) | count_steps(done)
     extra = {key: (step.after - step.before) / SLOT_SECONDS for key, step in steps.items()}
     rose = {key: steps[key] for key in steps if extra[key] >= MIN_EXTRA_PER_SECOND and not only_reacts(key[0])}
     failed = grouped(calls.where(lambda one: is_tried_again(one.code)), slots, load_key)
@@ -99,6 +102,17 @@ def load_signals(
     reaction = _reaction({k: s for k, s in steps.items() if only_reacts(k[0])}, extra, slots, usual=usual, total=total)
     found += [replace(signal, about=signal.about | _movers(steps, extra)) for signal in reaction]
     return sorted(found, key=lambda s: -s.strength)
+
+
+def _quiet(made: Loads) -> int | None:
+    """The first slot in which hardly anybody was heard, as where no API server answers; None where there is none."""
+    before: list[float] = []
+    for slot, count in enumerate(np.sum(list(made.values()), axis=0).tolist() if made else ()):
+        usual = before[slot // 2] if slot >= MIN_BEFORE + MIN_AFTER else 0.0
+        if usual >= HEARD and count <= QUIET * usual:
+            return slot
+        insort(before, count)
+    return None
 
 
 def _done(made: Loads, calls: Calls, slots: Slots) -> Loads:

@@ -31,6 +31,20 @@ def test_a_caller_that_calls_more_is_named_with_its_share() -> None:
     assert abs((signal.low - after(-30)).total_seconds()) <= 5
 
 
+@pytest.mark.parametrize(("is_down", "told"), [(True, True), (False, False)])
+def test_who_brought_the_api_server_down_is_told_once_it_is_down(*, is_down: bool, told: bool) -> None:
+    """While it is down nobody is heard; who fell silent alone has only had much to do for a while."""
+    others = calls("steady", "get", "pods", rate=10, start=-120, end=0)
+    others += calls("steady", "get", "pods", rate=10, start=40 if is_down else 0, end=60)
+    surge = [
+        *calls(AGENT, "patch", "devices", rate=0.2, start=-120, end=-20),
+        *calls(AGENT, "patch", "devices", rate=90, start=-20, end=-10),
+        *calls(AGENT, "patch", "devices", rate=12, start=-10, end=0),
+        *calls(AGENT, "patch", "devices", rate=0.2, start=40, end=60),
+    ]
+    assert any(signal.users == (AGENT,) for signal in risen([*others, *surge])) is told
+
+
 def test_who_merely_tries_again_is_no_load_of_its_own() -> None:
     """The new version takes every seat; another, which is louder, is refused and tries again."""
     first_mover = calls(AGENT, "list", "pods", rate=8, start=-20)
