@@ -260,11 +260,12 @@ def _network_policy(change: Change, states: list[State], top: Topology, add: Add
     for spec in (state.get("spec") or {} for state in states):
         limits_calls = "Ingress" in (spec.get("policyTypes") or ["Ingress"])
         for key in top.in_namespace.get(namespace, ()):
-            if selects(spec.get("podSelector") or {}, top.labels[key]):
-                _agents(key[1], add, READ)
-                if limits_calls:
-                    answered(key, top, add, READ)
-                for service in top.fronts.get(key, ()) if limits_calls else ():
+            if not selects(spec.get("podSelector") or {}, top.labels[key]):
+                continue
+            _agents(key[1], add, READ)
+            if limits_calls:
+                answered(key, top, add, READ)
+                for service in top.fronts.get(key, ()):
                     touched_clients(top, service, add, READ)
 
 

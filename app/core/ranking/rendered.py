@@ -8,12 +8,12 @@ variable goes by another name now, or by none.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 from app.core.edges.references import is_custom
-from app.core.model import Change, Path, Verb
+from app.core.model import Change, Json, Path, Verb
 from app.core.objects.brought import MOST, words
 
 LONG = 8
@@ -21,6 +21,9 @@ LONG = 8
 MOST_PARTS = 12
 """Of a word of more parts, the runs of the first so many are looked at."""
 _BREAK = re.compile(r"[/._-]")
+_Words = tuple[set[str], set[str]]
+"""Those that a change brought to a field, and those that it took from one, be it to another."""
+_APART = (("metadata",), ("status",))
 RENDERED = timedelta(minutes=5)
 """How long after an edit a program's write with its words in it is put down to that: it asks by an interval."""
 
@@ -29,8 +32,7 @@ RENDERED = timedelta(minutes=5)
 class Sources:
     """The edits of configuration so far, with the words that they brought."""
 
-    _told: list[tuple[Change, frozenset[str], frozenset[str]]] = field(default_factory=list)
-    """Each with the words that it brought, and those that stand elsewhere now, or nowhere."""
+    _told: list[tuple[Change, _Words]] = field(default_factory=list)
     _values: dict[tuple[str, Path, str], Change] = field(default_factory=dict)
     """By kind, field and what was written there: the first edit that wrote it."""
 
@@ -39,9 +41,9 @@ class Sources:
         for whole in _wholes(change):
             self._values.setdefault(whole, change)
         if change.verb is Verb.UPDATE and (change.resource.kind == "ConfigMap" or is_custom(change.resource)):
-            brought, taken = frozenset(_brought(change)), frozenset(_taken(change))
+            brought, taken = _edited(change)
             if 0 < len(brought | taken) <= MOST:
-                self._told.append((change, brought, taken))
+                self._told.append((change, (brought, taken)))
 
     def behind(self, change: Change) -> Change | None:
         """The last edit, by another and of another object, of which a write has a new word in what it wrote, which took
@@ -49,8 +51,8 @@ class Sources:
         each namespace."""
         if (copied := self._copied(change)) is not None:
             return copied
-        written: tuple[frozenset[str], frozenset[str]] | None = None
-        for source, brought, taken in reversed(self._told):
+        written: _Words | None = None
+        for source, (brought, taken) in reversed(self._told):
             if change.at - source.at > RENDERED:
                 break
             if source.actor.name == change.actor.name or source.resource == change.resource:
@@ -85,27 +87,25 @@ def _wholes(change: Change) -> Iterator[tuple[str, Path, str]]:
         )
 
 
-def _brought(change: Change) -> Iterator[str]:
-    for diff in change.diffs:
-        if diff.path[:1] not in (("metadata",), ("status",)):
-            yield from set(words(diff.new)) - set(words(diff.old))
+def _edited(change: Change) -> _Words:
+    return _moved((set(words(d.old)), set(words(d.new))) for d in change.diffs if d.path[:1] not in _APART)
 
 
-def _taken(change: Change) -> Iterator[str]:
-    for diff in change.diffs:
-        if diff.path[:1] not in (("metadata",), ("status",)):
-            yield from set(words(diff.old)) - set(words(diff.new))
+def _written(change: Change) -> _Words:
+    """With what the words are made of: orders.db.example has db.example in it. Of what was made, all of them."""
+    return _moved((_parts(diff.old), _parts(diff.new)) for diff in change.diffs)
 
 
-def _written(change: Change) -> tuple[frozenset[str], frozenset[str]]:
-    """The words that a write brought, and those that it took away, with what they are made of: orders.db.example has
-    db.example in it. Of what was made, all of them."""
+def _moved(fields: Iterable[tuple[set[str], set[str]]]) -> _Words:
     brought, taken = set[str](), set[str]()
-    for diff in change.diffs:
-        new, old = ({part for word in words(value) for part in _within(word)} for value in (diff.new, diff.old))
+    for old, new in fields:
         brought |= new - old
         taken |= old - new
-    return frozenset(brought), frozenset(taken)
+    return brought, taken
+
+
+def _parts(value: Json) -> set[str]:
+    return {part for word in words(value) for part in _within(word)}
 
 
 def _within(word: str) -> Iterator[str]:

@@ -47,6 +47,8 @@ TOGETHER = 2
 MIN_EXTRA_SHARE = 0.02
 HEARD, QUIET = 20, 0.25
 """Calls of a slot, in all, from which on a quarter of the usual says that servers are down."""
+LATE = 20 * 60 // SLOT_SECONDS
+"""Slots: an incident is ranked for the last time ten minutes after its alert, which may be late itself."""
 _REPEATED = frozenset({"create", "update", "patch"})
 """What a controller writes again, when what is stored is not what it wrote."""
 
@@ -105,10 +107,13 @@ def load_signals(
 
 
 def _quiet(made: Loads) -> int | None:
-    """The first slot in which hardly anybody was heard, as where no API server answers; None where there is none."""
+    """The first slot of late in which hardly anybody was heard, as where no API server answers; None where there is
+    none."""
     before: list[float] = []
-    for slot, count in enumerate(np.sum(list(made.values()), axis=0).tolist() if made else ()):
-        usual = before[slot // 2] if slot >= MIN_BEFORE + MIN_AFTER else 0.0
+    total: list[float] = np.sum(list(made.values()), axis=0).tolist() if made else []
+    earliest = max(MIN_BEFORE + MIN_AFTER, len(total) - LATE)
+    for slot, count in enumerate(total):
+        usual = before[slot // 2] if slot >= earliest else 0.0
         if usual >= HEARD and count <= QUIET * usual:
             return slot
         insort(before, count)
