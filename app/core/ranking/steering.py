@@ -134,7 +134,8 @@ class _Habits:
 
 def _unseen(change: Change, release: Change) -> bool:
     """Whether a new version wrote what nobody sees: it may be other than what the old one wrote."""
-    return change.resource.kind == "Secret" and not change.diffs and only_image(release)
+    is_hidden = change.resource.kind == "Secret" and change.verb is Verb.UPDATE and not change.diffs
+    return is_hidden and only_image(release)
 
 
 def _latest(*changes: Change | None) -> Change | None:

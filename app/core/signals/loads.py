@@ -15,7 +15,7 @@ import numpy as np
 from app.core.counted import Calls
 from app.core.entities import Entity, altered, only_reacts
 from app.core.model import SLOT_SECONDS, Rollout
-from app.core.onset import MIN_AFTER, MIN_BEFORE, Step, count_steps
+from app.core.onset import MIN_AFTER, MIN_BEFORE, Floats, Step, count_steps
 from app.core.phrases import many, percent, rise
 from app.core.signals.calls import (
     MIN_EXTRA_PER_SECOND,
@@ -59,7 +59,8 @@ def load_signals(
     """Callers whose rate of one kind of call stepped up, with their share of all the extra load. ``rollouts`` are those
     of the window, ``runs`` who runs as whom."""
     done = _done(made, calls, slots)
-    end = _quiet(made)  # who brought a server down is not heard of while it is
+    heard = np.sum(list(made.values()), axis=0) if made else np.zeros(1)
+    end = _quiet(heard)  # who brought a server down is not heard of while it is
     steps = (count_steps({key: counts[:end] for key, counts in done.items()}) if end else {}) | count_steps(done)
     extra = {key: (step.after - step.before) / SLOT_SECONDS for key, step in steps.items()}
     rose = {key: steps[key] for key in steps if extra[key] >= MIN_EXTRA_PER_SECOND and not only_reacts(key[0])}
@@ -67,7 +68,7 @@ def load_signals(
     again = retried(rose, failed)
     extra = {key: more * (1.0 - again.get(key, 0.0)) for key, more in extra.items()}
     total = sum(extra.values()) or 1.0
-    usual = float(np.median(sum(made.values()))) / SLOT_SECONDS if made else 0.0
+    usual = float(np.median(heard)) / SLOT_SECONDS
 
     def told(key: Load, *, share: float, others: int) -> Signal:
         at = slots.epoch(steps[key].index)
@@ -106,13 +107,12 @@ def load_signals(
     return sorted(found, key=lambda s: -s.strength)
 
 
-def _quiet(made: Loads) -> int | None:
+def _quiet(heard: Floats) -> int | None:
     """The first slot of late in which hardly anybody was heard, as where no API server answers; None where there is
     none."""
     before: list[float] = []
-    total: list[float] = np.sum(list(made.values()), axis=0).tolist() if made else []
-    earliest = max(MIN_BEFORE + MIN_AFTER, len(total) - LATE)
-    for slot, count in enumerate(total):
+    earliest = max(MIN_BEFORE + MIN_AFTER, len(heard) - LATE)
+    for slot, count in enumerate(heard.tolist()):
         usual = before[slot // 2] if slot >= earliest else 0.0
         if usual >= HEARD and count <= QUIET * usual:
             return slot
