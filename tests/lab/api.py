@@ -103,10 +103,16 @@ class Caller:
     agent: str
     counts: Counter[int] = field(default_factory=Counter)
     received: int = 0
+    acts_for: tuple[str, str] | None = None
+    """The user and the group as which it asks, where it impersonates somebody."""
 
     @property
     def headers(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self.token}", "User-Agent": self.agent}
+        own = {"Authorization": f"Bearer {self.token}", "User-Agent": self.agent}
+        if self.acts_for is None:
+            return own
+        user, group = self.acts_for
+        return {**own, "Impersonate-User": user, "Impersonate-Group": group}
 
     async def call(self, method: str, where: str, body: Any = None, *, patch: str = MERGE) -> Answer:
         """One request. A refusal or a failed connection is an Answer too: the caller's program knows what to do."""

@@ -98,7 +98,7 @@ def zones_led_to(world: World, address: str) -> list[str]:
 def are_shut_in(world: World, pod: Json) -> bool:
     """Whether policies keep all servers of names that a pod asks from the resolver outside."""
     servers = [] if _asks_its_node(pod) else backends(world, *DNS)
-    return bool(servers) and not any(_leaves(world, server, RESOLVER, 53) for server in servers)
+    return bool(servers) and not any(leaves(world, server, RESOLVER, 53) for server in servers)
 
 
 def lacks_address(world: World, pod: Json, most: int) -> bool:
@@ -227,7 +227,7 @@ def _allowed(world: World, pod: Json, other: Json, port: int, way: str, rules: s
     return False
 
 
-def _leaves(world: World, pod: Json, address: str, port: int) -> bool:
+def leaves(world: World, pod: Json, address: str, port: int) -> bool:
     """Whether the policies on a pod let it out to an address that is no pod's."""
     policies = _policies(world, pod, "Egress")
     return not policies or any(

@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import httpx2
 
@@ -53,3 +54,20 @@ def test_one_object_that_is_not_read_ends_a_watch() -> None:
         return httpx2.Response(200, json={"metadata": {"resourceVersion": "7"}, "items": []})
 
     assert asyncio.run(_asked(answer, 0.2)) == (["a"], 1)
+
+
+async def test_who_acts_for_somebody_asks_as_that_one() -> None:
+    seen: list[httpx2.Headers] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        seen.append(request.headers)
+        return httpx2.Response(200, json={})
+
+    transport = httpx2.MockTransport(answer)
+    async with httpx2.AsyncClient(base_url="https://cluster.example", transport=transport) as client:
+        own = Caller(client, "console", "token", "console/1.0.0")
+        await own.call("GET", "/things")
+        await replace(own, acts_for=("erin", "shop")).call("GET", "/things")
+        assert own.counts[200] == 2
+    assert "Impersonate-User" not in seen[0]
+    assert (seen[1]["Impersonate-User"], seen[1]["Impersonate-Group"]) == ("erin", "shop")
