@@ -35,6 +35,8 @@ class Problem:
     kind: str
     message: str
     probe: str = "Liveness"
+    answers: bool = False
+    """Whether it goes on to answer what it is asked, as it has only told its probe to send it nothing more."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.lab.apps import App
+from dataclasses import replace
+
+from tests.lab.apps import App, Problem
 from tests.lab.test_traffic import Town
 
 
@@ -30,3 +32,15 @@ def test_where_nobody_has_a_weight_all_get_the_same() -> None:
     town.go_on()
     assert 300 < town.total("cart-0") < 500
     assert 300 < town.total("cart-1") < 500
+
+
+def test_who_has_only_asked_to_be_sent_nothing_more_answers_what_still_comes() -> None:
+    town = Town()
+    town.app("shop", "cart", App("", asked=lambda: 40.0))
+    for pod, answers in (("cart-0", True), ("cart-1", False)):
+        problem = Problem("unready", "probe failed: HTTP probe failed with statuscode: 503", answers=answers)
+        town.running[pod] = replace(town.running[pod], problem=problem)
+    town.go_on()
+    assert town.failed("cart") > 0.4
+    assert town.total("cart-0", "503") == 0
+    assert town.total("cart-1", "503") == town.total("cart-1")

@@ -298,7 +298,8 @@ def _handed_on(app: App, told: Mapping[Key, float], apps: Mapping[Key, App], dep
 
 
 def _failing(one: Running) -> float:
-    return 1.0 if one.problem else min(1.0, max(0.0, one.app.failing(one.container)))
+    is_lost = one.problem is not None and not one.problem.answers
+    return 1.0 if is_lost else min(1.0, max(0.0, one.app.failing(one.container)))
 
 
 def _is_shut(one: Running) -> bool:
@@ -308,7 +309,7 @@ def _is_shut(one: Running) -> bool:
 
 def _wrong(one: Running) -> str:
     """What it answers: to users what its probe is told."""
-    if one.problem is None:
+    if one.problem is None or one.problem.answers:
         return one.app.fails_with(one.container)
     told = STATUS.search(one.problem.message)
     return told[1] if told else "503"
