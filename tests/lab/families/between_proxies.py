@@ -31,7 +31,7 @@ GOOD_FOR, MARGIN, TRIES_EVERY = 40.0, 15.0, 2.0
 """Seconds for which a certificate is good, before its end it is renewed, and between two tries."""
 
 
-async def _proxied(lab: Lab, namespace: str, name: str, *, is_in: bool) -> None:
+async def proxied(lab: Lab, namespace: str, name: str, *, is_in: bool) -> None:
     """Have an app's pods made with a proxy of the mesh beside them, or without one."""
     template = lab.world["Deployment"][namespace, name]["spec"]["template"]
     containers = copy.deepcopy(template["spec"]["containers"][:1])
@@ -97,7 +97,7 @@ async def mesh_strict(lab: Lab) -> AsyncIterator[None]:
         await lab.app(place, name, like=like, replicas=2, tag="2.8.3")
     for place, name in ((namespace, called), (namespace, front), (home, caller)):
         await lab.until(partial(lab.world["Deployment"].get, (place, name)))
-        await _proxied(lab, place, name, is_in=True)
+        await proxied(lab, place, name, is_in=True)
     for place, name in ((namespace, front), (home, caller)):
         await publish(lab, place, name)
         lab.alert_errors(place, name)
@@ -113,7 +113,7 @@ async def mesh_strict(lab: Lab) -> AsyncIterator[None]:
     await lab.edit("admin", kind.name, "istio-system", "default", {"spec": {"mtls": {"mode": "PERMISSIVE"}}})
     left_out = {"metadata": {"labels": {"istio-injection": None}}}  # as it is here, unlike there
     await lab.edit("admin", "Namespace", "", home, left_out)
-    await _proxied(lab, home, caller, is_in=False)
+    await proxied(lab, home, caller, is_in=False)
     await lab.until(lab.is_well)
     yield
     await lab.culprit(by, "update", kind.name, "istio-system", "default", strict)
