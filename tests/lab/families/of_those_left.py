@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from zlib import crc32
 
+from tests.lab.api import Json
 from tests.lab.apps import App, Container, Problem
 from tests.lab.families.between import publish
 from tests.lab.families.by_annotation import rolled
-from tests.lab.lab import Lab
+from tests.lab.families.still_more_stories import drain
+from tests.lab.lab import NODES, Lab
 from tests.lab.manifests import uid_of
-from tests.lab.network import backends
+from tests.lab.network import DNS, INGRESS_CONTROLLER, backends
 from tests.lab.scenario import family
 
 PODS, STANDS = 4, 25.0
@@ -108,3 +110,76 @@ async def busy_unready(lab: Lab) -> AsyncIterator[None]:
     while workers.asked < evening:
         workers.asked = min(evening, workers.asked + 4)
         await lab.pause(1)
+
+
+ASKED, WARMS_SECONDS = 62.0, 18.0
+"""Requests a second that an app gets, and for how long one of its pods reads what it needs before it is there."""
+POOL, STORES = "services", "stores"
+NEW_KUBELET = "v1.36.2"
+
+
+async def _upgrade(lab: Lab, by: str, nodes: Sequence[str]) -> None:
+    """As each week: one node after another is emptied, updated, and may be used again. Raises RefusedError."""
+    for node in nodes:
+        await lab.edit(by, "Node", "", node, {"spec": {"unschedulable": True}})
+        await drain(lab, by, node)
+        await lab.pause(1.5)
+        await lab.kubelets.update(node, NEW_KUBELET)
+        await lab.edit(by, "Node", "", node, {"spec": {"unschedulable": None}})
+
+
+@family(
+    "The weekly update of nodes takes half a day, as an app that is slow to start lets go of one pod at a time. So its"
+    " budget is loosened to three in four. Nothing is evicted until the next update, which empties one node after"
+    " another, as ever: it is through with the next one before a pod of the last one is back.",
+    joined=57,
+)
+async def budget_loosened(lab: Lab) -> AsyncIterator[None]:
+    """As told of an update on a Tuesday that evicted three of four (mdsanwarhossain.me), and of budgets in the way."""
+    namespace, name = lab.rng.choice((("payments", "tariffs"), ("search", "rankings"), ("media", "waveforms")))
+    by, team = lab.rng.choice(("alice", "argocd", "flux")), lab.rng.choice(("bob", "carol"))
+    minor = lab.rng.randrange(9)
+
+    def shed(_: Container) -> float:
+        """What is more than those that are there stand."""
+        return max(0.0, 1 - STANDS * len(backends(lab.world, namespace, name)) / ASKED)
+
+    kept = [pod["spec"]["nodeName"] for one in (DNS, INGRESS_CONTROLLER) for pod in backends(lab.world, *one)]
+    nodes = sorted(NODES, key=lambda one: (kept.count(one), lab.rng.random()))[:3]
+    for node in NODES:
+        labels = {"pool": POOL if node in nodes else STORES}
+        await lab.edit("admin", "Node", "", node, {"metadata": {"labels": labels}})
+    spread: Json = {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway"}
+    spread["labelSelector"] = {"matchLabels": {"app.kubernetes.io/name": name}}
+    startup = {"httpGet": {"path": "/healthz", "port": 8080}, "periodSeconds": 1, "failureThreshold": 60}
+    like = App("", asked=lambda: ASKED, capacity=STANDS, failing=shed, fails_with=lambda _: "503")
+    like.upstreams, like.start_seconds = ((namespace, f"{name}-db"),), WARMS_SECONDS
+    store = App("", serves=False)
+    apart = {"pool": STORES}
+    await lab.app(namespace, f"{name}-db", like=store, kind="StatefulSet", replicas=1, tag="17.2", nodeSelector=apart)
+    await lab.app(
+        namespace,
+        name,
+        like=like,
+        replicas=PODS,
+        tag=f"6.{minor}.0",
+        startup=startup,
+        nodeSelector={"pool": POOL},
+        topologySpreadConstraints=[spread],
+    )
+    budget = {"maxUnavailable": 1, "selector": spread["labelSelector"]}
+    meta = {"namespace": namespace, "name": name}
+    await lab.apply({"kind": "PodDisruptionBudget", "metadata": meta, "spec": budget})
+    await rolled(lab, namespace, name, f"6.{minor}.0")
+    await lab.until(lambda: len(backends(lab.world, namespace, name)) == PODS)
+    await publish(lab, namespace, name)
+    lab.reserve(namespace, name)
+    lab.alert_errors(namespace, name)
+    lab.alert_ingress_errors(namespace, namespace)
+    await lab.until(lab.is_well)
+    yield
+    await lab.pause(lab.rng.uniform(2, 5))
+    loosened = {"spec": {"maxUnavailable": "75%"}}
+    await lab.culprit(by, "update", "PodDisruptionBudget", namespace, name, loosened)
+    await lab.pause(lab.rng.uniform(9, 16))
+    lab.start(_upgrade(lab, team, nodes))
