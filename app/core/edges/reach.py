@@ -19,7 +19,7 @@ from app.core.edges import access, operators
 from app.core.edges.asking import answered, asked_about
 from app.core.edges.burdens import burdened
 from app.core.edges.front_doors import DOORS, PROXIES, backends, served, shows
-from app.core.edges.leads import MAKES_NODES, NAME_SERVERS, NETWORKS, PROVIDERS
+from app.core.edges.leads import MAKES_NODES, MESHES, NAME_SERVERS, NETWORKS, PROVIDERS
 from app.core.edges.mechanism import cordons, halts, is_cosmetic, is_default, is_default_class, refuser, takes_ports
 from app.core.edges.meshes import is_policy
 from app.core.edges.references import is_custom
@@ -173,6 +173,8 @@ def _config(change: Change, states: list[State], top: Topology, add: Add) -> Non
     if any(_KUBELETS in text for state in states for text in map(str, (state.get("data") or {}).values())):
         _every_pod(add, READ)  # by whatever brings it to the nodes
         add(("agent", "runtime"), READ)
+    if MESHES.search(change.resource.namespace or "") and not own:
+        _every_pod(add, 1)  # by what is put into them
     if change.resource.kind == "Secret":
         here = change.resource.namespace or ""
         doors = (top.states[door] for kind in DOORS for door in top.beside.get((here, kind), ()))

@@ -113,6 +113,8 @@ class Topology:
     """The (kind, namespace, name) of what admission policies go by."""
     aggregated: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     """By label key: the ClusterRoles that are made of those that have it."""
+    _bound: set[str] = field(default_factory=set)
+    """The users in ``subjects``."""
 
     def ignores(self, change: Change) -> bool:
         """Whether only labels of a Namespace or a Node changed that nothing chooses it by."""
@@ -131,6 +133,12 @@ class Topology:
             str(diff.path[2]) for diff in change.diffs if diff.path[:2] == ("metadata", "labels") and diff.path[2:]
         }
         return change.resource.kind == "ClusterRole" and not labels.isdisjoint(self.aggregated)
+
+    def is_bound(self, account: Named) -> bool:
+        """Whether a ServiceAccount is a subject of any role."""
+        if not self._bound:
+            self._bound.update(*self.subjects.values())
+        return f"system:serviceaccount:{account[0]}:{account[1]}" in self._bound
 
     def users_of(self, found: Named) -> Iterator[Entity]:
         account = self.accounts.get(found)

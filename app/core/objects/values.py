@@ -131,6 +131,19 @@ def image_parts(image: str) -> tuple[str, str]:
     return head + slash + name, shown
 
 
+_VERSION = re.compile(r"v?(\d{1,3})\.\d")
+"""The major version of a tag (https://semver.org/); more digits are a year."""
+
+
+def is_major(found: FieldDiff) -> bool:
+    """Whether an image of the same repository has a higher major version."""
+    if found.path[-1:] != ("image",) or not (isinstance(found.old, str) and isinstance(found.new, str)):
+        return False
+    (before, old), (after, new) = image_parts(found.old), image_parts(found.new)
+    was, now = _VERSION.match(old), _VERSION.match(new)
+    return before == after and was is not None and now is not None and int(was[1]) < int(now[1])
+
+
 def images(found: FieldDiff) -> str:
     """Tags where only the tag moved; whole references where the repository did."""
     if not isinstance(found.old, str) or not isinstance(found.new, str):

@@ -20,6 +20,7 @@ from app.core.model import Change, Resource, Rollout, Verb
 from app.core.objects.actors import acts_by_itself
 from app.core.objects.selectors import selects
 from app.core.objects.stalls import DEADLINE, patience
+from app.core.ranking.apart import is_apart
 from app.core.ranking.managers import with_accounts
 from app.core.ranking.moves import pods_added, pods_moved
 from app.core.ranking.same_edit import installed, nodes_deleted, same_edits
@@ -50,7 +51,8 @@ class Candidate(Struct, frozen=True, gc=False):
     them (carried.py). ``user`` is who wrote, by the account of the program where only a field manager was told
     (managers.py). ``patience`` is how long its rollout may rest before it hangs (stalls.py).
     ``set_off`` are the changes that a program made because of it (steering.py); what they touch is in the reach.
-    ``edit`` is one number for all edits of one field of one object by one actor.
+    ``edit`` is one number for all edits of one field of one object by one actor. ``apart``: it is of an app that does
+    nothing for others (apart.py).
     """
 
     change: Change
@@ -77,6 +79,7 @@ class Candidate(Struct, frozen=True, gc=False):
     also: tuple[Change, ...] = ()
     edit: int = 0
     unread: int = 0
+    apart: bool = False
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -133,8 +136,7 @@ def candidates(
         if number in parts or repeats.get(number) in places:
             others[parts.get(number) or repeats[number]].append(change)
             continue
-        mine = (change.actor.name, change.resource, trait(change))
-        rollout = by_change.get(number)
+        mine, rollout = (change.actor.name, change.resource, trait(change)), by_change.get(number)
         inert, cosmetic = (
             topology.ignores(change) or (fits(change) and not topology.heeds(change))
             for fits in (is_inert, is_cosmetic)
@@ -147,6 +149,7 @@ def candidates(
         absent = without(change, topology)
         added = pods_added(change, topology)
         crowds, shares = _crowded(change, added, topology)
+        reached = reach(change, topology) | shares
         touches_up = (inert or cosmetic) and own[mine] == 1 and not rollout
         if touches_up and edited is not None and change.at - found[edited].change.at <= SAME_EDIT:
             children[found[edited].change.id].append(number)
@@ -156,7 +159,7 @@ def candidates(
             Candidate(
                 change=change,
                 user=users.get(number, change.actor.name),
-                reach=reach(change, topology) | shares if shares else reach(change, topology),
+                reach=reached,
                 rollout=rollout,
                 derived=(),
                 pods=pods_moved(change, rollout, topology),
@@ -175,6 +178,7 @@ def candidates(
                 lacking=absent,
                 patience=patience(topology.states.get(change.resource)),
                 edit=edits.setdefault(mine, len(edits)),
+                apart=is_apart(change, reached, topology),
             )
         )
         places[number] = last[(change.actor.name, change.resource)] = len(found) - 1
@@ -242,6 +246,7 @@ def _with_others(
         empties=candidate.empties or next(filter(None, (empties(change, topology) for change in others)), ""),
         lacking=candidate.lacking.union(*(without(change, topology) for change in others)),
         also=tuple(others),
+        apart=candidate.apart and all(is_apart(change, reach(change, topology), topology) for change in others),
     )
 
 
@@ -274,6 +279,7 @@ def _with_followers(
         inert=False,
         cosmetic=False,
         set_off=acts,
+        apart=False,
     )
 
 

@@ -159,7 +159,7 @@ def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
         return worked * _needed(candidate, signal) * agrees(candidate.change, candidate.pods, signal)
     if via[:1] == ("named",):
         was_well = candidate.change.verb is Verb.CREATE and _was_well(candidate, signal)
-        return UNLIKELY if was_well else worked * _alone(candidate, signal)
+        return UNLIKELY if was_well else worked * _common(candidate, signal)
     reason, refused = signal.facts.get("reason", ""), signal.facts.get("refused", "")
     # What was made and was well has nothing in it that differs from when it was well; of an update that says little of
     # what it does for others.
@@ -306,11 +306,16 @@ def before(at: datetime, high: datetime) -> float:
 
 
 def _alone(candidate: Candidate, signal: Signal) -> float:
-    """Less than 1 where others complain of the same at once, or of a server outside that both call, and the change
-    reaches few of them: whatever they have in common is likelier than one for each."""
-    reached = sum(_reaches(candidate, signal, other) for other in signal.others)
+    """The same, and less where they call the same server outside, or say the very same: whatever they have in common is
+    likelier than one for each."""
     apart = sum(not _reaches(candidate, signal, fellow) for fellow in signal.fellows)
-    return math.sqrt((1 + reached) / (1 + len(signal.others))) / (1 + apart)
+    return _common(candidate, signal) / (1 + apart)
+
+
+def _common(candidate: Candidate, signal: Signal) -> float:
+    """Less than 1 where others complain of the same at once, and the change reaches few of them."""
+    reached = sum(_reaches(candidate, signal, other) for other in signal.others)
+    return math.sqrt((1 + reached) / (1 + len(signal.others)))
 
 
 def _reaches(candidate: Candidate, signal: Signal, other: Entity) -> bool:

@@ -17,6 +17,8 @@ QUOTED = 1.5
 """The same where it quotes a host, a path or a key that the change put in or took away."""
 TIED = 0.3
 """A match at least this strong ties a change to the incident whatever its namespace."""
+UNTIED = 0.1
+"""One that is weaker than this is none."""
 _OTHERS = frozenset({"PodDisruptionBudget", "NetworkPolicy", "ServiceAccount", "ServiceMonitor", "PodMonitor"})
 """Kinds whose objects are called like what they are for, and are never what an alert means."""
 _WAYS = (
@@ -53,10 +55,21 @@ def touches(case: Case, facts: Facts) -> Evidence | None:
     if hops_to:
         own = facts.candidate.change.resource.namespace or facts.candidate.change.resource.name
         return say("scope", 0.4, f"It is in namespace {own}, which the alert names.")
-    tied = max((case.salience.get(id(m.signal), 0.0) * m.score for m in facts.matches), default=0.0) * case.quality
-    if scope.namespaces and not scope.control_plane and tied < TIED and facts.candidate.change.resource.namespace:
+    is_elsewhere = scope.namespaces and not scope.control_plane and facts.candidate.change.resource.namespace
+    if is_elsewhere and _tied(case, facts) < TIED:
         return say("scope", -0.55, "It is in another namespace than the alert, and little measured ties them.")
     return None
+
+
+def is_untied(case: Case, facts: Facts) -> bool:
+    """Whether it touches nothing that the alert names, and leads to nothing that turned bad."""
+    found = touches(case, facts)
+    return (found is None or found.weight < 0) and _tied(case, facts) < UNTIED
+
+
+def _tied(case: Case, facts: Facts) -> float:
+    """How much of what turned bad it leads to."""
+    return max((case.salience.get(id(m.signal), 0.0) * m.score for m in facts.matches), default=0.0) * case.quality
 
 
 def _touches_workload(facts: Facts, namespace: str, name: str) -> Evidence | None:

@@ -68,7 +68,7 @@ from app.core.signals.waits import wait_signals
 from app.core.signals.watches import watch_signals
 from app.core.signals.worked import Runs, with_came_up, with_passed, with_rolled_out
 
-CROWDING = 0.6
+CROWDING = 0.63
 """Each of n candidates is n ** CROWDING times less likely beforehand than "none of these", whose score is 0.
 
 With 1 they would share a prior of one; but most of what changes every second is no rival. Scores are odds as they

@@ -72,7 +72,7 @@ def error_signals(calls: Calls, slots: Slots, made: Loads) -> list[Signal]:
                 high=moment(low + SLOT_SECONDS),
                 strength=share * float(min(1.0, np.log1p(after.sum()) / np.log(100))) * worked,
                 about={
-                    ("user", user): 0.9 if code in MALFORMED else 0.6,
+                    ("user", user): 0.9 if code in MALFORMED else 0.2 if code >= 500 else 0.6,
                     **(program(user) if code in MALFORMED else {}),
                     ("access", user, group, resource, verb): 1.0 if code == 403 else 0.0,
                     ("api", group, resource.split("/")[0], verb): 0.5,

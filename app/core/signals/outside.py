@@ -21,6 +21,11 @@ _HOST = re.compile(
 """Where a message names a host of three words or more: in a URL, dialled, looked up or spoken of, or before a port."""
 _DIALLED = re.compile(r"(?:\bdial (?:tcp|udp) |\bserver at \"?)(\d{1,3}(?:\.\d{1,3}){3})\b")
 """As Go says it, and libpq."""
+_SERVICE = re.compile(
+    r"operation error (\w[\w ]*): (\w+)|when calling the (\w+) operation|\(Service: (?:Amazon ?|AWS)?(\w+)[;,]"
+)
+"""As the SDKs of AWS name a service, or what was asked of it: for Go, Python and Java
+(https://docs.aws.amazon.com/sdkref/latest/guide/overview.html)."""
 _OURS = re.compile(
     r"(?:0|10|127)\.|169\.254\.|172\.(?:1[6-9]|2\d|3[01])\.|192\.168\.|100\.(?:6[4-9]|[7-9]\d|1[01]\d|12[0-7])\."
 )
@@ -65,9 +70,13 @@ def _is_theirs(text: str, inside: AbstractSet[str]) -> bool:
 
 
 def named_outside(text: str, inside: AbstractSet[str]) -> set[str]:
-    """The servers that a message names: hosts that are not ``inside``, and addresses that are dialled, whoever has
-    them."""
-    return _hosts(text, inside) | set(_DIALLED.findall(text))
+    """The servers that a message names: hosts that are not ``inside``, addresses that are dialled, whoever has them,
+    and services of a cloud, or what was asked of these."""
+    return (
+        _hosts(text, inside)
+        | set(_DIALLED.findall(text))
+        | {one for found in _SERVICE.findall(text) for one in found if one}
+    )
 
 
 def names_inside(top: Topology) -> AbstractSet[str]:
@@ -76,8 +85,12 @@ def names_inside(top: Topology) -> AbstractSet[str]:
 
 
 def _names_one(text: str, inside: AbstractSet[str]) -> bool:
-    """Whether a host outside is named, or its address dialled."""
-    return any(not _OURS.match(address) for address in _DIALLED.findall(text)) or bool(_hosts(text, inside))
+    """Whether a host or a service outside is named, or its address dialled."""
+    return (
+        _SERVICE.search(text) is not None
+        or any(not _OURS.match(address) for address in _DIALLED.findall(text))
+        or bool(_hosts(text, inside))
+    )
 
 
 def _hosts(text: str, inside: AbstractSet[str]) -> set[str]:

@@ -42,7 +42,7 @@ def silence_signals(calls: Calls, slots: Slots) -> list[Signal]:
             Signal(
                 kind=SignalKind.LOAD,
                 low=low,
-                high=low + timedelta(seconds=SLOT_SECONDS),
+                high=low + timedelta(seconds=SLOT_SECONDS * (pause + 2)),  # it was due again only after a pause
                 strength=STRENGTH,
                 about={("user", user): 1.0, workload(*account): 0.9, ("ns", account[0]): 0.3},
                 sentence=f"{caller_name(user)} fell silent: {rate(often, 'calls')} before, none since",

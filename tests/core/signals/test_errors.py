@@ -156,3 +156,11 @@ def test_evictions_that_are_refused_are_about_the_budgets_there(code: int, is_of
     drains = calls("drainer", "create", "pods/eviction", rate=1, start=-20, code=code, namespace="search")
     (signal,) = errors(calls("x", "get", "pods", rate=1) + drains)
     assert signal.about.get(("evictions", "search")) == (pytest.approx(0.95) if is_of_budgets else None)
+
+
+def test_where_the_server_fails_the_caller_says_little_of_it() -> None:
+    fine = calls(AGENT, "update", "leases", rate=2, end=-20)
+    about = [
+        errors([*fine, *calls(AGENT, "update", "leases", rate=2, start=-20, code=code)])[0].about for code in (504, 404)
+    ]
+    assert about[0]["user", AGENT] < about[1]["user", AGENT]

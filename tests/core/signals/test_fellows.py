@@ -98,3 +98,36 @@ def test_who_names_the_same_server_is_a_fellow(message: str, fellows: bool) -> N
     signals = symptom_signals(complaints, start=after(-60), end=after(60))
     found = with_fellows(signals, topology(told()))
     assert any(one.fellows for one in found) is fellows
+
+
+def said(*texts: str, kinds: tuple[str, ...] = ("Deployment", "Deployment")) -> list[set[str]]:
+    """Whom two that complain at once have beside them, by what each says."""
+    homes = [a_resource(kind, name, name) for kind, name in zip(kinds, ("desk", "hotels"), strict=True)]
+    complaints = [a_symptom(home, "Failed", at=after(0), message=text) for home, text in zip(homes, texts, strict=True)]
+    found = with_fellows(symptom_signals(complaints, start=after(-60), end=after(60)), topology([]))
+    return [{fellow[-1] for fellow in one.fellows} for one in sorted(found, key=lambda s: str(s.about))]
+
+
+@pytest.mark.parametrize(
+    ("texts", "together"),
+    [
+        (
+            (
+                "translate: 402 the subscription of account 4711 is suspended, request 81",
+                "translate: 402 the subscription of account 4711 is suspended, request 9b3c",
+            ),
+            True,
+        ),
+        (("operation error S3: GetObject, 503", "An error occurred (500) when calling the GetObject operation"), True),
+        (("operation error S3: GetObject, 503", "Internal error (Service: Amazon S3; Status Code: 500)"), True),
+        (("operation error S3: GetObject, 503", "operation error SQS: SendMessage, 503"), False),
+        (("context deadline exceeded", "context deadline exceeded"), False),
+    ],
+)
+def test_who_says_the_same_or_asks_the_same_of_a_cloud_is_a_fellow(texts: tuple[str, str], together: bool) -> None:
+    assert said(*texts) == ([{"hotels"}, {"desk"}] if together else [set(), set()])
+
+
+def test_who_is_no_workload_may_be_one() -> None:
+    lines = ("unable to list https://git.host.example/a: 401", "cannot read https://git.host.example/b: 401")
+    assert said(*lines, kinds=("GitRepository", "Deployment")) in ([{"hotels"}, {"desk"}], [{"desk"}, {"hotels"}])

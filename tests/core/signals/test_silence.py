@@ -55,3 +55,13 @@ def test_an_operator_that_was_scaled_to_zero() -> None:
     )
     assert first(ranking) == ("Deployment", "cert-manager")
     assert any("fell silent" in evidence.sentence for evidence in ranking.suspects[0].evidence)
+
+
+def test_who_calls_now_and_then_may_have_stopped_until_it_was_due() -> None:
+    together = Calls.of([*background(), *calls(ISSUER, "update", "leases", rate=2, end=-10)])
+    slots = axis(together, until=after(60).timestamp())
+    assert slots
+    [steady] = silence_signals(together, slots)
+    rare = [count for n, count in enumerate(calls(ISSUER, "update", "leases", rate=4, end=-10)) if n % 2 == 0]
+    [seldom] = silence_signals(Calls.of([*background(), *rare]), slots)
+    assert seldom.high - seldom.low > steady.high - steady.low
