@@ -13,11 +13,21 @@ from datetime import datetime, timedelta
 from uuid import UUID
 from zlib import crc32
 
-from tests.lab import disks, plugins
+from tests.lab import plugins
 from tests.lab.api import Caller, Json, World, now, path
 from tests.lab.apps import App, Container, CrashError, Outside, Problem, Process, diagnose, is_done
+from tests.lab.disks import Disks
 from tests.lab.inits import are_done
-from tests.lab.manifests import always_pulled, env_keys, images, mounted, mounts_token, place, sleeps_before_end
+from tests.lab.manifests import (
+    always_pulled,
+    env_keys,
+    followed,
+    images,
+    mounted,
+    mounts_token,
+    place,
+    sleeps_before_end,
+)
 from tests.lab.memory import Memory
 from tests.lab.registry import Registry
 from tests.lab.rooms import Rooms
@@ -31,8 +41,6 @@ LEASE_SECONDS = 4.0
 BACKOFF_SECONDS, LONGEST_BACKOFF = 2.0, 16.0
 RETRY_SECONDS = 4.0
 """Before a kubelet looks again for what a container waits for."""
-EVICT_SECONDS = 3.0
-"""Between two evictions of a node whose disk is full."""
 REFRESHED = 0.15
 """How often a kubelet reads a mounted Secret anew: a share of its rounds."""
 
@@ -48,8 +56,8 @@ class Kubelets:
         self._registry = Registry(outside)
         self._rooms = Rooms(world, outside, self._statuses)
         self._stalls = Stalls(self._statuses, outside)
+        self._disks = Disks(world, self._pods, self._statuses, outside)
         self._pulled: set[tuple[str, str]] = set()
-        self._relieved: dict[str, datetime] = {}  # nodes without room on their disk, and when they evict the next pod
         self.lag = 0.0
         self.rng = random.Random(0)
         self.counts: dict[str, list[Caller]] = {}
@@ -154,33 +162,6 @@ class Kubelets:
 
     # -- pods
 
-    async def _relieve(self, node: str) -> None:
-        """Its disk is full: that is told once, then one pod after another is evicted, but for those of DaemonSets."""
-        if node not in self._relieved:
-            if not await self._statuses.tell_node(node, node_conditions(disk_is_full=True)):
-                return
-        elif now() < self._relieved[node]:
-            return
-        self._relieved[node] = _later(EVICT_SECONDS)
-        here = [one for one in self._world["Pod"].values() if one["spec"].get("nodeName") == node]
-        for pod in disks.by_use(here, self._outside.written):
-            sandbox = self._pods.get(pod["metadata"]["uid"])
-            kept = any(owner["kind"] == "DaemonSet" for owner in pod["metadata"].get("ownerReferences", ()))
-            if not kept and sandbox and sandbox.phase != "gone" and "deletionTimestamp" not in pod["metadata"]:
-                await self._evict(node, pod, sandbox)
-                return
-
-    async def _evict(self, node: str, pod: Json, sandbox: Sandbox) -> None:
-        """As a kubelet does for room of its own: the pod has failed, whoever owns it makes another one."""
-        reason = disks.words(pod, self._outside.written)
-        if sandbox.task:
-            sandbox.task.cancel()
-        not_ready = [{"type": "Ready", "status": "False", "reason": "PodFailed", "lastTransitionTime": second()}]
-        status = {"phase": "Failed", "reason": "Evicted", "message": reason, "conditions": not_ready}
-        await self._callers[node].call("PATCH", f"{place(pod)}/status", {"status": status})
-        await self._warn(node, pod, "Evicted", reason)
-        sandbox.phase = "gone"
-
     async def _survive(self, node: str, victim: str) -> None:
         """The kernel has ended who had most of a full memory: its kubelet is there again, and tells how all is."""
         await self._statuses.tell_node(node, node_conditions())
@@ -203,8 +184,7 @@ class Kubelets:
         if self._memory.is_overcommitted(node):
             await self._thrash(node)
             return
-        if node in self._outside.full_disks:
-            await self._relieve(node)
+        await self._disks.look(node)
         if victim := self._memory.victim(node):
             await self._survive(node, victim)
         await self._statuses.drain(node)
@@ -382,7 +362,7 @@ class Kubelets:
 
     async def _refresh(self, node: str, pod: Json, sandbox: Sandbox) -> None:
         """Read its Secrets anew, now and then: what is gone stays as it was read."""
-        for kind, name in mounted(pod):
+        for kind, name in followed(pod):
             if kind == "Secret" and self.rng.random() < REFRESHED:
                 found = await self._callers[node].call("GET", path(kind, pod["metadata"]["namespace"], name))
                 sandbox.secret.update(found.body.get("data", {}) if found.ok else {})
@@ -451,9 +431,9 @@ class Kubelets:
     # -- programs
 
     def _see(self, pod: Json, sandbox: Sandbox, *, index: int = 0) -> Container:
-        """Its ConfigMaps as they are now: a mounted one follows; what is gone stays as it was read."""
+        """Its ConfigMaps as they are now, those that follow: what is gone stays as it was read."""
         config = dict(sandbox.config)
-        for kind, name in mounted(pod):
+        for kind, name in followed(pod):
             if kind == "ConfigMap":
                 config.update(self._world["ConfigMap"].get((pod["metadata"]["namespace"], name), {}).get("data") or {})
         tag = images(pod)[index].rsplit(":", 1)[1]

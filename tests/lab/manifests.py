@@ -25,6 +25,14 @@ def mounted(pod: Json) -> list[Key]:
     return found
 
 
+def followed(pod: Json) -> list[Key]:
+    """Those that a kubelet reads anew: what is mounted as a single file, by its ``subPath``, stays as it was."""
+    mounts = [one for container in pod["spec"]["containers"] for one in container.get("volumeMounts", ())]
+    single = {one["name"] for one in mounts if "subPath" in one}
+    volumes = [one for one in pod["spec"].get("volumes", ()) if one["name"] not in single]
+    return mounted({"spec": {"volumes": volumes}})
+
+
 def env_keys(pod: Json) -> list[tuple[str, str, str]]:
     """The keys of ConfigMaps and Secrets that its environment is taken from, as kind, name and key."""
     found = []

@@ -53,6 +53,14 @@ class Statuses:
         about = {"kind": "Pod", **{key: pod["metadata"][key] for key in ("namespace", "name", "uid")}}
         await self.warn(node, about, reason, message)
 
+    async def evict(self, node: str, pod: Json, message: str) -> None:
+        """A pod has failed whose node's disk it has to leave."""
+        not_ready = [{"type": "Ready", "status": "False", "reason": "PodFailed", "lastTransitionTime": second()}]
+        status = {"phase": "Failed", "reason": "Evicted", "message": message, "conditions": not_ready}
+        await self._callers[node].call("PATCH", f"{place(pod)}/status", {"status": status})
+        about = {"kind": "Pod", **{key: pod["metadata"][key] for key in ("namespace", "name", "uid")}}
+        await self.warn(node, about, "Evicted", message)
+
     async def tell_node(self, node: str, conditions: list[Json]) -> bool:
         """How a node is; whether it was taken."""
         where = f"{path('Node', None, node)}/status"

@@ -22,7 +22,7 @@ from tests.lab.alerts import Rule, payload
 from tests.lab.api import KINDS, Caller, Json, World, path
 from tests.lab.apps import App, Container, diagnose, mebibytes
 from tests.lab.families.sharing import linked
-from tests.lab.manifests import env_keys, has_pods, mounted, mounts_token
+from tests.lab.manifests import env_keys, followed, has_pods, mounted, mounts_token
 from tests.lab.monitoring import Monitoring
 from tests.lab.record import arguments, main
 from tests.lab.scenario import EVEN_SINCE, SPLIT, load, part, split
@@ -337,6 +337,23 @@ def test_who_wrote_most_is_evicted_first_and_told_how_much() -> None:
     assert 40 <= small < 1024
     assert much > 3000 * 1024
     assert f"Container app was using {much}Ki, request is 0, " in disks.words(two[1], written)
+
+
+def test_who_has_more_on_the_disk_than_a_limit_says_may_not_stay() -> None:
+    volumes = [{"name": "cache", "emptyDir": {}}, {"name": "work", "emptyDir": {"sizeLimit": "1Gi"}}]
+    pod: Json = {"metadata": {"uid": "a"}, "spec": {"containers": [{"name": "app"}], "volumes": volumes}}
+    assert disks.excess(pod, {"a": 1000.0, "b": 3000.0}) == ""
+    assert disks.excess(pod, {"a": 1100.0}) == 'Usage of EmptyDir volume "work" exceeds the limit "1Gi". '
+    pod["spec"] = {"containers": [{"name": "app", "resources": {"limits": {"ephemeral-storage": "500Mi"}}}]}
+    assert disks.excess(pod, {"a": 600.0}).startswith("Container app exceeded its local ephemeral storage limit")
+
+
+def test_a_single_file_is_not_read_anew() -> None:
+    volumes = [{"name": "all", "configMap": {"name": "all"}}, {"name": "one", "secret": {"secretName": "one"}}]
+    mounts = [{"name": "all", "mountPath": "/a"}, {"name": "one", "mountPath": "/b/c", "subPath": "c"}]
+    pod: Json = {"spec": {"containers": [{"volumeMounts": mounts}], "volumes": volumes}}
+    assert followed(pod) == [("ConfigMap", "all")]
+    assert mounted(pod) == [("ConfigMap", "all"), ("Secret", "one")]
 
 
 def test_each_family_has_its_line_in_the_docs_with_its_part() -> None:
