@@ -30,7 +30,7 @@ RELEASE_BYTES, SLOWLY = 170_000, 0.15
 
 
 @dataclass
-class _Volume:
+class Volume:
     """A database's disk, in GiB: how much is used, how large it is, and when the cloud has changed it last."""
 
     lab: Lab
@@ -40,6 +40,9 @@ class _Volume:
     handle: str
     used: float = 0.66 * SIZE_GI
     changed: float | None = None
+    grown_by: float = GROWN_BY
+    refused: int = 0
+    """How often the API server did not take what was asked for."""
 
     @property
     def size(self) -> float:
@@ -65,8 +68,9 @@ class _Volume:
             return
         wanted = mebibytes(claim.body["spec"]["resources"]["requests"]["storage"]) / 1024
         if wanted <= self.size:
-            body = {"spec": {"resources": {"requests": {"storage": f"{wanted + GROWN_BY:g}Gi"}}}}
-            await process.api.call("PATCH", path("PersistentVolumeClaim", self.namespace, self.claim), body)
+            body = {"spec": {"resources": {"requests": {"storage": f"{wanted + self.grown_by:g}Gi"}}}}
+            where = path("PersistentVolumeClaim", self.namespace, self.claim)
+            self.refused += not (await process.api.call("PATCH", where, body)).ok
 
     async def resize(self, process: Process) -> None:
         """As the driver: the cloud changes a volume, unless it has done so in the last hours."""
@@ -92,7 +96,7 @@ class _Volume:
             await tell(process, about, "Normal", "VolumeResizeSuccessful", told, by=f"external-resizer {DRIVER}")
 
 
-async def _mounted(lab: Lab, disk: _Volume) -> Json:
+async def mounted(lab: Lab, disk: Volume) -> Json:
     """The claim and its volume, as they were made long ago. Raises RefusedError."""
     claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": disk.namespace, "name": disk.claim}
     expandable = {"provisioner": DRIVER, "allowVolumeExpansion": True}
@@ -129,8 +133,8 @@ async def second_growth(lab: Lab) -> AsyncIterator[None]:
     )
     database, imports = f"{name}-db", f"{name}-import"
     volume, handle = f"pvc-{lab.rng.getrandbits(32):08x}", f"vol-0{lab.rng.getrandbits(60):015x}"
-    disk = _Volume(lab, namespace, f"data-{database}-0", volume, handle)
-    mount = await _mounted(lab, disk)
+    disk = Volume(lab, namespace, f"data-{database}-0", volume, handle)
+    mount = await mounted(lab, disk)
     like = App("", serves=False, check=disk.panics)
     await lab.app(namespace, database, like=like, kind="StatefulSet", replicas=1, tag="17.4", volumes=[mount])
     await lab.app(namespace, name, like=App("", upstreams=((namespace, database),)), replicas=3, tag="6.2.0")
