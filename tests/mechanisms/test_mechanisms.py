@@ -66,6 +66,11 @@ KNOWN = {
     "programs-start-before-their-proxy-is-there": "the rollout that met it is nearer, and what it says is ordinary",
     "key-of-somebody-who-has-left-the-house": "how often an agent looks is believed, by little more than half",
     "nobody-is-told-any-more-to-read-the-queue-of-the-mails": "that an alert names what a list lost is not known",
+    "addresses-of-pods-shown-to-the-machines-of-the-house": "a harmless release of who complains is preferred",
+    "program-that-sets-the-hours-runs-twice": "what must run once, and now runs twice, is not known",
+    "webhook-of-the-names-is-given-one-second": "the server that is late says so itself, and was changed after",
+    "vault-outside-of-the-cluster-is-sealed-after-its-hosts-were-patched": "the rollout that waits for it is believed",
+    "flows-that-are-done-are-kept-for-good": "that nobody takes away any more what is done is not seen",
     "translations-not-paid-for-as-a-card-had-run-out": "that an account is not paid for is not understood",
 }
 """By name: what is not known of these yet, so that they are wrong."""

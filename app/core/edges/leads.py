@@ -29,7 +29,7 @@ MESHES = re.compile(r"\bmesh|envoy|istio|linkerd|ztunnel|\bl5d\b|consul-connect|
 """What calls between pods go through, by what it is called."""
 NETWORKS = re.compile(
     r"cni\b|calico|canal|cilium|flannel|weave|antrea|aws-node|anetd|multus|kindnet|ovn|kube-router|tigera"
-    r"|\bnetwork-(?:config|agent|plugin|operator)"
+    r"|ip-masq|\bnetwork-(?:config|agent|plugin|operator)"
 )
 """What connects pods, by what it is called: https://kubernetes.io/docs/concepts/cluster-administration/addons/ ."""
 MAKES_NODES = re.compile(r"cluster-autoscaler|karpenter")

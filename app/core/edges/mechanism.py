@@ -311,6 +311,18 @@ def _steps(change: Change) -> Iterator[str]:
     return (step for path in paths if not any(one.endswith("Probe") for one in path) for step in path)
 
 
+def is_less_patient(change: Change) -> bool:
+    """Whether calls are waited for less long, and nothing else: those that are answered in time pass as before."""
+    told = [diff for diff in change.diffs if diff.path[:1] != ("metadata",)]
+    return bool(told) and all(
+        diff.path[-1:] == ("timeoutSeconds",)
+        and isinstance(diff.old, int)
+        and isinstance(diff.new, int)
+        and diff.new < diff.old
+        for diff in told
+    )
+
+
 def _is_less(diff: FieldDiff) -> bool:
     old, new = (amount_of(value) if isinstance(value, str) else None for value in (diff.old, diff.new))
     return old is not None and new is not None and new < old

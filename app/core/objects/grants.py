@@ -59,7 +59,11 @@ def _opens(diff: FieldDiff) -> bool:
     """Whether a policy only lets in, or out, more than it did: where nobody, or no port, is said, that is everybody."""
     if diff.path[:1] == ("metadata",):
         return True
-    if diff.path[:2] not in (("spec", "ingress"), ("spec", "egress")) or diff.op != "add":
+    if diff.path[:2] not in (("spec", "ingress"), ("spec", "egress")):
+        return False
+    if diff.path[2:] == () and isinstance(diff.old, list) and isinstance(diff.new, list):  # all rules, written anew
+        return bool(diff.old) and all(rule in diff.new for rule in diff.old)
+    if diff.op != "add":
         return False
     return len(diff.path) > 2 and isinstance(diff.path[-1], int | tuple)  # one more rule, peer or port beside others
 

@@ -29,6 +29,7 @@ from app.core.edges.mechanism import (
     cordons,
     hits,
     is_borne,
+    is_less_patient,
     is_other_quota,
     only_adds,
     only_image,
@@ -41,7 +42,6 @@ from app.core.edges.references import is_custom
 from app.core.edges.served import ASKED
 from app.core.entities import NODES, POD_MAKING, WORKLOADS, Entity, only_reacts, pods_in
 from app.core.model import Change, Outcome, Verb
-from app.core.objects.actors import acts_by_itself
 from app.core.objects.brought import quoted
 from app.core.objects.pod_states import PREEMPTED
 from app.core.objects.revisions import lacks
@@ -195,9 +195,8 @@ def _is_other(candidate: Candidate, signal: Signal) -> bool:
 
 
 def _is_same_drain(candidate: Candidate, signal: Signal) -> bool:
-    """Whether a program cordoned the node that it then drains: both follow from what had it do that."""
-    of_the_same = ("user", candidate.user) in signal.about and acts_by_itself(candidate.user)
-    return of_the_same and cordons(candidate.change)
+    """Whether who evicts had cordoned the node: that is how nodes are emptied, and only says that one is."""
+    return ("user", candidate.user) in signal.about and cordons(candidate.change)
 
 
 def _leads(candidate: Candidate, cause: Cause) -> bool:
@@ -257,7 +256,7 @@ def _worked(candidate: Candidate, signal: Signal) -> float:
         return heeded
     if change.verb is not Verb.CREATE and change.resource.kind not in AT_ONCE:
         return 1.0
-    if signal.passed is not None and not _by_content(change, signal):
+    if signal.passed is not None and not (_by_content(change, signal) or is_less_patient(change)):
         return max(UNLIKELY, signal.passed.since(change.at))
     gives = change.resource.kind in CALLS_NOBODY
     # What is allowed calls nobody by itself; a program that was well and had called before does not call more for it.

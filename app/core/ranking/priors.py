@@ -79,6 +79,8 @@ _CERTIFICATE = re.compile(r"(?:\A|[-.])(?:tls|certs?|certificate|crt)\Z")
 """How Secrets are called that hold a certificate."""
 _AMOUNT = re.compile(r"(?<![\w.:-])-?\d{1,15}(?:\.\d{1,15})?(?=[a-zA-Zµ%]*(?:[\s,;\"')}\]]|\Z))")
 """A number within a text: no port, no part of a version, a date or an address."""
+_NO_AMOUNT = re.compile(r"(?:\A|[._-])port\Z", re.IGNORECASE)
+"""Settings whose numbers only say which one is meant."""
 _IDLE = dict.fromkeys(("ConfigMap", "Secret"), "It is read as pods start, and none has started since")
 ROOM = (("takes",), ("churn",))
 """Ways to those whose room something new takes."""
@@ -198,7 +200,11 @@ def _is_tuned(change: Change) -> bool:
 def _is_slight(diff: FieldDiff) -> bool:
     """Whether only numbers became others of the same unit and sign, written alike: half as much to twice as much."""
     old, new = str(diff.old), str(diff.new)
-    if old == new or _AMOUNT.sub("#", old) != _AMOUNT.sub("#", new):
+    if (
+        _NO_AMOUNT.search(str(diff.path[-1]) if diff.path else "")
+        or old == new
+        or _AMOUNT.sub("#", old) != _AMOUNT.sub("#", new)
+    ):
         return False
     amounts = zip(map(float, _AMOUNT.findall(old)), map(float, _AMOUNT.findall(new)), strict=True)
     return all(one == other or (one != 0 and 0.5 <= other / one <= 2.0) for one, other in amounts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from app.core.edges.topology import Named, Topology
@@ -16,14 +16,15 @@ from app.core.signals.signal import Signal, SignalKind
 
 MOST = 0.5
 """Of those that are told of a server so many must fail, at the least: nearly all are told where to send traces."""
+PROBED = frozenset({"Unhealthy", "Unready"})
+"""Of these the kubelet tells in words of its own."""
 HOPS = 3
 """So far whoever calls the one that fails is taken to fail because of it."""
 
 
-_COUNTED = re.compile(r"\b(?=[0-9a-f-]*\d)[0-9a-f-]+\b")
-"""Numbers and what is numbered, which differ from one to the next."""
-LONG = 40
-"""Characters of a message that others hardly say by accident."""
+_WORD = re.compile(r"[A-Za-z][\w'-]*")
+RUN = 5
+"""So many words one after the other, numbers left out, others hardly say by accident."""
 
 
 def with_fellows(signals: Sequence[Signal], top: Topology) -> list[Signal]:
@@ -41,13 +42,18 @@ def with_fellows(signals: Sequence[Signal], top: Topology) -> list[Signal]:
             continue
         for server in named_outside(signal.text, inside):
             told[server].add(of[id(signal)])
-        said = signal.facts.get("says", signal.text)
-        if len(said) >= LONG:
-            told[_COUNTED.sub("#", said)].add(of[id(signal)])
+        for run in _runs(signal) if signal.facts.get("reason") not in PROBED else ():
+            told[run].add(of[id(signal)])
     complaining = set(of.values())
     failing = ((homes & complaining, MOST * len(homes)) for homes in told.values())
     shared = [together for together, enough in failing if len(together) >= max(2, enough)]
     return [_told(one, of, signals, shared, top) if id(one) in of else one for one in signals]
+
+
+def _runs(signal: Signal) -> Iterator[str]:
+    """What a complaint says, in runs of words."""
+    words = _WORD.findall(signal.facts.get("says", signal.text))
+    return (" ".join(words[n : n + RUN]) for n in range(len(words) - RUN + 1))
 
 
 def _told(

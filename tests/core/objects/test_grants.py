@@ -55,3 +55,12 @@ def test_a_policy_only_allows_more_where_it_names_one_more(path: Path, op: str, 
     policy = a_change(a_resource("NetworkPolicy", "web", "shop"), path=path, old=None, new=PEER)
     policy = replace(policy, diffs=(FieldDiff(path, op, None, PEER),))
     assert only_allows_more(policy) is more
+
+
+def test_rules_that_are_written_anew_with_one_more_only_allow_more() -> None:
+    policy = a_resource("NetworkPolicy", "web", "shop")
+    rules: list[Json] = [{"to": [PEER]}, {"to": [{"podSelector": {}}]}]
+    wider = a_change(policy, path=("spec", "egress"), old=rules[:1], new=rules)
+    assert only_allows_more(wider)
+    assert not only_allows_more(a_change(policy, path=("spec", "egress"), old=rules, new=rules[:1]))
+    assert not only_allows_more(a_change(policy, path=("spec", "egress"), old=[], new=rules))

@@ -92,6 +92,15 @@ def test_a_setting_that_is_tuned_a_little(old: Json, new: Json, *, slight: bool)
     assert said(change, "kind of change") == ("It only changes numbers, by a factor of two at most." if slight else "")
 
 
+def test_another_port_is_no_tuned_number() -> None:
+    settings = a_resource("ConfigMap", "one", "accounts")
+    for key, slight in (("SMTP_PORT", False), ("smtp.port", False), ("EXPORT", True)):
+        assert (
+            bool(said(a_change(settings, at=after(-10), path=("data", key), old="587", new="465"), "kind of change"))
+            is slight
+        )
+
+
 def test_an_excerpt_is_one_line_cut_at_a_word() -> None:
     assert excerpt("a\n  b") == "a b"
     assert excerpt("word " * 40) == "word " * 27 + "word …"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.core.counted import Calls
-from app.core.model import CallCount
+from app.core.model import CallCount, Json, Path
 from app.core.signals.calls import axis, loads
 from app.core.signals.errors import error_signals
 from app.core.signals.signal import Signal
@@ -164,3 +164,25 @@ def test_where_the_server_fails_the_caller_says_little_of_it() -> None:
         errors([*fine, *calls(AGENT, "update", "leases", rate=2, start=-20, code=code)])[0].about for code in (504, 404)
     ]
     assert about[0]["user", AGENT] < about[1]["user", AGENT]
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new", "may"), [(("timeoutSeconds",), 10, 1, True), (("failurePolicy",), "Ignore", "Fail", False)]
+)
+def test_a_webhook_that_is_waited_for_less_long_refuses_only_what_takes_long(
+    path: Path, old: Json, new: Json, *, may: bool
+) -> None:
+    hook = a_resource("ValidatingWebhookConfiguration", "sign-check", None)
+    text = 'failed calling webhook "sign-check.example": context deadline exceeded'
+    edit = a_change(hook, at=after(-60), path=("webhooks", (("name", "sign-check.example"),), *path), old=old, new=new)
+    ranking = ranked(
+        edit,
+        incident=an_incident(an_alert(after(40), name="DeployFailureRateHigh")),
+        load=[
+            *background(),
+            *calls(CI, "create", "configmaps", rate=2, end=-10),
+            *calls(CI, "create", "configmaps", rate=2, start=-10, code=500, error=text),
+        ],
+    )
+    found = (e.weight for s in ranking.suspects if s.change == edit for e in s.evidence if e.rule == "errors")
+    assert (next(found, 0.0) > 1.0) is may

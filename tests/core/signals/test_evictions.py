@@ -34,6 +34,7 @@ PROGRAMS = [
 ]
 CONFIG = a_resource("ConfigMap", "descheduler", "descheduler")
 CONFIGURED = a_change(CONFIG, at=after(-22), path=("data", "lifetime"), old="7d", new="24")
+PROGRAM = "system:serviceaccount:descheduler:descheduler"
 
 
 def where_pods_are_evicted(
@@ -76,12 +77,15 @@ def test_a_node_that_all_pods_leave_is_drained() -> None:
     assert first(ranking) == ("Node", "worker-3")
 
 
-@pytest.mark.parametrize(("by_hand", "leads"), [(True, True), (False, False)])
-def test_a_program_that_cordons_what_it_drains_does_both_for_one_reason(*, by_hand: bool, leads: bool) -> None:
-    node, drains = a_resource("Node", "worker-3", None), "system:serviceaccount:descheduler:descheduler"
+@pytest.mark.parametrize(
+    ("cordons", "drains", "leads"),
+    [("alice", PROGRAM, True), (PROGRAM, PROGRAM, False), ("alice", "alice", False)],
+)
+def test_who_cordons_what_he_drains_does_both_for_one_reason(*, cordons: str, drains: str, leads: bool) -> None:
+    node = a_resource("Node", "worker-3", None)
     gone = [replace(a_state(pod, {"spec": {"nodeName": "worker-3"}}), deleted_at=after(-17)) for pod in PODS]
     cordon = a_change(node, at=after(-22), path=("spec", "unschedulable"), old=None, new=True)
-    cordon = replace(cordon, actor=Actor("alice" if by_hand else drains, ActorSource.AUDIT))
+    cordon = replace(cordon, actor=Actor(cordons, ActorSource.AUDIT))
     evicts = calls(drains, "create", "pods/eviction", rate=0.4, start=-20, end=-10, namespace="shop")
     ranking = where_pods_are_evicted(cordon, load=[*background(), *evicts], states=PROGRAMS, gone=gone)
     (drain,) = (one for one in ranking.suspects if one.change.resource == node)

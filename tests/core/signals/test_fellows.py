@@ -131,3 +131,12 @@ def test_who_says_the_same_or_asks_the_same_of_a_cloud_is_a_fellow(texts: tuple[
 def test_who_is_no_workload_may_be_one() -> None:
     lines = ("unable to list https://git.host.example/a: 401", "cannot read https://git.host.example/b: 401")
     assert said(*lines, kinds=("GitRepository", "Deployment")) in ([{"hotels"}, {"desk"}], [{"desk"}, {"hotels"}])
+
+
+def test_five_words_alike_are_enough_but_not_of_the_kubelet() -> None:
+    sealed = (
+        "login: Code: 503. Errors: * Vault is sealed",
+        "could not read kv/tax, err: Code: 503. Errors: * Vault is sealed",
+    )
+    assert said(*sealed) == [{"hotels"}, {"desk"}]
+    assert said("Vault is sealed", "Vault is sealed") == [set(), set()]
