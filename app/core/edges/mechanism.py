@@ -232,6 +232,11 @@ def only_scales(change: Change) -> bool:
     return bool(change.diffs) and all(diff.path == ("spec", "replicas") for diff in change.diffs)
 
 
+def wakes(change: Change) -> bool:
+    """Whether a workload of which nothing ran is given pods: it does from then on what it does."""
+    return any(diff.path == ("spec", "replicas") and diff.old == 0 and bool(diff.new) for diff in change.diffs)
+
+
 def only_adds(change: Change) -> bool:
     """Whether only pods were added, or may be: another one of the same sort is as well as the others. Where some go,
     those that stay have more to do."""

@@ -23,7 +23,7 @@ from app.core.edges.leads import MAKES_NODES, MESHES, NAME_SERVERS, NETWORKS, PR
 from app.core.edges.mechanism import cordons, halts, is_cosmetic, is_default, is_default_class, refuser, takes_ports
 from app.core.edges.meshes import is_policy
 from app.core.edges.references import is_custom
-from app.core.edges.topology import Named, State, Topology, before_and_after, pod_template, readers, servers_of
+from app.core.edges.topology import Named, State, Topology, before_and_after, part, pod_template, readers, servers_of
 from app.core.edges.touching import touched_clients, touched_workloads
 from app.core.entities import (
     CLUSTER,
@@ -44,6 +44,7 @@ from app.core.model import Change, Resource, Verb
 from app.core.objects.actors import service_account
 from app.core.objects.brought import quoted
 from app.core.objects.dependencies import variables
+from app.core.objects.grants import loosens
 from app.core.objects.kinds import told_by
 from app.core.objects.selectors import selects
 from app.core.objects.taints import refusing
@@ -272,8 +273,16 @@ def _network_policy(change: Change, states: list[State], top: Topology, add: Add
 
 
 def _budget(change: Change, states: list[State], top: Topology, add: Add) -> None:
-    add(("evictions", change.resource.namespace or ""), 0)
+    """The pods that it chooses and who evicts them; where more of them may go at once, those that then did."""
+    namespace = change.resource.namespace or ""
+    add(("evictions", namespace), 0)
     _selector("spec", "selector")(change, states, top, add)
+    gone = {home for left in top.left.values() for home, at in left if at >= change.at}
+    for key in gone if loosens(change) else ():
+        if key[0] == namespace and any(
+            selects(part(s, "spec", "selector") or {}, top.labels.get(key, {})) for s in states
+        ):
+            add(("unguarded", *key), 0)
 
 
 def _target(*path: str) -> Rule:

@@ -45,6 +45,22 @@ def only_allows_more(change: Change) -> bool:
     return False
 
 
+def loosens(change: Change) -> bool:
+    """Whether a disruption budget lets more pods go at once: it is deleted, or its number is another in that sense."""
+    if change.resource.kind != "PodDisruptionBudget":
+        return False
+    return change.verb is Verb.DELETE or any(map(_lets_go, change.diffs))
+
+
+def _lets_go(diff: FieldDiff) -> bool:
+    """A share is more than a number of pods that it replaces, mostly: budgets that are numbers are small ones."""
+    if diff.path not in (("spec", "maxUnavailable"), ("spec", "minAvailable")):
+        return False
+    old, new = ((str(side).endswith("%"), amount_of(str(side).rstrip("%"))) for side in (diff.old, diff.new))
+    more = new > old if None not in (old[1], new[1]) else False
+    return more if diff.path[-1] == "maxUnavailable" else not more and diff.old != diff.new
+
+
 def enlarges(change: Change) -> bool:
     """Whether a volume, or the claim to one, only becomes larger: whatever it is used for has more room."""
     told = [diff for diff in change.diffs if diff.path[:1] != ("metadata",)]

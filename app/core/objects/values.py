@@ -144,6 +144,19 @@ def is_major(found: FieldDiff) -> bool:
     return before == after and was is not None and now is not None and int(was[1]) < int(now[1])
 
 
+_BUILD = re.compile(r"(v?\d+\.\d+[\w.]*(?:-\w+)*?)[-_](?:r|build|b)?\.?\d+")
+"""A tag that ends in the number of a build or of a package: 7.4.2-r27, 2.15.1-debian-12-r5, 1.9-3."""
+
+
+def is_rebuilt(found: FieldDiff) -> bool:
+    """Whether an image of the same repository has the same version, of another build."""
+    if not (isinstance(found.old, str) and isinstance(found.new, str)):
+        return False
+    (before, old), (after, new) = image_parts(found.old), image_parts(found.new)
+    was, now = _BUILD.fullmatch(old), _BUILD.fullmatch(new)
+    return before == after and was is not None and now is not None and was[1] == now[1] and old != new
+
+
 def images(found: FieldDiff) -> str:
     """Tags where only the tag moved; whole references where the repository did."""
     if not isinstance(found.old, str) or not isinstance(found.new, str):

@@ -104,25 +104,29 @@ def _sentence(candidate: Candidate, match: Match) -> str:
     return sentence if _begins_with_a_name(signal) else sentence[:1].upper() + sentence[1:]
 
 
+_SAYS = {
+    "takes": "Its pods take the same port of their nodes as those of {}",
+    "reads": "{} reads what is kept up by what depends on it",
+    "unguarded": "Since then more pods of {} may be evicted at once, and some were",
+    "asks": "What it changes calls {}",
+    "beside": "It is a new version of what calls what {} calls",
+}
+"""How a change leads to whom, by the way that it does."""
+
+
 def _how(candidate: Candidate, match: Match) -> str:
     """How the change leads to the signal, where that is not plain from what it is about; "" where it is."""
     signal, via = match.signal, match.via
     if via[0] == "named":
         return f'Error messages name "{via[1]}"'
+    if via[0] in _SAYS:
+        return _SAYS[via[0]].format(via[-1])
     if via[0] in ("spread", "churn"):
         return _how_many(candidate, match)
-    if via[0] == "takes":
-        return f"Its pods take the same port of their nodes as those of {via[-1]}"
-    if via[0] == "reads":
-        return f"{via[-1]} reads what is kept up by what depends on it"
     if via[0] == "burdens":
         change = candidate.change
         is_guessed = change.verb is Verb.CREATE and change.resource.name.startswith(f"{via[-1]}-")
         return f"It may ask more of {via[-1]}, {'after which it is named' if is_guessed else 'which it calls'}"
-    if via[0] == "asks":
-        return f"What it changes calls {via[-1]}"
-    if via[0] == "beside":
-        return f"It is a new version of what calls what {via[-1]} calls"
     if via[0] in ("calls", "shares"):
         return f"{via[-1]} calls {_called(candidate, match)}"
     if via[0] in _RIGHTS:

@@ -176,7 +176,7 @@ def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
         candidate.set_off
         or makes
         or signal.cause is LINKED
-        or via[:1] in (("refuses",), ("calls",), ("reads",), *BY_CALLING)
+        or via[:1] in (("refuses",), ("calls",), ("reads",), ("unguarded",), *BY_CALLING)
     )
     sort = 1.0 if follows else plausible(candidate.change, reason, refused=refused)
     return worked * sort * _alone(candidate, signal) * _needed(candidate, signal) * _there(candidate, signal)
@@ -365,7 +365,7 @@ def ways(entity: Entity, signal: Signal) -> tuple[Entity, ...]:
         return entity, ("burdens", *entity[1:])
     if signal.facts.get("reason") not in WHILE_RUNNING:
         return (entity,)
-    at_hand = (entity, ("calls", *entity[1:]), ("reads", *entity[1:]))
+    at_hand = (entity, *((way, *entity[1:]) for way in ("calls", "reads", "unguarded")))
     if signal.cause is SCHEMA:
         return (*at_hand, ("shares", *entity[1:]))
     if signal.cause is UNREADABLE:

@@ -7,13 +7,13 @@ import math
 import re
 
 from app.core.edges.causes import EXPIRED, TRUST
-from app.core.edges.mechanism import by_schedule, only_reacts_to, only_restarts
+from app.core.edges.mechanism import by_schedule, only_reacts_to, only_restarts, wakes
 from app.core.entities import WORKLOADS
 from app.core.findings import Evidence
 from app.core.model import Change, FieldDiff, Path, Verb
 from app.core.objects.actors import acts_by_itself, service_account
 from app.core.objects.grants import only_allows_more
-from app.core.objects.values import is_major
+from app.core.objects.values import is_major, is_rebuilt
 from app.core.ranking.case import Case, Facts, say
 from app.core.ranking.scoped import is_untied
 
@@ -58,6 +58,8 @@ ALLOWS = -2.2
 """What it weighs that a change only allows more: no culprit, and 7 % of the others (-2.6)."""
 PROGRAM = 0.5
 """What a new image weighs."""
+AGAIN = -0.4
+"""What it weighs that pods are made anew with what they had."""
 LIMITS = 1.0
 """What it weighs that it changes what others may do: 13 culprits, and 0.6 % of the others (3.1)."""
 TIES = 1.1
@@ -167,10 +169,13 @@ def _of_program(change: Change, words: set[str]) -> tuple[float, str] | None:
     """What a workload's pods run, and with what."""
     if any(is_major(diff) for diff in change.diffs):
         return PROGRAM + MAJOR, "It brings a new major version, which may break who used the one before."
-    if "image" in words or change.verb is Verb.CREATE:
+    images = [diff for diff in change.diffs if diff.path[-1:] == ("image",)]
+    if images and all(map(is_rebuilt, images)):
+        return AGAIN, "It brings the same version, built anew."
+    if images or change.verb is Verb.CREATE:
         return PROGRAM, "It brings a new image: new programs begin 37 % of incidents."
     if only_restarts(change):
-        return -0.4, "It only has pods made anew, with nothing new in them."
+        return AGAIN, "It only has pods made anew, with nothing new in them."
     if "template" in words:
         return TEMPLATE, "It changes the pod template: new configuration begins 31 % of incidents."
     return None
@@ -186,7 +191,7 @@ def _by_field(facts: Facts, words: set[str]) -> Evidence | None:
         return say("kind of change", 1.5, "It scales the workload to zero: nothing is left to answer.")
     if _is_tuned(change):
         return say("kind of change", SLIGHT, "It only changes numbers, by a factor of two at most.")
-    if words == {"spec", "replicas"} and facts.candidate.pods <= 10:
+    if words == {"spec", "replicas"} and facts.candidate.pods <= 10 and not wakes(change):
         weight = MORE if facts.candidate.added else -0.4
         return say("kind of change", weight, "Only the number of replicas changed, by a few.")
     return None

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from app.core.edges.heard import HEARD, Heard
-from app.core.edges.mechanism import is_cosmetic, is_inert, only_image, only_scales
+from app.core.edges.mechanism import is_cosmetic, is_inert, only_image, only_scales, wakes
 from app.core.edges.operators import SEVERAL, acting, addressed
 from app.core.edges.references import is_custom
 from app.core.edges.topology import Named, Topology, readers
@@ -177,7 +177,7 @@ def _is_operand(change: Change, top: Topology) -> bool:
 def _configures(change: Change, top: Topology) -> set[Named]:
     """The workloads that this change rolls out or configures anew."""
     resource = change.resource
-    if is_inert(change) or only_scales(change) or change.verb is Verb.DELETE:
+    if is_inert(change) or (only_scales(change) and not wakes(change)) or change.verb is Verb.DELETE:
         return set()
     if resource.kind in WORKLOADS:
         return {(resource.namespace or "", resource.name)}

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import pytest
 from msgspec.structs import replace
 
-from app.core.model import FieldDiff, Json, Path
-from app.core.objects.grants import only_allows_more
+from app.core.model import FieldDiff, Json, Path, Verb
+from app.core.objects.grants import loosens, only_allows_more
 from tests.core.factories import a_change, a_resource
 
 
@@ -64,3 +64,21 @@ def test_rules_that_are_written_anew_with_one_more_only_allow_more() -> None:
     assert only_allows_more(wider)
     assert not only_allows_more(a_change(policy, path=("spec", "egress"), old=rules, new=rules[:1]))
     assert not only_allows_more(a_change(policy, path=("spec", "egress"), old=[], new=rules))
+
+
+@pytest.mark.parametrize(
+    ("field", "old", "new", "looser"),
+    [
+        ("maxUnavailable", 1, 2, True),
+        ("maxUnavailable", 1, "75%", True),
+        ("maxUnavailable", "50%", 1, False),
+        ("minAvailable", 2, 1, True),
+        ("minAvailable", 2, None, True),
+        ("minAvailable", "25%", "50%", False),
+        ("unhealthyPodEvictionPolicy", "a", "b", False),
+    ],
+)
+def test_a_budget_that_lets_more_go(field: str, old: Json, new: Json, *, looser: bool) -> None:
+    budget = a_resource("PodDisruptionBudget", "web", "shop")
+    assert loosens(a_change(budget, path=("spec", field), old=old, new=new)) is looser
+    assert loosens(a_change(budget, path=(), old={}, new=None, verb=Verb.DELETE))

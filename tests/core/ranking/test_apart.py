@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from app.core.edges.indexing import topology
 from app.core.edges.reach import reach
@@ -109,7 +110,9 @@ def test_a_certificate_that_is_renewed_where_nobody_speaks_of_one(message: str, 
     assert (weight(found, renewed, "kind of change") < -1.0) is not spoken_of
 
 
-@pytest.mark.parametrize(("new", "weighs"), [("web:v2.0.1", 1.2), ("web:v1.5.0", 0.5), ("other/web:v2.0.1", 0.5)])
+@pytest.mark.parametrize(
+    ("new", "weighs"), [("web:v2.0.1", 1.2), ("web:v1.4.0-r27", 0.5), ("web:v1.5.0", 0.5), ("other/web:v2.0.1", 0.5)]
+)
 def test_another_major_version(new: str, weighs: float) -> None:
     release = a_change(APP, at=after(-8), old="web:v1.4.0", new=new)
     assert weight(calls_fail(release), release, "kind of change") == weighs
@@ -119,3 +122,41 @@ def test_what_a_mesh_is_told_in_its_own_namespace_leads_to_pods_everywhere() -> 
     told = a_change(a_resource("ConfigMap", "istio", "istio-system"), path=("data", "mesh"), old="a", new="b")
     assert POD_MAKING in reach(told, topology(states()))
     assert POD_MAKING not in reach(a_change(a_resource("ConfigMap", "istio", "shop")), topology(states()))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "again"),
+    [
+        ("redis:7.4.2-r26", "redis:7.4.2-r27", True),
+        ("redis:7.4.2-debian-12-r4", "redis:7.4.2-debian-12-r5", True),
+        ("redis:7.4.2-1", "redis:7.4.3-1", False),
+        ("redis:7.4-alpine3.19", "redis:7.4-alpine3.20", False),
+        ("web:2026-11-25", "web:2026-11-26", False),
+        ("web:412", "web:413", False),
+    ],
+)
+def test_the_same_version_built_anew(old: str, new: str, *, again: bool) -> None:
+    release = a_change(APP, at=after(-8), old=old, new=new)
+    assert weight(calls_fail(release), release, "kind of change") == (-0.4 if again else 0.5)
+
+
+@pytest.mark.parametrize(("loosened", "tells"), [("75%", True), (0, False)])
+def test_a_budget_that_lets_more_go_and_pods_that_went(loosened: Json, *, tells: bool) -> None:
+    budget = a_resource("PodDisruptionBudget", "basket", "shop")
+    edit = a_change(budget, at=after(-20), path=("spec", "maxUnavailable"), old=1, new=loosened)
+    spec: Json = {"maxUnavailable": loosened, "selector": {"matchLabels": {"app": "basket"}}}
+    pods = [
+        replace(
+            a_state(a_resource("Pod", f"basket-5d4f89c7b-{end}", "shop"), {"spec": {"nodeName": "n"}}),
+            deleted_at=after(-4),
+        )
+        for end in ("x2x4b", "h7k9c")
+    ]
+    found = ranked(
+        edit,
+        incident=an_incident(an_alert(after(30), name="ErrorsHigh", namespace="shop", service="basket")),
+        symptoms=[a_symptom(APP, "Unhealthy", at=after(0), message="HTTP 503", count=9)],
+        states=[*states(), a_state(budget, {"spec": spec})],
+        gone=pods,
+    )
+    assert any("may be evicted at once" in e.sentence for s in found.suspects for e in s.evidence) is tells

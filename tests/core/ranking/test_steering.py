@@ -141,6 +141,13 @@ def test_more_pods_of_a_program_are_no_new_program() -> None:
     assert set_off([early(), more, taint("a", at=-20)], topology(the_scaler())) == {}
 
 
+def test_a_program_that_stood_still_does_what_it_does_since_it_was_woken() -> None:
+    deployment = a_resource("Deployment", "cluster-autoscaler", "kube-system")
+    woken = a_change(deployment, at=after(-30), path=("spec", "replicas"), old=0, new=1)
+    then = taint("a", at=-20)
+    assert set_off([early(), woken, then], topology(the_scaler())) == {then.id: woken}
+
+
 def test_what_goes_on_is_not_put_down_to_what_came_in_between() -> None:
     config, other = (a_change(CONFIG, at=after(at), path=("data", f"x{at}")) for at in (-30, -15))
     nodes = [taint("a", at=-20), taint("b", at=-10)]
