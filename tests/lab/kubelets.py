@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -134,6 +135,15 @@ class Kubelets:
         """A node's kubelet tells of which kernel it runs on. Raises RefusedError."""
         status = {"status": {"nodeInfo": {"kernelVersion": version}}}
         await self._callers[name].must("PATCH", f"{path('Node', None, name)}/status", status)
+
+    async def run_on(self, name: str, architecture: str) -> None:
+        """A node's kubelet tells of which kind its processors are. Raises RefusedError."""
+        kubelet = self._callers[name]
+        kubelet.agent = re.sub(r"linux/\w+", f"linux/{architecture}", kubelet.agent)
+        labels = {"metadata": {"labels": {"kubernetes.io/arch": architecture}}}
+        await kubelet.must("PATCH", path("Node", None, name), labels)
+        status = {"status": {"nodeInfo": {"architecture": architecture}}}
+        await kubelet.must("PATCH", f"{path('Node', None, name)}/status", status)
 
     def crash(self, name: str) -> None:
         """A machine stops, and all that runs there with it."""

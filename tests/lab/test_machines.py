@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from datetime import timedelta
 
 import httpx2
@@ -10,6 +12,7 @@ import pytest
 from tests.lab import apps, memory, statuses
 from tests.lab.api import Caller, Json, World, now
 from tests.lab.apps import App, Container, Outside, diagnose, millicores
+from tests.lab.kubelets import Kubelets
 from tests.lab.manifests import sleeps_before_end
 from tests.lab.memory import FREE_MIB, Memory
 from tests.lab.statuses import Statuses
@@ -73,3 +76,23 @@ def test_a_limit_below_its_bursts_stops_a_container_now_and_then(
 def test_a_pod_sleeps_before_its_end_as_its_hook_says() -> None:
     assert sleeps_before_end(pod_of("a")) == 0
     assert sleeps_before_end(pod_of("a", container={"lifecycle": {"preStop": {"sleep": {"seconds": 6}}}})) == 6
+
+
+def test_a_kubelet_tells_of_which_kind_its_processors_are() -> None:
+    asked: list[tuple[str, str, Json]] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        asked.append((request.url.path, request.headers["User-Agent"], json.loads(request.content)))
+        return httpx2.Response(200, json={})
+
+    async def tell() -> None:
+        async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer), base_url="https://cluster") as client:
+            kubelet = Caller(client, "system:node:one", "", "kubelet/v1.36.1 (linux/amd64) kubernetes/93248f9")
+            await Kubelets(world_of(), {"one": kubelet}, {}, Outside()).run_on("one", "arm64")
+
+    asyncio.run(tell())
+    assert {agent for _, agent, _ in asked} == {"kubelet/v1.36.1 (linux/arm64) kubernetes/93248f9"}
+    assert [(where, body) for where, _, body in asked] == [
+        ("/api/v1/nodes/one", {"metadata": {"labels": {"kubernetes.io/arch": "arm64"}}}),
+        ("/api/v1/nodes/one/status", {"status": {"nodeInfo": {"architecture": "arm64"}}}),
+    ]
