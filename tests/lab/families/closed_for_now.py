@@ -115,8 +115,9 @@ class _Vault:
         return container.pod["metadata"]["uid"] not in self.opened
 
     def check(self, container: Container) -> Problem | None:
-        """Its probe is its own command, which ends with 2 while it is sealed."""
-        return Problem("unready", "probe failed: Sealed: true") if self.is_sealed(container) else None
+        """While it is sealed it says so to whoever asks how it is."""
+        told = "probe failed: HTTP probe failed with statuscode: 503"
+        return Problem("unready", told) if self.is_sealed(container) else None
 
     async def unseal(self) -> None:
         """Three people come together."""
