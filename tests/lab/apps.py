@@ -37,6 +37,8 @@ class Problem:
     probe: str = "Liveness"
     answers: bool = False
     """Whether it goes on to answer what it is asked, as it has only told its probe to send it nothing more."""
+    at_once: bool = False
+    """Whether it is so from its start, so that no lag lets it be well before."""
 
 
 @dataclass(frozen=True)

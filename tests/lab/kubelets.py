@@ -352,7 +352,8 @@ class Kubelets:
                 sandbox.well = await self._tell(node, pod, sandbox, running, phase="Running")
             return
         sandbox.since = sandbox.since or now()
-        if problem.kind != "starting" and (now() - sandbox.since).total_seconds() < self.lag:
+        shows_at_once = problem.kind == "starting" or problem.at_once
+        if not shows_at_once and (now() - sandbox.since).total_seconds() < self.lag:
             if not sandbox.well:
                 running = {"state": {"running": {"startedAt": second()}}, "ready": True, "started": True}
                 sandbox.well = await self._tell(node, pod, sandbox, running, phase="Running")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from datetime import timedelta
 
@@ -11,10 +12,11 @@ import pytest
 
 from tests.lab import apps, memory, statuses
 from tests.lab.api import Caller, Json, World, now
-from tests.lab.apps import App, Container, Outside, diagnose, millicores
+from tests.lab.apps import App, Container, Outside, Problem, diagnose, millicores
 from tests.lab.kubelets import Kubelets
 from tests.lab.manifests import sleeps_before_end
 from tests.lab.memory import FREE_MIB, Memory
+from tests.lab.sandboxes import Sandbox
 from tests.lab.statuses import Statuses
 
 
@@ -96,3 +98,28 @@ def test_a_kubelet_tells_of_which_kind_its_processors_are() -> None:
         ("/api/v1/nodes/one", {"metadata": {"labels": {"kubernetes.io/arch": "arm64"}}}),
         ("/api/v1/nodes/one/status", {"status": {"nodeInfo": {"architecture": "arm64"}}}),
     ]
+
+
+@pytest.mark.parametrize(("at_once", "told"), [(True, ["waiting"]), (False, ["running"])])
+def test_what_a_process_cannot_do_from_its_start_waits_for_no_lag(at_once: bool, told: list[str]) -> None:
+    states: list[str] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        if request.url.path.endswith("/status"):
+            [container] = json.loads(request.content)["status"].get("containerStatuses", [{"state": {}}])
+            states.extend(container["state"])
+        return httpx2.Response(200, json={})
+
+    async def play() -> None:
+        async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer), base_url="https://cluster") as client:
+            kubelet = Caller(client, "system:node:one", "", "kubelet")
+            app = App("app", check=lambda _: Problem("crash", "exec format error", at_once=at_once))
+            world = world_of(pod_of("abcd", container={"image": "app:1"}))
+            kubelets = Kubelets(world, {"one": kubelet}, {"app": app}, Outside())
+            kubelets.lag = 60.0
+            kubelets._pods["abcd"] = Sandbox(phase="up", started=now())
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(kubelets.run(), 0.1)
+
+    asyncio.run(play())
+    assert states == told

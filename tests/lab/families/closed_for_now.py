@@ -117,7 +117,7 @@ class _Vault:
     def check(self, container: Container) -> Problem | None:
         """While it is sealed it says so to whoever asks how it is."""
         told = "probe failed: HTTP probe failed with statuscode: 503"
-        return Problem("unready", told) if self.is_sealed(container) else None
+        return Problem("unready", told, at_once=True) if self.is_sealed(container) else None
 
     async def unseal(self) -> None:
         """Three people come together."""

@@ -79,7 +79,7 @@ async def page_cache(lab: Lab) -> AsyncIterator[None]:
         if machines.kernel(container.pod["spec"].get("nodeName", "")) != KERNELS[NEW]:
             return None
         turn = int(container.pod["metadata"]["uid"][:2], 16) / 255
-        if container.seconds < fills * (1 + turn / 2) + lab.lag / 2:
+        if container.seconds < fills * (1 + turn / 2):
             return None
         return Problem("oom", f"needs more than {container.spec['resources']['limits']['memory']}")
 
@@ -138,7 +138,8 @@ async def other_architecture(lab: Lab) -> AsyncIterator[None]:
         """All that the company builds is for both, but for this one."""
         node = lab.world["Node"].get(("", container.pod["spec"].get("nodeName", "")), {})
         is_other = node.get("metadata", {}).get("labels", {}).get("kubernetes.io/arch") == ARM
-        return Problem("crash", "exec /usr/local/bin/server: exec format error") if is_other else None
+        told = "exec /usr/local/bin/server: exec format error"
+        return Problem("crash", told, at_once=True) if is_other else None
 
     def short(_: Container) -> float:
         """What those that are there do not stand."""
