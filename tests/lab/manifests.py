@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from tests.lab.api import Json, Key, path
 
 AUTHORITY = "kube-root-ca.crt"
@@ -40,6 +42,21 @@ def env_keys(pod: Json) -> list[tuple[str, str, str]]:
         for field_name, kind in (("configMapKeyRef", "ConfigMap"), ("secretKeyRef", "Secret")):
             if reference := one.get("valueFrom", {}).get(field_name):
                 found.append((kind, reference["name"], reference["key"]))
+    return found
+
+
+REFERENCE = re.compile(r"\$\((\w+)\)")
+
+
+def environment(container: Json) -> dict[str, str]:
+    """What a container's manifest sets: a reference is to what is set above it, and else stays as it is written.
+
+    What is taken from elsewhere, as its node's address, is told by its source alone.
+    """
+    found: dict[str, str] = {}
+    for one in container.get("env", ()):
+        value = str(one.get("value", "")) if "valueFrom" not in one else f"<{'.'.join(one['valueFrom'])}>"
+        found[one["name"]] = REFERENCE.sub(lambda match: found.get(match[1], match[0]), value)
     return found
 
 
