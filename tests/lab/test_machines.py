@@ -12,14 +12,9 @@ import pytest
 
 from tests.lab import apps, memory, statuses
 from tests.lab.api import Caller, Json, World, now
-<<<<<<< HEAD
 from tests.lab.apps import App, Container, Outside, Problem, diagnose, millicores
 from tests.lab.kubelets import Kubelets
-from tests.lab.manifests import sleeps_before_end
-=======
-from tests.lab.apps import App, Container, Outside, diagnose, millicores
 from tests.lab.manifests import environment, sleeps_before_end
->>>>>>> aa84e42 (Two more families of the laboratory, joined 62: rendered-order and client-addresses)
 from tests.lab.memory import FREE_MIB, Memory
 from tests.lab.sandboxes import Sandbox
 from tests.lab.statuses import Statuses
@@ -85,7 +80,6 @@ def test_a_pod_sleeps_before_its_end_as_its_hook_says() -> None:
     assert sleeps_before_end(pod_of("a", container={"lifecycle": {"preStop": {"sleep": {"seconds": 6}}}})) == 6
 
 
-<<<<<<< HEAD
 def test_a_kubelet_tells_of_which_kind_its_processors_are() -> None:
     asked: list[tuple[str, str, Json]] = []
 
@@ -129,11 +123,11 @@ def test_what_a_process_cannot_do_from_its_start_waits_for_no_lag(at_once: bool,
 
     asyncio.run(play())
     assert states == told
-=======
+
+
 def test_a_variable_refers_to_what_stands_above_it() -> None:
     node = {"name": "NODE_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}}
     agent = {"name": "AGENT_URL", "value": "http://$(NODE_IP):3130/$(NOBODY)"}
     assert environment({"env": [node, agent]})["AGENT_URL"] == "http://<fieldRef>:3130/$(NOBODY)"
     assert environment({"env": [agent, node]})["AGENT_URL"] == "http://$(NODE_IP):3130/$(NOBODY)"
     assert environment({}) == {}
->>>>>>> aa84e42 (Two more families of the laboratory, joined 62: rendered-order and client-addresses)
