@@ -110,7 +110,7 @@ def plane(case: Case, facts: Facts) -> Evidence | None:
             min(2.0, 0.6 * math.log(ratio)) * (1.0 if wide or system else 0.5),
             f"It moves {facts.candidate.pods} pods; a rollout here usually moves {case.typical_pods:.0f}.",
         )
-    if (wide or system) and namespace and kind not in WORKLOADS and not facts.matches:
+    if (wide or system) and namespace and kind not in WORKLOADS and not facts.matches and is_untied(case, facts):
         return say("plane", -0.7, f"A namespaced {kind} seldom reaches beyond {namespace}.")
     return None
 
@@ -191,6 +191,8 @@ def _by_field(facts: Facts, words: set[str]) -> Evidence | None:
         return say("kind of change", 1.5, "It scales the workload to zero: nothing is left to answer.")
     if _is_tuned(change):
         return say("kind of change", SLIGHT, "It only changes numbers, by a factor of two at most.")
+    if change.diffs and all(map(_logs_less, change.diffs)):
+        return say("kind of change", SLIGHT, "It only has a program log less.")
     if words == {"spec", "replicas"} and facts.candidate.pods <= 10 and not wakes(change):
         weight = MORE if facts.candidate.added else -0.4
         return say("kind of change", weight, "Only the number of replicas changed, by a few.")
@@ -213,6 +215,18 @@ def _is_slight(diff: FieldDiff) -> bool:
         return False
     amounts = zip(map(float, _AMOUNT.findall(old)), map(float, _AMOUNT.findall(new)), strict=True)
     return all(one == other or (one != 0 and 0.5 <= other / one <= 2.0) for one, other in amounts)
+
+
+_LEVELS = ("fatal", "critical", "error", "warning", "warn", "notice", "info", "debug", "trace", "all")
+"""How much is logged, least first."""
+_LEVEL = re.compile(r"log.{0,8}level|level.{0,8}log|verbosity|\Alevel\Z", re.IGNORECASE)
+
+
+def _logs_less(diff: FieldDiff) -> bool:
+    """Whether a level of logs became one by which less is logged."""
+    old, new = str(diff.old).lower(), str(diff.new).lower()
+    is_level = diff.path and _LEVEL.search(str(diff.path[-1])) and old in _LEVELS and new in _LEVELS
+    return bool(is_level) and _LEVELS.index(new) < _LEVELS.index(old)
 
 
 def _ties(path: Path) -> bool:

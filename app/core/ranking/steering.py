@@ -144,11 +144,11 @@ def _latest(*changes: Change | None) -> Change | None:
 
 def _kin(account: Named, top: Topology) -> set[Named]:
     """What runs as an account, and what is of the same product, beside it: argocd-repo-server tells
-    argocd-application-controller what to apply."""
+    argocd-application-controller what to apply, and whatever else acts from a namespace that is called argocd."""
     namespace, name = account
-    product = name.partition("-")[0]
+    products = {name.partition("-")[0], namespace.partition("-")[0]}
     return top.by_account.get(account, set()) | {
-        key for key in top.in_namespace.get(namespace, ()) if key[1].partition("-")[0] == product
+        key for key in top.in_namespace.get(namespace, ()) if key[1].partition("-")[0] in products
     }
 
 

@@ -57,6 +57,7 @@ from app.core.signals.injected import with_injected
 from app.core.signals.linked import with_linked
 from app.core.signals.loads import load_signals
 from app.core.signals.newborn import Newborn, newborn
+from app.core.signals.operated import with_operators
 from app.core.signals.outside import with_outside
 from app.core.signals.places import located
 from app.core.signals.relists import relist_signals
@@ -138,6 +139,7 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES) -> Ranking:
     signals = with_deleters(with_evictors(signals, gathered.calls, top_of), gathered.calls, top_of)
     signals = with_unready(signals, top_of)
     signals = with_blamed(with_outside(with_linked(signals, gathered.changes), top_of, incident), top_of)
+    signals = with_operators(signals, top_of)
     signals = with_fellows(with_probed(signals, incident, top_of, is_held=is_held), top_of)
     around = surroundings(incident, top_of, new=new)
     weighed = weigh(signals, incident.scope, near=around, top=top_of)

@@ -101,6 +101,21 @@ def test_another_port_is_no_tuned_number() -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("key", "old", "new", "less"),
+    [
+        ("LOG_LEVEL", "info", "warn", True),
+        ("log.level", "DEBUG", "INFO", True),
+        ("LOG_LEVEL", "info", "debug", False),
+        ("LEVEL_OF_CARE", "info", "warn", False),
+        ("LOG_LEVEL", "info", "quiet", False),
+    ],
+)
+def test_a_program_that_logs_less(key: str, old: str, new: str, *, less: bool) -> None:
+    change = a_change(a_resource("ConfigMap", "one", "accounts"), at=after(-10), path=("data", key), old=old, new=new)
+    assert said(change, "kind of change") == ("It only has a program log less." if less else "")
+
+
 def test_an_excerpt_is_one_line_cut_at_a_word() -> None:
     assert excerpt("a\n  b") == "a b"
     assert excerpt("word " * 40) == "word " * 27 + "word …"

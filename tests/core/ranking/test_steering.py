@@ -148,6 +148,14 @@ def test_a_program_that_stood_still_does_what_it_does_since_it_was_woken() -> No
     assert set_off([early(), woken, then], topology(the_scaler())) == {then.id: woken}
 
 
+def test_what_acts_from_the_namespace_of_a_product_goes_by_all_of_it() -> None:
+    server = a_resource("Deployment", "argocd-repo-server", "argocd")
+    release = a_change(server, at=after(-20))
+    pruned = a_change(a_resource("Service", "wish-lists"), at=after(-10), path=(), old={}, new=None, verb=Verb.DELETE)
+    pruned = replace(pruned, actor=Actor("system:serviceaccount:argocd:application-sync", ActorSource.AUDIT))
+    assert set_off([early(), release, pruned], topology([a_workload(server)])) == {pruned.id: release}
+
+
 def test_what_goes_on_is_not_put_down_to_what_came_in_between() -> None:
     config, other = (a_change(CONFIG, at=after(at), path=("data", f"x{at}")) for at in (-30, -15))
     nodes = [taint("a", at=-20), taint("b", at=-10)]
