@@ -72,7 +72,7 @@ async def warm_pool(lab: Lab) -> AsyncIterator[None]:
     edge = both(informer(path("Namespace"), seconds=OPEN_SECONDS), informer(path("ConfigMap"), seconds=OPEN_SECONDS))
     reads = ("", "namespaces,configmaps", "list,watch")
     app = await lab.controller("ingress-nginx", "gateway", edge, reads, replicas=8)
-    anew = lab.rate(lab.refused(app.image, 410), 0.7, seconds=12)
+    anew = lab.rate(lab.refused(app.image, 410), 0.5, seconds=20)
     lab.alert("KubeAPITerminatedWatches", anew, "watchers list anew again and again", 3, job="apiserver")
     await lab.pause(3)
     lab.start(compact())
