@@ -49,7 +49,7 @@ async def warm_pool(lab: Lab) -> AsyncIterator[None]:
         if not (declared.ok and listed.ok):
             return
         if declared.body["spec"]["maxAge"] != followed[0]:
-            await asyncio.sleep(process.lag)
+            await asyncio.sleep(lab.lag)
             followed[0] = declared.body["spec"]["maxAge"]
         there = [one for one in listed.body["items"] if "deletionTimestamp" not in one["metadata"]]
         eldest = timedelta(seconds=AGE_SECONDS[followed[0]])
