@@ -24,6 +24,7 @@ from tests.lab.manifests import (
     env_keys,
     followed,
     images,
+    is_let_through,
     mounted,
     mounts_token,
     place,
@@ -347,16 +348,12 @@ class Kubelets:
                     await self._tell(node, pod, sandbox, done(), phase="Running")
                     sandbox.said = "done"
                 return
-            if not sandbox.well:
-                running = {"state": {"running": {"startedAt": second()}}, "ready": True, "started": True}
-                sandbox.well = await self._tell(node, pod, sandbox, running, phase="Running")
+            await self._tell_ready(node, pod, sandbox)
             return
         sandbox.since = sandbox.since or now()
         shows_at_once = problem.kind == "starting" or problem.at_once
         if not shows_at_once and (now() - sandbox.since).total_seconds() < self.lag:
-            if not sandbox.well:
-                running = {"state": {"running": {"startedAt": second()}}, "ready": True, "started": True}
-                sandbox.well = await self._tell(node, pod, sandbox, running, phase="Running")
+            await self._tell_ready(node, pod, sandbox)
             return
         sandbox.problem, sandbox.is_beside = problem, index > 0
         if problem.kind in ("unready", "starting"):
@@ -480,6 +477,13 @@ class Kubelets:
         status = pod_status(pod, container, index, sandbox.restarts, phase=phase, address=address)
         sandbox.said = "ready" if container.get("ready") else "told"
         return await self._statuses.tell(node, pod, status)
+
+    async def _tell_ready(self, node: str, pod: Json, sandbox: Sandbox) -> None:
+        """Its containers are ready, if that is news; it is itself once its gates are open."""
+        is_open = is_let_through(pod)
+        if not sandbox.well and (is_open or sandbox.said != "ready"):
+            running = {"state": {"running": {"startedAt": second()}}, "ready": True, "started": True}
+            sandbox.well = await self._tell(node, pod, sandbox, running, phase="Running") and is_open
 
     async def _warn(self, node: str, pod: Json, reason: str, message: str) -> None:
         about = {"kind": "Pod", **{k: pod["metadata"][k] for k in ("namespace", "name", "uid")}}

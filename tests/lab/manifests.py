@@ -74,6 +74,18 @@ def is_ready(pod: Json) -> bool:
     return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
+def gates(pod: Json) -> list[Json]:
+    """What others say of a pod that its readiness waits for: a gate of which nobody has said anything is not open."""
+    told = {one["type"]: one for one in pod.get("status", {}).get("conditions", ())}
+    named = [one["conditionType"] for one in pod["spec"].get("readinessGates", ())]
+    return [told.get(one, {"type": one, "status": "False"}) for one in named]
+
+
+def is_let_through(pod: Json) -> bool:
+    """Whether each of its gates is open, so that it is ready as soon as its containers are."""
+    return all(one["status"] == "True" for one in gates(pod))
+
+
 def is_done(pod: Json) -> bool:
     """Whether it is of a Job, and its work is done."""
     return bool(pod.get("status", {}).get("phase") == "Succeeded")

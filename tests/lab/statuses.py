@@ -8,7 +8,7 @@ from datetime import datetime
 
 from tests.lab.api import Caller, Json, now, path, stamp
 from tests.lab.apps import Outside
-from tests.lab.manifests import place
+from tests.lab.manifests import gates, is_let_through, place
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 
@@ -126,7 +126,8 @@ def pod_status(
 ) -> Json:
     """What a kubelet says of a pod; ``container`` is that one of its containers, the others are well once it runs."""
     is_up = "True" if container.get("ready") else "False"
-    conditions = (("PodScheduled", "True"), ("Initialized", "True"), ("ContainersReady", is_up), ("Ready", is_up))
+    is_ready = is_up if is_let_through(pod) else "False"
+    conditions = (("PodScheduled", "True"), ("Initialized", "True"), ("ContainersReady", is_up), ("Ready", is_ready))
     beside = {"state": {"running": {"startedAt": second()}}, "ready": True, "started": True}
     others = beside if phase == "Running" else container
     told = [
@@ -142,7 +143,10 @@ def pod_status(
     ]
     return {
         "phase": phase,
-        "conditions": [{"type": kind, "status": value, "lastTransitionTime": second()} for kind, value in conditions],
+        "conditions": [
+            *({"type": kind, "status": value, "lastTransitionTime": second()} for kind, value in conditions),
+            *(one for one in gates(pod) if "lastTransitionTime" in one),  # what others have said stays
+        ],
         "containerStatuses": told,
         "podIP": address,
         "podIPs": [{"ip": address}],

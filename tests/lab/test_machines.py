@@ -14,10 +14,10 @@ from tests.lab import apps, memory, statuses
 from tests.lab.api import Caller, Json, World, now
 from tests.lab.apps import App, Container, Outside, Problem, diagnose, millicores
 from tests.lab.kubelets import Kubelets
-from tests.lab.manifests import environment, sleeps_before_end
+from tests.lab.manifests import environment, is_let_through, sleeps_before_end
 from tests.lab.memory import FREE_MIB, Memory
 from tests.lab.sandboxes import Sandbox
-from tests.lab.statuses import Statuses
+from tests.lab.statuses import Statuses, pod_status
 
 
 def world_of(*pods: Json) -> World:
@@ -131,3 +131,16 @@ def test_a_variable_refers_to_what_stands_above_it() -> None:
     assert environment({"env": [node, agent]})["AGENT_URL"] == "http://<fieldRef>:3130/$(NOBODY)"
     assert environment({"env": [agent, node]})["AGENT_URL"] == "http://$(NODE_IP):3130/$(NOBODY)"
     assert environment({}) == {}
+
+
+@pytest.mark.parametrize(("said", "is_ready"), [(None, "False"), ("False", "False"), ("True", "True")])
+def test_a_pod_is_ready_once_its_gates_are_open(said: str | None, is_ready: str) -> None:
+    pod = pod_of("gated", container={"image": "web:1.0.0"})
+    pod["spec"]["readinessGates"] = [{"conditionType": "corp.example/registered"}]
+    told = {"type": "corp.example/registered", "status": said, "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    pod["status"] = {"conditions": [told] if said else []}
+    status = pod_status(pod, {"ready": True}, 0, {0: 0}, phase="Running", address="10.244.0.1")
+    by_type = {one["type"]: one for one in status["conditions"]}
+    assert (by_type["ContainersReady"]["status"], by_type["Ready"]["status"]) == ("True", is_ready)
+    assert by_type.get("corp.example/registered", told) == told
+    assert is_let_through(pod) is (said == "True")
