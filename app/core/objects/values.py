@@ -157,6 +157,19 @@ def is_rebuilt(found: FieldDiff) -> bool:
     return before == after and was is not None and now is not None and was[1] == now[1] and old != new
 
 
+_PRODUCTION = re.compile(r"(?:\A|[._-])(?:prod|production|live)(?:\Z|[._-])")
+_TEST = re.compile(r"(?:\A|[._-])(?:dev|develop|test|testing|qa|uat|int|stage|staging|sandbox|local)(?:\Z|[._-])")
+"""What tags say of the environment that a build is for."""
+
+
+def is_for_another(found: FieldDiff) -> bool:
+    """Whether an image for production is followed by one for a test."""
+    if not (isinstance(found.old, str) and isinstance(found.new, str)):
+        return False
+    old, new = image_parts(found.old)[1], image_parts(found.new)[1]
+    return bool(_PRODUCTION.search(old) and _TEST.search(new) and not _PRODUCTION.search(new))
+
+
 def images(found: FieldDiff) -> str:
     """Tags where only the tag moved; whole references where the repository did."""
     if not isinstance(found.old, str) or not isinstance(found.new, str):

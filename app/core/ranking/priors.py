@@ -13,7 +13,7 @@ from app.core.findings import Evidence
 from app.core.model import Change, FieldDiff, Path, Verb
 from app.core.objects.actors import acts_by_itself, service_account
 from app.core.objects.grants import only_allows_more
-from app.core.objects.values import is_major, is_rebuilt
+from app.core.objects.values import is_for_another, is_major, is_rebuilt
 from app.core.ranking.case import Case, Facts, say
 from app.core.ranking.scoped import is_untied
 
@@ -58,6 +58,9 @@ ALLOWS = -2.2
 """What it weighs that a change only allows more: no culprit, and 7 % of the others (-2.6)."""
 PROGRAM = 0.5
 """What a new image weighs."""
+ELSEWHERE = 1.0
+"""What it weighs that an image that said it is for production is followed by one for a test. Not counted: no harmless
+release of the laboratory does that."""
 AGAIN = -0.4
 """What it weighs that pods are made anew with what they had."""
 LIMITS = 1.0
@@ -170,6 +173,8 @@ def _of_program(change: Change, words: set[str]) -> tuple[float, str] | None:
     if any(is_major(diff) for diff in change.diffs):
         return PROGRAM + MAJOR, "It brings a new major version, which may break who used the one before."
     images = [diff for diff in change.diffs if diff.path[-1:] == ("image",)]
+    if any(map(is_for_another, images)):
+        return PROGRAM + ELSEWHERE, "It brings a build whose tag says that it is for another environment."
     if images and all(map(is_rebuilt, images)):
         return AGAIN, "It brings the same version, built anew."
     if images or change.verb is Verb.CREATE:

@@ -13,7 +13,7 @@ from datetime import timedelta
 
 from app.core.edges.heard import HEARD, Heard
 from app.core.edges.mechanism import is_cosmetic, is_inert, only_image, only_scales, wakes
-from app.core.edges.operators import SEVERAL, acting, addressed
+from app.core.edges.operators import SEVERAL, acting, addressed, referers
 from app.core.edges.references import is_custom
 from app.core.edges.topology import Named, Topology, readers
 from app.core.entities import WORKLOADS
@@ -153,11 +153,13 @@ def _kin(account: Named, top: Topology) -> set[Named]:
 
 
 def _tells(change: Change, top: Topology) -> set[str]:
-    """The users to whom an edit is a setting of theirs: of one of the few custom resources that they act on, or of an
-    annotation with their name."""
+    """The users to whom an edit is a setting of theirs: of one of the few custom resources that they act on, or to
+    which those refer that they do, as a Kustomization to a GitRepository; or of an annotation with their name."""
     resource = change.resource
-    few = is_order(change) and top.customs[resource.api_group, resource.kind] <= SEVERAL
-    return addressed(change, top) | (acting(resource, top) - {change.actor.name} if few else set())
+    if not is_order(change) or top.customs[resource.api_group, resource.kind] > SEVERAL:
+        return addressed(change, top)
+    concerned = (resource, *(one for one in referers(resource, top) if is_custom(one)))
+    return addressed(change, top) | {user for one in concerned for user in acting(one, top)} - {change.actor.name}
 
 
 def _deploys(change: Change, top: Topology) -> bool:

@@ -140,6 +140,15 @@ def test_the_same_version_built_anew(old: str, new: str, *, again: bool) -> None
     assert weight(calls_fail(release), release, "kind of change") == (-0.4 if again else 0.5)
 
 
+@pytest.mark.parametrize(
+    ("new", "weighs"),
+    [("web:20260325-uat", 1.5), ("web:20260325-prod", 0.5), ("web:20260325-prod-test", 0.5), ("web:uatu", 0.5)],
+)
+def test_a_build_for_another_environment(new: str, weighs: float) -> None:
+    release = a_change(APP, at=after(-8), old="web:20260324-prod", new=new)
+    assert weight(calls_fail(release), release, "kind of change") == weighs
+
+
 @pytest.mark.parametrize(("loosened", "tells"), [("75%", True), (0, False)])
 def test_a_budget_that_lets_more_go_and_pods_that_went(loosened: Json, *, tells: bool) -> None:
     budget = a_resource("PodDisruptionBudget", "basket", "shop")

@@ -156,6 +156,23 @@ def test_what_acts_from_the_namespace_of_a_product_goes_by_all_of_it() -> None:
     assert set_off([early(), release, pruned], topology([a_workload(server)])) == {pruned.id: release}
 
 
+def test_who_applies_a_source_is_told_by_it() -> None:
+    def flux(kind: str, name: str) -> Resource:
+        return Resource("lab", f"{kind.lower()}.toolkit.fluxcd.io", kind, "search", name)
+
+    source, applied = flux("GitRepository", "team"), flux("Kustomization", "apps")
+    applier = a_resource("Deployment", "kustomization-controller", "flux-system")
+    branch = a_change(source, at=after(-20), path=("spec", "ref", "branch"), old="main", new="release")
+    pruned = a_change(a_resource("Service", "synonyms"), at=after(-17), path=(), old={}, new=None, verb=Verb.DELETE)
+    pruned = replace(pruned, actor=Actor("system:serviceaccount:flux-system:applier", ActorSource.AUDIT))
+    states = [
+        a_workload(applier, serviceAccountName="applier"),
+        a_state(source, {"spec": {"ref": {"branch": "release"}}}),
+        a_state(applied, {"spec": {"sourceRef": {"kind": "GitRepository", "name": "team"}}}),
+    ]
+    assert set_off([early(), branch, pruned], topology(states)) == {pruned.id: branch}
+
+
 def test_what_goes_on_is_not_put_down_to_what_came_in_between() -> None:
     config, other = (a_change(CONFIG, at=after(at), path=("data", f"x{at}")) for at in (-30, -15))
     nodes = [taint("a", at=-20), taint("b", at=-10)]
