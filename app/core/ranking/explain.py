@@ -304,17 +304,17 @@ def before(at: datetime, high: datetime) -> float:
     return 1.0 - min(1.0, max(0.0, (at - high) / CLOCK_SKEW))
 
 
-def _alone(candidate: Candidate, signal: Signal) -> float:
-    """The same, and less where they call the same server outside, or say the very same: whatever they have in common is
-    likelier than one for each."""
-    apart = sum(not _reaches(candidate, signal, fellow) for fellow in signal.fellows)
-    return _common(candidate, signal) / (1 + apart)
-
-
 def _common(candidate: Candidate, signal: Signal) -> float:
-    """Less than 1 where others complain of the same at once, and the change reaches few of them."""
+    """Less than 1 where others complain of the same at once, and the change reaches few of them: whatever they have in
+    common is likelier than one for each."""
     reached = sum(_reaches(candidate, signal, other) for other in signal.others)
     return math.sqrt((1 + reached) / (1 + len(signal.others)))
+
+
+def _alone(candidate: Candidate, signal: Signal) -> float:
+    """The same, and less where others call the same server outside, or say it in the same words."""
+    apart = sum(not _reaches(candidate, signal, fellow) for fellow in signal.fellows)
+    return _common(candidate, signal) / (1 + apart)
 
 
 def _reaches(candidate: Candidate, signal: Signal, other: Entity) -> bool:

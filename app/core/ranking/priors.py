@@ -170,7 +170,7 @@ def _is_of_new(facts: Facts) -> bool:
 
 def _of_program(change: Change, words: set[str]) -> tuple[float, str] | None:
     """What a workload's pods run, and with what."""
-    if any(is_major(diff) for diff in change.diffs):
+    if any(map(is_major, change.diffs)):
         return PROGRAM + MAJOR, "It brings a new major version, which may break who used the one before."
     images = [diff for diff in change.diffs if diff.path[-1:] == ("image",)]
     if any(map(is_for_another, images)):

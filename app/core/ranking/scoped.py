@@ -63,8 +63,10 @@ def touches(case: Case, facts: Facts) -> Evidence | None:
 
 def is_untied(case: Case, facts: Facts) -> bool:
     """Whether it touches nothing that the alert names, and leads to nothing that turned bad."""
+    if _tied(case, facts) >= UNTIED:
+        return False
     found = touches(case, facts)
-    return (found is None or found.weight < 0) and _tied(case, facts) < UNTIED
+    return found is None or found.weight < 0
 
 
 def _tied(case: Case, facts: Facts) -> float:

@@ -71,7 +71,7 @@ def error_signals(calls: Calls, slots: Slots, made: Loads) -> list[Signal]:
                 low=moment(low),
                 high=moment(low + SLOT_SECONDS),
                 strength=share * float(min(1.0, np.log1p(after.sum()) / np.log(100))) * worked,
-                about={
+                about={  # what the server fails at says little of who calls
                     ("user", user): 0.9 if code in MALFORMED else 0.2 if code >= 500 else 0.6,
                     **(program(user) if code in MALFORMED else {}),
                     ("access", user, group, resource, verb): 1.0 if code == 403 else 0.0,

@@ -16,8 +16,9 @@ from app.core.signals.signal import Signal, SignalKind
 
 MOST = 0.5
 """Of those that are told of a server so many must fail, at the least: nearly all are told where to send traces."""
-PROBED = frozenset({"Unhealthy", "Unready"})
-"""Of these the kubelet tells in words of its own."""
+_OWN_WORDS = "Error"
+"""What a program ended of, or logs, it says itself; most else the kubelet, the scheduler and controllers say, of all
+alike."""
 HOPS = 3
 """So far whoever calls the one that fails is taken to fail because of it."""
 
@@ -42,8 +43,9 @@ def with_fellows(signals: Sequence[Signal], top: Topology) -> list[Signal]:
             continue
         for server in named_outside(signal.text, inside):
             told[server].add(of[id(signal)])
-        for run in _runs(signal) if signal.facts.get("reason") not in PROBED else ():
-            told[run].add(of[id(signal)])
+        if of[id(signal)][0] == "object" or signal.facts.get("reason") == _OWN_WORDS:
+            for run in _runs(signal):
+                told[run].add(of[id(signal)])
     complaining = set(of.values())
     failing = ((homes & complaining, MOST * len(homes)) for homes in told.values())
     shared = [together for together, enough in failing if len(together) >= max(2, enough)]

@@ -100,10 +100,10 @@ def test_who_names_the_same_server_is_a_fellow(message: str, fellows: bool) -> N
     assert any(one.fellows for one in found) is fellows
 
 
-def said(*texts: str, kinds: tuple[str, ...] = ("Deployment", "Deployment")) -> list[set[str]]:
+def said(*texts: str, kinds: tuple[str, ...] = ("Deployment", "Deployment"), reason: str = "Error") -> list[set[str]]:
     """Whom two that complain at once have beside them, by what each says."""
     homes = [a_resource(kind, name, name) for kind, name in zip(kinds, ("desk", "hotels"), strict=True)]
-    complaints = [a_symptom(home, "Failed", at=after(0), message=text) for home, text in zip(homes, texts, strict=True)]
+    complaints = [a_symptom(home, reason, at=after(0), message=text) for home, text in zip(homes, texts, strict=True)]
     found = with_fellows(symptom_signals(complaints, start=after(-60), end=after(60)), topology([]))
     return [{fellow[-1] for fellow in one.fellows} for one in sorted(found, key=lambda s: str(s.about))]
 
@@ -140,3 +140,5 @@ def test_five_words_alike_are_enough_but_not_of_the_kubelet() -> None:
     )
     assert said(*sealed) == [{"hotels"}, {"desk"}]
     assert said("Vault is sealed", "Vault is sealed") == [set(), set()]
+    no_room = ("0/9 nodes are available: 9 Insufficient cpu",) * 2
+    assert said(*no_room, reason="FailedScheduling") == [set(), set()]
