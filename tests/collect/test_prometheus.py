@@ -198,7 +198,7 @@ async def test_a_query_that_is_refused_is_said_and_not_asked_in_parts(prometheus
 
 
 async def test_a_query_of_ones_own_is_evaluated(prometheus: str) -> None:
-    await scraped(prometheus, 8)
+    await scraped(prometheus, 8 + 2 * LATE)
     end = datetime.now(UTC).replace(microsecond=0) - timedelta(seconds=LATE)
     ask = partial(
         evaluate,
