@@ -232,9 +232,11 @@ def _with_others(
     """A candidate with the same edit of other objects: it reaches what all of them reach."""
     if not others:
         return candidate
-    reached = dict(candidate.reach)
+    reached, apart = dict(candidate.reach), candidate.apart
     for change in others:
-        for entity, hops in reach(change, topology).items():
+        also = reach(change, topology)
+        apart = apart and is_apart(change, also, topology)
+        for entity, hops in also.items():
             reached[entity] = min(hops, reached.get(entity, 99))
     moved = sum(pods_moved(change, rollouts.get(change.id), topology) for change in others)
     return replace(
@@ -246,7 +248,7 @@ def _with_others(
         empties=candidate.empties or next(filter(None, (empties(change, topology) for change in others)), ""),
         lacking=candidate.lacking.union(*(without(change, topology) for change in others)),
         also=tuple(others),
-        apart=candidate.apart and all(is_apart(change, reach(change, topology), topology) for change in others),
+        apart=apart,
     )
 
 

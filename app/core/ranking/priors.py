@@ -71,7 +71,7 @@ TEMPLATE = 0.8
 """What it weighs that it changes the template of pods in something else than images: three culprits, no other (4.4)."""
 APART = -1.5
 """What it weighs that a change is of an app, and nothing is known that ties it to the incident. Of 39 culprits of tests
-that were met first to which nothing led one was such a change, of the others of that sort four in five
+that were met first to which nothing led one was such a change, of the others of that sort about half
 (docs/decisions/0044)."""
 RENEWED = -1.2
 """What a certificate that is renewed weighs where nobody speaks of certificates: of 347 culprits of those tests none,

@@ -60,7 +60,7 @@ def test_a_container_of_its_own_is_its_own() -> None:
 def test_a_container_that_nobody_declared_is_the_injectors() -> None:
     ranking = blamed("proxy")
     assert first(ranking) == ("Deployment", "mesh-injector")
-    assert ranking.suspects[0].probability > 0.3
+    assert ranking.suspects[0].probability > max(0.4, 2 * ranking.suspects[1].probability)
 
 
 @pytest.mark.parametrize("container", ["catalog", "proxy"])
