@@ -23,7 +23,8 @@
 ("node ports",)                     the ports that Services have on every node, which all of them share
 ("device", word)                    what gives nodes devices that are called word.example/device
 ("agent", "csi" or "cni" ...)       what gives pods their volumes, or their network, on every node; "doors": what
-                                    serves Ingresses and routes
+                                    serves Ingresses and routes; "registry": what gives out images
+("entrance", namespace, name)       what the Ingress of a workload shows to who comes from outside
 ("object", kind, namespace, name)   any other object
 ("altered", group, resource, operation)   what is written to a resource is stored otherwise; who writes it writes again
 ("asked", part, group, resource, verb)   that webhooks, validating or mutating, are asked about such a write

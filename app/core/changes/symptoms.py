@@ -22,6 +22,7 @@ from app.core.objects.body import Shown
 from app.core.objects.conditions import failing
 from app.core.objects.pod_states import (
     ENDINGS,
+    NOT_SCALED_UP,
     PENDING_AFTER,
     UNREADY_AFTER,
     Found,
@@ -160,13 +161,15 @@ class Symptoms:
         return found
 
     def event(self, cluster: str, raw: bytes, *, at: datetime, told: datetime | None = None) -> tuple[Symptom, ...]:
-        """A Warning event: one symptom for each object, reason and spell, whose count grows. Others teach nothing."""
+        """A Warning event, or one that says why pods get no node: one symptom for each object, reason and spell, whose
+        count grows. Others teach nothing."""
         try:
             event = _event.decode(raw)
         except (msgspec.MsgspecError, ValueError):
             return ()
         about = event.involvedObject or event.regarding
-        if event.type != "Warning" or about is None or not about.name:
+        hurts = event.type == "Warning" or event.reason == NOT_SCALED_UP
+        if not hurts or about is None or not about.name:
             return ()
         total = (event.series.count if event.series else 0) or event.count or event.deprecatedCount or 1
         uid = event.metadata.uid or event.metadata.name

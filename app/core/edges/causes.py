@@ -23,12 +23,14 @@ from app.core.edges.leads import (
     certifies,
     connects,
     fills_volumes,
+    gives_images,
     is_a,
     is_altering,
     is_custom_kind,
     limits_egress,
     makes_nodes,
     other_registry,
+    other_repository,
     provides_volumes,
     serves_names,
     sets_calls,
@@ -360,6 +362,26 @@ HARDWARE = Cause(
     is_a("Node"),
 )
 """As the kernel says it, and node-problem-detector tells it (https://github.com/kubernetes/node-problem-detector)."""
+REGISTRY = Cause(
+    "a registry that does not answer",
+    re.compile(
+        _PULL + r"(?:connection refused|connection reset|i/o timeout|deadline exceeded|TLS handshake timeout"
+        r"|\b50[0234]\b|\b429\b|toomanyrequests|no route to host)",
+        re.IGNORECASE | re.DOTALL,
+    ),
+    any_of(other_registry, ON_NODES, is_a("MutatingWebhookConfiguration"), serves_names, gives_images),
+)
+PULLING = Cause(
+    "a right to pull that is missing",
+    re.compile(_PULL + r"(?:unauthorized|denied|forbidden|\b40[13]\b|no basic auth)", re.IGNORECASE | re.DOTALL),
+    any_of(
+        is_a("Secret", "ServiceAccount", "MutatingWebhookConfiguration", "Node"),
+        makes_nodes,
+        gives_images,
+        other_repository,
+        writes("imagePullSecrets"),
+    ),
+)
 CAUSES = (
     HARDWARE,
     RIGHTS,
@@ -373,24 +395,8 @@ CAUSES = (
     PROVIDER,
     SCHEMA,
     EXPIRED,
-    Cause(
-        "a registry that does not answer",
-        re.compile(
-            _PULL + r"(?:connection refused|connection reset|i/o timeout|deadline exceeded|TLS handshake timeout"
-            r"|\b50[0234]\b|\b429\b|toomanyrequests|no route to host)",
-            re.IGNORECASE | re.DOTALL,
-        ),
-        any_of(other_registry, ON_NODES, is_a("MutatingWebhookConfiguration"), serves_names),
-    ),
-    Cause(
-        "a right to pull that is missing",
-        re.compile(_PULL + r"(?:unauthorized|denied|forbidden|\b40[13]\b|no basic auth)", re.IGNORECASE | re.DOTALL),
-        any_of(
-            is_a("Secret", "ServiceAccount", "MutatingWebhookConfiguration", "Node"),
-            makes_nodes,
-            writes("image", "imagePullSecrets"),
-        ),
-    ),
+    REGISTRY,
+    PULLING,
     Cause(
         "an image that does not exist",
         re.compile(_PULL + r"(?:not found|manifest unknown|does not exist)", re.IGNORECASE | re.DOTALL),

@@ -36,6 +36,10 @@ MAKES_NODES = re.compile(r"cluster-autoscaler|karpenter")
 """What adds nodes where pods find no room, by what it is called."""
 NODE_KINDS = re.compile(r"(?:Node|Machine)(?:Pool|Set|Deployment|Class)|Provisioner|\w+NodeClass|\w+MachineTemplate")
 """Kinds by which nodes are made: https://karpenter.sh/docs/concepts/ , https://cluster-api.sigs.k8s.io/ ."""
+REGISTRIES = re.compile(
+    r"\A(?!.*(?:pull|cred|login|auth)).*(?:\bregistry\b|\bharbor\b|\bquay\b|\bnexus\b|artifactory|\bzot\b)"
+)
+"""What gives out images, by what it is called, where a cluster has its own; not what it is asked with."""
 PROVIDERS = re.compile(r"\bcsi\b|provisioner")
 """What makes volumes, by what it is called."""
 
@@ -136,6 +140,25 @@ def trusts(change: Change) -> bool:
 def other_registry(change: Change) -> bool:
     """Whether an image is to be pulled from somewhere else than before."""
     return any(_registry(d.old) != _registry(d.new) for d in change.diffs if _last(d.path) == "image")
+
+
+def other_repository(change: Change) -> bool:
+    """Whether a workload is new, or an image is another one than before and not only another tag or digest of it: the
+    right to pull is given by repository (https://distribution.github.io/distribution/spec/auth/scope/)."""
+    if change.resource.kind not in WORKLOADS:
+        return False
+    images = [diff for diff in change.diffs if _last(diff.path) == "image"]
+    return change.verb is Verb.CREATE or any(_repository(d.old) != _repository(d.new) for d in images)
+
+
+def _repository(image: object) -> str:
+    path, _, name = str(image).partition("@")[0].rpartition("/")
+    return f"{path}/{name.partition(':')[0]}"
+
+
+def gives_images(change: Change) -> bool:
+    """Whether something of a registry is changed, by what it is called."""
+    return REGISTRIES.search(change.resource.name) is not None
 
 
 def _registry(image: object) -> str:

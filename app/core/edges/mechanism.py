@@ -317,15 +317,17 @@ def _steps(change: Change) -> Iterator[str]:
 
 
 def is_less_patient(change: Change) -> bool:
-    """Whether calls are waited for less long, and nothing else: those that are answered in time pass as before."""
+    """Whether calls are waited for less long, or no longer done without, and nothing else: those that are answered in
+    time pass as before."""
     told = [diff for diff in change.diffs if diff.path[:1] != ("metadata",)]
-    return bool(told) and all(
-        diff.path[-1:] == ("timeoutSeconds",)
-        and isinstance(diff.old, int)
-        and isinstance(diff.new, int)
-        and diff.new < diff.old
-        for diff in told
-    )
+    return bool(told) and all(map(_is_less_patient, told))
+
+
+def _is_less_patient(diff: FieldDiff) -> bool:
+    if diff.path[-1:] == ("failurePolicy",):
+        return diff.new == "Fail"
+    waits = diff.path[-1:] == ("timeoutSeconds",)
+    return waits and isinstance(diff.old, int) and isinstance(diff.new, int) and diff.new < diff.old
 
 
 def _is_less(diff: FieldDiff) -> bool:

@@ -19,12 +19,12 @@ from app.core.edges import access, operators
 from app.core.edges.asking import answered, asked_about
 from app.core.edges.burdens import burdened
 from app.core.edges.front_doors import DOORS, PROXIES, backends, served, shows
-from app.core.edges.leads import MAKES_NODES, MESHES, NAME_SERVERS, NETWORKS, PROVIDERS
+from app.core.edges.leads import MAKES_NODES, MESHES, NAME_SERVERS, NETWORKS, PROVIDERS, REGISTRIES
 from app.core.edges.mechanism import cordons, halts, is_cosmetic, is_default, is_default_class, refuser, takes_ports
 from app.core.edges.meshes import is_policy
 from app.core.edges.references import is_custom
 from app.core.edges.topology import Named, State, Topology, before_and_after, part, pod_template, readers, servers_of
-from app.core.edges.touching import touched_clients, touched_workloads
+from app.core.edges.touching import touched_clients, touched_entrances, touched_workloads
 from app.core.entities import (
     CLUSTER,
     NODE_PORTS,
@@ -59,11 +59,12 @@ _AGENTS = {
     "cni": NETWORKS,
     "dns": NAME_SERVERS,
     "nodes": MAKES_NODES,
+    "registry": REGISTRIES,
     "doors": PROXIES,
     "records": re.compile(r"external-?dns|octodns"),
 }
-"""What programs do for all pods, by what they are called: volumes (CSI), network (CNI), names (DNS), more nodes, what
-comes from outside, and the records of public names."""
+"""What programs do for all pods, by what they are called: volumes (CSI), network (CNI), names (DNS), more nodes,
+images, what comes from outside, and the records of public names."""
 _KUBELETS = "kind: KubeletConfiguration"
 """https://kubernetes.io/docs/tasks/administer-cluster/kubelet-config-file/ ."""
 NODE_AGENTS = re.compile("|".join(("kube-proxy", *(_AGENTS[sort].pattern for sort in ("csi", "cni", "dns")))))
@@ -178,8 +179,10 @@ def _config(change: Change, states: list[State], top: Topology, add: Add) -> Non
         _every_pod(add, 1)  # by what is put into them
     if change.resource.kind == "Secret":
         here = change.resource.namespace or ""
-        doors = (top.states[door] for kind in DOORS for door in top.beside.get((here, kind), ()))
-        _callers((door for door in doors if shows(door, change.resource.name)), top, add, READ)
+        doors = [top.states[door] for kind in DOORS for door in top.beside.get((here, kind), ())]
+        shown = [door for door in doors if shows(door, change.resource.name)]
+        _callers(shown, top, add, READ)
+        touched_entrances(top, here, shown, add, READ)
         for other in operators.referers(change.resource, top):
             _callers(_routes(other, top), top, add, READ)
             operators.operands(other, top, add)

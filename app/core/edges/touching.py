@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from app.core.edges.topology import Named, Topology
+from app.core.edges.front_doors import backends
+from app.core.edges.topology import Named, State, Topology, servers_of
 from app.core.entities import NODES, Add, workload
 
 
@@ -20,6 +21,14 @@ def touched_workloads(top: Topology, keys: Iterable[Named], add: Add, hops: floa
             add(user, hops + 1)
         if key in top.daemon_sets:
             add(NODES, hops + 1)
+
+
+def touched_entrances(top: Topology, namespace: str, doors: Iterable[State], add: Add, hops: float) -> None:
+    """Add how workloads are got at from outside, by what Ingresses or routes of a namespace lead to them."""
+    names = {name for door in doors for name in backends(door)}
+    for service in top.beside.get((namespace, "Service"), ()) if names else ():
+        for key in servers_of(top.states[service], namespace, top) if service.name in names else ():
+            add(("entrance", *key), hops)
 
 
 def touched_clients(top: Topology, service: Named, add: Add, hops: float) -> None:

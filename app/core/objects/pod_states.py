@@ -33,6 +33,9 @@ EVICTED = "EvictionByEvictionAPI"
 PREEMPTED = "PreemptionByScheduler"
 """Why a pod is taken away to make room for one of higher priority. The scheduler's Event of it is none of type Warning
 (https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/)."""
+NOT_SCALED_UP = "NotTriggerScaleUp"
+"""What an autoscaler of nodes says of a pod for which it makes no node, and why; its Event is none of type Warning
+(https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/FAQ.md#what-events-are-emitted-by-ca)."""
 TAKEN = frozenset({EVICTED, PREEMPTED})
 """What becomes of a pod that nothing in its own workload brings about."""
 DIED = frozenset({"OOMKilled", "Error"})

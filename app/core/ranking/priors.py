@@ -144,8 +144,9 @@ def risk(_case: Case, facts: Facts) -> Evidence | None:
         return say("kind of change", ADDITION, f"The {kind} is new: what was there before did without it.")
     if kind in WORKLOADS and (told := _of_program(change, words)):
         return say("kind of change", *told)
-    if kind == "Secret" and _CERTIFICATE.search(change.resource.name) and not _speaks_of_certificates(facts):
-        return say("kind of change", RENEWED, "It writes a certificate, and nobody complains of one.")
+    renewed = kind == "Secret" and _CERTIFICATE.search(change.resource.name) and service_account(facts.candidate.user)
+    if renewed and not _speaks_of_certificates(facts):
+        return say("kind of change", RENEWED, "A program renewed a certificate, and nobody complains of one.")
     if kind in ADMISSION | CLUSTER_ACCESS | {"Role", "RoleBinding", "NetworkPolicy", "ResourceQuota", "LimitRange"}:
         if only_allows_more(change) and all(match.via[0] != "gained" for match in facts.matches):
             return say("kind of change", ALLOWS, "It only allows more than before.")

@@ -82,6 +82,11 @@ def _touches_workload(facts: Facts, namespace: str, name: str) -> Evidence | Non
     if hops is not None:
         how = "It is" if hops == 0 else "It reaches"
         return say("scope", NAMED * 0.7**hops, f"{how} {name}, which the alert names.")
+    shown = reached.get(("entrance", namespace, name))
+    if shown is not None:
+        return say(
+            "scope", NAMED * 0.7**shown, f"It is shown to who comes from outside to {name}, which the alert names."
+        )
     for way, what in _WAYS:
         steps = reached.get((way, namespace, name))
         # That others call the same is felt where there is too little for all, and that is what matches say.

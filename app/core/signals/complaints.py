@@ -11,7 +11,18 @@ from datetime import datetime, timedelta
 import numpy as np
 
 from app.core.changes.audit import error_template
-from app.core.edges.causes import FILE, NAMES, NODES_MADE, PROGRAM, RUNTIME, VOLUMES, Cause, cause_of
+from app.core.edges.causes import (
+    FILE,
+    NAMES,
+    NODES_MADE,
+    PROGRAM,
+    PULLING,
+    REGISTRY,
+    RUNTIME,
+    VOLUMES,
+    Cause,
+    cause_of,
+)
 from app.core.edges.leads import NETWORK_FAILS
 from app.core.edges.mechanism import refused_by, refuser
 from app.core.entities import Entity, altered, of_resource, pods_in
@@ -345,6 +356,8 @@ def _node_agents(reason: str, message: str, cause: Cause | None) -> dict[Entity,
         return {("agent", "runtime"): 0.9}
     if cause is NODES_MADE or (cause is PROGRAM and "exec format" in message):  # of another architecture
         return {("agent", "nodes"): 0.9}
+    if cause in (REGISTRY, PULLING):
+        return {("agent", "registry"): 0.9}
     if cause is FILE:  # others may have been to write it, or a container with it was to be put in
         return {altered("", "pods", "create"): 0.7}
     if reason == "FailedCreatePodSandBox" and "network" in message.lower():

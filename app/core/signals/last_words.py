@@ -7,12 +7,11 @@ from dataclasses import replace
 from datetime import timedelta
 
 from app.core.entities import Entity
-from app.core.objects.pod_states import DIED
+from app.core.objects.pod_states import DIED, NOT_SCALED_UP
 from app.core.signals.signal import Signal
 
-NO_NODES = frozenset({"NotTriggerScaleUp", "FailedScaleUp"})
-"""What an autoscaler says where it makes no more nodes:
-https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/FAQ.md#what-events-are-emitted-by-ca"""
+NO_NODES = frozenset({NOT_SCALED_UP, "FailedScaleUp"})
+"""What an autoscaler says where it makes no more nodes."""
 _PENDING = frozenset({"Pending", "Unschedulable"})
 _WAITS = {
     "ErrImagePull": frozenset({"ImagePullBackOff"}),

@@ -85,6 +85,12 @@ def test_normal_events_teach_nothing() -> None:
     assert symptoms().event("lab", event(kind="Normal"), at=NOON) == ()
 
 
+def test_why_a_pod_gets_no_node_hurts_though_it_is_told_as_normal() -> None:
+    raw = event(kind="Normal").replace(b'"BackOff"', b'"NotTriggerScaleUp"')
+    (found,) = symptoms().event("lab", raw, at=NOON)
+    assert found.reason == "NotTriggerScaleUp"
+
+
 @pytest.mark.parametrize(
     "raw", [b"", b"{", b"[]", b"{}", b'{"type":"Warning"}', b'{"type":5}', b'{"type":"Warning","regarding":{}}']
 )

@@ -71,6 +71,10 @@ def kind(name: str, *path: str, verb: Verb = Verb.UPDATE, new: Json = "x") -> Ch
         (PULL + "manifest unknown", image(), True),
         (PULL + "manifest unknown", kind("PodDisruptionBudget"), False),
         (PULL + "unexpected status: 401 Unauthorized", kind("Secret"), True),
+        (PULL + "unexpected status: 401 Unauthorized", image(), False),
+        (PULL + "unexpected status: 401 Unauthorized", image(new="registry.corp.example/shop/web:1"), True),
+        (PULL + "unexpected status: 401 Unauthorized", image(new="registry.corp.example/web@sha256:0af"), False),
+        (PULL + "unexpected status: 401 Unauthorized", a_change(a_resource("ConfigMap", "registry")), True),
         (PULL + "unexpected status: 401 Unauthorized", kind("RoleBinding"), False),
         ("0/6 nodes are available: pod has unbound immediate PersistentVolumeClaims", kind("StorageClass"), True),
         ("2 node(s) didn't match PersistentVolume's node affinity", kind("StorageClass"), True),
@@ -116,6 +120,25 @@ def test_a_registry_that_is_down_is_not_the_rollouts_doing() -> None:
     assert first(missing) == ("Deployment", "web-front")
     assert missing.suspects[0].probability > missing.none_of_these
     assert down.none_of_these > down.suspects[0].probability
+
+
+@pytest.mark.parametrize(("name", "leads"), [("registry", True), ("registry-mirror", True), ("billing", False)])
+def test_who_is_denied_images_leads_to_what_the_own_registry_reads(name: str, *, leads: bool) -> None:
+    secret = a_change(a_resource("Secret", "robots", "platform"), at=after(-12), path=("data", "htpasswd"))
+    mounts: Json = [{"name": "robots", "secret": {"secretName": "robots"}}]
+    found = ranked(
+        secret,
+        incident=an_incident(an_alert(after(30), name="KubeDeploymentRolloutStuck", deployment="web-front")),
+        symptoms=[a_symptom(WEB, "Failed", at=after(-8), message=PULL + "unexpected status: 401 Unauthorized")],
+        states=[a_workload(WEB), a_workload(a_resource("Deployment", name, "platform"), volumes=mounts)],
+    )
+    assert any(e.rule == "symptoms" for e in found.suspects[0].evidence) is leads
+
+
+@pytest.mark.parametrize("name", ["registry-pull", "registry-credentials", "harbor-login"])
+def test_what_a_registry_is_asked_with_gives_nobody_images(name: str) -> None:
+    secret = a_change(a_resource("Secret", name), path=("data", ".dockerconfigjson"))
+    assert ("agent", "registry") not in reach(secret, topology(()))
 
 
 def test_names_that_nobody_gets_resolved_lead_to_the_name_server_and_not_to_who_is_named() -> None:

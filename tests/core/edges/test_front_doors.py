@@ -187,3 +187,13 @@ def test_where_nobody_behind_several_hosts_complains_it_is_on_the_way(
     is_said = any(one.startswith("From outside 2 hosts are not answered, while nothing behind") for one in told)
     assert is_said is (hosts > 1 and not complains)
     assert first(ranking) == (changed.kind, changed.name) or not is_said
+
+
+@pytest.mark.parametrize(("name", "is_shown"), [("wallet-tls", True), ("other-tls", False)])
+def test_the_certificate_that_a_host_shows_is_what_an_alert_on_it_names(name: str, *, is_shown: bool) -> None:
+    secret = a_change(a_resource("Secret", name, "pay"), at=after(-8), path=("data", "tls.crt"))
+    assert (("entrance", "pay", "wallet") in reach(secret, topology(company()))) is is_shown
+    alert = an_alert(after(30), name="ProbeFailed", instance="https://wallet.corp.example")
+    ranking = ranked(secret, incident=an_incident(alert), states=company())
+    found = (e.weight for s in ranking.suspects if s.change == secret for e in s.evidence if e.rule == "scope")
+    assert (next(found, 0.0) > 1.0) is is_shown

@@ -9,13 +9,14 @@ from app.core.edges.indexing import topology
 from app.core.edges.reach import reach
 from app.core.entities import POD_MAKING
 from app.core.findings import Ranking
-from app.core.model import Change, Json, ObjectState, Verb
+from app.core.model import Actor, ActorSource, Change, Json, ObjectState, Verb
 from app.core.ranking.apart import is_apart
 from tests.core.company import ranked
 from tests.core.factories import a_change, a_resource, a_state, a_symptom, a_workload, after, an_alert, an_incident
 
 APP = a_resource("Deployment", "basket", "shop")
 SYNC = a_resource("Deployment", "site-sync", "platform")
+PROGRAM = "system:serviceaccount:cert-manager:cert-manager"
 CERTIFICATE = a_resource("Secret", "basket-tls", "shop")
 
 
@@ -91,11 +92,17 @@ def test_what_the_alert_names_is_tied() -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "spoken_of"),
-    [("HTTP 503", False), ('Get "https://basket": x509: certificate signed by unknown authority', True)],
+    ("by", "message", "may"),
+    [
+        (PROGRAM, "HTTP 503", False),
+        (PROGRAM, 'Get "https://basket": x509: certificate signed by unknown authority', True),
+        ("carol@corp.example", "HTTP 503", True),
+    ],
 )
-def test_a_certificate_that_is_renewed_where_nobody_speaks_of_one(message: str, spoken_of: bool) -> None:
-    renewed = a_change(CERTIFICATE, at=after(-8), path=("data", "tls.crt"), old="a", new="b")
+def test_a_certificate_that_a_program_renewed_where_nobody_speaks_of_one(by: str, message: str, *, may: bool) -> None:
+    renewed = a_change(
+        CERTIFICATE, at=after(-8), actor=Actor(by, ActorSource.AUDIT), path=("data", "tls.crt"), old="a", new="b"
+    )
     mounts = a_workload(
         APP,
         containers=[{"name": "web"}],
@@ -107,7 +114,7 @@ def test_a_certificate_that_is_renewed_where_nobody_speaks_of_one(message: str, 
         symptoms=[a_symptom(APP, "Unhealthy", at=after(0), message=message, count=9)],
         states=[mounts],
     )
-    assert (weight(found, renewed, "kind of change") < -1.0) is not spoken_of
+    assert (weight(found, renewed, "kind of change") < -1.0) is not may
 
 
 @pytest.mark.parametrize(

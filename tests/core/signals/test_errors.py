@@ -167,7 +167,12 @@ def test_where_the_server_fails_the_caller_says_little_of_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "old", "new", "may"), [(("timeoutSeconds",), 10, 1, True), (("failurePolicy",), "Ignore", "Fail", False)]
+    ("path", "old", "new", "may"),
+    [
+        (("timeoutSeconds",), 10, 1, True),
+        (("failurePolicy",), "Ignore", "Fail", True),
+        (("failurePolicy",), "Fail", "Ignore", False),
+    ],
 )
 def test_a_webhook_that_is_waited_for_less_long_refuses_only_what_takes_long(
     path: Path, old: Json, new: Json, *, may: bool
