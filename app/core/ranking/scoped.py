@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from app.core.entities import workload
 from app.core.findings import Evidence
 from app.core.objects.brought import quoted
@@ -42,10 +44,11 @@ def touches(case: Case, facts: Facts) -> Evidence | None:
     scope, reached = case.incident.scope, facts.candidate.reach
     if said := _quoted_by_alert(case, facts.candidate):
         return say("scope", QUOTED, f'The alert says "{said}", which this change put in or took away.')
-    for named in scope.workloads:
-        namespace, _, name = named.partition("/")
-        if found := _touches_workload(facts, namespace, name):
-            return found
+    told = [_touches_workload(facts, *named.split("/", 1)) for named in scope.workloads]
+    touched = [found for found in told if found is not None]
+    if touched:
+        most = max(touched, key=lambda found: found.weight)
+        return say("scope", most.weight * math.sqrt(len(touched) / len(told)), most.sentence)
     for node in scope.nodes:
         if ("node", node) in reached:
             return say("scope", 0.85, f"It touches node {node}, which the alert names.")
