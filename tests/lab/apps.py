@@ -145,6 +145,8 @@ class Outside:
     """How many requests for images the registry takes in a while from the address that all nodes share."""
     denied: Callable[[str, Json], str] = lambda image, pod: ""
     """Why the registry does not give an image out by the credentials that a pod has for it; "" where it does."""
+    credentials: dict[tuple[str, str], Mapping[str, str]] = field(default_factory=dict)
+    """The data of the pull secrets (namespace, name) that pods name, as kubelets found them at their last pull."""
     reached: Callable[[], bool] = lambda: True
     """Whether whoever is outside reaches what serves the Ingresses."""
     lost: Callable[[], float] = lambda: 0.0

@@ -305,7 +305,10 @@ class Kubelets:
     async def _pull(self, node: str, pod: Json, sandbox: Sandbox) -> bool:
         asked = always_pulled(pod)
         lacking = [image for image in images(pod) if image in asked or (node, image) not in self._pulled]
-        denied = self._outside.denied
+        denied, home = self._outside.denied, pod["metadata"]["namespace"]
+        for one in pod["spec"].get("imagePullSecrets", ()) if lacking else ():
+            found = await self._callers[node].call("GET", path("Secret", home, one["name"]))
+            self._outside.credentials[home, one["name"]] = found.body.get("data", {})
         refusals = {image: self._registry.refusal(image, node) or denied(image, pod) for image in lacking}
         self._pulled |= {(node, image) for image, refusal in refusals.items() if not refusal}
         if not any(refusals.values()):

@@ -109,18 +109,19 @@ def test_a_stalled_runtime_is_told_once_and_so_is_its_end() -> None:
     assert [(one["status"], one.get("message", "")) for one in told] == [("False", PLEG), ("True", "")]
 
 
-def asked(outside: Outside) -> list[str]:
-    """What the kubelet of a node with one new pod asks for at first."""
+def asked(outside: Outside, *pull_secrets: str) -> list[str]:
+    """What the kubelet of a node with one new pod asks for at first; Secrets have the data that a test looks for."""
     calls: list[str] = []
 
     def answer(request: httpx2.Request) -> httpx2.Response:
         calls.append(f"{request.method} {request.url.path}")
-        return httpx2.Response(200, json={})
+        return httpx2.Response(200, json={"data": {"password": "c2VjcmV0"}} if "/secrets/" in request.url.path else {})
 
     async def play() -> None:
         async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer), base_url="https://cluster") as client:
             node = Caller(client, "system:node:one", "t", "kubelet")
             one = pod_of("abcd", container={"image": "app:1"})
+            one["spec"]["imagePullSecrets"] = [{"name": name} for name in pull_secrets]
             kubelets = Kubelets(world_of(one), {"one": node}, {}, outside)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(kubelets.run(), 0.1)
@@ -196,6 +197,13 @@ def test_a_registry_may_deny_a_pod_without_credentials() -> None:
     denied = Outside(denied=lambda image, pod: "401" if image == "app:1" else "")
     assert asked(denied) == [LEASE, STATUS, "POST /api/v1/namespaces/shop/events"]
     assert asked(Outside(denied=lambda image, pod: "401" if image == "other:1" else "")) == [LEASE, STATUS]
+
+
+def test_a_registry_is_shown_what_is_in_the_pull_secrets_that_a_pod_names() -> None:
+    outside = Outside()
+    outside.denied = lambda image, pod: "" if ("shop", "pull") in outside.credentials else "401"
+    assert asked(outside, "pull") == [LEASE, "GET /api/v1/namespaces/shop/secrets/pull", STATUS]
+    assert outside.credentials == {("shop", "pull"): {"password": "c2VjcmV0"}}
 
 
 def test_a_runtime_may_refuse_to_create_a_container() -> None:
