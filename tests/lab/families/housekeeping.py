@@ -349,10 +349,16 @@ async def three_weeks_without_release(lab: Lab) -> AsyncIterator[None]:
     told = {"namespace": namespace, "service": name}
     lab.measure("container_memory_working_set_bytes", leak.largest, **told, container=name)
 
+    killed = set[str]()
+
     def was_killed() -> bool:
-        mine = (pod for pod in pods(lab.world, namespace, name))
-        statuses = (one for pod in mine for one in pod.get("status", {}).get("containerStatuses", ()))
-        return any(one.get("lastState", {}).get("terminated", {}).get("reason") == "OOMKilled" for one in statuses)
+        """As a kubelet goes on to say of a container why it ended last."""
+        there = pods(lab.world, namespace, name)
+        for pod in there:
+            for one in pod.get("status", {}).get("containerStatuses", ()):
+                if one.get("lastState", {}).get("terminated", {}).get("reason") == "OOMKilled":
+                    killed.add(pod["metadata"]["uid"])
+        return any(pod["metadata"]["uid"] in killed for pod in there)
 
     summary = f"a container of {namespace}/{name} was ended for its memory"
     lab.alert("KubeContainerOOMKilled", was_killed, summary, 3, namespace=namespace, deployment=name)
