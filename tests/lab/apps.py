@@ -132,6 +132,8 @@ class App:
     """Seconds that each of its answers takes beside the usual, for reasons of its own."""
     weight: Callable[[Container], float] = lambda container: 1.0
     """How much of what the app gets comes to a container, beside the others: clients may keep to the one they have."""
+    deaf: Callable[[Container], bool] = lambda container: False
+    """Whether nothing listens where its Service sends requests; its probes ask elsewhere, and are answered."""
 
 
 @dataclass

@@ -44,3 +44,20 @@ def test_who_has_only_asked_to_be_sent_nothing_more_answers_what_still_comes() -
     assert town.failed("cart") > 0.4
     assert town.total("cart-0", "503") == 0
     assert town.total("cart-1", "503") == town.total("cart-1")
+
+
+def test_where_nobody_listens_calls_are_refused_and_the_app_counts_none() -> None:
+    town = Town()
+    town.app("shop", "cart", App("", asked=lambda: 40.0, deaf=lambda one: one.pod["metadata"]["name"] in shut))
+    town.app("shop", "checkout", App("", asked=lambda: 60.0, upstreams=(("shop", "cart"),)))
+    town.app("ingress-nginx", "ingress-nginx")
+    town.ingress("shop", "shop", "cart")
+    shut = {"cart-0"}
+    town.go_on()
+    assert town.total("cart-0") == 0
+    assert town.total("cart-1") > 500  # as the Ingresses' controller tries another one
+    assert 0.25 < town.failed("checkout") < 0.45
+    shut.add("cart-1")
+    town.go_on()
+    assert town.traffic.of_ingress("shop", "shop", 10).failed == 1
+    assert 0.6 < town.traffic.of_app("shop", "checkout", 10).failed < 0.8

@@ -298,13 +298,13 @@ def _handed_on(app: App, told: Mapping[Key, float], apps: Mapping[Key, App], dep
 
 
 def _failing(one: Running) -> float:
-    is_lost = one.problem is not None and not one.problem.answers
+    is_lost = (one.problem is not None and not one.problem.answers) or one.app.deaf(one.container)
     return 1.0 if is_lost else min(1.0, max(0.0, one.app.failing(one.container)))
 
 
 def _is_shut(one: Running) -> bool:
-    """Whether what is sent to a pod ends at a proxy beside its app, which counts nothing of it."""
-    return one.problem is not None and one.is_beside
+    """Whether what is sent to a pod ends at a proxy beside its app, or where nobody listens: it counts none of it."""
+    return (one.problem is not None and one.is_beside) or one.app.deaf(one.container)
 
 
 def _wrong(one: Running) -> str:
