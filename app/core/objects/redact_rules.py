@@ -245,9 +245,10 @@ _NAMES = (
 ASSIGNED = re.compile(
     rf"(?i)(?P<name>(?<![\w]){_NAMES})(?P<sep>[\"']?\s*(?:[:=]|=>)\s*)"
     r"(?P<value>\"(?:[^\"\\]|\\.)+(?:\"|\Z)|'[^']+(?:'|\Z)"
-    r"|(?!<redacted:)(?![|>][+-]?\d?[ \t]*(?:\n|\Z))[^\s,;&\"'}\])]+)"
+    r"|(?!<redacted:)(?!unexpected status\b)(?![|>][+-]?\d?[ \t]*(?:\n|\Z))[^\s,;&\"'}\])]+)"
 )
-"""key=value, key: value, "key": "value" inside a longer text, also where that ends within the quotes."""
+"""key=value, key: value, "key": "value" inside a longer text, also where that ends within the quotes; not how every
+refused pull is told ("failed to fetch oauth token: unexpected status: 403", https://github.com/containerd/containerd/issues/4982)."""
 
 NAMED = re.compile(
     r"(?P<head>\\?[\"'](?:name|key)\\?[\"']\s*:\s*\\?[\"'](?P<name>[\w./-]{1,253})\\?[\"']\s*,"

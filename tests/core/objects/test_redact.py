@@ -208,6 +208,8 @@ def test_rule_6_what_is_never_stored() -> None:
         ("image of my-credentials: 1.2.0 → v1.3.0-rc.1", "image of my-credentials: 1.2.0 → v1.3.0-rc.1"),
         ("my-credentials: 1.2.3four → 1.3", "my-credentials: # → 1.3"),
         ("db-password: 1.2.3-4hunter2", "db-password: #"),
+        ("failed to fetch oauth token: unexpected status: 403", "failed to fetch oauth token: unexpected status: 403"),
+        ("password: unexpected hunter2", "password: # hunter2"),
     ],
 )
 def test_rule_7_messages(text: str, expected: str) -> None:
