@@ -1,0 +1,83 @@
+"""What autoscalers ask for figures: an aggregated API, which the API server finds by a Service of an outside name."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections.abc import Callable
+
+from tests.lab.api import Caller, Json, now, stamp
+from tests.lab.webhook import Webhook
+
+GROUP, VERSION = "external.metrics.k8s.io", "v1beta1"
+ROOT = f"/apis/{GROUP}/{VERSION}"
+OK, NOT_FOUND = "200 OK", "404 Not Found"
+
+
+class MetricsApi(Webhook):
+    """Answers for each metric that it has, by its name, what its function says now."""
+
+    def __init__(self, has: Callable[[], dict[str, Callable[[], float]]]) -> None:
+        super().__init__(_nothing)
+        self._has = has
+
+    async def register(self, admin: Caller, namespace: str, name: str) -> None:
+        """Make it known to the API server, and wait until it is asked. Raises RefusedError."""
+        port = int(self.address.rsplit(":", 1)[1])
+        spec: Json = {"type": "ExternalName", "externalName": "localhost"}
+        meta: Json = {"namespace": namespace, "name": name}
+        await admin.must("POST", f"/api/v1/namespaces/{namespace}/services", {"metadata": meta, "spec": spec})
+        spec = {
+            "group": GROUP,
+            "version": VERSION,
+            "service": {"namespace": namespace, "name": name, "port": port},
+            "insecureSkipTLSVerify": True,
+            "groupPriorityMinimum": 100,
+            "versionPriority": 100,
+        }
+        where = "/apis/apiregistration.k8s.io/v1/apiservices"
+        await admin.must("POST", where, {"metadata": {"name": f"{VERSION}.{GROUP}"}, "spec": spec})
+        async with asyncio.timeout(60):
+            for pause in itertools.repeat(0.5):
+                if (await admin.call("GET", ROOT)).ok:
+                    return
+                await asyncio.sleep(pause)
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One request, and the connection ends."""
+        try:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode()
+            status, told = self._told(head.split(" ")[1].split("?")[0])
+            body = json.dumps(told).encode()
+            back = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+            writer.write(f"{back}Connection: close\r\n\r\n".encode() + body)
+            await writer.drain()
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    def _told(self, where: str) -> tuple[str, Json]:
+        has, name = self._has(), where.rsplit("/", 1)[-1]
+        if where == ROOT:
+            one = {"singularName": "", "namespaced": True, "kind": "ExternalMetricValueList", "verbs": ["get"]}
+            listed = [{"name": metric, **one} for metric in has]
+            return OK, {
+                "kind": "APIResourceList",
+                "apiVersion": "v1",
+                "groupVersion": f"{GROUP}/{VERSION}",
+                "resources": listed,
+            }
+        if where.startswith(f"{ROOT}/namespaces/") and name in has:
+            value = f"{round(has[name]() * 1000)}m"
+            item = {"metricName": name, "metricLabels": {}, "timestamp": f"{stamp(now())[:19]}Z", "value": value}
+            told = {"kind": "ExternalMetricValueList", "apiVersion": f"{GROUP}/{VERSION}", "metadata": {}}
+            return OK, {**told, "items": [item]}
+        message = f"the server could not find the metric {name}"
+        gone = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}
+        return NOT_FOUND, {**gone, "metadata": {}, "message": message}
+
+
+async def _nothing(_: Json) -> None:
+    """It reviews nothing."""
