@@ -131,7 +131,7 @@ async def names_left_off(lab: Lab) -> AsyncIterator[None]:
 
 
 SYNC, QUOTAS = ("platform", "release-sync"), ("platform", "quota-keeper")
-SHARES, WAITING = 3, 12
+SHARES, WAITING = 2, 10
 """What the level of the platform's controllers gets of the API server, and how many requests may wait for it."""
 
 
@@ -186,16 +186,18 @@ async def more_workers(lab: Lab) -> AsyncIterator[None]:
                 body = {"metadata": {"labels": {"app.kubernetes.io/name": name}}}
                 where = f"{path('Deployment', namespace, name)}?dryRun=All&fieldManager=release-sync"
                 done = await process.api.call("PATCH", where, body)
-                await asyncio.sleep(0.3 if done.ok else 1.0)
+                await asyncio.sleep(0.05 if done.ok else 0.5)
 
         async with asyncio.TaskGroup() as group:
             for _ in range(int(process.env["WORKERS"])):
                 group.create_task(worker())
 
     async def keep(process: Process) -> None:
-        for namespace in APPS:
+        async def see(namespace: str) -> None:
             await process.api.call("GET", path("ResourceQuota", namespace))
             await process.api.call("GET", f"{path('Pod', namespace)}?limit=5")
+
+        await asyncio.gather(*map(see, APPS))
 
     await _one_level(lab)
     await lab.app(*POLICY, like=App("", serves=False), tag="1.15.2")
@@ -212,13 +214,12 @@ async def more_workers(lab: Lab) -> AsyncIterator[None]:
     rules = ("apps", "deployments", "get,list,watch,patch")
     workers = [{"name": "WORKERS", "value": "4"}]
     await lab.controller(*SYNC, compare, rules, replicas=1, tag="2.6.1", env=workers)
-    sees = ("", "resourcequotas,pods", "get,list,watch")
-    await lab.controller(*QUOTAS, every(0.4, keep), sees, replicas=1, tag="0.9.3")
+    await lab.controller(*QUOTAS, every(0.4, keep), ("", "resourcequotas,pods", "get,list"), replicas=1, tag="0.9.3")
     await rolled(lab, *SYNC, "2.6.1")
     await rolled(lab, *QUOTAS, "0.9.3")
     image = f"registry.corp.example/{'/'.join(QUOTAS)}"
     summary = "requests of platform/quota-keeper to the API server are answered with 429"
-    throttled = lab.rate(lab.refused(image, 429), 0.5)
+    throttled = lab.rate(lab.refused(image, 429), 0.3, seconds=8)
     lab.alert("KubeClientThrottled", throttled, summary, 5, namespace=QUOTAS[0], deployment=QUOTAS[1])
     await lab.until(lab.is_well)
     yield
