@@ -91,7 +91,7 @@ def _place(lab: Lab) -> tuple[str, str, str]:
     " evening more is asked than these stand, and it says that it would have as many again if it might.",
     joined=72,
 )
-async def lower_ceiling(lab: Lab) -> AsyncIterator[None]:
+async def lower_maximum(lab: Lab) -> AsyncIterator[None]:
     namespace, name, front = _place(lab)
     by, most = lab.rng.choice(("alice", "carol", "flux")), lab.rng.choice((4, 5))
     crowd = _Crowd(lab, namespace, name, lab.rng.uniform(64, 76))
