@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.core.findings import Ranking
-from app.core.model import Change
+from app.core.model import Change, Json
 from tests.core.company import ranked
 from tests.core.factories import a_change, a_resource, a_workload, after, an_alert, an_incident
 
@@ -13,7 +13,7 @@ RATINGS, LIBRARY, STORE = (a_resource("Deployment", name, "media") for name in (
 
 
 def named(change: Change, *services: str) -> Ranking:
-    calls = [{"name": "app", "env": [{"name": "STORE", "value": "http://titles-store.media:80"}]}]
+    calls: Json = [{"name": "app", "env": [{"name": "STORE", "value": "http://titles-store.media:80"}]}]
     alerts = [an_alert(after(30), name="HighErrorRate", namespace="media", service=one) for one in services]
     return ranked(
         change,
