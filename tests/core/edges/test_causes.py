@@ -105,42 +105,6 @@ def test_that_a_claim_is_unbound_at_first_says_less_than_what_is_said_then() -> 
     assert cause_of([unbound, away]) is AWAY
 
 
-def pulling(message: str) -> Ranking:
-    return ranked(
-        image(),
-        incident=an_incident(an_alert(after(30), name="KubeDeploymentRolloutStuck", deployment="web-front")),
-        symptoms=[a_symptom(WEB, "Failed", at=after(-8), message=PULL + message)],
-        states=[a_workload(WEB)],
-    )
-
-
-def test_a_registry_that_is_down_is_not_the_rollouts_doing() -> None:
-    down = pulling("dial tcp 10.0.9.4:443: connect: connection refused")
-    missing = pulling("not found")
-    assert first(missing) == ("Deployment", "web-front")
-    assert missing.suspects[0].probability > missing.none_of_these
-    assert down.none_of_these > down.suspects[0].probability
-
-
-@pytest.mark.parametrize(("name", "leads"), [("registry", True), ("registry-mirror", True), ("billing", False)])
-def test_who_is_denied_images_leads_to_what_the_own_registry_reads(name: str, *, leads: bool) -> None:
-    secret = a_change(a_resource("Secret", "robots", "platform"), at=after(-12), path=("data", "htpasswd"))
-    mounts: Json = [{"name": "robots", "secret": {"secretName": "robots"}}]
-    found = ranked(
-        secret,
-        incident=an_incident(an_alert(after(30), name="KubeDeploymentRolloutStuck", deployment="web-front")),
-        symptoms=[a_symptom(WEB, "Failed", at=after(-8), message=PULL + "unexpected status: 401 Unauthorized")],
-        states=[a_workload(WEB), a_workload(a_resource("Deployment", name, "platform"), volumes=mounts)],
-    )
-    assert any(e.rule == "symptoms" for e in found.suspects[0].evidence) is leads
-
-
-@pytest.mark.parametrize("name", ["registry-pull", "registry-credentials", "harbor-login"])
-def test_what_a_registry_is_asked_with_gives_nobody_images(name: str) -> None:
-    secret = a_change(a_resource("Secret", name), path=("data", ".dockerconfigjson"))
-    assert ("agent", "registry") not in reach(secret, topology(()))
-
-
 def test_names_that_nobody_gets_resolved_lead_to_the_name_server_and_not_to_who_is_named() -> None:
     corefile = a_change(
         a_resource("ConfigMap", "coredns", "kube-system"), at=after(-12), path=("data", "Corefile"), old="a", new="b"
