@@ -21,7 +21,7 @@ from app.core.model import Change, FieldDiff, Verb
 from app.core.objects.actors import AUTOSCALER, is_controller, service_account
 from app.core.objects.grants import only_allows_more
 from app.core.objects.normalise import amount_of
-from app.core.objects.pod_states import PREEMPTED
+from app.core.objects.pod_states import NOT_SCALED_UP, PREEMPTED
 
 UNLIKELY = 0.25
 """What a match keeps where no common mechanism leads from this sort of change to this sort of complaint."""
@@ -71,7 +71,7 @@ SERVING = (FAILS, REFUSES, SLOW)
 
 _UNLIKELY: dict[str, frozenset[str]] = {
     **dict.fromkeys(
-        ("FailedScheduling", "Unschedulable", "Pending", "NotTriggerScaleUp", PREEMPTED, *_REFUSED),
+        ("FailedScheduling", "Unschedulable", "Pending", NOT_SCALED_UP, PREEMPTED, *_REFUSED),
         _CONFIG | _NETWORK | ACCESS | _BUDGET,
     ),
     **dict.fromkeys(

@@ -26,9 +26,10 @@ def touched_workloads(top: Topology, keys: Iterable[Named], add: Add, hops: floa
 def touched_entrances(top: Topology, namespace: str, doors: Iterable[State], add: Add, hops: float) -> None:
     """Add how workloads are got at from outside, by what Ingresses or routes of a namespace lead to them."""
     names = {name for door in doors for name in backends(door)}
-    for service in top.beside.get((namespace, "Service"), ()) if names else ():
-        for key in servers_of(top.states[service], namespace, top) if service.name in names else ():
-            add(("entrance", *key), hops)
+    for service in top.beside.get((namespace, "Service"), ()):
+        if service.name in names:
+            for key in servers_of(top.states[service], namespace, top):
+                add(("entrance", *key), hops)
 
 
 def touched_clients(top: Topology, service: Named, add: Add, hops: float) -> None:

@@ -46,7 +46,7 @@ def touches(case: Case, facts: Facts) -> Evidence | None:
         return say("scope", QUOTED, f'The alert says "{said}", which this change put in or took away.')
     told = [_touches_workload(facts, *named.split("/", 1)) for named in scope.workloads]
     touched = [found for found in told if found is not None]
-    if touched:
+    if touched:  # one of several that suffer together is seldom why the others do
         most = max(touched, key=lambda found: found.weight)
         return say("scope", most.weight * math.sqrt(len(touched) / len(told)), most.sentence)
     for node in scope.nodes:
