@@ -37,9 +37,10 @@ MAKES_NODES = re.compile(r"cluster-autoscaler|karpenter")
 NODE_KINDS = re.compile(r"(?:Node|Machine)(?:Pool|Set|Deployment|Class)|Provisioner|\w+NodeClass|\w+MachineTemplate")
 """Kinds by which nodes are made: https://karpenter.sh/docs/concepts/ , https://cluster-api.sigs.k8s.io/ ."""
 REGISTRIES = re.compile(
-    r"\A(?!.*(?:pull|cred|login|auth)).*(?:\bregistry\b|\bharbor\b|\bquay\b|\bnexus\b|artifactory|\bzot\b)"
+    r"\A(?!.*(?:pull|cred|login|auth|schema|model-|service-)).*(?:\bregistry\b|\bharbor\b|\bquay\b|\bnexus\b|artifactory|\bzot\b)"
 )
-"""What gives out images, by what it is called, where a cluster has its own; not what it is asked with."""
+"""What gives out images, by what it is called, where a cluster has its own; not what it is asked with, nor registries
+of schemas, models or services."""
 PROVIDERS = re.compile(r"\bcsi\b|provisioner")
 """What makes volumes, by what it is called."""
 

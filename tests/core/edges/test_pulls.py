@@ -32,7 +32,9 @@ def test_a_registry_that_is_down_is_not_the_rollouts_doing() -> None:
     assert down.none_of_these > down.suspects[0].probability
 
 
-@pytest.mark.parametrize(("name", "leads"), [("registry", True), ("registry-mirror", True), ("billing", False)])
+@pytest.mark.parametrize(
+    ("name", "leads"), [("registry", True), ("registry-mirror", True), ("schema-registry", False), ("billing", False)]
+)
 def test_who_is_denied_images_leads_to_what_the_own_registry_reads(name: str, *, leads: bool) -> None:
     secret = a_change(a_resource("Secret", "robots", "platform"), at=after(-12), path=("data", "htpasswd"))
     mounts: Json = [{"name": "robots", "secret": {"secretName": "robots"}}]
