@@ -1,4 +1,4 @@
-"""The certificate that `serve` speaks https with, checked before anything starts."""
+"""Certificates that are shown with their keys, by `serve` or by who asks a target, told in words where unusable."""
 
 from __future__ import annotations
 
@@ -15,24 +15,33 @@ class TlsError(Expected):
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Two PEM files: the certificate, with those that lead to its root behind it, and its key."""
+    """Two PEM files: the certificate, with those that lead to its root behind it, and its key, which may be the same.
+
+    ``called`` is how an operator names them.
+    """
 
     cert: Path
     key: Path
+    called: tuple[str, str] = ("--tls-cert", "--tls-key")
 
     def check(self) -> None:
-        """Raises TlsError, in words, where a server could not start with them."""
-        for path, option in ((self.cert, "--tls-cert"), (self.key, "--tls-key")):
+        """Raises TlsError where a server could not start with them."""
+        self.load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+
+    def load(self, context: ssl.SSLContext) -> None:
+        """Have ``context`` show them. Raises TlsError."""
+        (cert, key), both = self.called, (self.cert, self.key)
+        for path, called in zip(both, self.called, strict=True):
             try:
                 path.read_bytes()
             except OSError as error:
-                raise TlsError(f"{option} {path} cannot be read: {error.strerror}") from None
+                raise TlsError(f"{called} {path} cannot be read: {error.strerror}") from None
         try:
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.cert, self.key, password=_no_password)
+            context.load_cert_chain(*both, password=_no_password)
         except ssl.SSLError as error:
             why = (error.reason or str(error)).replace("_", " ").lower()
             raise TlsError(
-                f"--tls-cert {self.cert} and --tls-key {self.key} cannot be used together: {why}; both are PEM files,"
+                f"{cert} {self.cert} and {key} {self.key} cannot be used together: {why}; both are PEM files,"
                 " the key is of that certificate and has no password"
             ) from None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from errno import ECONNRESET
 from ssl import SSLCertVerificationError
 
@@ -17,6 +18,9 @@ from aiohttp import (
     ClientSSLError,
     ServerDisconnectedError,
 )
+
+_OF_OPENSSL = re.compile(r"\[SSL(?:: \w+)?\] (.+) \(_ssl\.c:\d+\)")
+"""What ssl makes of OpenSSL's reason: its constant, the same in words, and a line of ssl's source."""
 
 
 class LostError(ClientConnectionError):
@@ -57,4 +61,5 @@ def _said(error: Exception) -> str:
         return os.strerror(error.errno)
     if isinstance(error, ConnectionResetError):  # asyncio's own has no number
         return os.strerror(ECONNRESET)
-    return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+    said = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+    return found[1] if (found := _OF_OPENSSL.fullmatch(said)) else said

@@ -23,6 +23,7 @@ from aiohttp.resolver import ThreadedResolver
 from yarl import URL
 
 from app.collect.once import in_words, once
+from app.tls import Tls, TlsError
 
 WITHIN = ClientTimeout(total=10.0)
 MOST_BYTES = 10 << 20
@@ -54,12 +55,15 @@ class Endpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where something is and who we are there. Files are read at each request: what is renewed in them counts.
 
     ``token_file`` holds a bearer token, ``ca_file`` the certificates that are trusted there besides the system's.
+    ``cert_file`` is the certificate that we show, in PEM, and ``key_file`` its key, where that is a file of its own.
     ``headers`` are sent with each request, as ``X-Scope-OrgID`` for Mimir; no secret belongs there.
     """
 
     url: str
     token_file: str = ""
     ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
     headers: dict[str, str] = {}
 
     def __post_init__(self) -> None:
@@ -75,6 +79,10 @@ class Endpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise EndpointError("url: no user and no password belong there: write a token into a file, as token_file")
         if url.query_string or url.fragment:
             raise EndpointError("url: no query and no fragment belong there")
+        if self.key_file and not self.cert_file:
+            raise EndpointError("key_file: a cert_file belongs to it")
+        if self.cert_file and url.scheme != "https":
+            raise EndpointError("cert_file: a certificate is shown over https:// alone")
         refuse(url.host, url.host)
         for name, value in self.headers.items():
             if not name.isascii() or not name.replace("-", "").isalnum() or not value.isprintable():
@@ -134,9 +142,9 @@ class Outbound:
     @asynccontextmanager
     async def to(cls, endpoint: Endpoint) -> AsyncIterator[Self]:
         """For the length of the block. Raises OutboundError where its files cannot be read."""
-        trusted = await asyncio.to_thread(_trusted, endpoint.ca_file)
+        tls = await asyncio.to_thread(_tls, endpoint)
         async with ClientSession(
-            connector=TCPConnector(resolver=_Checked(), ssl=trusted),
+            connector=TCPConnector(resolver=_Checked(), ssl=tls),
             cookie_jar=DummyCookieJar(),
             timeout=WITHIN,
             trust_env=False,
@@ -220,13 +228,20 @@ async def _body(response: ClientResponse, most: int) -> bytes:
     return b"".join(parts)
 
 
-def _trusted(ca_file: str) -> ssl.SSLContext:
+def _tls(endpoint: Endpoint) -> ssl.SSLContext:
+    """Whom we trust, and who we are. Raises OutboundError."""
     context = ssl.create_default_context()
-    if ca_file:
+    if endpoint.ca_file:
         try:
-            context.load_verify_locations(ca_file)
+            context.load_verify_locations(endpoint.ca_file)
         except OSError as error:  # as are ssl's
-            raise OutboundError(f"{ca_file}: {error}") from None
+            raise OutboundError(f"{endpoint.ca_file}: {error}") from None
+    if endpoint.cert_file:
+        files = Path(endpoint.cert_file), Path(endpoint.key_file or endpoint.cert_file)
+        try:
+            Tls(*files, called=("cert_file", "key_file")).load(context)
+        except TlsError as error:
+            raise OutboundError(str(error)) from None
     return context
 
 

@@ -7,9 +7,10 @@ import asyncio
 import json
 import math
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -28,11 +29,12 @@ from app.core.signals.collected import NAMES
 from app.store import lines, series
 from app.store.database import Database
 from tests.cluster.control_plane import CONTROLLERS, ControlPlane, running
-from tests.cluster.programs import wait_until
+from tests.cluster.programs import Port, Program, found, wait_until
 from tests.cluster.test_metrics import deployment, make
 from tests.collect.test_importer import T0
 from tests.collect.test_measuring import running as measuring
 from tests.stale import is_stale
+from tests.test_tls import certificate
 
 READER = "foreshock"
 """May read /metrics, and nothing else."""
@@ -189,6 +191,59 @@ async def test_each_program_tells_what_the_page_draws_of_it(database: Database, 
         for job in jobs:
             assert min(values(memory, job)) > 1e6, job
             assert set(values(restarts, job)) == {0.0}, job
+
+
+@contextmanager
+def guarded_etcd(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """Where an etcd takes those clients alone that show a certificate, as kubeadm's, and what such a one names."""
+    own, known = folder / "own", folder / "known"
+    for one in (own, known):
+        one.mkdir()
+    (cert, key), (shown, its_key) = certificate(own), certificate(known)
+    ports = {name: Port() for name in ("clients", "peers", "health")}
+    clients, peers, health = (
+        f"{scheme}://127.0.0.1:{ports[name]}"
+        for name, scheme in (("clients", "https"), ("peers", "http"), ("health", "http"))
+    )
+    etcd = Program(
+        [
+            found("etcd"),
+            f"--data-dir={folder / 'etcd'}",
+            f"--listen-client-urls={clients}",
+            f"--advertise-client-urls={clients}",
+            f"--listen-peer-urls={peers}",
+            f"--initial-advertise-peer-urls={peers}",
+            f"--initial-cluster=default={peers}",
+            f"--listen-metrics-urls={health}",
+            f"--cert-file={cert}",
+            f"--key-file={key}",
+            f"--trusted-ca-file={shown}",
+            "--client-cert-auth",
+            "--socket-reuse-port",
+        ],
+        folder / "etcd.log",
+        health=f"{health}/health",
+    )
+    try:
+        etcd.start()
+        yield f"{clients}/metrics", {"ca_file": str(cert), "cert_file": str(shown), "key_file": str(its_key)}
+    finally:
+        etcd.stop(kill=True)
+        for port in ports.values():
+            port.close()
+
+
+async def test_an_etcd_that_wants_to_see_a_certificate_is_shown_ours(
+    database: Database, plane: ControlPlane, tmp_path: Path
+) -> None:
+    with guarded_etcd(tmp_path) as (url, files):
+        target = {"job": "etcd", "url": url, **files}
+        async with scraping(database, plane, target) as one:
+            assert one.measuring.remarks == ()
+            assert await one.told("etcd_mvcc_db_total_size_in_bytes", job="etcd")
+        async with scraping(database, plane, {"job": "etcd", "url": url, "ca_file": files["ca_file"]}) as one:
+            (remark,) = one.measuring.remarks
+            assert remark.endswith(": tlsv13 alert certificate required")
 
 
 @pytest.mark.parametrize("job", CONTROLLERS)

@@ -24,7 +24,9 @@ TOKEN = "s3cr3t-t0k3n-of-nobody"
 
 
 @asynccontextmanager
-async def answering(answer: Callable[[web.Request], web.StreamResponse]) -> AsyncIterator[str]:
+async def answering(
+    answer: Callable[[web.Request], web.StreamResponse], tls: ssl.SSLContext | None = None
+) -> AsyncIterator[str]:
     """Where a server is that answers so."""
 
     async def answered(request: web.Request) -> web.StreamResponse:
@@ -35,9 +37,9 @@ async def answering(answer: Callable[[web.Request], web.StreamResponse]) -> Asyn
     app.router.add_route("*", "/{path:.*}", answered)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
     try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+        yield f"{'https' if tls else 'http'}://127.0.0.1:{runner.addresses[0][1]}"
     finally:
         await runner.cleanup()
 
@@ -187,6 +189,48 @@ async def test_why_a_connection_fails_is_said_without_the_names_of_libraries(tmp
     assert ended == "it ended the connection without an answer"
     assert untrusted == "127.0.0.1:PORT shows a certificate that is not to be trusted: self-signed certificate"
     assert "Error" not in not_tls
+
+
+@pytest.fixture
+def ours(tmp_path: Path) -> tuple[Path, Path]:
+    """A certificate for us to show, and its key."""
+    folder = tmp_path / "ours"
+    folder.mkdir()
+    return certificate(folder)
+
+
+def wants_to_see(shown: Path, own: tuple[Path, Path]) -> ssl.SSLContext:
+    """A server that lets nobody in but who shows this certificate."""
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(*own)
+    tls.load_verify_locations(shown)
+    tls.verify_mode = ssl.CERT_REQUIRED
+    return tls
+
+
+async def test_who_wants_to_see_a_certificate_is_shown_ours(tmp_path: Path, ours: tuple[Path, Path]) -> None:
+    cert, key = ours
+    theirs = certificate(tmp_path)
+    both = tmp_path / "both.pem"
+    both.write_text(cert.read_text() + key.read_text())
+    async with answering(lambda _: web.Response(text="yes"), wants_to_see(cert, theirs)) as url:
+        known = Endpoint(url, ca_file=str(theirs[0]), cert_file=str(cert), key_file=str(key))
+        assert await asked(known) == b"yes"
+        assert await asked(Endpoint(url, ca_file=str(theirs[0]), cert_file=str(both))) == b"yes"
+        with pytest.raises(OutboundError):
+            await asked(Endpoint(url, ca_file=str(theirs[0])))
+
+
+async def test_a_certificate_that_cannot_be_shown_is_told_with_its_file(ours: tuple[Path, Path]) -> None:
+    cert, key = ours
+    with pytest.raises(OutboundError, match=r"^cert_file nowhere.crt cannot be read: No such file"):
+        await asked(Endpoint("https://127.0.0.1", cert_file="nowhere.crt", key_file=str(key)))
+    with pytest.raises(OutboundError, match=r"key_file .*tls\.crt cannot be used together"):
+        await asked(Endpoint("https://127.0.0.1", cert_file=str(cert)))
+    with pytest.raises(EndpointError, match="key_file: a cert_file belongs to it"):
+        Endpoint("https://127.0.0.1", key_file=str(key))
+    with pytest.raises(EndpointError, match="cert_file: a certificate is shown over https"):
+        Endpoint("http://127.0.0.1", cert_file=str(cert), key_file=str(key))
 
 
 async def test_no_proxy_of_the_environment_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
