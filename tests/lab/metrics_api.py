@@ -6,21 +6,30 @@ import asyncio
 import itertools
 import json
 from collections.abc import Callable
+from urllib.parse import parse_qsl, urlsplit
 
-from tests.lab.api import Caller, Json, now, stamp
+from tests.lab.api import Caller, Json, World, now, stamp
 from tests.lab.webhook import Webhook
 
 GROUP, VERSION = "external.metrics.k8s.io", "v1beta1"
 ROOT = f"/apis/{GROUP}/{VERSION}"
+OF_PODS = "metrics.k8s.io"
 OK, NOT_FOUND = "200 OK", "404 Not Found"
 
 
 class MetricsApi(Webhook):
     """Answers for each metric that it has, by its name, what its function says now."""
 
+    group = GROUP
+
     def __init__(self, has: Callable[[], dict[str, Callable[[], float]]]) -> None:
         super().__init__(_nothing)
         self._has = has
+
+    @property
+    def root(self) -> str:
+        """Of all that it is asked."""
+        return f"/apis/{self.group}/{VERSION}"
 
     async def register(self, admin: Caller, namespace: str, name: str) -> None:
         """Make it known to the API server, and wait until it is asked. Raises RefusedError."""
@@ -29,7 +38,7 @@ class MetricsApi(Webhook):
         meta: Json = {"namespace": namespace, "name": name}
         await admin.must("POST", f"/api/v1/namespaces/{namespace}/services", {"metadata": meta, "spec": spec})
         spec = {
-            "group": GROUP,
+            "group": self.group,
             "version": VERSION,
             "service": {"namespace": namespace, "name": name, "port": port},
             "insecureSkipTLSVerify": True,
@@ -37,10 +46,10 @@ class MetricsApi(Webhook):
             "versionPriority": 100,
         }
         where = "/apis/apiregistration.k8s.io/v1/apiservices"
-        await admin.must("POST", where, {"metadata": {"name": f"{VERSION}.{GROUP}"}, "spec": spec})
+        await admin.must("POST", where, {"metadata": {"name": f"{VERSION}.{self.group}"}, "spec": spec})
         async with asyncio.timeout(60):
             for pause in itertools.repeat(0.5):
-                if (await admin.call("GET", ROOT)).ok:
+                if (await admin.call("GET", self.root)).ok:
                     return
                 await asyncio.sleep(pause)
 
@@ -48,7 +57,7 @@ class MetricsApi(Webhook):
         """One request, and the connection ends."""
         try:
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
-            status, told = self._told(head.split(" ")[1].split("?")[0])
+            status, told = self._told(head.split(" ")[1])
             body = json.dumps(told).encode()
             back = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
             writer.write(f"{back}Connection: close\r\n\r\n".encode() + body)
@@ -59,6 +68,7 @@ class MetricsApi(Webhook):
             writer.close()
 
     def _told(self, where: str) -> tuple[str, Json]:
+        where = urlsplit(where).path
         has, name = self._has(), where.rsplit("/", 1)[-1]
         if where == ROOT:
             one = {"singularName": "", "namespaced": True, "kind": "ExternalMetricValueList", "verbs": ["get"]}
@@ -77,6 +87,47 @@ class MetricsApi(Webhook):
         message = f"the server could not find the metric {name}"
         gone = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}
         return NOT_FOUND, {**gone, "metadata": {}, "message": message}
+
+
+class PodMetricsApi(MetricsApi):
+    """Answers how much of a processor each pod that runs uses, in thousandths, as a metrics-server does."""
+
+    group = OF_PODS
+
+    def __init__(self, world: World, uses: Callable[[Json], float]) -> None:
+        super().__init__(dict)
+        self._world, self._uses = world, uses
+
+    def _told(self, where: str) -> tuple[str, Json]:
+        version = {"apiVersion": f"{OF_PODS}/{VERSION}"}
+        parts = urlsplit(where)
+        if not parts.path.endswith("/pods"):
+            one = {
+                "name": "pods",
+                "singularName": "",
+                "namespaced": True,
+                "kind": "PodMetrics",
+                "verbs": ["get", "list"],
+            }
+            listed = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version["apiVersion"]}
+            return OK, {**listed, "resources": [one]}
+        home = parts.path.removesuffix("/pods").rsplit("/", 1)[-1]
+        selector = dict(parse_qsl(parts.query)).get("labelSelector", "")
+        wanted = dict(one.split("=", 1) for one in selector.split(",") if "=" in one).items()
+        items = [
+            self._measured(pod)
+            for (namespace, _), pod in self._world["Pod"].items()
+            if namespace == home
+            and wanted <= pod["metadata"].get("labels", {}).items()
+            and pod.get("status", {}).get("phase") == "Running"
+        ]
+        return OK, {"kind": "PodMetricsList", **version, "metadata": {}, "items": items}
+
+    def _measured(self, pod: Json) -> Json:
+        usage = {"cpu": f"{round(self._uses(pod))}m", "memory": "80Mi"}
+        meta = {key: pod["metadata"][key] for key in ("namespace", "name")}
+        containers = [{"name": pod["spec"]["containers"][0]["name"], "usage": usage}]
+        return {"metadata": meta, "timestamp": f"{stamp(now())[:19]}Z", "window": "3s", "containers": containers}
 
 
 async def _nothing(_: Json) -> None:

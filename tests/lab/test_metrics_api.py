@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
+from typing import cast
 
-from tests.lab.api import Json
-from tests.lab.metrics_api import ROOT, MetricsApi
+from tests.lab.api import Caller, Json, World
+from tests.lab.metrics_api import OF_PODS, ROOT, MetricsApi, PodMetricsApi
 
 
 async def told(api: MetricsApi, where: str) -> tuple[str, Json]:
@@ -35,6 +36,25 @@ def test_a_figure_is_what_it_is_now() -> None:
         assert (status, found["items"][0]["value"]) == ("200", "64500m")
         status, none = await told(api, f"{ROOT}/namespaces/shop/offers_request_rate")
         assert (status, none["reason"]) == ("404", "NotFound")
+        api.close()
+
+    asyncio.run(play())
+
+
+def test_what_pods_use_is_told_of_those_that_run_and_are_selected() -> None:
+    def pod(name: str, app: str, phase: str) -> Json:
+        meta = {"namespace": "shop", "name": name, "labels": {"app": app}}
+        return {"metadata": meta, "spec": {"containers": [{"name": app}]}, "status": {"phase": phase}}
+
+    async def play() -> None:
+        world = World(cast("Caller", None))
+        pods = (pod("a", "offers", "Running"), pod("b", "offers", "Pending"), pod("c", "prices", "Running"))
+        world._objects["Pod"] = {("shop", one["metadata"]["name"]): one for one in pods}
+        api = PodMetricsApi(world, lambda one: 62.4)
+        await api.start()
+        status, found = await told(api, f"/apis/{OF_PODS}/v1beta1/namespaces/shop/pods?labelSelector=app%3Doffers")
+        assert (status, [one["metadata"]["name"] for one in found["items"]]) == ("200", ["a"])
+        assert found["items"][0]["containers"] == [{"name": "offers", "usage": {"cpu": "62m", "memory": "80Mi"}}]
         api.close()
 
     asyncio.run(play())
