@@ -197,12 +197,24 @@ def _by_field(facts: Facts, words: set[str]) -> Evidence | None:
         return say("kind of change", 1.5, "It scales the workload to zero: nothing is left to answer.")
     if _is_tuned(change):
         return say("kind of change", SLIGHT, "It only changes numbers, by a factor of two at most.")
-    if change.diffs and all(map(_logs_less, change.diffs)):
+    if _is_quieter(change):
         return say("kind of change", SLIGHT, "It only has a program log less.")
-    if words == {"spec", "replicas"} and facts.candidate.pods <= 10 and not wakes(change):
+    if _is_few_replicas(facts):
         weight = MORE if facts.candidate.added else -0.4
         return say("kind of change", weight, "Only the number of replicas changed, by a few.")
     return None
+
+
+def _is_few_replicas(facts: Facts) -> bool:
+    """Whether only the number of replicas was changed, by a few, and neither to nor from none."""
+    change = facts.candidate.change
+    counts = [diff.new for diff in change.diffs if diff.path == ("spec", "replicas")]
+    replicas_alone = bool(counts) and len(counts) == len(change.diffs) and all(counts)
+    return replicas_alone and facts.candidate.pods <= 10 and not wakes(change)
+
+
+def _is_quieter(change: Change) -> bool:
+    return bool(change.diffs) and all(map(_logs_less, change.diffs))
 
 
 def _is_tuned(change: Change) -> bool:
@@ -259,14 +271,16 @@ ROUTINE = 0.6
 
 
 def novelty(_case: Case, facts: Facts) -> Evidence | None:
-    """Changes like this one that did no harm speak for it; the first of its sort speaks against it, but each number
-    that is tuned is the first of its sort."""
+    """Changes like this one that did no harm speak for it; the first of its sort speaks against it, but what is tuned
+    every day, each for its own app, is easily the first of its sort."""
     alike, times = facts.candidate.alike, facts.candidate.routine + facts.candidate.unread
     if times >= 2:
         said = f"The same actor wrote it {times} times before in this window."
         return say("routine", -ROUTINE * math.log1p(times), said)
-    is_nothing = facts.candidate.cosmetic or facts.candidate.inert or _is_tuned(facts.candidate.change)
-    if alike == 0 and facts.candidate.earlier and not is_nothing:
+    change, is_nothing = facts.candidate.change, facts.candidate.cosmetic or facts.candidate.inert
+    adds_few = facts.candidate.added and _is_few_replicas(facts)
+    no_news = is_nothing or _is_tuned(change) or _is_quieter(change) or adds_few
+    if alike == 0 and facts.candidate.earlier and not no_news:
         weight = min(NOVEL, USUAL * math.log1p(facts.candidate.earlier))
         return say("novelty", weight, "No change of this sort came before it in this window.")
     if alike >= 3:

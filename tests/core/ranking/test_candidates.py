@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from app.core.edges.indexing import topology
 from app.core.edges.reach import reach
-from app.core.model import Actor, ActorSource, Change, Path, Verb
+from app.core.model import Actor, ActorSource, Change, Json, Path, Verb
 from app.core.ranking.candidates import SAME_EDIT, Candidate, candidates
 from app.core.ranking.case import Case, Facts
 from app.core.ranking.priors import novelty
@@ -79,6 +79,28 @@ def test_of_the_first_few_changes_of_a_window_none_is_known_to_be_new(earlier: i
     assert (last.alike, last.earlier) == (0, earlier)
     found = novelty(cast("Case", None), Facts(last, (), 0))
     assert (found and found.weight) == weight
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "old", "new", "is_news"),
+    [
+        ("ConfigMap", ("data", "POOL"), "20", "30", False),
+        ("ConfigMap", ("data", "POOL"), "20", "200", True),
+        ("ConfigMap", ("data", "LOG_LEVEL"), "info", "warn", False),
+        ("ConfigMap", ("data", "LOG_LEVEL"), "info", "debug", True),
+        ("Deployment", ("spec", "replicas"), 2, 3, False),
+        ("Deployment", ("spec", "replicas"), 3, 2, True),
+        ("Deployment", ("spec", "replicas"), 0, 2, True),
+        ("Deployment", ("spec", "replicas"), 2, 40, True),
+    ],
+)
+def test_what_is_tuned_every_day_is_no_news(kind: str, path: Path, old: Json, new: Json, *, is_news: bool) -> None:
+    teams = [Actor(f"team-{n}", ActorSource.AUDIT) for n in range(40)]
+    releases = [a_change(a_resource(name=team.name), at=after(-100 + n), actor=team) for n, team in enumerate(teams)]
+    tuned = a_change(a_resource(kind, "web", "shop"), at=after(-10), path=path, old=old, new=new)
+    *_, last = candidates([*releases, tuned], [], [], topology=topology([]), until=after(0))
+    found = novelty(cast("Case", None), Facts(last, (), 0))
+    assert (found is not None and found.weight > 0) is is_news
 
 
 @pytest.mark.parametrize(
