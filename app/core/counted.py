@@ -81,4 +81,14 @@ def firsts(group: Ints, size: int) -> Ints:
     return found
 
 
+def by_first(group: Ints, size: int) -> tuple[Ints, Ints]:
+    """Groups numbered anew in the order in which they first come, and which each of these was; without those that do
+    not come."""
+    first = firsts(group, size)
+    was = np.argsort(first, kind="stable")[: np.count_nonzero(first < len(group))]
+    place = np.zeros(size, dtype=np.int64)
+    place[was] = np.arange(len(was))
+    return place[group], was
+
+
 NO_CALLS = Calls.of(())

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
@@ -67,11 +68,15 @@ def level_steps(series: Mapping[K, Floats], *, floor: float) -> dict[K, Step]:
 def _risen(
     series: Mapping[K, Floats], find: Callable[[Floats], Rise | None], scaled: Callable[[Floats], Floats], floor: float
 ) -> dict[K, Rise]:
-    """What is found in those series whose extremes are far enough apart for any effect: in most, they are not."""
+    """What is found in those series whose extremes are far enough apart for any effect: in most, they are not.
+
+    What is larger is larger ``scaled``, too.
+    """
     if not series:
         return {}
-    values = scaled(np.array(list(series.values())))
-    moves = np.fmax.reduce(values, axis=1) - np.fmin.reduce(values, axis=1) >= MIN_EFFECT * floor
+    values = np.array(list(series.values()))
+    highest, lowest = (scaled(extreme.reduce(values, axis=1)) for extreme in (np.fmax, np.fmin))
+    moves = highest - lowest >= MIN_EFFECT * floor
     return {key: found for (key, line), may in zip(series.items(), moves, strict=True) if may and (found := find(line))}
 
 
@@ -192,30 +197,37 @@ def _best_split(y: Floats, raw: Floats, *, floor: float) -> tuple[Step, float] |
     n = len(y)
     if n < MIN_BEFORE + MIN_AFTER or y.max() - y.min() < MIN_EFFECT * floor:  # means differ less than extremes do
         return None
-    cuts = np.arange(MIN_BEFORE, n - MIN_AFTER + 1)
+    left_n, right_n, spread = _sizes(n)
     sums, squares = np.cumsum(y), np.cumsum(y * y)
     left_sum, left_squares = (total[MIN_BEFORE - 1 : n - MIN_AFTER] for total in (sums, squares))
-    left_n, right_n = cuts.astype(float), (n - cuts).astype(float)
     left = left_sum / left_n
     right = (sums[-1] - left_sum) / right_n
     variance_left = np.maximum(left_squares / left_n - left**2, 0.0)
     variance_right = np.maximum((squares[-1] - left_squares) / right_n - right**2, 0.0)
     pooled = (variance_left * left_n + variance_right * right_n) / n
     noise = np.sqrt(np.maximum(pooled, floor**2))
-    t = (right - left) / (noise * np.sqrt(1.0 / left_n + 1.0 / right_n))
+    t = (right - left) / (noise * spread)
     best = int(np.argmax(t))
     # The effect is measured against the noise before: what comes after is part of the trouble.
     noise_before = max(float(np.sqrt(variance_left[best])), floor)
     effect = float((right[best] - left[best]) / noise_before)
     if t[best] < MIN_T or effect < MIN_EFFECT:
         return None
-    index = int(cuts[best])
+    cut = index = MIN_BEFORE + best
     # A ramp's best split lies in its middle: walk back to where it left the noise.
     while index > 1 and y[index - 1] > left[best] + 3.0 * noise_before:
         index -= 1
-    cut = int(cuts[best])
     step = Step(index, float(raw[:index].mean()), float(raw[cut:].mean()), effect, float(t[best]))
     return step, float(pooled[best]) * n
+
+
+@lru_cache(maxsize=16)
+def _sizes(n: int) -> tuple[Floats, Floats, Floats]:
+    """Of each place to split ``n`` bins: how many lie before it and after it, and by what the noise of the difference of
+    their means is larger than that of a bin."""
+    before = np.arange(MIN_BEFORE, n - MIN_AFTER + 1, dtype=float)
+    after = n - before
+    return before, after, np.sqrt(1.0 / before + 1.0 / after)
 
 
 def _hinge(y: Floats) -> tuple[int, float]:

@@ -19,7 +19,7 @@ from sqlalchemy import Integer, any_, literal, select, text
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.counted import NO_CALLS, Calls, Ints
+from app.core.counted import NO_CALLS, Calls, Ints, by_first
 from app.core.model import SLOT_SECONDS, CallCount, CallKey, ListClass
 from app.store import codec, codes, partitions, tables
 from app.store.copy import copy
@@ -186,21 +186,24 @@ async def read(conn: AsyncConnection, cluster: str, start: datetime, end: dateti
     parts = [unpack(payload) for _, payload in minutes]
     key, slot, count, latency = np.concatenate(parts).T
     slot = slot * SLOT_SECONDS + np.repeat([int(at.timestamp()) for at, _ in minutes], [len(part) for part in parts])
-    order = np.lexsort((key, slot))
+    begins = np.diff(key, prepend=-1) != 0  # each payload is sorted by key: few of many are looked at
+    ids, which = np.unique(key[begins], return_inverse=True)
+    number = which[np.cumsum(begins) - 1]
+    order = np.argsort(slot * len(ids) + number)
     order = order[(slot[order] >= start.timestamp()) & (slot[order] < end.timestamp())]
     if not len(order):
         return NO_CALLS
-    key, slot = key[order], slot[order]
-    first = np.flatnonzero((np.diff(key, prepend=-1) != 0) | (np.diff(slot, prepend=-1) != 0))
+    number, slot = number[order], slot[order]
+    first = np.flatnonzero((np.diff(number, prepend=-1) != 0) | (np.diff(slot, prepend=-1) != 0))
     counts, latencies = (np.add.reduceat(column[order], first) for column in (count, latency))
-    keys = await load_keys(conn, np.unique(key).tolist())
-    return as_calls(key[first], slot[first], counts, latencies, keys=keys)
+    number, places = by_first(number[first], len(ids))
+    told = ids[places].tolist()
+    keys = await load_keys(conn, told)
+    return Calls(tuple(keys[one] for one in told), number, slot[first], counts, latencies)
 
 
 def as_calls(key: Ints, slot: Ints, count: Ints, latency_us: Ints, *, keys: Mapping[int, CallKey]) -> Calls:
     """Columns of counts whose keys are told by their ids; keys come in the order of their first count."""
-    ids, first, number = np.unique(key, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
-    return Calls(tuple(keys[one] for one in ids[order].tolist()), place[number], slot, count, latency_us)
+    ids, number = np.unique(key, return_inverse=True)
+    number, places = by_first(number, len(ids))
+    return Calls(tuple(keys[one] for one in ids[places].tolist()), number, slot, count, latency_us)

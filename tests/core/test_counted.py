@@ -5,7 +5,9 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from app.core.counted import NO_CALLS, Calls
+import numpy as np
+
+from app.core.counted import NO_CALLS, Calls, by_first
 from app.core.model import SLOT_SECONDS, CallCount, CallKey
 from app.core.signals.calls import axis, grouped
 
@@ -65,3 +67,10 @@ def test_groups_are_added_up_slot_by_slot() -> None:
     found = grouped(calls, slots, lambda key: key.user if fails(key) else None)
     assert [(user, values.tolist()) for user, values in found.items()] == list(expected.items())
     assert grouped(calls, slots, lambda _: None) == {}
+
+
+def test_groups_are_numbered_in_the_order_in_which_they_first_come() -> None:
+    number, was = by_first(np.array([4, 4, 0, 2, 0, 4]), 6)
+    assert number.tolist() == [0, 0, 1, 2, 1, 0]
+    assert was.tolist() == [4, 0, 2]
+    assert [one.tolist() for one in by_first(np.array([], dtype=np.int64), 3)] == [[], []]
