@@ -223,8 +223,8 @@ def _best_split(y: Floats, raw: Floats, *, floor: float) -> tuple[Step, float] |
 
 @lru_cache(maxsize=16)
 def _sizes(n: int) -> tuple[Floats, Floats, Floats]:
-    """Of each place to split ``n`` bins: how many lie before it and after it, and by what the noise of the difference of
-    their means is larger than that of a bin."""
+    """Of each place to split ``n`` bins: how many lie before it and after it, and how many times a bin's noise the
+    difference of their means has."""
     before = np.arange(MIN_BEFORE, n - MIN_AFTER + 1, dtype=float)
     after = n - before
     return before, after, np.sqrt(1.0 / before + 1.0 / after)

@@ -188,22 +188,22 @@ async def read(conn: AsyncConnection, cluster: str, start: datetime, end: dateti
     slot = slot * SLOT_SECONDS + np.repeat([int(at.timestamp()) for at, _ in minutes], [len(part) for part in parts])
     begins = np.diff(key, prepend=-1) != 0  # each payload is sorted by key: few of many are looked at
     ids, which = np.unique(key[begins], return_inverse=True)
-    number = which[np.cumsum(begins) - 1]
-    order = np.argsort(slot * len(ids) + number)
+    place = which[np.cumsum(begins) - 1]
+    order = np.argsort(slot * len(ids) + place)
     order = order[(slot[order] >= start.timestamp()) & (slot[order] < end.timestamp())]
     if not len(order):
         return NO_CALLS
-    number, slot = number[order], slot[order]
-    first = np.flatnonzero((np.diff(number, prepend=-1) != 0) | (np.diff(slot, prepend=-1) != 0))
+    place, slot = place[order], slot[order]
+    first = np.flatnonzero((np.diff(place, prepend=-1) != 0) | (np.diff(slot, prepend=-1) != 0))
     counts, latencies = (np.add.reduceat(column[order], first) for column in (count, latency))
-    number, places = by_first(number[first], len(ids))
-    told = ids[places].tolist()
+    numbers, was = by_first(place[first], len(ids))
+    told = ids[was].tolist()
     keys = await load_keys(conn, told)
-    return Calls(tuple(keys[one] for one in told), number, slot[first], counts, latencies)
+    return Calls(tuple(keys[one] for one in told), numbers, slot[first], counts, latencies)
 
 
 def as_calls(key: Ints, slot: Ints, count: Ints, latency_us: Ints, *, keys: Mapping[int, CallKey]) -> Calls:
     """Columns of counts whose keys are told by their ids; keys come in the order of their first count."""
     ids, number = np.unique(key, return_inverse=True)
-    number, places = by_first(number, len(ids))
-    return Calls(tuple(keys[one] for one in ids[places].tolist()), number, slot, count, latency_us)
+    numbers, was = by_first(number, len(ids))
+    return Calls(tuple(keys[one] for one in ids[was].tolist()), numbers, slot, count, latency_us)
