@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from app.core.edges.leads import limits_egress
+from app.core.edges.loglevels import only_levels
 from app.core.edges.meshes import is_policy
 from app.core.edges.served import FAILS, REFUSES, SLOW
 from app.core.entities import ACCESS, WORKLOADS, Entity
@@ -165,8 +166,8 @@ def plausible(change: Change, reason: str, *, refused: str) -> float:
         return UNLIKELY
     if reason in ILL and _limits_callers(change):
         return UNLIKELY  # the kubelet may call them, whatever a policy says
-    if reason in ILL - _PROBED and cordons(change):
-        return UNLIKELY  # pods that come up elsewhere show what they start with
+    if reason in ILL - _PROBED and (cordons(change) or only_levels(change)):
+        return UNLIKELY  # pods that come up elsewhere show what they start with; who logs more ends no sooner
     is_new_home = change.resource.kind == "Namespace" and change.verb is Verb.CREATE
     if (reason != "FailedCreate" and (is_new_home or _only_lets_in(change))) or _opens(change):
         return UNLIKELY

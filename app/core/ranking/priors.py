@@ -7,6 +7,7 @@ import math
 import re
 
 from app.core.edges.causes import EXPIRED, TRUST
+from app.core.edges.loglevels import only_quieter
 from app.core.edges.mechanism import by_schedule, only_reacts_to, only_restarts, wakes
 from app.core.entities import WORKLOADS
 from app.core.findings import Evidence
@@ -197,7 +198,7 @@ def _by_field(facts: Facts, words: set[str]) -> Evidence | None:
         return say("kind of change", 1.5, "It scales the workload to zero: nothing is left to answer.")
     if _is_tuned(change):
         return say("kind of change", SLIGHT, "It only changes numbers, by a factor of two at most.")
-    if _is_quieter(change):
+    if only_quieter(change):
         return say("kind of change", SLIGHT, "It only has a program log less.")
     if _is_few_replicas(facts):
         weight = MORE if facts.candidate.added else -0.4
@@ -211,10 +212,6 @@ def _is_few_replicas(facts: Facts) -> bool:
     counts = [diff.new for diff in change.diffs if diff.path == ("spec", "replicas")]
     replicas_alone = bool(counts) and len(counts) == len(change.diffs) and all(counts)
     return replicas_alone and facts.candidate.pods <= 10 and not wakes(change)
-
-
-def _is_quieter(change: Change) -> bool:
-    return bool(change.diffs) and all(map(_logs_less, change.diffs))
 
 
 def _is_tuned(change: Change) -> bool:
@@ -233,18 +230,6 @@ def _is_slight(diff: FieldDiff) -> bool:
         return False
     amounts = zip(map(float, _AMOUNT.findall(old)), map(float, _AMOUNT.findall(new)), strict=True)
     return all(one == other or (one != 0 and 0.5 <= other / one <= 2.0) for one, other in amounts)
-
-
-_LEVELS = ("fatal", "critical", "error", "warning", "warn", "notice", "info", "debug", "trace", "all")
-"""How much is logged, least first."""
-_LEVEL = re.compile(r"log.{0,8}level|level.{0,8}log|verbosity|\Alevel\Z", re.IGNORECASE)
-
-
-def _logs_less(diff: FieldDiff) -> bool:
-    """Whether a level of logs became one by which less is logged."""
-    old, new = str(diff.old).lower(), str(diff.new).lower()
-    is_level = diff.path and _LEVEL.search(str(diff.path[-1])) and old in _LEVELS and new in _LEVELS
-    return bool(is_level) and _LEVELS.index(new) < _LEVELS.index(old)
 
 
 def _ties(path: Path) -> bool:
@@ -279,7 +264,7 @@ def novelty(_case: Case, facts: Facts) -> Evidence | None:
         return say("routine", -ROUTINE * math.log1p(times), said)
     change, is_nothing = facts.candidate.change, facts.candidate.cosmetic or facts.candidate.inert
     adds_few = facts.candidate.added and _is_few_replicas(facts)
-    no_news = is_nothing or _is_tuned(change) or _is_quieter(change) or adds_few
+    no_news = is_nothing or _is_tuned(change) or only_quieter(change) or adds_few
     if alike == 0 and facts.candidate.earlier and not no_news:
         weight = min(NOVEL, USUAL * math.log1p(facts.candidate.earlier))
         return say("novelty", weight, "No change of this sort came before it in this window.")
