@@ -237,8 +237,7 @@ async def test_an_etcd_that_wants_to_see_a_certificate_is_shown_ours(
     database: Database, plane: ControlPlane, tmp_path: Path
 ) -> None:
     with guarded_etcd(tmp_path) as (url, files):
-        target = {"job": "etcd", "url": url, **files}
-        async with scraping(database, plane, target) as one:
+        async with scraping(database, plane, {"job": "etcd", "url": url, **files}) as one:
             assert one.measuring.remarks == ()
             assert await one.told("etcd_mvcc_db_total_size_in_bytes", job="etcd")
         async with scraping(database, plane, {"job": "etcd", "url": url, "ca_file": files["ca_file"]}) as one:

@@ -21,7 +21,7 @@ def only_levels(change: Change) -> bool:
 
 def only_quieter(change: Change) -> bool:
     """Whether less is logged by it, and nothing else changed."""
-    return only_levels(change) and all((_more(diff) or 0) < 0 for diff in change.diffs)
+    return bool(change.diffs) and all((_more(diff) or 0) < 0 for diff in change.diffs)
 
 
 def _more(diff: FieldDiff) -> int | None:
