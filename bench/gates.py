@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
+
+ADDITIONS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,3 +26,12 @@ class Gate:
     def __str__(self) -> str:
         limit = f">= {self.at_least:g}" if self.at_least is not None else f"<= {self.at_most:g}"
         return f"{'pass' if self.holds else 'FAIL'}  {self.name}: {self.figure:.3g} {self.unit} (gate {limit})"
+
+
+def yardstick() -> float:
+    """Milliseconds of a million additions of Python's, just now: on a shared machine they may take twice as long an
+    hour later, and so does all else that Python does."""
+    began, total = time.perf_counter(), 0
+    for number in range(ADDITIONS):
+        total += number
+    return (time.perf_counter() - began) * 1000

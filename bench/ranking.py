@@ -31,7 +31,7 @@ from app.store.tokens import Purpose
 from app.web.deps import Deps
 from app.web.routes import create_app
 from bench import apps
-from bench.gates import Gate
+from bench.gates import Gate, yardstick
 from bench.made import Company
 from bench.pages import DAYS
 
@@ -84,11 +84,12 @@ async def fill(conn: AsyncConnection, start: datetime, end: datetime) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Milliseconds, in each round: all of it, saved too; and what gathering and ranking alone take."""
+    """Milliseconds, in each round: all of it, saved too; what gathering and ranking alone take; and the yardstick."""
 
     whole: list[float]
     gathering: list[float]
     ranking: list[float]
+    machine: list[float]
     changes: int
     """That were gathered."""
 
@@ -99,7 +100,7 @@ async def _ranked(database: Database, incident_id: str) -> Times:
         found = await read_incident(conn, incident_id)
     if found is None or found[1] is None:
         raise LookupError(f"incident {incident_id} has no ranking")
-    times = Times([], [], [], len((await gather(database.write, found[0], found[1].ranked_at)).changes))
+    times = Times([], [], [], [], len((await gather(database.write, found[0], found[1].ranked_at)).changes))
     for number in range(ROUNDS + 2):
         now = found[1].ranked_at + timedelta(milliseconds=number)
         began = time.perf_counter()
@@ -108,11 +109,12 @@ async def _ranked(database: Database, incident_id: str) -> Times:
         rank(gathered)
         ended = time.perf_counter()
         await rank_incident(database.write, found[0], now)
-        whole = time.perf_counter() - ended
+        whole, machine = time.perf_counter() - ended, yardstick()
         if number >= 2:
             times.gathering.append((between - began) * 1000)
             times.ranking.append((ended - between) * 1000)
             times.whole.append(whole * 1000)
+            times.machine.append(machine)
     return times
 
 
@@ -199,7 +201,10 @@ async def _settle(database: Database) -> None:
 
 
 def _gate(stored: str, times: Times) -> Gate:
-    shares = f"gathering {statistics.median(times.gathering):.0f}, ranking {statistics.median(times.ranking):.0f}"
+    shares = (
+        f"gathering {statistics.median(times.gathering):.0f}, ranking {statistics.median(times.ranking):.0f}, "
+        f"a million additions of Python's {statistics.median(times.machine):.0f}"
+    )
     return Gate(
         f"{stored}: one incident ranked, of {times.changes:,} changes, p95 (medians: {shares})",
         statistics.quantiles(times.whole, n=20, method="inclusive")[-1],

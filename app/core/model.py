@@ -132,6 +132,7 @@ def version_key(cluster: str, uid: str, version: str) -> int:
     return int.from_bytes(digest, "big") >> 1
 
 
+@lru_cache(maxsize=10_000)  # a ranking asks for that of each of its changes many times
 def change_id(at: datetime, key: int) -> str:
     """A change's public name: its millisecond and its version key, 28 hex digits. Sorts by time."""
     return f"{int(at.timestamp() * 1000):012x}{key:016x}"

@@ -64,6 +64,7 @@ def topology(
             top.pods[home].append((named, max(one.seen_at, anew.get(named, one.seen_at))))
     _index_dependencies(top, {(_named(s.workload), s.message) for s in complaints if s.workload}, edges)
     top.keeps_up = kept_up(changes, running_as=top.by_account, read_by=top.by_config)
+    _index_reads(top)
     _index_rests(top)
     _index_parameters(top)
     top.has_default_priority = any(r.kind == "PriorityClass" and s.get("globalDefault") for r, s in top.states.items())
@@ -166,6 +167,13 @@ def _index_counted(top: Topology, edges: Iterable[CallEdge]) -> None:
                 top.upstream[one.caller].add(one.callee)
 
 
+def _index_reads(top: Topology) -> None:
+    for kind in ("ConfigMap", "Secret"):
+        for named, users in top.by_config.items():
+            for reader in users if named[0] == kind else ():
+                top.reads[reader].append(named)
+
+
 def _index_rests(top: Topology) -> None:
     for client, servers in top.upstream.items():
         top.rests_on[client] |= servers
@@ -247,6 +255,8 @@ def _index_workload(top: Topology, resource: Resource, state: State) -> None:
     account = spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"
     top.by_account[(key[0], account)].add(key)
     top.accounts[key] = account
+    for word in {key[1], *key[1].split("-")}:
+        top.by_word[word].add(key)
     if not all(part(one, "resources", "limits") for one in spec.get("containers") or []):
         top.unlimited.add(key)
     top.wanted[key] = pods_at_once(state["spec"])

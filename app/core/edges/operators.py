@@ -217,7 +217,7 @@ def addressed(change: Change, top: Topology) -> set[str]:
     called = {key.partition("/")[0].partition(".")[0] for key in keys if "/" in key}
     if not called:
         return set()
-    named = (key for key in top.accounts if not called.isdisjoint((key[1], *key[1].split("-"))))
+    named = {key for word in called for key in top.by_word.get(word, ())}
     return {user for key in named for _, user in top.users_of(key)} - {change.actor.name}
 
 

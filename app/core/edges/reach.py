@@ -87,10 +87,8 @@ def _workload(change: Change, states: list[State], top: Topology, add: Add) -> N
         add(("agent", "runtime"), 0)
     if change.resource.kind in ("DaemonSet", "Deployment") and _serves_pods(key, top):
         _every_pod(add, 1)
-    for kind in ("ConfigMap", "Secret"):
-        for named, users in top.by_config.items():
-            if named[0] == kind and key in users:
-                add(("object", *named), 1)
+    for named in top.reads.get(key, ()):
+        add(("object", *named), 1)
     _on_nodes(change, top, add)
     if change.verb is Verb.DELETE or halts(change):
         for group in operators.served(key[0], states, top):

@@ -40,6 +40,8 @@ class Topology:
     """By API group and kind: the states of its objects."""
     by_account: dict[Named, set[Named]] = field(default_factory=lambda: defaultdict(set))
     by_config: dict[tuple[str, str, str], set[Named]] = field(default_factory=lambda: defaultdict(set))
+    reads: dict[Named, list[tuple[str, str, str]]] = field(default_factory=lambda: defaultdict(list))
+    """By workload: the ConfigMaps, then the Secrets, that are read by it."""
     live: dict[tuple[str, str, str], set[Named]] = field(default_factory=lambda: defaultdict(set))
     """Those of them whose running pods get what is new (read_by.py)."""
     pods: dict[Named, list[tuple[Named, datetime]]] = field(default_factory=lambda: defaultdict(list))
@@ -52,6 +54,8 @@ class Topology:
     left: dict[str, list[tuple[Named, datetime]]] = field(default_factory=lambda: defaultdict(list))
     """By node: the workloads whose pods went from there lately, and when."""
     accounts: dict[Named, str] = field(default_factory=dict)
+    by_word: dict[str, set[Named]] = field(default_factory=lambda: defaultdict(set))
+    """By a workload's name, and by each word of it."""
     namespace_labels: dict[str, dict[str, str]] = field(default_factory=dict)
     subjects: dict[tuple[str, str, str], set[str]] = field(default_factory=lambda: defaultdict(set))
     daemon_sets: set[Named] = field(default_factory=set)

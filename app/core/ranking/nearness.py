@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
+from operator import itemgetter
 
 from app.core.edges.reach import Reach
 from app.core.entities import READ, Entity
@@ -70,15 +71,16 @@ def mentioned(candidate: Candidate, signal: Signal) -> tuple[str, float] | None:
     resource = candidate.change.resource
     namespaces = {entity[1] for entity in about}
     elsewhere = resource.kind in LOCAL and bool(namespaces) and resource.namespace not in namespaces
-    for entity, hops in sorted(candidate.reach.items(), key=lambda item: item[1]):
-        if entity[0] == "named" and hops <= READ and entity[1] not in complaining:
-            name = entity[1]
-            if elsewhere and name == resource.name:
-                continue  # another one of that name
-            if resource.kind in UNCALLED and name == resource.name and _is_called(text, name):
-                continue  # a server of that name
-            if names(text, name):
-                return name, hops
+    known = [(hops, entity[1]) for entity, hops in candidate.reach.items() if entity[0] == "named" and hops <= READ]
+    for hops, name in sorted(known, key=itemgetter(0)):
+        if name in complaining:
+            continue
+        if elsewhere and name == resource.name:
+            continue  # another one of that name
+        if resource.kind in UNCALLED and name == resource.name and _is_called(text, name):
+            continue  # a server of that name
+        if names(text, name):
+            return name, hops
     return None
 
 

@@ -24,9 +24,13 @@ def undone(ordered: Iterable[Change]) -> dict[str, datetime]:
         if change.verb is not Verb.UPDATE or not change.diffs:
             continue
         given = {diff.path: diff.new for diff in change.diffs}
-        earlier = standing[change.resource]
-        found |= {one.id: change.at for one in earlier if _replaces(given, one)}
-        standing[change.resource] = [*(one for one in earlier if one.id not in found), change][-LAST:]
+        still = []
+        for one in standing[change.resource]:
+            if _replaces(given, one):
+                found[one.id] = change.at
+            else:
+                still.append(one)
+        standing[change.resource] = [*still, change][-LAST:]
     return found
 
 
