@@ -153,15 +153,24 @@ def level_burst(values: Floats, *, floor: float) -> Burst | None:
 def _stretch(y: Floats, *, floor: float) -> tuple[int, int] | None:
     """The bins, up to, not with, the second one, that lie above the median: those with the greatest sum of what is over
     half of an effect worth telling (Kadane's algorithm)."""
-    usual = float(np.median(y))
-    noise = max(floor, 1.4826 * float(np.median(np.abs(y - usual))))
-    excess = (y - usual) / noise
+    usual = _median(y)
+    above = y - usual
+    if above.max() / floor < MIN_EFFECT:  # no mean of what is less is more
+        return None
+    noise = max(floor, 1.4826 * _median(np.abs(above)))
+    excess = above / noise
     sums = np.concatenate(([0.0], np.cumsum(excess - MIN_EFFECT / 2)))
     lowest = np.minimum.accumulate(sums)
     end = int(np.argmax(sums - lowest))
     start = int(np.flatnonzero(sums[: end + 1] == lowest[end])[-1])
     effect = float(excess[start:end].mean()) if end > start else 0.0
     return (start, end) if effect >= MIN_EFFECT and effect * np.sqrt(end - start) >= MIN_T else None
+
+
+def _median(y: Floats) -> float:
+    """As numpy has it, where all are numbers: to find out whether they are takes it longer than to sort them."""
+    ordered, middle = np.sort(y), len(y) // 2
+    return float(ordered[middle] if len(y) % 2 else (ordered[middle - 1] + ordered[middle]) / 2)
 
 
 def level_step(values: Floats, *, floor: float) -> Step | None:
@@ -198,19 +207,24 @@ def _best_split(y: Floats, raw: Floats, *, floor: float) -> tuple[Step, float] |
     if n < MIN_BEFORE + MIN_AFTER or y.max() - y.min() < MIN_EFFECT * floor:  # means differ less than extremes do
         return None
     left_n, right_n, spread = _sizes(n)
-    sums, squares = np.cumsum(y), np.cumsum(y * y)
-    left_sum, left_squares = (total[MIN_BEFORE - 1 : n - MIN_AFTER] for total in (sums, squares))
-    left = left_sum / left_n
-    right = (sums[-1] - left_sum) / right_n
+    places = slice(MIN_BEFORE - 1, n - MIN_AFTER)
+    sums = y.cumsum()
+    left = sums[places] / left_n
+    right = (sums[-1] - sums[places]) / right_n
+    gain = right - left
+    if gain.max() / floor < MIN_EFFECT:  # in most that move, the means before and after do not: no noise is needed
+        return None
+    squares = (y * y).cumsum()
+    left_squares = squares[places]
     variance_left = np.maximum(left_squares / left_n - left**2, 0.0)
     variance_right = np.maximum((squares[-1] - left_squares) / right_n - right**2, 0.0)
     pooled = (variance_left * left_n + variance_right * right_n) / n
     noise = np.sqrt(np.maximum(pooled, floor**2))
-    t = (right - left) / (noise * spread)
+    t = gain / (noise * spread)
     best = int(np.argmax(t))
     # The effect is measured against the noise before: what comes after is part of the trouble.
     noise_before = max(float(np.sqrt(variance_left[best])), floor)
-    effect = float((right[best] - left[best]) / noise_before)
+    effect = float(gain[best] / noise_before)
     if t[best] < MIN_T or effect < MIN_EFFECT:
         return None
     cut = index = MIN_BEFORE + best
