@@ -94,23 +94,26 @@ def _told(target: Target) -> Told:
 
 def _since_first_scrape(members: list[MetricSeries], scraped: list[MetricSeries]) -> Iterator[MetricSeries]:
     """The series of one target, of all that were ``scraped`` of it. One that was summed up over instances began when
-    any of these did."""
+    any of these did. Those that begin together have the same times then, too."""
     scrapes = max((one.times for one in scraped), key=len)
-    restarts: list[float] | None = None
+    drift: float | None = None
+    restarts: list[float] = []
+    earlier: dict[int, tuple[tuple[float, ...], tuple[float, ...], bool]] = {}
     for one in members:
-        if one.times[0] <= scrapes[0] or one.name == STARTED:
+        begins = one.times[0]
+        if begins <= scrapes[0] or one.name == STARTED:
             yield one
             continue
-        drift = float(np.median(np.diff(scrapes))) / 2 if len(scrapes) > 1 else 0.0
-        before = tuple(time for time in scrapes if time < one.times[0] - drift)
-        if not before:
-            yield one
-            continue
-        if restarts is None:
+        if drift is None:
+            drift = float(np.median(np.diff(scrapes))) / 2 if len(scrapes) > 1 else 0.0
             restarts = sorted(_restarts(scraped))
-        fresh = one.name not in LEVELS and any(before[-1] < time <= one.times[0] + drift for time in restarts)
-        first = one.values[0] if fresh else 0.0
-        yield replace(one, times=before + one.times, values=(first,) * len(before) + tuple(one.values))
+        if id(one.times) not in earlier:
+            before = tuple(time for time in scrapes if time < begins - drift)
+            fresh = bool(before) and any(before[-1] < time <= begins + drift for time in restarts)
+            earlier[id(one.times)] = before, before + one.times, fresh
+        before, times, fresh = earlier[id(one.times)]
+        first = one.values[0] if fresh and one.name not in LEVELS else 0.0
+        yield replace(one, times=times, values=(first,) * len(before) + tuple(one.values)) if before else one
 
 
 def _restarts(members: list[MetricSeries]) -> set[float]:
