@@ -76,8 +76,8 @@ def _risen(
         return {}
     values = np.array(list(series.values()))
     highest, lowest = (scaled(extreme.reduce(values, axis=1)) for extreme in (np.fmax, np.fmin))
-    moves = highest - lowest >= MIN_EFFECT * floor
-    return {key: found for (key, line), may in zip(series.items(), moves, strict=True) if may and (found := find(line))}
+    far = highest - lowest >= MIN_EFFECT * floor
+    return {key: found for (key, line), may in zip(series.items(), far, strict=True) if may and (found := find(line))}
 
 
 def stabilised(counts: Floats) -> Floats:
@@ -171,6 +171,11 @@ def _median(y: Floats) -> float:
     """As numpy has it, where all are numbers: to find out whether they are takes it longer than to sort them."""
     ordered, middle = np.sort(y), len(y) // 2
     return float(ordered[middle] if len(y) % 2 else (ordered[middle - 1] + ordered[middle]) / 2)
+
+
+def moves(values: Floats, *, floor: float) -> bool:
+    """Whether the extremes of a measured level are far enough apart for a step, a beginning or a burst."""
+    return bool(np.fmax.reduce(values) - np.fmin.reduce(values) >= MIN_EFFECT * floor)
 
 
 def level_step(values: Floats, *, floor: float) -> Step | None:

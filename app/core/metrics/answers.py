@@ -6,17 +6,17 @@ looks for what began (serving.py), a change's page for what moved after it (afte
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from app.core.counted import Ints
 from app.core.edges.served import DURATIONS, REQUESTS, Outcome, is_door, is_server, outcome, pod, server
 from app.core.edges.topology import Named, Topology
 from app.core.entities import Entity
-from app.core.metrics.lines import Grid, Laid, added
+from app.core.metrics.lines import Grid, Laid, added, summed
 from app.core.onset import Floats
 
 LEAST = {Outcome.FAILED: 0.03, Outcome.REFUSED: 0.1}
@@ -62,10 +62,12 @@ class Mean:
 
 @dataclass(slots=True)
 class _Served:
-    """The requests of one server under one name."""
+    """The requests of one server under one name: the places of all its series, and those that ended badly."""
 
-    all: list[Floats] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
     ended: dict[Outcome, list[Part]] = field(default_factory=lambda: defaultdict(list))
+    total: Floats = field(default_factory=lambda: np.empty(0))
+    """So many a second in each bin."""
 
 
 Requests = dict[str, dict[Entity, _Served]]
@@ -80,15 +82,18 @@ def requests(told: Laid) -> Requests:
 def shares(told: Laid, counted: Requests) -> Iterator[Share]:
     """Of each server, for each bad end that any of its requests had."""
     for name, servers in counted.items():
-        for entity, served in servers.items():
-            if not served.ended:
-                continue
-            total = added(served.all)
-            width = _width(total, told.axis)
-            enough = _enough(total, width, told.axis)
-            for ended, parts in served.ended.items():
-                share = _lately(np.nan_to_num(added([part.rates for part in parts])), width) / enough
-                yield Share(entity, ended, share, parts, width, is_door(name))
+        failing = [(entity, served) for entity, served in servers.items() if served.ended]
+        if not failing:
+            continue
+        total = np.array([served.total for _, served in failing])
+        widths = _widths(total, told.axis)
+        enough = _enough(total, widths, told.axis)
+        of = np.repeat(np.arange(len(failing)), [len(served.ended) for _, served in failing])
+        ended = [(entity, *one) for entity, served in failing for one in served.ended.items()]
+        bad = np.nan_to_num(np.array([added([part.rates for part in parts]) for _, _, parts in ended]))
+        share = _lately(bad, widths[of]) / enough[of]
+        for row, place, (entity, how, parts) in zip(share, of.tolist(), ended, strict=True):
+            yield Share(entity, how, row, parts, int(widths[place]), is_door(name))
 
 
 def means(told: Laid) -> Iterator[Mean]:
@@ -100,19 +105,21 @@ def means(told: Laid) -> Iterator[Mean]:
                 entity = server(f"{name}_{part}", told.labels[place])
                 if entity is not None and is_server(told.labels[place]):
                     parts[entity][which].append(told.rows[place])
-        for entity, (sums, counts) in parts.items():
-            if sums and counts:
-                observed = added(counts)
-                width = _width(observed, told.axis)
-                mean = unit * _lately(added(sums), width) / _enough(observed, width, told.axis)
-                yield Mean(entity, mean, width)
+        both = {entity: (added(sums), added(counts)) for entity, (sums, counts) in parts.items() if sums and counts}
+        if not both:
+            continue
+        took, observed = (np.array(rows) for rows in zip(*both.values(), strict=True))
+        widths = _widths(observed, told.axis)
+        mean = unit * _lately(took, widths) / _enough(observed, widths, told.axis)
+        for entity, row, width in zip(both, mean, widths.tolist(), strict=True):
+            yield Mean(entity, row, width)
 
 
 def rates(counted: Requests) -> Iterator[tuple[Entity, Floats]]:
     """How many requests a second each server answered, however they ended."""
     for servers in counted.values():
         for entity, served in servers.items():
-            yield entity, added(served.all)
+            yield entity, served.total.copy()
 
 
 def counting(counted: Requests) -> set[Entity]:
@@ -132,29 +139,37 @@ def homes(top: Topology) -> Callable[[Entity], list[Entity]]:
 def _servers(told: Laid, name: str) -> dict[Entity, _Served]:
     found: dict[Entity, _Served] = defaultdict(_Served)
     for place in told.named.get(name, ()):
-        labels, row = told.labels[place], told.rows[place]
-        entity = server(name, labels)
-        if entity is None or not is_server(labels):
+        labels = told.labels[place]
+        if not is_server(labels) or (entity := server(name, labels)) is None:
             continue
         served, (ended, code) = found[entity], outcome(name, labels)
-        served.all.append(row)
+        served.places.append(place)
         if ended is not Outcome.ANSWERED:
-            served.ended[ended].append(Part(row, code, pod(name, labels)))
+            served.ended[ended].append(Part(told.rows[place], code, pod(name, labels)))
+    for served in found.values():
+        served.total = summed(told.rows[served.places])
     return found
 
 
-def _width(total: Floats, axis: Grid) -> int:
-    """Of how many bins together there are ENOUGH requests, mostly."""
-    asked = total[total > 0]
-    return math.ceil(min(WIDEST, max(1.0, ENOUGH / (float(np.median(asked)) * axis.step)))) if len(asked) else 1
+def _widths(total: Floats, axis: Grid) -> Ints:
+    """For each row, of how many bins together there are ENOUGH requests, mostly."""
+    some = total > 0
+    many = some.sum(axis=1)
+    asked = np.sort(np.where(some, total, np.inf))
+    rows = np.arange(len(total))
+    usual = (asked[rows, (many - 1) // 2] + asked[rows, many // 2]) / 2  # the median; where nobody asked, infinite
+    return np.asarray(np.ceil(np.clip(ENOUGH / (usual * axis.step), 1.0, WIDEST)), dtype=np.int64)
 
 
-def _lately(rates: Floats, width: int) -> Floats:
-    """For each bin, what there was in it and those before it, as many as are looked at together."""
-    sums = np.concatenate((np.zeros(width), np.cumsum(np.nan_to_num(rates))))
-    return np.where(np.isnan(rates), np.nan, sums[width:] - sums[:-width])
+def _lately(rates: Floats, widths: Ints) -> Floats:
+    """For each bin, what there was in it and those before it, as many as are looked at together in a row."""
+    rows, bins = rates.shape
+    sums = np.zeros((rows, WIDEST + bins))
+    np.cumsum(np.nan_to_num(rates), axis=1, out=sums[:, WIDEST:])
+    before = np.arange(WIDEST, WIDEST + bins) - widths[:, np.newaxis]
+    return np.where(np.isnan(rates), np.nan, sums[:, WIDEST:] - np.take_along_axis(sums, before, axis=1))
 
 
-def _enough(total: Floats, width: int, axis: Grid) -> Floats:
-    asked = _lately(total, width)
+def _enough(total: Floats, widths: Ints, axis: Grid) -> Floats:
+    asked = _lately(total, widths)
     return np.where(asked * axis.step >= FEW, asked, np.nan)

@@ -231,7 +231,7 @@ def lines(told: Laid, family: Family) -> dict[tuple[str, ...], Floats]:
 def _measured(members: list[int], told: Laid) -> Floats:
     """The sum of the members."""
     there = _there(members, told)
-    return told.rows[there[0]] if len(there) == 1 else added([told.rows[there]])
+    return told.rows[there[0]] if len(there) == 1 else summed(told.rows[there])
 
 
 def _there(members: list[int], told: Laid) -> list[int]:
@@ -261,11 +261,17 @@ def _means(measured: dict[tuple[str, tuple[str, ...]], Floats], base: str) -> di
 
 def added(parts: list[Floats]) -> Floats:
     """The sum of lines: absent everywhere stays absent, absent in one series counts as nothing of that series."""
-    if len(parts) == 1 and parts[0].ndim == 1:  # one line by itself, as most are that are split by much
+    if len(parts) == 1:  # one line by itself, as most are that are split by much
         return parts[0].copy()
-    stack = np.vstack(parts)  # a new one, which nobody else sees changed
-    absent = np.isnan(stack)
-    stack[absent] = 0.0
-    out = stack.sum(axis=0)
+    return summed(np.concatenate(parts).reshape(len(parts), -1))
+
+
+def summed(rows: Floats) -> Floats:
+    """As ``added``, of rows that nobody else sees changed."""
+    absent = np.isnan(rows)
+    if not absent.any():
+        return np.asarray(rows.sum(axis=0))
+    rows[absent] = 0.0
+    out = rows.sum(axis=0)
     out[absent.all(axis=0)] = np.nan
     return np.asarray(out)

@@ -30,7 +30,7 @@ from app.core.metrics.answers import (
     shares,
 )
 from app.core.metrics.lines import Grid, Laid
-from app.core.onset import Floats, Step, level_begun, level_burst, level_step
+from app.core.onset import Floats, Step, level_begun, level_burst, level_step, moves
 from app.core.phrases import measure, percent
 from app.core.signals.signal import Signal, SignalKind, moment
 
@@ -136,6 +136,8 @@ def _failing(
 ) -> Iterator[Rise]:
     for one in shares(told, counted):
         floor = LEAST[one.ended] / 3
+        if not moves(one.values, floor=floor):
+            continue
         step = level_step(one.values, floor=floor) or level_begun(one.values, floor=floor) or _over(one, told.axis)
         if step is None or step.after - step.before < LEAST[one.ended]:
             continue
