@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import compress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,10 +44,10 @@ class Calls:
 
     def where(self, wanted: Callable[[CallKey], bool]) -> Calls:
         """The counts of the keys that are wanted."""
-        fits = np.array([wanted(key) for key in self.keys], dtype=bool)
-        mine = fits[self.key]
+        fits = np.array(list(map(wanted, self.keys)), dtype=bool)
+        mine = np.flatnonzero(fits[self.key])
         number = np.cumsum(fits) - 1
-        keys = tuple(key for key, fit in zip(self.keys, fits, strict=True) if fit)
+        keys = tuple(compress(self.keys, fits.tolist()))
         return Calls(keys, number[self.key[mine]], self.slot[mine], self.count[mine], self.latency_us[mine])
 
     def during(self, start: float = -math.inf, end: float = math.inf) -> Calls:

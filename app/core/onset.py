@@ -209,7 +209,7 @@ def level_begun(values: Floats, *, floor: float) -> Step | None:
 def _best_split(y: Floats, raw: Floats, *, floor: float) -> tuple[Step, float] | None:
     """The step, with the squared error that it leaves in ``y``."""
     n = len(y)
-    if n < MIN_BEFORE + MIN_AFTER or y.max() - y.min() < MIN_EFFECT * floor:  # means differ less than extremes do
+    if n < MIN_BEFORE + MIN_AFTER:
         return None
     left_n, right_n, spread = _sizes(n)
     places = slice(MIN_BEFORE - 1, n - MIN_AFTER)
@@ -217,7 +217,8 @@ def _best_split(y: Floats, raw: Floats, *, floor: float) -> tuple[Step, float] |
     left = sums[places] / left_n
     right = (sums[-1] - sums[places]) / right_n
     gain = right - left
-    if gain.max() / floor < MIN_EFFECT:  # in most that move, the means before and after do not: no noise is needed
+    # In most that move, the means before and after do not: no noise is needed. They differ less than extremes do.
+    if gain.max() / floor < MIN_EFFECT or y.max() - y.min() < MIN_EFFECT * floor:
         return None
     squares = (y * y).cumsum()
     left_squares = squares[places]

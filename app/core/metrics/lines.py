@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress, pairwise
+from statistics import median
 
 import numpy as np
 from msgspec.structs import replace
@@ -58,12 +59,17 @@ def grid(series: Iterable[MetricSeries], *, until: float) -> Grid | None:
         known = [t for t in times if t <= until]
         if len(known) >= 3:
             firsts.append(known[0])
-            gaps += [float(np.median(np.diff(known)))] * counted[number]
+            gaps += [_interval(known)] * counted[number]
     if not firsts:
         return None
-    step = max(1.0, float(np.median(gaps)))
+    step = max(1.0, median(gaps))
     start = min(firsts)
     return Grid(start, step, max(0, int((until - start) // step)))
+
+
+def _interval(times: Sequence[float]) -> float:
+    """Seconds from one scrape to the next, mostly."""
+    return float(median([after - before for before, after in pairwise(times)]))
 
 
 def whole(series: Iterable[MetricSeries]) -> list[MetricSeries]:
@@ -75,7 +81,7 @@ def whole(series: Iterable[MetricSeries]) -> list[MetricSeries]:
     for one in series:
         if one.times:
             labels = dict(one.labels)
-            targets[tuple(labels.get(name, "") for name in TARGET)].append(one)
+            targets[tuple([labels.get(name, "") for name in TARGET])].append(one)
     scraped: dict[tuple[Told, Target], list[MetricSeries]] = defaultdict(list)
     for told in set(map(_told, targets)):
         for target, members in targets.items():
@@ -105,7 +111,7 @@ def _since_first_scrape(members: list[MetricSeries], scraped: list[MetricSeries]
             yield one
             continue
         if drift is None:
-            drift = float(np.median(np.diff(scrapes))) / 2 if len(scrapes) > 1 else 0.0
+            drift = _interval(scrapes) / 2 if len(scrapes) > 1 else 0.0
             restarts = sorted(_restarts(scraped))
         if id(one.times) not in earlier:
             before = tuple(time for time in scrapes if time < begins - drift)
@@ -127,13 +133,13 @@ def _restarts(members: list[MetricSeries]) -> set[float]:
         elif one.name not in LEVELS:
             together[id(one.times)].append(one)
     for told in together.values():
-        times, values = told[0].times, table([one.values for one in told])
-        number = endings(values)
-        for which in np.unique(number):  # a target that starts anew often fails a scrape: then its series end before
-            rows = values[number == which]
-            known_at = np.flatnonzero(~np.isnan(rows[0]))
-            fell = (np.diff(rows[:, known_at]) < 0).any(axis=0)
-            found |= {times[at] for at in known_at[1:][fell]}
+        values = table([one.values for one in told])
+        before = values[:, :-1]
+        if (missing := np.isnan(values)).any():  # a target that starts anew often fails a scrape: then its series end
+            last_known = np.maximum.accumulate(np.where(missing, 0, np.arange(values.shape[1])), axis=1)
+            before = np.take_along_axis(values, last_known[:, :-1], axis=1)
+        fell = np.flatnonzero((values[:, 1:] < before).any(axis=0))
+        found |= {told[0].times[at + 1] for at in fell.tolist()}
     return found
 
 
@@ -153,9 +159,9 @@ def _rates(times: Floats, values: Floats, axis: Grid) -> Floats:
     """Counters scraped together: increase per second in each bin; NaN where it was not scraped on both sides."""
     if len(times) < 2:
         return np.full((len(values), axis.size), np.nan)
-    increase = np.diff(values)
+    increase = values[:, 1:] - values[:, :-1]
     np.copyto(increase, values[:, 1:], where=increase < 0)  # a reset: it counted up from zero again
-    increase /= np.maximum(np.diff(times), 1e-3)
+    increase /= np.maximum(times[1:] - times[:-1], 1e-3)
     return _bin(times[1:], increase, axis)
 
 
@@ -163,18 +169,22 @@ def _bin(times: Floats, values: Floats, axis: Grid) -> Floats:
     """Rows of values at common times, each laid into the bins."""
     index = ((times - axis.start) // axis.step).astype(int)
     inside = (index >= 0) & (index < axis.size)
-    first, scrape = np.full(axis.size, -1), np.full(axis.size, -1)  # and the last of each bin; -1 where there was none
-    scrape[index[inside]] = np.flatnonzero(inside)
-    first[index[inside][::-1]] = np.flatnonzero(inside)[::-1]
-    out = values.take(scrape, axis=1)
-    empty = np.flatnonzero(scrape < 0)
+    bins, scrapes = index[inside], np.flatnonzero(inside)
+    last = np.full(axis.size, -1)  # of each bin; -1 where there was none
+    last[bins] = scrapes
+    out = values.take(last, axis=1)
+    empty = np.flatnonzero(last < 0)
+    if not len(empty):
+        return out
     out[:, empty] = np.nan
     # Scrapes drift against the grid: a single empty bin between two scrapes is drift, not a gap. In a bin that says
     # that the series ended, or that it was not a number, there was a scrape.
     single = empty[(empty > 0) & (empty < axis.size - 1)]
     out[:, single] = (out[:, single - 1] + out[:, single + 1]) / 2
     # Where the next bin has two, the first of them is that of the empty one, a little late.
-    late = single[first[single + 1] < scrape[single + 1]]
+    first = np.full(axis.size, -1)
+    first[bins[::-1]] = scrapes[::-1]
+    late = single[first[single + 1] < last[single + 1]]
     out[:, late] = values[:, first[late + 1]]
     return out
 
@@ -218,7 +228,7 @@ def lines(told: Laid, family: Family) -> dict[tuple[str, ...], Floats]:
     for place in sorted(place for name in wanted for place in told.named.get(name, ())):
         labels = told.labels[place]
         if family.keep(labels):
-            grouped[(told.series[place].name, tuple(labels.get(name, "") for name in family.by))].append(place)
+            grouped[told.series[place].name, tuple([labels.get(name, "") for name in family.by])].append(place)
     measured = {key: _measured(members, told) for key, members in grouped.items()}
     if family.measure == "mean":
         return _means(measured, family.metrics[0])

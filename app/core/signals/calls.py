@@ -56,15 +56,14 @@ def grouped(
     A key of None leaves a call out.
     """
     groups: dict[K, int] = {}
-    sorts = (key(one) for one in calls.keys)
+    sorts = map(key, calls.keys)
     of = np.array([-1 if sort is None else groups.setdefault(sort, len(groups)) for sort in sorts], dtype=np.int64)
-    group, index = of[calls.key], (calls.slot - slots.start) // SLOT_SECONDS
     size = max(0, slots.size)
-    inside = (group >= 0) & (index >= 0) & (index < size)
-    group, index = group[inside], index[inside]
-    cells = np.bincount(
-        group * size + index, weights=(calls.count if column is None else column)[inside], minlength=len(groups) * size
-    )
+    inside = (of >= 0)[calls.key] & (calls.slot >= slots.start) & (calls.slot < slots.epoch(size))
+    rows = np.flatnonzero(inside)  # few, where most calls are left out
+    group, index = of[calls.key[rows]], (calls.slot[rows] - slots.start) // SLOT_SECONDS
+    weights = (calls.count if column is None else column)[rows]
+    cells = np.bincount(group * size + index, weights=weights, minlength=len(groups) * size)
     series = cells.reshape(len(groups), size)
     first = firsts(group, len(groups))
     names = list(groups)

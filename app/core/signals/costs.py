@@ -31,15 +31,14 @@ def cost_signals(calls: Calls, slots: Slots, counts: Loads) -> list[Signal]:
     seconds = {key: spent / 1e6 for key, spent in grouped(calls, slots, load_key, column=calls.latency_us).items()}
     steps = level_steps(seconds, floor=FLOOR)
     extra = sum(step.after - step.before for step in steps.values()) or 1.0
-    usual = float(np.median(sum(seconds.values()))) if seconds else 0.0
+    costs = {key: _dearer(seconds[key], counts[key], steps[key].index) for key in steps if not only_reacts(key[0])}
+    dear = {key: own for key, own in costs.items() if own >= DEARER}
+    usual = float(np.median(sum(seconds.values()))) if dear else 0.0
     found = []
-    for key, step in steps.items():
-        if only_reacts(key[0]):
-            continue
+    for key, own in dear.items():
+        step = steps[key]
         alike = [other for other in seconds if other != key and (other[1] in READS) is (key[1] in READS)]
-        others = _dearer(sum(seconds[o] for o in alike), sum(counts[o] for o in alike), step.index)
-        own = _dearer(seconds[key], counts[key], step.index)
-        if own < DEARER or own < DEARER * others:
+        if own < DEARER * _dearer(sum(seconds[o] for o in alike), sum(counts[o] for o in alike), step.index):
             continue
         user, verb, group, resource = key
         low, more = slots.epoch(step.index), step.after - step.before

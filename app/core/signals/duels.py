@@ -6,7 +6,7 @@ A write fight over desired fields is found from the changes themselves (fights.p
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 
@@ -26,7 +26,11 @@ ALIKE = 1.5
 
 
 def duels(
-    steps: Mapping[Write, Step], extra: Mapping[Write, float], *, least: float, places: Mapping[Write, Counter[str]]
+    steps: Mapping[Write, Step],
+    extra: Mapping[Write, float],
+    *,
+    least: float,
+    places: Callable[[Write], Counter[str]],
 ) -> list[tuple[Write, Write]]:
     """The pairs of callers of which both, and nobody else, began at once to write statuses of one resource about as
     often, in the same namespaces (``places``: how often in each). A caller is in one pair at the most."""
@@ -41,9 +45,10 @@ def duels(
         if len(writes) != 2 or apart > AT_ONCE or rates[1] > ALIKE * rates[0]:
             continue
         one, other = writes
-        shared = (places[one] & places[other]).total()
+        here, there = places(one), places(other)
+        shared = (here & there).total()
         taken = {write[0] for pair in found for write in pair}
-        if 2 * shared >= max(places[one].total(), places[other].total()) and not {one[0], other[0]} & taken:
+        if 2 * shared >= max(here.total(), there.total()) and not {one[0], other[0]} & taken:
             found.append((one, other))
     return found
 

@@ -50,10 +50,11 @@ def _failure(key: CallKey) -> Failure | None:
 
 def error_signals(calls: Calls, slots: Slots, made: Loads) -> list[Signal]:
     """Failures that were not there before, or became many: one signal for each caller, call and code."""
-    failures = grouped(calls, slots, _failure)
+    failed = calls.where(lambda key: key.code >= 400)
+    failures = grouped(failed, slots, _failure)
     begun = {key: first for key, counts in failures.items() if (first := failure_onset(counts)) is not None}
-    said = _said(calls, {key: slots.epoch(first) for key, first in begun.items()})
-    there = _there(calls, slots, said)
+    said = _said(failed, {key: slots.epoch(first) for key, first in begun.items()})
+    there = _there(calls, failed, slots, said)
     found = []
     for key, first in begun.items():
         user, verb, group, resource, code = key
@@ -101,7 +102,9 @@ def _passed(slots: Slots, made: Floats, failed: Floats, *, first: int) -> Passed
     return Passed(slots.epoch(0), made[:first] - failed[:first], share)
 
 
-def _there(calls: Calls, slots: Slots, said: dict[Failure, Said]) -> dict[Failure, tuple[Floats, Floats]]:
+def _there(
+    calls: Calls, failed: Calls, slots: Slots, said: dict[Failure, Said]
+) -> dict[Failure, tuple[Floats, Floats]]:
     """Calls like those that fail, and those that fail, in the namespaces where they fail now: elsewhere they may pass
     whatever refuses these. Not of what has no namespace."""
     places = {failure: {namespace for _, namespace in told} for failure, told in said.items()}
@@ -109,12 +112,12 @@ def _there(calls: Calls, slots: Slots, said: dict[Failure, Said]) -> dict[Failur
     for failure, namespaces in places.items():
         if "" not in namespaces:
             failing[failure[:4]].append(failure)
-    made = grouped(calls, slots, lambda key: (_call(key), key.namespace) if _call(key) in failing else None)
-    failed = grouped(calls, slots, lambda key: (one, key.namespace) if (one := _failure(key)) in places else None)
+    made = grouped(calls, slots, lambda key: (call, key.namespace) if (call := _call(key)) in failing else None)
+    fails = grouped(failed, slots, lambda key: (one, key.namespace) if (one := _failure(key)) in places else None)
     return {
         failure: (
             np.sum([made[call, place] for place in places[failure] if (call, place) in made], axis=0),
-            np.sum([failed[failure, place] for place in places[failure] if (failure, place) in failed], axis=0),
+            np.sum([fails[failure, place] for place in places[failure] if (failure, place) in fails], axis=0),
         )
         for call, some in failing.items()
         for failure in some
@@ -125,14 +128,14 @@ def _call(key: CallKey) -> tuple[str, ...]:
     return key.user, key.verb, key.api_group, key.resource
 
 
-def _said(calls: Calls, since: dict[Failure, int]) -> dict[Failure, Said]:
+def _said(failed: Calls, since: dict[Failure, int]) -> dict[Failure, Said]:
     """What each kind of failure said from its onset (epoch seconds) on, where: what it did not say before.
 
     If all of it was said before, all of it counts.
     """
     after: dict[Failure, Said] = defaultdict(Counter)
     before: dict[Failure, set[str]] = defaultdict(set)
-    failed = calls.where(lambda key: _failure(key) in since)
+    failed = failed.where(lambda key: _failure(key) in since)
     of = [failure for key in failed.keys if (failure := _failure(key))]
     begun = failed.slot >= np.array([since[failure] for failure in of], dtype=np.int64)[failed.key]
     for key, count in failed.at(begun).sums():

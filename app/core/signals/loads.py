@@ -9,6 +9,7 @@ from bisect import insort
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -100,7 +101,7 @@ def load_signals(
                 share = extra[key] / total
                 found.append(replace(told(key, share=share, others=0), strength=_felt(share, extra[key], usual)))
     own = {key: step for key, step in steps.items() if not only_reacts(key[0])}
-    for pair in duels(own, extra, least=MIN_EXTRA_PER_SECOND, places=_places(calls, own)):
+    for pair in duels(own, extra, least=MIN_EXTRA_PER_SECOND, places=partial(_places, calls)):
         found = as_one(found, _duel(pair, steps, slots))
     reaction = _reaction({k: s for k, s in steps.items() if only_reacts(k[0])}, extra, slots, usual=usual, total=total)
     found += [replace(signal, about=signal.about | _movers(steps, extra)) for signal in reaction]
@@ -110,10 +111,10 @@ def load_signals(
 def _quiet(heard: Floats) -> int | None:
     """The first slot of late in which hardly anybody was heard, as where no API server answers; None where there is
     none."""
-    before: list[float] = []
-    earliest = max(MIN_BEFORE + MIN_AFTER, len(heard) - LATE)
-    for slot, count in enumerate(heard.tolist()):
-        usual = before[slot // 2] if slot >= earliest else 0.0
+    told, earliest = heard.tolist(), max(MIN_BEFORE + MIN_AFTER, len(heard) - LATE)
+    before = sorted(told[:earliest])
+    for slot, count in enumerate(told[earliest:], earliest):
+        usual = before[slot // 2]
         if usual >= HEARD and count <= QUIET * usual:
             return slot
         insort(before, count)
@@ -126,12 +127,11 @@ def _done(made: Loads, calls: Calls, slots: Slots) -> Loads:
     return made | {key: made[key] - counts for key, counts in refused.items()}
 
 
-def _places(calls: Calls, steps: dict[Load, Step]) -> dict[Load, Counter[str]]:
-    """How often, by namespace, each kind of call was made."""
-    found: dict[Load, Counter[str]] = {key: Counter() for key in steps}
-    for one, count in calls.sums():
-        if (key := load_key(one)) in found:
-            found[key][one.namespace] += count
+def _places(calls: Calls, write: Load) -> Counter[str]:
+    """How often, by namespace, calls of one kind were made."""
+    found: Counter[str] = Counter()
+    for one, count in calls.where(lambda key: load_key(key) == write).sums():
+        found[one.namespace] += count
     return found
 
 

@@ -25,17 +25,22 @@ STRENGTH = 0.5
 def silence_signals(calls: Calls, slots: Slots) -> list[Signal]:
     """One signal for each ServiceAccount that called steadily and has not called since, while others have."""
     found = []
-    by_user = grouped(calls, slots, lambda key: key.user)
-    end = max((int(np.flatnonzero(counts).max(initial=0)) for counts in by_user.values()), default=0)
-    for user, counts in by_user.items():
-        account, spoke = service_account(user), np.flatnonzero(counts)
-        if account is None or only_reacts(user) or not spoke.size:
-            continue
+    heard = _last_heard(calls, slots)
+    recent = max(heard.values(), default=0) - LEAST_SLOTS * SLOT_SECONDS
+    end = slots.index(max(heard.values(), default=0))
+    quiet = {
+        user: account
+        for user, last in heard.items()
+        if last <= recent and not only_reacts(user) and (account := service_account(user))
+    }
+    for user, counts in grouped(calls, slots, lambda key: key.user if key.user in quiet else None).items():
+        account, spoke = quiet[user], np.flatnonzero(counts)
         last, first = int(spoke[-1]), int(spoke[0])
         pause = int(np.diff(spoke).max(initial=1)) - 1
-        silent = end - last
+        if end - last < LONGER * pause or last - first < 2 * LEAST_SLOTS:
+            continue
         often = float(counts[first : last + 1].mean()) / SLOT_SECONDS
-        if silent < max(LEAST_SLOTS, LONGER * pause) or last - first < 2 * LEAST_SLOTS or often < LEAST_PER_SECOND:
+        if often < LEAST_PER_SECOND:
             continue
         low = moment(slots.epoch(last))
         found.append(
@@ -50,4 +55,18 @@ def silence_signals(calls: Calls, slots: Slots) -> list[Signal]:
                 rate_before=often,
             )
         )
+    return found
+
+
+def _last_heard(calls: Calls, slots: Slots) -> dict[str, int]:
+    """By user, the last slot in which it called."""
+    last = np.zeros(len(calls.keys), dtype=np.int64)
+    within = (calls.slot >= slots.start) & (calls.slot < slots.epoch(slots.size))
+    rows = np.flatnonzero(within & (calls.count > 0))
+    rows = rows[np.argsort(calls.slot[rows], kind="stable")]
+    last[calls.key[rows]] = calls.slot[rows]  # of several values for one place, the last one stays
+    found: dict[str, int] = {}
+    for key, slot in zip(calls.keys, last.tolist(), strict=True):
+        if slot:
+            found[key.user] = max(slot, found.get(key.user, 0))
     return found

@@ -26,13 +26,12 @@ _WEBHOOKS = frozenset({"validating-webhook", "mutating-webhook"})
 
 def wait_signals(calls: Calls, slots: Slots) -> list[Signal]:
     """Parts of the API server that calls began to wait for, one signal each."""
-    slow = grouped(calls, slots, lambda key: key.waited_for or None)
-    everything = grouped(calls, slots, _sort)
+    slow = grouped(calls, slots, lambda key: key.waited_for if key.waited_for in PARTS else None)
+    begun = {part: first for part, counts in slow.items() if (first := failure_onset(counts)) is not None}
+    everything = grouped(calls, slots, _sort) if begun else {}
     found = []
-    for part, counts in slow.items():
-        first = failure_onset(counts)
-        if first is None or part not in PARTS:
-            continue
+    for part, first in begun.items():
+        counts = slow[part]
         low, number = slots.epoch(first), counts[first:].sum()
         sorts = _sorts(calls.during(low, slots.epoch(slots.size)), part)  # the last slot may not be whole
         total = sum(everything[sort][first:].sum() for sort in sorts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from app.core.counted import Calls
 from app.core.model import CallCount
@@ -43,6 +44,12 @@ def test_where_the_record_ends_nobody_is_missed() -> None:
     early = calls(ISSUER, "get", "certificates", rate=2, end=-10)
     others = calls("system:node:a", "get", "pods", rate=4, end=-10)
     assert fell_silent(early, others) == []
+
+
+def test_who_was_counted_without_a_call_was_not_heard() -> None:
+    counted = [replace(count, count=0) for count in calls(ISSUER, "get", "certificates", rate=2)]
+    assert fell_silent(background(), counted) == []
+    assert fell_silent(background(), calls(ISSUER, "list", "pods", rate=2, end=-10), counted) == [ISSUER]
 
 
 def test_an_operator_that_was_scaled_to_zero() -> None:
