@@ -41,6 +41,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 
 from app.core.model import Resource
 
@@ -83,6 +84,7 @@ def workload(namespace: str | None, name: str) -> Entity:
     return ("workload", namespace or "", name)
 
 
+@lru_cache(maxsize=10_000)  # asked of each series that a pod tells
 def workload_of_pod(pod: str) -> str:
     """The likely owner of a pod from its generated name: Deployment pods end in -HASH-xxxxx, others in -xxxxx."""
     match = _POD_SUFFIX.match(pod)
