@@ -15,6 +15,7 @@ from uuid import UUID
 import orjson
 import psycopg
 import zstandard
+from psycopg.pq import Format
 from psycopg.types.json import set_json_dumps, set_json_loads
 
 from app.core.model import FieldDiff, Object, Path, Segment
@@ -160,7 +161,16 @@ def utc(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
+class _Binary(psycopg.AsyncCursor[Any]):
+    """Values come as the server holds them: as text, payloads take twice the room, and time on both sides to be hex."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.format = Format.BINARY
+
+
 def adapt(connection: psycopg.AsyncConnection[Any]) -> None:
-    """Teaches one connection our JSON."""
+    """Teaches one connection our JSON, and to take values in binary."""
+    connection.cursor_factory = _Binary
     set_json_dumps(dumps, connection)
     set_json_loads(loads, connection)
