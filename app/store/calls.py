@@ -7,26 +7,26 @@ each column with its bytes transposed, so that the many zero bytes lie together.
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from hashlib import blake2b
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-from sqlalchemy import Integer, any_, literal, select, text
-from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.counted import NO_CALLS, Calls, Ints, by_first
 from app.core.model import SLOT_SECONDS, CallCount, CallKey, ListClass
-from app.store import codec, codes, partitions, tables
+from app.store import codec, codes, partitions
 from app.store.copy import copy
 
 MINUTE = 60
 COLUMNS = {"cluster_id": "int4", "at": "timestamptz", "total": "int4", "payload": "bytea"}
 _LAYOUT = (("key", "<u4"), ("slot", "u1"), ("count", "<u4"), ("latency", "<u8"))
+_WIDTHS = tuple(np.dtype(kind).itemsize for _, kind in _LAYOUT)
 
 _KEYS = """
 INSERT INTO call_keys (digest, user_id, pod_id, agent_id, namespace_id, verb, api_group, resource, code, list_class,
@@ -37,6 +37,18 @@ SELECT * FROM unnest(CAST(:digest AS bytea[]), CAST(:user AS int[]), CAST(:pod A
                      CAST(:waited AS text[]))
 ON CONFLICT DO NOTHING RETURNING id, digest
 """
+_MINUTES = text("SELECT at, payload FROM call_minutes WHERE cluster_id = :cluster AND at > :after AND at < :end")
+_CLASSES = {one.value: one for one in ListClass}
+_OF_IDS = text("""
+SELECT k.id, coalesce(u.word, ''), coalesce(p.word, ''), coalesce(a.word, ''), k.verb, k.api_group, k.resource,
+       coalesce(n.word, ''), k.code, k.list_class, k.error, k.waited_for
+FROM call_keys k
+LEFT JOIN words u ON u.id = k.user_id
+LEFT JOIN words p ON p.id = k.pod_id
+LEFT JOIN words a ON a.id = k.agent_id
+LEFT JOIN words n ON n.id = k.namespace_id
+WHERE k.id = ANY(CAST(:ids AS int[]))
+""")
 _KNOWN_KEYS = "SELECT id, digest FROM call_keys WHERE digest = ANY(CAST(:digest AS bytea[]))"
 
 
@@ -105,18 +117,31 @@ def pack(entries: list[tuple[int, int, int, int]]) -> bytes:
     return codec.pack(raw)
 
 
-def unpack(payload: bytes) -> npt.NDArray[np.int64]:
+def unpack(payload: bytes) -> Ints:
     """The payload -> an array of shape (entries, 4), sorted by key and slot."""
-    raw = np.frombuffer(codec.unpack(payload), dtype=np.uint8)
-    length = len(raw) // sum(np.dtype(kind).itemsize for _, kind in _LAYOUT)
-    columns, at = np.empty((len(_LAYOUT), length), dtype=np.int64), 0
-    for place, (_, kind) in enumerate(_LAYOUT):
-        width = np.dtype(kind).itemsize
-        part = raw[at : at + length * width].reshape(width, length).T
-        columns[place] = np.ascontiguousarray(part).view(kind).ravel()
-        at += length * width
-    np.cumsum(columns[0], out=columns[0])
-    return columns.T
+    return unpack_all([payload])[0].T
+
+
+def unpack_all(payloads: Iterable[bytes]) -> tuple[Ints, Ints]:
+    """The columns of all payloads, one behind the other, of shape (4, entries); and how many entries each has.
+
+    All at once: a minute's are so few that to look at each payload alone takes longer than its numbers.
+    """
+    raws = [codec.unpack(payload) for payload in payloads]
+    lengths = np.array([len(raw) // sum(_WIDTHS) for raw in raws], dtype=np.int64)
+    ends = np.cumsum(lengths)
+    columns, before = np.empty((len(_LAYOUT), lengths.sum()), dtype=np.int64), 0
+    for column, (_, kind), width in zip(columns, _LAYOUT, _WIDTHS, strict=True):
+        numbers = np.empty((len(column), width), dtype=np.uint8)
+        for place in range(width):
+            at = (before + place) * lengths
+            plane = (raw[i:j] for raw, i, j in zip(raws, at.tolist(), (at + lengths).tolist(), strict=True))
+            numbers[:, place] = np.frombuffer(b"".join(plane), dtype=np.uint8)
+        column[:] = numbers.view(kind).ravel()
+        before += width
+    sums = np.append(0, np.cumsum(columns[0]))
+    columns[0] = sums[1:] - np.repeat(sums[ends - lengths], lengths)
+    return columns, lengths
 
 
 async def write(conn: AsyncConnection, cluster_id: int, counts: Iterable[CallCount]) -> int:
@@ -142,64 +167,41 @@ async def write(conn: AsyncConnection, cluster_id: int, counts: Iterable[CallCou
 
 async def load_keys(conn: AsyncConnection, ids: Iterable[int]) -> dict[int, CallKey]:
     """The call keys behind ids."""
-    k = tables.call_keys
-    user, pod, agent, namespace = (tables.words.alias(name) for name in ("u", "p", "a", "n"))
-    told = k.c.id, user.c.word, pod.c.word, agent.c.word, k.c.verb, k.c.api_group, k.c.resource, namespace.c.word
-    statement = (
-        select(*told, k.c.code, k.c.list_class, k.c.error, k.c.waited_for)
-        .outerjoin(user, user.c.id == k.c.user_id)
-        .outerjoin(pod, pod.c.id == k.c.pod_id)
-        .outerjoin(agent, agent.c.id == k.c.agent_id)
-        .outerjoin(namespace, namespace.c.id == k.c.namespace_id)
-        .where(k.c.id == any_(literal(list(ids), ARRAY(Integer))))
-    )
+    found = (await conn.execute(_OF_IDS, {"ids": codec.int_array(ids)})).all()
     return {
-        number: CallKey(
-            user=by or "",
-            pod=sender or "",
-            user_agent=agent or "",
-            verb=verb,
-            api_group=group,
-            resource=resource,
-            namespace=where or "",
-            code=code,
-            list_class=ListClass(list_class),
-            error=error,
-            waited_for=waited,
-        )
-        for number, by, sender, agent, verb, group, resource, where, code, list_class, error, waited in (
-            await conn.execute(statement)
-        )
+        number: CallKey(user, pod, agent, verb, group, resource, namespace, code, _CLASSES[list_class], error, waited)
+        for number, user, pod, agent, verb, group, resource, namespace, code, list_class, error, waited in found
     }
 
 
 async def read(conn: AsyncConnection, cluster: str, start: datetime, end: datetime) -> Calls:
     """The counts of every slot that begins in [start, end), by slot; batches that told of one slot are summed."""
     number = await codes.find_cluster(conn, cluster)
-    c = tables.call_minutes.c
-    statement = select(c.at, c.payload).where(
-        c.cluster_id == number, c.at > start - timedelta(seconds=MINUTE), c.at < end
-    )
-    minutes = (await conn.execute(statement)).all()
-    if not minutes:
+    asked = {"cluster": number, "after": start - timedelta(seconds=MINUTE), "end": end}
+    minutes = (await conn.execute(_MINUTES, asked)).all()
+    ids, numbers, slots, counts, latencies = await asyncio.to_thread(_added, minutes, start, end)
+    if not ids:
         return NO_CALLS
-    parts = [unpack(payload) for _, payload in minutes]
-    key, slot, count, latency = np.concatenate(parts).T
-    slot = slot * SLOT_SECONDS + np.repeat([int(at.timestamp()) for at, _ in minutes], [len(part) for part in parts])
+    keys = await load_keys(conn, ids)
+    return Calls(tuple(keys[one] for one in ids), numbers, slots, counts, latencies)
+
+
+def _added(
+    minutes: Sequence[tuple[datetime, bytes]], start: datetime, end: datetime
+) -> tuple[list[int], Ints, Ints, Ints, Ints]:
+    """The counts of the slots in [start, end), by slot: the ids of their keys, and the columns of ``Calls``."""
+    (key, slot, count, latency), lengths = unpack_all(payload for _, payload in minutes)
+    slot = slot * SLOT_SECONDS + np.repeat([int(at.timestamp()) for at, _ in minutes], lengths)
     begins = np.diff(key, prepend=-1) != 0  # each payload is sorted by key: few of many are looked at
     ids, which = np.unique(key[begins], return_inverse=True)
     place = which[np.cumsum(begins) - 1]
     order = np.argsort(slot * len(ids) + place)
     order = order[(slot[order] >= start.timestamp()) & (slot[order] < end.timestamp())]
-    if not len(order):
-        return NO_CALLS
     place, slot = place[order], slot[order]
     first = np.flatnonzero((np.diff(place, prepend=-1) != 0) | (np.diff(slot, prepend=-1) != 0))
     counts, latencies = (np.add.reduceat(column[order], first) for column in (count, latency))
     numbers, was = by_first(place[first], len(ids))
-    told = ids[was].tolist()
-    keys = await load_keys(conn, told)
-    return Calls(tuple(keys[one] for one in told), numbers, slot[first], counts, latencies)
+    return ids[was].tolist(), numbers, slot[first], counts, latencies
 
 
 def as_calls(key: Ints, slot: Ints, count: Ints, latency_us: Ints, *, keys: Mapping[int, CallKey]) -> Calls:

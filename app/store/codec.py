@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -67,6 +68,11 @@ def jsonb(value: Any) -> bytes:
     """A value of a jsonb column as binary COPY takes it: the version of the format, 1, and the text (jsonb_recv in
     PostgreSQL's jsonb.c). psycopg's own way costs as much again as making the text."""
     return b"\x01" + dumps(value)
+
+
+def int_array(numbers: Iterable[int]) -> str:
+    """Whole numbers as PostgreSQL reads an array of them: of a list psycopg looks at each, as it may be anything."""
+    return f"{{{','.join(map(str, numbers))}}}"
 
 
 def packed_id(text: str) -> bytes:

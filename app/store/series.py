@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -154,14 +154,17 @@ async def read(
     """Every series with samples in [start, end], those samples only; else as read_rows."""
     rows, _, keys = await read_rows(conn, cluster, start, end, names=names, near=near)
     times_of: dict[bytes, tuple[float, ...]] = {}
-    told = []
+    shared: tuple[float, ...] = ()
+    last, told = b"", []
     for series_id, part in by_series(rows):
         scraped = rows.times[part].tobytes()
-        shared = times_of.get(scraped)
-        if shared is None:
-            shared = times_of[scraped] = seconds(rows.times[part])
+        if scraped != last:  # neighbours are of one target, mostly
+            last = scraped
+            if scraped not in times_of:
+                times_of[scraped] = seconds(rows.times[part])
+            shared = times_of[scraped]
         told.append(MetricSeries(*keys[series_id], shared, array("d", rows.values[part].tobytes())))
-    return sorted(told, key=lambda one: (one.name, one.labels))
+    return sorted(told, key=attrgetter("name", "labels"))
 
 
 class Rows(NamedTuple):
@@ -210,7 +213,7 @@ async def read_rows(
             raise TooMuchError("this is too much to read at once: ask for a shorter time")
         asked["blocks"] = blocks
         statement = _SOME[tier]
-    found = [(order, payload) for order, payload in await conn.execute(statement, asked)]
+    found = (await conn.execute(statement, asked)).all()
     rows = await asyncio.to_thread(_unpacked, found, wanted, start, end=end)
     present = _present(rows)
     keys = await series_keys.load(conn, present)
@@ -415,13 +418,10 @@ def _counts(
     minutes: list[tuple[int, bytes]], keys: dict[int, CallKey], start: float, *, end: float
 ) -> tuple[tuple[int, int] | None, Calls]:
     """The first and the last slot that holds any call, and the counts of ``keys``."""
-    parts = [np.empty((0, 4), dtype=np.int64)]
-    for at, payload in minutes:
-        part = calls.unpack(payload)
-        part[:, 1] = part[:, 1] * SLOT_SECONDS + at
-        parts.append(part[(part[:, 1] >= start) & (part[:, 1] < end)])
-    every = np.concatenate(parts)
-    if not len(every):
+    every, lengths = calls.unpack_all(payload for _, payload in minutes)
+    every[1] = every[1] * SLOT_SECONDS + np.repeat([at for at, _ in minutes], lengths)
+    every = every[:, (every[1] >= start) & (every[1] < end)]
+    if not every.size:
         return None, NO_CALLS
-    mine = every[np.isin(every[:, 0], np.array(list(keys), dtype=np.int64))]
-    return (int(every[:, 1].min()), int(every[:, 1].max())), calls.as_calls(*mine.T, keys=keys)
+    mine = every[:, np.isin(every[0], np.array(list(keys), dtype=np.int64))]
+    return (int(every[1].min()), int(every[1].max())), calls.as_calls(*mine, keys=keys)
