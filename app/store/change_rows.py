@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import FromClause, Row, Select, select
+from sqlalchemy import ColumnElement, FromClause, Label, Row, Select, select
 
 from app.core.model import Actor, ActorSource, Change, DiffSource, Resource, Verb
 from app.store import codec
@@ -25,29 +25,27 @@ _OWN = (
 """What is read of a row itself, in the order in which change_of takes it."""
 
 
+def _word(number: ColumnElement[int], name: str) -> Label[str | None]:
+    """Looked up for each row: to plan four joins more takes longer than to look, of hundreds of rows."""
+    return select(words.c.word).where(words.c.id == number).scalar_subquery().label(name)
+
+
 def named(page: FromClause) -> Select[Any]:
     """The rows of ``page`` (columns of ``changes``) with their codes turned into names, as change_of takes them."""
-    namespace, actor, agent, pod = (words.alias(name) for name in ("namespace", "actor", "agent", "pod"))
+    c = page.c
     return (
         select(
-            *(page.c[name] for name in _OWN),
+            *(c[name] for name in _OWN),
             clusters.c.name.label("cluster"),
             kinds.c.api_group,
             kinds.c.kind,
             objects.c.name,
             objects.c.uid,
-            namespace.c.word.label("namespace"),
-            actor.c.word.label("actor"),
-            agent.c.word.label("agent"),
-            pod.c.word.label("pod"),
+            *(_word(c[f"{name}_id"], name) for name in ("namespace", "actor", "agent", "pod")),
         )
-        .join(objects, objects.c.id == page.c.object_id)
-        .join(kinds, kinds.c.id == page.c.kind_id)
-        .join(clusters, clusters.c.id == page.c.cluster_id)
-        .outerjoin(namespace, namespace.c.id == page.c.namespace_id)
-        .outerjoin(actor, actor.c.id == page.c.actor_id)
-        .outerjoin(agent, agent.c.id == page.c.agent_id)
-        .outerjoin(pod, pod.c.id == page.c.pod_id)
+        .join(objects, objects.c.id == c.object_id)
+        .join(kinds, kinds.c.id == c.kind_id)
+        .join(clusters, clusters.c.id == c.cluster_id)
     )
 
 
@@ -60,9 +58,9 @@ def change_of(row: Row[Any]) -> Change:
     """A row of ``named``, or one that begins like it, as a change. By place: looked up by name, columns take four times
     as long as all the rest."""
     values: Sequence[Any] = row
-    at, key, verb, actor_source, diff_source, sources, generation, resource_version, *further = values
-    begun_by, impersonator, audit_id, within_seconds, found_in, summary, diff, url, workload, *names = further
-    cluster, api_group, kind, name, uid, namespace, actor, agent, pod, *_ = names
+    at, key, verb, actor_source, diff_source, sources, generation, resource_version = values[:8]
+    begun_by, impersonator, audit_id, within_seconds, found_in, summary, diff, url, workload = values[8:17]
+    cluster, api_group, kind, name, uid, namespace, actor, agent, pod = values[17:26]
     return Change(
         resource=Resource(cluster, api_group, kind, namespace, name),
         at=at,

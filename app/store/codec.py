@@ -10,6 +10,7 @@ import re
 import threading
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
@@ -141,8 +142,13 @@ def _written(path: Path) -> str | list[Any]:
 
 def _read(written: str | list[Any]) -> Path:
     if isinstance(written, str):
-        return tuple(_step(step) for step in written.split("\t"))
+        return _steps(written)
     return tuple(tuple((name, value) for name, value in step) if isinstance(step, list) else step for step in written)
+
+
+@lru_cache(maxsize=10_000)  # the same few fields are written all the time
+def _steps(written: str) -> Path:
+    return tuple(map(_step, written.split("\t")))
 
 
 def _step(step: str) -> Segment:
