@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from sqlalchemy import select, text
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.edges.mesh_calls import MOST_EDGES
 from app.core.model import CallEdge
-from app.store import codec, tables
+from app.store import codec
 
 KEPT = timedelta(days=7)
 """So long an edge holds that is not seen any more: what calls once a week is still known."""
@@ -26,6 +26,11 @@ _UPSERT = text(
 _BOUND = text(
     "DELETE FROM call_edges WHERE cluster_id = :cluster AND ctid = ANY(ARRAY(SELECT ctid FROM call_edges"
     " WHERE cluster_id = :cluster ORDER BY last_seen DESC, first_seen OFFSET :most))"
+)
+_SEEN = text(
+    "SELECT caller_namespace, caller, kind, callee_namespace, callee, first_seen, last_seen FROM call_edges"
+    " JOIN clusters ON clusters.id = cluster_id WHERE clusters.name = :cluster"
+    " AND first_seen <= :at AND last_seen >= :since ORDER BY last_seen DESC LIMIT :most"
 )
 _FORGET = text(
     "DELETE FROM call_edges USING (SELECT cluster_id, max(to_at) AS to_at FROM recorded GROUP BY cluster_id) AS told"
@@ -49,17 +54,10 @@ async def write(conn: AsyncConnection, cluster_id: int, told: Iterable[CallEdge]
 
 async def read(conn: AsyncConnection, cluster: str, at: datetime, *, limit: int = MOST_EDGES) -> list[CallEdge]:
     """The edges of a cluster that had been seen by then, and not too long before."""
-    c, clusters = tables.call_edges.c, tables.clusters.c
-    query = (
-        select(c.caller_namespace, c.caller, c.kind, c.callee_namespace, c.callee, c.first_seen, c.last_seen)
-        .where(c.cluster_id == clusters.id, clusters.name == cluster)
-        .where(c.first_seen <= at, c.last_seen >= at - KEPT)
-        .order_by(c.last_seen.desc())
-        .limit(limit)
-    )
+    asked = {"cluster": cluster, "at": at, "since": at - KEPT, "most": limit}
     return [
-        CallEdge((row.caller_namespace, row.caller), row.kind, (row.callee_namespace, row.callee), *row[5:])
-        for row in await conn.execute(query)
+        CallEdge((caller_namespace, caller), kind, (callee_namespace, callee), *seen)
+        for caller_namespace, caller, kind, callee_namespace, callee, *seen in (await conn.execute(_SEEN, asked)).all()
     ]
 
 

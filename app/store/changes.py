@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
+from functools import cache
 from math import ceil
 from typing import Any
 
@@ -14,7 +15,9 @@ from sqlalchemy import (
     Select,
     and_,
     any_,
+    bindparam,
     case,
+    cast,
     func,
     literal,
     literal_column,
@@ -212,7 +215,7 @@ async def _stored(conn: AsyncConnection, cluster_id: int, batch: dict[int, Chang
         found = await driver.execute(
             "SELECT at, version_key FROM changes"
             " WHERE cluster_id = %s AND version_key = ANY(%s::bigint[]) AND at BETWEEN %s AND %s",
-            (cluster_id, f"{{{','.join(map(str, batch))}}}", min(times) - SAME_WRITE, max(times) + SAME_WRITE),
+            (cluster_id, codec.int_array(batch), min(times) - SAME_WRITE, max(times) + SAME_WRITE),
             binary=True,
         )
         known = await found.fetchall()
@@ -274,12 +277,19 @@ async def read_chosen(
     most_bytes: int | None = None,
 ) -> list[Change]:
     """As read_window, of the changes with these version keys."""
-    c = tables.changes.c
     number = await codes.find_cluster(conn, cluster)
+    asked = {"cluster": number, "keys": codec.int_array(keys), "start": start, "end": end}
+    return [change_of(row) for row in (await conn.execute(_chosen(most_bytes), asked)).all()]
+
+
+@cache
+def _chosen(most_bytes: int | None) -> Select[Any]:
+    """Changes of a cluster by their version keys, between two times. Building it takes as long as running it."""
+    c = tables.changes.c
     columns = without_large(most_bytes) if most_bytes is not None else list(c)
-    chosen = and_(c.version_key == any_(literal(keys, ARRAY(BigInteger))), c.at.between(start, end))
-    rows = await conn.execute(_select(select(*columns).where(c.cluster_id == number, chosen)))
-    return [change_of(row) for row in rows]
+    keys = cast(bindparam("keys"), ARRAY(BigInteger))
+    window = and_(c.cluster_id == bindparam("cluster"), c.at.between(bindparam("start"), bindparam("end")))
+    return _select(select(*columns).where(window, c.version_key == any_(keys)))
 
 
 async def read_rewritten(

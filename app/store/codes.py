@@ -19,6 +19,7 @@ from app.store import codec
 
 LIMIT = 300_000  # entries; about 60 MB. Beyond it the cache starts again: ids are one query away
 _CODES = "foreshock_codes"
+_CLUSTER = text("SELECT id FROM clusters WHERE name = :name")
 
 Key = tuple[Hashable, ...]
 
@@ -150,6 +151,6 @@ async def cluster(conn: AsyncConnection, name: str) -> int:
 
 async def find_cluster(conn: AsyncConnection, name: str) -> int | None:
     """A cluster's id, or None when nothing was ever recorded of it."""
-    found = await conn.execute(text("SELECT id FROM clusters WHERE name = :name"), {"name": name})
+    found = await conn.execute(_CLUSTER, {"name": name})
     number: int | None = found.scalar()
     return number

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from msgspec.structs import replace
-from sqlalchemy import Row, Select, func, select, text, tuple_
+from sqlalchemy import Row, Select, bindparam, func, select, text, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model import ObjectState, Resource
@@ -196,6 +196,15 @@ def _select() -> Select[Any]:
     )
 
 
+_OF_CLUSTER = _select().where(clusters.c.name == bindparam("cluster"))
+_LIVE = _OF_CLUSTER.where(objects.c.deleted_at.is_(None))
+_SMALL = _LIVE.where(func.coalesce(func.octet_length(objects.c.state), 0) <= bindparam("most"))
+_GONE_PODS = _OF_CLUSTER.where(
+    objects.c.deleted_at >= bindparam("since"), kinds.c.api_group == "", kinds.c.kind == "Pod"
+)
+"""Made once: that takes as long as to ask."""
+
+
 def _state(row: Row[Any]) -> ObjectState:
     """By place, as looked up by name columns take longer than all the rest."""
     values: Sequence[Any] = row
@@ -277,12 +286,10 @@ async def load_cluster(
 
     Those whose stored state is larger than ``most_bytes`` are left out.
     """
-    statement = _select().where(clusters.c.name == cluster, objects.c.deleted_at.is_(None))
-    if most_bytes is not None:
-        statement = statement.where(func.coalesce(func.octet_length(objects.c.state), 0) <= most_bytes)
+    statement = _LIVE if most_bytes is None else _SMALL
     if kinds_wanted is not None:
         statement = statement.where(tuple_(kinds.c.api_group, kinds.c.kind).in_(list(kinds_wanted)))
-    return [_state(row) for row in await conn.execute(statement)]
+    return [_state(row) for row in (await conn.execute(statement, {"cluster": cluster, "most": most_bytes})).all()]
 
 
 async def load_live(conn: AsyncConnection, cluster: str, api_group: str, kind: str) -> list[tuple[Resource, str]]:
@@ -300,6 +307,4 @@ async def load_live(conn: AsyncConnection, cluster: str, api_group: str, kind: s
 
 async def load_gone_pods(conn: AsyncConnection, cluster: str, *, since: datetime) -> list[ObjectState]:
     """The last states of the pods that went since then."""
-    statement = _select().where(clusters.c.name == cluster, objects.c.deleted_at >= since)
-    statement = statement.where(kinds.c.api_group == "", kinds.c.kind == "Pod")
-    return [_state(row) for row in await conn.execute(statement)]
+    return [_state(row) for row in (await conn.execute(_GONE_PODS, {"cluster": cluster, "since": since})).all()]

@@ -202,11 +202,21 @@ async def read_window(conn: AsyncConnection, cluster: str, start: datetime, end:
     One that started more than a week before ``start`` is not looked for: it would have ended long since.
     """
     number = await codes.find_cluster(conn, cluster)
+    asked = {"cluster": number, "earliest": start - SAME_WRITE, "start": start, "end": end}
+    return [_rollout(row) for row in await conn.execute(_under_way(), asked)]
+
+
+@cache
+def _under_way() -> Select[Any]:
+    """Building it takes as long as running it."""
     c = _table.c
-    statement = _select().where(
-        c.cluster_id == number,
-        c.started_at.between(start - SAME_WRITE, end),
-        (c.started_at >= start) | c.ended_at.is_(None) | (c.ended_at >= start),
+    start = bindparam("start", type_=c.started_at.type)
+    return (
+        _select()
+        .where(
+            c.cluster_id == bindparam("cluster"),
+            c.started_at.between(bindparam("earliest"), bindparam("end")),
+            (c.started_at >= start) | c.ended_at.is_(None) | (c.ended_at >= start),
+        )
+        .order_by(c.started_at, c.object_id)
     )
-    rows = await conn.execute(statement.order_by(c.started_at, c.object_id))
-    return [_rollout(row) for row in rows]

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from msgspec.structs import replace
-from sqlalchemy import Row, func, select
+from sqlalchemy import Row, bindparam, func, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -18,6 +18,10 @@ from app.store import codec, codes, partitions, tables
 _table = tables.symptoms
 _LASTING = timedelta(days=1)
 """What hurts for longer is told once more by who goes on after it."""
+_SELECTED = select(_table, _table.c["count"].label("times")).order_by(_table.c.at, _table.c.fingerprint)
+_WINDOW = _SELECTED.where(
+    _table.c.cluster_id == bindparam("cluster"), _table.c.at.between(bindparam("start"), bindparam("end"))
+)
 
 
 def _place(resource: Resource | None) -> list[str | None] | None:
@@ -117,14 +121,8 @@ def _symptom(row: Row[Any], cluster: str) -> Symptom:
 
 async def read_window(conn: AsyncConnection, cluster: str, start: datetime, end: datetime) -> list[Symptom]:
     """The symptoms that began in [start, end], oldest first."""
-    number = await codes.find_cluster(conn, cluster)
-    c = _table.c
-    statement = (
-        select(_table, c["count"].label("times"))
-        .where(c.cluster_id == number, c.at.between(start, end))
-        .order_by(c.at, c.fingerprint)
-    )
-    return [_symptom(row, cluster) for row in await conn.execute(statement)]
+    asked = {"cluster": await codes.find_cluster(conn, cluster), "start": start, "end": end}
+    return [_symptom(row, cluster) for row in await conn.execute(_WINDOW, asked)]
 
 
 async def read_open(conn: AsyncConnection, cluster: str, at: datetime) -> list[Symptom]:
@@ -133,9 +131,5 @@ async def read_open(conn: AsyncConnection, cluster: str, at: datetime) -> list[S
     c = _table.c
     lasting = c.source.in_([SymptomSource.POD, SymptomSource.NODE, SymptomSource.CONDITION]) & c.ended_at.is_(None)
     warned = (c.source == SymptomSource.EVENT) & (c.at > at - SPELL)
-    statement = (
-        select(_table, c["count"].label("times"))
-        .where(c.cluster_id == number, c.at.between(at - _LASTING, at), lasting | warned)
-        .order_by(c.at, c.fingerprint)
-    )
+    statement = _SELECTED.where(c.cluster_id == number, c.at.between(at - _LASTING, at), lasting | warned)
     return [_symptom(row, cluster) for row in await conn.execute(statement)]
