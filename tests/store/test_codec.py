@@ -6,9 +6,13 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from psycopg.pq import Format
+from sqlalchemy import text
 
 from app.core.model import FieldDiff, Path
 from app.store import codec
+from app.store.copy import driver_of
+from app.store.database import Database
 
 words = st.text(st.sampled_from("ab=[\t/.,~#é→"), max_size=5)
 steps = st.one_of(words, st.integers(0, 9), st.lists(st.tuples(words, words), min_size=1, max_size=2).map(tuple))
@@ -79,3 +83,15 @@ def test_threads_that_pack_at_once_do_not_disturb_each_other() -> None:
     with ThreadPoolExecutor(8) as pool:
         come_back = pool.map(lambda raw: codec.unpack(codec.pack(raw)) == raw, texts * 50)
     assert all(come_back)
+
+
+async def test_values_come_in_binary_whoever_asks(database: Database) -> None:
+    async with database.read.connect() as conn:
+        asked = await conn.execute(
+            text("SELECT CAST(:raw AS bytea), CAST(:ids AS int[])"), {"raw": b"\0", "ids": "{3}"}
+        )
+        assert asked.one() == (b"\0", [3])
+        async with driver_of(conn) as driver:
+            found = await driver.execute("SELECT 1")
+            assert found.pgresult is not None
+            assert found.pgresult.fformat(0) == Format.BINARY
