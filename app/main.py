@@ -35,7 +35,9 @@ from app.core.roles import Role
 from app.core.vitals import Vitals
 from app.failures import Expected
 from app.notify.clicks import Clicks
+from app.notify.commands import Commands
 from app.notify.connection import listen as listen_to_slack
+from app.notify.links import Links
 from app.notify.sender import Sender
 from app.notify.slack import slack
 from app.settings import Settings
@@ -233,6 +235,8 @@ class Notifier:
 
     sender: Sender
     clicks: Clicks
+    commands: Commands
+    links: Links
     app_token: str
     api: str
 
@@ -241,8 +245,9 @@ class Notifier:
         return (Worker("Slack", self.sender.send, outbox.EACH),)
 
     async def listen(self) -> Never:
-        """Takes clicks, for ever."""
-        await listen_to_slack(self.app_token, self.api, self.clicks.take)
+        """Takes clicks, answers commands and shows what links lead to, for ever."""
+        take, show, answer = self.clicks.take, self.links.take, self.commands.answer
+        await listen_to_slack(self.app_token, self.api, take=take, show=show, answer=answer)
 
 
 def notifier_of(settings: Settings, database: Database, *, url: str) -> Notifier | None:
@@ -253,6 +258,8 @@ def notifier_of(settings: Settings, database: Database, *, url: str) -> Notifier
     return Notifier(
         Sender(database.write, told, settings.slack_channel, url, now, suspected=settings.slack_suspected),
         Clicks(database.write, told, now),
+        Commands(database.read, settings.slack_channel, url, now),
+        Links(database.read, told, settings.slack_channel, url, now),
         app_token=_secret(settings.slack_app_token),
         api=str(settings.slack_api),
     )
@@ -301,7 +308,9 @@ def build(settings: Settings, server: Postgres, *, url: str, demo: Prepare) -> F
             listens=settings.slack_app_token is not None,
             signing_secret=_secret(settings.slack_signing_secret),
         ),
-        take_click=notifier.clicks.take if notifier else web.refuse_click,
+        take_click=notifier.clicks.take if notifier else web.refuse_told,
+        take_event=notifier.links.take if notifier else web.refuse_told,
+        answer_command=notifier.commands.answer if notifier else web.refuse_command,
     )
     beside = workers(settings, database) + (notifier.workers() if notifier else ())
     listening = notifier.listen if notifier and notifier.app_token else None
@@ -326,7 +335,7 @@ def _lifespan(
             for worker in beside:
                 jobs.append(asyncio.create_task(keep(worker, database.turns, pulses=pulses)))  # noqa: PERF401 - reads as it runs
             if listening:
-                jobs.append(asyncio.create_task(keep_running("clicks in Slack", listening)))
+                jobs.append(asyncio.create_task(keep_running("what is done in Slack", listening)))
             stack.push_async_callback(end, jobs)
             await stack.enter_async_context(clusters.running())
             yield

@@ -87,6 +87,13 @@ def duration(seconds: float) -> str:
     raise AssertionError(seconds)
 
 
+def iso_duration(text: str) -> str:
+    """``30m`` as ISO 8601 writes it (PT30M); anything else as it is."""
+    if text[:1].isdigit() and text[-1:] in {"s", "m", "h", "d", "w"}:
+        return f"P{'' if text[-1] in 'dw' else 'T'}{text.upper()}"
+    return text
+
+
 def refusal(said: str) -> str:
     """What pydantic says of a value ("Input should be less than 1"), as said of a field: must be less than 1."""
     return _SHOULD.sub("must ", said.removeprefix("Value error, "))

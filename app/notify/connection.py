@@ -1,4 +1,4 @@
-"""Socket Mode: Slack sends clicks by a connection that we open, so that it needs no way in to us."""
+"""Socket Mode: Slack sends what people do by a connection that we open, so that it needs no way in to us."""
 
 from __future__ import annotations
 
@@ -16,23 +16,40 @@ from slack_sdk.web.async_client import AsyncWebClient
 log = structlog.get_logger()
 
 
-async def listen(app_token: str, url: str, take: Callable[[dict[str, Any]], Awaitable[None]]) -> Never:
-    """Gives ``take`` what Slack sends, for ever; a lost connection is opened again.
+Payload = dict[str, Any]
 
-    ``app_token`` is the app-level token (xapp-…), ``url`` the Web API's. A click that cannot be kept, as while the
-    database is away, is not acknowledged: Slack shows a warning sign beside the button.
+
+async def listen(
+    app_token: str,
+    url: str,
+    *,
+    take: Callable[[Payload], Awaitable[None]],
+    show: Callable[[Payload], Awaitable[None]],
+    answer: Callable[[Payload], Awaitable[Payload]],
+) -> Never:
+    """Gives ``take`` the clicks that Slack sends, ``show`` its events, and Slack what ``answer`` says of its commands,
+    for ever; a lost connection is opened again.
+
+    ``app_token`` is the app-level token (xapp-…), ``url`` the Web API's. What cannot be kept or answered, as while the
+    database is away, is not acknowledged: Slack shows a warning sign beside the button, or says that the app does not
+    answer.
     """
 
-    async def answer(client: AsyncBaseSocketModeClient, request: SocketModeRequest) -> None:
+    async def heard(client: AsyncBaseSocketModeClient, request: SocketModeRequest) -> None:
+        said = None
         try:
             if request.type == "interactive":
                 await take(request.payload)
+            elif request.type == "slash_commands":
+                said = await answer(request.payload)
+            elif request.type == "events_api":
+                await show(request.payload)
         except ValueError as error:
-            log.warning("Slack sent what is no click", why=str(error))
-        await client.send_socket_mode_response(SocketModeResponse(envelope_id=request.envelope_id))
+            log.warning("Slack sent what is no click, command or event", why=str(error))
+        await client.send_socket_mode_response(SocketModeResponse(envelope_id=request.envelope_id, payload=said))
 
     client = SocketModeClient(app_token=app_token, web_client=AsyncWebClient(base_url=url))
-    client.socket_mode_request_listeners.append(answer)
+    client.socket_mode_request_listeners.append(heard)
     try:
         await client.connect()  # type: ignore[no-untyped-call]
         while True:

@@ -1,18 +1,9 @@
-"""An incident and its ranking -> what Slack shows of it: one message, and what is said in its thread as it moves. Pure.
-
-Texts from the cluster are escaped as Slack asks (https://docs.slack.dev/messaging/formatting-message-text#escaping)
-and never turned into links, mentions or channels (``verbatim``).
-"""
+"""An incident and its ranking -> what Slack shows of it: one message, and what its thread is told. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
-from itertools import accumulate, takewhile
-from typing import Any
-from unicodedata import category
-from urllib.parse import quote
 
 import humanize
 
@@ -22,19 +13,27 @@ from app.core.model import Gap, Resource
 from app.core.objects.actors import short
 from app.core.phrases import duration, many, percent, t_minus
 from app.core.screen.first_ranking import at_first
+from app.notify.blocks import (
+    HEADER,
+    NAME,
+    SENTENCE,
+    Json,
+    code,
+    context,
+    cut,
+    escape,
+    label,
+    link,
+    moment,
+    plain,
+    section,
+)
 from app.notify.slack import Message
 from app.store.outbox import Shown
-
-Json = dict[str, Any]
 
 SHOWN = 3
 """Suspects that the message argues for; the page has the rest."""
 REASONS = 2
-SENTENCE, NAME = 240, 100
-"""Characters of a sentence and of a name that are shown, so that no message gets longer than Slack takes."""
-_ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
-HEADER = 150
-"""Characters that Slack takes in a header block (https://docs.slack.dev/reference/block-kit/blocks/header-block)."""
 COMMAND = 1200
 """A longer command is on the page: who reads Slack on a telephone does not copy it."""
 SIGNS = {"suspected": "🟡", "open": "🔴", "resolved": "🟢", "merged": "⚪"}
@@ -66,26 +65,26 @@ def shown(told: Told, version: str) -> Shown:
 def message(told: Told) -> Message:
     """The incident's own message."""
     incident = told.incident
-    title = _cut(f"{SIGNS.get(incident.status, '')} {_plain(incident.title)}".strip(), HEADER)
+    title = cut(f"{SIGNS.get(incident.status, '')} {plain(incident.title)}".strip(), HEADER)
     blocks: list[Json] = [
-        {"type": "header", "text": _words(title)},
-        _context(" · ".join(_facts(told))),
+        {"type": "header", "text": label(title)},
+        context(" · ".join(_facts(told))),
     ]
     if incident.status == "merged":
         onward = f"{told.url}/incidents/{incident.merged_into}"
-        blocks.append(_section(f"It is a part of {_link(onward, 'another incident')} now, where its alerts are."))
-        return Message(_escape(f"{title}: a part of another incident now", 4 * SENTENCE), tuple(blocks))
+        blocks.append(section(f"It is a part of {link(onward, 'another incident')} now, where its alerts are."))
+        return Message(escape(f"{title}: a part of another incident now", 4 * SENTENCE), tuple(blocks))
     if told.ranking is None:
-        blocks.append(_section("Not ranked yet: the suspects appear here as soon as they are."))
+        blocks.append(section("Not ranked yet: the suspects appear here as soon as they are."))
     else:
         blocks += _ranked(told, told.ranking)
     blocks.append({"type": "actions", "elements": [_button("Open the timeline", OPEN, incident.id, url=told.page)]})
-    return Message(_escape(f"{title}: {_leading(told.ranking)}", 4 * SENTENCE), tuple(blocks))
+    return Message(escape(f"{title}: {_leading(told.ranking)}", 4 * SENTENCE), tuple(blocks))
 
 
 def reply(body: str) -> Message:
     """What is said in the thread, from ``news``."""
-    return Message(body, (_section(body),))
+    return Message(body, (section(body),))
 
 
 def news(before: Shown, told: Told) -> str:
@@ -99,7 +98,7 @@ def news(before: Shown, told: Told) -> str:
         said.append(ended if incident.status == "resolved" else opened)
     if told.ranking and before.leader and before.leader not in told.ranking.leaders:
         said.append(f"Now likeliest: {_leading(told.ranking)}.{_formerly(before.leader, told.ranking)}")
-    return _escape(" ".join(said), 4 * SENTENCE)
+    return escape(" ".join(said), 4 * SENTENCE)
 
 
 def _formerly(leader: str, ranking: Ranking) -> str:
@@ -123,24 +122,24 @@ def _leading(ranking: Ranking | None) -> str:
 
 def _named(suspect: Suspect) -> str:
     resource = suspect.change.resource
-    return f"{resource.kind} {_cut(_plain(resource.name), NAME)}"
+    return f"{resource.kind} {cut(plain(resource.name), NAME)}"
 
 
 def _facts(told: Told) -> Iterator[str]:
     incident = told.incident
-    yield f"cluster *{_escape(incident.cluster)}*"
+    yield f"cluster *{escape(incident.cluster)}*"
     if incident.scope.namespaces:
-        yield _escape(", ".join(incident.scope.namespaces[:3]))
+        yield escape(", ".join(incident.scope.namespaces[:3]))
     if incident.severity:
-        yield _escape(incident.severity)
-    since = f"since {_time(incident.started_at)}"
+        yield escape(incident.severity)
+    since = f"since {moment(incident.started_at)}"
     if incident.status == "resolved" and incident.resolved_at is not None:
         lasted = (incident.resolved_at - incident.started_at).total_seconds()
         yield f"*resolved*, {since}, for {duration(lasted)}"
     else:
         yield f"*{incident.status}* {since}"
     if told.ranking:
-        yield f"onset {_time(told.ranking.onset.at)}, found in {_escape(told.ranking.onset.found_in)}"
+        yield f"onset {moment(told.ranking.onset.at)}, found in {escape(told.ranking.onset.found_in)}"
 
 
 def _ranked(told: Told, ranking: Ranking) -> Iterator[Json]:
@@ -155,28 +154,28 @@ def _ranked(told: Told, ranking: Ranking) -> Iterator[Json]:
     if len(ranking.suspects) > SHOWN:
         remarks.append(f"{many(len(ranking.suspects) - SHOWN, 'less likely suspect')} on the page.")
     if ranking.not_measured:
-        remarks.append(f"*Not measured:* {_escape(' '.join(ranking.not_measured), SENTENCE)}")
+        remarks.append(f"*Not measured:* {escape(' '.join(ranking.not_measured), SENTENCE)}")
     if told.gaps:
         gap, more = told.gaps[0], f" (and {len(told.gaps) - 1} more)" if told.gaps[1:] else ""
         blind = duration((gap.to_at - gap.from_at).total_seconds())
-        remarks.append(f"*Not seen:* {blind} from {_time(gap.from_at)}, {_escape(gap.why, SENTENCE)}{more}")
+        remarks.append(f"*Not seen:* {blind} from {moment(gap.from_at)}, {escape(gap.why, SENTENCE)}{more}")
     if remarks:
-        yield _context("\n".join(remarks))
+        yield context("\n".join(remarks))
 
 
 def _suspect(told: Told, suspect: Suspect, *, places: dict[str, int], leads: bool) -> Iterator[Json]:
     change, resource = suspect.change, suspect.change.resource
-    name = _link(f"{told.url}/changes/{change.id}", resource.name)
+    name = link(f"{told.url}/changes/{change.id}", resource.name)
     head = f"*{suspect.rank}.  {name}*  *{percent(suspect.probability)}*"
     lines = [
         f"{head}{_moved(suspect, places)}",
-        f"{_where(resource)} · *{t_minus(suspect.t_minus)}* by {_escape(short(change.actor))}",
+        f"{where(resource)} · *{t_minus(suspect.t_minus)}* by {escape(short(change.actor))}",
     ]
     if change.summary:
-        lines.append(_escape(change.summary, SENTENCE))
+        lines.append(escape(change.summary, SENTENCE))
     for reason in suspect.evidence[: REASONS if suspect.rank == 1 else 1]:
         sign = "?" if not reason.measured else "−" if reason.weight < 0 else "+"
-        lines.append(f"{sign} {_escape(reason.sentence, SENTENCE)}")
+        lines.append(f"{sign} {escape(reason.sentence, SENTENCE)}")
     yield from _judged(told.incident, suspect.ids, "\n".join(lines), _undoing(suspect) if leads else None)
 
 
@@ -185,19 +184,19 @@ def _moved(suspect: Suspect, places: dict[str, int]) -> str:
     return f"  _{said}_" if said else ""
 
 
-def _where(resource: Resource) -> str:
-    return _escape(f"{resource.kind} in {resource.namespace}" if resource.namespace else resource.kind)
+def where(resource: Resource) -> str:
+    """A kind, and the namespace that it is in."""
+    return escape(f"{resource.kind} in {resource.namespace}" if resource.namespace else resource.kind)
 
 
 def _undoing(suspect: Suspect) -> Iterator[Json]:
     recipe = suspect_recipe(suspect)
     if recipe.command and len(recipe.command) <= COMMAND:
-        command = {"type": "text", "text": recipe.command}
-        yield {"type": "rich_text", "elements": [{"type": "rich_text_preformatted", "elements": [command]}]}
+        yield code(recipe.command)
     elif recipe.command:
-        yield _context("How to undo it is long, and on the page.")
+        yield context("How to undo it is long, and on the page.")
     if recipe.warning:
-        yield _context(_escape(recipe.warning, 2 * SENTENCE))
+        yield context(escape(recipe.warning, 2 * SENTENCE))
 
 
 def _none(told: Told, ranking: Ranking) -> Iterator[Json]:
@@ -214,13 +213,13 @@ def _judged(incident: Incident, ids: tuple[str, ...], text: str, leading: Iterab
         for which, words in ((IT, "This was it"), (NOT_IT, "Not it"))
     ]
     if leading is None:
-        options = [{"text": _words(words), "value": value} for words, value in choices]
-        yield _section(text) | {"accessory": {"type": "overflow", "action_id": JUDGE, "options": options}}
+        options = [{"text": label(words), "value": value} for words, value in choices]
+        yield section(text) | {"accessory": {"type": "overflow", "action_id": JUDGE, "options": options}}
     else:
-        yield _section(text)
+        yield section(text)
         yield from leading
     if said is not None:
-        yield _context(_said(said))
+        yield context(_said(said))
     if leading is not None:
         buttons = [_button(words, value.partition("/")[0], value) for words, value in choices]
         yield {"type": "actions", "elements": buttons}
@@ -228,48 +227,9 @@ def _judged(incident: Incident, ids: tuple[str, ...], text: str, leading: Iterab
 
 def _said(verdict: Verdict) -> str:
     words = "✅ This was it" if verdict.opinion is Opinion.IT else "❌ Not it"
-    return f"{words}, says *{_escape(verdict.by)}*, {_time(verdict.at)}"
+    return f"{words}, says *{escape(verdict.by)}*, {moment(verdict.at)}"
 
 
 def _button(words: str, action: str, value: str, *, url: str = "") -> Json:
-    button = {"type": "button", "action_id": action, "value": value, "text": _words(words)}
+    button = {"type": "button", "action_id": action, "value": value, "text": label(words)}
     return button | ({"url": url} if url else {})
-
-
-def _words(words: str) -> Json:
-    return {"type": "plain_text", "text": words, "emoji": False}
-
-
-def _section(text: str) -> Json:
-    return {"type": "section", "text": {"type": "mrkdwn", "text": text, "verbatim": True}}
-
-
-def _context(text: str) -> Json:
-    return {"type": "context", "elements": [{"type": "mrkdwn", "text": text, "verbatim": True}]}
-
-
-def _time(at: datetime) -> str:
-    """A moment, in the reader's own zone, with its day where that is not today's."""
-    return f"<!date^{int(at.timestamp())}^{{date_short_pretty}} {{time_secs}}|{at:%Y-%m-%d %H:%M:%S} UTC>"
-
-
-def _link(url: str, words: str) -> str:
-    return f"<{quote(url, safe=':/[]')}|{_escape(words).replace('|', '¦')}>"
-
-
-def _plain(text: str) -> str:
-    """On one line, and without what turns text around or cannot be seen."""
-    return "".join("\ufffd" if category(c) in {"Cf", "Cc", "Cs"} else c for c in " ".join(text.split()))
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
-
-
-def _escape(text: str, most: int = NAME) -> str:
-    """What Slack reads as text and as nothing else, in at most so many characters as it counts them."""
-    parts = [_ESCAPES.get(c, c) for c in _plain(text)]
-    if sum(map(len, parts)) <= most:
-        return "".join(parts)
-    kept = takewhile(lambda at: at[1] < most, zip(parts, accumulate(map(len, parts)), strict=True))
-    return "".join(part for part, _ in kept) + "…"

@@ -1,4 +1,4 @@
-"""Slack's Web API as far as it is used: post, edit, look up, whisper; and what its refusals mean.
+"""Slack's Web API as far as it is used: post, edit, look up, whisper, unfurl; and what its refusals mean.
 
 Nothing is tried again in here: whether a message may be there already is for the sender to know.
 """
@@ -134,6 +134,10 @@ class Slack:
                 return None
             asked["cursor"] = cursor
         raise UnansweredError(f"more than {PAGES * 200} messages came since it was posted", maybe_there=True)
+
+    async def unfurl(self, place: Mapping[str, str], shown: Mapping[str, Json]) -> None:
+        """Shows below links what they lead to; ``place`` says in which message, as Slack's event does."""
+        await _answer(self.web.api_call("chat.unfurl", json={**place, "unfurls": dict(shown)}))
 
     async def whisper(self, channel: str, user: str, text: str) -> None:
         """Says something to one person in a channel."""

@@ -36,7 +36,8 @@ TakeAlerts = Callable[[str, bytes], Awaitable[Taken]]
 TakePage = Callable[[str, str, bytes], Awaitable[Taken]]
 ReplayDemo = Callable[[], Awaitable[str]]
 TakeSamples = Callable[[str, bytes], Awaitable[None]]
-TakeClick = Callable[[dict[str, Any]], Awaitable[None]]
+TakeTold = Callable[[dict[str, Any]], Awaitable[None]]
+AnswerCommand = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 TakeAudit = Callable[[str, AsyncIterator[bytes], int], Awaitable[None]]
 
 
@@ -104,7 +105,12 @@ async def _no_prometheus(_cluster: str, _query: str, _start: datetime, _end: dat
     raise QueryError("this process asks no Prometheus", refused=False)
 
 
-async def refuse_click(_payload: dict[str, Any]) -> None:
+async def refuse_told(_payload: dict[str, Any]) -> None:
+    """Of a process that tells Slack nothing."""
+    raise ValueError("this process is told nothing by Slack")
+
+
+async def refuse_command(_payload: dict[str, Any]) -> dict[str, Any]:
     """Of a process that tells Slack nothing."""
     raise ValueError("this process is told nothing by Slack")
 
@@ -147,7 +153,9 @@ class Deps:
     ``take_samples`` is given a cluster and the body of a remote-write; it returns when that is committed, and raises
     TooLargeError, or ValueError, in words, for what can never be taken of it.
 
-    ``take_click`` is given what Slack says that somebody clicked; it raises ValueError for what Slack does not send.
+    ``take_click`` is given what Slack says that somebody clicked, ``take_event`` what happened there, and
+    ``answer_command`` what somebody wrote behind /foreshock, for whom it returns the message. All raise ValueError for
+    what Slack does not send.
 
     ``evaluate`` is given a cluster, a query in PromQL for its Prometheus, from, to and the step; it raises QueryError.
 
@@ -173,7 +181,9 @@ class Deps:
     launchdarkly_secret: str = ""
     pagerduty_secrets: tuple[str, ...] = ()
     slack: Slack = Slack()
-    take_click: TakeClick = refuse_click
+    take_click: TakeTold = refuse_told
+    take_event: TakeTold = refuse_told
+    answer_command: AnswerCommand = refuse_command
 
 
 def deps_of(connection: HTTPConnection) -> Deps:

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, 
 from starlette.convertors import Convertor, register_url_convertor
 
 from app.core.model import Change, Verb
+from app.core.phrases import iso_duration
 from app.core.screen.talkers import BY, USUAL
 from app.store.timeline import ChangeFilter, Cursor, after
 from app.web.problems import Problem
@@ -23,10 +24,8 @@ LONGEST = timedelta(days=400)
 
 
 def _iso_duration(value: object) -> object:
-    """``30m`` as ISO 8601 writes it (PT30M), which pydantic reads; anything else is left to pydantic."""
-    if isinstance(value, str) and value[:1].isdigit() and value[-1:] in {"s", "m", "h", "d", "w"}:
-        return f"P{'' if value[-1] in 'dw' else 'T'}{value.upper()}"
-    return value
+    """Anything that is no text is left to pydantic."""
+    return iso_duration(value) if isinstance(value, str) else value
 
 
 def _iso_time(value: object) -> object:

@@ -89,7 +89,7 @@ def create_app(deps: Deps, *, lifespan: Lifespan | None = None) -> FastAPI:
         verdicts.rest,
         verdicts.forms,
         verdicts.pages,
-        slack.clicks,
+        slack.asked,
         slack.pages,
         slack.forms,
         _openapi(app),

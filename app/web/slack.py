@@ -1,4 +1,4 @@
-"""Slack: what it says that somebody clicked, and the page of how it is told, with what did not get through."""
+"""Slack: what it says that somebody clicked or asked, and the page of how it is told, with what did not get through."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 from fastapi import APIRouter, Depends, Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 
 from app.core.roles import Role
 from app.store import outbox
@@ -21,22 +21,38 @@ from app.web.requests import MIB
 
 LIMIT = MIB
 """A payload holds the message that was clicked."""
+FIELDS = 30
+"""Of a command there are thirteen, and Slack says that more may come."""
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 """Hosts by which nobody else reaches us."""
-clicks = APIRouter(include_in_schema=False, dependencies=[Depends(NeedsSlack(LIMIT))])
+asked = APIRouter(include_in_schema=False, dependencies=[Depends(NeedsSlack(LIMIT))])
 pages = APIRouter(include_in_schema=False, dependencies=[Depends(Needs(Role.VIEWER))])
 forms = APIRouter(include_in_schema=False, dependencies=[Depends(Needs(Role.RESPONDER))])
 
 
-@clicks.post("/intake/slack")
-async def clicked(request: Request) -> Response:
-    """A button that somebody clicked, as the form that Slack sends."""
+@asked.post("/intake/slack")
+async def take(request: Request) -> Response:
+    """What Slack sends: a button that somebody clicked and a command that somebody wrote as forms, an event as JSON."""
     try:
-        form = parse_qs(request.state.body.decode(), strict_parsing=True, max_num_fields=10)
+        if request.headers.get("Content-Type", "").startswith("application/json"):
+            return await _event(request)
+        form = parse_qs(request.state.body.decode(), keep_blank_values=True, strict_parsing=True, max_num_fields=FIELDS)
+        if "command" in form:
+            return JSONResponse(await deps_of(request).answer_command({name: told[0] for name, told in form.items()}))
         payload = msgspec.json.decode(form["payload"][0], type=dict)
         await deps_of(request).take_click(payload)
     except (ValueError, KeyError) as error:
-        raise Problem(400, f"this is not what Slack sends when somebody clicks: {type(error).__name__}") from None
+        why = f"this is not what Slack sends of a click, a command or an event: {type(error).__name__}"
+        raise Problem(400, why) from None
+    return Response()
+
+
+async def _event(request: Request) -> Response:
+    """Its first one asks whether we are there (https://docs.slack.dev/reference/events/url_verification)."""
+    event = msgspec.json.decode(request.state.body, type=dict)
+    if event.get("type") == "url_verification":
+        return PlainTextResponse(str(event["challenge"]))
+    await deps_of(request).take_event(event)
     return Response()
 
 

@@ -64,13 +64,16 @@ class Workspace:
     faults: deque[str] = field(default_factory=deque)
     """What befalls the next calls of chat.postMessage and chat.update, one each; "" nothing. Or an error of Slack's."""
     token: str = TOKEN
-    scopes: set[str] = field(default_factory=lambda: {"chat:write", "channels:history"})
+    scopes: set[str] = field(default_factory=lambda: {"chat:write", "channels:history", "links:write"})
     retry_after: str = "30"
     asked: list[str] = field(default_factory=list)
     url: str = ""
     _sockets: list[web.WebSocketResponse] = field(default_factory=list)
     _joined: asyncio.Event = field(default_factory=asyncio.Event)
     acknowledged: list[str] = field(default_factory=list)
+    unfurled: list[Json] = field(default_factory=list)
+    answers: list[Json] = field(default_factory=list)
+    """What commands were answered, each shown to who asked alone."""
     _last: dict[str, float] = field(default_factory=dict)
 
     def thread(self, ts: str | None) -> list[Json]:
@@ -97,6 +100,61 @@ class Workspace:
         for socket in self._sockets[:1]:
             await socket.send_json(envelope | {"accepts_response_payload": False})
         return payload
+
+    async def ask(self, text: str, **other: str) -> Json:
+        """Somebody writes /foreshock and ``text``: the payload of it, which is also sent down a connection.
+
+        https://docs.slack.dev/interactivity/implementing-slash-commands .
+        """
+        payload = {
+            "token": "deprecated",
+            "team_id": TEAM,
+            "team_domain": "example",
+            "channel_id": CHANNEL,
+            "channel_name": "incidents",
+            "user_id": "U0000000001",
+            "user_name": "alice",
+            "command": "/foreshock",
+            "text": text,
+            "api_app_id": "A0000000001",
+            "is_enterprise_install": "false",
+            "response_url": "https://hooks.slack.com/commands/x",
+            "trigger_id": "1.2.3",
+        } | other
+        envelope = {"type": "slash_commands", "envelope_id": f"e{len(self.acknowledged)}", "payload": payload}
+        for socket in self._sockets[:1]:
+            await socket.send_json(envelope | {"accepts_response_payload": True})
+        return payload
+
+    async def share(self, *urls: str, **other: str) -> Json:
+        """Somebody writes a message with links: the event of it, which is also sent down a connection.
+
+        https://docs.slack.dev/reference/events/link_shared .
+        """
+        event = {
+            "type": "link_shared",
+            "channel": CHANNEL,
+            "is_bot_user_member": True,
+            "user": "U0000000001",
+            "message_ts": "1795000000.000100",
+            "unfurl_id": "C123456.1795000000.000100.abc",
+            "source": "conversations_history",
+            "links": [{"domain": "foreshock.example", "url": url} for url in urls],
+            "event_ts": "1795000000.000200",
+        } | other
+        payload = {"token": "deprecated", "team_id": TEAM, "type": "event_callback", "event": event, "event_id": "Ev1"}
+        envelope = {"type": "events_api", "envelope_id": f"e{len(self.acknowledged)}", "payload": payload}
+        for socket in self._sockets[:1]:
+            await socket.send_json(envelope | {"accepts_response_payload": False})
+        return payload
+
+    def shown(self, answer: Json) -> str:
+        """What of an answer to a command is seen, or what Slack would not take of it."""
+        assert answer["response_type"] == "ephemeral", answer
+        assert not mistakes(answer["blocks"]), mistakes(answer["blocks"])
+        assert answer["text"]
+        assert len(json.dumps(answer, ensure_ascii=False)) <= MOST_IN_BLOCKS
+        return json.dumps(answer["blocks"], ensure_ascii=False).replace("\\n", "\n")
 
     async def disconnect(self) -> None:
         """Ends the connections, as Slack does every few hours."""
@@ -205,6 +263,16 @@ class Workspace:
         self.whispers.append(given)
         return web.json_response({"ok": True, "message_ts": "1.0"})
 
+    def _chat_unfurl(self, given: Json) -> web.Response:
+        if "links:write" not in self.scopes:
+            return _no("missing_scope", needed="links:write")
+        if not ({"channel", "ts"} <= set(given) or {"unfurl_id", "source"} <= set(given)) or not given.get("unfurls"):
+            return _no("missing_unfurls")
+        if found := [wrong for one in given["unfurls"].values() for wrong in mistakes(one["blocks"])]:
+            return _no("cannot_unfurl_url", errors=found)
+        self.unfurled.append(given)
+        return web.json_response({"ok": True})
+
     def _conversations_history(self, given: Json) -> web.Response:
         return self._listed(given, lambda one: "thread_ts" not in one)
 
@@ -235,7 +303,9 @@ class Workspace:
         self._sockets.append(socket)
         self._joined.set()
         async for told in socket:
-            self.acknowledged.append(json.loads(told.data)["envelope_id"])
+            said = json.loads(told.data)
+            self.acknowledged.append(said["envelope_id"])
+            self.answers += [said["payload"]] if "payload" in said else []
         return socket
 
 

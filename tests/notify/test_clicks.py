@@ -20,7 +20,7 @@ from app.notify.connection import listen
 from app.notify.sender import Sender
 from app.notify.slack import slack
 from app.store import incidents
-from app.web.deps import Slack
+from app.web.deps import Slack, refuse_command, refuse_told
 from app.web.routes import create_app
 from tests.notify.double import APP_TOKEN, CHANNEL, TOKEN, Json, Workspace, workspace
 from tests.web import world
@@ -92,7 +92,8 @@ def test_what_is_clicked_is_read_of_buttons_and_menus() -> None:
 
 
 async def test_a_click_by_the_connection_is_kept_and_acknowledged(site: Site, told: Workspace) -> None:
-    listening = asyncio.create_task(listen(APP_TOKEN, f"{told.url}api/", clicks(site, told).take))
+    take, answer = clicks(site, told).take, refuse_command
+    listening = asyncio.create_task(listen(APP_TOKEN, f"{told.url}api/", take=take, show=refuse_told, answer=answer))
     try:
         await told.connected()
         await told.click(told.messages[0], f"it/{INCIDENT}/{FIRST}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from unicodedata import category
 
@@ -46,7 +46,7 @@ def what_changed(
     if len(gaps) > 2:
         blind[1] = f"and {len(gaps) - 1} more intervals were not seen in full"
     if not changes:
-        return _text([*_nothing(head, from_at, newest), *blind])
+        return as_text([*_nothing(head, from_at, newest), *blind])
     vague = any(change.since for change in changes[: LINES - 2])
     room = LINES - 2 - len(blind) - vague
     shown = changes[:room]
@@ -56,7 +56,7 @@ def what_changed(
     columns = _ONE if len({change.resource.cluster for change in shown}) == 1 else _SEVERAL
     title = " ".join([f"{'TIME':8}", *(f"{name:{width}}" for name, width in columns.items())])
     notes = [f"{VAGUE} then at the latest: nobody saw when exactly"] if vague else []
-    return _text([head + counted, title, *(_line(change, columns) for change in shown), *notes, *blind])
+    return as_text([head + counted, title, *(_line(change, columns) for change in shown), *notes, *blind])
 
 
 def remembered(changes: Sequence[Change], *, cluster: str, from_at: datetime, to_at: datetime, new: int) -> str:
@@ -96,5 +96,6 @@ def _line(change: Change, columns: Mapping[str, int]) -> str:
     return when + " ".join(plain(cells[name], width) for name, width in columns.items())
 
 
-def _text(lines: list[str]) -> str:
+def as_text(lines: Iterable[str]) -> str:
+    """Lines of at most WIDTH columns, each ended."""
     return "".join(plain(line, WIDTH).rstrip() + "\n" for line in lines)

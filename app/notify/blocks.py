@@ -1,0 +1,66 @@
+"""What Slack's messages are made of: texts that are nothing but text, and Block Kit's parts. Pure.
+
+Texts from the cluster are escaped as Slack asks (https://docs.slack.dev/messaging/formatting-message-text#escaping)
+and never turned into links, mentions or channels (``verbatim``).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from itertools import accumulate, takewhile
+from typing import Any
+from unicodedata import category
+from urllib.parse import quote
+
+Json = dict[str, Any]
+
+SENTENCE, NAME = 240, 100
+"""Characters of a sentence and of a name that are shown, so that no message gets longer than Slack takes."""
+HEADER = 150
+"""Characters that Slack takes in a header block (https://docs.slack.dev/reference/block-kit/blocks/header-block)."""
+_ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+
+
+def label(words: str) -> Json:
+    return {"type": "plain_text", "text": words, "emoji": False}
+
+
+def code(text: str) -> Json:
+    """As it is, each character as wide as any other: nothing in it is a mention, a link or a format."""
+    shown = {"type": "rich_text_preformatted", "elements": [{"type": "text", "text": text}]}
+    return {"type": "rich_text", "elements": [shown]}
+
+
+def section(text: str) -> Json:
+    return {"type": "section", "text": {"type": "mrkdwn", "text": text, "verbatim": True}}
+
+
+def context(text: str) -> Json:
+    return {"type": "context", "elements": [{"type": "mrkdwn", "text": text, "verbatim": True}]}
+
+
+def moment(at: datetime) -> str:
+    """A moment, in the reader's own zone, with its day where that is not today's."""
+    return f"<!date^{int(at.timestamp())}^{{date_short_pretty}} {{time_secs}}|{at:%Y-%m-%d %H:%M:%S} UTC>"
+
+
+def link(url: str, words: str) -> str:
+    return f"<{quote(url, safe=':/[]')}|{escape(words).replace('|', '¦')}>"
+
+
+def plain(text: str) -> str:
+    """On one line, and without what turns text around or cannot be seen."""
+    return "".join("\ufffd" if category(c) in {"Cf", "Cc", "Cs"} else c for c in " ".join(text.split()))
+
+
+def cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def escape(text: str, most: int = NAME) -> str:
+    """What Slack reads as text and as nothing else, in at most so many characters as it counts them."""
+    parts = [_ESCAPES.get(c, c) for c in plain(text)]
+    if sum(map(len, parts)) <= most:
+        return "".join(parts)
+    kept = takewhile(lambda at: at[1] < most, zip(parts, accumulate(map(len, parts)), strict=True))
+    return "".join(part for part, _ in kept) + "…"

@@ -1,0 +1,48 @@
+"""An incident, or a change, in a few lines: where it is listed, or a link to it is shown. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from app.core.findings import Incident
+from app.core.model import Change
+from app.core.objects.actors import short
+from app.core.objects.values import moved
+from app.core.phrases import duration, many, percent
+from app.notify.blocks import SENTENCE, escape, link, moment
+from app.notify.message import SIGNS, where
+from app.store.incidents import FirstSuspect
+
+FIELDS = 4
+"""Of a change that are shown; its page has the rest."""
+
+
+def incident_line(incident: Incident, first: FirstSuspect | None, *, url: str, now: datetime) -> str:
+    """Its name, as a link, since when it is and for how long, and what is likeliest to have begun it."""
+    name = link(f"{url}/incidents/{incident.id}", incident.title)
+    lasted = duration(((incident.resolved_at or now) - incident.started_at).total_seconds())
+    since = f"*{incident.status}*, since {moment(incident.started_at)}, for {lasted}"
+    return f"{SIGNS[incident.status]} *{name}*\ncluster *{escape(incident.cluster)}*, {since}\n{_likeliest(first)}"
+
+
+def _likeliest(first: FirstSuspect | None) -> str:
+    if first is None:
+        return "Nothing is suspected yet."
+    if first.none_leads:
+        return f"Likeliest: none of the changes that were seen ({percent(first.none_of_these)})"
+    return f"Likeliest: {first.kind} {escape(first.name)} ({percent(first.probability)})"
+
+
+def change_lines(change: Change, *, url: str) -> str:
+    """What changed, as a link, where, who did it and when; then its first fields, before and after."""
+    resource = change.resource
+    name = link(f"{url}/changes/{change.id}", change.summary or f"{change.verb.value} {resource.kind} {resource.name}")
+    who = f"{moment(change.at)} by {escape(short(change.actor))}"
+    lines = [
+        f"*{name}*",
+        f"cluster *{escape(resource.cluster)}*, {where(resource)} · {who}",
+        *(f"• {escape(f'{one.path_text}{moved(one)}', SENTENCE)}" for one in change.diffs[:FIELDS] if one.path),
+    ]
+    if len(change.diffs) > FIELDS:
+        lines.append(f"and {many(len(change.diffs) - FIELDS, 'other field')}")
+    return "\n".join(lines)

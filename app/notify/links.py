@@ -1,0 +1,71 @@
+"""A link to Foreshock in the channel -> what it leads to, below it, for those who are told of incidents there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import structlog
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from app.notify.blocks import Json, section
+from app.notify.lines import change_lines, incident_line
+from app.notify.slack import BusyError, RefusedError, Slack, UnansweredError
+from app.store import incidents, timeline
+
+MOST = 5
+"""Links of one message that are shown what they lead to."""
+_PATH = re.compile(r"/(?:incidents/(?P<incident>[0-9a-f]{12})|changes/(?P<change>[0-9a-f]{28}))(?:[?#]|\Z)")
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """Shows in ``channel`` (its ID) what links to ``url``, where people reach us, lead to."""
+
+    engine: AsyncEngine
+    slack: Slack
+    channel: str
+    url: str
+    clock: Callable[[], datetime]
+
+    async def take(self, payload: dict[str, Any]) -> None:
+        """``payload`` is an event of Slack's; of others than ``link_shared`` nothing comes.
+
+        Raises ValueError for what Slack does not send (https://docs.slack.dev/reference/events/link_shared).
+        """
+        try:
+            event = payload["event"]
+            if event["type"] != "link_shared" or event["channel"] != self.channel:
+                return
+            urls = [one["url"] for one in event["links"][:MOST]]
+            found = [(url, _PATH.match(url.removeprefix(self.url))) for url in urls if url.startswith(f"{self.url}/")]
+            place = {name: event[name] for name in ("unfurl_id", "source")} if "unfurl_id" in event else {}
+            place = place or {"channel": event["channel"], "ts": event["message_ts"]}
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"this is no event of Slack: {type(error).__name__}") from None
+        async with self.engine.connect() as conn:
+            shown = {url: shows for url, to in found if to and (shows := await self._shown(conn, to))}
+        if shown:
+            await self._show(place, shown)
+
+    async def _shown(self, conn: AsyncConnection, to: re.Match[str]) -> Json | None:
+        """None for what is not known any more."""
+        if wanted := to["incident"]:
+            incident = await incidents.read_incident(conn, wanted)
+            first = (await incidents.first_suspects(conn, [wanted])).get(wanted)
+            text = incident_line(incident[0], first, url=self.url, now=self.clock()) if incident else ""
+        else:
+            change = await timeline.read_change(conn, to["change"])
+            text = change_lines(change, url=self.url) if change else ""
+        return {"blocks": [section(text)]} if text else None
+
+    async def _show(self, place: dict[str, str], shown: dict[str, Json]) -> None:
+        try:
+            await self.slack.unfurl(place, shown)
+        except (RefusedError, BusyError, UnansweredError) as error:
+            log.warning("what a link leads to is not shown", why=str(error))

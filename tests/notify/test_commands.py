@@ -1,0 +1,200 @@
+"""What is asked in Slack is answered to who asked alone, whichever way it comes, and in one channel only."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlencode
+
+import httpx2
+import pytest
+from msgspec.structs import replace as changed
+
+from app.core.model import Batch
+from app.notify.commands import Commands
+from app.notify.connection import listen
+from app.store import incidents
+from app.store.record import record
+from app.web.deps import Slack, refuse_command, refuse_told
+from app.web.routes import create_app
+from tests.notify.double import APP_TOKEN, CHANNEL, Json, Workspace, workspace
+from tests.web import world
+from tests.web.conftest import HOST, Site, deps, site
+
+__all__ = ["site"]
+SECRET = "of-the-app-0123456789"
+NOW = world.END
+
+
+@pytest.fixture
+async def told() -> AsyncIterator[Workspace]:
+    """A workspace in one of whose channels incidents are told."""
+    async with workspace(lambda: NOW) as made:
+        yield made
+
+
+def commands(site: Site) -> Commands:
+    return Commands(site.database.read, CHANNEL, HOST, lambda: NOW)
+
+
+async def answered(site: Site, told: Workspace, text: str, **other: str) -> str:
+    return told.shown(await commands(site).answer(await told.ask(text, **other)))
+
+
+async def test_what_changed(site: Site, told: Workspace) -> None:
+    shown = await answered(site, told, "what-changed")
+    assert "2026-11-20 13:33:45 to 14:03:45 UTC: 91 changes, the newest" in shown
+    assert "TIME     NAMESPACE        CHANGE" in shown
+    shown = await answered(site, told, "what-changed payments 2m cluster=shop")
+    rows = [line.split() for line in shown.split("\n")[2:] if line[:2] == "14"]
+    assert len(rows) > 3
+    assert {row[1] for row in rows} == {"payments"}
+    assert f"{HOST}/changes?cluster=shop&namespace=payments&from=2026-11-20T14%3A01%3A45" in shown
+
+
+async def test_what_a_link_leads_to_shows_the_same(site: Site, told: Workspace) -> None:
+    shown = await answered(site, told, "what-changed payments 2m cluster=shop")
+    address = shown.split(f"<{HOST}")[1].split("|")[0]
+    page = await site.client("viewer").get(address)
+    assert page.status_code == 200
+    assert "v1.42.0" in page.text
+
+
+async def test_incidents(site: Site, told: Workspace) -> None:
+    shown = await answered(site, told, "incident")
+    assert f"<{HOST}/incidents/{world.incident().id}|" in shown
+    assert "Likeliest: Deployment checkout-api (" in shown
+    assert "for 31 s" in shown
+    assert "No incident is open" not in shown
+
+
+async def test_more_incidents_than_are_listed(site: Site, told: Workspace) -> None:
+    async with site.database.write.begin() as conn:
+        for number in range(11):
+            one = changed(world.incident(), id=f"{number:012x}", title=f"<!here> & <b>{number}</b>", alerts=())
+            await incidents.save_incident(conn, one)
+    shown = await answered(site, told, "incidents")
+    assert "Those that began last." in shown
+    assert "&lt;!here&gt; &amp; &lt;b&gt;" in shown
+    assert "<!here>" not in shown
+    assert "Nothing is suspected yet." in shown
+    async with site.database.write.begin() as conn:
+        await conn.exec_driver_sql("DELETE FROM incidents WHERE starts_with(id, '0000000000')")
+
+
+async def test_who_calls(site: Site, told: Workspace) -> None:
+    shown = await answered(site, told, "who-calls 1m")
+    assert "shop: the 1 min to 2026-11-20 14:03:45 UTC, beside the 1 min before" in shown
+    lines = shown.split("\n")
+    (title,) = [line for line in lines if "BEFORE/s" in line]
+    assert title.split() == ["NOW/s", "BEFORE/s", "FAILED/s", "WHO", "VERB", "WHAT"]
+    figures = [line.split() for line in lines[lines.index(title) + 1 :]]
+    assert figures[0][:3] == ["40", "0", "4"], shown
+    assert "nobody called for it" in await answered(site, told, "who-calls 1m unicorns")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "what-changed [30m] [namespace]"),
+        ("help", "who-calls [5m] [resource]"),
+        ("reboot now", "There is no command 'reboot'."),
+        ("<!channel>", "There is no command '&lt;!channel&gt;'."),
+        ("what-changed 5m 10m", "One length of time"),
+        ("what-changed cluster=a cluster=b", "and one cluster"),
+        ("what-changed payments growth", "What is meant by 'growth'?"),
+        ("what-changed 999999d", "is not between 5 seconds and 400 days"),
+        ("what-changed 1s", "is not between 5 seconds and 400 days"),
+        ("what-changed 1h1d", "is no length of time"),
+        ("what-changed cluster=moon", "there is no cluster 'moon'"),
+        ("who-calls 7h", "Calls of at most 6 h"),
+        ("incident payments", "only cluster=NAME can be said"),
+        ("incident cluster=moon", "there is no cluster 'moon'"),
+        ("what-changed \x00", "must not hold the character U+0000"),
+    ],
+)
+async def test_what_is_not_understood_is_said(site: Site, told: Workspace, text: str, words: str) -> None:
+    shown = await answered(site, told, text)
+    assert words in shown
+    assert "<!channel>" not in shown
+
+
+async def test_with_several_clusters_one_is_named(site: Site, told: Workspace) -> None:
+    async with site.database.write.begin() as conn:
+        await record(conn, Batch("annex", changes=(changed(world.a_change(cluster="annex"), at=NOW),)))
+    try:
+        assert "Say which cluster: cluster=annex" in await answered(site, told, "who-calls")
+        assert "annex: the 5 min to" in await answered(site, told, "who-calls cluster=annex")
+        assert "it takes an audit log" in await answered(site, told, "who-calls cluster=annex")
+    finally:
+        async with site.database.write.begin() as conn:
+            await conn.exec_driver_sql(
+                "DELETE FROM recorded WHERE cluster_id = (SELECT id FROM clusters WHERE name = 'annex')"
+            )
+
+
+async def test_elsewhere_nothing_is_told(site: Site, told: Workspace) -> None:
+    shown = await answered(site, told, "what-changed", channel_id="C9999999999")
+    assert f"Foreshock answers in <#{CHANNEL}> alone." in shown
+    assert "checkout-api" not in shown
+
+
+@pytest.mark.parametrize("missing", ["text", "channel_id", "command"])
+async def test_what_slack_does_not_send_is_refused(site: Site, told: Workspace, missing: str) -> None:
+    payload = await told.ask("incident")
+    payload[missing] = {} if missing != "command" else ""
+    with pytest.raises(ValueError, match="no slash command of Slack"):
+        await commands(site).answer(payload)
+
+
+async def test_a_command_by_the_connection_is_answered(site: Site, told: Workspace) -> None:
+    take, answer = refuse_told, commands(site).answer
+    listening = asyncio.create_task(listen(APP_TOKEN, f"{told.url}api/", take=take, show=refuse_told, answer=answer))
+    try:
+        await told.connected()
+        await told.ask("incident")
+        await told.ask("what-changed", channel_id="")
+        async with asyncio.timeout(20):
+            while len(told.acknowledged) < 2:  # noqa: ASYNC110 - of another's list
+                await asyncio.sleep(0.02)
+    finally:
+        listening.cancel()
+    elsewhere, here = sorted((told.shown(one) for one in told.answers), key=lambda shown: "checkout-api" in shown)
+    assert "checkout-api" in here
+    assert f"answers in <#{CHANNEL}> alone" in elsewhere
+
+
+def signed(payload: Json) -> dict[str, Any]:
+    body = urlencode(payload).encode()
+    at = f"{NOW.timestamp():.0f}"
+    signature = hmac.digest(SECRET.encode(), f"v0:{at}:".encode() + body, "sha256").hex()
+    headers = {"X-Slack-Request-Timestamp": at, "X-Slack-Signature": f"v0={signature}"}
+    return {"content": body, "headers": headers | {"Content-Type": "application/x-www-form-urlencoded"}}
+
+
+async def test_a_command_that_slack_signs_is_answered(site: Site, told: Workspace) -> None:
+    told_by = replace(
+        deps(site.database),
+        clock=lambda: NOW + timedelta(seconds=1),
+        slack=Slack(CHANNEL, signing_secret=SECRET),
+        answer_command=commands(site).answer,
+    )
+    transport = httpx2.ASGITransport(app=create_app(told_by), raise_app_exceptions=False)
+    async with httpx2.AsyncClient(transport=transport, base_url=HOST) as outside:
+        answer = await outside.post("/intake/slack", **signed(await told.ask("")))
+        assert answer.status_code == 200
+        assert "what-changed [30m]" in told.shown(answer.json())
+        unsigned = await outside.post("/intake/slack", content=signed(await told.ask("incident"))["content"])
+        assert unsigned.status_code == 401
+        assert "checkout-api" not in unsigned.text
+        broken = await outside.post("/intake/slack", **signed({"command": "/foreshock", "text": "incident"}))
+        assert broken.status_code == 400
+
+
+async def test_who_tells_slack_nothing_answers_nothing() -> None:
+    with pytest.raises(ValueError, match="is told nothing by Slack"):
+        await refuse_command({})

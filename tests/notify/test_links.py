@@ -1,0 +1,138 @@
+"""Links to Foreshock in the channel are shown what they lead to; others, and links elsewhere, are left alone."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import httpx2
+import pytest
+
+from app.notify.connection import listen
+from app.notify.links import Links
+from app.notify.slack import slack
+from app.web.deps import Slack, refuse_command, refuse_told
+from app.web.routes import create_app
+from tests.notify.double import APP_TOKEN, CHANNEL, TOKEN, Json, Workspace, workspace
+from tests.web import world
+from tests.web.conftest import HOST, Site, deps, site
+
+__all__ = ["site"]
+SECRET = "of-the-app-0123456789"
+NOW = world.END
+INCIDENT = f"{HOST}/incidents/{world.incident().id}"
+CHANGE = f"{HOST}/changes/{world.CULPRIT.id}"
+
+
+@pytest.fixture
+async def told() -> AsyncIterator[Workspace]:
+    async with workspace(lambda: NOW) as made:
+        yield made
+
+
+def links(site: Site, told: Workspace) -> Links:
+    return Links(site.database.read, slack(TOKEN, f"{told.url}api/"), CHANNEL, HOST, lambda: NOW)
+
+
+async def unfurled(site: Site, told: Workspace, *urls: str, **other: str) -> dict[str, str]:
+    await links(site, told).take(await told.share(*urls, **other))
+    return {
+        url: json.dumps(one, ensure_ascii=False) for shown in told.unfurled for url, one in shown["unfurls"].items()
+    }
+
+
+async def test_an_incident_and_a_change_are_shown(site: Site, told: Workspace) -> None:
+    found = await unfurled(site, told, INCIDENT, f"{CHANGE}?from=x#diff")
+    assert set(found) == {INCIDENT, f"{CHANGE}?from=x#diff"}
+    assert "*open*, since" in found[INCIDENT]
+    assert "Likeliest: Deployment checkout-api (" in found[INCIDENT]
+    shown = found[f"{CHANGE}?from=x#diff"]
+    assert "image of checkout-api: v1.41.0 → v1.42.0" in shown
+    assert "Deployment in payments" in shown
+    assert "spec.template.metadata.annotations" in shown
+    assert told.unfurled[0]["unfurl_id"] == "C123456.1795000000.000100.abc"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"{HOST}/",
+        f"{HOST}/clusters/shop/control-plane",
+        f"{HOST}/incidents/{'0' * 12}",
+        f"{HOST}/changes/{'0' * 28}",
+        f"{HOST}/incidents/{world.incident().id}/../../x",
+        f"{HOST}.evil.example/incidents/{world.incident().id}",
+        "https://elsewhere.example/incidents/0123456789ab",
+    ],
+)
+async def test_what_leads_to_nothing_known_is_left_alone(site: Site, told: Workspace, url: str) -> None:
+    assert await unfurled(site, told, url) == {}
+    assert told.asked == []
+
+
+async def test_elsewhere_nothing_is_shown(site: Site, told: Workspace) -> None:
+    assert await unfurled(site, told, INCIDENT, channel="C9999999999") == {}
+
+
+async def test_without_the_scope_it_is_only_noted(site: Site, told: Workspace) -> None:
+    told.scopes.clear()
+    assert await unfurled(site, told, INCIDENT) == {}
+    assert told.asked == ["chat.unfurl"]
+
+
+async def test_of_a_message_that_is_older_the_place_is_its_channel(site: Site, told: Workspace) -> None:
+    payload = await told.share(INCIDENT)
+    del payload["event"]["unfurl_id"], payload["event"]["source"]
+    await links(site, told).take(payload)
+    assert (told.unfurled[0]["channel"], told.unfurled[0]["ts"]) == (CHANNEL, "1795000000.000100")
+
+
+@pytest.mark.parametrize("broken", [{}, {"event": None}, {"event": {"type": "link_shared"}}, {"event": {"type": 1}}])
+async def test_what_slack_does_not_send(site: Site, told: Workspace, broken: Json) -> None:
+    if broken.get("event") == {"type": 1}:
+        await links(site, told).take(broken)  # another event
+        return
+    with pytest.raises(ValueError, match="no event of Slack"):
+        await links(site, told).take(broken)
+
+
+async def test_by_the_connection(site: Site, told: Workspace) -> None:
+    taking = listen(APP_TOKEN, f"{told.url}api/", take=refuse_told, show=links(site, told).take, answer=refuse_command)
+    listening = asyncio.create_task(taking)
+    try:
+        await told.connected()
+        await told.share(INCIDENT)
+        async with asyncio.timeout(20):
+            while not told.acknowledged:  # noqa: ASYNC110 - of another's list
+                await asyncio.sleep(0.02)
+    finally:
+        listening.cancel()
+    assert set(told.unfurled[0]["unfurls"]) == {INCIDENT}
+
+
+async def test_that_slack_signs(site: Site, told: Workspace) -> None:
+    told_by = replace(
+        deps(site.database),
+        clock=lambda: NOW,
+        slack=Slack(CHANNEL, signing_secret=SECRET),
+        take_event=links(site, told).take,
+    )
+
+    async def post(payload: object, *, secret: str = SECRET) -> httpx2.Response:
+        body, at = json.dumps(payload).encode(), f"{NOW.timestamp():.0f}"
+        signature = hmac.digest(secret.encode(), f"v0:{at}:".encode() + body, "sha256").hex()
+        headers = {"X-Slack-Request-Timestamp": at, "X-Slack-Signature": f"v0={signature}"}
+        sent = headers | {"Content-Type": "application/json"}
+        return await outside.post("/intake/slack", content=body, headers=sent)
+
+    transport = httpx2.ASGITransport(app=create_app(told_by), raise_app_exceptions=False)
+    async with httpx2.AsyncClient(transport=transport, base_url=HOST) as outside:
+        asked = await post({"type": "url_verification", "token": "deprecated", "challenge": "3eZbrw1a"})
+        assert (asked.status_code, asked.text) == (200, "3eZbrw1a")
+        assert (await post(await told.share(INCIDENT))).status_code == 200
+        assert (await post(await told.share(INCIDENT), secret="another-of-16-letters")).status_code == 401
+        assert (await post([])).status_code == 400
+    assert len(told.unfurled) == 1
