@@ -21,7 +21,7 @@ from app.store.partitions import ensure
 from app.store.tokens import Purpose
 from app.web.deps import Deps
 from app.web.routes import create_app
-from bench.gates import Gate
+from bench.gates import Gate, yardstick
 
 DAYS = 90
 CLUSTERS = 20
@@ -151,6 +151,7 @@ async def pages(database: Database, sizes: list[int]) -> list[Gate]:
         await replay(database.write, now=now)
         await fill(database, size - stored, start=now - timedelta(days=DAYS), end=now)
         stored = size
+        print(f"{size:,} changes: a million additions of Python's take {yardstick():.0f} ms")
         found, medians = await measure(database, title=f"{size:,} changes", now=now)
         gates += found
         seen.append(medians)
