@@ -225,6 +225,20 @@ def what_changed(
 
 
 @cli.command()
+def revert(
+    change_id: Annotated[str, typer.Argument(metavar="CHANGE_ID", help="The last part of the address of its page.")],
+    manifest: Annotated[
+        bool, typer.Option("--manifest", help="Print its object as it was right before, as YAML, instead.")
+    ] = False,
+    output: options.OutputOption = options.Output.TABLE,
+) -> None:
+    """Print how to undo a change, the dry run first, and what to mind. Runs nothing."""
+    from app.commands.revert import told
+
+    print(_run(lambda database: told(database.read, change_id, manifest=manifest, output=output)))
+
+
+@cli.command()
 def rbac(
     add: options.Add = None,
     exclude: options.Exclude = None,

@@ -25,7 +25,7 @@ class History:
     changes: tuple[Change, ...]
 
 
-def _lives(resource: Resource) -> Select[Any]:
+def lives(resource: Resource) -> Select[Any]:
     """The ids of all objects that bore the name."""
     return (
         select(objects.c.id)
@@ -48,7 +48,7 @@ async def read_history(
     state = (await load_states(conn, resource.cluster, [resource])).get(resource)
     if state is None:
         return None
-    where: list[ColumnElement[bool]] = [changes.c.object_id.in_(_lives(resource))]
+    where: list[ColumnElement[bool]] = [changes.c.object_id.in_(lives(resource))]
     if before is not None:
         where.append(tuple_(changes.c.at, changes.c.version_key) < tuple_(before.at, before.key))
     found = await conn.execute(newest_first(newest_of(where, limit=limit).subquery("page")))
@@ -61,7 +61,7 @@ async def read_newer(conn: AsyncConnection, resource: Resource, since: Cursor, *
     This is what leads back from the last known state to a page that begins at ``since``.
     """
     place = tuple_(changes.c.at, changes.c.version_key)
-    where = [changes.c.object_id.in_(_lives(resource)), place >= tuple_(since.at, since.key)]
+    where = [changes.c.object_id.in_(lives(resource)), place >= tuple_(since.at, since.key)]
     columns = (changes.c.verb, changes.c.diff_source, changes.c.diff)
     found = (await conn.execute(newest_of(where, limit=most + 1).with_only_columns(*columns))).all()
     if len(found) > most:

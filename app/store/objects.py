@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from msgspec.structs import replace
-from sqlalchemy import Row, Select, bindparam, func, select, text, tuple_
+from sqlalchemy import Row, Select, Text, bindparam, func, select, text, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model import ObjectState, Resource
@@ -303,6 +303,41 @@ async def load_live(conn: AsyncConnection, cluster: str, api_group: str, kind: s
         .where(objects.c.deleted_at.is_(None))
     )
     return [(Resource(cluster, api_group, kind, row.word, row.name), row.uid) for row in await conn.execute(statement)]
+
+
+_namespaces = words.alias("namespaces")
+_OWNED = _LIVE.where(
+    kinds.c.api_group == bindparam("group"),
+    kinds.c.kind == bindparam("kind"),
+    objects.c.namespace_id
+    == select(_namespaces.c.id).where(_namespaces.c.word == bindparam("namespace")).scalar_subquery(),
+    objects.c.owner_kind == bindparam("owner_kind"),
+    objects.c.owner_name == bindparam("owner_name"),
+)
+_SUFFIXED = _OF_CLUSTER.where(
+    kinds.c.api_group == bindparam("group"),
+    kinds.c.kind == bindparam("kind"),
+    func.right(objects.c.name, func.length(bindparam("suffix", type_=Text))) == bindparam("suffix", type_=Text),
+)
+
+
+async def load_owned(conn: AsyncConnection, owner: Resource, sort: tuple[str, str]) -> list[ObjectState]:
+    """The objects of an (api_group, kind) that ``owner`` controls in its namespace and that are there still."""
+    asked = {
+        "cluster": owner.cluster,
+        "group": sort[0],
+        "kind": sort[1],
+        "namespace": owner.namespace or "",
+        "owner_kind": owner.kind,
+        "owner_name": codec.clean(owner.name),
+    }
+    return [_state(row) for row in await conn.execute(_OWNED, asked)]
+
+
+async def load_suffixed(conn: AsyncConnection, cluster: str, sort: tuple[str, str], suffix: str) -> list[ObjectState]:
+    """The objects of an (api_group, kind), cluster-scoped, whose name ends so, deleted ones too."""
+    asked = {"cluster": cluster, "group": sort[0], "kind": sort[1], "suffix": codec.clean(suffix)}
+    return list(_newest_of(map(_state, await conn.execute(_SUFFIXED, asked))).values())
 
 
 async def load_gone_pods(conn: AsyncConnection, cluster: str, *, since: datetime) -> list[ObjectState]:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Self
 
+from pydantic import Field
+
+from app.core.changes.recipe import Recipe
 from app.core.metrics.measures import Measure
+from app.core.model import Change as Noun
 from app.store.seen import Seen
 from app.web import shapes
 
@@ -37,6 +41,27 @@ class OneChange(Answer):
 
     change: shapes.Change
     began: list[shapes.Change]
+
+
+class Revert(Answer):
+    """How to undo a change."""
+
+    change_id: str
+    command: str = Field(description="for a shell; empty where none can be given")
+    dry_run: str = Field(description="the same, made harmless; empty where there is none")
+    steps: list[shapes.Step] = Field(description="all that is to be done, in order, the two above among it")
+    warnings: list[shapes.Warned]
+
+    @classmethod
+    def of(cls, change: Noun, recipe: Recipe, seen: Seen) -> Self:
+        return cls(
+            change_id=change.id,
+            command=recipe.command,
+            dry_run=recipe.dry_run,
+            steps=[shapes.Step.model_validate(step) for step in recipe.steps],
+            warnings=[shapes.Warned(text=one.text, change_id=one.change_id or None) for one in recipe.cautions],
+            **context(seen),
+        )
 
 
 class History(Answer):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from app.core.changes.revert import Recipe, suspect_recipe
+from app.core.changes.recipe import Recipe
+from app.core.changes.revert import suspect_recipe
 from app.core.findings import Onset, Ranking, Suspect
 from app.core.model import Change, FieldDiff, Json
 from app.core.phrases import duration

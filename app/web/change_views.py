@@ -8,11 +8,13 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
-from app.core.changes.revert import Recipe, revert_recipe
+from app.core.changes.recipe import Known, Recipe
+from app.core.changes.revert import revert_recipe
 from app.core.edges.served import SERVED
 from app.core.edges.touched import Touched
 from app.core.metrics.turning import Moved
-from app.core.model import Change, Object, ObjectState, Resource, Rollout
+from app.core.model import Change, Resource, Rollout, Verb
+from app.core.objects import kinds
 from app.core.objects.diff import diff
 from app.core.objects.versions import Version, Write, versions
 from app.core.phrases import duration, measure
@@ -56,7 +58,7 @@ class After:
 
 @dataclass(frozen=True, slots=True)
 class ChangePage:
-    """One change, whole."""
+    """One change, whole. ``manifests`` are the sides of it on which the object was there: before, after."""
 
     change: Change
     hunks: tuple[Hunk, ...]
@@ -67,6 +69,7 @@ class ChangePage:
     address: str
     markdown: str
     recipe: Recipe
+    manifests: tuple[str, ...]
     after: After
 
 
@@ -142,11 +145,11 @@ def change_page(
     began: Sequence[Change],
     around: Surroundings,
     *,
-    last: ObjectState | None,
+    known: Known,
     after: After,
     address: str,
 ) -> ChangePage:
-    """The page of a change. ``last`` is its object's last known state; ``address`` its permanent one, absolute."""
+    """The page of a change. ``known`` is what bears on undoing it; ``address`` its permanent one, absolute."""
     found = hunks(change.diffs)
     return ChangePage(
         change=change,
@@ -157,15 +160,16 @@ def change_page(
         seen=around.seen,
         address=address,
         markdown=markdown(change, found, address=address),
-        recipe=revert_recipe(change, _state_after(change, last)),
+        recipe=revert_recipe(change, known),
+        manifests=_manifests(change),
         after=after,
     )
 
 
-def _state_after(change: Change, last: ObjectState | None) -> Object | None:
-    """The object right after the change; None once it was written again."""
-    untouched = last is not None and last.resource_version == change.resource_version != ""
-    return last.state if last is not None and untouched else None
+def _manifests(change: Change) -> tuple[str, ...]:
+    if kinds.told_by(change.resource.api_group):
+        return ()
+    return {Verb.CREATE: ("after",), Verb.DELETE: ("before",)}.get(change.verb, ("before", "after"))
 
 
 def markdown(change: Change, found: Sequence[Hunk], *, address: str) -> str:

@@ -11,6 +11,8 @@ from pydantic import BaseModel, RootModel
 from app.core import findings, model
 from app.core.changes.external import change_of
 from app.core.changes.report import what_changed
+from app.core.changes.revert import revert_recipe
+from app.core.changes.revert_report import report
 from app.core.metrics.measures import Measure
 from app.core.screen.talkers import Side, Talker
 from app.store.incidents import FirstSuspect
@@ -165,6 +167,15 @@ _gap = shapes.Gap.model_validate(GAP)
 _fresh = shapes.Freshness(cluster="shop", at=END, sources={"audit log": END, "metrics": BEGUN.at})
 _around: dict[str, Any] = {"freshness": [_fresh], "gaps": [_gap]}
 
+_recipe = revert_recipe(CULPRIT)
+_revert = answers.Revert(
+    change_id=CULPRIT.id,
+    command=_recipe.command,
+    dry_run=_recipe.dry_run,
+    steps=[shapes.Step.model_validate(step) for step in _recipe.steps],
+    warnings=[shapes.Warned(text=one.text, change_id=one.change_id or None) for one in _recipe.cautions],
+    **_around,
+)
 _line = shapes.Line(of={"verb": "LIST"}, others=0, values=[0.4, None, 41.5])
 _cluster = shapes.Cluster(name="shop", followed=True, server="v1.36.3", kinds=64, unseen=[], remarks=[])
 
@@ -173,6 +184,7 @@ SHAPES: tuple[BaseModel, ...] = (
     shapes.FirstSuspect.model_validate(_first),
     *(_changes[0].resource, _changes[0].diffs[0], _rollout.progress[1], _incident.alerts[0], _incident.verdicts[0]),
     *(_suspects[0].evidence[0], _suspects[0].also[0]),
+    *(_revert, _revert.steps[0], _revert.warnings[0]),
     answers.Changes(items=_changes, next=None, **_around),
     shapes.ToldChanges(items=[shapes.Change.of(TOLD)]),
     answers.OneChange(change=_changes[0], began=[shapes.Change.of(BEGUN)], **_around),
@@ -206,6 +218,18 @@ TAKEN = Taken(incidents=[INCIDENT.id], left_out=[])
 TABLE = what_changed(
     [CULPRIT, HARMLESS], from_at=END - timedelta(minutes=30), to_at=END, gaps=[GAP], total=2, newest=BEGUN.at
 )
+PLAIN = {"/api/v1/what-changed": TABLE, "/api/v1/changes/{change_id}/revert": report(CULPRIT, _recipe)}
+MANIFEST = f"""\
+# Deployment payments/checkout-api of cluster shop, right before change {CULPRIT.id} of 2026-11-20 14:02:27 UTC.
+# Without status and what the server adds itself.
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: checkout-api
+  namespace: payments
+spec:
+  replicas: 3
+"""
 REFUSALS = {
     400: "this cursor is not one of ours: start again without it",
     401: "sign in with a login link, or send Authorization: Bearer TOKEN",
@@ -225,16 +249,19 @@ def illustrate(described: dict[str, Any]) -> None:
     found |= {name: schema["enum"][0] for name, schema in schemas.items() if "enum" in schema}
     for name in found.keys() & schemas.keys():
         schemas[name]["examples"] = [found[name]]
-    for methods in described["paths"].values():
+    for path, methods in described["paths"].items():
         for operation in methods.values():
             for status, answer in operation["responses"].items():
                 for kind, content in answer.get("content", {}).items():
-                    content["example"] = _answer(int(status), kind, content, found)
+                    content["example"] = _text_of(path, kind) or _answer(int(status), kind, content, found)
+
+
+def _text_of(path: str, kind: str) -> str:
+    """The example of an answer that is no JSON, "" of one that is."""
+    return {"text/plain": PLAIN.get(path, ""), "application/yaml": MANIFEST}.get(kind, "")
 
 
 def _answer(status: int, kind: str, content: dict[str, Any], found: dict[str, Any]) -> Any:
-    if kind == "text/plain":
-        return TABLE
     if kind == "application/problem+json":
         title = HTTPStatus(status).phrase
         return {"type": "about:blank", "title": title, "status": status, "detail": REFUSALS[status]}

@@ -15,6 +15,7 @@ from app.core.model import Change, Resource, Rollout, Verb
 from app.core.roles import Role
 from app.store import history, objects, rollouts, search, series, surroundings, timeline
 from app.store.seen import read_seen
+from app.store.undoing import MOST_UNDONE, read_known
 from app.web import change_views, params, templates, views
 from app.web.auth import Needs
 from app.web.deps import deps_of
@@ -24,9 +25,6 @@ from app.web.problems import Problem
 router = APIRouter(
     include_in_schema=False, default_response_class=HTMLResponse, dependencies=[Depends(Needs(Role.VIEWER))]
 )
-MOST_UNDONE = 2000
-"""Writes that are undone to reach an older page of versions. Behind them a version shows its own change only."""
-
 MOST_BESIDE = 500
 """Workloads and Services of a namespace among which it is looked for those on which a change acts."""
 
@@ -131,12 +129,13 @@ async def read_change(request: Request, change_id: str, _: Annotated[params.NoPa
             start=change.at - SOON,
             end=change.at + SOON,
         )
+        known = await read_known(conn, change, last=beside.states.get(change.resource))
     address = f"{deps.public_url.rstrip('/')}/changes/{change.id}"
     page = change_views.change_page(
         change,
         began,
         around,
-        last=beside.states.get(change.resource),
+        known=known,
         after=change_views.after(change, measured, who, among=MOST_BESIDE if beside.is_cut else 0),
         address=address,
     )

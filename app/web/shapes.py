@@ -92,6 +92,20 @@ class Change(Shape):
         )
 
 
+class Step(Shape):
+    """One step of undoing a change."""
+
+    purpose: str
+    command: str = Field(description="for a shell; empty where it is no command")
+
+
+class Warned(Shape):
+    """What to mind before a change is undone."""
+
+    text: str
+    change_id: str | None = Field(description="the change that it speaks of")
+
+
 class Remembered(Shape):
     """What a cluster remembered of its past: `foreshock history --output json`."""
 

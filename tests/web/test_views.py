@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 from msgspec import structs
 
+from app.core.changes.recipe import Known
 from app.core.model import Object, ObjectState
 from app.store.seen import Seen
 from app.store.surroundings import Surroundings
@@ -51,8 +52,8 @@ def test_a_whole_object_is_told_by_its_summary() -> None:
     assert turn(structs.replace(change, diffs=(structs.replace(field, path=()),))) is None
 
 
-@pytest.mark.parametrize(("version", "known"), [("7", True), ("8", False)])
-def test_the_revert_uses_the_state_only_while_nobody_wrote_again(version: str, *, known: bool) -> None:
+@pytest.mark.parametrize("untouched", [True, False])
+def test_the_revert_uses_the_state_only_while_nobody_wrote_the_same_again(*, untouched: bool) -> None:
     first = world.ranking().suspects[0].change
     custom = structs.replace(first.resource, api_group="example.com", kind="Widget")
     path = ("spec", "parts", (("name", "a"),), "size")
@@ -63,8 +64,10 @@ def test_the_revert_uses_the_state_only_while_nobody_wrote_again(version: str, *
         diffs=(structs.replace(first.diffs[0], path=path, op="replace", old=1, new=2),),
     )
     state: Object = {"spec": {"parts": [{"name": "a", "size": 2}, {"name": "b", "size": 5}]}}
-    last = ObjectState(custom, change.uid, version, change.at, state)
+    last = ObjectState(custom, change.uid, "7", change.at, state)
     around = Surroundings(marks=(), derived=0, rollouts=(), problems=(), seen=Seen(freshness=(), gaps=(), kinds=()))
-    page = change_page(change, (), around, last=last, after=After((), 0.0, (), ()), address="http://here/changes/1")
-    assert ("kubectl patch" in page.recipe.command) is known
-    assert ('"name":"b"' in page.recipe.command) is known
+    again = structs.replace(change, at=change.at + timedelta(seconds=9), resource_version="8")
+    known = Known(last, () if untouched else (again,))
+    page = change_page(change, (), around, known=known, after=After((), 0.0, (), ()), address="http://here/changes/1")
+    assert ("kubectl patch" in page.recipe.command) is untouched
+    assert ('"name":"b"' in page.recipe.command) is untouched

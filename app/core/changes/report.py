@@ -21,9 +21,14 @@ _SEVERAL = {"CLUSTER": 10, "NAMESPACE": 12, "CHANGE": 34, "WHO": 12}
 """Columns behind the time, and how wide they are: of one cluster, of several; and of a cluster's memory."""
 
 
+def tame(text: str) -> str:
+    """``text`` without what steers a terminal, turns it around or ends its line."""
+    return "".join("\ufffd" if category(c) in {"Cc", "Cf", "Cs", "Zl", "Zp"} else c for c in text)
+
+
 def plain(text: str, width: int) -> str:
     """``text`` in one line of exactly ``width`` columns; nothing that steers a terminal or turns it around."""
-    line = "".join("\ufffd" if category(c) in {"Cc", "Cf", "Cs", "Zl", "Zp"} else c for c in text)
+    line = tame(text)
     return line.ljust(width) if len(line) <= width else line[: width - 1] + "…"
 
 

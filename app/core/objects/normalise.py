@@ -45,7 +45,7 @@ _ANNOTATIONS = frozenset(
 _ANNOTATION_PREFIXES = ("autoscaling.alpha.kubernetes.io/", "pv.kubernetes.io/")
 _LABELS = frozenset({"controller-uid", "batch.kubernetes.io/controller-uid", "job-name", "pod-template-hash"})
 _LABELS |= {"batch.kubernetes.io/job-name", "controller-revision-hash", "pod-template-generation"}
-_TYPED = frozenset(
+TYPED = frozenset(
     """apps batch autoscaling policy admissionregistration.k8s.io apiregistration.k8s.io certificates.k8s.io
     flowcontrol.apiserver.k8s.io networking.k8s.io node.k8s.io rbac.authorization.k8s.io resource.k8s.io
     scheduling.k8s.io storage.k8s.io""".split()  # noqa: SIM905
@@ -81,7 +81,7 @@ def normalise(obj: Object, api_group: str, *, kind: str) -> Object:
     ``obj`` may be a part of an object, or a patch.
     """
     out: Object = {}
-    typed = api_group in _TYPED
+    typed = api_group in TYPED
     for key, value in obj.items():
         if key == "metadata" and isinstance(value, dict):
             out[key] = _metadata(value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from app.core.model import Change, DiffSource, FieldDiff, Json, Object, Verb
@@ -48,11 +48,33 @@ def versions(last: Object | None, changes: Iterable[Change], newer: Iterable[Wri
     return tuple(found)
 
 
+@dataclass(frozen=True, slots=True)
+class Side:
+    """An object on one side of a write. ``state`` None with ``known``: it was not there; without: nobody can tell."""
+
+    state: Json
+    known: bool
+
+
+def sides(last: Object | None, writes: Sequence[Write]) -> tuple[Side, Side]:
+    """The object right before and right after the oldest of ``writes``, which are all since then, newest first.
+
+    ``last`` is as for ``versions``.
+    """
+    *newer, write = writes
+    state: Json = last
+    known = last is not None
+    for one in newer:
+        state, known = _before(one, state, known=known)
+    after = Side(None, known=True) if write.verb is Verb.DELETE else Side(state, known and state is not None)
+    return Side(*_before(write, state, known=known)), after
+
+
 def _before(write: Write | Change, state: Json, *, known: bool) -> tuple[Json, bool]:
     """The object before a write, and whether that can be told; ``state`` is the one after it."""
     if write.verb is Verb.DELETE:
         whole = write.diffs and not write.diffs[0].path
-        return (write.diffs[0].old, True) if whole else (state, known)
+        return (write.diffs[0].old, True) if whole else (state, known and state is not None)
     if not known:
         return None, False
     if write.verb is Verb.CREATE:

@@ -9,10 +9,11 @@ import orjson
 import pytest
 from msgspec.structs import replace
 
+from app.core.changes.recipe import Known
 from app.core.changes.revert import revert_recipe
-from app.core.model import Actor, ActorSource, Change, DiffSource, FieldDiff, Json, Object, Verb
+from app.core.model import Actor, ActorSource, Change, DiffSource, FieldDiff, Json, Object, Resource, Verb
 from app.core.objects.diff import diff
-from tests.core.factories import a_change, a_resource
+from tests.core.factories import a_change, a_resource, a_state
 
 WEB = a_resource()
 
@@ -21,6 +22,11 @@ def changed(kind: str, old: Object | None, new: Object | None, **more: Any) -> C
     verb = Verb.CREATE if old is None else Verb.DELETE if new is None else Verb.UPDATE
     change = replace(a_change(a_resource(kind), verb=verb), diffs=diff(old, new))
     return replace(change, **more)
+
+
+def now(state: Object, resource: Resource = WEB) -> Known:
+    """The object as it is now is known, and that nothing was written to it since."""
+    return Known(a_state(resource, state))
 
 
 def merged(target: Json, patch: Json) -> Json:
@@ -84,7 +90,7 @@ def test_a_cordon(old: Json, new: Json, verb: str) -> None:
     ],
 )
 def test_a_merge_patch_brings_the_values_before_back(kind: str, old: Object, new: Object) -> None:
-    recipe = revert_recipe(changed(kind, old, new), new)
+    recipe = revert_recipe(changed(kind, old, new), now(new))
     how, patch = patch_of(recipe.command)
     assert how == "merge"
     assert merged(new, patch) == old
@@ -98,6 +104,16 @@ def test_items_of_named_lists_take_a_strategic_patch() -> None:
     assert patch == {
         "webhooks": [{"name": "a.b", "failurePolicy": "Ignore"}, {"name": "c.d", "$patch": "delete"}],
     }
+
+
+def test_custom_resources_take_no_strategic_patch() -> None:
+    rollout = replace(a_resource("Rollout"), api_group="argoproj.io")
+    path = ("spec", "template", "spec", "containers", (("name", "web"),), "image")
+    assert revert_recipe(a_change(rollout, path=path)).command.startswith("kubectl edit rollouts.argoproj.io/web")
+    pods: Object = {"spec": {"template": {"spec": {"containers": [{"name": "web", "image": "web:2"}, {"name": "b"}]}}}}
+    how, patch = patch_of(revert_recipe(a_change(rollout, path=path), now(pods, rollout)).command)
+    assert how == "merge"
+    assert patch["spec"]["template"]["spec"]["containers"] == [{"name": "web", "image": "web:1"}, {"name": "b"}]  # type: ignore[call-overload, index]
 
 
 def test_lists_without_names_and_without_the_state_are_edited_by_hand() -> None:
@@ -133,7 +149,7 @@ def test_of_the_same_edit_of_many_the_others_are_told() -> None:
     assert recipe.command == "kubectl scale deployments.apps/web -n shop --replicas=2"
     assert recipe.warning == "The same edit was made to one other: undo each, by its name."
     release = replace(a_change(a_resource("Secret", "sh.helm.release.v1.shop.v7")), verb=Verb.CREATE)
-    assert revert_recipe(release, also=[a_resource()]).command == "helm rollback shop -n shop"
+    assert revert_recipe(release, also=[a_resource()]).command == "helm rollback shop 6 -n shop"
 
 
 def test_a_deleted_object_is_applied_again_whole() -> None:
@@ -175,7 +191,7 @@ def test_an_unrecorded_body_is_edited_by_hand() -> None:
     ("actor", "metadata", "word"),
     [
         ("system:serviceaccount:argocd:argocd-application-controller", {}, "Argo CD"),
-        ("alice", {"annotations": {"argocd.argoproj.io/tracking-id": "x"}}, "Argo CD"),
+        ("alice", {"annotations": {"argocd.argoproj.io/tracking-id": "shop:apps/Deployment:shop/web"}}, "Argo CD"),
         ("kustomize-controller", {}, "Flux"),
         ("alice", {"labels": {"helm.toolkit.fluxcd.io/name": "x"}}, "Flux"),
         ("alice", {"annotations": {"meta.helm.sh/release-name": "shop"}}, "Helm release shop"),
@@ -183,12 +199,12 @@ def test_an_unrecorded_body_is_edited_by_hand() -> None:
 )
 def test_who_would_write_it_again(actor: str, metadata: Object, word: str) -> None:
     change = a_change(WEB, actor=Actor(actor, ActorSource.AUDIT))
-    assert word in revert_recipe(change, {"metadata": metadata}).warning
+    assert word in revert_recipe(change, now({"metadata": metadata})).warning
 
 
 def test_alice_alone_is_warned_of_nobody() -> None:
     change = a_change(WEB, path=("spec", "replicas"), old=2, new=3, actor=Actor("alice", ActorSource.AUDIT))
-    assert revert_recipe(change, {"metadata": {"labels": {"app": "web"}}}).warning == ""
+    assert revert_recipe(change, now({"metadata": {"labels": {"app": "web"}}})).warning == ""
 
 
 def test_a_derived_change_points_at_its_root() -> None:
@@ -198,7 +214,75 @@ def test_a_derived_change_points_at_its_root() -> None:
 def test_a_helm_release_is_rolled_back_by_helm() -> None:
     secret = a_resource("Secret", "sh.helm.release.v1.shop.v7")
     change = replace(a_change(secret, verb=Verb.CREATE), diffs=(FieldDiff((), "add", None, {}),))
-    assert revert_recipe(change).command == "helm rollback shop -n shop"
+    recipe = revert_recipe(change)
+    assert recipe.command == "helm rollback shop 6 -n shop"
+    assert recipe.dry_run == "helm rollback shop 6 -n shop --dry-run"
+    first = replace(change, resource=a_resource("Secret", "sh.helm.release.v1.shop.v1"))
+    assert revert_recipe(first).command == "helm uninstall shop -n shop"
+    assert revert_recipe(replace(change, verb=Verb.DELETE)).command == ""
+
+
+@pytest.mark.parametrize("version", ["v8", "v9"])
+def test_a_newer_helm_release_is_told(version: str) -> None:
+    change = a_change(a_resource("Secret", "sh.helm.release.v1.shop.v7"), verb=Verb.CREATE)
+    newer = a_resource("Secret", f"sh.helm.release.v1.shop.{version}")
+    recipe = revert_recipe(change, Known(others={newer: a_state(newer, {})}))
+    assert ("Revision 8 was released since" in recipe.warning) is (version == "v8")
+
+
+@pytest.mark.parametrize(
+    ("change", "dry_run"),
+    [
+        (a_change(WEB), "kubectl rollout undo deployments.apps/web -n shop --dry-run=server"),
+        (
+            a_change(WEB, path=("spec", "replicas"), old=2, new=9),
+            "kubectl scale deployments.apps/web -n shop --replicas=2 --dry-run=server",
+        ),
+        (
+            a_change(a_resource("Node", "n7", None), path=("spec", "unschedulable"), old=None, new=True),
+            "kubectl uncordon n7 --dry-run=server",
+        ),
+        (changed("ConfigMap", None, {"data": {}}), "kubectl delete configmaps/web -n shop --dry-run=server"),
+        (
+            changed("ConfigMap", {"data": {"a": "1"}}, {"data": {"a": "2"}}),
+            'kubectl patch configmaps/web -n shop --type merge -p \'{"data":{"a":"1"}}\' --dry-run=server',
+        ),
+        (
+            changed("ConfigMap", {"data": {"a": "<redacted:0>"}}, {"data": {"a": "2"}}),
+            "",
+        ),
+    ],
+)
+def test_a_dry_run_is_the_same_command_made_harmless(change: Change, dry_run: str) -> None:
+    recipe = revert_recipe(change)
+    assert recipe.dry_run == dry_run
+    assert recipe.command == dry_run.removesuffix(" --dry-run=server") or not dry_run
+    assert [step.command for step in recipe.steps] == [one for one in (dry_run, recipe.command) if one]
+
+
+def test_each_line_and_what_is_applied_have_a_dry_run_too() -> None:
+    made = revert_recipe(changed("ConfigMap", None, {"data": {}}), also=[a_resource("Namespace", "new", None)])
+    assert [line.endswith(" --dry-run=server") for line in made.dry_run.splitlines()] == [True, True]
+    applied = revert_recipe(changed("ConfigMap", {"data": {"a": "1"}}, None))
+    assert applied.dry_run.replace(" --dry-run=server", "", 1) == applied.command
+    assert applied.dry_run.startswith("kubectl apply --dry-run=server -f - <<'END'\n{")
+
+
+def test_the_order_of_a_list_is_no_field() -> None:
+    """Containers start one by one: that their order changed is undone by the whole list, or by hand."""
+    pods: list[Json] = [{"name": "a"}, {"name": "b"}]
+    old: Object = {"spec": {"steps": pods}}
+    new: Object = {"spec": {"steps": pods[::-1]}}
+    change = changed("Widget", old, new)
+    assert revert_recipe(change).command.startswith("kubectl edit")
+    assert merged(new, patch_of(revert_recipe(change, now(new)).command)[1]) == old
+
+
+def test_what_steers_a_terminal_is_spelled_otherwise() -> None:
+    change = changed("ConfigMap", {"data": {"a": "x\u202ey\u009b"}}, {"data": {"a": "1"}})
+    command = revert_recipe(change).command
+    assert "\u202e" not in command
+    assert patch_of(command)[1] == {"data": {"a": "x\u202ey\u009b"}}
 
 
 def test_names_are_quoted_for_the_shell() -> None:

@@ -1,0 +1,194 @@
+"""The command that undoes a change, and the same as a dry run.
+
+Options: https://kubernetes.io/docs/reference/kubectl/generated/ (--dry-run=server of delete, patch, scale, apply,
+cordon, uncordon and rollout undo; edit has none), https://helm.sh/docs/helm/helm_rollback/ and helm_uninstall/ (of
+--dry-run Helm 3 takes no value, and Helm 4 needs none).
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from unicodedata import category
+
+import orjson
+
+from app.core.changes.recipe import Known
+from app.core.changes.revert_patch import patch_of
+from app.core.changes.revert_rollout import why_not
+from app.core.model import Change, DiffSource, Resource, Verb
+from app.core.objects import api_versions, kinds
+from app.core.objects.redact_rules import TAG
+from app.core.objects.revisions import TEMPLATE
+
+_ROLLED = frozenset(("apps", kind) for kind in ("Deployment", "StatefulSet", "DaemonSet"))
+_SERVER = " --dry-run=server"
+_MANIFEST_LIMIT = 16_000
+_HELM_RELEASE = "sh.helm.release.v1."
+_HOLDS_OTHERS = {
+    "Namespace": "deletes everything in the namespace",
+    "CustomResourceDefinition": "deletes every object of this kind",
+    "PersistentVolumeClaim": "may delete the data of the volume",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """``text`` for a shell, "" where none can be given; ``dry_run`` of it, "" where there is none; what to mind."""
+
+    text: str
+    caution: str = ""
+    dry_run: str = ""
+
+
+def command(change: Change, known: Known, also: Sequence[Resource]) -> Command:
+    """What undoes a change; ``also`` are objects that were made with it in one go."""
+    resource = change.resource
+    if resource.kind == "Secret" and resource.name.startswith(_HELM_RELEASE):
+        return _helm(change, known)
+    if change.verb is Verb.CREATE:
+        return _deleted([resource, *also], known)
+    if change.verb is Verb.DELETE:
+        return _recreate(change, known)
+    return _put_back(change, known)
+
+
+def helm_release(resource: Resource) -> tuple[str, int]:
+    """The release and its revision that Helm keeps in a Secret of this name; 0 where the name has none."""
+    release, _, number = resource.name.removeprefix(_HELM_RELEASE).rpartition(".v")
+    return release, int(number) if number.isascii() and number.isdigit() else 0
+
+
+def next_release(resource: Resource) -> Resource | None:
+    """The Secret in which Helm would keep the revision behind this one; None for what is no such Secret."""
+    release, number = helm_release(resource)
+    if resource.kind != "Secret" or not resource.name.startswith(_HELM_RELEASE) or not number:
+        return None
+    name = f"{_HELM_RELEASE}{release}.v{number + 1}"
+    return Resource(resource.cluster, resource.api_group, resource.kind, resource.namespace, name)
+
+
+def _helm(change: Change, known: Known) -> Command:
+    """Helm keeps each revision of a release in a Secret: one that is made is an install, an upgrade or a rollback."""
+    release, number = helm_release(change.resource)
+    if change.verb is Verb.DELETE:
+        gone = "Helm forgot this revision of the release, or the release was uninstalled: then install it again."
+        return Command("", gone)
+    behind = next_release(change.resource)
+    newer = behind is not None and behind in known.others
+    caution = f"Revision {number + 1} was released since: this takes it back, too." if newer else ""
+    if change.verb is Verb.CREATE and number == 1:
+        first = "It was the first revision: this removes all that the release made."
+        return _helm_command(f"uninstall {shlex.quote(release)}", change.resource, f"{first} {caution}".strip())
+    exact = f" {number - 1}" if change.verb is Verb.CREATE and number else ""
+    return _helm_command(f"rollback {shlex.quote(release)}{exact}", change.resource, caution)
+
+
+def _helm_command(what: str, resource: Resource, caution: str) -> Command:
+    text = _in(f"helm {what}", resource)
+    return Command(text, caution, f"{text} --dry-run")
+
+
+def _kubectl(text: str, caution: str = "") -> Command:
+    return Command(text, caution, text + _SERVER)
+
+
+def _edit(resource: Resource, known: Known, caution: str) -> Command:
+    return Command(_in(f"kubectl edit {_target(resource, known)}", resource), caution)
+
+
+def _deleted(resources: Iterable[Resource], known: Known) -> Command:
+    """A line for each namespace, and what else the deletion of some takes away."""
+    lines: dict[str | None, list[str]] = {}
+    holds: dict[str, str] = {}
+    for resource in resources:
+        lines.setdefault(resource.namespace, []).append(_target(resource, known))
+        if told := _HOLDS_OTHERS.get(resource.kind):
+            holds[resource.kind] = told
+    commands = [
+        f"kubectl delete {' '.join(targets)}" + (f" -n {shlex.quote(namespace)}" if namespace else "")
+        for namespace, targets in lines.items()
+    ]
+    caution = f"This {' and '.join(holds.values())}." if holds else ""
+    return Command("\n".join(commands), caution, "\n".join(line + _SERVER for line in commands))
+
+
+def _put_back(change: Change, known: Known) -> Command:
+    resource, diffs = change.resource, change.diffs
+    paths = {found.path for found in diffs}
+    if change.diff_source is not DiffSource.STATES or not diffs:
+        return _edit(resource, known, "The values before this change were not recorded.")
+    reason = ""
+    if (resource.api_group, resource.kind) in _ROLLED and all(path[:2] == TEMPLATE for path in paths):
+        reason = why_not(change, known)
+        if not reason:
+            caution = "This goes back one revision: right only while no newer one has been rolled out."
+            text = _in(f"kubectl rollout undo {_target(resource, known)}", resource)
+            return _kubectl(text, caution if known.last is None else "")
+    if paths == {("spec", "replicas")} and isinstance(diffs[0].old, int):
+        return _kubectl(f"{_in(f'kubectl scale {_target(resource, known)}', resource)} --replicas={diffs[0].old}")
+    if resource.kind == "Node" and paths == {("spec", "unschedulable")}:
+        what = "uncordon" if diffs[0].old is None else "cordon"
+        return _kubectl(f"kubectl {what} {shlex.quote(resource.name)}")
+    return _patched(change, known, reason)
+
+
+def _patched(change: Change, known: Known, reason: str) -> Command:
+    """The values before, set again; ``reason`` is why not by going back a revision, "" where none is kept."""
+    resource = change.resource
+    patch, kind = patch_of(change, known)
+    if patch is None:
+        by_hand = "Put the values before back by hand: a list cannot be patched without them."
+        return _edit(resource, known, f"{reason} {by_hand}".strip())
+    text = _visible(orjson.dumps(patch).decode())
+    if TAG.search(text):
+        kept = "The secret value before is not kept here: take it from where it is kept."
+        return _edit(resource, known, f"{reason} {kept}".strip())
+    whole = f"{_in(f'kubectl patch {_target(resource, known)}', resource)} --type {kind} -p {shlex.quote(text)}"
+    return _kubectl(whole, f"{reason} This sets the values before instead." if reason else "")
+
+
+def _recreate(change: Change, known: Known) -> Command:
+    """An object that is gone: applied again from its last state where that is whole, else from its source."""
+    resource = change.resource
+    old = change.diffs[0].old if change.diffs else None
+    version = api_versions.built_in(resource.api_group, resource.kind) or _defined(resource, known)
+    if not version or not isinstance(old, dict):
+        return Command("", "Apply it again from where it is declared: what it held is not known here well enough.")
+    whole = {"apiVersion": version, "kind": resource.kind, **old}
+    manifest = _visible(orjson.dumps(whole, option=orjson.OPT_INDENT_2).decode())
+    if TAG.search(manifest) or len(manifest) > _MANIFEST_LIMIT or "\nEND\n" in manifest:
+        return Command("", "Apply it again from where it is declared: secret or long values are not kept here.")
+    caution = "The last known state, without what the server had added."
+    ways = (f"kubectl apply{dry} -f - <<'END'\n{manifest}\nEND" for dry in ("", _SERVER))
+    return Command(next(ways), caution, next(ways))
+
+
+def _defined(resource: Resource, known: Known) -> str:
+    """The apiVersion in which a custom resource was recorded; "" where that is not known."""
+    then = api_versions.served((known.definition.then if known.definition else None) or {})
+    return api_versions.whole(resource.api_group, then[0]) if then else ""
+
+
+def _visible(json: str) -> str:
+    """JSON without characters that steer a terminal or turn around what it shows: each has another spelling in JSON."""
+    return "".join(c if c == "\n" or category(c) not in {"Cc", "Cf", "Zl", "Zp"} else _escaped(c) for c in json)
+
+
+def _escaped(character: str) -> str:
+    units = character.encode("utf-16-be").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+
+
+def _target(resource: Resource, known: Known) -> str:
+    """``deployments.apps/web``, quoted for a shell."""
+    named = kinds.named(resource.api_group, kinds.plural_of(resource.api_group, resource.kind))
+    defined = known.definition
+    if defined is not None and defined.kind == resource.kind and defined.name.endswith(f".{resource.api_group}"):
+        named = defined.name  # a plural of its own, which nobody can guess
+    return shlex.quote(f"{named}/{resource.name}")
+
+
+def _in(text: str, resource: Resource) -> str:
+    return f"{text} -n {shlex.quote(resource.namespace)}" if resource.namespace else text

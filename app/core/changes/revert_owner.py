@@ -1,0 +1,127 @@
+"""What makes an undoing hold against who owns the object: pause it first, undo, revert it in Git, let it go on.
+
+Commands: https://argo-cd.readthedocs.io/en/stable/user-guide/commands/argocd_app_set/ , argocd_app_rollback/ and
+argocd_app_history/ ; https://fluxcd.io/flux/cmd/flux_suspend/ and flux_resume/ . Argo CD refuses to roll back an
+application that it syncs by itself, and a policy that an ApplicationSet sets is set again:
+https://argo-cd.readthedocs.io/en/stable/user-guide/auto_sync/ .
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+
+from app.core.changes.recipe import Caution, Known, Step
+from app.core.model import Change, Json, Object, ObjectState, Verb
+from app.core.objects.owners import ARGO_CD, HELM, Owner, is_argo_cd, owner_of, spec_of
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What is done ``before`` and ``after`` an undoing that is to hold, and what to mind.
+
+    ``command`` undoes it the owner's own way, "" where that would undo something else.
+    """
+
+    cautions: tuple[Caution, ...] = ()
+    before: tuple[Step, ...] = ()
+    after: tuple[Step, ...] = ()
+    command: str = ""
+
+
+def owner(change: Change, known: Known) -> Owner | None:
+    """Who owns the object of a change, by what is known of it."""
+    state = known.last.state if known.last is not None else None
+    whole = state or next((part for d in change.diffs if not d.path for part in (d.new, d.old) if part), None)
+    return owner_of(change.resource, whole, change.actor)
+
+
+def holding(change: Change, known: Known) -> Holding:
+    """How the undoing of a change holds; nothing where nobody owns the object."""
+    found = owner(change, known)
+    if found is None:
+        return Holding()
+    if found.controller == HELM:
+        named = f" {found.name}" if found.name else ""
+        return Holding((Caution(f"It belongs to the Helm release{named}: `helm rollback` keeps its history right."),))
+    if not found.name:
+        return Holding((_unnamed(found),))
+    resource = found.resource(change.resource.cluster)
+    tender = known.others.get(resource) if resource else None
+    return _argo_cd(change, known, found, tender) if found.controller == ARGO_CD else _flux(found, tender)
+
+
+def _unnamed(found: Owner) -> Caution:
+    paused = "pause the sync" if found.controller == ARGO_CD else "suspend the reconciliation"
+    return Caution(f"{found.controller} owns it: revert it in Git, or {paused} first, else it is written again.")
+
+
+def _argo_cd(change: Change, known: Known, found: Owner, app: ObjectState | None) -> Holding:
+    named = shlex.quote(found.name) + (f" -N {shlex.quote(found.namespace)}" if found.namespace else "")
+    policy = _policy(app)
+    said = f"Argo CD owns it, by its application {found.name}"
+    cautions, before, after = [], [], [_in_git(spec_of(app.state).get("source") if app else None)]
+    if app is not None and policy is None:
+        cautions.append(Caution(f"{said}, which is not synced by itself: the undoing holds until somebody syncs."))
+    else:
+        cautions.append(Caution(f"{said}: what Git says is written again, unless the sync is paused first."))
+        pause, resume = _paused(found, app, named, policy)
+        before.append(pause)
+        after.append(resume)
+    if change.verb is not Verb.UPDATE or not is_argo_cd(change.actor) or any(is_argo_cd(c.actor) for c in known.since):
+        return Holding(tuple(cautions), tuple(before), tuple(after))
+    before.append(Step("See what it goes back to: the version before the newest", f"argocd app history {named}"))
+    cautions.insert(0, Caution("The rollback takes back all that the last sync of the application brought."))
+    return Holding(tuple(cautions), tuple(before), tuple(after), f"argocd app rollback {named}")
+
+
+def _paused(found: Owner, app: ObjectState | None, named: str, policy: Object | None) -> tuple[Step, Step]:
+    """How an application's automatic sync is stopped, and begun again."""
+    keep, again = "Keep Argo CD from writing it again", "When Git says the same: let Argo CD sync by itself again"
+    if app is not None and app.owner_kind == "ApplicationSet":
+        made = f"the template of the ApplicationSet {app.owner_name}, which makes the application {found.name}"
+        return Step(f"{keep}: take syncPolicy.automated out of {made}"), Step(f"{again}: put that back")
+    options, hint = _resumed(policy)
+    return (
+        Step(f"{keep}: stop the sync of its application {found.name}", f"argocd app set {named} --sync-policy none"),
+        Step(f"{again}{hint}", f"argocd app set {named} --sync-policy automated{options}"),
+    )
+
+
+def _policy(app: ObjectState | None) -> Object | None:
+    """What an Application says of its automatic sync; None where it is not synced by itself, or that is not known."""
+    policy = spec_of(app.state if app else None).get("syncPolicy")
+    automated = policy.get("automated") if isinstance(policy, dict) else None
+    return automated if isinstance(automated, dict) and automated.get("enabled") is not False else None
+
+
+def _resumed(policy: Object | None) -> tuple[str, str]:
+    """The options that bring a policy back, and what to mind where it is not known."""
+    if policy is None:
+        return "", ", with --auto-prune and --self-heal where it had them"
+    options = (("prune", "--auto-prune"), ("selfHeal", "--self-heal"), ("allowEmpty", "--allow-empty"))
+    return "".join(f" {option}" for field, option in options if policy.get(field) is True), ""
+
+
+def _flux(found: Owner, tender: ObjectState | None) -> Holding:
+    spec = spec_of(tender.state if tender else None)
+    said = f"Flux owns it, by the {found.kind} {found.namespace}/{found.name}"
+    git = _in_git(spec)
+    if spec.get("suspend") is True:
+        return Holding((Caution(f"{said}, which is suspended: the undoing holds until it is resumed."),), (), (git,))
+    named = f"{found.kind.lower()} {shlex.quote(found.name)} -n {shlex.quote(found.namespace)}"
+    pause = Step(f"Keep Flux from writing it again: suspend the {found.kind} {found.name}", f"flux suspend {named}")
+    resume = Step("When Git says the same: let Flux go on", f"flux resume {named}")
+    warned = Caution(f"{said}: what Git says is written again, unless that is suspended first.")
+    return Holding((warned,), (pause,), (git, resume))
+
+
+def _in_git(source: Json) -> Step:
+    """To revert it for good, and where, as far as the controller's own object says that: an Application's ``source``,
+    or the ``spec`` of a Kustomization."""
+    told = source if isinstance(source, dict) else {}
+    ref = told.get("sourceRef")
+    where = told.get("repoURL") or (f"{ref.get('kind')} {ref.get('name')}" if isinstance(ref, dict) else "")
+    path = told.get("path")
+    place = f", in {where}" + (f" at {path}" if path else "") if where else ""
+    return Step(f"For good: revert the commit that brought it{place} (git revert), and push that")
