@@ -30,7 +30,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.core.changes.history import is_remembered, same_write
 from app.core.changes.past import SAME
 from app.core.model import Change, Resource, Verb
-from app.store import codec, codes, objects, partitions, tables
+from app.store import arrivals, codec, codes, objects, partitions, tables
 from app.store.change_rows import ACTOR_SOURCES, DIFF_SOURCES, SOURCES, VERBS, change_of, named
 from app.store.copy import copy, driver_of
 from app.store.merge import merge_changes
@@ -116,6 +116,7 @@ async def write(
     if fresh:
         await partitions.ensure(conn, "changes", (change.at for change in fresh))
         await copy(conn, "changes", COLUMNS, await rows(conn, cluster_id, fresh))
+        await arrivals.write(conn, cluster_id, fresh)
     if better:
         improved = [dict(zip(COLUMNS, row, strict=True)) for row in await rows(conn, cluster_id, list(better.values()))]
         async with driver_of(conn) as driver, driver.cursor() as cursor:

@@ -418,6 +418,16 @@ call_edges = Table(  # who calls whom, as meshes count it: a few thousand rows, 
     Column("last_seen", at, nullable=False),
 )
 
+arrivals = Table(  # a row a batch that brought changes, for a day: one place to ask what is new, whatever its time
+    "arrivals",
+    metadata,
+    Column("cluster_id", Integer, primary_key=True),
+    Column("number", BigInteger, Identity(always=True), primary_key=True),  # as they were committed, of one cluster
+    Column("at", at, nullable=False, server_default=text("clock_timestamp()")),
+    Column("times", ARRAY(BigInteger), nullable=False),  # of each change, microseconds; its key has the same place
+    Column("keys", ARRAY(BigInteger), nullable=False),
+)
+
 collectors = Table(
     "collectors",
     metadata,
