@@ -221,7 +221,7 @@ class Clusters:
     async def _reconcile(self, cluster: str, source: Alertmanager) -> None:
         """Raises OutboundError, and the store's."""
         asked, redactor = self._clock(), await self._redactor()
-        held = await read_firing(self._database.read, cluster, asked=asked)
+        held = await read_firing(self._database.write, cluster, asked=asked)
         try:
             firing = await list_firing(source, redactor, now=asked, held=held)
         except OutboundError as error:

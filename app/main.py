@@ -156,7 +156,7 @@ def workers(settings: Settings, database: Database) -> tuple[Worker, ...]:
         await correlate.rerank(database.write, now())
 
     async def look_for_trouble() -> None:
-        async with database.read.connect() as conn:
+        async with database.write.connect() as conn:
             followed = await collectors.list_followed(conn)
         for cluster in followed:
             await correlate.suspect(database.write, cluster, now())
@@ -409,8 +409,10 @@ def serve(
             ssl_certfile=tls.cert if tls else None,
             ssl_keyfile=tls.key if tls else None,
         )
+        web_server = uvicorn.Server(config)
+        app.state.followers.stopping = lambda: web_server.should_exit  # else it would wait for who follows changes
         with garbage_rarely():
-            uvicorn.Server(config).run(sockets=[sock])
+            web_server.run(sockets=[sock])
 
 
 async def _prepared(server: Postgres, prepare: Prepare | None, *, url: str) -> str:

@@ -138,3 +138,23 @@ class Clusters(Answer):
     """Every cluster."""
 
     items: list[shapes.Cluster]
+
+
+class FollowedChange(shapes.Shape):
+    """A line of what is followed: a change that was recorded. ``after`` is where to go on from."""
+
+    change: shapes.Change
+    after: str
+
+
+class FollowedGap(shapes.Shape):
+    """A line of what is followed: something that is known as not seen."""
+
+    gap: shapes.Gap
+
+
+class FollowedFreshness(shapes.Shape):
+    """A line of what is followed: all that was recorded up to then stands above it."""
+
+    freshness: list[shapes.Freshness]
+    after: str

@@ -1,4 +1,4 @@
-"""REST, version 1: the same rows that the pages show, as JSON."""
+"""REST, version 1: the same rows that the pages show, as JSON, tables and lines."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request
-from fastapi.responses import PlainTextResponse
+from fastapi.responses import PlainTextResponse, Response
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.changes.report import COUNTED, LINES, what_changed
@@ -18,14 +18,18 @@ from app.core.screen.talkers import WEIGHTS, talkers
 from app.store import calls, history, incidents, search, surroundings, timeline
 from app.store.seen import read_seen
 from app.web import answers, examples, params, problems, shapes
+from app.web.accept import NDJSON, TEXT
 from app.web.auth import Needs
 from app.web.deps import deps_of
+from app.web.follow import follow
 from app.web.problems import Problem
+from app.web.representations import Negotiated, chosen, kind_of
 
 router = APIRouter(
     prefix="/api/v1",
     dependencies=[Depends(Needs(Role.VIEWER)), Depends(params.once)],
-    responses=problems.described(400, 401, 404, 422, 503),
+    responses=problems.described(400, 401, 404, 406, 422, 503),
+    route_class=Negotiated,
 )
 ROLLOUTS_BY_DEFAULT = timedelta(days=1)
 
@@ -40,17 +44,26 @@ Nothing = Annotated[params.NoParameters, Query()]
 IncidentId = Annotated[str, Path(max_length=40, examples=[examples.INCIDENT.id])]
 
 
-@router.get("/changes", summary="Changes, newest first")
-async def list_changes(request: Request, asked: Annotated[params.ChangesPage, Query()], conn: Conn) -> answers.Changes:
+@router.get("/changes", summary="Changes, newest first", response_model=answers.Changes)
+async def list_changes(
+    request: Request, asked: Annotated[params.ChangesFollowed, Query()]
+) -> Response | answers.Changes:
     """All parameters narrow; ``next`` continues behind the last one, also while new changes arrive.
 
     With ``text``, ``actor`` or ``verb`` a page looks at some hundred thousand changes at most, so it may hold fewer
-    than ``limit``, or none, and yet have a ``next``.
+    than ``limit``, or none, and yet have a ``next``. With ``follow`` the answer is application/x-ndjson, and does not
+    end: the newest ``limit``, the oldest first, and then each change as it is recorded.
     """
-    wanted = asked.filter(deps_of(request).clock())
+    deps = deps_of(request)
+    wanted = asked.filter(deps.clock())
+    asked.check_following()
+    if asked.follow:
+        chosen(request, (NDJSON,))
+        return await follow(request, wanted, since=asked.since, limit=asked.limit)
     before = params.change_cursor(asked.after)
-    found = await search.find_changes(conn, wanted, before=before, limit=asked.limit, within=search.FURTHER)
-    seen = await read_seen(conn, asked.cluster, from_at=asked.from_at, to_at=asked.to_at)
+    async with deps.read.connect() as conn:
+        found = await search.find_changes(conn, wanted, before=before, limit=asked.limit, within=search.FURTHER)
+        seen = await read_seen(conn, asked.cluster, from_at=asked.from_at, to_at=asked.to_at)
     return answers.Changes(
         items=[shapes.Change.of(change) for change in found.changes],
         next=params.encode_cursor(found.next),
@@ -233,13 +246,15 @@ async def list_clusters(_: Nothing, conn: Conn) -> answers.Clusters:
 async def list_what_changed(
     asked: Annotated[params.WhatChanged, Query()], conn: Conn, request: Request
 ) -> PlainTextResponse | answers.Changes:
-    """A table of at most 20 lines of 80 columns, or the same changes as JSON. The table's head counts to 1000."""
+    """A table of at most 20 lines of 80 columns, or the same changes as JSON or lines, as ``format`` or else Accept
+    says. The table's head counts to 1000."""
     to_at = asked.at or deps_of(request).clock()
     from_at = to_at - asked.minus
     wanted = timeline.ChangeFilter(cluster=asked.cluster, namespace=asked.namespace, from_at=from_at, to_at=to_at)
-    found = await timeline.list_changes(conn, wanted, limit=COUNTED if asked.format == "json" else LINES)
+    as_text = kind_of(request) == TEXT
+    found = await timeline.list_changes(conn, wanted, limit=LINES if as_text else COUNTED)
     seen = await read_seen(conn, asked.cluster, from_at=from_at, to_at=to_at)
-    if asked.format == "json":
+    if not as_text:
         return answers.Changes(
             items=[shapes.Change.of(change) for change in found],
             next=params.next_of(found, COUNTED),

@@ -28,11 +28,13 @@ from app.web.auth import Needs
 from app.web.control_plane import CALLS_LONGEST
 from app.web.deps import QueryError, deps_of
 from app.web.problems import Problem
+from app.web.representations import Negotiated
 
 router = APIRouter(
     prefix="/api/v1",
     dependencies=[Depends(Needs(Role.VIEWER)), Depends(params.once)],
-    responses=problems.described(401, 404, 422, 503),
+    responses=problems.described(401, 404, 406, 422, 503),
+    route_class=Negotiated,
 )
 METRIC = r"^[a-zA-Z_:][a-zA-Z0-9_:]*(\|[a-zA-Z_:][a-zA-Z0-9_:]*){0,4}$"
 PROMQL = "sum by (code) (rate(apiserver_request_total[5m]))"

@@ -17,7 +17,9 @@ from app.core.metrics.measures import Measure
 from app.core.screen.talkers import Side, Talker
 from app.store.incidents import FirstSuspect
 from app.web import answers, shapes
+from app.web.accept import JSON, NDJSON, TEXT
 from app.web.deps import Taken
+from app.web.tables import TABLES, as_lines, as_text
 from app.web.telling import ToldChange
 
 AT = datetime(2026, 11, 20, 14, 2, 27, 804000, tzinfo=UTC)
@@ -235,6 +237,7 @@ REFUSALS = {
     401: "sign in with a login link, or send Authorization: Bearer TOKEN",
     403: "this takes the role responder; yours is viewer",
     404: "there is no change of this id",
+    406: "Accept asks for none of what there is of this: application/json or text/plain or application/x-ndjson",
     413: "the body is larger than 1 MiB",
     422: "from must be before to",
     503: "the database cannot be reached at the moment; nothing is lost, try again shortly",
@@ -252,17 +255,22 @@ def illustrate(described: dict[str, Any]) -> None:
     for path, methods in described["paths"].items():
         for operation in methods.values():
             for status, answer in operation["responses"].items():
-                for kind, content in answer.get("content", {}).items():
-                    content["example"] = _text_of(path, kind) or _answer(int(status), kind, content, found)
+                contents = answer.get("content", {})
+                name = contents.get(JSON, {}).get("schema", {}).get("$ref", "").rpartition("/")[2]
+                for kind, content in contents.items():
+                    content["example"] = _text_of(path, kind) or _answer(int(status), kind, name, found)
 
 
 def _text_of(path: str, kind: str) -> str:
-    """The example of an answer that is no JSON, "" of one that is."""
+    """The example of an answer that is text of its own, "" of any other."""
     return {"text/plain": PLAIN.get(path, ""), "application/yaml": MANIFEST}.get(kind, "")
 
 
-def _answer(status: int, kind: str, content: dict[str, Any], found: dict[str, Any]) -> Any:
+def _answer(status: int, kind: str, name: str, found: dict[str, Any]) -> Any:
+    """The example of an answer whose JSON has a name; its table and its lines are made of that."""
     if kind == "application/problem+json":
         title = HTTPStatus(status).phrase
         return {"type": "about:blank", "title": title, "status": status, "detail": REFUSALS[status]}
-    return found.get(content["schema"].get("$ref", "").rpartition("/")[2])
+    if kind == TEXT:
+        return as_text(found[name], TABLES[getattr(answers, name)])
+    return as_lines(found[name]) if kind == NDJSON else found.get(name)

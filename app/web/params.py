@@ -68,6 +68,7 @@ Duration = Annotated[timedelta, BeforeValidator(_iso_duration), AfterValidator(_
 Text = Annotated[str, Field(max_length=253), AfterValidator(printable)]
 Limit = Annotated[int, Field(ge=1, le=1000)]
 _CURSOR = r"^[0-9a-f]{1,13}\.([0-9a-f]{1,15}|[1-7][0-9a-f]{15})$"
+SINCE = rf"^[0-9a-f]{{1,10}}(_[0-9a-f]{{1,7}}\.[0-9a-f]{{1,15}}\.[0-9a-f]{{1,7}})*(~{_CURSOR[1:-1]})?$"
 After = Annotated[
     str | None,
     Field(max_length=64, description="``next`` of the page before"),
@@ -127,6 +128,22 @@ class ChangesPage(ChangesAsked):
     limit: Limit = 100
 
 
+class ChangesFollowed(ChangesPage):
+    """A page of them; or, with ``follow``, those that are recorded from then on, too."""
+
+    follow: bool = Field(False, description="goes on with each change as it is recorded, a line each")
+    since: Annotated[str | None, Field(pattern=SINCE, max_length=8000)] = Field(
+        None, description="with follow: ``after`` of the last line that was read"
+    )
+
+    def check_following(self) -> None:
+        """Raises Problem where pages and following are mixed."""
+        if self.follow and self.after is not None:
+            raise Problem(422, "after is of pages: what is followed goes on from since", "after")
+        if not self.follow and self.since is not None:
+            raise Problem(422, "since is of what is followed: with follow=1, or after without", "since")
+
+
 class RolloutsPage(Window):
     """Rollouts of a window; the newest day when no time is given."""
 
@@ -161,7 +178,9 @@ class WhatChanged(Before):
 
     cluster: Annotated[Text | None, BeforeValidator(blank)] = Field(None, description="a cluster's name; all clusters")
     namespace: Text | None = None
-    format: str = Field("text", pattern="^(text|json)$", description="text is made for a terminal: 20 lines of 80")
+    format: str | None = Field(
+        None, pattern="^(text|json)$", description="text is made for a terminal: 20 lines of 80; else as Accept says"
+    )
 
 
 _BY = f"({'|'.join(BY)})"

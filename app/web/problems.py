@@ -84,6 +84,13 @@ def wants_json(scope: Scope) -> bool:
     return path.startswith(("/api/", "/intake/")) or path in {"/healthz", "/readyz", "/openapi.json"}
 
 
+def members(problem: Problem) -> dict[str, object]:
+    """A problem as RFC 9457 names its parts."""
+    title = HTTPStatus(problem.status).phrase
+    found = {"type": "about:blank", "title": title, "status": problem.status, "detail": problem.detail}
+    return found if problem.field is None else found | {"field": problem.field}
+
+
 def answer(problem: Problem, scope: Scope) -> Response:
     """The problem as the asker can read it."""
     title = HTTPStatus(problem.status).phrase
@@ -97,10 +104,7 @@ def answer(problem: Problem, scope: Scope) -> Response:
             detail=problem.detail,
         )
     else:
-        body = {"type": "about:blank", "title": title, "status": problem.status, "detail": problem.detail}
-        if problem.field is not None:
-            body["field"] = problem.field
-        response = Response(orjson.dumps(body), problem.status, media_type="application/problem+json")
+        response = Response(orjson.dumps(members(problem)), problem.status, media_type="application/problem+json")
     if problem.status == 401:
         response.headers["www-authenticate"] = "Bearer"
     if problem.status == 503:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
-from fastapi import APIRouter, Depends, Path, Query
+from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import PlainTextResponse, Response
 from pydantic import Field
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -17,14 +17,17 @@ from app.core.roles import Role
 from app.store import timeline, undoing
 from app.store.seen import read_seen
 from app.web import answers, examples, params, problems
+from app.web.accept import TEXT
 from app.web.api import Conn
 from app.web.auth import Needs
 from app.web.manifests import NoManifestError, Which, read_manifest
 from app.web.problems import Problem
+from app.web.representations import Negotiated, kind_of
 
 YAML = "application/yaml"  # RFC 9512
 router = APIRouter(
     prefix="/api/v1",
+    route_class=Negotiated,
     dependencies=[Depends(Needs(Role.VIEWER)), Depends(params.once)],
     responses=problems.described(401, 404, 422, 503),
 )
@@ -40,7 +43,7 @@ class ManifestAsked(params.Asked):
 class RevertAsked(params.Asked):
     """How it is written."""
 
-    format: str = Field("json", pattern="^(json|text)$", description="text is made for a terminal")
+    format: Literal["json", "text"] | None = Field(None, description="text is made for a terminal")
 
 
 async def one_change(conn: AsyncConnection, change_id: str) -> Change:
@@ -61,12 +64,13 @@ async def one_change(conn: AsyncConnection, change_id: str) -> Change:
     response_model=answers.Revert,
 )
 async def read_revert(
-    change_id: ChangeId, asked: Annotated[RevertAsked, Query()], conn: Conn
+    change_id: ChangeId, _: Annotated[RevertAsked, Query()], conn: Conn, request: Request
 ) -> PlainTextResponse | answers.Revert:
-    """The command, a dry run of it, all steps in order, and what to mind. Nothing is run."""
+    """The command, a dry run of it, all steps in order, and what to mind, as ``format`` or else Accept says. Nothing is
+    run."""
     change = await one_change(conn, change_id)
     recipe = revert_recipe(change, await undoing.read_known(conn, change))
-    if asked.format == "text":
+    if kind_of(request) == TEXT:
         return PlainTextResponse(report(change, recipe))
     seen = await read_seen(conn, change.resource.cluster, from_at=change.at, to_at=None)
     return answers.Revert.of(change, recipe, seen)

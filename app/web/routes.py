@@ -23,6 +23,7 @@ from app.web import (
     examples,
     explorer,
     external,
+    follow,
     health,
     incident_api,
     incident_forms,
@@ -48,7 +49,8 @@ Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
 DESCRIPTION = """\
 Which change preceded an incident. Every list answers `items`; `next`, where there is one, is the `after` of the next
-page. Every answer says how fresh it is (`freshness`) and what was not seen (`gaps`). Times are ISO 8601 with a zone.
+page. Lists can be had as a table (`Accept: text/plain`) or as a line for each item (`application/x-ndjson`). Every
+answer has an `ETag`, says how fresh it is (`freshness`) and what was not seen (`gaps`). Times are ISO 8601 with a zone.
 Errors are `application/problem+json`. Send `Authorization: Bearer TOKEN`.
 """
 
@@ -67,6 +69,7 @@ def create_app(deps: Deps, *, lifespan: Lifespan | None = None) -> FastAPI:
     )
     app.state.deps = deps
     app.state.answers = metrics.Answers()
+    app.state.followers = follow.Followers()
     for router in (
         health.router,
         metrics.router,

@@ -17,7 +17,12 @@ async def test_the_description_covers_every_path_and_its_examples_work(site: Sit
         for method in methods.values():
             assert method["summary"], path
     names = {one["name"] for one in described["paths"]["/api/v1/changes"]["get"]["parameters"]}
-    assert names == {"cluster", "from", "to", "namespace", "kind", "actor", "verb", "text", "derived", "after", "limit"}
+    filters = {"cluster", "from", "to", "namespace", "kind", "actor", "verb", "text", "derived"}
+    assert names == filters | {"after", "limit", "follow", "since"}
+    kinds = set(described["paths"]["/api/v1/changes"]["get"]["responses"]["200"]["content"])
+    assert kinds == {"application/json", "text/plain", "application/x-ndjson"}
+    table = described["paths"]["/api/v1/incidents"]["get"]["responses"]["200"]["content"]["text/plain"]["example"]
+    assert table.startswith("1 incident, 2026-11-20 14:03:14")
 
 
 async def test_every_schema_and_every_answer_has_an_example_that_is_one(site: Site) -> None:

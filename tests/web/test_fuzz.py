@@ -60,6 +60,7 @@ def site(dsn: str) -> tuple[FastAPI, dict[Role, str]]:
     app = create_app(
         Deps(read=read, write=write, public_url=HOST, clock=lambda: world.END, take_alerts=taker, by_hand=hands)
     )
+    app.state.followers.stopping = lambda: True  # who follows changes is told what is there, and no more
     return app, bearers
 
 

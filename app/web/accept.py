@@ -1,0 +1,42 @@
+"""What a client would rather read: the header Accept, weighed as RFC 9110 says (section 12.5.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from urllib.request import parse_http_list
+
+from python_multipart.multipart import parse_options_header
+
+JSON, TEXT, NDJSON = "application/json", "text/plain", "application/x-ndjson"
+
+
+def preferred(accept: str, offered: Sequence[str]) -> str | None:
+    """The one of ``offered`` that weighs most, of equals the first; None where none will do. An empty ``accept``, as
+    of who sends no such header, takes anything."""
+    if not accept.strip():
+        return offered[0]
+    ranges = list(_ranges(accept))
+    weights = [_weight(kind, ranges) for kind in offered]
+    most = max(weights)
+    return offered[weights.index(most)] if most > 0 else None
+
+
+def _ranges(accept: str) -> Iterator[tuple[str, float]]:
+    """Each media range with its q. One whose q is no weight is passed over."""
+    for part in parse_http_list(accept):
+        name, parameters = parse_options_header(part)
+        try:
+            q = float(parameters.get(b"q", b"1"))
+        except ValueError:
+            continue
+        if 0 <= q <= 1:
+            yield name.decode("latin-1").lower(), q
+
+
+def _weight(kind: str, ranges: Sequence[tuple[str, float]]) -> float:
+    """What the most specific range that fits says of ``kind``, 0 where none fits."""
+    for fitting in (kind, f"{kind.partition('/')[0]}/*", "*/*"):
+        said = [q for name, q in ranges if name == fitting]
+        if said:
+            return max(said)
+    return 0

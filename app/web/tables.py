@@ -1,0 +1,305 @@
+"""Lists as tables of 80 columns for a terminal, or a line for each item, made of their JSON: what was not seen stands
+at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from textwrap import wrap
+from typing import Any
+
+import orjson
+
+from app.core.changes.report import VAGUE, WIDTH, plain
+from app.core.model import Actor, ActorSource
+from app.core.objects.actors import short
+from app.web import answers
+
+Item = Mapping[str, Any]
+SERVICE_ACCOUNT = "system:serviceaccount:"
+MOST_GAPS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """``width`` 0 is what the others leave; numbers stand ``right``."""
+
+    title: str
+    width: int
+    cell: Callable[[Item], str]
+    right: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """``time`` is the field that the first column shows, "" where there is none. ``beneath`` is said of an item below
+    its row, ``after`` of the whole answer below all rows."""
+
+    noun: str
+    time: str
+    columns: tuple[Column, ...]
+    beneath: Callable[[Item], Sequence[str]] = lambda _: ()
+    after: Callable[[Item], Sequence[str]] = lambda _: ()
+
+
+def as_lines(answer: Mapping[str, Any]) -> str:
+    """An item a line, and in the last line the rest of the answer: how fresh it is, what was not seen."""
+    return "".join(f"{orjson.dumps(line).decode()}\n" for line in _lines(answer))
+
+
+def _lines(answer: Mapping[str, Any]) -> Iterator[Any]:
+    yield from answer["items"]
+    yield {name: value for name, value in answer.items() if name != "items"}
+
+
+def as_text(answer: Item, of: Table) -> str:
+    """A table of an answer's items. Times are UTC, and without their date where all are of one day."""
+    items: Sequence[Item] = answer["items"]
+    times = [_time(one[of.time]) for one in items] if of.time else []
+    one_day = len({at.date() for at in times}) == 1
+    columns = _columns(items, of)
+    before = len(_when(times[0], one_day=one_day)) + len(VAGUE) if times else 0
+    room = WIDTH - before - sum(column.width for column in columns) - (len(columns) - 1)
+    widths = [column.width or room for column in columns]
+    lines = [_head(len(items), of.noun, times)]
+    if items:
+        titles = [_aligned(one.title, width, right=one.right) for one, width in zip(columns, widths, strict=True)]
+        lines.append("TIME".ljust(before)[:before] + " ".join(titles))
+    for number, item in enumerate(items):
+        cells = [_aligned(one.cell(item), width, right=one.right) for one, width in zip(columns, widths, strict=True)]
+        when = _when(times[number], one_day=one_day) + (VAGUE if item.get("since") else " ") if times else ""
+        lines.append(when + " ".join(cells))
+        lines += of.beneath(item)
+    if any(item.get("since") for item in items):
+        lines.append(f"{VAGUE} then at the latest: nobody saw when exactly")
+    lines += of.after(answer)
+    if answer.get("next"):
+        lines.append(f"there is more: after={answer['next']}")
+    lines += _recorded(answer["freshness"])
+    if of.noun != _GAPS.noun:
+        lines += _not_seen(answer["gaps"], names=len(answer["freshness"]) > 1)
+    return "".join(plain(line, WIDTH).rstrip() + "\n" for line in lines)
+
+
+def _head(count: int, noun: str, times: Sequence[datetime]) -> str:
+    if not count:
+        return f"no {noun}s"
+    head = f"{count} {noun}{'' if count == 1 else 's'}"
+    if not times:
+        return head
+    first, last = min(times), max(times)
+    if first == last:
+        return f"{head}, {first:%Y-%m-%d %H:%M:%S} UTC"
+    until = f"{last:%H:%M:%S}" if first.date() == last.date() else f"{last:%Y-%m-%d %H:%M:%S}"
+    return f"{head}, {first:%Y-%m-%d %H:%M:%S} to {until} UTC"
+
+
+def _columns(items: Sequence[Item], of: Table) -> tuple[Column, ...]:
+    """With the cluster where the items are of several."""
+    if len({_cluster(one) for one in items}) > 1 and of.noun != _CLUSTERS.noun:
+        return (Column("CLUSTER", 10, _cluster), *of.columns)
+    return of.columns
+
+
+def _aligned(text: str, width: int, *, right: bool) -> str:
+    return plain(text, width).strip().rjust(width) if right else plain(text, width)
+
+
+def _time(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+def _when(at: datetime, *, one_day: bool) -> str:
+    return f"{at:%H:%M:%S}" if one_day else f"{at:%m-%d %H:%M:%S}"
+
+
+def _cluster(item: Item) -> str:
+    if "change" in item:
+        return _cluster(item["change"])
+    return str(item["resource"]["cluster"] if isinstance(item.get("resource"), Mapping) else item.get("cluster", ""))
+
+
+def _recorded(freshness: Sequence[Item]) -> list[str]:
+    """Up to when there is a record; of several clusters, the one that is furthest behind."""
+    if not freshness:
+        return ["nothing is recorded yet"]
+    last = min(freshness, key=lambda one: one["at"] or "")
+    whose = f": {last['cluster']}, the furthest behind of {len(freshness)}" if len(freshness) > 1 else ""
+    if last["at"] is None:
+        return [f"nothing is recorded yet{whose}"]
+    return [f"recorded up to {_time(last['at']):%Y-%m-%d %H:%M:%S} UTC{whose}"]
+
+
+def _not_seen(gaps: Sequence[Item], *, names: bool) -> list[str]:
+    """The newest gaps, and how many more there are."""
+    lines = []
+    for gap in gaps[-MOST_GAPS:]:
+        begin, end = _time(gap["from_at"]), _time(gap["to_at"])
+        until = f"{end:%H:%M:%S}" if begin.date() == end.date() else f"{end:%m-%d %H:%M:%S}"
+        of = f" of {gap['cluster']}" if names else ""
+        lines.append(f"not seen{of} {begin:%m-%d %H:%M:%S} to {until}: {gap['why']}")
+    if len(gaps) > MOST_GAPS:
+        lines.append(f"and {len(gaps) - MOST_GAPS} more intervals were not seen in full")
+    return lines
+
+
+def _who(change: Item) -> str:
+    source = ActorSource(change["actor_source"])
+    return short(Actor(change["actor"], source, change["user_agent"], change["pod"], change["impersonator"]))
+
+
+def _what(change: Item) -> str:
+    """The summary without who: that has a column."""
+    resource = change["resource"]
+    named = change["summary"].removesuffix(f", by {_who(change)}")
+    return named or f"{change['verb']} {resource['kind']} {resource['name']}"
+
+
+def _namespace(item: Item) -> str:
+    return item["resource"]["namespace"] or "-"
+
+
+def _length(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}m{rest:02}s" if minutes else f"{rest}s"
+
+
+def _moved(rollout: Item) -> str:
+    """Why it is where it is, where that is known; else what it brings."""
+    images = ", ".join(image.rpartition("/")[2] for image in rollout["images"])
+    return rollout["reason"] or images
+
+
+def _first(incident: Item) -> str:
+    first, none = incident["first_suspect"], incident["none_of_these"]
+    if first is None or (none is not None and none > first["probability"]):
+        return "" if none is None else f"{none:.0%} none of these"
+    return f"{first['probability']:.0%} {first['name']}"
+
+
+def _before(suspect: Item) -> str:
+    """How long before the onset, as T-minus."""
+    ahead = suspect["t_minus_seconds"]
+    return f"T{'-' if ahead >= 0 else '+'}{_length(abs(ahead))}"
+
+
+_SUMMARY, _UNDER = 33, "       "
+
+
+def _evidence(suspect: Item) -> list[str]:
+    """The change where its row has no room for it; for (+), against (-), and what could not be measured (?)."""
+    what = _what(suspect["change"])
+    lines = wrap(what, WIDTH, initial_indent=_UNDER, subsequent_indent=_UNDER) if len(what) > _SUMMARY else []
+    for one in suspect["evidence"]:
+        sign = "?" if not one["measured"] else "+" if one["weight"] > 0 else "-"
+        lines += wrap(one["sentence"], WIDTH, initial_indent=f"     {sign} ", subsequent_indent=_UNDER)
+    return lines
+
+
+def _left(suspects: Item) -> list[str]:
+    if suspects["none_of_these"] is None:
+        return ["this incident was not ranked yet"]
+    missed = suspects["not_measured"]
+    return [
+        f"{suspects['none_of_these']:.0%} that it was none of these",
+        *wrap(f"not measured: {', '.join(missed)}" if missed else "", WIDTH),
+    ]
+
+
+def _call(call: Item) -> str:
+    """What tells it apart, the shortest things first: the end is cut off."""
+    order = ("verb", "resource", "code", "list_class", "waited_for", "namespace", "user", "pod", "user_agent")
+    told = [str(call[name]).removeprefix(SERVICE_ACCOUNT) for name in order if call[name] not in (None, "")]
+    return " ".join(told) or "all calls"
+
+
+def _rate(name: str) -> Callable[[Item], str]:
+    return lambda call: f"{call[name]:.1f}"
+
+
+def _unseen(cluster: Item) -> str:
+    told = [*(gap["why"] for gap in cluster["unseen"]), *cluster["remarks"]]
+    return "; ".join(told)
+
+
+_CHANGES = Table(
+    "change",
+    "at",
+    (Column("NAMESPACE", 16, _namespace), Column("CHANGE", 0, _what), Column("WHO", 16, _who)),
+)
+_GAPS = Table(
+    "gap",
+    "from_at",
+    (
+        Column("TO", 14, lambda gap: f"{_time(gap['to_at']):%m-%d %H:%M:%S}"),
+        Column("KIND", 16, lambda gap: gap["kind"] or "every kind"),
+        Column("WHY", 0, lambda gap: gap["why"]),
+    ),
+)
+_CLUSTERS = Table(
+    "cluster",
+    "",
+    (
+        Column("CLUSTER", 20, lambda cluster: cluster["name"]),
+        Column("FOLLOWED", 8, lambda cluster: "yes" if cluster["followed"] else "no"),
+        Column("SERVER", 14, lambda cluster: cluster["server"]),
+        Column("KINDS", 5, lambda cluster: str(cluster["kinds"]), right=True),
+        Column("NOT SEEN NOW", 0, _unseen),
+    ),
+)
+TABLES: Mapping[Any, Table] = {
+    answers.Changes: _CHANGES,
+    answers.History: _CHANGES,
+    answers.Rollouts: Table(
+        "rollout",
+        "started_at",
+        (
+            Column("NAMESPACE", 14, _namespace),
+            Column("WORKLOAD", 20, lambda rollout: rollout["resource"]["name"]),
+            Column("OUTCOME", 11, lambda rollout: rollout["outcome"]),
+            Column("TOOK", 6, lambda rollout: _length(rollout["seconds"]), right=True),
+            Column("WHAT", 0, _moved),
+        ),
+    ),
+    answers.Incidents: Table(
+        "incident",
+        "started_at",
+        (
+            Column("ID", 12, lambda incident: incident["id"]),
+            Column("STATUS", 9, lambda incident: incident["status"]),
+            Column("TITLE", 0, lambda incident: incident["title"]),
+            Column("FIRST SUSPECT", 20, _first),
+        ),
+    ),
+    answers.Suspects: Table(
+        "suspect",
+        "",
+        (
+            Column("#", 2, lambda suspect: str(suspect["rank"]), right=True),
+            Column("ODDS", 4, lambda suspect: f"{suspect['probability']:.0%}", right=True),
+            Column("WHEN", 8, _before),
+            Column("NAMESPACE", 14, lambda suspect: _namespace(suspect["change"])),
+            Column("CHANGE", _SUMMARY, lambda suspect: _what(suspect["change"])),
+            Column("WHO", 14, lambda suspect: _who(suspect["change"])),
+        ),
+        beneath=_evidence,
+        after=_left,
+    ),
+    answers.Calls: Table(
+        "caller",
+        "",
+        (
+            Column("CALLS", 0, _call),
+            Column("/S NOW", 8, _rate("per_second"), right=True),
+            Column("BEFORE", 8, _rate("before_per_second"), right=True),
+            Column("ERRORS/S", 8, _rate("errors_per_second"), right=True),
+            Column("MEAN MS", 8, _rate("mean_latency_ms"), right=True),
+        ),
+    ),
+    answers.Gaps: _GAPS,
+    answers.Clusters: _CLUSTERS,
+}
+"""By what an answer holds."""
