@@ -96,6 +96,18 @@ async def test_the_text_is_made_for_a_terminal(site: Site) -> None:
     assert f"   change {WRITES[2].id}" in lines
 
 
+async def test_accept_says_how_it_is_told_and_a_tag_that_nothing_is_new(site: Site) -> None:
+    for path, kind in (("revert", "application/json"), ("revert", "text/plain"), ("manifest", "application/yaml")):
+        async with site.client() as client:
+            address = f"/api/v1/changes/{WRITES[1].id}/{path}"
+            answer = await client.get(address, headers={"Accept": kind})
+            assert (answer.status_code, answer.headers["content-type"].partition(";")[0]) == (200, kind)
+            same = {"Accept": kind, "If-None-Match": answer.headers["etag"]}
+            assert (await client.get(address, headers=same)).status_code == 304
+            refused = await client.get(address, headers={"Accept": "image/png"})
+            assert (refused.status_code, kind in refused.json()["detail"]) == (406, True)
+
+
 @pytest.mark.parametrize(("which", "number"), [("", 0), ("?which=before", 0), ("?which=after", 1)])
 async def test_the_manifest_is_the_object_as_it_stood(site: Site, which: str, number: int) -> None:
     answer = await asked(site, f"{WRITES[1].id}/manifest{which}")
