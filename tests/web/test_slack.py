@@ -56,8 +56,8 @@ async def test_it_says_how_to_set_it_up(site: Site) -> None:
 @pytest.mark.parametrize(
     ("slack", "words"),
     [
-        (Slack(CHANNEL, listens=True), "clicks come by Socket Mode"),
-        (Slack(CHANNEL, signing_secret="s" * 20), "clicks come to <b>/intake/slack</b>"),
+        (Slack(CHANNEL, listens=True), "clicks and questions come by Socket Mode"),
+        (Slack(CHANNEL, signing_secret="s" * 20), "clicks and questions come to <b>/intake/slack</b>"),
         (Slack(CHANNEL), "“This was it” does nothing yet"),
     ],
 )
