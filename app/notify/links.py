@@ -15,6 +15,7 @@ from app.notify.blocks import Json, section
 from app.notify.lines import change_lines, incident_line
 from app.notify.slack import BusyError, RefusedError, Slack, UnansweredError
 from app.store import incidents, timeline
+from app.store.incidents import FirstSuspect
 
 MOST = 5
 """Links of one message that are shown what they lead to."""
@@ -44,8 +45,9 @@ class Links:
                 return
             urls = [one["url"] for one in event["links"][:MOST]]
             found = [(url, _PATH.match(url.removeprefix(self.url))) for url in urls if url.startswith(f"{self.url}/")]
-            place = {name: event[name] for name in ("unfurl_id", "source")} if "unfurl_id" in event else {}
-            place = place or {"channel": event["channel"], "ts": event["message_ts"]}
+            by_id = {"unfurl_id": "unfurl_id", "source": "source"}
+            named = by_id if "unfurl_id" in event else {"channel": "channel", "ts": "message_ts"}
+            place = {name: event[field] for name, field in named.items()}
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"this is no event of Slack: {type(error).__name__}") from None
         async with self.engine.connect() as conn:
@@ -56,13 +58,16 @@ class Links:
     async def _shown(self, conn: AsyncConnection, to: re.Match[str]) -> Json | None:
         """None for what is not known any more."""
         if wanted := to["incident"]:
-            incident = await incidents.read_incident(conn, wanted)
-            first = (await incidents.first_suspects(conn, [wanted])).get(wanted)
-            text = incident_line(incident[0], first, url=self.url, now=self.clock()) if incident else ""
+            found = await incidents.read_incident(conn, wanted)
+            if found is None:
+                return None
+            text = incident_line(found[0], FirstSuspect.of(found[1]), url=self.url, now=self.clock())
         else:
             change = await timeline.read_change(conn, to["change"])
-            text = change_lines(change, url=self.url) if change else ""
-        return {"blocks": [section(text)]} if text else None
+            if change is None:
+                return None
+            text = change_lines(change, url=self.url)
+        return {"blocks": [section(text)]}
 
     async def _show(self, place: dict[str, str], shown: dict[str, Json]) -> None:
         try:
