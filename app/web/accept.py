@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
-from urllib.request import parse_http_list
 
 from python_multipart.multipart import parse_options_header
 
+_RANGE = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*+(?:"|\\?\Z))+', re.DOTALL)
+"""What stands between two commas, of which those in quotes are none; a quote that is not closed goes to the end."""
 JSON, TEXT, NDJSON = "application/json", "text/plain", "application/x-ndjson"
 
 
@@ -23,8 +25,8 @@ def preferred(accept: str, offered: Sequence[str]) -> str | None:
 
 def _ranges(accept: str) -> Iterator[tuple[str, float]]:
     """Each media range with its q. One whose q is no weight is passed over."""
-    for part in parse_http_list(accept):
-        name, parameters = parse_options_header(part)
+    for part in _RANGE.findall(accept):
+        name, parameters = parse_options_header(part.strip())
         try:
             q = float(parameters.get(b"q", b"1"))
         except ValueError:

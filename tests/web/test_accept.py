@@ -39,5 +39,10 @@ def test_the_heaviest_is_preferred(accept: str, expected: str | None) -> None:
     assert preferred(accept, ALL) == expected
 
 
+@pytest.mark.parametrize("hostile", ['"' * 64_001, '"\\' * 32_000, '"a' * 32_001, '"\\"' * 20_000, "," * 64_000])
+def test_what_is_made_to_take_long_takes_as_long_as_it_is(hostile: str) -> None:
+    assert preferred(hostile, ALL) is None
+
+
 def test_what_is_offered_first_is_the_default() -> None:
     assert preferred("", (TEXT, JSON)) == preferred("*/*", (TEXT, JSON)) == TEXT
