@@ -37,12 +37,13 @@ def change_lines(change: Change, *, url: str) -> str:
     """What changed, as a link, where, who did it and when; then its first fields, before and after."""
     resource = change.resource
     name = link(f"{url}/changes/{change.id}", change.summary or f"{change.verb.value} {resource.kind} {resource.name}")
+    fields = [one for one in change.diffs if one.path]  # not the whole object, as of one that was made
     who = f"{moment(change.at)} by {escape(short(change.actor))}"
     lines = [
         f"*{name}*",
         f"cluster *{escape(resource.cluster)}*, {where(resource)} · {who}",
-        *(f"• {escape(f'{one.path_text}{moved(one)}', SENTENCE)}" for one in change.diffs[:FIELDS] if one.path),
+        *(f"• {escape(f'{one.path_text}{moved(one)}', SENTENCE)}" for one in fields[:FIELDS]),
     ]
-    if len(change.diffs) > FIELDS:
-        lines.append(f"and {many(len(change.diffs) - FIELDS, 'other field')}")
+    if len(fields) > FIELDS:
+        lines.append(f"and {many(len(fields) - FIELDS, 'other field')}")
     return "\n".join(lines)

@@ -45,9 +45,10 @@ class Links:
                 return
             urls = [one["url"] for one in event["links"][:MOST]]
             found = [(url, _PATH.match(url.removeprefix(self.url))) for url in urls if url.startswith(f"{self.url}/")]
-            by_id = {"unfurl_id": "unfurl_id", "source": "source"}
-            named = by_id if "unfurl_id" in event else {"channel": "channel", "ts": "message_ts"}
-            place = {name: event[field] for name, field in named.items()}
+            if "unfurl_id" in event:
+                place = {"unfurl_id": event["unfurl_id"], "source": event["source"]}
+            else:
+                place = {"channel": event["channel"], "ts": event["message_ts"]}
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"this is no event of Slack: {type(error).__name__}") from None
         async with self.engine.connect() as conn:
