@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from types import FrameType
-from typing import Never
+from typing import Any, Never
 
 import structlog
 import uvicorn
@@ -32,12 +32,15 @@ from app.collect.remote_write import Receiver
 from app.core.incidents import pagers
 from app.core.objects.redact import Redactor
 from app.core.roles import Role
+from app.core.routes import NO_ROUTES
 from app.core.vitals import Vitals
 from app.failures import Expected
 from app.notify.clicks import Clicks
 from app.notify.commands import Commands
 from app.notify.connection import listen as listen_to_slack
 from app.notify.links import Links
+from app.notify.mutes import Mutes
+from app.notify.routes_file import RoutesFile
 from app.notify.sender import Sender
 from app.notify.slack import slack
 from app.settings import Settings
@@ -237,6 +240,8 @@ class Notifier:
     clicks: Clicks
     commands: Commands
     links: Links
+    mutes: Mutes
+    routes: RoutesFile
     app_token: str
     api: str
 
@@ -244,22 +249,32 @@ class Notifier:
         """What is done again and again, by one process at a time."""
         return (Worker("Slack", self.sender.send, outbox.EACH),)
 
+    async def hear(self, payload: dict[str, Any]) -> None:
+        """Does what an event of Slack's asks for."""
+        await self.links.take(payload)
+        await self.mutes.take(payload)
+
     async def listen(self) -> Never:
-        """Takes clicks, answers commands and shows what links lead to, for ever."""
-        take, show, answer = self.clicks.take, self.links.take, self.commands.answer
-        await listen_to_slack(self.app_token, self.api, take=take, show=show, answer=answer)
+        """Takes clicks, answers commands and hears events, for ever."""
+        take, answer = self.clicks.take, self.commands.answer
+        await listen_to_slack(self.app_token, self.api, take=take, show=self.hear, answer=answer)
 
 
 def notifier_of(settings: Settings, database: Database, *, url: str) -> Notifier | None:
-    """None where Slack is not told."""
+    """None where Slack is not told. Raises routes_file.RoutesError."""
     if settings.slack_token is None or settings.slack_channel is None:
         return None
-    told = slack(_secret(settings.slack_token), str(settings.slack_api))
+    told, channel = slack(_secret(settings.slack_token), str(settings.slack_api)), settings.slack_channel
+    path = settings.routes_file or settings.data_dir / "routes.yaml"
+    routes = RoutesFile(path, required=settings.routes_file is not None)
+    mutes = Mutes(database.write, routes, now)
     return Notifier(
-        Sender(database.write, told, settings.slack_channel, url, now, suspected=settings.slack_suspected),
+        Sender(database.write, told, channel, url, now, suspected=settings.slack_suspected, routes=routes),
         Clicks(database.write, told, now),
-        Commands(database.read, settings.slack_channel, url, now),
-        Links(database.read, told, settings.slack_channel, url, now),
+        Commands(database.read, channel, url, now, mutes),
+        Links(database.read, told, channel, url, now, routes=routes),
+        mutes,
+        routes,
         app_token=_secret(settings.slack_app_token),
         api=str(settings.slack_api),
     )
@@ -307,9 +322,11 @@ def build(settings: Settings, server: Postgres, *, url: str, demo: Prepare) -> F
             settings.slack_channel or "",
             listens=settings.slack_app_token is not None,
             signing_secret=_secret(settings.slack_signing_secret),
+            routes=notifier.routes if notifier else lambda: NO_ROUTES,
+            routes_error=lambda: notifier.routes.error if notifier else "",
         ),
         take_click=notifier.clicks.take if notifier else web.refuse_told,
-        take_event=notifier.links.take if notifier else web.refuse_told,
+        take_event=notifier.hear if notifier else web.refuse_told,
         answer_command=notifier.commands.answer if notifier else web.refuse_command,
     )
     beside = workers(settings, database) + (notifier.workers() if notifier else ())

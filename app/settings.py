@@ -85,6 +85,7 @@ class Settings(BaseSettings):
         validate_default=True,
         description="a channel's ID like C0123456789, together with FORESHOCK_SLACK_TOKEN",
     )
+    routes_file: Path | None = Field(None, description="an absolute path")
     slack_app_token: SecretStr | None = Field(None, description="an app-level token: it begins with xapp-")
     slack_signing_secret: SecretStr | None = Field(None, min_length=16, description="at least 16 characters")
     slack_suspected: bool = Field(False, description="true or false")
@@ -120,7 +121,7 @@ class Settings(BaseSettings):
             raise ValueError("not PostgreSQL")
         return value
 
-    @field_validator("data_dir", "clusters_file")
+    @field_validator("data_dir", "clusters_file", "routes_file")
     @classmethod
     def _absolute(cls, value: Path | None) -> Path | None:
         if value is not None and not value.is_absolute():

@@ -5,7 +5,8 @@ from __future__ import annotations
 from alembic import context
 from sqlalchemy import Connection
 
-from app.store import tables
+from app.store import slack_tables  # noqa: F401 - with it, all tables are known
+from app.store.metadata import metadata
 from app.store.migrate import connect, ours
 
 
@@ -13,7 +14,7 @@ def run(connection: Connection) -> None:
     def include(name: str | None, kind: str, _parents: object) -> bool:
         return kind != "table" or ours(connection, str(name))
 
-    context.configure(connection=connection, target_metadata=tables.metadata, include_name=include)
+    context.configure(connection=connection, target_metadata=metadata, include_name=include)
     with context.begin_transaction():
         context.run_migrations()
 

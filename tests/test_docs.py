@@ -36,7 +36,7 @@ from app.core.signals.signal import Signal
 from app.core.vitals import Vitals
 from app.failures import Exit
 from app.settings import variables
-from app.store.tables import metadata
+from app.store.metadata import metadata
 from app.store.vitals import Stored
 from app.web.deps import Deps
 from app.web.metrics import Answers, Exposed

@@ -16,15 +16,15 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 
 from app.failures import Exit
-from app.store import codec, embedded, tables
+from app.store import codec, embedded, slack_tables, tables
 from app.store.database import DatabaseError, sqlalchemy_url
+from app.store.metadata import metadata
 from app.store.migrate import MIGRATION_LOCK, NewerDatabaseError, config, connect, head, migrate, ours
 from app.store.partitions import SPAN
 from app.store.record import WRITER_LOCK
-from app.store.tables import metadata
 from tests.conftest import dsn_of
 
-TABLES = Path(tables.__file__)
+TABLES = [Path(tables.__file__), Path(slack_tables.__file__)]
 
 
 def drift(conn: Connection) -> list[Any]:
@@ -112,7 +112,7 @@ def test_every_log_is_partitioned_by_time_and_its_keys_begin_with_the_cluster(ds
 
 
 def test_every_index_says_which_query_needs_it(dsn: str) -> None:
-    told = reasons(TABLES.read_text())
+    told = {index: why for path in TABLES for index, why in reasons(path.read_text()).items()}
     with connect(dsn) as conn:
         assert indexes(conn) == set(told)
     assert [index for index, reason in told.items() if len(reason.split()) < 3] == []

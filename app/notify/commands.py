@@ -6,93 +6,48 @@ channel where incidents are told may ask there, and nobody elsewhere.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from pydantic import TypeAdapter, ValidationError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from app.core.changes.report import COUNTED, LINES, what_changed
-from app.core.model import SLOT_SECONDS
-from app.core.phrases import duration, iso_duration, many
+from app.core.phrases import duration, many
 from app.core.screen.talkers import talkers
 from app.core.screen.who_calls import ROWS, who_calls
+from app.notify.asking import Asked, NotUnderstoodError, asked
 from app.notify.blocks import NAME, Json, code, context, escape, link, section
 from app.notify.lines import incident_line
+from app.notify.mutes import Mutes
 from app.store import calls, incidents, search, timeline
 from app.store.seen import UnknownClusterError, read_seen
 
 HALF_AN_HOUR, FIVE_MINUTES = timedelta(minutes=30), timedelta(minutes=5)
-LONGEST, LONGEST_CALLS = timedelta(days=400), timedelta(hours=6)
-"""What is asked for at most; of calls, what is added up well within three seconds."""
+LONGEST_CALLS = timedelta(hours=6)
+"""What of calls is asked for at most: what is added up well within three seconds."""
 AT_ONCE = 10
 """Incidents that are listed."""
-_LENGTH = re.compile(r"[0-9]{1,6}[smhdw](?:[0-9]{1,6}[smhdw])*")
-_length = TypeAdapter(timedelta)
 _HELP = """\
 `/foreshock what-changed [30m] [namespace]`  what changed
 `/foreshock incident`  what is open, and what is suspected of it
 `/foreshock who-calls [5m] [resource]`  who talks to the API server, now and before
+`/foreshock mute [1h] [namespace]`  changes are not told in this channel for so long; `unmute` ends it
 With several clusters, `cluster=NAME` says which one is meant."""
-
-
-class _NotUnderstoodError(Exception):
-    """What was asked cannot be answered; the message says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """``words`` are what stands behind the command beside a length of time and cluster=NAME."""
-
-    command: str
-    words: tuple[str, ...]
-    minus: timedelta | None
-    cluster: str | None
-
-    @property
-    def word(self) -> str | None:
-        """The only word. Raises _NotUnderstoodError where there are more."""
-        if len(self.words) > 1:
-            raise _NotUnderstoodError(f"What is meant by {' '.join(map(repr, self.words[1:]))}?")
-        return self.words[0] if self.words else None
-
-
-def asked(text: str) -> Asked:
-    """What stands behind /foreshock. Raises _NotUnderstoodError."""
-    if "\x00" in text:
-        raise _NotUnderstoodError("What stands behind /foreshock must not hold the character U+0000.")
-    command, *rest = text.split() or ["help"]
-    lengths = [word for word in rest if _LENGTH.fullmatch(word)]
-    clusters = [word.removeprefix("cluster=") for word in rest if word.startswith("cluster=")]
-    words = tuple(word for word in rest if word not in lengths and not word.startswith("cluster="))
-    if len(lengths) > 1 or len(clusters) > 1:
-        raise _NotUnderstoodError("One length of time, and one cluster, can be asked for at once.")
-    minus = _length_of(lengths[0]) if lengths else None
-    return Asked(command.lower(), words, minus, clusters[0] if clusters else None)
-
-
-def _length_of(word: str) -> timedelta:
-    try:
-        minus = _length.validate_python(iso_duration(word))
-    except (ValidationError, OverflowError):
-        raise _NotUnderstoodError(f"{word!r} is no length of time: 30s, 30m, 2h or 1d.") from None
-    if not timedelta(seconds=SLOT_SECONDS) <= minus <= LONGEST:
-        raise _NotUnderstoodError(f"{word!r} is not between {SLOT_SECONDS} seconds and 400 days.")
-    return minus
 
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """Answers /foreshock in ``channel`` (its ID). ``url`` is where people reach us, ``clock`` gives aware UTC."""
+    """Answers /foreshock in ``channel`` (its ID), and where routes tell of every change; ``mutes`` does so wherever
+    changes are told. ``url`` is where people reach us, ``clock`` gives aware UTC."""
 
     engine: AsyncEngine
     channel: str
     url: str
     clock: Callable[[], datetime]
+    mutes: Mutes
 
     async def answer(self, payload: dict[str, Any]) -> Json:
         """The message for who asked; ``payload`` is what Slack sends of a slash command.
@@ -102,13 +57,16 @@ class Commands:
         text, channel = payload.get("text", ""), payload.get("channel_id")
         if not isinstance(text, str) or not isinstance(channel, str) or not payload.get("command"):
             raise ValueError("this is no slash command of Slack")
-        if channel != self.channel:
-            return _whispered("Not here", [section(f"Foreshock answers in <#{self.channel}> alone.")])
+        routes = self.mutes.routes()
         try:
             one = asked(text)
+            if one.command in ("mute", "unmute") and channel in {self.channel, *routes.channels}:
+                return await self.mutes.answer(one, channel, by=str(payload.get("user_name") or payload.get("user_id")))
+            if channel not in {self.channel, *routes.told_of_all}:
+                return _whispered("Not here", [section(f"Foreshock answers in <#{self.channel}> alone, and where all changes are told.")])
             async with self.engine.connect() as conn:
                 return await self._answer(conn, one)
-        except (_NotUnderstoodError, UnknownClusterError) as error:
+        except (NotUnderstoodError, UnknownClusterError) as error:
             return _whispered(str(error), [section(f"{escape(str(error), 4 * NAME)}\n\n{_HELP}")])
 
     async def _answer(self, conn: AsyncConnection, one: Asked) -> Json:
@@ -121,7 +79,7 @@ class Commands:
                 return await self._who_calls(conn, one)
             case "help":
                 return _whispered("What can be asked", [section(_HELP)])
-        raise _NotUnderstoodError(f"There is no command {one.command!r}.")
+        raise NotUnderstoodError(f"There is no command {one.command!r}.")
 
     async def _what_changed(self, conn: AsyncConnection, one: Asked) -> Json:
         to_at = self.clock()
@@ -137,13 +95,11 @@ class Commands:
     async def _who_calls(self, conn: AsyncConnection, one: Asked) -> Json:
         to_at, minus = self.clock(), one.minus or FIVE_MINUTES
         if minus > LONGEST_CALLS:
-            raise _NotUnderstoodError(f"Calls of at most {duration(LONGEST_CALLS.total_seconds())} are added up here.")
+            raise NotUnderstoodError(f"Calls of at most {duration(LONGEST_CALLS.total_seconds())} are added up here.")
         seen = await read_seen(conn, one.cluster, from_at=to_at - 2 * minus, to_at=to_at)
         known = [fresh.cluster for fresh in seen.freshness]
         if len(known) != 1:
-            raise _NotUnderstoodError(
-                f"Say which cluster: cluster={known[0]}." if known else "No cluster is known yet."
-            )
+            raise NotUnderstoodError(f"Say which cluster: cluster={known[0]}." if known else "No cluster is known yet.")
         heard = await calls.read(conn, known[0], to_at - 2 * minus, to_at)
         what = one.word
         wanted = heard.where(lambda key: what in (None, key.resource, f"{key.resource}.{key.api_group}"))
@@ -154,7 +110,7 @@ class Commands:
 
     async def _incidents(self, conn: AsyncConnection, one: Asked) -> Json:
         if one.words or one.minus:
-            raise _NotUnderstoodError("Of incidents, only cluster=NAME can be said.")
+            raise NotUnderstoodError("Of incidents, only cluster=NAME can be said.")
         await read_seen(conn, one.cluster, from_at=None, to_at=None)
         found = await incidents.list_incidents(conn, cluster=one.cluster, status="open", limit=AT_ONCE + 1)
         firsts = await incidents.first_suspects(conn, [incident.id for incident in found])

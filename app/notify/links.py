@@ -11,6 +11,7 @@ from typing import Any
 import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from app.core.routes import NO_ROUTES, Routes
 from app.notify.blocks import Json, section
 from app.notify.lines import change_lines, incident_line
 from app.notify.slack import BusyError, RefusedError, Slack, UnansweredError
@@ -26,13 +27,15 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Shows in ``channel`` (its ID) what links to ``url``, where people reach us, lead to."""
+    """Shows in ``channel`` (its ID), and where routes tell of everything, what links to ``url``, where people reach us,
+    lead to."""
 
     engine: AsyncEngine
     slack: Slack
     channel: str
     url: str
     clock: Callable[[], datetime]
+    routes: Callable[[], Routes] = lambda: NO_ROUTES
 
     async def take(self, payload: dict[str, Any]) -> None:
         """``payload`` is an event of Slack's; of others than ``link_shared`` nothing comes.
@@ -41,7 +44,8 @@ class Links:
         """
         try:
             event = payload["event"]
-            if event["type"] != "link_shared" or event["channel"] != self.channel:
+            known = {self.channel, *self.routes().told_of_all}
+            if event["type"] != "link_shared" or event["channel"] not in known:
                 return
             urls = [one["url"] for one in event["links"][:MOST]]
             found = [(url, _PATH.match(url.removeprefix(self.url))) for url in urls if url.startswith(f"{self.url}/")]

@@ -1,12 +1,13 @@
-"""What Slack is still to be told: an incident is its own outbox row.
+"""What Slack is still to be told: an incident, or a notice of changes, is its own outbox row.
 
 What its message shows is kept beside it, so whoever changes an incident, ranks it or says something of it owes Slack
 nothing more in that transaction: what differs from what is shown is due. Nothing is lost by a kill, and a burst of
-changes becomes one edit.
+changes becomes one edit. What a notice is to show is found by store/notices.py.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -16,7 +17,7 @@ from sqlalchemy import Update, func, insert, select, text, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.store import tables
+from app.store import slack_tables, tables
 
 BEFORE = timedelta(hours=1)
 """What began so long before a channel was named is told there, too: it may be what Foreshock was installed for."""
@@ -29,45 +30,65 @@ CLAIM = timedelta(seconds=30)
 """For so long a message is its sender's alone; longer than Slack is waited for."""
 EACH = timedelta(seconds=1)
 """Slack takes one message a second in a channel (https://docs.slack.dev/apis/web-api/rate-limits/)."""
-_channels, _messages = tables.slack_channels, tables.slack_messages
+_channels, _messages = slack_tables.channels, slack_tables.messages
 _m = _messages.c
 
+_NEW = text("""
+    SELECT i.id, c.name AS cluster, i.severity, i.scope, i.started_at
+    FROM incidents i JOIN clusters c ON c.id = i.cluster_id
+    WHERE i.started_at > :latest AND i.status <> 'merged' AND (i.status <> 'suspected' OR :suspected)
+        AND (i.ranked_at IS NOT NULL OR i.news_at <= :unranked)
+        AND NOT EXISTS (SELECT FROM slack_messages m WHERE m.incident_id = i.id)
+""")
 _DUE = text(r"""
-    SELECT i.id, 0 AS part, m.channel, m.ts, NULL AS thread_ts, '' AS body, m.shown, m.trying_since,
-        coalesce(m.attempts, 0) AS attempts, v.version, i.started_at
-    FROM incidents i
-    LEFT JOIN slack_messages m ON m.incident_id = i.id AND m.part = 0
-    CROSS JOIN LATERAL (
-        SELECT md5(concat_ws(E'\n', i.status, i.title, i.severity, extract(epoch FROM i.started_at), i.merged_into,
-            extract(epoch FROM i.resolved_at), extract(epoch FROM i.ranked_at), i.scope, (
-                SELECT string_agg(concat_ws(' ', s.change_id, s.opinion, s.said_by), ',' ORDER BY s.change_id)
-                FROM verdicts s WHERE s.incident_id = i.id
-            ))) AS version
-    ) v
-    WHERE i.started_at > :kept AND (i.status <> 'suspected' OR :suspected)
-        AND m.shown ->> 'version' IS DISTINCT FROM v.version
-        AND CASE WHEN m.incident_id IS NULL THEN
-            :channel = :named AND i.started_at > :latest AND i.started_at >= :since AND i.status <> 'merged'
-            AND (i.ranked_at IS NOT NULL OR i.news_at <= :unranked)
-        ELSE m.channel = :channel AND m.error = '' AND m.not_before <= :now END
-    UNION ALL
-    SELECT m.incident_id, m.part, m.channel, m.ts, p.ts, m.body, m.shown, m.trying_since, m.attempts, '', i.started_at
-    FROM slack_messages m
-    JOIN slack_messages p ON p.incident_id = m.incident_id AND p.part = 0
-    JOIN incidents i ON i.id = m.incident_id
-    WHERE m.part > 0 AND m.channel = :channel AND m.ts IS NULL AND p.ts IS NOT NULL AND m.error = ''
-        AND m.not_before <= :now
-        AND NOT EXISTS (
-            SELECT FROM slack_messages e
-            WHERE e.incident_id = m.incident_id AND e.part BETWEEN 1 AND m.part - 1 AND e.ts IS NULL AND e.error = ''
-        )
-    ORDER BY started_at, id, part
+    WITH incident_due AS (
+        SELECT m.id, v.version, i.started_at
+        FROM incidents i
+        JOIN slack_messages m ON m.incident_id = i.id AND m.part = 0
+        CROSS JOIN LATERAL (
+            SELECT md5(concat_ws(E'\n', i.status, i.title, i.severity, extract(epoch FROM i.started_at), i.merged_into,
+                extract(epoch FROM i.resolved_at), extract(epoch FROM i.ranked_at), i.scope, (
+                    SELECT string_agg(concat_ws(' ', s.change_id, s.opinion, s.said_by), ',' ORDER BY s.change_id)
+                    FROM verdicts s WHERE s.incident_id = i.id
+                ))) AS version
+        ) v
+        WHERE i.started_at > :kept AND (i.status <> 'suspected' OR :suspected)
+            AND (m.ts IS NOT NULL OR i.status <> 'merged')
+            AND m.shown ->> 'version' IS DISTINCT FROM v.version
+    ), due AS (
+        SELECT id, version, 0 AS urgency, started_at AS since FROM incident_due
+        UNION ALL
+        SELECT m.id, n.wanted, CASE WHEN m.ts IS NULL THEN 1 ELSE 3 END,
+            CASE WHEN m.ts IS NULL THEN n.opened_at ELSE m.not_before END
+        FROM slack_notices n
+        JOIN slack_messages m ON m.notice_id = n.id AND m.part = 0
+        WHERE n.channel = :channel AND n.wanted <> ''
+        UNION ALL
+        SELECT m.id, '', CASE WHEN m.notice_id IS NULL THEN 0 ELSE 2 END, coalesce(i.started_at, p.not_before)
+        FROM slack_messages m
+        JOIN slack_messages p ON p.part = 0 AND (p.incident_id = m.incident_id OR p.notice_id = m.notice_id)
+        LEFT JOIN incidents i ON i.id = m.incident_id
+        WHERE m.part > 0 AND m.channel = :channel AND m.ts IS NULL AND p.ts IS NOT NULL
+            AND NOT EXISTS (
+                SELECT FROM slack_messages e
+                WHERE (e.incident_id = m.incident_id OR e.notice_id = m.notice_id)
+                    AND e.part BETWEEN 1 AND m.part - 1 AND e.ts IS NULL AND e.error = ''
+            )
+    )
+    SELECT m.*, p.ts AS thread_ts, due.version
+    FROM due
+    JOIN slack_messages m ON m.id = due.id
+    LEFT JOIN slack_messages p
+        ON m.part > 0 AND p.part = 0 AND (p.incident_id = m.incident_id OR p.notice_id = m.notice_id)
+    WHERE m.channel = :channel AND m.error = '' AND m.not_before <= :now
+    ORDER BY due.urgency, due.since, m.incident_id, m.notice_id, m.part
     LIMIT 1
 """)
+"""Incidents first, then what is new, then what was said of it, then what was told longest ago."""
 
 
 class Shown(Struct, frozen=True):
-    """What a message shows: the incident's ``version``, its status, and what led (a change's id, NONE, "" before)."""
+    """What a message shows: the ``version`` of what it is about, its status, and what led (a change's id, NONE, "")."""
 
     version: str
     status: str
@@ -76,13 +97,15 @@ class Shown(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A message to be posted (``ts`` None) or edited, claimed by who got it.
+    """A message to be posted (``ts`` None) or edited, claimed by who got it: of an incident, or of a notice.
 
-    ``part`` 0 is the incident's own, others are replies in its thread (``thread_ts``), which say ``body``.
+    ``part`` 0 is its own message, others are replies in its thread (``thread_ts``), which say ``body``.
     ``trying_since``: nobody answered when it was posted then, so it may be there.
     """
 
-    incident_id: str
+    id: int
+    incident_id: str | None
+    notice_id: int | None
     part: int
     channel: str
     ts: str | None
@@ -96,37 +119,68 @@ class Due:
     @property
     def key(self) -> str:
         """What tells the message from all others, in its metadata."""
-        return f"{self.incident_id}/{self.part}"
+        return key_of(self.incident_id, self.notice_id, self.part)
 
 
-async def name_channel(conn: AsyncConnection, channel: str, *, now: datetime) -> None:
-    """Incidents are told there from now on; once it is known nothing happens."""
-    await conn.execute(upsert(_channels).values(id=channel, since=now, quiet_until=now).on_conflict_do_nothing())
+def key_of(incident_id: str | None, notice_id: int | None, part: int) -> str:
+    """The name of a message: what it is of, and its place in the thread."""
+    return f"{incident_id or f'n{notice_id}'}/{part}"
 
 
-async def claim(conn: AsyncConnection, named: str, *, suspected: bool, now: datetime) -> Due | None:
-    """What is to be sent next, which is the caller's for CLAIM; None where nothing is due, or it is too soon.
-    ``suspected`` says whether incidents are, that nobody is called for.
+async def name_channel(conn: AsyncConnection, channel: str, *, now: datetime) -> datetime:
+    """Something is told there from now on; once it is known nothing happens. Since when it is."""
+    row = upsert(_channels).values(id=channel, since=now, quiet_until=now).on_conflict_do_nothing()
+    since: datetime = (await conn.execute(row.returning(_channels.c.since))).scalar() or (
+        await conn.execute(select(_channels.c.since).where(_channels.c.id == channel))
+    ).scalar_one()
+    return since
 
-    New incidents go to the channel ``named``, which is known; what was told in others is kept up to date there.
-    """
+
+class New(Struct, frozen=True):
+    """An incident that no channel was told of yet."""
+
+    id: str
+    cluster: str
+    severity: str
+    namespaces: tuple[str, ...]
+    started_at: datetime
+
+
+async def assign(conn: AsyncConnection, channel_of: Callable[[New], str], *, suspected: bool, now: datetime) -> None:
+    """Gives each new incident the channel that it is told in. ``suspected`` says whether incidents are, that nobody is
+    called for."""
+    asked = {"latest": now - LATEST, "unranked": now - UNRANKED, "suspected": suspected}
+    since: dict[str, datetime] = {}
+    for row in (await conn.execute(_NEW, asked)).all():
+        new = New(row.id, row.cluster, row.severity, tuple(row.scope.get("namespaces") or ()), row.started_at)
+        channel = channel_of(new)
+        if channel not in since:
+            since[channel] = await name_channel(conn, channel, now=now)
+        if new.started_at >= since[channel] - BEFORE:
+            await owe(conn, channel, incident_id=new.id, now=now)
+
+
+async def owe(
+    conn: AsyncConnection, channel: str, *, incident_id: str | None = None, notice_id: int | None = None, now: datetime
+) -> None:
+    """The channel is to be told of an incident or a notice; where it is already nothing happens."""
+    which = {"incident_id": incident_id, "notice_id": notice_id, "part": 0}
+    fixed = {"channel": channel, "body": "", "attempts": 0, "not_before": now, "error": ""}
+    await conn.execute(upsert(_messages).values(**which, **fixed).on_conflict_do_nothing())
+
+
+async def claim(conn: AsyncConnection, *, suspected: bool, now: datetime) -> Due | None:
+    """What is to be sent next, which is the caller's for CLAIM; None where nothing is due, or it is too soon."""
     open_now = select(_channels).where(_channels.c.quiet_until <= now).order_by(_channels.c.quiet_until)
     for channel in (await conn.execute(open_now.with_for_update(skip_locked=True))).all():
-        asked = {
-            "channel": channel.id,
-            "named": named,
-            "suspected": suspected,
-            "now": now,
-            "kept": now - KEPT,
-            "latest": now - LATEST,
-            "since": channel.since - BEFORE,
-            "unranked": now - UNRANKED,
-        }
+        asked = {"channel": channel.id, "suspected": suspected, "now": now, "kept": now - KEPT}
         row = (await conn.execute(_DUE, asked)).one_or_none()
         if row is None:
             continue
         due = Due(
-            incident_id=row.id,
+            id=row.id,
+            incident_id=row.incident_id,
+            notice_id=row.notice_id,
             part=row.part,
             channel=channel.id,
             ts=row.ts,
@@ -137,19 +191,13 @@ async def claim(conn: AsyncConnection, named: str, *, suspected: bool, now: date
             attempts=row.attempts,
             version=row.version,
         )
-        await _claimed(conn, due, now=now)
+        mine = {"not_before": now + CLAIM, "attempts": due.attempts + 1}
+        if due.ts is None:
+            mine["trying_since"] = due.trying_since or now
+        await conn.execute(_this(due, **mine))
+        await rest(conn, due.channel, now + EACH)
         return due
     return None
-
-
-async def _claimed(conn: AsyncConnection, due: Due, *, now: datetime) -> None:
-    mine = {"not_before": now + CLAIM, "attempts": due.attempts + 1}
-    if due.ts is None:
-        mine["trying_since"] = due.trying_since or now
-    fixed = {"incident_id": due.incident_id, "part": due.part, "channel": due.channel, "body": due.body, "error": ""}
-    row = upsert(_messages).values(**fixed, **mine)
-    await conn.execute(row.on_conflict_do_update(index_elements=["incident_id", "part"], set_=mine))
-    await rest(conn, due.channel, now + EACH)
 
 
 async def rest(conn: AsyncConnection, channel: str, until: datetime) -> None:
@@ -158,7 +206,7 @@ async def rest(conn: AsyncConnection, channel: str, until: datetime) -> None:
 
 
 def _this(due: Due, **values: object) -> Update:
-    return update(_messages).where(_m.incident_id == due.incident_id, _m.part == due.part).values(**values)
+    return update(_messages).where(_m.id == due.id).values(**values)
 
 
 async def sent(conn: AsyncConnection, due: Due, ts: str, *, shown: Shown, reply: str, now: datetime) -> None:
@@ -166,19 +214,28 @@ async def sent(conn: AsyncConnection, due: Due, ts: str, *, shown: Shown, reply:
     kept = None if due.part else msgspec.to_builtins(shown)
     done = {"ts": ts, "shown": kept, "trying_since": None, "attempts": 0, "not_before": now, "error": ""}
     await conn.execute(_this(due, **done))
+    if due.notice_id is not None and not due.part and shown.version:
+        notices = slack_tables.notices
+        await conn.execute(update(notices).where(notices.c.id == due.notice_id).values(wanted=""))
     if reply:
-        last = select(func.max(_m.part)).where(_m.incident_id == due.incident_id).scalar_subquery()
-        await conn.execute(
-            insert(_messages).values(
-                incident_id=due.incident_id,
-                part=last + 1,
-                channel=due.channel,
-                body=reply,
-                attempts=0,
-                not_before=now,
-                error="",
-            )
-        )
+        await say(conn, due.channel, reply, incident_id=due.incident_id, notice_id=due.notice_id, now=now)
+
+
+async def say(
+    conn: AsyncConnection,
+    channel: str,
+    reply: str,
+    *,
+    incident_id: str | None = None,
+    notice_id: int | None = None,
+    now: datetime,
+) -> None:
+    """``reply`` is to be said in the thread of an incident's message, or a notice's."""
+    thread = _m.incident_id == incident_id if incident_id else _m.notice_id == notice_id
+    last = select(func.max(_m.part)).where(thread).scalar_subquery()
+    which = {"incident_id": incident_id, "notice_id": notice_id, "part": last + 1}
+    fixed = {"channel": channel, "body": reply, "attempts": 0, "not_before": now, "error": ""}
+    await conn.execute(insert(_messages).values(**which, **fixed))
 
 
 async def put_off(conn: AsyncConnection, due: Due, until: datetime, *, maybe_there: bool) -> None:
@@ -198,11 +255,13 @@ async def give_up(conn: AsyncConnection, due: Due, error: str, *, gone: bool) ->
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A message that was given up: of which incident, whether a reply, why, and whether it was never posted."""
+    """A message that was given up: its ``key``, of which incident ("": of changes), whether a reply, why, and whether
+    it was never posted. ``began_at`` is when what it tells of did."""
 
+    key: str
     incident_id: str
     title: str
-    started_at: datetime
+    began_at: datetime
     part: int
     channel: str
     error: str
@@ -223,20 +282,30 @@ async def read_delivery(conn: AsyncConnection, *, limit: int = 100) -> Delivery:
     waiting = _m.error.__eq__("") & (_m.ts.is_(None) | (_m.attempts > 0))
     counted = select(func.count(_m.ts), func.count().filter(waiting))
     there, left = (await conn.execute(counted)).one()
-    i = tables.incidents.c
+    i, n = tables.incidents.c, slack_tables.notices.c
+    began = func.coalesce(i.started_at, n.opened_at)
+    title = func.coalesce(i.title, n.title)
     query = (
-        select(i.id, i.title, i.started_at, _m.part, _m.channel, _m.error, _m.ts.is_not(None))
-        .join(_messages, _m.incident_id == i.id)
+        select(_m.incident_id, _m.notice_id, title.label("title"), began.label("began_at"), _m.part, _m.channel)
+        .add_columns(_m.error, _m.ts.is_not(None).label("posted"))
+        .outerjoin(tables.incidents, _m.incident_id == i.id)
+        .outerjoin(slack_tables.notices, _m.notice_id == n.id)
         .where(_m.error != "")
-        .order_by(i.started_at.desc(), i.id, _m.part)
+        .order_by(began.desc(), _m.id)
         .limit(limit)
     )
-    return Delivery(there, left, tuple(Failed(*row) for row in await conn.execute(query)))
+    failed = [
+        Failed(key_of(row.incident_id, row.notice_id, row.part), row.incident_id or "", *row[2:])
+        for row in await conn.execute(query)
+    ]
+    return Delivery(there, left, tuple(failed))
 
 
-async def try_again(conn: AsyncConnection, which: tuple[str, int] | None = None, *, now: datetime) -> int:
-    """What was given up is due again: the message of this incident and part, None: all. How many that were."""
+async def try_again(conn: AsyncConnection, key: str = "", *, now: datetime) -> int:
+    """What was given up is due again: the message of this key, "": all. How many that were."""
     again = update(_messages).where(_m.error != "").values(error="", attempts=0, not_before=now)
-    if which is not None:
-        again = again.where(_m.incident_id == which[0], _m.part == which[1])
+    if key:
+        of, _, part = key.partition("/")
+        own = _m.notice_id == int(of[1:]) if of.startswith("n") else _m.incident_id == of
+        again = again.where(own, _m.part == int(part))
     return (await conn.execute(again)).rowcount

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from app.store import arrivals, call_edges
+from app.store import arrivals, call_edges, notices
 from app.store.codes import codes_of
 from app.store.partitions import SPAN
 
@@ -94,6 +94,7 @@ async def drop_expired(engine: AsyncEngine, age_of: Mapping[str, timedelta], *, 
         codes_of(conn).forget(lambda key: key[0] == "partition" and key[1] in dropped)
         await call_edges.forget(conn, now)
         await arrivals.forget(conn, now)
+        await notices.forget(conn, now)
         for log, statements in _BESIDE.items():
             for statement in statements:
                 # A span more: a partition goes when its last moment is too old, its first ones stay that long.

@@ -11,13 +11,11 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
-    DateTime,
     ForeignKey,
     Identity,
     Index,
     Integer,
     LargeBinary,
-    MetaData,
     Sequence,
     SmallInteger,
     Table,
@@ -27,16 +25,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
-metadata = MetaData(
-    naming_convention={
-        "ix": "%(table_name)s_%(column_0_N_name)s_idx",
-        "uq": "%(table_name)s_%(column_0_N_name)s_key",
-        "ck": "%(table_name)s_%(constraint_name)s_check",
-        "fk": "%(table_name)s_%(column_0_N_name)s_fkey",
-        "pk": "%(table_name)s_pkey",
-    }
-)
-at = DateTime(timezone=True)
+from app.store.metadata import at, metadata
 
 clusters = Table(
     "clusters",
@@ -324,29 +313,6 @@ verdicts = Table(  # what people said of suspects
     Column("opinion", Text, nullable=False),
     Column("said_by", Text, nullable=False),
     Column("said_at", at, nullable=False),
-)
-
-slack_channels = Table(
-    "slack_channels",
-    metadata,
-    Column("id", Text, primary_key=True),  # Slack's, as C0123456789
-    Column("since", at, nullable=False),  # when it was first named: what is older is not told
-    Column("quiet_until", at, nullable=False),  # one message a second, or as long as Slack said
-)
-
-slack_messages = Table(  # store/outbox.py: an incident's message, and what was said in its thread
-    "slack_messages",
-    metadata,
-    Column("incident_id", Text, ForeignKey("incidents.id", ondelete="CASCADE"), primary_key=True),
-    Column("part", Integer, primary_key=True),  # 0 the message, then its replies in turn
-    Column("channel", Text, ForeignKey("slack_channels.id"), nullable=False),
-    Column("ts", Text),  # Slack's name for it; NULL: not posted yet, as far as is known
-    Column("body", Text, nullable=False),  # a reply's text; the message itself is made of the incident
-    Column("shown", JSONB),  # outbox.Shown
-    Column("trying_since", at),  # it may have been posted since then: nobody answered
-    Column("attempts", Integer, nullable=False),  # that failed in a row
-    Column("not_before", at, nullable=False),
-    Column("error", Text, nullable=False),  # why it is given up, and what to do; "" while it is not
 )
 
 quarantine = Table(

@@ -11,7 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store.collectors import Standing
 from app.store.seen import several, time_of
-from app.store.tables import clusters, collectors, incidents, recorded, slack_messages
+from app.store.slack_tables import messages as slack_messages
+from app.store.tables import clusters, collectors, incidents, recorded
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
+from app.core.changes.hunks import first_difference
 from app.core.changes.recipe import Recipe
 from app.core.changes.revert import suspect_recipe
 from app.core.findings import Onset, Ranking, Suspect
@@ -12,7 +13,6 @@ from app.core.model import Change, FieldDiff, Json
 from app.core.phrases import duration
 from app.core.ranking.flips import passed_by
 from app.web.filters import clock_time, value
-from app.web.hunks import first_difference
 
 SKEW = timedelta(seconds=1)
 """Clocks and rounding: what lies nearer to the onset is at it."""

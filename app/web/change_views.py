@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
+from app.core.changes.hunks import Hunk, hunks
 from app.core.changes.recipe import Known, Recipe
 from app.core.changes.revert import revert_recipe
 from app.core.edges.served import SERVED
@@ -27,7 +28,6 @@ from app.store.seen import Seen
 from app.store.surroundings import Surroundings
 from app.web import drawing
 from app.web.filters import exact_time
-from app.web.hunks import Hunk, hunks
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from starlette.requests import HTTPConnection
 
 from app.core.findings import Incident, Said
 from app.core.model import Evaluated
+from app.core.routes import NO_ROUTES, Routes
 from app.core.vitals import Vitals
 from app.store.tokens import Purpose
 
@@ -126,11 +127,14 @@ def _no_cluster(_token: str, _purpose: Purpose) -> None:
 @dataclass(frozen=True, slots=True)
 class Slack:
     """How Slack is told: in which ``channel`` ("": it is not), whether clicks come by a connection of our own, and the
-    secret that it signs requests with ("": none are taken)."""
+    secret that it signs requests with ("": none are taken). ``routes`` gives the routes as they are now, and
+    ``routes_error`` why a newer file of them is not taken, "" where it is."""
 
     channel: str = ""
     listens: bool = False
     signing_secret: str = ""
+    routes: Callable[[], Routes] = lambda: NO_ROUTES
+    routes_error: Callable[[], str] = str
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,15 +39,6 @@ def value(json: Json) -> str:
     return json if isinstance(json, str) else orjson.dumps(json).decode()
 
 
-def values(json: Json) -> list[str]:
-    """A field's value in the lines of a diff: objects and lists one item a line, indented."""
-    return json.splitlines() or [""] if isinstance(json, str) else _pretty(json).splitlines()
-
-
-def _pretty(json: Json) -> str:
-    return orjson.dumps(json, option=orjson.OPT_INDENT_2).decode()
-
-
 def object_path(resource: Resource) -> str:
     """The address of an object's history."""
     steps = (resource.cluster, resource.api_group or "core", resource.kind, resource.namespace or "-", resource.name)
@@ -112,5 +103,4 @@ FILTERS: dict[str, Callable[..., object]] = {
     "told": told,
     "told_by": told_by,
     "value": value,
-    "values": values,
 }

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
+from typing import Annotated
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 
 from app.core.roles import Role
-from app.store import outbox
+from app.store import notices, outbox
 from app.store.seen import read_seen
 from app.web import templates
 from app.web.auth import Needs, NeedsSlack, has
@@ -18,6 +19,7 @@ from app.web.deps import deps_of
 from app.web.incident_forms import read_form
 from app.web.problems import Problem
 from app.web.requests import MIB
+from app.web.slack_routes import WhereAsked, where
 
 LIMIT = MIB
 """A payload holds the message that was clicked."""
@@ -57,12 +59,15 @@ async def _event(request: Request) -> Response:
 
 
 @pages.get("/slack")
-async def told(request: Request) -> HTMLResponse:
-    """How Slack is told, and what did not get through, with what to do."""
+async def told(request: Request, asked: Annotated[WhereAsked, Query()]) -> HTMLResponse:
+    """How Slack is told, where changes go, and what did not get through, with what to do."""
     deps = deps_of(request)
+    now, routes = deps.clock(), deps.slack.routes()
     async with deps.read.connect() as conn:
         delivery = await outbox.read_delivery(conn)
         seen = await read_seen(conn, None, from_at=None, to_at=None)
+        goes = await where(conn, asked, routes, now) if asked.asks else None
+        mutes = await notices.read_mutes(conn, now=now)
     return templates.page(
         "slack.html",
         slack=deps.slack,
@@ -71,7 +76,11 @@ async def told(request: Request) -> HTMLResponse:
         leads_nowhere=urlsplit(deps.public_url).hostname in LOOPBACK,
         may_act=has(request, Role.RESPONDER),
         seen=seen,
-        now=deps.clock(),
+        routes=routes.routes,
+        asked=asked,
+        goes=goes,
+        mutes=mutes,
+        now=now,
     )
 
 
@@ -79,9 +88,9 @@ async def told(request: Request) -> HTMLResponse:
 async def try_again(request: Request) -> Response:
     """Sends a message again that was given up; without one, all of them."""
     form = await read_form(request)
-    which = re.fullmatch("([0-9a-f]{12})/([0-9]{1,6})", form.get("message", ""))
-    if form and which is None:
-        raise Problem(422, "message: an incident's id and the number of a message, or nothing for all", "message")
+    which = form.get("message", "")
+    if form and not re.fullmatch("([0-9a-f]{12}|n[0-9]{1,18})/[0-9]{1,6}", which):
+        raise Problem(422, "message: the name of a message, or nothing for all", "message")
     async with deps_of(request).write.begin() as conn:
-        await outbox.try_again(conn, (which[1], int(which[2])) if which else None, now=deps_of(request).clock())
+        await outbox.try_again(conn, which, now=deps_of(request).clock())
     return RedirectResponse("/slack", 303)

@@ -13,7 +13,7 @@ from sqlalchemy import insert
 
 from app.core.roles import Role
 from app.notify.slack import WORDS
-from app.store import incidents, outbox, tables
+from app.store import incidents, outbox, slack_tables
 from tests.e2e.conftest import DESKTOP, PHONE, Program, Visit, tell
 from tests.web import world
 
@@ -36,7 +36,7 @@ async def _failed(program: Program) -> None:
             await incidents.save_incident(conn, incident)
             code = list(WORDS)[n % len(WORDS)]
             error = f"{WORDS[code]} ({code})"
-            await conn.execute(insert(tables.slack_messages).values(**kept, incident_id=incident.id, error=error))
+            await conn.execute(insert(slack_tables.messages).values(**kept, incident_id=incident.id, error=error))
 
 
 async def test_a_button_sends_it_again(visit: Visit) -> None:

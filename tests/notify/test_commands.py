@@ -15,8 +15,10 @@ import pytest
 from msgspec.structs import replace as changed
 
 from app.core.model import Batch
+from app.core.routes import NO_ROUTES
 from app.notify.commands import Commands
 from app.notify.connection import listen
+from app.notify.mutes import Mutes
 from app.store import incidents
 from app.store.record import record
 from app.web.deps import Slack, refuse_command, refuse_told
@@ -38,7 +40,8 @@ async def told() -> AsyncIterator[Workspace]:
 
 
 def commands(site: Site) -> Commands:
-    return Commands(site.database.read, CHANNEL, HOST, lambda: NOW)
+    mutes = Mutes(site.database.write, lambda: NO_ROUTES, lambda: NOW)
+    return Commands(site.database.read, CHANNEL, HOST, lambda: NOW, mutes)
 
 
 async def answered(site: Site, told: Workspace, text: str, **other: str) -> str:
@@ -139,7 +142,7 @@ async def test_with_several_clusters_one_is_named(site: Site, told: Workspace) -
 
 async def test_elsewhere_nothing_is_told(site: Site, told: Workspace) -> None:
     shown = await answered(site, told, "what-changed", channel_id="C9999999999")
-    assert f"Foreshock answers in <#{CHANNEL}> alone." in shown
+    assert f"Foreshock answers in <#{CHANNEL}> alone" in shown
     assert "checkout-api" not in shown
 
 

@@ -295,7 +295,7 @@ async def test_a_message_that_somebody_deleted_is_left_alone_until_asked_for(des
     assert desk.slack.messages == []
     assert "somebody deleted the message in Slack" in (await desk.failed())[0]
     async with desk.database.write.begin() as conn:
-        await outbox.try_again(conn, (world.incident().id, 0), now=desk.clock())
+        await outbox.try_again(conn, f"{world.incident().id}/0", now=desk.clock())
     await desk.send(2)
     assert len(desk.slack.messages) == 1
 

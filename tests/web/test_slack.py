@@ -9,7 +9,7 @@ import httpx2
 import pytest
 from sqlalchemy import insert
 
-from app.store import outbox, tables
+from app.store import outbox, slack_tables
 from app.web.deps import Slack
 from app.web.routes import create_app
 from tests.web import world
@@ -36,7 +36,7 @@ async def keep(site: Site, *messages: dict[str, Any]) -> None:
         await conn.exec_driver_sql("DELETE FROM slack_messages")
         await outbox.name_channel(conn, CHANNEL, now=NOW)
         for part, message in enumerate(messages):
-            await conn.execute(insert(tables.slack_messages).values(**fixed | {"part": part, "error": ""} | message))
+            await conn.execute(insert(slack_tables.messages).values(**fixed | {"part": part, "error": ""} | message))
 
 
 async def page(client: httpx2.AsyncClient) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from app.core.changes.hunks import COMPARED, LINES, Hunk, first_difference, hunks
 from app.core.model import FieldDiff
-from app.web.hunks import COMPARED, LINES, Hunk, first_difference, hunks
 
 
 def _text(*lines: str) -> str:

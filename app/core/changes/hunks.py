@@ -1,4 +1,4 @@
-"""Field diffs in lines, for pages and Markdown: of a long text only what differs, and what stands beside it."""
+"""Field diffs in lines, for pages, Markdown and chat: of a long text only what differs, and what stands beside it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import chain, dropwhile, takewhile
 
-from app.core.model import FieldDiff
-from app.web.filters import values
+import orjson
+
+from app.core.model import FieldDiff, Json
 
 LINES = 120
 """Lines of a hunk that are shown; the rest is counted."""
@@ -35,6 +36,12 @@ class Hunk:
     left_out: int
 
 
+def in_lines(value: Json) -> list[str]:
+    """A value in the lines of a diff: objects and lists one item a line, indented."""
+    text = value if isinstance(value, str) else orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+    return text.splitlines() or [""]
+
+
 def hunks(diffs: Sequence[FieldDiff]) -> tuple[Hunk, ...]:
     """Field diffs in lines. A side that is not there has none: an added field has no old lines."""
     return tuple(_hunk(found) for found in diffs)
@@ -52,8 +59,8 @@ def _differs(line: Line) -> bool:
 
 
 def _hunk(found: FieldDiff) -> Hunk:
-    old = [] if found.op == "add" else values(found.old)
-    new = [] if found.op == "remove" else values(found.new)
+    old = [] if found.op == "add" else in_lines(found.old)
+    new = [] if found.op == "remove" else in_lines(found.new)
     lines = list(_lines(old, new))
     return Hunk(found.path_text or "the whole object", tuple(lines[:LINES]), max(len(lines) - LINES, 0))
 

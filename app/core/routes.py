@@ -1,0 +1,168 @@
+"""Where what happens is told: rules from a cluster, a namespace, labels, a kind or a severity to a channel.
+
+Pure. The file that holds them is read by notify/routes_file.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime, time, timedelta
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from typing import Annotated
+from zoneinfo import ZoneInfo
+
+from msgspec import Meta, Struct
+
+from app.core.model import Resource
+
+ChannelId = Annotated[str, Meta(pattern=r"^[CG][A-Z0-9]{6,20}$", description="a channel's ID like C0123456789")]
+Clock = Annotated[str, Meta(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$", description="a time of day like 22:00")]
+Patterns = tuple[Annotated[str, Meta(min_length=1, max_length=253)], ...]
+"""Names with ``*`` and ``?`` as a shell takes them; none: any."""
+
+
+class What(StrEnum):
+    """What a route tells."""
+
+    CHANGES = "changes"
+    INCIDENTS = "incidents"
+
+
+class Quiet(Struct, frozen=True, forbid_unknown_fields=True, rename={"begins": "from", "ends": "to"}):
+    """Hours of each day in which changes wait: [from, to) in a time zone. To before from: over midnight."""
+
+    begins: Clock
+    ends: Clock
+    zone: str = "UTC"
+
+    def until(self, now: datetime) -> datetime | None:
+        """When the quiet hours that it is in now end; None outside of them."""
+        here = now.astimezone(ZoneInfo(self.zone))
+        begins, ends = time.fromisoformat(self.begins), time.fromisoformat(self.ends)
+        clock = here.time().replace(tzinfo=None)
+        over_midnight = ends <= begins
+        inside = (clock >= begins or clock < ends) if over_midnight else begins <= clock < ends
+        if not inside:
+            return None
+        day = here.date() + timedelta(days=1 if over_midnight and clock >= begins else 0)
+        return datetime.combine(day, ends, tzinfo=here.tzinfo).astimezone(now.tzinfo)
+
+
+class Route(Struct, frozen=True, forbid_unknown_fields=True):
+    """What fits all that is said here is told in ``channel``.
+
+    ``labels`` are those of the object, or of its namespace where the object has no such label. ``kinds`` and
+    ``namespaces`` ask of changes what they are of, and of incidents only where their alerts are; ``severities`` are of
+    incidents alone. ``quiet`` holds back changes, never incidents.
+    """
+
+    channel: ChannelId
+    tell: tuple[What, ...] = (What.CHANGES,)
+    clusters: Patterns = ()
+    namespaces: Patterns = ()
+    kinds: Patterns = ()
+    labels: Mapping[str, str] = {}
+    severities: Patterns = ()
+    quiet: Quiet | None = None
+
+    @property
+    def asks_for_nothing(self) -> bool:
+        """Whether every change fits."""
+        return not (self.clusters or self.namespaces or self.kinds or self.labels)
+
+
+class Labels(Struct, frozen=True):
+    """Labels of an object, and of the namespace that it is in; None where they are not known."""
+
+    own: Mapping[str, str] | None = None
+    of_namespace: Mapping[str, str] | None = None
+
+    def get(self, name: str) -> str | None:
+        """The object's own label, else its namespace's."""
+        own = (self.own or {}).get(name)
+        return own if own is not None else (self.of_namespace or {}).get(name)
+
+
+class Routes(Struct, frozen=True, forbid_unknown_fields=True):
+    """All rules, in their order. Each that fits tells, and a channel is told once."""
+
+    routes: tuple[Route, ...] = ()
+
+    def of(self, what: What) -> tuple[Route, ...]:
+        """Those that tell of this."""
+        return tuple(route for route in self.routes if what in route.tell)
+
+    @property
+    def ask_labels(self) -> bool:
+        """Whether any of changes asks for labels, which have to be read."""
+        return any(route.labels for route in self.of(What.CHANGES))
+
+    @property
+    def channels(self) -> frozenset[str]:
+        """That anything is told in."""
+        return frozenset(route.channel for route in self.routes)
+
+    @property
+    def told_of_all(self) -> frozenset[str]:
+        """Channels that are told of every change: whoever is there may ask for all, too."""
+        return frozenset(route.channel for route in self.of(What.CHANGES) if route.asks_for_nothing)
+
+
+NO_ROUTES = Routes()
+
+
+def why_not(route: Route, resource: Resource, labels: Labels) -> str:
+    """Why a change of this object is not told by a route, in words; "" where it is."""
+    return next(_misses(route, resource, labels), "")
+
+
+def _misses(route: Route, resource: Resource, labels: Labels) -> Iterator[str]:
+    if What.CHANGES not in route.tell:
+        yield "it does not tell of changes"
+    if not _fits(resource.cluster, route.clusters):
+        yield f"the cluster is not {_any_of(route.clusters)}"
+    if route.namespaces and resource.namespace is None:
+        yield f"it is in no namespace, and only {_any_of(route.namespaces)} is told"
+    elif resource.namespace is not None and not _fits(resource.namespace, route.namespaces):
+        yield f"the namespace is not {_any_of(route.namespaces)}"
+    if not _fits(resource.kind, route.kinds):
+        yield f"the kind is not {_any_of(route.kinds)}"
+    for name, wanted in route.labels.items():
+        has = labels.get(name)
+        if has is None:
+            yield f"neither it nor its namespace has the label {name}"
+        elif not fnmatchcase(has, wanted):
+            yield f"its label {name} is {has}, not {wanted}"
+
+
+def wanted_by(routes: Routes, resource: Resource, labels: Labels, now: datetime) -> list[tuple[str, datetime | None]]:
+    """The channels that are told of a change of an object, each with the end of its quiet hours where it is in them:
+    one route that is not quiet is enough."""
+    fitting: dict[str, list[Route]] = {}
+    for route in routes.routes:
+        if not why_not(route, resource, labels):
+            fitting.setdefault(route.channel, []).append(route)
+    found: list[tuple[str, datetime | None]] = []
+    for channel, own in fitting.items():
+        ends = [route.quiet.until(now) if route.quiet else None for route in own]
+        found.append((channel, None if None in ends else min(end for end in ends if end)))
+    return found
+
+
+def tells_incident(route: Route, cluster: str, namespaces: tuple[str, ...], *, severity: str) -> bool:
+    """Whether a route tells of an incident. Where its alerts name no namespace, only routes that ask for none do."""
+    return (
+        What.INCIDENTS in route.tell
+        and _fits(cluster, route.clusters)
+        and (not route.namespaces or any(_fits(one, route.namespaces) for one in namespaces))
+        and _fits(severity, route.severities)
+    )
+
+
+def _fits(name: str, patterns: Patterns) -> bool:
+    return not patterns or any(fnmatchcase(name, one) for one in patterns)
+
+
+def _any_of(patterns: Patterns) -> str:
+    return " or ".join(patterns)

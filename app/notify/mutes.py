@@ -1,0 +1,83 @@
+"""What people in a channel do not want to be told there for a while: by /foreshock mute, or a reaction to a message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from app.core.routes import Routes
+from app.notify.asking import Asked, NotUnderstoodError
+from app.notify.blocks import Json, escape, moment, section
+from app.store import notices
+from app.store.notices import Mute
+
+AN_HOUR, A_DAY = timedelta(hours=1), timedelta(days=1)
+LONGEST = timedelta(days=30)
+REACTION = "no_bell"
+"""The emoji 🔕, as Slack calls it: below a message it mutes what the message is of, for A_DAY."""
+LONGEST_NAME = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Mutes:
+    """Keeps what is muted. Muting is said where everybody in the channel sees it."""
+
+    engine: AsyncEngine
+    routes: Callable[[], Routes]
+    clock: Callable[[], datetime]
+
+    async def answer(self, one: Asked, channel: str, *, by: str) -> Json:
+        """Mutes, or ends that, and says so. Raises NotUnderstoodError."""
+        namespace, cluster = one.word or "", one.cluster or ""
+        which = f"changes in {escape(namespace)}" if namespace else "changes"
+        which += f" of cluster {escape(cluster)}" if cluster else ""
+        if one.command == "unmute":
+            async with self.engine.begin() as conn:
+                ended = await notices.unmute(conn, channel, cluster=cluster, namespace=namespace)
+            return _said(f"🔔 Here {which} are told again." if ended else f"Nothing was muted here of {which}.")
+        lasts = one.minus or AN_HOUR
+        if lasts > LONGEST:
+            raise NotUnderstoodError("Changes can be muted for 30 days at the most.")
+        until = self.clock() + lasts
+        async with self.engine.begin() as conn:
+            muted = Mute(channel, cluster, namespace, "", until, f"{by[:LONGEST_NAME]} in Slack")
+            await notices.mute(conn, muted, now=self.clock())
+        return _said(f"🔕 Until {moment(until)} {which} are not told here. They are on the timeline, as ever.")
+
+    async def take(self, payload: dict[str, Any]) -> None:
+        """``payload`` is an event of Slack's; of others than reactions nothing comes.
+
+        Raises ValueError for what Slack does not send (https://docs.slack.dev/reference/events/reaction_added).
+        """
+        try:
+            event = payload["event"]
+            kind = event["type"]
+            if kind not in ("reaction_added", "reaction_removed") or event["reaction"] != REACTION:
+                return
+            item, user = event["item"], event["user"]
+            if item["type"] != "message":
+                return
+            channel, ts = item["channel"], item["ts"]
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"this is no event of Slack: {type(error).__name__}") from None
+        if not all(isinstance(text, str) for text in (channel, ts, user)):
+            raise ValueError("this is no event of Slack: a name is no text")
+        now = self.clock()
+        async with self.engine.begin() as conn:
+            resource = await notices.told_in(conn, channel, ts)
+            if resource is None:
+                return
+            own = {"cluster": resource.cluster, "namespace": resource.namespace or "", "name": resource.name}
+            if kind == "reaction_added":
+                await notices.mute(conn, Mute(channel, **own, until=now + A_DAY, said_by=f"{user} in Slack"), now=now)
+            else:
+                await notices.unmute(conn, channel, **own)
+
+
+def _said(text: str) -> Json:
+    """A message that all in the channel see, below what somebody wrote."""
+    return {"response_type": "in_channel", "text": text, "blocks": [section(text)]}

@@ -1,0 +1,251 @@
+"""A change, a rollout or a burst of them -> one message of Slack, and what its thread is told. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from hashlib import sha256
+from urllib.parse import urlencode
+
+import msgspec
+
+from app.core.changes.hunks import hunks
+from app.core.changes.revert import revert_recipe
+from app.core.metrics.turning import SOON, Moved
+from app.core.model import Change, Outcome, Rollout
+from app.core.objects.actors import short
+from app.core.phrases import duration, many, measure
+from app.notify.blocks import NAME, SENTENCE, code, context, cut, escape, link, moment, plain, section
+from app.notify.message import COMMAND, where
+from app.notify.slack import Message
+from app.store.notices import EDITS, Notice
+from app.store.outbox import KEPT, Shown
+
+LINES, WIDE = 12, 140
+"""Lines of a diff that are shown, and characters of each; the change's page has the rest."""
+LISTED, IN_SECTION = 15, 5
+"""Changes of a digest that are listed, and in one section: a section takes 3,000 characters."""
+REACHED = 5
+"""Workloads that are named of those that a change reaches."""
+BAR = 10
+FOLLOWS = (timedelta(minutes=3), SOON)
+"""So long after a change what followed is looked for."""
+LATE = (timedelta(seconds=5), timedelta(seconds=35))
+"""So long after a change its rollout is there, and an audit log has said who made it: it sends within 30 s
+(https://kubernetes.io/docs/tasks/debug/debug-cluster/audit/#batching)."""
+OFTEN = timedelta(minutes=10)
+"""For so long a rollout that goes on is looked at every EDITS, then every RARELY."""
+RARELY = timedelta(minutes=1)
+_SIGNS = {
+    Outcome.RUNNING: "🔵",
+    Outcome.COMPLETE: "🟢",
+    Outcome.FAILED: "🔴",
+    Outcome.ROLLED_BACK: "🟠",
+    Outcome.SUPERSEDED: "⚪",
+}
+_PLAIN = "🔹"
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A change, the rollout that it began, and the workloads that it reaches, as people call them."""
+
+    change: Change
+    rollout: Rollout | None = None
+    reach: tuple[str, ...] = ()
+
+    @property
+    def sign(self) -> str:
+        return _SIGNS[self.rollout.outcome] if self.rollout else _PLAIN
+
+    @property
+    def name(self) -> str:
+        """What changed, in words."""
+        return self.change.summary or f"{self.change.resource}: {self.change.verb.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a notice is made of: its items, the oldest first. ``url`` is where people reach us."""
+
+    notice: Notice
+    items: tuple[Item, ...]
+    url: str
+
+    @property
+    def is_running(self) -> bool:
+        return any(one.rollout and one.rollout.outcome is Outcome.RUNNING for one in self.items)
+
+
+def message(told: Told) -> Message:
+    """The notice's own message."""
+    return _one(told, told.items[0]) if len(told.items) == 1 else _digest(told)
+
+
+def version(what: Message) -> str:
+    """A digest of a message: two that are the same show the same."""
+    return sha256(msgspec.json.encode((what.text, what.blocks))).hexdigest()[:32]
+
+
+def shown(told: Told, what: Message) -> Shown:
+    """What is kept of what a message shows, to tell later what moved."""
+    rollout = told.items[0].rollout if len(told.items) == 1 else None
+    return Shown(version(what), rollout.outcome.value if rollout else "")
+
+
+def news(before: Shown, told: Told) -> str:
+    """What is said in the thread as the message is edited, for edits call nobody: that a rollout failed, or was rolled
+    back; "" where neither is new."""
+    rollout = told.items[0].rollout if len(told.items) == 1 else None
+    if rollout is None or rollout.outcome.value == before.status:
+        return ""
+    if rollout.outcome in (Outcome.FAILED, Outcome.ROLLED_BACK):
+        return f"{_state(rollout)}."
+    return ""
+
+
+def followed(told: Told, moved: Sequence[Moved]) -> tuple[str, tuple[str, ...]]:
+    """What the thread is told of what moved after the change, and the names of these lines; "" where none is new."""
+    change = told.items[0].change
+    fresh = [(f"{one.who} {one.line.title}".strip(), one) for one in moved]
+    fresh = [(name, one) for name, one in fresh if name not in told.notice.followed]
+    if not fresh:
+        return "", ()
+    what = "rollout" if told.items[0].rollout else "change"
+    lines = [f"• {_line(change, one)}" for _, one in fresh]
+    return "\n".join([f"Since this {what}:", *lines]), tuple(name for name, _ in fresh)
+
+
+def _line(change: Change, one: Moved) -> str:
+    unit = one.line.unit
+    away = (one.at - change.at).total_seconds()
+    when = f"{duration(away)} later" if away >= one.line.step else "at once"
+    what = f"{one.line.title} by {one.who}" if one.who else one.line.title
+    return f"{escape(what, 2 * NAME)}: {measure(one.before, unit)} → {measure(one.after, unit)}, {when}"
+
+
+def look_again(told: Told, now: datetime) -> datetime | None:
+    """When the notice is to be looked at next; None when nothing of it can change any more."""
+    notice = told.notice
+    if now >= notice.opened_at + KEPT:
+        return None
+    marks = [notice.joined_at + after for after in LATE]
+    marks += follow_marks(told)
+    later = [at for at in marks if at > now]
+    if told.is_running:
+        often = now < notice.joined_at + OFTEN
+        later.append(now + (EDITS if often else RARELY))
+    return min(later, default=None)
+
+
+def follow_marks(told: Told) -> tuple[datetime, ...]:
+    """When what followed is looked for: of a single change alone."""
+    return tuple(told.items[0].change.at + after for after in FOLLOWS) if len(told.items) == 1 else ()
+
+
+def _one(told: Told, item: Item) -> Message:
+    change = item.change
+    name = link(f"{told.url}/changes/{change.id}", cut(plain(item.name), SENTENCE))
+    blocks = [section(f"{item.sign} *{name}*"), context(" · ".join(_facts(item)))]
+    if item.rollout:
+        blocks.append(section(_progress(item.rollout)))
+    if lines := list(_diff(change)):
+        blocks.append(code("\n".join(lines)))
+    if item.reach:
+        more = f" and {len(item.reach) - REACHED} more" if len(item.reach) > REACHED else ""
+        blocks.append(context(f"Reaches {escape(', '.join(item.reach[:REACHED]), SENTENCE)}{more}"))
+    if item.rollout and item.rollout.outcome is Outcome.FAILED:
+        recipe = revert_recipe(change)
+        if recipe.command and len(recipe.command) <= COMMAND:
+            blocks += [context("To undo it:"), code(recipe.command)]
+    said = f"{item.sign} {item.name}" + (f": {_state(item.rollout)}" if item.rollout else "")
+    return Message(escape(said, 4 * SENTENCE), tuple(blocks))
+
+
+def _facts(item: Item) -> Iterator[str]:
+    change = item.change
+    yield f"cluster *{escape(change.resource.cluster)}*"
+    yield where(change.resource)
+    yield f"between {moment(change.since)} and {moment(change.at)}" if change.since else moment(change.at)
+    yield f"by {escape(short(change.actor))}"
+
+
+def _progress(rollout: Rollout) -> str:
+    if rollout.outcome is not Outcome.RUNNING:
+        return f"*{escape(_state(rollout), 2 * SENTENCE)}*"
+    done = rollout.percent * BAR // 100
+    now = rollout.progress[-1] if rollout.progress else None
+    pods = f"  {now.updated} of {now.desired} pods are new, {now.available} available" if now else ""
+    return f"{'▰' * done}{'▱' * (BAR - done)}  *{rollout.percent} %*{pods}"
+
+
+def _state(rollout: Rollout) -> str:
+    lasted = duration(((rollout.ended_at or rollout.started_at) - rollout.started_at).total_seconds())
+    why = f": {rollout.reason}" if rollout.reason else ""
+    match rollout.outcome:
+        case Outcome.RUNNING:
+            return f"{rollout.percent} %"
+        case Outcome.COMPLETE:
+            return f"rolled out in {lasted}"
+        case Outcome.FAILED:
+            return f"failed after {lasted}{why}"
+        case Outcome.ROLLED_BACK:
+            return f"rolled back after {lasted}{why}"
+    return f"replaced by a newer rollout after {lasted}"
+
+
+def _diff(change: Change) -> Iterator[str]:
+    """The first lines of its diff, as in a patch: of what was made or deleted nothing, for that is its name."""
+    lines = [
+        text
+        for hunk in hunks([one for one in change.diffs if one.path])
+        for text in (f"@ {hunk.path}", *(f"{line.sign} {line.text}" for line in hunk.lines if line.sign != "@"))
+    ]
+    yield from (cut(plain_line(line), WIDE) for line in lines[:LINES])
+    if len(lines) > LINES:
+        yield f"… {many(len(lines) - LINES, 'more line')}"
+
+
+def plain_line(text: str) -> str:
+    """A line with its indent, and without what turns text around or cannot be seen."""
+    bare = text.lstrip(" ")
+    return " " * (len(text) - len(bare)) + plain(bare)
+
+
+def _digest(told: Told) -> Message:
+    items = sorted(told.items, key=_first)
+    clusters = sorted({one.change.resource.cluster for one in items})
+    count = many(len(items), "change")
+    title = f"{_worst(items)} *{count}* in {escape(', '.join(clusters), 2 * NAME)}"
+    lines = [_listed(told, one) for one in items[:LISTED]]
+    blocks = [section(title)]
+    blocks += [section("\n".join(lines[n : n + IN_SECTION])) for n in range(0, len(lines), IN_SECTION)]
+    window = {"from": min(one.change.at for one in items).isoformat()}
+    window["to"] = (max(one.change.at for one in items) + timedelta(seconds=1)).isoformat()
+    if len(clusters) == 1:
+        window["cluster"] = clusters[0]
+    page = f"<{told.url}/changes?{urlencode(window)}|All of this time>"
+    more = f"and {len(items) - LISTED} more. " if len(items) > LISTED else ""
+    blocks.append(context(f"{more}{page}"))
+    first = ", ".join(dict.fromkeys(str(one.change.resource) for one in items[:3]))
+    return Message(escape(f"{count} in {', '.join(clusters)}: {first}", 4 * SENTENCE), tuple(blocks))
+
+
+def _first(item: Item) -> tuple[int, datetime]:
+    """What failed first, then what goes on, then the rest as it came."""
+    outcome = item.rollout.outcome if item.rollout else None
+    order = [Outcome.FAILED, Outcome.ROLLED_BACK, Outcome.RUNNING]
+    return (order.index(outcome) if outcome in order else len(order), item.change.at)
+
+
+def _worst(items: Sequence[Item]) -> str:
+    return next((one.sign for one in items if one.rollout), _PLAIN)
+
+
+def _listed(told: Told, item: Item) -> str:
+    change = item.change
+    name = link(f"{told.url}/changes/{change.id}", cut(plain(item.name), NAME))
+    space = f" in {escape(change.resource.namespace, NAME)}" if change.resource.namespace else ""
+    state = f": *{escape(_state(item.rollout), NAME)}*" if item.rollout else ""
+    return f"{item.sign} {name}{space} by {escape(short(change.actor), NAME)}{state}"

@@ -1,0 +1,261 @@
+"""Which changes a channel of Slack is told of, in which message, and when each message is seen to next.
+
+``arrivals`` says what was recorded since; what of it a channel is told becomes a notice in the transaction that notes
+how far arrivals were seen to, so that a kill loses nothing and repeats nothing. What a notice shows is made of its
+changes, and of the rollouts that they began, as these are when it is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy import ColumnElement, Row, and_, delete, func, insert, select, tuple_, update
+from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.core.model import Change, Resource
+from app.store import outbox
+from app.store.arrivals import Arrival, Place, Places
+from app.store.slack_tables import messages, muted, noticed, notices, routed
+from app.store.tables import changes, clusters, kinds, objects, words
+
+SETTLES = timedelta(seconds=2)
+"""So long a new notice waits: for the rollout that its change begins, and for others that come with it."""
+EDITS = timedelta(seconds=5)
+"""So long lies between two edits of one message."""
+BURST = timedelta(minutes=1)
+"""What comes within it of each other is a burst."""
+APART = 3
+"""Messages of a burst that stand by themselves; more of it go into one digest."""
+AT_ONCE = 200
+"""Notices that are looked at in one go."""
+_n, _d = notices.c, noticed.c
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One message of a channel. ``arrived`` are its changes, the oldest first, of which the last came at ``joined_at``;
+    in a ``digest`` there may be many. ``followed`` are the lines that its thread was told of."""
+
+    id: int
+    channel: str
+    opened_at: datetime
+    joined_at: datetime
+    look_at: datetime | None
+    digest: bool
+    followed: frozenset[str]
+    arrived: tuple[Arrival, ...]
+
+
+async def read_places(conn: AsyncConnection) -> dict[int, Place]:
+    """Up to which arrival of each cluster routing has come; nothing where nothing was ever routed."""
+    found = await conn.execute(select(routed.c.cluster_id, routed.c.number, routed.c.told))
+    return {cluster_id: Place(number, told) for cluster_id, number, told in found}
+
+
+async def write_places(conn: AsyncConnection, places: Places) -> None:
+    """Notes up to which arrivals routing has come."""
+    if not places:
+        return
+    row = upsert(routed)
+    rows = [{"cluster_id": number, "number": place.number, "told": place.told} for number, place in places.items()]
+    new = {"number": row.excluded.number, "told": row.excluded.told}
+    await conn.execute(row.on_conflict_do_update(index_elements=["cluster_id"], set_=new), rows)
+
+
+async def forget_places(conn: AsyncConnection) -> None:
+    """Routing begins anew, with what arrives from then on."""
+    await conn.execute(delete(routed))
+
+
+async def tell(
+    conn: AsyncConnection,
+    channel: str,
+    told: Sequence[tuple[Arrival, Change]],
+    *,
+    held_until: datetime | None,
+    now: datetime,
+) -> None:
+    """The channel is told of these changes: each by itself, or in a digest where many come at once.
+
+    ``held_until``: not before then, and all together. What it is told of already it is not told again.
+    """
+    known = select(_d.cluster_id, _d.at, _d.version_key).where(
+        _d.channel == channel,
+        tuple_(_d.cluster_id, _d.at, _d.version_key).in_([(one.cluster_id, one.at, one.key) for one, _ in told]),
+    )
+    already = set(map(tuple, await conn.execute(known)))
+    fresh = [both for both in told if (both[0].cluster_id, both[0].at, both[0].key) not in already]
+    if not fresh:
+        return
+    digest = await _open_digest(conn, channel, held_until=held_until, now=now)
+    if digest is None and held_until is None:
+        lately = select(func.count()).where(_n.channel == channel, _n.opened_at > now - BURST)
+        if (await conn.execute(lately)).scalar_one() + len(fresh) <= APART:
+            for both in fresh:
+                alone = await _open(conn, channel, both[1], digest=False, look_at=now + SETTLES, now=now)
+                await _join(conn, channel, alone, [both])
+            return
+    if digest is None:
+        look_at = held_until or now + SETTLES
+        digest = await _open(conn, channel, fresh[0][1], digest=True, look_at=look_at, now=now)
+    else:
+        soon = func.coalesce(func.least(_n.look_at, now + EDITS), now + EDITS) if held_until is None else _n.look_at
+        joined = {"joined_at": now, "look_at": soon}
+        await conn.execute(update(notices).where(_n.id == digest).values(joined))
+    await _join(conn, channel, digest, fresh)
+
+
+async def _open_digest(
+    conn: AsyncConnection, channel: str, *, held_until: datetime | None, now: datetime
+) -> int | None:
+    """The digest that takes more: of the burst that goes on, or the one that is held back."""
+    unposted = select(messages.c.id).where(messages.c.notice_id == _n.id, messages.c.ts.is_(None)).exists()
+    held = and_(_n.look_at > now + SETTLES, unposted)
+    goes_on = _n.joined_at > now - BURST if held_until is None else held
+    which = select(_n.id).where(_n.channel == channel, _n.digest, goes_on).order_by(_n.id.desc()).limit(1)
+    found: int | None = (await conn.execute(which)).scalar()
+    return found
+
+
+async def _open(
+    conn: AsyncConnection, channel: str, first: Change, *, digest: bool, look_at: datetime, now: datetime
+) -> int:
+    fixed = {"channel": channel, "title": (first.summary or str(first.resource))[:200], "digest": digest}
+    row = insert(notices).values(**fixed, opened_at=now, joined_at=now, look_at=look_at)
+    number: int = (await conn.execute(row.returning(_n.id))).scalar_one()
+    await outbox.owe(conn, channel, notice_id=number, now=now)
+    return number
+
+
+async def _join(conn: AsyncConnection, channel: str, number: int, told: Sequence[tuple[Arrival, Change]]) -> None:
+    rows = [
+        {"channel": channel, "cluster_id": one.cluster_id, "at": one.at, "version_key": one.key, "notice_id": number}
+        for one, _ in told
+    ]
+    await conn.execute(insert(noticed), rows)
+
+
+async def read_due(conn: AsyncConnection, *, now: datetime) -> list[Notice]:
+    """The notices that are to be looked at now, those that wait longest first. Two queries."""
+    due = select(notices).where(_n.look_at <= now).order_by(_n.look_at, _n.id).limit(AT_ONCE)
+    found = (await conn.execute(due)).all()
+    of = await _arrived(conn, [row.id for row in found])
+    return [_notice(row, of.get(row.id, [])) for row in found]
+
+
+async def read_notice(conn: AsyncConnection, number: int) -> Notice | None:
+    """One notice; None where it is gone. Two queries."""
+    row = (await conn.execute(select(notices).where(_n.id == number))).first()
+    return _notice(row, (await _arrived(conn, [number])).get(number, [])) if row else None
+
+
+def _notice(row: Row[tuple[object, ...]], arrived: Sequence[Arrival]) -> Notice:
+    return Notice(
+        row.id,
+        row.channel,
+        row.opened_at,
+        row.joined_at,
+        row.look_at,
+        row.digest,
+        frozenset(row.followed),
+        tuple(arrived),
+    )
+
+
+async def _arrived(conn: AsyncConnection, numbers: Sequence[int]) -> dict[int, list[Arrival]]:
+    query = (
+        select(_d.notice_id, _d.cluster_id, clusters.c.name, _d.at, _d.version_key)
+        .join(clusters, clusters.c.id == _d.cluster_id)
+        .where(_d.notice_id.in_(numbers))
+        .order_by(_d.at, _d.version_key)
+    )
+    found: dict[int, list[Arrival]] = {}
+    for number, cluster_id, cluster, at, key in await conn.execute(query):
+        found.setdefault(number, []).append(Arrival(cluster_id, Place(), cluster, at, key))
+    return found
+
+
+async def looked(
+    conn: AsyncConnection, notice: Notice, version: str, *, again_at: datetime | None, followed: Collection[str] = ()
+) -> None:
+    """Notes that it is to show ``version``, and when it is looked at again (None: never)."""
+    shown = select(messages.c.shown["version"].astext).where(messages.c.notice_id == notice.id, messages.c.part == 0)
+    differs = shown.scalar_subquery().is_distinct_from(version)
+    values = {"look_at": again_at, "followed": sorted({*notice.followed, *followed})}
+    is_new = (await conn.execute(select(differs))).scalar_one()
+    await conn.execute(update(notices).where(_n.id == notice.id).values(values, wanted=version if is_new else ""))
+
+
+async def told_in(conn: AsyncConnection, channel: str, ts: str) -> Resource | None:
+    """The object of which a message of Slack tells; None where it tells of several, or is none of ours."""
+    query = (
+        select(clusters.c.name, kinds.c.api_group, kinds.c.kind, words.c.word, objects.c.name)
+        .select_from(messages)
+        .join(noticed, _d.notice_id == messages.c.notice_id)
+        .join(changes, and_(*(changes.c[name] == _d[name] for name in ("cluster_id", "at", "version_key"))))
+        .join(objects, objects.c.id == changes.c.object_id)
+        .join(kinds, kinds.c.id == objects.c.kind_id)
+        .join(clusters, clusters.c.id == _d.cluster_id)
+        .outerjoin(words, words.c.id == objects.c.namespace_id)
+        .where(messages.c.channel == channel, messages.c.ts == ts, messages.c.notice_id.is_not(None))
+        .limit(2)
+    )
+    found = [Resource(*row) for row in await conn.execute(query)]
+    return found[0] if len(set(found)) == 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Mute:
+    """What a channel is not told of until then. "" stands for any; ``name`` is an object's."""
+
+    channel: str
+    cluster: str
+    namespace: str
+    name: str
+    until: datetime
+    said_by: str
+
+    def covers(self, resource: Resource) -> bool:
+        own = (resource.cluster, resource.namespace or "", resource.name)
+        said = (self.cluster, self.namespace, self.name)
+        return all(one in ("", other) for one, other in zip(said, own, strict=True))
+
+
+async def mute(conn: AsyncConnection, what: Mute, *, now: datetime) -> None:
+    """Mutes it; what is muted already is then muted until the new time."""
+    values = {
+        "channel": what.channel,
+        "cluster": what.cluster,
+        "namespace": what.namespace,
+        "name": what.name,
+        "until": what.until,
+        "said_by": what.said_by,
+        "said_at": now,
+    }
+    row = upsert(muted).values(values)
+    news = {name: values[name] for name in ("until", "said_by", "said_at")}
+    await conn.execute(row.on_conflict_do_update(index_elements=["channel", "cluster", "namespace", "name"], set_=news))
+
+
+async def unmute(conn: AsyncConnection, channel: str, *, cluster: str = "", namespace: str = "", name: str = "") -> int:
+    """Ends what is muted in a channel, all or what fits. How many that were."""
+    c = muted.c
+    asked: Mapping[ColumnElement[str], str] = {c.cluster: cluster, c.namespace: namespace, c.name: name}
+    own = [column == value for column, value in asked.items() if value]
+    return (await conn.execute(delete(muted).where(c.channel == channel, *own))).rowcount
+
+
+async def read_mutes(conn: AsyncConnection, *, now: datetime) -> list[Mute]:
+    """What is muted now, what ends first before the others."""
+    c = muted.c
+    query = select(c.channel, c.cluster, c.namespace, c.name, c.until, c.said_by).where(c.until > now).order_by(c.until)
+    return [Mute(*row) for row in await conn.execute(query)]
+
+
+async def forget(conn: AsyncConnection, now: datetime) -> None:
+    """Deletes what is kept up to date no more, and what is muted no more."""
+    await conn.execute(delete(notices).where(_n.opened_at < now - outbox.KEPT))
+    await conn.execute(delete(muted).where(muted.c.until <= now))
