@@ -63,7 +63,10 @@ class Commands:
             if one.command in ("mute", "unmute") and channel in {self.channel, *routes.channels}:
                 return await self.mutes.answer(one, channel, by=str(payload.get("user_name") or payload.get("user_id")))
             if channel not in {self.channel, *routes.told_of_all}:
-                return _whispered("Not here", [section(f"Foreshock answers in <#{self.channel}> alone, and where all changes are told.")])
+                return _whispered(
+                    "Not here",
+                    [section(f"Foreshock answers in <#{self.channel}> alone, and where all changes are told.")],
+                )
             async with self.engine.connect() as conn:
                 return await self._answer(conn, one)
         except (NotUnderstoodError, UnknownClusterError) as error:

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from app.core.changes.hunks import hunks
+from app.core.changes.hunks import Line, hunks
 from app.core.changes.revert import revert_recipe
 from app.core.metrics.turning import SOON, Moved
 from app.core.model import Change, Outcome, Rollout
@@ -101,7 +101,8 @@ def news(before: Shown, told: Told) -> str:
     if rollout is None or rollout.outcome.value == before.status:
         return ""
     if rollout.outcome in (Outcome.FAILED, Outcome.ROLLED_BACK):
-        return f"{_state(rollout)}."
+        said = _state(rollout)
+        return escape(f"{said[:1].upper()}{said[1:]}.", 4 * SENTENCE)
     return ""
 
 
@@ -200,17 +201,17 @@ def _diff(change: Change) -> Iterator[str]:
     lines = [
         text
         for hunk in hunks([one for one in change.diffs if one.path])
-        for text in (f"@ {hunk.path}", *(f"{line.sign} {line.text}" for line in hunk.lines if line.sign != "@"))
+        for text in (f"@ {plain(hunk.path)}", *(_in_diff(line) for line in hunk.lines if line.sign != "@"))
     ]
-    yield from (cut(plain_line(line), WIDE) for line in lines[:LINES])
+    yield from (cut(line, WIDE) for line in lines[:LINES])
     if len(lines) > LINES:
         yield f"… {many(len(lines) - LINES, 'more line')}"
 
 
-def plain_line(text: str) -> str:
-    """A line with its indent, and without what turns text around or cannot be seen."""
-    bare = text.lstrip(" ")
-    return " " * (len(text) - len(bare)) + plain(bare)
+def _in_diff(line: Line) -> str:
+    """With its indent, and without what turns text around or cannot be seen."""
+    bare = line.text.lstrip(" ")
+    return f"{line.sign} {' ' * (len(line.text) - len(bare))}{plain(bare)}"
 
 
 def _digest(told: Told) -> Message:
@@ -223,7 +224,7 @@ def _digest(told: Told) -> Message:
     blocks += [section("\n".join(lines[n : n + IN_SECTION])) for n in range(0, len(lines), IN_SECTION)]
     window = {"from": min(one.change.at for one in items).isoformat()}
     window["to"] = (max(one.change.at for one in items) + timedelta(seconds=1)).isoformat()
-    if len(clusters) == 1:
+    if len(clusters) == 1 and len(clusters[0]) <= NAME:  # a context takes no text that is longer than 2,000
         window["cluster"] = clusters[0]
     page = f"<{told.url}/changes?{urlencode(window)}|All of this time>"
     more = f"and {len(items) - LISTED} more. " if len(items) > LISTED else ""

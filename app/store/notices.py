@@ -184,9 +184,9 @@ async def looked(
     """Notes that it is to show ``version``, and when it is looked at again (None: never)."""
     shown = select(messages.c.shown["version"].astext).where(messages.c.notice_id == notice.id, messages.c.part == 0)
     differs = shown.scalar_subquery().is_distinct_from(version)
-    values = {"look_at": again_at, "followed": sorted({*notice.followed, *followed})}
-    is_new = (await conn.execute(select(differs))).scalar_one()
-    await conn.execute(update(notices).where(_n.id == notice.id).values(values, wanted=version if is_new else ""))
+    wanted = version if (await conn.execute(select(differs))).scalar_one() else ""
+    news = {"look_at": again_at, "followed": sorted({*notice.followed, *followed}), "wanted": wanted}
+    await conn.execute(update(notices).where(_n.id == notice.id).values(news))
 
 
 async def told_in(conn: AsyncConnection, channel: str, ts: str) -> Resource | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from app.core.changes.history import is_remembered
 from app.core.edges.mechanism import only_scales
 from app.core.model import Change, DiffSource, FieldDiff, Verb
 from app.core.objects import kinds
@@ -20,7 +19,7 @@ _WRITTEN_BY_MACHINES = "caBundle"
 def is_told(change: Change) -> bool:
     """Whether chat is told of a change: its kind is (kinds.Policy.TOLD), or it is a release of Helm, and it does more
     than to scale or to label. What another change began, and what a cluster only remembers, never is."""
-    if change.begun_by or is_remembered(change):
+    if change.begun_by or change.found_in:
         return False
     resource = change.resource
     if helm_release(resource):
@@ -50,7 +49,9 @@ def _says_something(kind: str, diff: FieldDiff) -> bool:
 
 
 def never_told(kind: str) -> bool:
-    """Whether changes of every kind of this name, whatever its case, are on the timeline alone."""
+    """Whether changes of every kind of this name, whatever its case, are on the timeline alone.
+
+    One in small letters that Kubernetes does not have is somebody else's (kinds.EXTERNAL).
+    """
     known = [info for info in kinds.BUILT_IN.values() if info.kind.lower() == kind.lower()]
-    is_external = kind.islower()  # as no kind of Kubernetes is
-    return not is_external and not any(info.policy is Policy.TOLD for info in known)
+    return not any(info.policy is Policy.TOLD for info in known) and (bool(known) or not kind.islower())

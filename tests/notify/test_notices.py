@@ -1,0 +1,283 @@
+"""Changes and rollouts in Slack: one message each that updates itself, a digest of a burst, and what is not told."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from itertools import count
+
+import pytest
+from msgspec.structs import replace
+from sqlalchemy import text
+
+from app.core.model import NOBODY, Batch, Change, ObjectState, Outcome, Progress, Resource, Rollout, Verb
+from app.core.routes import Quiet, Route, Routes
+from app.notify.mutes import Mutes
+from app.notify.sender import Sender
+from app.notify.slack import slack
+from app.store import notices, outbox
+from app.store.database import Database
+from app.store.record import record
+from tests.notify.double import CHANNEL, TOKEN, Json, Workspace, mistakes, workspace
+from tests.notify.test_sender import Clock
+from tests.web import world
+
+URL = "https://foreshock.example"
+OTHER, THIRD = "C0000000002", "C0000000003"
+NOW = world.END + timedelta(minutes=5)
+_TESTS = count()
+"""Each test has hours of its own, for what was recorded stays."""
+
+
+@dataclass
+class Room:
+    """A sender that tells channels of changes, and what happens in the cluster."""
+
+    slack: Workspace
+    database: Database
+    clock: Clock
+    routes: Routes = field(default_factory=lambda: Routes((Route(CHANNEL),)))
+
+    @property
+    def sender(self) -> Sender:
+        told = slack(TOKEN, f"{self.slack.url}api/")
+        return Sender(self.database.write, told, THIRD, URL, self.clock, routes=lambda: self.routes)
+
+    @property
+    def mutes(self) -> Mutes:
+        return Mutes(self.database.write, lambda: self.routes, self.clock)
+
+    async def happens(self, *changes: Change, rollouts: tuple[Rollout, ...] = (), **more: object) -> None:
+        async with self.database.write.begin() as conn:
+            await record(conn, Batch(world.CLUSTER, changes=changes, rollouts=rollouts, **more))  # type: ignore[arg-type]
+
+    async def passes(self, seconds: int = 8) -> None:
+        """So many rounds of the sender, a second apart."""
+        for _ in range(seconds):
+            self.clock.forward(1)
+            await self.sender.send()
+
+    def change(self, name: str, **more: object) -> Change:
+        """A change of just now."""
+        return world.a_change(name, at=self.clock(), version=f"{self.clock().timestamp():.0f}", **more)  # type: ignore[arg-type]
+
+    @property
+    def messages(self) -> list[Json]:
+        return self.slack.thread(None)
+
+    def shows(self, message: Json) -> str:
+        assert not mistakes(message["blocks"]), mistakes(message["blocks"])
+        return str(message["blocks"])
+
+
+@pytest.fixture
+async def room(database: Database) -> AsyncIterator[Room]:
+    clock = Clock(NOW + next(_TESTS) * timedelta(hours=3))
+    async with database.write.begin() as conn:
+        for table in ("slack_noticed", "slack_notices", "slack_routed", "slack_mutes", "slack_messages"):
+            await conn.execute(text(f"DELETE FROM {table}"))
+        for table in ("slack_channels", "incidents", "arrivals"):
+            await conn.execute(text(f"DELETE FROM {table}"))
+    async with workspace(clock) as made:
+        made.channels |= {OTHER, THIRD}
+        room = Room(made, database, clock)
+        await room.passes(2)
+        yield room
+
+
+def rolling(change: Change, *, updated: int, outcome: Outcome = Outcome.RUNNING, **more: object) -> Rollout:
+    progress = (Progress(change.at, 5, updated, updated),)
+    base = Rollout(
+        change.resource,
+        change.uid,
+        int(change.at.timestamp()),
+        change.at,
+        outcome,
+        change_id=change.id,
+        progress=progress,
+    )
+    return replace(base, **more)
+
+
+async def test_a_rollout_is_one_message_that_updates_itself(room: Room) -> None:
+    change = room.change("checkout-api", diffs=world.CULPRIT.diffs)
+    await room.happens(change, rollouts=(rolling(change, updated=0),))
+    await room.passes()
+    (message,) = room.messages
+    assert message["text"].startswith("🔵 image of checkout-api: v1 → v2: 0 %")
+    shows = room.shows(message)
+    assert f"<{URL}/changes/{change.id}|image of checkout-api: v1 → v2>" in shows
+    assert "+ registry.example/checkout-api:v1.42.0" in shows
+    assert "by argocd" in shows
+    for updated in (2, 4):
+        await room.happens(rollouts=(rolling(change, updated=updated),))
+        await room.passes()
+        assert f"*{updated * 20} %*" in room.shows(message)
+    edits = message["edits"]
+    await room.passes(20)
+    assert message["edits"] == edits, "what shows the same is not edited"
+    done = rolling(change, updated=5, outcome=Outcome.COMPLETE, ended_at=change.at + timedelta(seconds=42))
+    await room.happens(rollouts=(done,))
+    await room.passes()
+    assert "🟢" in message["text"]
+    assert "rolled out in 42 s" in room.shows(message)
+    assert room.messages == [message]
+    assert room.slack.thread(message["ts"]) == [], "that it went well nobody is called for"
+
+
+async def test_while_a_rollout_moves_it_is_edited_every_five_seconds_at_most(room: Room) -> None:
+    change = room.change("web")
+    await room.happens(change, rollouts=(rolling(change, updated=0),))
+    for second in range(60):
+        progress = (Progress(change.at, 100, second, second),)
+        await room.happens(rollouts=(rolling(change, updated=0, progress=progress),))
+        await room.passes(1)
+    assert 8 <= room.messages[0]["edits"] <= 12
+
+
+async def test_a_failure_is_said_in_the_thread_with_how_to_undo_it(room: Room) -> None:
+    change = room.change("web")
+    await room.happens(change, rollouts=(rolling(change, updated=1),))
+    await room.passes()
+    failed = rolling(change, updated=1, outcome=Outcome.FAILED, ended_at=change.at + timedelta(minutes=10))
+    await room.happens(rollouts=(replace(failed, reason="ProgressDeadlineExceeded"),))
+    await room.passes()
+    (message,) = room.messages
+    assert message["text"].startswith("🔴")
+    assert "kubectl rollout undo" in room.shows(message)
+    (said,) = room.slack.thread(message["ts"])
+    assert said["text"] == "Failed after 10 min: ProgressDeadlineExceeded."
+
+
+async def test_who_did_it_is_added_once_it_is_known(room: Room) -> None:
+    change = room.change("web")
+    unknown = replace(change, actor=NOBODY, sources=frozenset({"watch"}))
+    await room.happens(unknown)
+    await room.passes()
+    (message,) = room.messages
+    assert "someone unknown" in room.shows(message)
+    await room.happens(replace(change, sources=frozenset({"audit"})))
+    await room.passes(40)
+    assert "by argocd" in room.shows(message)
+    assert (message["edits"], len(room.messages)) == (1, 1)
+
+
+async def test_a_burst_is_a_digest_that_is_edited(room: Room) -> None:
+    await room.happens(*(room.change(f"app-{n}") for n in range(2)))
+    await room.passes(10)
+    assert len(room.messages) == 2
+    for wave in range(4):
+        await room.happens(*(room.change(f"wave-{wave}-{n}") for n in range(20)))
+        await room.passes(10)
+    assert len(room.messages) == 3
+    digest = room.messages[-1]
+    assert "*80 changes* in shop" in room.shows(digest)
+    assert "and 65 more" in room.shows(digest)
+    assert 3 <= digest["edits"] <= 8
+    await room.passes(90)
+    await room.happens(room.change("later"))
+    await room.passes()
+    assert len(room.messages) == 4, "when the burst is over, a change stands by itself again"
+
+
+async def test_each_channel_is_told_what_its_routes_say_and_nothing_twice(room: Room) -> None:
+    room.routes = Routes((Route(CHANNEL, namespaces=("pay*",)), Route(CHANNEL), Route(OTHER, labels={"team": "blue"})))
+    await room.passes(1)
+    space = Resource(world.CLUSTER, "", "Namespace", None, "cart")
+    labelled = ObjectState(space, "u", "1", room.clock(), {"metadata": {"labels": {"team": "blue"}}})
+    await room.happens(room.change("web"), room.change("cart", namespace="cart"), objects=(labelled,))
+    await room.passes()
+    told = [(one["channel"], one["text"]) for one in room.messages]
+    assert sorted(told) == sorted(
+        [
+            (CHANNEL, "🔹 image of web: v1 → v2"),
+            (CHANNEL, "🔹 image of cart: v1 → v2"),
+            (OTHER, "🔹 image of cart: v1 → v2"),
+        ]
+    )
+    await room.passes(20)
+    assert len(room.messages) == 3
+
+
+async def test_what_begun_or_repeats_is_not_told(room: Room) -> None:
+    change = room.change("web")
+    await room.happens(change)
+    await room.passes()
+    derived = room.change("web-2", begun_by=change.id)
+    old = replace(room.change("old"), at=room.clock() - timedelta(hours=2))
+    config = room.change("settings", kind="ConfigMap", api_group="")
+    await room.happens(change, derived, old, config)
+    await room.passes()
+    assert len(room.messages) == 1
+
+
+async def test_of_what_arrived_before_there_were_routes_nothing_is_told(room: Room) -> None:
+    routes, room.routes = room.routes, Routes()
+    await room.passes(2)
+    await room.happens(room.change("before"))
+    await room.passes(2)
+    room.routes = routes
+    await room.passes(5)
+    assert room.messages == []
+    await room.happens(room.change("after"))
+    await room.passes()
+    assert [one["text"] for one in room.messages] == ["🔹 image of after: v1 → v2"]
+
+
+async def test_in_quiet_hours_changes_wait_and_come_in_one_message(room: Room) -> None:
+    begins = (room.clock() - timedelta(minutes=1)).strftime("%H:%M")
+    ends = room.clock().replace(second=0, microsecond=0) + timedelta(minutes=2)
+    room.routes = Routes((Route(CHANNEL, quiet=Quiet(begins, ends.strftime("%H:%M"))),))
+    for n in range(6):
+        await room.happens(room.change(f"app-{n}"))
+        await room.passes(10)
+    assert room.messages == []
+    await room.passes(int((ends - room.clock()).total_seconds()) + 5)
+    (message,) = room.messages
+    assert "*6 changes* in shop" in room.shows(message)
+
+
+async def test_what_is_muted_is_not_told_and_is_told_again_later(room: Room) -> None:
+    change = room.change("web")
+    await room.happens(change)
+    await room.passes()
+    (message,) = room.messages
+    event = {"reaction": "no_bell", "user": "U1", "item": {"type": "message", "channel": CHANNEL, "ts": message["ts"]}}
+    await room.mutes.take({"event": event | {"type": "reaction_added"}})
+    await room.happens(room.change("web", namespace="payments"), room.change("other"))
+    await room.passes()
+    assert [one["text"] for one in room.messages[1:]] == ["🔹 image of other: v1 → v2"]
+    await room.mutes.take({"event": event | {"type": "reaction_removed"}})
+    await room.happens(room.change("web"))
+    await room.passes()
+    assert len(room.messages) == 3
+
+
+async def test_a_change_that_cannot_be_posted_stands_on_the_page_and_is_sent_again(room: Room) -> None:
+    room.slack.channels.remove(CHANNEL)
+    await room.happens(room.change("web"))
+    await room.passes()
+    async with room.database.write.begin() as conn:
+        (failed,) = (await outbox.read_delivery(conn)).failed
+        assert failed.title == "image of web: v1 → v2"
+        assert "channel_not_found" in failed.error
+        room.slack.channels.add(CHANNEL)
+        assert await outbox.try_again(conn, failed.key, now=room.clock()) == 1
+    await room.passes()
+    assert len(room.messages) == 1
+
+
+async def test_what_is_a_week_old_is_forgotten(room: Room) -> None:
+    await room.happens(room.change("web"))
+    await room.passes()
+    async with room.database.write.begin() as conn:
+        await conn.execute(text("UPDATE slack_notices SET opened_at = opened_at - interval '8 days'"))
+        await notices.forget(conn, room.clock())
+        assert (await conn.execute(text("SELECT count(*) FROM slack_messages"))).scalar_one() == 0
+
+
+async def test_a_deletion_tells_what_is_gone(room: Room) -> None:
+    await room.happens(room.change("web", verb=Verb.DELETE, diffs=(), summary="Deployment web deleted"))
+    await room.passes()
+    assert room.messages[0]["text"] == "🔹 Deployment web deleted"
