@@ -82,7 +82,8 @@ def reasons(source: str) -> dict[tuple[str, tuple[str, ...]], str]:
             words = tuple(a.value for a in part.args if isinstance(a, ast.Constant) and isinstance(a.value, str))
             unique = any(k.arg == "unique" and ast.unparse(k.value) == "True" for k in part.keywords)
             if ast.unparse(part.func) in {"Index", "UniqueConstraint"} or unique:
-                found[name, words] = lines[(part.end_lineno or 0) - 1].partition("  # ")[2]
+                columns = words[1:] if words and words[0].endswith("_idx") else words  # one with a name of its own
+                found[name, columns] = lines[(part.end_lineno or 0) - 1].partition("  # ")[2]
     return found
 
 

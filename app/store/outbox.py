@@ -62,13 +62,13 @@ _DUE = text(r"""
             CASE WHEN m.ts IS NULL THEN n.opened_at ELSE m.not_before END
         FROM slack_notices n
         JOIN slack_messages m ON m.notice_id = n.id AND m.part = 0
-        WHERE n.channel = :channel AND n.wanted <> ''
+        WHERE n.wanted <> ''
         UNION ALL
         SELECT m.id, '', CASE WHEN m.notice_id IS NULL THEN 0 ELSE 2 END, coalesce(i.started_at, p.not_before)
         FROM slack_messages m
         JOIN slack_messages p ON p.part = 0 AND (p.incident_id = m.incident_id OR p.notice_id = m.notice_id)
         LEFT JOIN incidents i ON i.id = m.incident_id
-        WHERE m.part > 0 AND m.channel = :channel AND m.ts IS NULL AND p.ts IS NOT NULL
+        WHERE m.part > 0 AND m.ts IS NULL AND p.ts IS NOT NULL
             AND NOT EXISTS (
                 SELECT FROM slack_messages e
                 WHERE (e.incident_id = m.incident_id OR e.notice_id = m.notice_id)
@@ -78,13 +78,16 @@ _DUE = text(r"""
     SELECT m.*, p.ts AS thread_ts, due.version
     FROM due
     JOIN slack_messages m ON m.id = due.id
+    JOIN slack_channels c ON c.id = m.channel AND c.quiet_until <= :now
     LEFT JOIN slack_messages p
         ON m.part > 0 AND p.part = 0 AND (p.incident_id = m.incident_id OR p.notice_id = m.notice_id)
-    WHERE m.channel = :channel AND m.error = '' AND m.not_before <= :now
+    WHERE m.error = '' AND m.not_before <= :now
     ORDER BY due.urgency, due.since, m.incident_id, m.notice_id, m.part
     LIMIT 1
+    FOR UPDATE OF c SKIP LOCKED
 """)
-"""Incidents first, then what is new, then what was said of it, then what was told longest ago."""
+"""Incidents first, then what is new, then what was said of it, then what was told longest ago. Who claims a message
+holds its channel: another process takes none of that meanwhile, and sees that it is too soon afterwards."""
 
 
 class Shown(Struct, frozen=True):
@@ -171,33 +174,30 @@ async def owe(
 
 async def claim(conn: AsyncConnection, *, suspected: bool, now: datetime) -> Due | None:
     """What is to be sent next, which is the caller's for CLAIM; None where nothing is due, or it is too soon."""
-    open_now = select(_channels).where(_channels.c.quiet_until <= now).order_by(_channels.c.quiet_until)
-    for channel in (await conn.execute(open_now.with_for_update(skip_locked=True))).all():
-        asked = {"channel": channel.id, "suspected": suspected, "now": now, "kept": now - KEPT}
-        row = (await conn.execute(_DUE, asked)).one_or_none()
-        if row is None:
-            continue
-        due = Due(
-            id=row.id,
-            incident_id=row.incident_id,
-            notice_id=row.notice_id,
-            part=row.part,
-            channel=channel.id,
-            ts=row.ts,
-            thread_ts=row.thread_ts,
-            body=row.body,
-            shown=msgspec.convert(row.shown, Shown | None),
-            trying_since=row.trying_since,
-            attempts=row.attempts,
-            version=row.version,
-        )
-        mine = {"not_before": now + CLAIM, "attempts": due.attempts + 1}
-        if due.ts is None:
-            mine["trying_since"] = due.trying_since or now
-        await conn.execute(_this(due, **mine))
-        await rest(conn, due.channel, now + EACH)
-        return due
-    return None
+    asked = {"suspected": suspected, "now": now, "kept": now - KEPT}
+    row = (await conn.execute(_DUE, asked)).one_or_none()
+    if row is None:
+        return None
+    due = Due(
+        id=row.id,
+        incident_id=row.incident_id,
+        notice_id=row.notice_id,
+        part=row.part,
+        channel=row.channel,
+        ts=row.ts,
+        thread_ts=row.thread_ts,
+        body=row.body,
+        shown=msgspec.convert(row.shown, Shown | None),
+        trying_since=row.trying_since,
+        attempts=row.attempts,
+        version=row.version,
+    )
+    mine = {"not_before": now + CLAIM, "attempts": due.attempts + 1}
+    if due.ts is None:
+        mine["trying_since"] = due.trying_since or now
+    await conn.execute(_this(due, **mine))
+    await rest(conn, due.channel, now + EACH)
+    return due
 
 
 async def rest(conn: AsyncConnection, channel: str, until: datetime) -> None:

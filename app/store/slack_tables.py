@@ -43,6 +43,7 @@ notices = Table(  # store/notices.py: one message of changes, or of a rollout, i
     Column("wanted", Text, nullable=False, server_default=""),  # which version it is to show; "": what it shows
     Column("followed", ARRAY(Text), nullable=False, server_default="{}"),  # lines that its thread was told of
     Index(None, "look_at", postgresql_where=text("look_at IS NOT NULL")),  # which are to be seen to
+    Index("slack_notices_due_idx", "id", postgresql_where=text("wanted <> ''")),  # which are to be sent
     Index(None, "channel", "opened_at"),  # what was opened in a channel lately
 )
 
@@ -94,5 +95,5 @@ messages = Table(  # store/outbox.py: the message of an incident or a notice, an
     Column("error", Text, nullable=False),  # why it is given up, and what to do; "" while it is not
     UniqueConstraint("incident_id", "part"),  # the messages of an incident
     UniqueConstraint("notice_id", "part"),  # those of a notice
-    Index(None, "channel", postgresql_where=text("ts IS NULL")),  # what is to be posted
+    Index(None, "part", postgresql_where=text("ts IS NULL")),  # replies that are to be posted
 )

@@ -23,6 +23,7 @@ def upgrade() -> None:
         )
     """)
     op.execute("CREATE INDEX slack_notices_look_at_idx ON slack_notices (look_at) WHERE look_at IS NOT NULL")
+    op.execute("CREATE INDEX slack_notices_due_idx ON slack_notices (id) WHERE wanted <> ''")
     op.execute("CREATE INDEX slack_notices_channel_opened_at_idx ON slack_notices (channel, opened_at)")
     op.execute("""
         CREATE TABLE slack_noticed (
@@ -65,12 +66,12 @@ def upgrade() -> None:
             ADD CONSTRAINT slack_messages_incident_id_part_key UNIQUE (incident_id, part),
             ADD CONSTRAINT slack_messages_notice_id_part_key UNIQUE (notice_id, part)
     """)
-    op.execute("CREATE INDEX slack_messages_channel_idx ON slack_messages (channel) WHERE ts IS NULL")
+    op.execute("CREATE INDEX slack_messages_part_idx ON slack_messages (part) WHERE ts IS NULL")
 
 
 def downgrade() -> None:
     op.execute("DELETE FROM slack_messages WHERE notice_id IS NOT NULL")
-    op.execute("DROP INDEX slack_messages_channel_idx")
+    op.execute("DROP INDEX slack_messages_part_idx")
     op.execute("""
         ALTER TABLE slack_messages
             DROP CONSTRAINT slack_messages_incident_id_part_key, DROP CONSTRAINT slack_messages_notice_id_part_key,

@@ -15,6 +15,7 @@ from sqlalchemy import text
 
 from app.core.findings import NONE, Incident, Opinion, Ranking, Verdict
 from app.core.model import Batch
+from app.core.routes import Route, Routes, What
 from app.notify import slack as slack_module
 from app.notify.sender import Sender
 from app.notify.slack import slack
@@ -314,6 +315,23 @@ async def test_another_channel_takes_what_is_new_and_the_first_keeps_its_own(des
     assert (first["channel"], first["edits"]) == (CHANNEL, 1)
     assert other["channel"] == "C0000000002"
     assert desk.slack.thread(first["ts"])[0]["channel"] == CHANNEL
+
+
+async def test_an_incident_goes_where_the_first_route_says_that_fits_it(desk: Desk) -> None:
+    desk.slack.channels |= {"C0000000002", "C0000000003"}
+    severe = Route("C0000000002", tell=(What.INCIDENTS,), severities=("critical",))
+    sender = dataclasses.replace(desk.sender, routes=lambda: Routes((severe, Route("C0000000003"))))
+    await desk.save(
+        replace(world.incident(), id="b" * 12, severity="critical", started_at=desk.clock()), world.ranking()
+    )
+    await desk.save(
+        replace(world.incident(), id="c" * 12, severity="warning", started_at=desk.clock()), world.ranking()
+    )
+    for _ in range(20):
+        desk.clock.forward(1)
+        await sender.send()
+    told = {one["metadata"]["event_payload"]["key"]: one["channel"] for one in desk.slack.messages}
+    assert told == {f"{'b' * 12}/0": "C0000000002", f"{'c' * 12}/0": CHANNEL}
 
 
 class Killed(BaseException):

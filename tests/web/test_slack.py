@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from datetime import timedelta
+from html import unescape
 from typing import Any
 
 import httpx2
 import pytest
 from sqlalchemy import insert
 
-from app.store import outbox, slack_tables
+from app.core.routes import Quiet, Route, Routes, What
+from app.store import notices, outbox, slack_tables
+from app.store.notices import Mute
 from app.web.deps import Slack
 from app.web.routes import create_app
 from tests.web import world
@@ -106,3 +111,75 @@ async def test_what_failed_stands_there_and_is_sent_again_when_asked(site: Site)
         assert "Everything got through" in await page(client)
         for message in (f"{INCIDENT}/x", "1", f"{INCIDENT}/1/2", "", "' OR 1=1"):
             assert (await client.post("/slack/again", data={"message": message})).status_code == 422, message
+
+
+ROUTES = Routes(
+    (
+        Route(CHANNEL, labels={"team": "payments"}),
+        Route("C0000000002", namespaces=("pay*",), quiet=Quiet("00:00", "00:00")),
+        Route("C0000000003", tell=(What.INCIDENTS,), severities=("critical",)),
+    )
+)
+
+
+def routed(routes: Routes = ROUTES, error: str = "") -> Slack:
+    return Slack(CHANNEL, listens=True, routes=lambda: routes, routes_error=lambda: error)
+
+
+async def asked(site: Site, query: str, slack: Slack | None = None, *, status: int = 200) -> str:
+    async with asking(site, slack or routed()) as client:
+        answer = await client.get(f"/slack{query}")
+    assert answer.status_code == status, answer.text
+    return " ".join(re.sub("<[^>]*>", " ", unescape(answer.text)).split())
+
+
+async def test_it_shows_the_routes_and_why_a_newer_file_is_not_taken(site: Site) -> None:
+    seen = await asked(site, "")
+    assert "label team=payments" in seen
+    assert "quiet 00:00 to 00:00 UTC" in seen
+    assert "severities critical" in seen
+    assert "routes.yaml:1: no good" in await asked(site, "", routed(error="routes.yaml:1: no good"))
+    assert "routes: [{channel: C0123456789}]" in await asked(site, "", routed(Routes()))
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ("?namespace=payments&kind=Deployment&name=web", "To C0000000002 , in one message after the quiet hours"),
+        ("?namespace=cart&kind=Deployment", "Nowhere. No route fits."),
+        ("?namespace=cart", "no: the namespace is not pay*"),
+        ("?namespace=cart", "no: neither it nor its namespace has the label team"),
+        ("?namespace=cart", "no: it does not tell of changes"),
+        ("?kind=node&namespace=payments", "no: it is in no namespace, and only pay* is told"),
+        ("?kind=ConfigMap&namespace=payments", "Nowhere. Changes of ConfigMap are on the timeline alone."),
+        (f"?change={world.CULPRIT.id}", "To C0000000002"),
+        (f"?change=https://foreshock.example/changes/{world.CULPRIT.id}?x=1", "To C0000000002"),
+    ],
+)
+async def test_it_says_where_a_change_would_go_and_why_not(site: Site, query: str, says: str) -> None:
+    assert says in await asked(site, query)
+
+
+async def test_what_is_muted_says_so(site: Site) -> None:
+    until = NOW + timedelta(hours=1)
+    async with site.database.write.begin() as conn:
+        mute = Mute("C0000000002", "", "payments", "", until, "alice in Slack")
+        await notices.mute(conn, mute, now=NOW)
+    seen = await asked(site, "?namespace=payments")
+    assert "Not to C0000000002 , muted there until" in seen
+    assert "by alice in Slack" in seen
+    async with site.database.write.begin() as conn:
+        await notices.unmute(conn, "C0000000002")
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "says"),
+    [
+        ("?change=nonsense", 404, "There is no change of this id"),
+        (f"?change={'f' * 28}", 404, "There is no change of this id"),
+        ("?team=payments", 422, "team"),
+        ("?namespace=" + "x" * 300, 422, "253"),
+    ],
+)
+async def test_what_cannot_be_asked_is_refused(site: Site, query: str, status: int, says: str) -> None:
+    assert says in await asked(site, query, status=status)

@@ -1,0 +1,111 @@
+"""/foreshock mute and 🔕: what a channel is not told of for a while, said where everybody sees it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from app.core.model import Resource
+from app.core.routes import Route, Routes
+from app.notify.commands import Commands
+from app.notify.mutes import Mutes
+from app.store import notices
+from app.store.notices import Mute
+from tests.notify.double import CHANNEL, TEAM, Json, mistakes
+from tests.web.conftest import HOST, NOW, Site, site
+
+__all__ = ["site"]
+TEAMS = "C0000000009"
+ROUTES = Routes((Route(TEAMS, namespaces=("shop",)),))
+
+
+@pytest.fixture(autouse=True)
+async def _nothing_muted(site: Site) -> None:
+    async with site.database.write.begin() as conn:
+        await conn.exec_driver_sql("DELETE FROM slack_mutes")
+
+
+async def said(site: Site, text: str, channel: str = TEAMS) -> Json:
+    mutes = Mutes(site.database.write, lambda: ROUTES, lambda: NOW)
+    commands = Commands(site.database.read, CHANNEL, HOST, lambda: NOW, mutes)
+    asked = {"command": "/foreshock", "text": text, "channel_id": channel, "user_name": "alice", "team_id": TEAM}
+    answer = await commands.answer(asked)
+    assert not mistakes(answer["blocks"])
+    return answer
+
+
+async def muted(site: Site) -> list[Mute]:
+    async with site.database.read.connect() as conn:
+        return await notices.read_mutes(conn, now=NOW)
+
+
+@pytest.mark.parametrize(
+    ("text", "lasts", "covers", "not_covers"),
+    [
+        ("mute", timedelta(hours=1), ("c", "shop"), None),
+        ("mute 30m", timedelta(minutes=30), ("c", None), None),
+        ("mute 2h shop", timedelta(hours=2), ("c", "shop"), ("c", "cart")),
+        ("mute shop cluster=c", timedelta(hours=1), ("c", "shop"), ("d", "shop")),
+    ],
+)
+async def test_a_channel_is_muted_for_so_long(
+    site: Site, text: str, lasts: timedelta, covers: tuple[str, str | None], not_covers: tuple[str, str] | None
+) -> None:
+    answer = await said(site, text)
+    assert answer["response_type"] == "in_channel", "it is for everybody there, so everybody is told"
+    assert "They are on the timeline" in answer["text"]
+    (mute,) = await muted(site)
+    assert (mute.channel, mute.until, mute.said_by) == (TEAMS, NOW + lasts, "alice in Slack")
+    assert mute.covers(Resource(covers[0], "apps", "Deployment", covers[1], "web"))
+    if not_covers:
+        assert not mute.covers(Resource(not_covers[0], "apps", "Deployment", not_covers[1], "web"))
+    assert "told again" in (await said(site, "unmute"))["text"]
+    assert await muted(site) == []
+    assert "Nothing was muted" in (await said(site, "unmute"))["text"]
+
+
+@pytest.mark.parametrize(
+    ("text", "channel", "says"),
+    [
+        ("mute 90d", TEAMS, "30 days at the most"),
+        ("mute a b", TEAMS, "What is meant by"),
+        ("mute", "C0000000010", "Foreshock answers in"),
+        ("what-changed", TEAMS, "Foreshock answers in"),
+    ],
+)
+async def test_what_cannot_be_muted_is_said_to_who_asked(site: Site, text: str, channel: str, says: str) -> None:
+    answer = await said(site, text, channel)
+    assert answer["response_type"] == "ephemeral"
+    assert says in str(answer["blocks"])
+    assert await muted(site) == []
+
+
+REACTED: dict[str, Any] = {
+    "type": "reaction_added",
+    "reaction": "no_bell",
+    "user": "U1",
+    "item": {"type": "message", "channel": CHANNEL, "ts": "1.0"},
+}
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        REACTED,  # below a message that is none of ours
+        REACTED | {"reaction": "tada"},
+        REACTED | {"item": {"type": "file", "file": "F1"}},
+        {"type": "link_shared"},
+    ],
+)
+async def test_other_reactions_mute_nothing(site: Site, event: dict[str, Any]) -> None:
+    await Mutes(site.database.write, lambda: ROUTES, lambda: NOW).take({"event": event})
+    assert await muted(site) == []
+
+
+@pytest.mark.parametrize("missing", ["reaction", "item", "user", "type"])
+async def test_what_slack_does_not_send_is_refused(site: Site, missing: str) -> None:
+    event = {name: value for name, value in REACTED.items() if name != missing}
+    with pytest.raises(ValueError, match="no event of Slack"):
+        await Mutes(site.database.write, lambda: ROUTES, lambda: NOW).take({"event": event})

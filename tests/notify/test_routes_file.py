@@ -1,0 +1,54 @@
+"""The file of routes: the one that is shipped, mistakes told by their place, and the last good one that counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from app.core.routes import Routes
+from app.notify.routes_file import RoutesError, RoutesFile, read
+
+SHIPPED = Path(__file__).parents[2] / "deploy" / "routes.yaml"
+
+
+def test_the_file_that_is_shipped_can_be_read() -> None:
+    assert len(read(SHIPPED).routes) == 4
+
+
+@pytest.mark.parametrize(
+    ("written", "says"),
+    [
+        ("routes: [{channel: general}]", r"\$\.routes\[0\]\.channel"),
+        ("routes: [{channel: C0123456789, quiet: {from: '20:00', to: '08:00', zone: Europe/Nowhere}}]", "Nowhere"),
+        ("rules: []", "unknown field `rules`"),
+        ("routes: [", "line 1"),
+        ("- 1", "object"),
+        ("\xff\xfe", "routes.yaml"),
+    ],
+)
+def test_a_mistake_is_told_by_its_place(tmp_path: Path, written: str, says: str) -> None:
+    file = tmp_path / "routes.yaml"
+    file.write_bytes(written.encode("latin-1"))
+    with pytest.raises(RoutesError, match=says) as error:
+        read(file)
+    assert str(file) in str(error.value)
+
+
+def test_it_is_read_again_when_it_is_written_and_the_last_good_one_counts(tmp_path: Path) -> None:
+    file = tmp_path / "routes.yaml"
+    routes = RoutesFile(file, required=False)
+    assert routes() == Routes()
+    file.write_text("routes: [{channel: C0123456789}]")
+    assert [one.channel for one in routes().routes] == ["C0123456789"]
+    file.write_text("routes: [{channel: nowhere at all}]")
+    assert [one.channel for one in routes().routes] == ["C0123456789"]
+    assert "channel" in routes.error
+    file.unlink()
+    assert routes() == Routes()
+    assert routes.error == ""
+
+
+def test_one_that_is_named_has_to_be_there(tmp_path: Path) -> None:
+    with pytest.raises(RoutesError, match=r"missing\.yaml"):
+        RoutesFile(tmp_path / "missing.yaml", required=True)
