@@ -101,8 +101,7 @@ def news(before: Shown, told: Told) -> str:
     if rollout is None or rollout.outcome.value == before.status:
         return ""
     if rollout.outcome in (Outcome.FAILED, Outcome.ROLLED_BACK):
-        said = _state(rollout)
-        return escape(f"{said[:1].upper()}{said[1:]}.", 4 * SENTENCE)
+        return escape(f"{_sentence(rollout)}.", 4 * SENTENCE)
     return ""
 
 
@@ -174,11 +173,16 @@ def _facts(item: Item) -> Iterator[str]:
 
 def _progress(rollout: Rollout) -> str:
     if rollout.outcome is not Outcome.RUNNING:
-        return f"*{escape(_state(rollout), 2 * SENTENCE)}*"
+        return f"*{escape(_sentence(rollout), 2 * SENTENCE)}*"
     done = rollout.percent * BAR // 100
     now = rollout.progress[-1] if rollout.progress else None
     pods = f"  {now.updated} of {now.desired} pods are new, {now.available} available" if now else ""
     return f"{'▰' * done}{'▱' * (BAR - done)}  *{rollout.percent} %*{pods}"
+
+
+def _sentence(rollout: Rollout) -> str:
+    said = _state(rollout)
+    return f"{said[:1].upper()}{said[1:]}"
 
 
 def _state(rollout: Rollout) -> str:

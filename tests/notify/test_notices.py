@@ -121,7 +121,7 @@ async def test_a_rollout_is_one_message_that_updates_itself(room: Room) -> None:
     await room.happens(rollouts=(done,))
     await room.passes()
     assert "🟢" in message["text"]
-    assert "rolled out in 42 s" in room.shows(message)
+    assert "Rolled out in 42 s" in room.shows(message)
     assert room.messages == [message]
     assert room.slack.thread(message["ts"]) == [], "that it went well nobody is called for"
 
