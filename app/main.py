@@ -270,7 +270,7 @@ def notifier_of(settings: Settings, database: Database, *, url: str) -> Notifier
     mutes = Mutes(database.write, routes, now)
     return Notifier(
         Sender(database.write, told, channel, url, now, suspected=settings.slack_suspected, routes=routes),
-        Clicks(database.write, told, now),
+        Clicks(database.write, told, now, url),
         Commands(database.read, channel, url, now, mutes),
         Links(database.read, told, channel, url, now, routes=routes),
         mutes,

@@ -12,24 +12,26 @@ import structlog
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.core.findings import Opinion, Verdict
-from app.notify.message import IT, NOT_IT
+from app.notify.message import IT, MORE, NOT_IT, more
 from app.notify.slack import BusyError, RefusedError, Slack, UnansweredError
-from app.store import verdicts
+from app.store import incidents, verdicts
 
 OPINIONS = {IT: Opinion.IT, NOT_IT: Opinion.NOT_IT}
-_VALUE = re.compile(rf"({'|'.join(OPINIONS)})/([0-9a-f]{{12}})/(none|[0-9a-f]{{28}})")
+_VALUE = re.compile(rf"({'|'.join(OPINIONS)})/([0-9a-f]{{12}})/(none|[0-9a-f]{{28}})|({MORE})/([0-9a-f]{{12}})")
 LONGEST_NAME = 100
+GONE = "Foreshock does not know this incident any more: nothing was kept."
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class Click:
-    """A button under a suspect: who clicked it (``user`` Slack's ID), in which channel, and what it says."""
+    """A button: who clicked it (``user`` Slack's ID), in which channel, and what it says of a suspect; ``opinion`` None
+    asks for more of them."""
 
     incident_id: str
     change_id: str
-    opinion: Opinion
+    opinion: Opinion | None
     user: str
     name: str
     channel: str
@@ -38,7 +40,7 @@ class Click:
 
 
 def clicked(payload: dict[str, Any]) -> Click | None:
-    """The verdict in a ``block_actions`` payload; None for what is none, as a link.
+    """What a ``block_actions`` payload asks for; None for nothing, as a link.
 
     Raises ValueError for what Slack does not send
     (https://docs.slack.dev/reference/interaction-payloads/block_actions-payload).
@@ -59,12 +61,22 @@ def clicked(payload: dict[str, Any]) -> Click | None:
         raise ValueError(f"this is no payload of Slack: {type(error).__name__}") from None
     if not all(isinstance(text, str) for text in (user["id"], name, channel)):
         raise ValueError("this is no payload of Slack: a name is no text")
-    return Click(told[2], told[3], OPINIONS[told[1]], user["id"], name[:LONGEST_NAME], channel, is_guest=team != home)
+    asks = told[4] is not None
+    return Click(
+        told[5] if asks else told[2],
+        "" if asks else told[3],
+        None if asks else OPINIONS[told[1]],
+        user["id"],
+        name[:LONGEST_NAME],
+        channel,
+        is_guest=team != home,
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Clicks:
-    """Keeps the verdicts that people give in Slack; the message is edited as the incident's other pages are.
+    """Keeps the verdicts that people give in Slack; the message is edited as the incident's other pages are. Shows more
+    suspects to who asks. ``url`` is where people reach us.
 
     Whoever is in the channel may: that is what a responder's role is for elsewhere.
     """
@@ -72,6 +84,7 @@ class Clicks:
     engine: AsyncEngine
     slack: Slack
     clock: Callable[[], datetime]
+    url: str
 
     async def take(self, payload: dict[str, Any]) -> None:
         """Raises ValueError for what Slack does not send."""
@@ -79,14 +92,23 @@ class Clicks:
         if click is None:
             return
         if click.is_guest:
-            await self._whisper(click, "Only members of the workspace that Foreshock is in can say what it was.")
+            await self._whisper(click, "Only members of the workspace that Foreshock is in can do that.")
+            return
+        if click.opinion is None:
+            await self._show_more(click)
             return
         verdict = Verdict(click.change_id, click.opinion, f"{click.name} in Slack", self.clock())
         try:
             async with self.engine.begin() as conn:
                 await verdicts.say(conn, click.incident_id, verdict)
         except LookupError:
-            await self._whisper(click, "Foreshock does not know this incident any more: nothing was kept.")
+            await self._whisper(click, GONE)
+
+    async def _show_more(self, click: Click) -> None:
+        async with self.engine.connect() as conn:
+            found = await incidents.read_incident(conn, click.incident_id)
+        ranking = found[1] if found else None
+        await self._whisper(click, more(click.incident_id, ranking, url=self.url) if ranking else GONE)
 
     async def _whisper(self, click: Click, text: str) -> None:
         try:

@@ -33,12 +33,14 @@ from app.store.outbox import Shown
 
 SHOWN = 3
 """Suspects that the message argues for; the page has the rest."""
+MORE_SHOWN = 7
+"""That are shown to who asks for more."""
 REASONS = 2
 COMMAND = 1200
 """A longer command is on the page: who reads Slack on a telephone does not copy it."""
 SIGNS = {"suspected": "🟡", "open": "🔴", "resolved": "🟢", "merged": "⚪"}
-IT, NOT_IT, JUDGE, OPEN = "it", "not_it", "judge", "open"
-"""What can be clicked, as payloads call it: the buttons of what leads, the menu of the others, the link."""
+IT, NOT_IT, JUDGE, OPEN, MORE = "it", "not_it", "judge", "open", "more"
+"""What can be clicked, as payloads call it: the buttons of what leads, the menu of the others, the link, the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +80,27 @@ def message(told: Told) -> Message:
         blocks.append(section("Not ranked yet: the suspects appear here as soon as they are."))
     else:
         blocks += _ranked(told, told.ranking)
-    blocks.append({"type": "actions", "elements": [_button("Open the timeline", OPEN, incident.id, url=told.page)]})
+    buttons = [_button("Open the timeline", OPEN, incident.id, url=told.page)]
+    if told.ranking and len(told.ranking.suspects) > SHOWN:
+        buttons.append(_button("Show more", MORE, f"{MORE}/{incident.id}"))
+    blocks.append({"type": "actions", "elements": buttons})
     return Message(escape(f"{title}: {_leading(told.ranking)}", 4 * SENTENCE), tuple(blocks))
+
+
+def more(incident_id: str, ranking: Ranking, *, url: str) -> str:
+    """The suspects that the message has no room for, a line each, for who asked."""
+    rest = ranking.suspects[SHOWN : SHOWN + MORE_SHOWN]
+    if not rest:
+        return "There are no others any more."
+    lines = [
+        f"*{one.rank}.  {link(f'{url}/changes/{one.change.id}', one.change.resource.name)}*  {percent(one.probability)}"
+        f", {where(one.change.resource)}, *{t_minus(one.t_minus)}* by {escape(short(one.change.actor))}"
+        for one in rest
+    ]
+    if len(ranking.suspects) > SHOWN + MORE_SHOWN:
+        left = len(ranking.suspects) - SHOWN - MORE_SHOWN
+        lines.append(f"{many(left, 'other')} {link(f'{url}/incidents/{incident_id}', 'on the page')}")
+    return "\n".join(lines)
 
 
 def reply(body: str) -> Message:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import hmac
 import json
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from urllib.parse import urlencode
 
 import httpx2
 import pytest
+from msgspec.structs import replace
 
 from app.core.findings import NONE, Opinion
 from app.notify.clicks import Clicks, clicked
@@ -49,7 +50,7 @@ async def told(site: Site) -> AsyncIterator[Workspace]:
 
 
 def clicks(site: Site, made: Workspace) -> Clicks:
-    return Clicks(site.database.write, slack(TOKEN, f"{made.url}api/"), lambda: NOW)
+    return Clicks(site.database.write, slack(TOKEN, f"{made.url}api/"), lambda: NOW, HOST)
 
 
 async def said(site: Site) -> set[tuple[str, str, str]]:
@@ -137,7 +138,7 @@ def signed(payload: object, *, secret: str = SECRET, late: float = 0) -> dict[st
 
 def client(site: Site, made: Workspace, *, secret: str = SECRET) -> httpx2.AsyncClient:
     """Somebody outside, without a token."""
-    told_by = replace(
+    told_by = dataclasses.replace(
         deps(site.database),
         clock=lambda: NOW,
         slack=Slack(CHANNEL, signing_secret=secret),
@@ -190,3 +191,22 @@ async def test_what_slack_does_not_send_is_refused(site: Site, told: Workspace, 
         answer = await outside.post("/intake/slack", **signed(payload))
     assert answer.status_code == 400
     assert "this is not what Slack sends" in answer.json()["detail"]
+
+
+async def test_who_asks_for_more_is_shown_the_other_suspects(site: Site, told: Workspace) -> None:
+    one = world.ranking().suspects[0]
+    many = tuple(replace(one, rank=n, probability=0.9 / n) for n in range(1, 14))
+    async with site.database.write.begin() as conn:
+        at = world.ALERT_AT + timedelta(minutes=30)
+        await incidents.save_ranking(conn, replace(world.ranking(), suspects=many, ranked_at=at))
+    at_first = told.messages[0]
+    assert "Show more" not in str(at_first["blocks"]), "there were no more"
+    later = Sender(site.database.write, clicks(site, told).slack, CHANNEL, HOST, lambda: NOW + timedelta(seconds=5))
+    await later.send()
+    payload = await told.click(told.messages[0], f"more/{INCIDENT}")
+    await clicks(site, told).take(payload)
+    (shown,) = told.whispers
+    assert shown["user"] == "U0000000001"
+    assert [f"*{n}.  <" in shown["text"] for n in range(3, 12)] == [False, *[True] * 7, False]
+    assert f"3 others <{HOST}/incidents/{INCIDENT}|on the page>" in shown["text"]
+    assert await said(site) == set()
