@@ -21,7 +21,6 @@ from app.failures import Exit, Expected
 if TYPE_CHECKING:
     from app.collect.contexts import WantedCluster
     from app.store.database import Database
-    from app.store.tokens import Token
 
 cli = typer.Typer(
     name="foreshock",
@@ -330,46 +329,39 @@ def history(
 
 
 @cli.command()
-def login(role: options.RoleOption, port: Annotated[int, typer.Option(help="Where `serve` listens.")] = 8000) -> None:
+def login(
+    role: options.RoleOption,
+    scope: options.ScopeOption = None,
+    port: Annotated[int, typer.Option(help="Where `serve` listens.")] = 8000,
+) -> None:
     """Print a link that logs one browser in, once, within 15 minutes."""
     from app import main as root
     from app.settings import load
 
     url = root.url_of(load(), "127.0.0.1", port)
-    print(_run(lambda database: root.login_link(database, url, role=role)))
+    limits = options.scope_of(scope)
+    print(_run(lambda database: root.login_link(database, url, role=role, scope=limits)))
 
 
 @token_cli.command(name="create")
 def token_create(
     bearer: options.BearerOption,
     cluster: options.ClusterOfToken = None,
+    scope: options.ScopeOption = None,
     note: Annotated[str, typer.Option(help="Who or what it is for.")] = "",
     expires_days: Annotated[int, typer.Option(help="How long it works.", min=1, max=3650)] = 365,
 ) -> None:
     """Make a token and print it, once: it is the last word of the output."""
     from datetime import timedelta
 
-    from app.core.roles import Role
+    from app.commands import tokens
     from app.main import now
-    from app.store import tokens
-    from app.store.tokens import Purpose
 
-    of_clusters = (options.Bearer.AUDIT, options.Bearer.METRICS)
-    if bearer in of_clusters and cluster is None:
-        raise typer.BadParameter(f"--role {bearer} takes --cluster NAME: such a token is of one cluster")
-    without_role = (*of_clusters, options.Bearer.CHANGES, options.Bearer.SCRAPE)
-    purpose = Purpose(bearer) if bearer in without_role else Purpose.API
-    if purpose in (Purpose.API, Purpose.SCRAPE) and cluster is not None:
-        raise typer.BadParameter("--cluster goes with --role audit, metrics or changes: a role is of every cluster")
-    life = timedelta(days=expires_days)
+    limits, life = options.scope_of(scope), timedelta(days=expires_days)
+    tokens.purpose_of(bearer, cluster=cluster, scope=limits)  # before a database is started
 
     async def create(database: Database) -> str:
-        async with database.write.begin() as conn:
-            if purpose is not Purpose.API:
-                return await tokens.create_for_cluster(
-                    conn, cluster or "", purpose=purpose, now=now(), note=note, life=life
-                )
-            return await tokens.create(conn, Role(bearer), purpose=Purpose.API, now=now(), note=note, life=life)
+        return await tokens.create(database, bearer, cluster=cluster, scope=limits, note=note, life=life, now=now())
 
     print(_run(create))
 
@@ -377,18 +369,11 @@ def token_create(
 @token_cli.command(name="list")
 def token_list() -> None:
     """List the tokens that work now. The tokens themselves are stored nowhere."""
+    from app.commands.tokens import listed
     from app.main import now
-    from app.store import tokens
 
-    async def read(database: Database) -> list[Token]:
-        async with database.read.connect() as conn:
-            return await tokens.read(conn, now=now())
-
-    for found in _run(read):
-        used = f"{found.last_used_at:%Y-%m-%d %H:%M}" if found.last_used_at else "never"
-        of = "" if found.purpose is tokens.Purpose.SCRAPE else f" of {found.cluster or 'every cluster'}"
-        who = found.role or f"{found.purpose}{of}"
-        print(f"{found.id:>6}  {who:<9}  until {found.expires_at:%Y-%m-%d}  used {used}  {found.note}")
+    for line in _run(lambda database: listed(database, now=now())):
+        print(line)
 
 
 @token_cli.command(name="revoke")

@@ -247,7 +247,7 @@ class ByHand:
             clean = await _clean(conn, said, now=now)
             told = sha256(msgspec.json.encode((cluster, clean))).digest()
             if cluster not in await list_clusters(conn):
-                raise hands.CannotError("cluster", "nothing is recorded of a cluster of this name")
+                raise hands.unknown_cluster()
             if key is not None and (made := await idempotency.claim(conn, key, told, now=now)) is not None:
                 return (await _known(conn, made[0])), True
             request = secrets.token_hex(16) if key is None else key.hex()

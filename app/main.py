@@ -31,7 +31,7 @@ from app.collect.garbage import garbage_rarely
 from app.collect.remote_write import Receiver
 from app.core.incidents import pagers
 from app.core.objects.redact import Redactor
-from app.core.roles import Role
+from app.core.roles import Role, Scope
 from app.core.routes import NO_ROUTES
 from app.core.vitals import Vitals
 from app.failures import Expected
@@ -301,6 +301,7 @@ def build(settings: Settings, server: Postgres, *, url: str, demo: Prepare) -> F
     )
     deps = Deps(
         read=database.read,
+        scoped=database.scoped,
         write=database.write,
         public_url=url,
         clock=now,
@@ -367,10 +368,12 @@ async def _invitation(server: Postgres, database: Database, *, url: str, landing
     return f"Foreshock is at {await login_link(database, url, role=Role.ADMIN, landing=landing)}"
 
 
-async def login_link(database: Database, url: str, *, role: Role, landing: str = "/") -> str:
+async def login_link(
+    database: Database, url: str, *, role: Role, landing: str = "/", scope: Scope | None = None
+) -> str:
     """A link that logs one browser in, once, within tokens.LIFETIME."""
     async with database.write.begin() as conn:
-        token = await tokens.create(conn, role, purpose=Purpose.LOGIN, now=now())
+        token = await tokens.create(conn, role, purpose=Purpose.LOGIN, now=now(), scope=scope)
     onward = "" if landing == "/" else f"&to={landing}"
     return f"{url}/login?token={token}{onward}"
 

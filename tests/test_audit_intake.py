@@ -62,7 +62,7 @@ async def site(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     known = ClusterTokens(database.write, lambda: NOW)
     await known.refresh()
     audit = Clusters(
-        Database(read=nowhere, write=nowhere, turns=nowhere),
+        Database(read=nowhere, scoped=nowhere, write=nowhere, turns=nowhere),
         Pulses(lambda: NOW),
         wanted=tuple,
         folder=tmp_path / "spool",

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from app.core.clusters import cluster_name
-from app.core.roles import Role
+from app.core.roles import Role, Scope
 
 
 class Output(StrEnum):
@@ -52,6 +52,14 @@ def cluster_to_write(text: str) -> str:
         raise typer.BadParameter(str(error)) from None
 
 
+def scope_of(texts: list[str] | None) -> Scope | None:
+    """What is said with ``--scope``; None: nothing. Raises typer.BadParameter."""
+    try:
+        return Scope.parse(texts) if texts else None
+    except ValueError as error:
+        raise typer.BadParameter(f"--scope: {error}") from None
+
+
 def _parsed(kind: Any, text: str, wanted: str) -> Any:
     from pydantic import TypeAdapter, ValidationError
 
@@ -89,6 +97,14 @@ ClusterOfToken = Annotated[
         parser=cluster_to_write,
         metavar="NAME",
         help="The only cluster it is for: with audit, metrics or changes.",
+    ),
+]
+ScopeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--scope",
+        metavar="CLUSTER[/NAMESPACE]",
+        help="The only cluster, or namespace of one, in which the role holds; as often as needed.",
     ),
 ]
 RoleOption = Annotated[Role, typer.Option(help="What its bearer may do.")]

@@ -1,4 +1,5 @@
-"""Connections to PostgreSQL: a pool to read from, one to write with, one for the locks of workers."""
+"""Connections to PostgreSQL: a pool to read from, one for who may read a part alone, one to write with, one for the
+locks of workers."""
 
 from __future__ import annotations
 
@@ -10,11 +11,12 @@ from sqlalchemy.exc import ArgumentError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from app.failures import Exit, Expected
-from app.store import codec
+from app.store import codec, scope
 
 OLDEST_SERVER = 15
 TURNS = 8
 """Workers that may have their turn at once; what is not used is not connected."""
+_READS = "-c statement_timeout=5s"
 _RANDOM_READS = "-c random_page_cost=1.1"
 """What PostgreSQL's documentation advises for solid-state drives. Its default is that of a disk with a head: with that
 the newest changes of a cluster, which an index has in order, are found by sorting all of the day's, in twice the time.
@@ -30,14 +32,16 @@ class DatabaseError(Expected):
 @dataclass(frozen=True, slots=True)
 class Database:
     """The pools of one process: ``read`` commits nothing and gives up after 5 s, ``write`` is for record(), ``turns``
-    for the locks of workers: who holds one waits for a connection of another pool, and never for one of this."""
+    for the locks of workers: who holds one waits for a connection of another pool, and never for one of this.
+    ``scoped`` reads as ``read`` does, in transactions that see what store/scope.py shows them, and change nothing."""
 
     read: AsyncEngine
+    scoped: AsyncEngine
     write: AsyncEngine
     turns: AsyncEngine
 
     async def close(self) -> None:
-        for engine in (self.read, self.write, self.turns):
+        for engine in (self.read, self.scoped, self.write, self.turns):
             await engine.dispose()
 
 
@@ -75,8 +79,10 @@ def _engine(url: URL, settings: str, *, size: int, isolation_level: str) -> Asyn
 def open_database(dsn: str, *, readers: int = 8, writers: int = 4) -> Database:
     """The pools for ``dsn``; nothing is connected yet. Reads have their own: ingest cannot starve them."""
     url = sqlalchemy_url(dsn)
+    seen = f"-c search_path={scope.SCHEMA} -c default_transaction_read_only=on"
     return Database(
-        read=_engine(url, "-c statement_timeout=5s", size=readers, isolation_level="AUTOCOMMIT"),
+        read=_engine(url, _READS, size=readers, isolation_level="AUTOCOMMIT"),
+        scoped=_engine(url, f"{_READS} {seen}", size=readers, isolation_level="REPEATABLE READ"),
         write=_engine(url, "", size=writers, isolation_level="READ COMMITTED"),
         turns=_engine(url, "", size=TURNS, isolation_level="AUTOCOMMIT"),
     )

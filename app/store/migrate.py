@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.pool import NullPool
 
 from app.failures import Exit
+from app.store import scope
 from app.store.database import DatabaseError, sqlalchemy_url
 
 MIGRATIONS = Path(__file__).parents[2] / "migrations"
@@ -63,7 +64,10 @@ def migrate(dsn: str) -> str:
         connection.execute(text("SET LOCAL lock_timeout = '5s'"))
         connection.execute(text("SET LOCAL statement_timeout = '10min'"))
         _refuse_newer(connection)
-        command.upgrade(config(connection), "head")
+        if MigrationContext.configure(connection).get_current_heads() != (head(),):
+            scope.remove_views(connection)  # they stand in the way of what alters a table
+            command.upgrade(config(connection), "head")
+        scope.make_views(connection)
     return head()
 
 

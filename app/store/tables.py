@@ -419,6 +419,7 @@ tokens = Table(
     Column("revoked_at", at),
     Column("last_used_at", at),
     Column("cluster", Text, nullable=False, server_default=""),  # the only one it is for; "" with changes: any
+    Column("scope", ARRAY(Text)),  # core.roles.Scope of a role, as people write it; NULL: it holds everywhere
 )
 
 idempotency_keys = Table(

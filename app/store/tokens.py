@@ -17,8 +17,9 @@ from typing import Any
 from sqlalchemy import Row, insert, or_, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.roles import Role
+from app.core.roles import Role, Scope
 from app.store import tables
+from app.store.scope import limit
 
 PREFIX = "fs_"
 
@@ -54,7 +55,7 @@ LIFETIME = {
 @dataclass(frozen=True, slots=True)
 class Token:
     """What is known of a token; never the token. One of a ``cluster``'s API server has no role, nor has one that only
-    tells of external changes, of every cluster where ``cluster`` is ""."""
+    tells of external changes, of every cluster where ``cluster`` is "". ``scope`` None: its role holds everywhere."""
 
     id: int
     role: Role | None
@@ -65,6 +66,7 @@ class Token:
     revoked_at: datetime | None
     last_used_at: datetime | None
     cluster: str = ""
+    scope: Scope | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +86,26 @@ def digest(token: str) -> bytes:
 
 
 async def create(
-    conn: AsyncConnection, role: Role, *, purpose: Purpose, now: datetime, note: str = "", life: timedelta | None = None
+    conn: AsyncConnection,
+    role: Role,
+    *,
+    purpose: Purpose,
+    now: datetime,
+    note: str = "",
+    life: timedelta | None = None,
+    scope: Scope | None = None,
 ) -> str:
-    """A new token, to be shown once: it cannot be read back."""
-    life = LIFETIME[purpose] if life is None else life
-    return await _create(conn, now=now, role=role.value, purpose=purpose.value, note=note, expires_at=now + life)
+    """A new token, to be shown once: it cannot be read back. Without a ``scope`` its role holds everywhere.
+
+    Raises scope.NoViewsError for a scope that this database cannot hold.
+    """
+    if scope is not None:
+        await limit(conn, scope)
+    expires_at = now + (LIFETIME[purpose] if life is None else life)
+    places = None if scope is None else scope.texts
+    return await _create(
+        conn, now=now, role=role.value, purpose=purpose.value, note=note, expires_at=expires_at, scope=places
+    )
 
 
 async def create_for_cluster(
@@ -116,10 +133,12 @@ async def _create(conn: AsyncConnection, *, now: datetime, **values: object) -> 
 
 @dataclass(frozen=True, slots=True)
 class Bearer:
-    """Who sends a token: what they may do, and what the token is for (its note), "" where nobody noted it."""
+    """Who sends a token: what they may do, where (``scope``; None: everywhere), and what the token is for (its note),
+    "" where nobody noted it."""
 
     role: Role
     note: str
+    scope: Scope | None = None
 
 
 async def check(conn: AsyncConnection, token: str, *, purpose: Purpose, now: datetime) -> Role | None:
@@ -134,7 +153,16 @@ async def check(conn: AsyncConnection, token: str, *, purpose: Purpose, now: dat
 async def bearer(conn: AsyncConnection, token: str, *, purpose: Purpose, now: datetime) -> Bearer | None:
     """As ``check``, with what the token is for."""
     found = await _check(conn, token, purpose=purpose, now=now)
-    return None if found is None else Bearer(Role(found.role), found.note)
+    return None if found is None else _bearer(found)
+
+
+def _bearer(row: Row[Any]) -> Bearer:
+    return Bearer(Role(row.role), row.note, _scope(row.scope))
+
+
+def _scope(places: list[str] | None) -> Scope | None:
+    """An empty list is no scope that we write: it reaches nothing."""
+    return None if places is None else Scope.parse(places)
 
 
 async def check_for_changes(conn: AsyncConnection, token: str, *, now: datetime) -> str | None:
@@ -150,20 +178,21 @@ async def _check(conn: AsyncConnection, token: str, *, purpose: Purpose, now: da
     found = await conn.execute(
         text(
             "WITH found AS ("
-            " SELECT id, role, cluster, note, last_used_at FROM tokens WHERE digest = :digest AND purpose = :purpose"
+            " SELECT id, role, cluster, note, scope, last_used_at FROM tokens"
+            " WHERE digest = :digest AND purpose = :purpose"
             " AND revoked_at IS NULL AND expires_at > :now"
             "), noted AS ("
             " UPDATE tokens t SET last_used_at = :now FROM found f WHERE t.id = f.id"
             " AND (f.last_used_at IS NULL OR f.last_used_at < :now - interval '1 hour')"
-            ") SELECT role, cluster, note FROM found"
+            ") SELECT role, cluster, note, scope FROM found"
         ),
         {"digest": digest(token), "purpose": purpose.value, "now": now},
     )
     return found.first()
 
 
-async def use_login(conn: AsyncConnection, token: str, *, now: datetime) -> Role | None:
-    """Uses up a login token: its role the first time, None ever after, however many try at once."""
+async def use_login(conn: AsyncConnection, token: str, *, now: datetime) -> Bearer | None:
+    """Uses up a login token: its bearer the first time, None ever after, however many try at once."""
     found = await conn.execute(
         update(tables.tokens)
         .where(
@@ -173,10 +202,10 @@ async def use_login(conn: AsyncConnection, token: str, *, now: datetime) -> Role
             tables.tokens.c.expires_at > now,
         )
         .values(revoked_at=now, last_used_at=now)
-        .returning(tables.tokens.c.role)
+        .returning(tables.tokens.c.role, tables.tokens.c.note, tables.tokens.c.scope)
     )
-    role = found.scalar()
-    return None if role is None else Role(role)
+    row = found.first()
+    return None if row is None else _bearer(row)
 
 
 async def revoke(conn: AsyncConnection, token: str, *, now: datetime) -> bool:
@@ -205,12 +234,21 @@ async def read(conn: AsyncConnection, *, now: datetime) -> list[Token]:
     listed = [Purpose.API.value, *(purpose.value for purpose in IN_MEMORY), Purpose.CHANGES.value]
     t = tables.tokens.c
     found = await conn.execute(
-        select(t.id, t.role, t.purpose, t.note, t.created_at, t.expires_at, t.revoked_at, t.last_used_at, t.cluster)
-        .where(t.purpose.in_(listed), t.revoked_at.is_(None), t.expires_at > now)
-        .order_by(t.id)
+        select(tables.tokens).where(t.purpose.in_(listed), t.revoked_at.is_(None), t.expires_at > now).order_by(t.id)
     )
     return [
-        Token(row.id, Role(row.role) if row.purpose == Purpose.API else None, Purpose(row.purpose), *row[3:])
+        Token(
+            row.id,
+            Role(row.role) if row.purpose == Purpose.API else None,
+            Purpose(row.purpose),
+            row.note,
+            row.created_at,
+            row.expires_at,
+            row.revoked_at,
+            row.last_used_at,
+            row.cluster,
+            _scope(row.scope),
+        )
         for row in found
     ]
 

@@ -23,11 +23,12 @@ from app.web.auth import Needs
 from app.web.deps import deps_of
 from app.web.follow import follow
 from app.web.problems import Problem
+from app.web.reading import check_whole, reading
 from app.web.representations import Negotiated, chosen, kind_of
 
 router = APIRouter(
     prefix="/api/v1",
-    dependencies=[Depends(Needs(Role.VIEWER)), Depends(params.once)],
+    dependencies=[Depends(Needs(Role.VIEWER, limited=True)), Depends(params.once)],
     responses=problems.described(400, 401, 404, 406, 422, 503),
     route_class=Negotiated,
 )
@@ -35,7 +36,7 @@ ROLLOUTS_BY_DEFAULT = timedelta(days=1)
 
 
 async def _connection(request: Request) -> AsyncIterator[AsyncConnection]:
-    async with deps_of(request).read.connect() as conn:
+    async with reading(request) as conn:
         yield conn
 
 
@@ -61,7 +62,7 @@ async def list_changes(
         chosen(request, (NDJSON,))
         return await follow(request, wanted, since=asked.since, limit=asked.limit)
     before = params.change_cursor(asked.after)
-    async with deps.read.connect() as conn:
+    async with reading(request) as conn:
         found = await search.find_changes(conn, wanted, before=before, limit=asked.limit, within=search.FURTHER)
         seen = await read_seen(conn, asked.cluster, from_at=asked.from_at, to_at=asked.to_at)
     return answers.Changes(
@@ -140,6 +141,7 @@ async def list_calls(asked: Annotated[params.CallsAsked, Query()], conn: Conn, r
 
     Calls that are alike in ``by`` are added up; what is not asked for there is null.
     """
+    check_whole(request, asked.cluster)
     to_at = asked.at or deps_of(request).clock()
     now_from, before_from = to_at - asked.minus, to_at - 2 * asked.minus
     if asked.minus < timedelta(seconds=SLOT_SECONDS):
@@ -187,12 +189,13 @@ async def read_incident(incident_id: IncidentId, _: Nothing, conn: Conn) -> answ
 
 
 @router.get("/incidents/{incident_id}/suspects", summary="What preceded an incident, ranked")
-async def list_suspects(incident_id: IncidentId, _: Nothing, conn: Conn) -> answers.Suspects:
+async def list_suspects(incident_id: IncidentId, _: Nothing, conn: Conn, request: Request) -> answers.Suspects:
     """The newest ranking, each suspect with its evidence. The shares and ``none_of_these`` sum to at most 1."""
     found = await incidents.read_incident(conn, incident_id)
     if found is None:
         raise Problem(404, "there is no incident of this id", "incident_id")
     incident, ranking = found
+    check_whole(request, incident.cluster)
     return answers.Suspects(
         items=[shapes.Suspect.of(suspect) for suspect in (ranking.suspects if ranking else ())],
         none_of_these=ranking.none_of_these if ranking else None,

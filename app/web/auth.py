@@ -31,14 +31,18 @@ def has(request: Request, least: Role) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """A route's policy, as a dependency: the least role that may use it."""
+    """A route's policy, as a dependency: the least role that may use it. ``limited``: who is limited to a scope may,
+    too, since the route shows and changes nothing beyond it; without that a route is closed to them."""
 
     role: Role
+    limited: bool = False
 
     async def __call__(self, request: Request) -> None:
         if not has(request, self.role):
             role: Role = request.state.role
             raise Problem(403, f"this takes the role {self.role.value}; yours is {role.value}")
+        if not self.limited and request.state.scope is not None:
+            raise Problem(403, "this takes a token that is not limited to clusters or namespaces")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,7 @@ class NeedsTeller:
 
     async def __call__(self, request: Request) -> None:
         if not hasattr(request.state, "tells_of"):
-            await Needs(Role.RESPONDER)(request)
+            await Needs(Role.RESPONDER, limited=True)(request)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,8 +176,10 @@ async def login(
     deps = deps_of(request)
     now = deps.clock()
     async with deps.write.begin() as conn:
-        role = await tokens.use_login(conn, token, now=now)
-        session = None if role is None else await tokens.create(conn, role, purpose=Purpose.SESSION, now=now)
+        bearer = await tokens.use_login(conn, token, now=now)
+        session = None
+        if bearer is not None:
+            session = await tokens.create(conn, bearer.role, purpose=Purpose.SESSION, now=now, scope=bearer.scope)
     if session is None:
         return templates.page("login.html", 401, detail="This link was used before, or it is older than 15 minutes.")
     response = RedirectResponse(onward.recall(request) if to is None else onward.local(to), 303)

@@ -16,6 +16,7 @@ from app.store.seen import Freshness, Seen, read_seen
 from app.web import templates
 from app.web.auth import Needs
 from app.web.deps import deps_of
+from app.web.reading import reading
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 GAPS_OF = timedelta(days=7)
@@ -60,11 +61,11 @@ def _of(cluster: str, gaps: Sequence[Gap]) -> tuple[Gap, ...]:
     return tuple(gap for gap in gaps if gap.cluster == cluster)
 
 
-@router.get("/clusters", dependencies=[Depends(Needs(Role.VIEWER))])
+@router.get("/clusters", dependencies=[Depends(Needs(Role.VIEWER, limited=True))])
 async def list_clusters(request: Request) -> HTMLResponse:
     """Every cluster, with the gaps of a week."""
     now: datetime = deps_of(request).clock()
-    async with deps_of(request).read.connect() as conn:
+    async with reading(request) as conn:
         seen = await read_seen(conn, None, from_at=now - GAPS_OF, to_at=None)
     return templates.page("clusters.html", cards=cards(seen), most_gaps=MOST_GAPS, seen=seen, now=now)
 

@@ -30,9 +30,12 @@ from app.web.auth import Needs
 from app.web.deps import deps_of
 from app.web.graphs import DrawnGraph, draw
 from app.web.problems import Problem
+from app.web.reading import check_whole, reading
 
 router = APIRouter(
-    include_in_schema=False, default_response_class=HTMLResponse, dependencies=[Depends(Needs(Role.VIEWER))]
+    include_in_schema=False,
+    default_response_class=HTMLResponse,
+    dependencies=[Depends(Needs(Role.VIEWER, limited=True))],
 )
 CALLS_LONGEST = timedelta(days=1)
 """Calls are counted in slots of five seconds by caller and answer: more of them at once takes too long to add up."""
@@ -116,11 +119,12 @@ def groups_of(found: dict[str, Graph], axis: Axis) -> tuple[PanelGroup, ...]:
 @router.get("/clusters/{cluster}/control-plane")
 async def read_control_plane(request: Request, cluster: str, asked: Annotated[windows.Range, Query()]) -> HTMLResponse:
     """Whether it serves, whether it is overloaded, who loads it, and its store, controllers, processes and size."""
+    check_whole(request, cluster)
     now = deps_of(request).clock()
     axis = asked.axis(now)
     grid = window_grid(axis.from_at.timestamp(), axis.to_at.timestamp(), most=BINS)
     with_calls = axis.to_at - axis.from_at <= CALLS_LONGEST
-    async with deps_of(request).read.connect() as conn:
+    async with reading(request) as conn:
         around = await surroundings.read_surroundings(conn, cluster, from_at=axis.from_at, to_at=axis.to_at)
         if not around.seen.freshness:
             raise Problem(404, "there is no cluster of this name", "cluster")

@@ -28,11 +28,12 @@ from app.web.auth import Needs
 from app.web.control_plane import CALLS_LONGEST
 from app.web.deps import QueryError, deps_of
 from app.web.problems import Problem
+from app.web.reading import check_whole, scope_of
 from app.web.representations import Negotiated
 
 router = APIRouter(
     prefix="/api/v1",
-    dependencies=[Depends(Needs(Role.VIEWER)), Depends(params.once)],
+    dependencies=[Depends(Needs(Role.VIEWER, limited=True)), Depends(params.once)],
     responses=problems.described(401, 404, 406, 422, 503),
     route_class=Negotiated,
 )
@@ -124,12 +125,19 @@ class Answered(NamedTuple):
     warnings: tuple[str, ...]
 
 
-async def ask_prometheus(request: Request, cluster: str, query: str, *, axis: Axis) -> Answered:
-    """What the cluster's Prometheus answers. For responders: it may know of more than Foreshock does. Raises
-    Problem."""
+def check_prometheus(request: Request) -> None:
+    """Only responders who are limited to no scope ask a Prometheus: it may know of more than Foreshock does, and of
+    other clusters. Raises Problem 403."""
     role: Role = request.state.role
     if role is Role.VIEWER:
         raise Problem(403, "to ask a Prometheus takes the role responder", "promql")
+    if scope_of(request) is not None:
+        raise Problem(403, "to ask a Prometheus takes a token that is not limited to clusters or namespaces", "promql")
+
+
+async def ask_prometheus(request: Request, cluster: str, query: str, *, axis: Axis) -> Answered:
+    """What the cluster's Prometheus answers. Raises Problem."""
+    check_prometheus(request)
     grid = window_grid(axis.from_at.timestamp(), axis.to_at.timestamp(), most=BINS - 1)
     first, last = (datetime.fromtimestamp(grid.epoch(number), UTC) for number in (1, grid.size))
     try:
@@ -156,6 +164,7 @@ def told(found: Graph, by: Sequence[str]) -> list[shapes.Line]:
 async def _answer(
     request: Request, conn: AsyncConnection, asked: SeriesAsked | RatesAsked, query: SeriesQuery | CallsQuery
 ) -> answers.Lines:
+    check_whole(request, asked.cluster)
     axis = asked.axis(deps_of(request).clock())
     seen = await read_seen(conn, asked.cluster, from_at=axis.from_at, to_at=axis.to_at)
     found = await ask(conn, asked.cluster, query, axis=axis)
@@ -172,6 +181,7 @@ async def _answer(
 @router.get("/promql", summary="What the cluster's Prometheus answers to a query", responses=problems.described(403))
 async def evaluate_query(request: Request, asked: Annotated[QueryAsked, Query()], conn: Conn) -> answers.Evaluated:
     """At most 110 values of each of at most 100 lines, evaluated at the end of each step. Takes the role responder."""
+    check_prometheus(request)
     axis = asked.axis(deps_of(request).clock())
     seen = await read_seen(conn, asked.cluster, from_at=axis.from_at, to_at=axis.to_at)
     found, by, warnings = await ask_prometheus(request, asked.cluster, asked.query, axis=axis)

@@ -164,6 +164,8 @@ class Deps:
     ``evaluate`` is given a cluster, a query in PromQL for its Prometheus, from, to and the step; it raises QueryError.
 
     ``replay_demo`` answers the path of the recorded incident that comes along.
+
+    ``scoped`` answers who is limited to a scope (database.Database.scoped), None where nobody such is answered.
     """
 
     read: AsyncEngine
@@ -188,6 +190,7 @@ class Deps:
     take_click: TakeTold = refuse_told
     take_event: TakeTold = refuse_told
     answer_command: AnswerCommand = refuse_command
+    scoped: AsyncEngine | None = None
 
 
 def deps_of(connection: HTTPConnection) -> Deps:

@@ -33,9 +33,12 @@ from app.web.auth import Needs
 from app.web.deps import deps_of
 from app.web.graphs import LARGE, DrawnGraph, draw
 from app.web.problems import Problem, mistyped
+from app.web.reading import check_whole, reading, scope_of
 
 router = APIRouter(
-    include_in_schema=False, default_response_class=HTMLResponse, dependencies=[Depends(Needs(Role.VIEWER))]
+    include_in_schema=False,
+    default_response_class=HTMLResponse,
+    dependencies=[Depends(Needs(Role.VIEWER, limited=True))],
 )
 Blank = BeforeValidator(params.blank)
 
@@ -107,11 +110,13 @@ async def explore(request: Request) -> Response:
     asked, axis, refused = _read(dict(request.query_params), now)
     query: Asked | None = None
     answer: curves.Answered | None = None
-    async with deps_of(request).read.connect() as conn:
+    async with reading(request) as conn:
         seen = await read_seen(conn, None, from_at=axis.from_at, to_at=axis.to_at)
         cluster = asked.cluster or (seen.freshness[0].cluster if seen.freshness else None)
         if asked.cluster is not None and asked.cluster not in {one.cluster for one in seen.freshness}:
             raise Problem(404, f"there is no cluster {asked.cluster!r}", "cluster")
+        if cluster is not None:
+            check_whole(request, cluster)
         saved = await list_views(conn)
         names = tuple(_asked_for(await lines.list_names(conn, cluster))) if cluster is not None else ()
         try:
@@ -150,7 +155,7 @@ async def explore(request: Request) -> Response:
     )
     role: Role = request.state.role
     around_it = {"ranges": windows.RANGES, "measures": tuple(Measure), "now": now}
-    views = {"views": (*SHIPPED, *saved), "may_save": role is not Role.VIEWER}
+    views = {"views": (*SHIPPED, *saved), "may_save": role is not Role.VIEWER and scope_of(request) is None}
     status = 200 if refused is None else refused.status
     return templates.page("explore.html", status, page=page, form=asked, refused=refused, **around_it, **views)
 

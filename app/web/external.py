@@ -19,6 +19,7 @@ from app.web.idempotency import IdempotencyKey, key_of
 from app.web.problems import Problem, described
 from app.web.requests import KIB, parsed, read_body
 from app.web.telling import ToldChange, check_time, schema
+from app.web.writing import check_sending, scope_texts
 
 LIMIT = 64 * KIB
 router = APIRouter(
@@ -73,8 +74,12 @@ async def take(request: Request, told: External, *, key: str | None) -> tuple[li
         raise Problem(403, f"this token tells of the cluster {bound} and of no other", "cluster")
     if told.at is not None:
         check_time(told.at, now=now, kept=deps.changes_kept)
+    mine: list[str] = []
+    if hasattr(request.state, "role"):  # else it is a sender's own token, or its signature
+        check_sending(request, told.cluster or "")
+        mine = scope_texts(request)
     # An owner and a source have keys of their own: two systems that number their runs do not meet.
-    whose = key_of(key, bound, told.source)
+    whose = key_of(key, bound, told.source, *mine)
     async with deps.write.begin() as conn:
         clean = redacted(told, Redactor(await redaction_key(conn)))
         if whose is not None:

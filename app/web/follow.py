@@ -31,6 +31,7 @@ from app.web.accept import NDJSON
 from app.web.deps import Deps, deps_of
 from app.web.head import HEADED
 from app.web.problems import Problem, members, of_database
+from app.web.reading import Limits, check_whole, reading_within, scope_of
 
 AT_ONCE = 200
 """Changes that are read, and held, at a time."""
@@ -101,13 +102,14 @@ def _not_ours() -> Problem:
 
 @dataclass(slots=True)
 class _Following:
-    """One who follows: what is ``wanted``, where they are, and which gaps they were told of, from ``gaps_from`` on,
-    when (``told_at``, by the process's own clock)."""
+    """One who follows: what is ``wanted`` within their ``scope``, where they are, and which gaps they were told of,
+    from ``gaps_from`` on, when (``told_at``, by the process's own clock)."""
 
     deps: Deps
     followers: Followers
     wanted: ChangeFilter
     credential: tuple[str, tokens.Purpose] | None
+    scope: Limits
     mark: Mark
     gaps_from: datetime
     told_gaps: frozenset[tuple[object, ...]] = frozenset()
@@ -137,9 +139,9 @@ class _Following:
         if self.followers.stopping():
             raise Problem(503, "this process stops: go on from the last after")
         due = monotonic() - self.told_at >= self.followers.told_every.total_seconds()
-        async with self.deps.read.connect() as conn:
-            if due:
-                await self._check(conn)
+        if due:
+            await self._check()
+        async with reading_within(self.deps, self.scope) as conn:
             seen = await self._seen(conn) if due else None  # before the changes: these are not older than it says
             arrived = await arrivals.read_after(conn, self.mark.places, self.wanted.cluster, most=AT_ONCE)
             fitting = await arrivals.read_changes(conn, arrived, self.wanted)
@@ -157,9 +159,9 @@ class _Following:
     async def _seen(self, conn: AsyncConnection) -> Seen:
         return await read_seen(conn, self.wanted.cluster, from_at=self.gaps_from, to_at=None)
 
-    async def _check(self, conn: AsyncConnection) -> None:
+    async def _check(self) -> None:
         token, purpose = self.credential or ("", tokens.Purpose.API)
-        if await tokens.bearer(conn, token, purpose=purpose, now=self.deps.clock()) is None:
+        if await guard.bearer(self.deps, token, purpose) is None:
             raise Problem(401, "this credential is expired or revoked")
 
     def _told(self, seen: Seen) -> list[bytes]:
@@ -194,12 +196,13 @@ def _problem(problem: Problem) -> bytes:
 async def follow(request: Request, wanted: ChangeFilter, *, since: str | None, limit: int) -> Response:
     """The answer to who follows what is ``wanted``. Raises Problem, UnknownClusterError and the driver's errors, before
     anything is answered."""
-    deps = deps_of(request)
+    check_whole(request, wanted.cluster)
+    deps, scope = deps_of(request), scope_of(request)
     followers: Followers = request.app.state.followers
     now = deps.clock()
     mark, made = (None, now) if since is None else parse(since, now)
-    # One snapshot: what is not in the list arrived behind the places.
-    async with deps.read.execution_options(isolation_level="REPEATABLE READ").connect() as conn:
+    # What is not in the list arrived behind the places.
+    async with reading_within(deps, scope, snapshot=True) as conn:
         if mark is None:
             mark = Mark(await arrivals.read_places(conn, wanted.cluster))
             found = await search.find_changes(conn, wanted, limit=limit, within=search.FURTHER)
@@ -216,7 +219,7 @@ async def follow(request: Request, wanted: ChangeFilter, *, since: str | None, l
         del headed.headers["content-length"]
         return headed
     following = _Following(
-        deps, followers, wanted, guard.credential(request.headers, deps.public_url), mark, gaps_from=gaps_from
+        deps, followers, wanted, guard.credential(request.headers, deps.public_url), scope, mark, gaps_from=gaps_from
     )
     followers.take()
     return _Stream(followers, lambda gone: following.lines(first, seen, gone))

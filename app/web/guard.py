@@ -67,10 +67,17 @@ def is_foreign(method: str, sent: Headers) -> bool:
     return origin is not None and urlsplit(origin).netloc != sent.get("host")
 
 
+async def bearer(deps: Deps, token: str, purpose: tokens.Purpose) -> tokens.Bearer | None:
+    """Who sends a token that is good for this now, else None. Raises the driver's errors."""
+    async with deps.read.connect() as conn:
+        return await tokens.bearer(conn, token, purpose=purpose, now=deps.clock())
+
+
 class Guard:
     """Checks the credential and the origin, then adds the headers.
 
-    Left in ``scope["state"]`` is the ``role``, with what the token is for as ``who``; or the ``cluster`` whose API
+    Left in ``scope["state"]`` is the ``role``, with what the token is for as ``who`` and what the role is limited to as
+    ``scope`` (None: it holds everywhere); or the ``cluster`` whose API
     server or Prometheus it is; or the one that its external changes are of, as ``tells_of`` ("": any); or that it
     ``scrapes`` our own metrics.
     """
@@ -139,7 +146,7 @@ class Guard:
             return of_database(error)
         if bearer is None:
             return Problem(401, "this credential is unknown, expired, revoked, or good for something else")
-        state["role"], state["who"] = bearer.role, bearer.note
+        state["role"], state["who"], state["scope"] = bearer.role, bearer.note, bearer.scope
         return None
 
     def _scrapes(self, token: str) -> bool:

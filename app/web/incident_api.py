@@ -19,13 +19,15 @@ from app.web.auth import Needs
 from app.web.deps import deps_of
 from app.web.idempotency import OPENED, IdempotencyKey, key_of
 from app.web.problems import Problem, described
+from app.web.reading import reading
 from app.web.requests import KIB, parsed, read_body
 from app.web.telling import schema
+from app.web.writing import check_incident, check_opening, scope_texts
 
 LIMIT = 64 * KIB
 router = APIRouter(
     prefix="/api/v1",
-    dependencies=[Depends(Needs(Role.RESPONDER)), Depends(params.once)],
+    dependencies=[Depends(Needs(Role.RESPONDER, limited=True)), Depends(params.once)],
     responses=described(400, 401, 403, 404, 413, 422, 503),
 )
 IncidentId = Annotated[str, Path(max_length=40, examples=[examples.INCIDENT.id])]
@@ -56,7 +58,7 @@ def who(request: Request) -> str:
 
 
 async def _shown(request: Request, incident_id: str) -> answers.OneIncident:
-    async with deps_of(request).read.connect() as conn:
+    async with reading(request) as conn:
         return await one_incident(conn, incident_id)
 
 
@@ -76,8 +78,9 @@ async def open_incident(
     """It is ranked at once; alerts that are about the same join it, and leave what was said of it as it is."""
     asked = parsed(await read_body(request, most=LIMIT), IncidentToOpen)
     deps = deps_of(request)
-    key = key_of(idempotency_key, asked.cluster, OPENED)
+    key = key_of(idempotency_key, asked.cluster, OPENED, *scope_texts(request))
     with in_words():
+        check_opening(request, asked.cluster, asked.said())
         incident, before = await deps.by_hand.open(
             asked.cluster, asked.said(), by=who(request), key=key, now=deps.clock()
         )
@@ -97,6 +100,7 @@ async def change_incident(request: Request, incident_id: IncidentId) -> answers.
     asked = parsed(await read_body(request, most=LIMIT), IncidentToChange)
     deps = deps_of(request)
     with in_words():
+        await check_incident(request, incident_id, asked.said())
         incident = await deps.by_hand.amend(incident_id, asked.said(), now=deps.clock())
     return await _shown(request, incident.id)
 
@@ -111,5 +115,7 @@ async def merge_incident(request: Request, incident_id: IncidentId) -> answers.O
     asked = parsed(await read_body(request, most=LIMIT), IncidentToMerge)
     deps = deps_of(request)
     with in_words():
+        await check_incident(request, incident_id)
+        await check_incident(request, asked.into)
         whole = await deps.by_hand.merge(incident_id, asked.into, now=deps.clock())
     return await _shown(request, whole.id)

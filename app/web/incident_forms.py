@@ -23,12 +23,16 @@ from app.web.deps import deps_of
 from app.web.idempotency import key_of
 from app.web.incident_api import in_words, who
 from app.web.problems import Problem
+from app.web.reading import reading
 from app.web.requests import KIB, read_body
+from app.web.writing import check_incident, check_opening, scope_texts
 
 LIMIT = 16 * KIB
 FIELDS = 20
 router = APIRouter(
-    include_in_schema=False, default_response_class=HTMLResponse, dependencies=[Depends(Needs(Role.RESPONDER))]
+    include_in_schema=False,
+    default_response_class=HTMLResponse,
+    dependencies=[Depends(Needs(Role.RESPONDER, limited=True))],
 )
 
 
@@ -81,7 +85,7 @@ async def _page(
     request: Request, filled: Mapping[str, str], *, once: str, detail: str = "", status: int = 200
 ) -> HTMLResponse:
     deps = deps_of(request)
-    async with deps.read.connect() as conn:
+    async with reading(request) as conn:
         seen = await read_seen(conn, None, from_at=None, to_at=None)
     shown = {name: filled.get(name, "") for name in ("cluster", "title", "since", "namespace", "severity")}
     return templates.page(
@@ -106,7 +110,8 @@ async def open_incident(request: Request) -> Response:
         raise Problem(422, "this is no form of ours: open it again and fill it in") from None
     try:
         asked = filled.asked()
-        key = key_of(filled.once, "the form of an incident")
+        check_opening(request, asked.cluster, asked.said())
+        key = key_of(filled.once, "the form of an incident", *scope_texts(request))
         incident, _ = await deps.by_hand.open(asked.cluster, asked.said(), by=who(request), key=key, now=deps.clock())
     except ValidationError as error:
         first = error.errors()[0]
@@ -127,6 +132,7 @@ async def set_status(request: Request, incident_id: str) -> Response:
         raise Problem(422, "status: open or resolved", "status")
     deps = deps_of(request)
     with in_words():
+        await check_incident(request, incident_id)
         await deps.by_hand.amend(incident_id, Said(status=status), now=deps.clock())
     return RedirectResponse(f"/incidents/{incident_id}", 303)
 
@@ -140,5 +146,7 @@ async def merge_incident(request: Request, incident_id: str) -> Response:
         raise Problem(422, "into: the id of the other incident", "into") from None
     deps = deps_of(request)
     with in_words():
+        await check_incident(request, incident_id)
+        await check_incident(request, asked.into)
         whole = await deps.by_hand.merge(incident_id, asked.into, now=deps.clock())
     return RedirectResponse(f"/incidents/{whole.id}", 303)

@@ -19,9 +19,12 @@ from app.web import live, params, templates, views
 from app.web.auth import Needs, has
 from app.web.deps import deps_of
 from app.web.problems import Problem
+from app.web.reading import reading, scope_of
 
 router = APIRouter(
-    include_in_schema=False, default_response_class=HTMLResponse, dependencies=[Depends(Needs(Role.VIEWER))]
+    include_in_schema=False,
+    default_response_class=HTMLResponse,
+    dependencies=[Depends(Needs(Role.VIEWER, limited=True))],
 )
 PAGE = 100
 MOST_ROWS = 1000
@@ -101,7 +104,7 @@ async def find_incidents() -> RedirectResponse:
 @router.get("/_/incidents")
 async def list_incidents_news(request: Request, asked: Annotated[IncidentsNewsAsked, Query()]) -> Response:
     """The list again, or 204 while it is as it was."""
-    async with deps_of(request).read.connect() as conn:
+    async with reading(request) as conn:
         standings = await incidents.list_standings(conn, cluster=asked.cluster, limit=PAGE)
     if asked.since == live.list_version(standings, deps_of(request).clock()):
         return Response(status_code=204)
@@ -110,7 +113,7 @@ async def list_incidents_news(request: Request, asked: Annotated[IncidentsNewsAs
 
 async def _listed(template: str, request: Request, asked: IncidentsAsked) -> HTMLResponse:
     deps, before = deps_of(request), params.decode(asked.after) if asked.after else None
-    async with deps.read.connect() as conn:
+    async with reading(request) as conn:
         found, quiet = await incidents.list_with_suspected(
             conn, cluster=asked.cluster, before=before, limit=PAGE, suspected=SUSPECTED
         )
@@ -126,13 +129,14 @@ async def _listed(template: str, request: Request, asked: IncidentsAsked) -> HTM
         seen=seen,
         cluster=asked.cluster,
         may_open=has(request, Role.RESPONDER),
+        partial=partial(request),
         since=None if asked.after else live.list_version(found, now),
         now=now,
     )
 
 
 async def _incident(request: Request, incident_id: str) -> tuple[Incident, Ranking | None]:
-    async with deps_of(request).read.connect() as conn:
+    async with reading(request) as conn:
         found = await incidents.read_incident(conn, incident_id)
     if found is None:
         raise Problem(404, "there is no incident of this id")
@@ -140,7 +144,7 @@ async def _incident(request: Request, incident_id: str) -> tuple[Incident, Ranki
 
 
 async def _incident_since_first(request: Request, incident_id: str) -> tuple[Incident, Ranking | None, Ranking | None]:
-    async with deps_of(request).read.connect() as conn:
+    async with reading(request) as conn:
         found = await incidents.read_incident_since_first(conn, incident_id)
     if found is None:
         raise Problem(404, "there is no incident of this id")
@@ -175,7 +179,7 @@ async def read_incident_news(
     request: Request, incident_id: str, asked: Annotated[IncidentNewsAsked, Query()]
 ) -> Response:
     """The screen again as it is now, or 204 while it is as it was."""
-    async with deps_of(request).read.connect() as conn:
+    async with reading(request) as conn:
         standing = await incidents.read_standing(conn, incident_id)
     if standing is not None and asked.since == live.version(standing, deps_of(request).clock()):
         return Response(status_code=204)
@@ -199,7 +203,7 @@ async def _screen(
     deps = deps_of(request)
     incident, ranking = known
     axis = _axis(incident, ranking, asked)
-    async with deps.read.connect() as conn:
+    async with reading(request) as conn:
         around = await surroundings.read_surroundings(conn, incident.cluster, from_at=axis.from_at, to_at=axis.to_at)
         wanted = _rows_wanted(incident, ranking, asked, axis)
         rows = await timeline.list_changes(conn, wanted, before=params.change_cursor(after), limit=limit)
@@ -215,7 +219,20 @@ async def _screen(
         asked=asked.named(),
         follow=views.follow(incident, ranking, opened, now=now),
     )
-    return templates.page(template, page=page, may_act=has(request, Role.RESPONDER), wholes=wholes, now=now)
+    return templates.page(
+        template,
+        page=page,
+        may_act=has(request, Role.RESPONDER),
+        wholes=wholes,
+        partial=incident.cluster in partial(request),
+        now=now,
+    )
+
+
+def partial(request: Request) -> frozenset[str]:
+    """The clusters of which who asks reaches some namespaces alone: suspects of their incidents are not shown."""
+    scope = scope_of(request)
+    return frozenset(one for one in scope.clusters if scope.is_partial(one)) if scope else frozenset()
 
 
 async def _wholes(conn: AsyncConnection, incident: Incident) -> tuple[Incident, ...]:
@@ -234,7 +251,7 @@ async def read_incident_rows(
     """The rows behind a cursor."""
     incident, ranking = await _incident(request, incident_id)
     axis = _axis(incident, ranking, asked)
-    async with deps_of(request).read.connect() as conn:
+    async with reading(request) as conn:
         wanted = _rows_wanted(incident, ranking, asked, axis)
         found = await timeline.list_changes(conn, wanted, before=params.change_cursor(asked.after), limit=PAGE)
     return templates.page(

@@ -14,11 +14,12 @@ from app.web.auth import PAGERDUTY, Needs, NeedsSignature
 from app.web.deps import Taken, deps_of
 from app.web.problems import Problem, described
 from app.web.requests import read_body
+from app.web.writing import check_sending
 
 LIMIT = 1 << 20
 router = APIRouter(
     prefix="/intake",
-    dependencies=[Depends(Needs(Role.RESPONDER))],
+    dependencies=[Depends(Needs(Role.RESPONDER, limited=True))],
     responses=described(400, 401, 403, 413, 422, 503),
 )
 
@@ -66,6 +67,7 @@ async def alertmanager(request: Request, cluster: ClusterToWrite) -> Taken:
     Harmless to send again. What could not be taken of it is said in ``left_out``. Alertmanager repeats after a 5xx and
     gives up after a 4xx.
     """
+    check_sending(request, cluster)
     body = await read_body(request, most=LIMIT)
     try:
         return await deps_of(request).take_alerts(cluster, body)
@@ -82,9 +84,10 @@ async def pagerduty(request: Request, cluster: ClusterToWrite) -> JSONResponse:
     return await _page(request, cluster, "pagerduty", request.state.body)
 
 
-@pagers.post("/opsgenie/{cluster}", dependencies=[Depends(Needs(Role.RESPONDER))])
+@pagers.post("/opsgenie/{cluster}", dependencies=[Depends(Needs(Role.RESPONDER, limited=True))])
 async def opsgenie(request: Request, cluster: ClusterToWrite) -> JSONResponse:
     """What Opsgenie's outgoing webhook sends. Harmless to send again."""
+    check_sending(request, cluster)
     return await _page(request, cluster, "opsgenie", await read_body(request, most=LIMIT))
 
 

@@ -21,9 +21,12 @@ from app.web.auth import Needs
 from app.web.deps import deps_of
 from app.web.incident_pages import PAGE
 from app.web.problems import Problem
+from app.web.reading import reading
 
 router = APIRouter(
-    include_in_schema=False, default_response_class=HTMLResponse, dependencies=[Depends(Needs(Role.VIEWER))]
+    include_in_schema=False,
+    default_response_class=HTMLResponse,
+    dependencies=[Depends(Needs(Role.VIEWER, limited=True))],
 )
 MOST_BESIDE = 500
 """Workloads and Services of a namespace among which it is looked for those on which a change acts."""
@@ -66,7 +69,7 @@ async def list_changes(request: Request, asked: Annotated[ChangesAsked, Query()]
     """Changes with filters; the address says all of it."""
     now = deps_of(request).clock()
     wanted, before = asked.filter(now), params.change_cursor(asked.after)
-    async with deps_of(request).read.connect() as conn:
+    async with reading(request) as conn:
         found = await search.find_changes(conn, wanted, before=before, limit=PAGE, within=search.AT_FIRST)
         seen = await read_seen(conn, asked.cluster, from_at=asked.from_at, to_at=asked.to_at)
         begun = await rollouts.begun_by(conn, found.changes)
@@ -86,7 +89,7 @@ async def list_change_rows(request: Request, asked: Annotated[ChangesAsked, Quer
     """The rows behind a cursor."""
     now = deps_of(request).clock()
     wanted, before = asked.filter(now), params.change_cursor(asked.after)
-    async with deps_of(request).read.connect() as conn:
+    async with reading(request) as conn:
         found = await search.find_changes(conn, wanted, before=before, limit=PAGE, within=search.FURTHER)
         begun = await rollouts.begun_by(conn, found.changes)
     rows = _plain_rows(found.changes, begun)
@@ -97,7 +100,7 @@ async def list_change_rows(request: Request, asked: Annotated[ChangesAsked, Quer
 @router.get("/_/changes/{change_id}/rollout")
 async def read_rollout(request: Request, change_id: str, _: Annotated[params.NoParameters, Query()]) -> HTMLResponse:
     """How far the rollout is that a change began: what an open page asks while it runs."""
-    async with deps_of(request).read.connect() as conn:
+    async with reading(request) as conn:
         found = await rollouts.read_begun(conn, change_id)
     if found is None:
         raise Problem(404, "this change began no rollout")
@@ -108,7 +111,7 @@ async def read_rollout(request: Request, change_id: str, _: Annotated[params.NoP
 async def read_change(request: Request, change_id: str, _: Annotated[params.NoParameters, Query()]) -> HTMLResponse:
     """One change: who, what, and what it began. The drawer shows the same."""
     deps = deps_of(request)
-    async with deps.read.connect() as conn:
+    async with reading(request) as conn:
         try:
             change = await timeline.read_change(conn, change_id)
         except (ValueError, OverflowError):
@@ -156,7 +159,7 @@ async def read_object(
     group, space = "" if api_group == "core" else api_group, None if namespace == "-" else namespace
     resource = Resource(cluster, group, kind, space, name)
     cursor = params.change_cursor(asked.after)
-    async with deps_of(request).read.connect() as conn:
+    async with reading(request) as conn:
         found = await history.read_history(conn, resource, before=cursor, limit=PAGE)
         if found is None:
             raise Problem(404, "there is no object of this name")

@@ -28,7 +28,7 @@ YAML = "application/yaml"  # RFC 9512
 router = APIRouter(
     prefix="/api/v1",
     route_class=Negotiated,
-    dependencies=[Depends(Needs(Role.VIEWER)), Depends(params.once)],
+    dependencies=[Depends(Needs(Role.VIEWER, limited=True)), Depends(params.once)],
     responses=problems.described(401, 404, 406, 422, 503),
 )
 ChangeId = Annotated[str, Path(examples=[examples.CULPRIT.id])]

@@ -120,7 +120,7 @@ def _openapi(app: FastAPI) -> APIRouter:
         return found
 
     app.openapi = with_examples  # type: ignore[method-assign]  # as FastAPI's manual extends it
-    router = APIRouter(include_in_schema=False, dependencies=[Depends(Needs(Role.VIEWER))])
+    router = APIRouter(include_in_schema=False, dependencies=[Depends(Needs(Role.VIEWER, limited=True))])
 
     @router.get("/openapi.json")
     async def openapi() -> JSONResponse:

@@ -18,6 +18,7 @@ from app.web.auth import Needs, NeedsSlack, has
 from app.web.deps import deps_of
 from app.web.incident_forms import read_form
 from app.web.problems import Problem
+from app.web.reading import reading
 from app.web.requests import MIB
 from app.web.slack_routes import WhereAsked, where
 
@@ -63,7 +64,7 @@ async def told(request: Request, asked: Annotated[WhereAsked, Query()]) -> HTMLR
     """How Slack is told, where changes go, and what did not get through, with what to do."""
     deps = deps_of(request)
     now, routes = deps.clock(), deps.slack.routes()
-    async with deps.read.connect() as conn:
+    async with reading(request) as conn:
         delivery = await outbox.read_delivery(conn)
         seen = await read_seen(conn, None, from_at=None, to_at=None)
         goes = await where(conn, asked, routes, now) if asked.asks else None

@@ -23,16 +23,18 @@ from app.web.deps import deps_of
 from app.web.incident_api import IncidentId, who
 from app.web.incident_forms import read_form
 from app.web.problems import Problem, described
+from app.web.reading import reading
 from app.web.requests import KIB, parsed, read_body
 from app.web.telling import schema
+from app.web.writing import check_judging
 
 LIMIT = 4 * KIB
 rest = APIRouter(
     prefix="/api/v1",
-    dependencies=[Depends(Needs(Role.RESPONDER)), Depends(params.once)],
+    dependencies=[Depends(Needs(Role.RESPONDER, limited=True)), Depends(params.once)],
     responses=described(400, 401, 403, 404, 413, 422, 503),
 )
-forms = APIRouter(include_in_schema=False, dependencies=[Depends(Needs(Role.RESPONDER))])
+forms = APIRouter(include_in_schema=False, dependencies=[Depends(Needs(Role.RESPONDER, limited=True))])
 pages = APIRouter(include_in_schema=False, dependencies=[Depends(Needs(Role.VIEWER))])
 SUSPECT = r"^(none|[0-9a-f]{28})$"
 ChangeId = Annotated[
@@ -51,10 +53,22 @@ class Said(BaseModel):
 
 async def _say(request: Request, incident_id: str, verdict: Verdict) -> None:
     try:
+        await check_judging(request, incident_id)
         async with deps_of(request).write.begin() as conn:
             await verdicts.say(conn, incident_id, verdict)
     except LookupError:
         raise Problem(404, "there is no incident of this id", "incident_id") from None
+
+
+async def _take_back(request: Request, incident_id: str, change_id: str, *, must: bool = True) -> None:
+    missing = Problem(404, "nobody said anything of this suspect of this incident", "change_id")
+    try:
+        await check_judging(request, incident_id)
+    except LookupError:
+        raise missing from None
+    async with deps_of(request).write.begin() as conn:
+        if not await verdicts.take_back(conn, incident_id, change_id) and must:
+            raise missing
 
 
 @rest.put(
@@ -72,18 +86,15 @@ async def say(request: Request, incident_id: IncidentId, change_id: ChangeId) ->
     said = parsed(await read_body(request, most=LIMIT), Said)
     deps = deps_of(request)
     await _say(request, incident_id, Verdict(change_id, said.opinion, who(request), deps.clock()))
-    async with deps.read.connect() as conn:
+    async with reading(request) as conn:
         return await one_incident(conn, incident_id)
 
 
 @rest.delete("/incidents/{incident_id}/verdicts/{change_id}", summary="Take a verdict back")
 async def take_back(request: Request, incident_id: IncidentId, change_id: ChangeId) -> answers.OneIncident:
     """404 where there is none. The incident, as it is then."""
-    deps = deps_of(request)
-    async with deps.write.begin() as conn:
-        if not await verdicts.take_back(conn, incident_id, change_id):
-            raise Problem(404, "nobody said anything of this suspect of this incident", "change_id")
-    async with deps.read.connect() as conn:
+    await _take_back(request, incident_id, change_id)
+    async with reading(request) as conn:
         return await one_incident(conn, incident_id)
 
 
@@ -100,8 +111,7 @@ async def say_by_form(request: Request, incident_id: str) -> Response:
     if opinion:
         await _say(request, incident_id, Verdict(change_id, Opinion(opinion), who(request), deps.clock()))
     else:
-        async with deps.write.begin() as conn:
-            await verdicts.take_back(conn, incident_id, change_id)
+        await _take_back(request, incident_id, change_id, must=False)
     return RedirectResponse(f"/incidents/{incident_id}", 303)
 
 
@@ -136,7 +146,7 @@ def rows(judged: list[Judged]) -> Iterator[SaidRow]:
 async def accuracy(request: Request) -> HTMLResponse:
     """How good this installation's rankings were, by what people said of them."""
     deps = deps_of(request)
-    async with deps.read.connect() as conn:
+    async with reading(request) as conn:
         judged = await verdicts.read_judged(conn)
         seen = await read_seen(conn, None, from_at=None, to_at=None)
     return templates.page("accuracy.html", own=own(judged), rows=tuple(rows(judged)), seen=seen, now=deps.clock())

@@ -55,7 +55,7 @@ def site(dsn: str) -> tuple[FastAPI, dict[Role, str]]:
             return {role: await tokens.create(conn, role, purpose=Purpose.API, now=world.END) for role in Role}
 
     bearers = asyncio.run(fill())
-    taker = alert_taker(Database(read=read, write=write, turns=write))
+    taker = alert_taker(Database(read=read, scoped=read, write=write, turns=write))
     hands = ByHand(write)
     app = create_app(
         Deps(read=read, write=write, public_url=HOST, clock=lambda: world.END, take_alerts=taker, by_hand=hands)

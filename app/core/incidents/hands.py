@@ -19,6 +19,11 @@ class CannotError(ValueError):
         self.field = field
 
 
+def unknown_cluster() -> CannotError:
+    """What is said of a cluster of which nothing is recorded."""
+    return CannotError("cluster", "nothing is recorded of a cluster of this name")
+
+
 def opened(cluster: str, said: Said, *, by: str, request: str, now: datetime) -> Incident:
     """An incident that somebody opens. ``request`` names the request that did, and no other. Raises CannotError."""
     digest = blake2b(f"{cluster}\0by hand\0{request}".encode("utf-8", "replace"), digest_size=6)

@@ -1,0 +1,62 @@
+"""Tokens at the command line: which can be made, and how they are listed."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import typer
+
+from app.commands.options import Bearer
+from app.core.roles import Role, Scope
+from app.store import tokens
+from app.store.database import Database
+from app.store.tokens import Purpose, Token
+
+OF_CLUSTERS = (Bearer.AUDIT, Bearer.METRICS)
+WITHOUT_ROLE = (*OF_CLUSTERS, Bearer.CHANGES, Bearer.SCRAPE)
+
+
+def purpose_of(bearer: Bearer, *, cluster: str | None, scope: Scope | None) -> Purpose:
+    """What a token for this bearer is good for. Raises typer.BadParameter for what does not go together."""
+    purpose = Purpose(bearer) if bearer in WITHOUT_ROLE else Purpose.API
+    if bearer in OF_CLUSTERS and cluster is None:
+        raise typer.BadParameter(f"--role {bearer} takes --cluster NAME: such a token is of one cluster")
+    if purpose in (Purpose.API, Purpose.SCRAPE) and cluster is not None:
+        raise typer.BadParameter("--cluster goes with --role audit, metrics or changes: viewer and up take --scope")
+    if purpose is not Purpose.API and scope is not None:
+        raise typer.BadParameter("--scope goes with --role viewer, responder or admin")
+    return purpose
+
+
+async def create(
+    database: Database,
+    bearer: Bearer,
+    *,
+    cluster: str | None,
+    scope: Scope | None,
+    note: str,
+    life: timedelta,
+    now: datetime,
+) -> str:
+    """A new token. Raises typer.BadParameter, scope.NoViewsError."""
+    purpose = purpose_of(bearer, cluster=cluster, scope=scope)
+    async with database.write.begin() as conn:
+        if purpose is not Purpose.API:
+            return await tokens.create_for_cluster(conn, cluster or "", purpose=purpose, now=now, note=note, life=life)
+        return await tokens.create(conn, Role(bearer), purpose=purpose, now=now, note=note, life=life, scope=scope)
+
+
+async def listed(database: Database, *, now: datetime) -> list[str]:
+    """A line for each token that works now."""
+    async with database.read.connect() as conn:
+        return [line(found) for found in await tokens.read(conn, now=now)]
+
+
+def line(found: Token) -> str:
+    """What `token list` says of a token."""
+    used = f"{found.last_used_at:%Y-%m-%d %H:%M}" if found.last_used_at else "never"
+    of = "" if found.purpose is Purpose.SCRAPE else f" of {found.cluster or 'every cluster'}"
+    who = found.role or f"{found.purpose}{of}"
+    if found.scope is not None:
+        who = f"{who} of {', '.join(found.scope.texts)}"
+    return f"{found.id:>6}  {who:<9}  until {found.expires_at:%Y-%m-%d}  used {used}  {found.note}"

@@ -1,0 +1,96 @@
+"""No route takes a connection by itself; who is limited to nothing pays nothing; a session is limited as its link."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app.core.roles import Role, Scope
+from app.store import tokens
+from app.store.tokens import Purpose
+from app.web import reading
+from app.web.routes import create_app
+from tests.web import world
+from tests.web.conftest import NOW, Site, deps
+
+WEB = Path(reading.__file__).parent
+BY_ITSELF = {
+    "reading.py": "gives it to the others",
+    "guard.py": "asks who it is",
+    "health.py": "asks whether the database answers",
+    "metrics.py": "is closed to limited tokens",
+}
+"""Who takes a connection to read with by itself, and why."""
+WRITES = {
+    "auth.py",  # begins and ends sessions
+    "verdicts.py",  # asks check_judging before
+    "external.py",  # asks check_sending before
+    "saved_views.py",  # is closed to limited tokens
+    "slack.py",  # is closed to limited tokens
+    "cluster_tokens.py",  # knows tokens
+}
+"""Who takes a connection to write with."""
+
+
+def users(pattern: str) -> set[str]:
+    return {path.name for path in WEB.glob("*.py") if re.search(pattern, path.read_text())}
+
+
+def test_no_route_takes_a_connection_by_itself() -> None:
+    assert users(r"\.(read|scoped)\b(?!\()") - {"deps.py"} == set(BY_ITSELF)
+    assert users(r"\b_?write\.(begin|connect)\(") == WRITES
+
+
+async def test_who_is_limited_to_nothing_never_meets_a_view(site: Site) -> None:
+    async with site.client() as client:
+        for path in ("/api/v1/changes", "/", f"/incidents/{world.incident().id}", "/clusters", "/explore"):
+            assert (await client.get(path)).status_code == 200
+    assert site.database.scoped.pool.checkedin() == 0  # type: ignore[attr-defined]
+
+
+async def test_a_process_without_views_answers_nobody_who_is_limited(site: Site) -> None:
+    async with site.database.write.begin() as conn:
+        token = await tokens.create(conn, Role.VIEWER, purpose=Purpose.API, now=NOW, scope=Scope.parse(["shop"]))
+    async with site.client(None) as client:
+        answer = await client.get("/api/v1/changes", headers={"Authorization": f"Bearer {token}"})
+    assert answer.status_code == 503
+    assert "limited" in answer.json()["detail"]
+
+
+@pytest.fixture(scope="module")
+def limited(site: Site) -> Site:
+    """The same site where who is limited is answered."""
+    app = create_app(replace(deps(site.database), scoped=site.database.scoped))
+    return Site(app, site.database, site.bearer)
+
+
+async def test_a_session_is_limited_as_its_link_is(limited: Site) -> None:
+    scope = Scope.parse(["shop/growth"])
+    async with limited.database.write.begin() as conn:
+        link = await tokens.create(conn, Role.RESPONDER, purpose=Purpose.LOGIN, now=NOW, scope=scope)
+    async with limited.client(None) as browser:
+        assert (await browser.get("/login", params={"token": link})).status_code == 303
+        found = (await browser.get("/api/v1/changes")).json()["items"]
+        page = (await browser.get("/")).text
+        assert (await browser.get("/slack")).status_code == 403
+    assert {one["resource"]["namespace"] for one in found} == {"growth"}
+    assert world.incident().title not in page
+
+
+async def test_who_reaches_an_incidents_namespaces_is_told_that_suspects_are_not_shown(limited: Site) -> None:
+    async with limited.database.write.begin() as conn:
+        scope = Scope.parse(["shop/payments"])
+        token = await tokens.create(conn, Role.VIEWER, purpose=Purpose.API, now=NOW, scope=scope)
+    async with limited.client(None) as client:
+        signed = {"Authorization": f"Bearer {token}"}
+        listed = (await client.get("/", headers=signed)).text
+        page = (await client.get(f"/incidents/{world.incident().id}", headers=signed)).text
+        refused = await client.get(f"/api/v1/incidents/{world.incident().id}/suspects", headers=signed)
+    assert "not shown to your token" in listed
+    assert "they are not shown" in page
+    assert "Not ranked yet" not in page
+    assert world.CULPRIT.summary in page
+    assert (refused.status_code, refused.json()["field"]) == (403, "cluster")
