@@ -121,8 +121,11 @@ HIDDEN = {
     "installation": "holds a key",
 }
 """Tables that are not there for a limited token, and why."""
-_COVERED = {("incidents", "onset"): f"CASE WHEN {_whole()} THEN t.onset END"}
-"""Columns that hold something else than the table: in what an onset was found may be another namespace's."""
+_COVERED = {
+    ("incidents", "onset"): f"CASE WHEN {_whole()} THEN t.onset END",  # what it was found in
+    ("collectors", "watching"): f"CASE WHEN {_whole()} THEN t.watching ELSE t.watching - 'remarks' END",
+}
+"""Columns that are not told, or not whole, to who reaches a part of the cluster: they name what they like."""
 
 
 class NoViewsError(Expected):

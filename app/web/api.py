@@ -23,7 +23,7 @@ from app.web.auth import Needs
 from app.web.deps import deps_of
 from app.web.follow import follow
 from app.web.problems import Problem
-from app.web.reading import check_whole, reading
+from app.web.reading import check_whole, narrowed, reading
 from app.web.representations import Negotiated, chosen, kind_of
 
 router = APIRouter(
@@ -56,7 +56,7 @@ async def list_changes(
     end: the newest ``limit``, the oldest first, and then each change as it is recorded.
     """
     deps = deps_of(request)
-    wanted = asked.filter(deps.clock())
+    wanted = narrowed(request, asked.filter(deps.clock()))
     asked.check_following()
     if asked.follow:
         chosen(request, (NDJSON,))
@@ -254,6 +254,7 @@ async def list_what_changed(
     to_at = asked.at or deps_of(request).clock()
     from_at = to_at - asked.minus
     wanted = timeline.ChangeFilter(cluster=asked.cluster, namespace=asked.namespace, from_at=from_at, to_at=to_at)
+    wanted = narrowed(request, wanted)
     as_text = kind_of(request) == TEXT
     found = await timeline.list_changes(conn, wanted, limit=LINES if as_text else COUNTED)
     seen = await read_seen(conn, asked.cluster, from_at=from_at, to_at=to_at)

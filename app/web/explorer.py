@@ -112,11 +112,10 @@ async def explore(request: Request) -> Response:
     answer: curves.Answered | None = None
     async with reading(request) as conn:
         seen = await read_seen(conn, None, from_at=axis.from_at, to_at=axis.to_at)
-        cluster = asked.cluster or (seen.freshness[0].cluster if seen.freshness else None)
+        cluster = asked.cluster or _first(request, seen)
         if asked.cluster is not None and asked.cluster not in {one.cluster for one in seen.freshness}:
             raise Problem(404, f"there is no cluster {asked.cluster!r}", "cluster")
-        if cluster is not None:
-            check_whole(request, cluster)
+        check_whole(request, cluster)
         saved = await list_views(conn)
         names = tuple(_asked_for(await lines.list_names(conn, cluster))) if cluster is not None else ()
         try:
@@ -158,6 +157,13 @@ async def explore(request: Request) -> Response:
     views = {"views": (*SHIPPED, *saved), "may_save": role is not Role.VIEWER and scope_of(request) is None}
     status = 200 if refused is None else refused.status
     return templates.page("explore.html", status, page=page, form=asked, refused=refused, **around_it, **views)
+
+
+def _first(request: Request, seen: Seen) -> str | None:
+    """The cluster of who names none: the first that they reach as a whole."""
+    scope = scope_of(request)
+    whole = (one.cluster for one in seen.freshness if scope is None or scope.is_whole(one.cluster))
+    return next(whole, None)
 
 
 def _read(told: dict[str, str], now: datetime) -> tuple[ExploreAsked, Axis, Problem | None]:

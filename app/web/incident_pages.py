@@ -129,6 +129,7 @@ async def _listed(template: str, request: Request, asked: IncidentsAsked) -> HTM
         seen=seen,
         cluster=asked.cluster,
         may_open=has(request, Role.RESPONDER),
+        limited=scope_of(request) is not None,
         partial=partial(request),
         since=None if asked.after else live.list_version(found, now),
         now=now,

@@ -21,7 +21,7 @@ from app.web.auth import Needs
 from app.web.deps import deps_of
 from app.web.incident_pages import PAGE
 from app.web.problems import Problem
-from app.web.reading import reading
+from app.web.reading import narrowed, reading
 
 router = APIRouter(
     include_in_schema=False,
@@ -68,7 +68,7 @@ def _onward(found: search.Found) -> dict[str, Any]:
 async def list_changes(request: Request, asked: Annotated[ChangesAsked, Query()]) -> HTMLResponse:
     """Changes with filters; the address says all of it."""
     now = deps_of(request).clock()
-    wanted, before = asked.filter(now), params.change_cursor(asked.after)
+    wanted, before = narrowed(request, asked.filter(now)), params.change_cursor(asked.after)
     async with reading(request) as conn:
         found = await search.find_changes(conn, wanted, before=before, limit=PAGE, within=search.AT_FIRST)
         seen = await read_seen(conn, asked.cluster, from_at=asked.from_at, to_at=asked.to_at)
@@ -88,7 +88,7 @@ async def list_changes(request: Request, asked: Annotated[ChangesAsked, Query()]
 async def list_change_rows(request: Request, asked: Annotated[ChangesAsked, Query()]) -> HTMLResponse:
     """The rows behind a cursor."""
     now = deps_of(request).clock()
-    wanted, before = asked.filter(now), params.change_cursor(asked.after)
+    wanted, before = narrowed(request, asked.filter(now)), params.change_cursor(asked.after)
     async with reading(request) as conn:
         found = await search.find_changes(conn, wanted, before=before, limit=PAGE, within=search.FURTHER)
         begun = await rollouts.begun_by(conn, found.changes)

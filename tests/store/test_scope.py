@@ -77,9 +77,9 @@ async def test_a_scope_reaches_its_rows(database: Database, table: str) -> None:
     assert tuple(found) == COUNTS[table]
 
 
-@pytest.mark.parametrize("to", [None, Scope.parse([]), Scope.parse(["elsewhere", "elsewhere/canarya1"])], ids=str)
-async def test_without_a_place_every_view_is_empty(database: Database, to: Scope | None) -> None:
-    async with limited(database, to) as conn:
+@pytest.mark.parametrize("places", [None, [], ["elsewhere", "elsewhere/canarya1"]])
+async def test_without_a_place_every_view_is_empty(database: Database, places: list[str] | None) -> None:
+    async with limited(database, None if places is None else Scope.parse(places)) as conn:
         for table in scope.VISIBLE.keys() - {"words"}:
             assert await count(conn, table) == 0, table
 

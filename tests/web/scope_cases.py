@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 
 from app.core.roles import Role
 from tests.web import world
-from tests.web.scoped import PLACES, Place
+from tests.web.scoped import PLACES, Place, place
 
 
 class Takes(Enum):
@@ -105,6 +105,7 @@ NOTHING: frozenset[str] = frozenset()
 SPACES = frozenset({"a1", "a2", "b1"})
 OBJECTS = SPACES | {"a0"}
 WHOLES = frozenset({"aw", "b1"})
+OWN = place("a1")
 ONE: dict[str, Any] = {"statuses": frozenset({201, 200})}
 BACK: dict[str, Any] = {"statuses": frozenset({303}), "shows": NOTHING}
 LONG_BEFORE = world.ALERT_AT - timedelta(days=2)  # so that it joins none of the incidents
@@ -114,6 +115,10 @@ GRAPH = "metric=apiserver_request_total&by=instance"
 
 def _opened(of: Place) -> dict[str, Any]:
     return {"cluster": of.cluster, "title": f"{of.word} is slow", "namespaces": [of.namespace] if of.namespace else []}
+
+
+def _merged(part: Place, into: Place) -> Asked:
+    return Asked(f"/api/v1/incidents/{part.part}/merge", json={"into": into.incident})
 
 
 def _told(of: Place) -> Asked:
@@ -189,7 +194,7 @@ CASES = [
     post(
         "/api/v1/incidents/{incident_id}/merge",
         Takes.INCIDENT,
-        lambda of: Asked(f"/api/v1/incidents/{of.part}/merge", json={"into": of.incident}),
+        lambda of: _merged(of, of),
     ),
     post(
         "/api/v1/incidents/{incident_id}/verdicts/{change_id}",
@@ -204,6 +209,36 @@ CASES = [
         method="DELETE",
         statuses=frozenset({404}),  # nobody said so
         shows=NOTHING,
+    ),
+    # of what is theirs, with what is not
+    post(
+        "/api/v1/incidents/{incident_id}/merge",
+        Takes.INCIDENT,
+        lambda of: _merged(OWN, of) if of.name == "b1" else None,
+        statuses=frozenset({404, 422}),  # theirs is not there for them, or of another cluster
+        shows=NOTHING,
+    ),
+    post(
+        "/api/v1/incidents/{incident_id}",
+        Takes.INCIDENT,
+        lambda of: (
+            Asked(f"/api/v1/incidents/{of.incident}", json={"namespaces": [of.namespace]}) if of.namespace else None
+        ),
+        method="PATCH",
+    ),
+    get(
+        "/api/v1/changes",
+        Takes.CLUSTER,
+        lambda of: f"/api/v1/changes?{query(actor=f'{of.word}@example.com')}",
+        shows=OBJECTS,
+    ),
+    get("/api/v1/changes", Takes.CLUSTER, lambda of: f"/api/v1/changes?{query(text=of.word)}", shows=OBJECTS),
+    get("/changes", Takes.CLUSTER, lambda of: f"/changes?{query(kind=f'{of.word}kind')}", shows=OBJECTS),
+    get(
+        "/api/v1/what-changed",
+        Takes.CLUSTER,
+        lambda of: f"/api/v1/what-changed?format=text&{query(cluster=of.cluster)}",
+        shows=OBJECTS,
     ),
     # what others send
     post(

@@ -7,9 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from starlette.requests import Request
 
 from app.core.roles import Role, Scope
 from app.store import tokens
+from app.store.timeline import ChangeFilter
 from app.store.tokens import Purpose
 from app.web import reading
 from app.web.routes import create_app
@@ -94,3 +96,22 @@ async def test_who_reaches_an_incidents_namespaces_is_told_that_suspects_are_not
     assert "Not ranked yet" not in page
     assert world.CULPRIT.summary in page
     assert (refused.status_code, refused.json()["field"]) == (403, "cluster")
+
+
+@pytest.mark.parametrize(
+    ("scope", "wanted", "narrow"),
+    [
+        (None, ChangeFilter(), ChangeFilter()),
+        (["shop"], ChangeFilter(), ChangeFilter()),
+        (["shop/growth"], ChangeFilter(), ChangeFilter(namespace="growth")),
+        (["shop/-"], ChangeFilter("shop"), ChangeFilter("shop", namespace="")),
+        (["shop/growth"], ChangeFilter("other"), ChangeFilter("other")),
+        (["shop/growth"], ChangeFilter(namespace="payments"), ChangeFilter(namespace="payments")),
+        (["shop/growth", "shop/payments"], ChangeFilter(), ChangeFilter()),
+    ],
+)
+def test_a_scope_of_one_namespace_goes_into_the_filter(
+    scope: list[str] | None, wanted: ChangeFilter, narrow: ChangeFilter
+) -> None:
+    request = Request({"type": "http", "state": {"scope": scope and Scope.parse(scope)}})
+    assert reading.narrowed(request, wanted) == narrow

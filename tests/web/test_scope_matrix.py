@@ -7,17 +7,23 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import httpx2
 import pytest
 from fastapi.routing import iter_route_contexts
+from msgspec.structs import replace as changed
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.core.findings import Said
+from app.core.findings import Scope as About
 from app.core.roles import Role, Scope
 from app.correlate import ByHand
 from app.main import alert_taker, page_taker
-from app.store import tables, tokens
+from app.store import incidents, tables, tokens
 from app.store.database import Database
-from app.store.scope import VISIBLE, view
+from app.store.scope import SCHEMA, VISIBLE, limit, view
 from app.store.tokens import Purpose
 from app.web.routes import create_app
 from tests.web import scoped
@@ -199,3 +205,64 @@ async def test_a_view_that_shows_more_is_noticed(matrix: Matrix) -> None:
         await show(**{name: VISIBLE[name] for name in ("changes", "objects")})
     assert any("is not answered as" in one for one in leaks)
     assert await wrong(matrix, case, Role.VIEWER, "a1") == []
+
+
+async def test_nobody_reaches_further_by_what_is_theirs(matrix: Matrix) -> None:
+    """An incident of theirs is made neither a part of one of others nor about others."""
+    own, other = place("a1"), place("a2")
+    client = matrix.clients[Role.RESPONDER, "a1"]
+    merged = await client.post(f"/api/v1/incidents/{own.part}/merge", json={"into": other.incident})
+    absent = await client.post(f"/api/v1/incidents/{own.part}/merge", json={"into": "0" * 12})
+    assert (merged.status_code, merged.text) == (404, absent.text)
+    beyond: tuple[dict[str, Any], ...] = (
+        {"namespaces": ["canarya1", "canarya2"]},
+        {"namespaces": []},
+        {"workloads": ["canarya2/canarya2-app"]},
+        {"nodes": ["canarya0"]},
+        {"control_plane": True},
+    )
+    for said in beyond:
+        answer = await client.patch(f"/api/v1/incidents/{own.incident}", json=said)
+        assert (answer.status_code, answer.json()["field"]) == (403, "namespaces"), said
+        opened = {"cluster": own.cluster, "title": "slow", "namespaces": ["canarya1"]} | said
+        assert (await client.post("/api/v1/incidents", json=opened)).status_code == 403, said
+    kept = {"namespaces": ["canarya1"], "workloads": ["canarya1/canarya1-app"]}
+    answer = await client.patch(f"/api/v1/incidents/{own.incident}", json=kept)
+    assert answer.status_code == 200, answer.text
+
+
+async def test_what_an_incident_is_about_counts_and_each_of_its_alerts(matrix: Matrix) -> None:
+    async with matrix.database.write.connect() as conn:
+        found = await incidents.read_incident(conn, place("a1").incident)
+        assert found is not None
+        known = changed(found[0], said=Said())
+        await limit(conn, Scope.parse(["canaryca/canarya1"]))
+        for labels, there in (
+            ({"namespace": "canarya1", "node": "node-7"}, True),
+            ({"exported_namespace": "canarya1"}, True),
+            ({"namespace": "canarya2"}, False),
+            ({"node": "node-7"}, False),
+            ({"namespace": "canarya1", "destination_namespace": "canarya2"}, False),
+        ):
+            joined = changed(known.alerts[0], fingerprint="joined", labels=tuple(labels.items()))
+            await incidents.save_incident(conn, changed(known, alerts=(*known.alerts, joined)))
+            assert await _shown(conn, known.id) == there, labels
+        for about, there in (
+            (About(("canarya1",), ("canarya1/app",), ("node-7",)), True),
+            (About(("canarya1", "canarya2")), False),
+            (About(), False),
+            (About(("canarya1",), ("canarya2/app",)), False),
+            (About(("canarya1",), control_plane=True), False),
+        ):
+            await incidents.save_incident(conn, changed(known, scope=about))
+            assert await _shown(conn, known.id) == there, about
+        hurt = changed(known.alerts[0], resource=place("a2").resource)
+        await incidents.save_incident(conn, changed(known, alerts=(hurt,)))
+        assert not await _shown(conn, known.id)
+        await conn.rollback()
+
+
+async def _shown(conn: AsyncConnection, incident_id: str) -> bool:
+    """Whether the scope of a transaction reaches an incident."""
+    shown = text(f"SELECT count(*) FROM {SCHEMA}.incidents WHERE id = :id")
+    return bool(await conn.scalar(shown, {"id": incident_id}))
