@@ -101,7 +101,7 @@ VISIBLE = {
     "gaps": _KNOWN,  # who reads a part is told what was not seen, too
     "collectors": _KNOWN,  # the same, of now
     "incidents": _INCIDENT,
-    "rankings": _whole(),  # its evidence names what it likes
+    "rankings": f"{_whole()} OR EXISTS (SELECT FROM {SCHEMA}.incidents i WHERE i.id = t.incident_id)",
     "verdicts": f"EXISTS (SELECT FROM {SCHEMA}.incidents i WHERE i.id = t.incident_id AND {_whole('i.cluster_id')})",
     "arrivals": _whole(),  # a number of each batch, whatever it is of
     "views": "false",  # a question names what it likes
@@ -109,6 +109,10 @@ VISIBLE = {
 """By table, which of its rows (``t``) a scope reaches."""
 HIDDEN = {
     "slack_channels": "of the whole installation",
+    "slack_notices": "of the whole installation",
+    "slack_noticed": "of the whole installation",
+    "slack_routed": "of the whole installation",
+    "slack_mutes": "of the whole installation",
     "slack_messages": "of the whole installation",
     "quarantine": "an excerpt may be of anything",
     "import_positions": "for who records",
@@ -121,8 +125,45 @@ HIDDEN = {
     "installation": "holds a key",
 }
 """Tables that are not there for a limited token, and why."""
+_FOUND_IN = """'{"found_in": "what was measured"}'"""
+
+
+def _theirs(resource: str) -> str:
+    """Whether a resource in a document is of the scope."""
+    named = f"coalesce({resource} ->> 'namespace', '{NOT_NAMESPACED}')"
+    cluster = "(SELECT c.name FROM clusters c WHERE c.id = t.cluster_id)"
+    return f"{resource} ->> 'cluster' = {cluster} AND {_NAMES} @> to_jsonb({named})"
+
+
+def _parts(name: str) -> str:
+    """Of what else a suspect stands for, what is of the scope."""
+    of = f"jsonb_array_elements(s.suspect -> '{name}') WITH ORDINALITY AS p (part, place)"
+    theirs = _theirs("(p.part -> 'resource')")
+    found = f"SELECT jsonb_agg(p.part ORDER BY p.place) FROM {of} WHERE {theirs}"  # noqa: S608
+    return f"'{name}', coalesce(({found}), '[]')"
+
+
+_SUSPECTS = f"""
+    SELECT row_number() OVER (ORDER BY s.place) AS rank, CAST(s.suspect ->> 'probability' AS float) AS share,
+      s.suspect - CAST('{{derived,would_flip}}' AS text[])
+        || jsonb_build_object('score', 0, 'evidence', CAST('[]' AS jsonb), {_parts("also")}, {_parts("beside")})
+        AS suspect
+    FROM jsonb_array_elements(t.payload -> 'suspects') WITH ORDINALITY AS s (suspect, place)
+    WHERE {_theirs("(s.suspect #> '{change,resource}')")}"""  # noqa: S608
+_RANKING = f"""(
+  SELECT t.payload - CAST('{{fights,sparks,callers,findings,not_measured,scope}}' AS text[]) || jsonb_build_object(
+    'onset', t.payload -> 'onset' || {_FOUND_IN}, 'candidates', count(*),
+    'none_of_these', greatest(0, 1 - coalesce(sum(o.share), 0)),
+    'suspects', coalesce(jsonb_agg(o.suspect || jsonb_build_object('rank', o.rank) ORDER BY o.rank), '[]'))
+  FROM ({_SUSPECTS}) o)"""  # noqa: S608
+"""A ranking of the scope's own changes: the chance of none of them is what is left, whatever has it. Without reasons
+and figures, which name what they like."""
 _COVERED = {
-    ("incidents", "onset"): f"CASE WHEN {_whole()} THEN t.onset END",  # what it was found in
+    (
+        "incidents",
+        "onset",
+    ): f"CASE WHEN {_whole()} OR jsonb_typeof(t.onset) = 'null' THEN t.onset ELSE t.onset || {_FOUND_IN} END",
+    ("rankings", "payload"): f"CASE WHEN {_whole()} THEN t.payload ELSE {_RANKING} END",
     ("collectors", "watching"): f"CASE WHEN {_whole()} THEN t.watching ELSE t.watching - 'remarks' END",
 }
 """Columns that are not told, or not whole, to who reaches a part of the cluster: they name what they like."""

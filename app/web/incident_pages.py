@@ -19,7 +19,7 @@ from app.web import live, params, templates, views
 from app.web.auth import Needs, has
 from app.web.deps import deps_of
 from app.web.problems import Problem
-from app.web.reading import reading, scope_of
+from app.web.reading import partial_clusters, reading, scope_of
 
 router = APIRouter(
     include_in_schema=False,
@@ -130,7 +130,7 @@ async def _listed(template: str, request: Request, asked: IncidentsAsked) -> HTM
         cluster=asked.cluster,
         may_open=has(request, Role.RESPONDER),
         limited=scope_of(request) is not None,
-        partial=partial(request),
+        partial=partial_clusters(request),
         since=None if asked.after else live.list_version(found, now),
         now=now,
     )
@@ -225,15 +225,9 @@ async def _screen(
         page=page,
         may_act=has(request, Role.RESPONDER),
         wholes=wholes,
-        partial=incident.cluster in partial(request),
+        partial=incident.cluster in partial_clusters(request),
         now=now,
     )
-
-
-def partial(request: Request) -> frozenset[str]:
-    """The clusters of which who asks reaches some namespaces alone: suspects of their incidents are not shown."""
-    scope = scope_of(request)
-    return frozenset(one for one in scope.clusters if scope.is_partial(one)) if scope else frozenset()
 
 
 async def _wholes(conn: AsyncConnection, incident: Incident) -> tuple[Incident, ...]:

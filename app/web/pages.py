@@ -21,7 +21,7 @@ from app.web.auth import Needs
 from app.web.deps import deps_of
 from app.web.incident_pages import PAGE
 from app.web.problems import Problem
-from app.web.reading import narrowed, reading
+from app.web.reading import narrowed, partial_clusters, reading
 
 router = APIRouter(
     include_in_schema=False,
@@ -142,7 +142,8 @@ async def read_change(request: Request, change_id: str, _: Annotated[params.NoPa
         after=change_views.after(change, measured, who, among=MOST_BESIDE if beside.is_cut else 0),
         address=address,
     )
-    return templates.page("change.html", page=page, now=deps.clock())
+    partial = change.resource.cluster in partial_clusters(request)
+    return templates.page("change.html", page=page, partial=partial, now=deps.clock())
 
 
 @router.get("/objects/{cluster}/{api_group}/{kind}/{namespace}/{name:rest}")

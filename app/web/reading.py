@@ -64,13 +64,16 @@ def narrowed(request: Request, wanted: ChangeFilter) -> ChangeFilter:
     return replace(wanted, namespace="" if namespace == NOT_NAMESPACED else namespace)
 
 
+def partial_clusters(request: Request) -> frozenset[str]:
+    """The clusters of which who asks reaches some namespaces alone."""
+    scope = scope_of(request)
+    return frozenset(one for one in scope.clusters if scope.is_partial(one)) if scope else frozenset()
+
+
 def check_whole(request: Request, cluster: str | None) -> None:
     """Raises Problem 403 where who asks reaches some namespaces of a cluster (None: of any of theirs) alone, of what is
     told of whole clusters. Of a cluster that they reach nothing of it raises nothing: that is not there for them."""
-    scope = scope_of(request)
-    if scope is None:
-        return
-    partial = [one for one in sorted(scope.clusters) if scope.is_partial(one) and cluster in (None, one)]
+    partial = sorted(one for one in partial_clusters(request) if cluster in (None, one))
     if partial:
         raise Problem(
             403, f"this is told of whole clusters: of {partial[0]} your token reaches some namespaces alone", "cluster"

@@ -48,7 +48,7 @@ async def check_incident(request: Request, incident_id: str, said: Said | None =
 
 async def check_judging(request: Request, incident_id: str) -> None:
     """Whether who asks may say which suspect it was. Raises LookupError and Problem as check_incident does, and 403
-    where suspects are not shown to them."""
+    where not all suspects are shown to them."""
     incident = await check_incident(request, incident_id)
     if incident is not None:
         check_whole(request, incident.cluster)

@@ -178,7 +178,7 @@ CASES = [
         shows=SPACES | WHOLES,
     ),
     get("/api/v1/incidents/{incident_id}", Takes.INCIDENT, _incident("/api/v1/incidents/{}")),
-    get("/api/v1/incidents/{incident_id}/suspects", Takes.WHOLE_INCIDENT, _incident("/api/v1/incidents/{}/suspects")),
+    get("/api/v1/incidents/{incident_id}/suspects", Takes.INCIDENT, _incident("/api/v1/incidents/{}/suspects")),
     get("/api/v1/gaps", Takes.CLUSTER, _window("/api/v1/gaps"), shows=NOTHING),
     get("/api/v1/clusters", Takes.CLUSTER, lambda _: "/api/v1/clusters", shows=NOTHING),
     get("/api/v1/what-changed", Takes.PLACE, _spaced("/api/v1/what-changed")),
@@ -205,7 +205,7 @@ CASES = [
     post(
         "/api/v1/incidents/{incident_id}/verdicts/{change_id}",
         Takes.WHOLE_INCIDENT,
-        lambda of: Asked(f"/api/v1/incidents/{of.incident}/verdicts/none"),
+        lambda of: Asked(f"/api/v1/incidents/{of.incident}/verdicts/{'0' * 28}"),
         method="DELETE",
         statuses=frozenset({404}),  # nobody said so
         shows=NOTHING,

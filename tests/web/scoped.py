@@ -14,7 +14,7 @@ from hashlib import blake2b
 
 from msgspec.structs import replace as changed
 
-from app.core.findings import Evidence, Incident, Onset, Opinion, Ranking, Suspect, Verdict
+from app.core.findings import NONE, Also, Evidence, Incident, Onset, Opinion, Ranking, Suspect, Verdict
 from app.core.findings import Scope as About
 from app.core.model import (
     SLOT_SECONDS,
@@ -201,11 +201,13 @@ def _incident(of: Place, incident_id: str) -> Incident:
 
 
 def _ranking(of: Place, whole: str) -> Ranking:
-    """Of which a suspect, a reason and the onset are of another place of the cluster."""
+    """Of which suspects, what they stand for, a reason and the onset are of other places of the cluster."""
     others = [one for one in PLACES if one[0] == of.name[0] and one != "aw"]
     reason = Evidence("load", 1.0, f"{whole} sends more")
+    parts = tuple(Also(one.id, one.at, one.resource) for one in (place(name).change for name in others))
     suspects = tuple(
-        Suspect(rank, 0.4, 1.0, place(name).change, (reason,)) for rank, name in enumerate(others, start=1)
+        Suspect(rank, 0.3, 1.0, place(name).change, (reason,), derived=(whole,), also=parts, beside=parts)
+        for rank, name in enumerate(others, start=1)
     )
     onset = Onset(AT, AT, AT + timedelta(seconds=3), f"{whole} errors")
     window = (world.START, world.END)
@@ -222,6 +224,6 @@ async def fill(database: Database) -> None:
             for one in (of.incident, of.part):
                 await incidents.save_incident(conn, _incident(of, one))
             await incidents.save_ranking(conn, _ranking(of, whole))
-            await verdicts.say(conn, of.incident, Verdict(of.change.id, Opinion.IT, whole, world.ALERT_AT))
+            await verdicts.say(conn, of.incident, Verdict(NONE, Opinion.NOT_IT, whole, world.ALERT_AT))
     async with database.write.begin() as conn:
         await views.add_view(conn, "canaryall view", "metric=up", now=world.END)

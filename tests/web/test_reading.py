@@ -82,7 +82,7 @@ async def test_a_session_is_limited_as_its_link_is(limited: Site) -> None:
     assert world.incident().title not in page
 
 
-async def test_who_reaches_an_incidents_namespaces_is_told_that_suspects_are_not_shown(limited: Site) -> None:
+async def test_who_reaches_an_incidents_namespaces_is_shown_the_suspects_in_them(limited: Site) -> None:
     async with limited.database.write.begin() as conn:
         scope = Scope.parse(["shop/payments"])
         token = await tokens.create(conn, Role.VIEWER, purpose=Purpose.API, now=NOW, scope=scope)
@@ -90,12 +90,24 @@ async def test_who_reaches_an_incidents_namespaces_is_told_that_suspects_are_not
         signed = {"Authorization": f"Bearer {token}"}
         listed = (await client.get("/", headers=signed)).text
         page = (await client.get(f"/incidents/{world.incident().id}", headers=signed)).text
-        refused = await client.get(f"/api/v1/incidents/{world.incident().id}/suspects", headers=signed)
-    assert "not shown to your token" in listed
-    assert "they are not shown" in page
-    assert "Not ranked yet" not in page
-    assert world.CULPRIT.summary in page
-    assert (refused.status_code, refused.json()["field"]) == (403, "cluster")
+        told = (await client.get(f"/api/v1/incidents/{world.incident().id}/suspects", headers=signed)).json()
+    whole = world.ranking()
+    own = [one for one in whole.suspects if one.change.resource.namespace == "payments"]
+    assert 0 < len(own) < len(whole.suspects)
+    assert [(one["rank"], one["probability"]) for one in told["items"]] == [
+        (rank, one.probability) for rank, one in enumerate(own, start=1)
+    ]
+    assert {one["change"]["resource"]["namespace"] for one in told["items"]} == {"payments"}
+    assert told["none_of_these"] == pytest.approx(1 - sum(one.probability for one in own))
+    assert told["candidates"] == len(own)
+    assert not any(one["evidence"] or one["derived"] for one in told["items"])
+    parts = [part["resource"]["namespace"] for one in told["items"] for part in (*one["also"], *one["beside"])]
+    assert set(parts) <= {"payments"}
+    assert "only changes in your namespaces are suspects here" in page
+    assert whole.suspects[0].evidence[0].sentence not in page
+    assert whole.onset.found_in not in page
+    assert "This was it" not in page
+    assert "93 %" in listed
 
 
 @pytest.mark.parametrize(
