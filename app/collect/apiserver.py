@@ -20,7 +20,7 @@ from kubernetes.aio.client import ApiClient, Configuration
 from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
 from yarl import URL
 
-from app.collect.once import in_words, once
+from app.collect.once import in_words, once, unsaid
 from app.failures import Expected
 
 CONNECT_SECONDS = 10.0
@@ -192,7 +192,7 @@ class ApiServer:
             response: ClientResponse = answer.response
             async with response:
                 if response.status not in ANSWERED:
-                    raise await _refused(response)
+                    raise await _refused(response, authorization=headers.get("authorization", ""))
                 yield response
         except TimeoutError:
             raise UnreachableError(f"{URL(url).host} says nothing any more") from None
@@ -207,7 +207,7 @@ def _check_there(kubeconfig: str) -> None:
         raise CredentialsError(f"{kubeconfig}: there is no such kubeconfig")
 
 
-async def _refused(response: ClientResponse) -> RefusedError:
+async def _refused(response: ClientResponse, *, authorization: str) -> RefusedError:
     try:
         said = _status.decode(await response.read())
     except msgspec.MsgspecError:
@@ -215,4 +215,5 @@ async def _refused(response: ClientResponse) -> RefusedError:
     after = response.headers.get("Retry-After", "")
     wait = float(after) if after.isdigit() else 0.0
     causes = frozenset(cause.reason for cause in said.details.causes) if said.details else frozenset[str]()
-    return RefusedError(response.status, said.message or response.reason or "", retry_after=wait, causes=causes)
+    message = unsaid(said.message or response.reason or "", authorization)
+    return RefusedError(response.status, message, retry_after=wait, causes=causes)

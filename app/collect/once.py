@@ -37,6 +37,13 @@ async def once(request: ClientRequest, handler: ClientHandlerType) -> ClientResp
         raise LostError(in_words(error)) from error
 
 
+def unsaid(said: str, authorization: str) -> str:
+    """What somebody says who was sent this header, without the credential in it: some repeat what they refuse, and what
+    they say is shown to people."""
+    credential = authorization.partition(" ")[2]
+    return said.replace(credential, "<redacted:token>") if credential else said
+
+
 def in_words(error: Exception) -> str:
     """Why a request failed, for an operator: what the system says, and of the libraries' names for it only those that
     say more."""

@@ -22,7 +22,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.resolver import ThreadedResolver
 from yarl import URL
 
-from app.collect.once import in_words, once
+from app.collect.once import in_words, once, unsaid
 from app.tls import Tls, TlsError
 
 WITHIN = ClientTimeout(total=10.0)
@@ -185,7 +185,7 @@ class Outbound:
                 status=response.status,
             )
         if response.status != 200:
-            said = shortened(_reason(body))
+            said = shortened(unsaid(_reason(body), headers.get("Authorization", "")))
             raise OutboundError(
                 f"{url.host} answers {response.status} {response.reason}: {said}", status=response.status
             )

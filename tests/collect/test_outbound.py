@@ -145,6 +145,24 @@ async def test_a_redirect_is_not_followed_and_a_refusal_is_told_without_the_toke
     assert TOKEN not in f"{away.value}{wrong.value}"
 
 
+async def test_who_repeats_our_token_in_a_refusal_is_told_on_without_it(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(TOKEN)
+
+    def answer(request: web.Request) -> web.Response:
+        said = f"unknown credential: {request.headers['Authorization']}"
+        return (
+            web.json_response({"error": said}, status=401)
+            if request.path == "/json"
+            else web.Response(status=401, text=said)
+        )
+
+    async with answering(answer) as url:
+        for path in ("/json", "/text"):
+            with pytest.raises(OutboundError, match="unknown credential: Bearer <redacted:token>"):
+                await asked(Endpoint(url, token_file=str(file)), path)
+
+
 async def test_an_answer_is_read_up_to_its_bound_unpacked() -> None:
     def answer(request: web.Request) -> web.Response:
         found = web.Response(body=b"0" * (1000 if request.path == "/fits" else 1_000_000))
