@@ -29,7 +29,7 @@ from app.web.representations import Negotiated, chosen, kind_of
 router = APIRouter(
     prefix="/api/v1",
     dependencies=[Depends(Needs(Role.VIEWER, limited=True)), Depends(params.once)],
-    responses=problems.described(400, 401, 404, 406, 422, 503),
+    responses=problems.described(400, 401, 404, 406, 422, 429, 503),
     route_class=Negotiated,
 )
 ROLLOUTS_BY_DEFAULT = timedelta(days=1)

@@ -34,7 +34,7 @@ from app.web.representations import Negotiated
 router = APIRouter(
     prefix="/api/v1",
     dependencies=[Depends(Needs(Role.VIEWER, limited=True)), Depends(params.once)],
-    responses=problems.described(401, 404, 406, 422, 503),
+    responses=problems.described(401, 404, 406, 422, 429, 503),
     route_class=Negotiated,
 )
 METRIC = r"^[a-zA-Z_:][a-zA-Z0-9_:]*(\|[a-zA-Z_:][a-zA-Z0-9_:]*){0,4}$"

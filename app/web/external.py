@@ -25,7 +25,7 @@ LIMIT = 64 * KIB
 router = APIRouter(
     prefix="/api/v1",
     dependencies=[Depends(NeedsTeller()), Depends(params.once)],
-    responses=described(400, 401, 403, 413, 422, 503),
+    responses=described(400, 401, 403, 408, 413, 415, 422, 429, 503),
 )
 
 

@@ -28,7 +28,7 @@ LIMIT = 64 * KIB
 router = APIRouter(
     prefix="/api/v1",
     dependencies=[Depends(Needs(Role.RESPONDER, limited=True)), Depends(params.once)],
-    responses=described(400, 401, 403, 404, 413, 422, 503),
+    responses=described(400, 401, 403, 404, 408, 413, 415, 422, 429, 503),
 )
 IncidentId = Annotated[str, Path(max_length=40, examples=[examples.INCIDENT.id])]
 

@@ -20,7 +20,7 @@ LIMIT = 1 << 20
 router = APIRouter(
     prefix="/intake",
     dependencies=[Depends(Needs(Role.RESPONDER, limited=True))],
-    responses=described(400, 401, 403, 413, 422, 503),
+    responses=described(400, 401, 403, 413, 415, 422, 503),
 )
 
 

@@ -30,6 +30,7 @@ HEADINGS = {
     403: "Your token does not reach this far",
     404: "Not found",
     422: "This request cannot be answered",
+    429: "Too much at once",
     500: "Something broke",
     503: "Not at the moment",
 }
@@ -40,7 +41,7 @@ HEADINGS = {
 class Problem(Exception):  # noqa: N818 - RFC 9457 calls it a problem
     """A request that cannot be answered as asked. ``field`` names the parameter that is to blame.
 
-    ``retry_after`` is in seconds, of a 503.
+    ``retry_after`` is in seconds, of a 429 and a 503.
     """
 
     status: int
@@ -107,7 +108,7 @@ def answer(problem: Problem, scope: Scope) -> Response:
         response = Response(orjson.dumps(members(problem)), problem.status, media_type="application/problem+json")
     if problem.status == 401:
         response.headers["www-authenticate"] = "Bearer"
-    if problem.status == 503:
+    if problem.status in (429, 503):
         response.headers["retry-after"] = str(problem.retry_after)
     return response
 

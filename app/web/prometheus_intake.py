@@ -16,7 +16,7 @@ from app.web.auth import NeedsCluster
 from app.web.deps import NoRoomError, TooLargeError, deps_of
 from app.web.guard import OF_METRICS
 from app.web.problems import Problem
-from app.web.requests import read_body
+from app.web.requests import read_all
 
 LIMIT = 12 << 20
 """Of the packed body; what it may be unpacked is said by who takes it."""
@@ -35,7 +35,7 @@ async def remote_write(request: Request, cluster: str) -> Response:
     _refuse_others(request.headers)
     try:
         async with asyncio.timeout(WITHIN_SECONDS):
-            body = await read_body(request, most=LIMIT)
+            body = await read_all(request, most=LIMIT)
         await deps_of(request).take_samples(cluster, body)
     except TooLargeError as error:
         raise Problem(413, str(error)) from None

@@ -1,29 +1,55 @@
-"""Bodies of requests, read within bounds."""
+"""Bodies of requests, read within bounds: none before it is known who sends it, none for long, none unpacked."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import TypeVar
 
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
+from starlette.requests import ClientDisconnect
 
 from app.core.objects.redact import decode
 from app.web.problems import Problem
 
 KIB, MIB = 1 << 10, 1 << 20
+WITHIN_SECONDS = 10
+"""So long a body may take: a sender of a megabyte has that by any line."""
 M = TypeVar("M", bound=BaseModel)
 
 
 async def read_body(request: Request, *, most: int) -> bytes:
-    """The body of a request. Raises Problem 413 once it is larger than ``most`` bytes, without reading the rest."""
+    """The body of a request. Raises Problem 413 where it is larger than ``most`` bytes, without reading the rest, 415
+    for one that is packed, and 408 where it takes too long: to senders 503, which they repeat."""
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise Problem(415, "send the body as it is, without Content-Encoding")
+    declared = request.headers.get("content-length", "")
+    if declared.isascii() and declared.isdigit() and int(declared) > most:
+        raise _too_large(most)
+    try:
+        async with asyncio.timeout(WITHIN_SECONDS):
+            return await read_all(request, most=most)
+    except TimeoutError:
+        status = 503 if request.url.path.startswith("/intake/") else 408
+        raise Problem(status, f"the body did not come within {WITHIN_SECONDS} s") from None
+    except ClientDisconnect:
+        raise Problem(400, "the body ended before it was whole") from None
+
+
+async def read_all(request: Request, *, most: int) -> bytes:
+    """As ``read_body``, for who bounds the time and knows how it is packed."""
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
         if len(body) > most:
-            size = f"{most // MIB} MiB" if most >= MIB else f"{most // KIB} KiB"
-            raise Problem(413, f"the body is larger than {size}")
+            raise _too_large(most)
     return bytes(body)
+
+
+def _too_large(most: int) -> Problem:
+    size = f"{most // MIB} MiB" if most >= MIB else f"{most // KIB} KiB"
+    return Problem(413, f"the body is larger than {size}")
 
 
 def parsed(body: bytes, model: type[M]) -> M:

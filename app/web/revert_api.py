@@ -29,7 +29,7 @@ router = APIRouter(
     prefix="/api/v1",
     route_class=Negotiated,
     dependencies=[Depends(Needs(Role.VIEWER, limited=True)), Depends(params.once)],
-    responses=problems.described(401, 404, 406, 422, 503),
+    responses=problems.described(401, 404, 406, 422, 429, 503),
 )
 ChangeId = Annotated[str, Path(examples=[examples.CULPRIT.id])]
 

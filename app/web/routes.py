@@ -33,6 +33,7 @@ from app.web import (
     pages,
     problems,
     prometheus_intake,
+    rates,
     revert_api,
     saved_views,
     senders,
@@ -55,7 +56,7 @@ Errors are `application/problem+json`. Send `Authorization: Bearer TOKEN`.
 """
 
 
-def create_app(deps: Deps, *, lifespan: Lifespan | None = None) -> FastAPI:
+def create_app(deps: Deps, *, lifespan: Lifespan | None = None, limits: rates.Limits | None = None) -> FastAPI:
     """The whole site. ``lifespan`` starts and stops what runs beside it (workers, the database)."""
     app = FastAPI(
         title="Foreshock",
@@ -103,6 +104,7 @@ def create_app(deps: Deps, *, lifespan: Lifespan | None = None) -> FastAPI:
     app.mount("/static", StaticFiles(directory=templates.STATIC), name="static")
     problems.install(app)
     app.add_middleware(Guard, deps=deps)
+    app.add_middleware(rates.Rated, deps=deps, limits=limits or rates.Limits())
     app.add_middleware(metrics.Counted, answers=app.state.answers)  # refusals of the guard are answers, too
     app.add_middleware(GZipMiddleware, minimum_size=1000, compresslevel=5)  # around the guard: refusals are packed too
     app.add_middleware(Head)

@@ -17,11 +17,14 @@ from app.store.partitions import ensure
 from app.store.record import record
 from app.store.tokens import Purpose
 from app.web.deps import Deps
+from app.web.rates import Limits, Rate
 from app.web.routes import create_app
 from tests.web import world
 
 NOW = world.END
 HOST = "http://foreshock.test"
+UNLIMITED = Limits(credential=Rate(1e9, 1e9), stranger=Rate(1e9, 1e9))
+"""Tests ask more of one address than anybody may; test_rates.py holds the limits."""
 
 
 @dataclass(slots=True)
@@ -65,7 +68,7 @@ def calls() -> tuple[CallCount, ...]:
 @pytest.fixture(scope="module")
 async def site(database: Database) -> Site:
     """The site with the whole world recorded."""
-    made = Site(create_app(deps(database)), database)
+    made = Site(create_app(deps(database), limits=UNLIMITED), database)
     async with database.write.begin() as conn:
         await record(conn, world.batch())
         await record(conn, Batch(cluster=world.CLUSTER, calls=calls()))
