@@ -35,7 +35,8 @@ from app.core.signals.collected import RANKED
 from app.core.signals.fights import FIRST_BLOW, MIN_WRITES, fight_members, write_fights
 from app.core.signals.relists import relist_signals
 from app.core.signals.series import metric_signals
-from app.store import calls, changes, idempotency, incidents, precedents, series
+from app.store import audit, calls, changes, idempotency, incidents, precedents, series
+from app.store.audit import Action
 from app.store.external import list_clusters
 from app.store.gathering import LARGE, MOST_FOUGHT, gather
 from app.store.noise import mark_noise
@@ -256,6 +257,7 @@ class ByHand:
             await incidents.save_incident(conn, incident)
             if key is not None:
                 await idempotency.keep(conn, key, [incident.id])
+            await audit.note(conn, Action.INCIDENT_OPENED, incident.id, by=by, now=now)
         await _rank_now(self.engine, incident, now)
         return incident, False
 
@@ -267,6 +269,7 @@ class ByHand:
             incident = hands.amended(known, await _clean(conn, told, now=now), now=now)
             if incident != known:
                 await incidents.save_incident(conn, incident)
+                await audit.note(conn, Action.INCIDENT_CHANGED, incident.id, now=now)
         if incident != known:
             await _rank_now(self.engine, incident, now)
         return incident
@@ -281,6 +284,7 @@ class ByHand:
                 for one in (part, whole):
                     await incidents.save_incident(conn, one)
                 await incidents.move_parts(conn, part.id, into=whole.id)
+                await audit.note(conn, Action.INCIDENT_MERGED, f"{part.id} into {whole.id}", now=now)
         if part != known:
             await _rank_now(self.engine, whole, now)
         return whole

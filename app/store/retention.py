@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from app.store import arrivals, call_edges, notices
+from app.store import arrivals, audit, call_edges, notices
 from app.store.codes import codes_of
 from app.store.partitions import SPAN
 
@@ -95,6 +95,7 @@ async def drop_expired(engine: AsyncEngine, age_of: Mapping[str, timedelta], *, 
         await call_edges.forget(conn, now)
         await arrivals.forget(conn, now)
         await notices.forget(conn, now)
+        await audit.forget(conn, now)
         for log, statements in _BESIDE.items():
             for statement in statements:
                 # A span more: a partition goes when its last moment is too old, its first ones stay that long.

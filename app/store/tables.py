@@ -441,6 +441,19 @@ views = Table(  # questions of the explorer that a team shares
     Column("created_at", at, nullable=False),
 )
 
+audit_log = Table(  # what was done in Foreshock itself; a trigger refuses UPDATE, TRUNCATE, and DELETE of what is young
+    "audit_log",
+    metadata,
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    Column("at", at, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("who", Text, nullable=False),
+    Column("token_id", Integer),  # tokens.id, which may be forgotten
+    Column("address", Text, nullable=False),
+    Column("about", Text, nullable=False),
+    Column("times", Integer, nullable=False),
+)
+
 installation = Table(  # one row a fact of this installation, e.g. the key of redaction's fingerprints
     "installation",
     metadata,

@@ -18,7 +18,7 @@ from sqlalchemy import Row, insert, or_, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.roles import Role, Scope
-from app.store import tables
+from app.store import audit, tables
 from app.store.scope import limit
 
 PREFIX = "fs_"
@@ -127,8 +127,23 @@ async def create_for_cluster(
 
 async def _create(conn: AsyncConnection, *, now: datetime, **values: object) -> str:
     token = PREFIX + secrets.token_urlsafe(32)
-    await conn.execute(insert(tables.tokens).values(digest=digest(token), created_at=now, **values))
+    made = insert(tables.tokens).values(digest=digest(token), created_at=now, **values).returning(tables.tokens)
+    await _note(conn, (await conn.execute(made)).one(), ended=False, now=now)
     return token
+
+
+_NOTED = {
+    Purpose.SESSION: (audit.Action.SIGNED_IN, audit.Action.SIGNED_OUT),
+    Purpose.LOGIN: (audit.Action.LINK_MADE, audit.Action.TOKEN_REVOKED),
+}
+
+
+async def _note(conn: AsyncConnection, token: Row[Any], *, ended: bool, now: datetime) -> None:
+    """Adds to the audit log that a token was made, or ended."""
+    actions = _NOTED.get(Purpose(token.purpose), (audit.Action.TOKEN_MADE, audit.Action.TOKEN_REVOKED))
+    of, note = (f" of {token.cluster}" if token.cluster else ""), (f", {token.note}" if token.note else "")
+    by = f"a {token.role}" if token.purpose == Purpose.SESSION else ""
+    await audit.note(conn, actions[ended], f"token {token.id}: {token.role}{of}{note}", by=by, now=now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,9 +239,12 @@ async def _revoke(conn: AsyncConnection, now: datetime, **which: object) -> bool
         .filter_by(**which)
         .where(tables.tokens.c.revoked_at.is_(None))
         .values(revoked_at=now)
-        .returning(tables.tokens.c.id)
+        .returning(tables.tokens)
     )
-    return found.scalar() is not None
+    ended = found.first()
+    if ended is not None:
+        await _note(conn, ended, ended=True, now=now)
+    return ended is not None
 
 
 async def read(conn: AsyncConnection, *, now: datetime) -> list[Token]:

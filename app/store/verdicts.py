@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import msgspec
 from sqlalchemy import delete, func, select
 from sqlalchemy.dialects.postgresql import insert
@@ -9,7 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.evaluation.verdicts import Judged
 from app.core.findings import Opinion, Ranking, Verdict
-from app.store import codec, tables
+from app.store import audit, codec, tables
+from app.store.audit import Action
 
 MOST_JUDGED = 500
 """The newest incidents of which somebody said something: what was true years ago says little of today."""
@@ -30,12 +33,17 @@ async def say(conn: AsyncConnection, incident_id: str, verdict: Verdict) -> None
     )
     new = {name: statement.excluded[name] for name in ("opinion", "said_by", "said_at")}
     await conn.execute(statement.on_conflict_do_update(index_elements=["incident_id", "change_id"], set_=new))
+    about = f"{incident_id}: {verdict.opinion.value}, {verdict.change_id}"
+    await audit.note(conn, Action.VERDICT_SAID, about, by=verdict.by, now=verdict.at)
 
 
-async def take_back(conn: AsyncConnection, incident_id: str, change_id: str) -> bool:
+async def take_back(conn: AsyncConnection, incident_id: str, change_id: str, *, now: datetime) -> bool:
     """Forgets a verdict; whether there was one."""
     gone = delete(_table).where(_table.c.incident_id == incident_id, _table.c.change_id == change_id)
-    return (await conn.execute(gone)).rowcount > 0
+    if (await conn.execute(gone)).rowcount == 0:
+        return False
+    await audit.note(conn, Action.VERDICT_TAKEN_BACK, f"{incident_id}: {change_id}", now=now)
+    return True
 
 
 async def read_judged(conn: AsyncConnection) -> list[Judged]:

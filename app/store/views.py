@@ -9,6 +9,8 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.metrics.views import MOST_VIEWS, View
+from app.store import audit
+from app.store.audit import Action
 from app.store.tables import views
 
 
@@ -27,20 +29,27 @@ async def add_view(conn: AsyncConnection, name: str, query: str, *, now: datetim
     if (await conn.scalar(select(func.count()).select_from(views)) or 0) >= MOST_VIEWS:
         raise TakenError(f"there are {MOST_VIEWS} views: delete one that nobody needs")
     statement = insert(views).values(name=name, query=query, created_at=now).on_conflict_do_nothing()
-    if (await conn.execute(statement.returning(views.c.id))).scalar() is None:
+    if (made := (await conn.execute(statement.returning(views.c.id))).scalar()) is None:
         raise TakenError(f"there is a view of the name {name!r}: choose another, or delete that one")
+    await audit.note(conn, Action.VIEW_SAVED, f"{made}: {name}", now=now)
 
 
-async def rename_view(conn: AsyncConnection, view_id: int, name: str) -> bool:
+async def rename_view(conn: AsyncConnection, view_id: int, name: str, *, now: datetime) -> bool:
     """Whether there is such a view, which has this name now. Raises TakenError."""
     other = select(views.c.id).where(views.c.name == name, views.c.id != view_id)
     if (await conn.execute(other)).first() is not None:
         raise TakenError(f"there is a view of the name {name!r}: choose another")
     statement = update(views).where(views.c.id == view_id).values(name=name).returning(views.c.id)
-    return (await conn.execute(statement)).scalar() is not None
+    if (await conn.execute(statement)).scalar() is None:
+        return False
+    await audit.note(conn, Action.VIEW_RENAMED, f"{view_id}: {name}", now=now)
+    return True
 
 
-async def delete_view(conn: AsyncConnection, view_id: int) -> bool:
+async def delete_view(conn: AsyncConnection, view_id: int, *, now: datetime) -> bool:
     """Whether there was such a view."""
-    statement = delete(views).where(views.c.id == view_id).returning(views.c.id)
-    return (await conn.execute(statement)).scalar() is not None
+    statement = delete(views).where(views.c.id == view_id).returning(views.c.name)
+    if (name := (await conn.execute(statement)).scalar()) is None:
+        return False
+    await audit.note(conn, Action.VIEW_DELETED, f"{view_id}: {name}", now=now)
+    return True

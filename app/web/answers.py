@@ -87,6 +87,13 @@ class Incidents(Answer):
     next: str | None
 
 
+class AuditLog(Answer):
+    """A page of what was done in Foreshock itself, newest first."""
+
+    items: list[shapes.AuditEntry]
+    next: int | None
+
+
 class OneIncident(Answer):
     """An incident."""
 

@@ -12,9 +12,10 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from app.core.model import Gap
 from app.core.roles import Role
 from app.core.watching import Followed
+from app.store import audit
 from app.store.seen import Freshness, Seen, read_seen
 from app.web import templates
-from app.web.auth import Needs
+from app.web.auth import Needs, has
 from app.web.deps import deps_of
 from app.web.reading import reading
 
@@ -67,10 +68,15 @@ async def list_clusters(request: Request) -> HTMLResponse:
     now: datetime = deps_of(request).clock()
     async with reading(request) as conn:
         seen = await read_seen(conn, None, from_at=now - GAPS_OF, to_at=None)
-    return templates.page("clusters.html", cards=cards(seen), most_gaps=MOST_GAPS, seen=seen, now=now)
+    around = {"most_gaps": MOST_GAPS, "may_manage": has(request, Role.ADMIN), "seen": seen, "now": now}
+    return templates.page("clusters.html", cards=cards(seen), **around)
 
 
 @router.post("/demo", dependencies=[Depends(Needs(Role.ADMIN))])
 async def replay_demo(request: Request) -> Response:
     """Replays the recorded incident, unless it is there, and leads to it."""
-    return RedirectResponse(await deps_of(request).replay_demo(), 303)
+    deps = deps_of(request)
+    path = await deps.replay_demo()
+    async with deps.write.begin() as conn:
+        await audit.note(conn, audit.Action.DEMO_REPLAYED, path, now=deps.clock())
+    return RedirectResponse(path, 303)

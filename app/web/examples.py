@@ -15,6 +15,7 @@ from app.core.changes.revert import revert_recipe
 from app.core.changes.revert_report import report
 from app.core.metrics.measures import Measure
 from app.core.screen.talkers import Side, Talker
+from app.store.audit import Action
 from app.store.incidents import FirstSuspect
 from app.web import answers, shapes
 from app.web.accept import JSON, NDJSON, TEXT
@@ -181,6 +182,10 @@ _revert = answers.Revert(
 _line = shapes.Line(of={"verb": "LIST"}, others=0, values=[0.4, None, 41.5])
 _cluster = shapes.Cluster(name="shop", followed=True, server="v1.36.3", kinds=64, unseen=[], remarks=[])
 
+_entry = shapes.AuditEntry(
+    at=END, action=Action.VERDICT_SAID, who="alice", token=7, address="192.0.2.7", about=INCIDENT.id, times=1
+)
+
 SHAPES: tuple[BaseModel, ...] = (
     *(_fresh, _gap, _call, _incident, _rollout, _changes[0], _suspects[0]),
     shapes.FirstSuspect.model_validate(_first),
@@ -215,6 +220,8 @@ SHAPES: tuple[BaseModel, ...] = (
     answers.Gaps(items=[_gap], **_around),
     _cluster,
     answers.Clusters(items=[_cluster], **_around),
+    _entry,
+    answers.AuditLog(items=[_entry], next=None, **_around),
 )
 TAKEN = Taken(incidents=[INCIDENT.id], left_out=[])
 TABLE = what_changed(

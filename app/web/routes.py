@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cache
 from typing import Any
 
@@ -16,6 +16,8 @@ from app.core.roles import Role
 from app.web import (
     api,
     audit_intake,
+    audit_log,
+    audited,
     auth,
     cluster_pages,
     control_plane,
@@ -62,7 +64,7 @@ def create_app(deps: Deps, *, lifespan: Lifespan | None = None, limits: rates.Li
         title="Foreshock",
         version="1",
         description=DESCRIPTION,
-        lifespan=lifespan,
+        lifespan=_with_tally(lifespan or _nothing_beside),
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
@@ -71,6 +73,7 @@ def create_app(deps: Deps, *, lifespan: Lifespan | None = None, limits: rates.Li
     app.state.deps = deps
     app.state.answers = metrics.Answers()
     app.state.followers = follow.Followers()
+    app.state.tally = audited.Tally(deps)
     for router in (
         health.router,
         metrics.router,
@@ -85,6 +88,8 @@ def create_app(deps: Deps, *, lifespan: Lifespan | None = None, limits: rates.Li
         audit_intake.router,
         prometheus_intake.router,
         senders.router,
+        audit_log.router,
+        audit_log.pages,
         incident_forms.router,
         incident_pages.router,
         pages.router,
@@ -105,10 +110,28 @@ def create_app(deps: Deps, *, lifespan: Lifespan | None = None, limits: rates.Li
     problems.install(app)
     app.add_middleware(Guard, deps=deps)
     app.add_middleware(rates.Rated, deps=deps, limits=limits or rates.Limits())
+    app.add_middleware(audited.Audited, deps=deps, tally=app.state.tally)
     app.add_middleware(metrics.Counted, answers=app.state.answers)  # refusals of the guard are answers, too
     app.add_middleware(GZipMiddleware, minimum_size=1000, compresslevel=5)  # around the guard: refusals are packed too
     app.add_middleware(Head)
     return app
+
+
+@asynccontextmanager
+async def _nothing_beside(_app: FastAPI) -> AsyncIterator[None]:
+    yield
+
+
+def _with_tally(lifespan: Lifespan) -> Lifespan:
+    """The same, and what was counted for the audit log is written while the database is still there."""
+
+    @asynccontextmanager
+    async def around(app: FastAPI) -> AsyncIterator[None]:
+        async with lifespan(app):
+            yield
+            await app.state.tally.close()
+
+    return around
 
 
 def _openapi(app: FastAPI) -> APIRouter:

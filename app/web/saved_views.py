@@ -75,9 +75,10 @@ async def add_view(request: Request) -> Response:
 async def rename_view(request: Request, view_id: ViewId) -> Response:
     """Gives a view another name."""
     (name,) = await _form(request, "name")
+    deps = deps_of(request)
     try:
-        async with deps_of(request).write.begin() as conn:
-            found = await views.rename_view(conn, view_id, _name(name))
+        async with deps.write.begin() as conn:
+            found = await views.rename_view(conn, view_id, _name(name), now=deps.clock())
     except views.TakenError as error:
         raise Problem(422, str(error), "name") from None
     return _back(found)
@@ -86,8 +87,9 @@ async def rename_view(request: Request, view_id: ViewId) -> Response:
 @router.post("/{view_id}/delete")
 async def delete_view(request: Request, view_id: ViewId) -> Response:
     """Deletes a view."""
-    async with deps_of(request).write.begin() as conn:
-        return _back(await views.delete_view(conn, view_id))
+    deps = deps_of(request)
+    async with deps.write.begin() as conn:
+        return _back(await views.delete_view(conn, view_id, now=deps.clock()))
 
 
 def _back(found: bool) -> Response:

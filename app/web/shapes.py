@@ -11,6 +11,7 @@ from app.core import findings, model
 from app.core.objects.actors import short
 from app.core.screen.talkers import BY, Talker
 from app.core.watching import Watching
+from app.store.audit import Action, Entry
 from app.store.incidents import FirstSuspect as Leading
 from app.store.seen import Seen
 
@@ -416,3 +417,19 @@ class Cluster(Shape):
             unseen=[Gap.model_validate(gap) for gap in seen.unseen if gap.cluster == name],
             remarks=list(watching.remarks),
         )
+
+
+class AuditEntry(Shape):
+    """Something that was done in Foreshock itself, or refused."""
+
+    at: datetime
+    action: Action
+    who: str = Field(description="what a token is for, else its role; empty where nobody is known")
+    token: int | None = Field(description="the number of the credential, as `foreshock token list` has it")
+    address: str = Field(description="where the request came from; empty is the command line")
+    about: str
+    times: int = Field(description="more than 1 where it was counted, from `at` on")
+
+    @classmethod
+    def of(cls, entry: Entry) -> Self:
+        return cls.model_validate(entry)

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 
 from app.core.roles import Role
-from app.store import notices, outbox
+from app.store import audit, notices, outbox
 from app.store.seen import read_seen
 from app.web import templates
 from app.web.auth import Needs, NeedsSlack, has
@@ -89,9 +89,10 @@ async def told(request: Request, asked: Annotated[WhereAsked, Query()]) -> HTMLR
 async def try_again(request: Request) -> Response:
     """Sends a message again that was given up; without one, all of them."""
     form = await read_form(request)
-    which = form.get("message", "")
+    which, now = form.get("message", ""), deps_of(request).clock()
     if form and not re.fullmatch("([0-9a-f]{12}|n[0-9]{1,18})/[0-9]{1,6}", which):
         raise Problem(422, "message: the name of a message, or nothing for all", "message")
     async with deps_of(request).write.begin() as conn:
-        await outbox.try_again(conn, which, now=deps_of(request).clock())
+        await outbox.try_again(conn, which, now=now)
+        await audit.note(conn, audit.Action.SENT_AGAIN, which or "all", now=now)
     return RedirectResponse("/slack", 303)

@@ -225,6 +225,10 @@ def _unseen(cluster: Item) -> str:
     return "; ".join(told)
 
 
+def _done(entry: Item) -> str:
+    return str(entry["action"]) if entry["times"] == 1 else f"{entry['times']}x {entry['action']}"
+
+
 _CHANGES = Table(
     "change",
     "at",
@@ -301,5 +305,15 @@ TABLES: Mapping[Any, Table] = {
     ),
     answers.Gaps: _GAPS,
     answers.Clusters: _CLUSTERS,
+    answers.AuditLog: Table(
+        "record",
+        "at",
+        (
+            Column("ACTION", 18, _done),
+            Column("ABOUT", 0, lambda entry: entry["about"]),
+            Column("WHO", 14, lambda entry: entry["who"] or "-"),
+            Column("FROM", 15, lambda entry: entry["address"] or "-"),
+        ),
+    ),
 }
 """By what an answer holds."""

