@@ -121,6 +121,7 @@ HIDDEN = {
     "metric_positions": "for who records",
     "call_edges": "for who ranks",
     "tokens": "credentials",
+    "audit_log": "of the whole installation",
     "idempotency_keys": "for who writes",
     "installation": "holds a key",
 }
@@ -180,7 +181,7 @@ def statements() -> list[str]:
     order = sorted(VISIBLE, key=lambda name: name not in ("objects", "incidents"))
     return [
         f"CREATE VIEW {SCHEMA}.granted AS {_GRANTED}",
-        *(view(tables.metadata.tables[name], VISIBLE[name]) for name in order),
+        *(view(tables.changes.metadata.tables[name], VISIBLE[name]) for name in order),
         f"CREATE VIEW {SCHEMA}.arrivals_number_seq AS SELECT last_value, is_called FROM arrivals_number_seq",  # noqa: S608
     ]
 

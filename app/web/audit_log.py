@@ -16,6 +16,7 @@ from app.web import answers, params, problems, shapes, templates
 from app.web.api import Conn
 from app.web.auth import Needs
 from app.web.deps import deps_of
+from app.web.reading import reading
 from app.web.representations import Negotiated
 
 PAGE = 200
@@ -74,7 +75,7 @@ async def list_entries(asked: Annotated[AuditPage, Query()], conn: Conn) -> answ
 async def show_entries(request: Request, asked: Annotated[AuditAsked, Query()]) -> HTMLResponse:
     """The same, for people."""
     deps = deps_of(request)
-    async with deps.read.connect() as conn:
+    async with reading(request) as conn:
         found = list(await audit.read(conn, asked.wanted(), before=asked.after, limit=PAGE))
         seen = await read_seen(conn, None, from_at=None, to_at=None)
     named = asked.model_dump(by_alias=True, exclude={"after"})

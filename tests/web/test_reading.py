@@ -33,6 +33,7 @@ WRITES = {
     "saved_views.py",  # is closed to limited tokens
     "slack.py",  # is closed to limited tokens
     "cluster_tokens.py",  # knows tokens
+    "audited.py",  # notes what was done
 }
 """Who takes a connection to write with."""
 

@@ -195,7 +195,7 @@ async def test_a_view_that_shows_more_is_noticed(matrix: Matrix) -> None:
     async def show(**where: str) -> None:
         async with matrix.database.write.begin() as conn:
             for name, condition in where.items():
-                made = view(tables.metadata.tables[name], condition)
+                made = view(tables.changes.metadata.tables[name], condition)
                 await conn.exec_driver_sql(made.replace("CREATE VIEW", "CREATE OR REPLACE VIEW"))
 
     await show(changes="true", objects="true")

@@ -2,8 +2,8 @@
 
 from alembic import op
 
-revision = "20261127_0500"
-down_revision = "20261127_0240"
+revision = "20261127_0600"
+down_revision = "20261127_0530"
 branch_labels = None
 depends_on = None
 
