@@ -6,35 +6,35 @@ Each command imports what it needs when it runs: help and completion must not wa
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from app.client import commands
+from app.client.reach import Program
 from app.collect.inputs import InputKind
 from app.commands import options
-from app.commands.output import whole
+from app.commands.output import say, whole
 from app.failures import Exit, Expected
 
 if TYPE_CHECKING:
+    from app.client.transport import Transport
     from app.collect.contexts import WantedCluster
     from app.store.database import Database
 
 cli = typer.Typer(
     name="foreshock",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 token_cli = typer.Typer(help="Credentials for the REST interface.", no_args_is_help=True)
 cli.add_typer(token_cli, name="token")
 collect_cli = typer.Typer(help="Follow what `serve` does not.", no_args_is_help=True)
 cli.add_typer(collect_cli, name="collect")
-
-incident_cli = typer.Typer(help="Incidents by hand, without a server.", no_args_is_help=True)
-cli.add_typer(incident_cli, name="incident")
 
 T = TypeVar("T")
 
@@ -53,6 +53,32 @@ def _run(work: Callable[[Database], Awaitable[T]]) -> T:
                 return await work(database)
 
         return uvloop.run(working())
+
+
+@contextmanager
+def _here() -> Iterator[Transport]:
+    """REST of this installation's database, answered in this process: what is asked where no server is named."""
+    import asyncio
+
+    import uvloop
+
+    from app import logs
+    from app import main as root
+    from app.client.asgi import InProcess
+    from app.settings import load
+
+    settings = load()
+    logs.configure(settings.log_level)
+    with root.postgres(settings) as server, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        stack = AsyncExitStack()
+        app, token = runner.run(stack.enter_async_context(root.answering(settings, server)))
+        try:
+            yield InProcess(app, runner, token)
+        finally:
+            runner.run(stack.aclose())
+
+
+commands.add_to(cli, Program(here=_here))
 
 
 async def _replayed(database: Database) -> str:
@@ -205,38 +231,6 @@ def evaluate(
         raise typer.Exit(Exit.UNUSABLE)
 
 
-@cli.command(name="what-changed")
-def what_changed(
-    minus: options.Minus = options.USUAL,
-    at: options.At = None,
-    namespace: options.Namespace = None,
-    cluster: options.Cluster = None,
-    output: options.OutputOption = options.Output.TABLE,
-) -> None:
-    """Print what changed lately, newest first."""
-    from app.commands.what_changed import told
-    from app.main import now
-    from app.store.timeline import ChangeFilter
-
-    to_at = at or now()
-    wanted = ChangeFilter(cluster=cluster, namespace=namespace, from_at=to_at - minus, to_at=to_at)
-    print(_run(lambda database: told(database.read, wanted, output)))
-
-
-@cli.command()
-def revert(
-    change_id: Annotated[str, typer.Argument(metavar="CHANGE_ID", help="The last part of the address of its page.")],
-    manifest: Annotated[
-        bool, typer.Option("--manifest", help="Print its object as it was right before, as YAML, instead.")
-    ] = False,
-    output: options.OutputOption = options.Output.TABLE,
-) -> None:
-    """Print how to undo a change, the dry run first, and what to mind. Runs nothing."""
-    from app.commands.revert import told
-
-    print(_run(lambda database: told(database.read, change_id, manifest=manifest, output=output)))
-
-
 @cli.command()
 def rbac(
     add: options.Add = None,
@@ -294,9 +288,9 @@ def _recorded(clusters: list[str]) -> dict[str, dict[str, datetime]] | None:
     try:
         return _run(read)
     except Expected as error:
-        _say(error, error.code)
+        say(error, error.code)
     except OperationalError as error:
-        _say(error.orig or error, Exit.NOT_NOW)
+        say(error.orig or error, Exit.NOT_NOW)
     return None
 
 
@@ -390,84 +384,19 @@ def token_revoke(token_id: Annotated[int, typer.Argument(metavar="ID", help="As 
         raise typer.BadParameter(f"no token {token_id} that works")
 
 
-@incident_cli.command(name="open")
-def incident_open(
-    title: Annotated[str, typer.Argument(metavar="TITLE", help="What is wrong, in a line.")],
-    cluster: Annotated[str, typer.Option(help="Its cluster.")],
-    since: options.IncidentSince = None,
-    namespace: Annotated[list[str] | None, typer.Option(help="A namespace that it is about.")] = None,
-    workload: Annotated[list[str] | None, typer.Option(help="A workload, as namespace/name.")] = None,
-    node: Annotated[list[str] | None, typer.Option(help="A node.")] = None,
-    control_plane: Annotated[bool, typer.Option("--control-plane", help="It is about the control plane.")] = False,
-    severity: Annotated[str | None, typer.Option(help="critical, error, warning or info.")] = None,
-    key: Annotated[str | None, typer.Option(help="Opens one incident, however often it is said again.")] = None,
-) -> None:
-    """Open an incident, rank what preceded it, and print its id."""
-    from app.commands.incident import opened
-    from app.main import now
-
-    told = {
-        "title": title,
-        "cluster": cluster,
-        "started_at": since.isoformat() if since else None,
-        "namespaces": namespace or None,
-        "workloads": workload or None,
-        "nodes": node or None,
-        "control_plane": control_plane or None,
-        "severity": severity,
-    }
-    print(_run(lambda database: opened(database.write, told, key=key, now=now())))
-
-
-@incident_cli.command(name="resolve")
-def incident_resolve(incident_id: options.IncidentId) -> None:
-    """Say that an incident is over, as of now."""
-    from app.commands.incident import set_status
-    from app.main import now
-
-    print(_run(lambda database: set_status(database.write, incident_id, "resolved", now=now())))
-
-
-@incident_cli.command(name="reopen")
-def incident_reopen(incident_id: options.IncidentId) -> None:
-    """Open an incident again, until it is resolved by hand."""
-    from app.commands.incident import set_status
-    from app.main import now
-
-    print(_run(lambda database: set_status(database.write, incident_id, "open", now=now())))
-
-
-@incident_cli.command(name="list")
-def incident_list(
-    cluster: options.Cluster = None,
-    status: Annotated[options.Status | None, typer.Option(help="Only these; else those open and resolved.")] = None,
-    output: options.OutputOption = options.Output.TABLE,
-) -> None:
-    """List the newest hundred incidents."""
-    from app.commands.incident import listed
-
-    print(_run(lambda database: listed(database.read, cluster=cluster, status=status, output=output)))
-
-
 def main() -> None:
     """The entry point: what is expected to go wrong ends in a sentence and an exit code, a bug in a traceback."""
     sys.stdout, sys.stderr = (stream and whole(stream) for stream in (sys.stdout, sys.stderr))
     try:
         cli()
     except Expected as error:
-        sys.exit(_say(error, error.code))
+        sys.exit(say(error, error.code))
     except Exception as error:
         from sqlalchemy.exc import OperationalError
 
         if not isinstance(error, OperationalError):
             raise
-        sys.exit(_say(error.orig or error, Exit.NOT_NOW))  # SQLAlchemy's own words repeat the statement
-
-
-def _say(error: BaseException, code: Exit) -> Exit:
-    if str(error):
-        print(f"foreshock: {error}", file=sys.stderr)
-    return code
+        sys.exit(say(error.orig or error, Exit.NOT_NOW))  # SQLAlchemy's own words repeat the statement
 
 
 if __name__ == "__main__":

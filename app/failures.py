@@ -16,6 +16,7 @@ class Exit(IntEnum):
     UNUSABLE = 65
     NOT_WRITTEN = 74
     NOT_NOW = 75
+    DENIED = 77
     BLIND = 78
     WARNED = 79
     INTERRUPTED = 130

@@ -88,6 +88,31 @@ class Postgres:
                     log.error("PostgreSQL does not start, trying on", error=str(error))  # noqa: TRY400 - it says all
 
 
+@asynccontextmanager
+async def answering(settings: Settings, server: Postgres) -> AsyncIterator[tuple[FastAPI, str]]:
+    """REST for one command on this machine, for the length of the block, and a token that is good as long: who can read
+    the database's files could do what it may anyway."""
+    async with pools(server) as database:
+        app = create_app(
+            Deps(
+                read=database.read,
+                write=database.write,
+                public_url=url_of(settings, "127.0.0.1", 8000),
+                clock=now,
+                by_hand=correlate.ByHand(database.write),
+            )
+        )
+        async with database.write.begin() as conn:
+            token = await tokens.create(
+                conn, Role.RESPONDER, purpose=Purpose.API, now=now(), note="the command line", life=timedelta(days=1)
+            )
+        try:
+            yield app, token
+        finally:
+            async with database.write.begin() as conn:
+                await tokens.revoke(conn, token, now=now())
+
+
 @contextmanager
 def postgres(settings: Settings, *, migrated: bool = True) -> Iterator[Postgres]:
     """The database, migrated unless it is only a server to us, for the length of the block. Our own server ends with

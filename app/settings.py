@@ -1,4 +1,5 @@
-"""Every knob of Foreshock in one frozen class: the only reader of the environment.
+"""Every knob of Foreshock in one frozen class: the only reader of the environment, but for what clients are told there
+(client/environment.py).
 
 docs/configuration.md says the same for people; a test holds the two together.
 """
@@ -17,6 +18,7 @@ from pydantic import AnyHttpUrl, Field, SecretStr, ValidationError, ValidationIn
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from app.client.environment import VARIABLES as OF_CLIENTS
 from app.failures import Expected
 
 PREFIX = "FORESHOCK_"
@@ -164,7 +166,7 @@ def load() -> Settings:
 
 
 def _unknown(environment: Mapping[str, str]) -> Iterator[str]:
-    known = variables()
+    known = [*variables(), *OF_CLIENTS]
     for name in sorted(environment):
         if name.startswith(PREFIX) and name not in known:
             close = get_close_matches(name, known, n=1)

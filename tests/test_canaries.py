@@ -83,8 +83,8 @@ def told(dsn: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
     said = {"strict import": run("import", str(folder), "--cluster", "lab", "--strict", dsn=dsn, code=Exit.WRONG_USE)}
     said |= {"import": run("import", str(folder), "--cluster", "lab", dsn=dsn)}
     said["import again"] = run("import", str(folder), "--cluster", "lab", dsn=dsn)
-    for form in ("table", "json"):
-        said[f"what-changed, {form}"] = run("what-changed", "--minus", "2h", "--output", form, dsn=dsn)
+    for form in ("table", "wide", "json", "yaml"):
+        said[f"what-changed, {form}"] = run("what-changed", "2h", "--output", form, dsn=dsn)
     token = run("token", "create", "--role", "admin", dsn=dsn).split()[-1]
     log = tmp_path_factory.mktemp("log") / "stderr"
     with log.open("w") as stream, serving(stream, DATABASE_URL=dsn, FORESHOCK_LOG_LEVEL="debug") as site:

@@ -28,6 +28,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from typer.core import TyperGroup
 
 from app.__main__ import cli
+from app.client.environment import VARIABLES as OF_CLIENTS
 from app.core import findings, model
 from app.core.changes.external import External
 from app.core.changes.sightings import Sighting
@@ -44,9 +45,11 @@ from app.web.routes import create_app
 from tests.web.world import END
 
 ROOT = Path(__file__).parents[1]
-CONFIGURATION, API, GLOSSARY = (
-    (ROOT / "docs" / name).read_text() for name in ("configuration.md", "api.md", "glossary.md")
+CONFIGURATION, API, GLOSSARY, CLI = (
+    (ROOT / "docs" / name).read_text() for name in ("configuration.md", "api.md", "glossary.md", "cli.md")
 )
+SHARED = {"--url", "--token-file", "--ca-file"}
+"""Options that all commands of cli.md have, and that are told once there."""
 ELSEWHERE = {"none of these", Candidate.__name__, Signal.__name__, Sighting.__name__, External.__name__}
 """What the glossary explains beside the nouns of the model: an idea, and nouns that stand in files of their own."""
 
@@ -83,6 +86,11 @@ def test_every_setting_is_documented_with_its_default_and_allowed_form() -> None
     assert wrong_settings(variables()) == []
 
 
+def test_every_variable_of_who_asks_is_documented_and_nothing_else() -> None:
+    assert {cells[0] for cells in rows(CLI) if cells[0].startswith("FORESHOCK_")} == set(OF_CLIENTS)
+    assert set(re.findall(r"FORESHOCK_[A-Z_]*[A-Z]", CLI)) == set(OF_CLIENTS)
+
+
 # -- commands and their options
 
 
@@ -95,14 +103,14 @@ def commands(program: typer.Typer) -> dict[str, set[str]]:
         inner = command.commands if isinstance(command, TyperGroup) else {"": command}
         for more, one in inner.items():
             options = {option for parameter in one.params for option in parameter.opts if option.startswith("--")}
-            found[f"{name} {more}".strip()] = options
+            found[f"{name} {more}".strip()] = options - SHARED if options >= SHARED else options
     return found
 
 
 def wrong_commands(program: typer.Typer) -> list[str]:
     """Commands and options without a place in the table of commands; what stands there and is gone."""
     told = {}
-    for cells in rows(CONFIGURATION):
+    for cells in [*rows(CONFIGURATION), *rows(CLI)]:
         if match := re.match(r"foreshock ([a-z]+(?:-[a-z]+)*(?: [a-z]+(?:-[a-z]+)*)?)", cells[0]):
             told[match[1]] = set(re.findall(r"--[a-z-]+", cells[1]))
     real = commands(program)

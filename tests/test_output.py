@@ -42,7 +42,6 @@ def everything() -> tuple[str, ...]:
     """The command whose output fills a pipe several times."""
     return (
         "what-changed",
-        "--minus",
         "2h",
         "--at",
         (demo_alert() + timedelta(hours=1)).isoformat(),

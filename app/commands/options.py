@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -19,29 +19,16 @@ class Output(StrEnum):
     JSON = "json"
 
 
-class Status(StrEnum):
-    """How an incident stands."""
-
-    OPEN = "open"
-    RESOLVED = "resolved"
-    SUSPECTED = "suspected"
-    MERGED = "merged"
-
-
 def duration(text: str) -> timedelta:
     """``30m`` or PT30M. Raises typer.BadParameter."""
+    from pydantic import TypeAdapter, ValidationError
+
     from app.web import params
 
-    found: timedelta = _parsed(params.Duration, text, "30s, 30m, 2h or 1d")
-    return found
-
-
-def moment(text: str) -> datetime:
-    """A time with a zone. Raises typer.BadParameter."""
-    from app.web import params
-
-    found: datetime = _parsed(params.Time, text, "a time with a zone, like 2026-11-21T14:03:00Z")
-    return found
+    try:
+        return TypeAdapter[timedelta](params.Duration).validate_python(text)
+    except ValidationError:
+        raise typer.BadParameter(f"{text!r} is not 30s, 30m, 2h or 1d") from None
 
 
 def cluster_to_write(text: str) -> str:
@@ -58,15 +45,6 @@ def scope_of(texts: list[str] | None) -> Scope | None:
         return Scope.parse(texts) if texts else None
     except ValueError as error:
         raise typer.BadParameter(f"--scope: {error}") from None
-
-
-def _parsed(kind: Any, text: str, wanted: str) -> Any:
-    from pydantic import TypeAdapter, ValidationError
-
-    try:
-        return TypeAdapter(kind).validate_python(text)
-    except ValidationError:
-        raise typer.BadParameter(f"{text!r} is not {wanted}") from None
 
 
 class Bearer(StrEnum):
@@ -111,10 +89,6 @@ RoleOption = Annotated[Role, typer.Option(help="What its bearer may do.")]
 ClusterToWrite = Annotated[
     str, typer.Option(parser=cluster_to_write, metavar="NAME", help="The cluster that it was recorded in.")
 ]
-Minus = Annotated[
-    timedelta, typer.Option(parser=duration, help="How far back: 30s, 30m, 2h, 1d.", metavar="TIME", show_default="30m")
-]
-USUAL = timedelta(minutes=30)
 Since = Annotated[
     timedelta, typer.Option(parser=duration, help="How far back: 2h, 1d.", metavar="TIME", show_default="24h")
 ]
@@ -124,13 +98,6 @@ Context = Annotated[str | None, typer.Option(help="A context of it; the current 
 ClusterName = Annotated[
     str | None, typer.Option("--cluster", parser=cluster_to_write, metavar="NAME", help="What to call the cluster.")
 ]
-At = Annotated[datetime | None, typer.Option(parser=moment, help="Until when; now when left out.", metavar="TIME")]
-IncidentSince = Annotated[
-    datetime | None, typer.Option(parser=moment, help="Since when; now when left out.", metavar="TIME")
-]
-IncidentId = Annotated[str, typer.Argument(metavar="ID", help="As `incident list` shows it.")]
-Namespace = Annotated[str | None, typer.Option(help="Only this namespace.")]
-Cluster = Annotated[str | None, typer.Option(help="Only this cluster.")]
 OutputOption = Annotated[Output, typer.Option(help="A table of 20 lines, or everything as JSON.")]
 Add = Annotated[
     list[str] | None,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import select
+import sys
 from io import BufferedWriter, RawIOBase, TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -75,3 +76,10 @@ def whole(stream: TextIO) -> TextIO:
     """
     raw = BufferedWriter(_Whole(stream.fileno()))
     return TextIOWrapper(raw, encoding=stream.encoding, errors="replace", line_buffering=True)
+
+
+def say(error: BaseException, code: Exit) -> Exit:
+    """Says on stderr why a command ends, where there is anything to say; answers ``code``."""
+    if str(error):
+        print(f"foreshock: {error}", file=sys.stderr)
+    return code

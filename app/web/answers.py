@@ -74,6 +74,19 @@ class History(Answer):
     next: str | None
 
 
+class Difference(Answer):
+    """One object at two times."""
+
+    resource: shapes.Resource
+    from_at: datetime
+    to_at: datetime
+    diffs: list[shapes.Diff] | None = Field(
+        description="the fields that differ; the whole where it was not there at one of the times; null: not known"
+    )
+    unknown: str = Field(description="why diffs is not known, else empty")
+    changes: list[shapes.Change] = Field(description="made in between, the newest hundred, newest first")
+
+
 class Rollouts(Answer):
     """Rollouts, newest first."""
 

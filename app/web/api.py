@@ -14,6 +14,7 @@ from app.core.changes.report import COUNTED, LINES, what_changed
 from app.core.findings import Incident
 from app.core.model import SLOT_SECONDS, Resource
 from app.core.roles import Role
+from app.core.screen.incident_report import incident_report
 from app.core.screen.talkers import WEIGHTS, talkers
 from app.store import calls, history, incidents, search, surroundings, timeline
 from app.store.seen import read_seen
@@ -147,8 +148,9 @@ async def list_calls(asked: Annotated[params.CallsAsked, Query()], conn: Conn, r
     if asked.minus < timedelta(seconds=SLOT_SECONDS):
         raise Problem(422, f"calls are counted in slots of {SLOT_SECONDS} s: minus must not be shorter", "minus")
     counts = await calls.read(conn, asked.cluster, before_from, to_at)
+    what = asked.resource
     found = talkers(
-        counts,
+        counts if what is None else counts.where(lambda key: what in (key.resource, f"{key.resource}.{key.api_group}")),
         boundary=now_from.timestamp(),
         seconds=asked.minus.total_seconds(),
         most=asked.limit,
@@ -182,15 +184,30 @@ async def list_incidents(asked: Annotated[params.IncidentsPage, Query()], conn: 
     )
 
 
-@router.get("/incidents/{incident_id}", summary="One incident")
-async def read_incident(incident_id: IncidentId, _: Nothing, conn: Conn) -> answers.OneIncident:
-    """Its alerts, scope and onset, and what its newest ranking puts first."""
-    return await one_incident(conn, incident_id)
+@router.get(
+    "/incidents/{incident_id}",
+    summary="One incident",
+    responses={200: {"content": {TEXT: {"schema": {"type": "string"}}}}},
+    response_model=answers.OneIncident,
+)
+async def read_incident(
+    incident_id: IncidentId, _: Nothing, conn: Conn, request: Request
+) -> PlainTextResponse | answers.OneIncident:
+    """Its alerts, scope and onset, and what its newest ranking puts first; as text, with every suspect's row."""
+    found = await one_incident(conn, incident_id)
+    if kind_of(request) == TEXT:
+        suspects = await _suspects(conn, incident_id)
+        return PlainTextResponse(incident_report(found.model_dump(mode="json"), suspects.model_dump(mode="json")))
+    return found
 
 
 @router.get("/incidents/{incident_id}/suspects", summary="What preceded an incident, ranked")
 async def list_suspects(incident_id: IncidentId, _: Nothing, conn: Conn) -> answers.Suspects:
     """The newest ranking, each suspect with its evidence. The shares and ``none_of_these`` sum to at most 1."""
+    return await _suspects(conn, incident_id)
+
+
+async def _suspects(conn: AsyncConnection, incident_id: str) -> answers.Suspects:
     found = await incidents.read_incident(conn, incident_id)
     if found is None:
         raise Problem(404, "there is no incident of this id", "incident_id")

@@ -14,13 +14,16 @@ from app.core.changes.report import what_changed
 from app.core.changes.revert import revert_recipe
 from app.core.changes.revert_report import report
 from app.core.metrics.measures import Measure
+from app.core.screen.incident_report import incident_report
+from app.core.screen.tables import TABLES, as_text
 from app.core.screen.talkers import Side, Talker
 from app.store.audit import Action
 from app.store.incidents import FirstSuspect
 from app.web import answers, shapes
 from app.web.accept import JSON, NDJSON, TEXT
 from app.web.deps import Taken
-from app.web.tables import TABLES, as_lines, as_text
+from app.web.differences import difference_report
+from app.web.representations import as_lines
 from app.web.telling import ToldChange
 
 AT = datetime(2026, 11, 20, 14, 2, 27, 804000, tzinfo=UTC)
@@ -179,6 +182,19 @@ _revert = answers.Revert(
     warnings=[shapes.Warned(text=one.text, change_id=one.change_id or None) for one in _recipe.cautions],
     **_around,
 )
+_difference = answers.Difference(
+    resource=_changes[0].resource,
+    from_at=AT - timedelta(minutes=2),
+    to_at=END,
+    diffs=_changes[0].diffs,
+    unknown="",
+    changes=_changes[:1],
+    **_around,
+)
+_one_incident = answers.OneIncident(incident=_incident, **_around)
+_of_incident = answers.Suspects(
+    items=_suspects, none_of_these=0.06, ranked_at=END, candidates=2, not_measured=["etcd latency"], **_around
+)
 _line = shapes.Line(of={"verb": "LIST"}, others=0, values=[0.4, None, 41.5])
 _cluster = shapes.Cluster(name="shop", followed=True, server="v1.36.3", kinds=64, unseen=[], remarks=[])
 
@@ -203,6 +219,7 @@ SHAPES: tuple[BaseModel, ...] = (
         next=None,
         **_around,
     ),
+    _difference,
     answers.Rollouts(items=[_rollout], **_around),
     answers.Calls(
         items=[_call], now_from=END - timedelta(minutes=5), before_from=END - timedelta(minutes=10), to=END, **_around
@@ -213,10 +230,8 @@ SHAPES: tuple[BaseModel, ...] = (
         items=[_line], start=BEGUN.at, step_seconds=30, measure=Measure.LEVEL, unit="", warnings=[], **_around
     ),
     answers.Incidents(items=[_incident], next=None, **_around),
-    answers.OneIncident(incident=_incident, **_around),
-    answers.Suspects(
-        items=_suspects, none_of_these=0.06, ranked_at=END, candidates=2, not_measured=["etcd latency"], **_around
-    ),
+    _one_incident,
+    _of_incident,
     answers.Gaps(items=[_gap], **_around),
     _cluster,
     answers.Clusters(items=[_cluster], **_around),
@@ -227,7 +242,14 @@ TAKEN = Taken(incidents=[INCIDENT.id], left_out=[])
 TABLE = what_changed(
     [CULPRIT, HARMLESS], from_at=END - timedelta(minutes=30), to_at=END, gaps=[GAP], total=2, newest=BEGUN.at
 )
-PLAIN = {"/api/v1/what-changed": TABLE, "/api/v1/changes/{change_id}/revert": report(CULPRIT, _recipe)}
+PLAIN = {
+    "/api/v1/what-changed": TABLE,
+    "/api/v1/changes/{change_id}/revert": report(CULPRIT, _recipe),
+    "/api/v1/incidents/{incident_id}": incident_report(
+        _one_incident.model_dump(mode="json"), _of_incident.model_dump(mode="json")
+    ),
+    "/api/v1/diff": difference_report(CHECKOUT, _difference, CULPRIT.diffs),
+}
 MANIFEST = f"""\
 # Deployment payments/checkout-api of cluster shop, right before change {CULPRIT.id} of 2026-11-20 14:02:27 UTC.
 # Without status and what the server adds itself.
@@ -282,5 +304,5 @@ def _answer(status: int, kind: str, name: str, found: dict[str, Any]) -> Any:
         title = HTTPStatus(status).phrase
         return {"type": "about:blank", "title": title, "status": status, "detail": REFUSALS[status]}
     if kind == TEXT:
-        return as_text(found[name], TABLES[getattr(answers, name)])
+        return as_text(found[name], TABLES[name])
     return as_lines(found[name]) if kind == NDJSON else found.get(name)

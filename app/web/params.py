@@ -191,6 +191,9 @@ class CallsAsked(Before):
 
     cluster: Text = Field(examples=["demo"])
     minus: Duration = Field(timedelta(minutes=5), description="the time that counts as now")
+    resource: Annotated[Text | None, BeforeValidator(blank)] = Field(
+        None, description="only calls of this resource, as pods or deployments.apps", examples=["pods"]
+    )
     by: str = Field(
         ",".join(USUAL),
         pattern=f"^{_BY}(,{_BY}){{0,{len(BY) - 1}}}$",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Any
 
 import orjson
@@ -10,7 +10,8 @@ from fastapi import Request
 from fastapi.routing import APIRoute
 from starlette.responses import Response
 
-from app.web import etags, tables
+from app.core.screen import tables
+from app.web import etags
 from app.web.accept import JSON, NDJSON, TEXT, preferred
 from app.web.problems import Problem
 
@@ -70,7 +71,7 @@ def _offered(model: Any, own: tuple[str, ...]) -> tuple[str, ...]:
         return own if model is None else (JSON, *own)
     if TEXT in own:
         return (TEXT, JSON, NDJSON)
-    return (JSON, TEXT, NDJSON) if model in tables.TABLES else (JSON, NDJSON)
+    return (JSON, TEXT, NDJSON) if model.__name__ in tables.TABLES else (JSON, NDJSON)
 
 
 def _represented(response: Response, kind: str, request: Request, *, of: Any) -> Response:
@@ -82,12 +83,22 @@ def _represented(response: Response, kind: str, request: Request, *, of: Any) ->
         answer = orjson.loads(body)
         made_of = etags.basis(answer)
         if kind == TEXT:
-            response = Response(tables.as_text(answer, tables.TABLES[of]), media_type=TEXT)
+            response = Response(tables.as_text(answer, tables.TABLES[of.__name__]), media_type=TEXT)
         elif kind == NDJSON:
-            response = Response(tables.as_lines(answer), media_type=NDJSON)
+            response = Response(as_lines(answer), media_type=NDJSON)
     tag = etags.tag(kind, made_of)
     if etags.met(", ".join(request.headers.getlist("if-none-match")), tag):
         response = Response(status_code=304)
     response.headers["etag"] = tag
     response.headers.add_vary_header("Accept")
     return response
+
+
+def as_lines(answer: Mapping[str, Any]) -> str:
+    """An item a line, and in the last line the rest of the answer: how fresh it is, what was not seen."""
+    return "".join(f"{orjson.dumps(line).decode()}\n" for line in _lines(answer))
+
+
+def _lines(answer: Mapping[str, Any]) -> Iterator[Any]:
+    yield from answer["items"]
+    yield {name: value for name, value in answer.items() if name != "items"}

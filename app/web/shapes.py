@@ -42,6 +42,10 @@ class Diff(Shape):
     old: Any
     new: Any
 
+    @classmethod
+    def of(cls, diff: model.FieldDiff) -> Self:
+        return cls(path=diff.path_text, op=diff.op, old=diff.old, new=diff.new)
+
 
 class Change(Shape):
     """One write that altered the desired state of one object."""
@@ -83,7 +87,7 @@ class Change(Shape):
             resource=Resource.model_validate(change.resource),
             generation=change.generation,
             diff_source=change.diff_source,
-            diffs=[Diff(path=d.path_text, op=d.op, old=d.old, new=d.new) for d in change.diffs],
+            diffs=[Diff.of(diff) for diff in change.diffs],
             sources=sorted(change.sources),
             begun_by=change.begun_by,
             since=change.since,

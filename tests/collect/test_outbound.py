@@ -259,13 +259,17 @@ async def test_no_proxy_of_the_environment_is_asked(monkeypatch: pytest.MonkeyPa
 
 
 def test_nothing_else_in_the_program_asks_the_world() -> None:
-    """Three clients: this one, the API server's, and Slack's own, which nobody but what speaks with Slack may use."""
+    """Three clients of the server: this one, the API server's, and Slack's own, which nobody but what speaks with Slack
+    may use. And the one of the command line, which asks a Foreshock, and which the server does not import."""
     app = Path(__file__).parents[2] / "app"
     clients = [path.name for path in app.rglob("*.py") if "ClientSession(" in path.read_text()]
     assert clients == ["outbound.py"]
     assert {path.parent.name for path in app.rglob("*.py") if "slack_sdk" in path.read_text()} == {"notify"}
     others = ("import requests", "import httpx", "urllib.request", "http.client")
-    assert not [path for path in app.rglob("*.py") if any(one in path.read_text() for one in others)]
+    asking = [path for path in app.rglob("*.py") if any(one in path.read_text() for one in others)]
+    assert asking == [app / "client" / "http.py"]
+    importing = [path for path in app.rglob("*.py") if "app.client.http" in path.read_text()]
+    assert {path.parent.name for path in importing} == {"client"}
 
 
 async def test_of_a_refusal_in_json_the_reason_is_told() -> None:

@@ -10,13 +10,10 @@ from typing import Any
 import httpx2
 import pytest
 
-from app.commands import incident as command
-from app.commands.options import Output
 from app.correlate import ByHand
-from app.store.idempotency import OtherRequestError
 from app.web.routes import create_app
 from tests.web import world
-from tests.web.conftest import NOW, Site, deps
+from tests.web.conftest import Site, deps
 
 PATH = "/api/v1/incidents"
 KNOWN = f"{PATH}/{world.incident().id}"
@@ -247,35 +244,3 @@ async def test_another_site_cannot_act_for_a_person(hands: Site) -> None:
 
 
 # -- the command line
-
-
-async def test_the_command_line_does_the_same(hands: Site) -> None:
-    engine = hands.database.write
-    told = {"cluster": world.CLUSTER, "title": "From a terminal", "namespaces": ["payments"], "severity": None}
-    incident_id = await command.opened(engine, told, key=None, now=NOW)
-    done = await command.set_status(engine, incident_id, "resolved", now=NOW)
-    assert done == f"{incident_id} is resolved: From a terminal"
-    table = await command.listed(engine, cluster=world.CLUSTER, status="resolved", output=Output.TABLE)
-    assert re.search(rf"^{incident_id}  .*resolved .* From a terminal$", table, re.MULTILINE)
-    assert incident_id in await command.listed(engine, cluster=None, status=None, output=Output.JSON)
-    with pytest.raises(command.RefusedError, match="there is no incident"):
-        await command.set_status(engine, "000000000000", "open", now=NOW)
-    with pytest.raises(command.RefusedError, match="cluster: nothing is recorded"):
-        await command.opened(engine, told | {"cluster": "nowhere"}, key=None, now=NOW)
-    with pytest.raises(command.RefusedError, match=r"namespaces\.0: must be the name"):
-        await command.opened(engine, told | {"namespaces": ["No!"]}, key=None, now=NOW)
-
-
-async def test_a_key_at_the_command_line_opens_one_incident_also_with_rest(hands: Site) -> None:
-    engine = hands.database.write
-    told = a_body()
-    first = await command.opened(engine, told, key="page-40", now=NOW)
-    assert await command.opened(engine, told, key="page-40", now=NOW) == first
-    assert await command.opened(engine, told, key="page-41", now=NOW) != first
-    async with hands.client("responder") as client:
-        answer = await client.post(PATH, json=told, headers={"Idempotency-Key": "page-40"})
-    assert (answer.status_code, answer.json()["incident"]["id"]) == (200, first)
-    with pytest.raises(OtherRequestError, match="came before, and told something else"):
-        await command.opened(engine, told | {"title": "Search is down"}, key="page-40", now=NOW)
-    with pytest.raises(command.RefusedError, match="key: "):
-        await command.opened(engine, told, key="", now=NOW)

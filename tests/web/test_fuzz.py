@@ -31,7 +31,7 @@ HOST = "http://foreshock.test"
 EXAMPLES = 40
 BEYOND_SCHEMAS = {
     f"/api/v1/{name}"
-    for name in ("changes", "rollouts", "gaps", "calls", "calls/rates", "series", "promql", "what-changed")
+    for name in ("changes", "diff", "rollouts", "gaps", "calls", "calls/rates", "series", "promql", "what-changed")
 }
 BEYOND_SCHEMAS |= {"/intake/alertmanager/{cluster}"}
 BEYOND_SCHEMAS |= {f"/api/v1/incidents{rest}" for rest in ("", "/{incident_id}", "/{incident_id}/merge")}

@@ -98,7 +98,7 @@ async def test_a_list_is_a_line_for_each_item_and_then_the_rest(site: Site, path
         ("changes", "text/html", "application/json or text/plain or application/x-ndjson"),
         ("changes?follow=1", "text/plain", "application/x-ndjson"),
         ("what-changed", "image/png, text/plain;q=0", "text/plain or application/json or application/x-ndjson"),
-        (f"incidents/{ID}", "text/plain", "application/json"),
+        (f"incidents/{ID}", "image/png", "application/json or text/plain"),
         ("series?cluster=shop&metric=up", "text/plain", "application/json or application/x-ndjson"),
     ],
 )

@@ -1,8 +1,7 @@
-"""How to undo a change, and the object before and after it: by REST, on its page, and by `foreshock revert`."""
+"""How to undo a change, and the object before and after it: by REST and on its page."""
 
 from __future__ import annotations
 
-import json
 import shlex
 from datetime import timedelta
 
@@ -10,12 +9,9 @@ import httpx2
 import pytest
 import yaml
 
-from app.commands import revert
-from app.commands.options import Output
 from app.core.model import Batch, Change, FieldDiff, Json, Object, ObjectState, Verb
 from app.core.objects.diff import diff
 from app.core.objects.manifest import Manifest
-from app.failures import Exit
 from app.store.record import record
 from app.web.manifests import as_yaml
 from tests.web import world
@@ -165,29 +161,6 @@ async def test_a_card_has_the_dry_run_at_hand_and_leads_to_the_steps(site: Site)
     assert copied == [f"{command} --dry-run=server", command]
     assert "Step by step" in found.text
     assert f"/changes/{world.CULPRIT.id}" in hrefs(found)
-
-
-async def test_the_command_prints_what_rest_answers(site: Site) -> None:
-    engine, change_id = site.database.read, WRITES[1].id
-    printed = await revert.told(engine, change_id, manifest=False, output=Output.TABLE)
-    assert f"{printed}\n" == (await asked(site, f"{change_id}/revert?format=text")).text
-    as_json = json.loads(await revert.told(engine, change_id, manifest=False, output=Output.JSON))
-    assert as_json == (await asked(site, f"{change_id}/revert")).json()
-    manifest = await revert.told(engine, change_id, manifest=True, output=Output.TABLE)
-    assert f"{manifest}\n" == (await asked(site, f"{change_id}/manifest")).text
-
-
-@pytest.mark.parametrize("change_id", ["nonsense", "0" * 28])
-async def test_the_command_refuses_what_is_no_change(site: Site, change_id: str) -> None:
-    with pytest.raises(revert.NoChangeError, match="no change") as refused:
-        await revert.told(site.database.read, change_id, manifest=False, output=Output.TABLE)
-    assert refused.value.code == Exit.WRONG_USE
-
-
-async def test_the_command_says_why_there_is_no_manifest(site: Site) -> None:
-    with pytest.raises(revert.NotKnownError, match="was not there") as refused:
-        await revert.told(site.database.read, WRITES[0].id, manifest=True, output=Output.TABLE)
-    assert refused.value.code == Exit.UNUSABLE
 
 
 def test_nothing_gets_out_of_a_comment() -> None:

@@ -1,20 +1,18 @@
-"""Lists as tables of 80 columns for a terminal, or a line for each item, made of their JSON: what was not seen stands
-at the end."""
+"""Lists as tables for a terminal, of 80 columns or as wide as they need, made of REST's JSON: what was not seen stands
+at the end. The server makes the narrow ones, the `foreshock` command the wide ones, of the same columns."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from textwrap import wrap
 from typing import Any
 
-import orjson
-
-from app.core.changes.report import VAGUE, WIDTH, plain
+from app.core.changes.report import VAGUE, WIDTH, plain, tame
 from app.core.model import Actor, ActorSource
 from app.core.objects.actors import short
-from app.web import answers
+from app.core.phrases import duration
 
 Item = Mapping[str, Any]
 SERVICE_ACCOUNT = "system:serviceaccount:"
@@ -34,52 +32,85 @@ class Column:
 @dataclass(frozen=True, slots=True)
 class Table:
     """``time`` is the field that the first column shows, "" where there is none. ``beneath`` is said of an item below
-    its row, ``after`` of the whole answer below all rows."""
+    its row, ``after`` of the whole answer below all rows. ``more`` are columns that 80 have no room for."""
 
     noun: str
     time: str
     columns: tuple[Column, ...]
     beneath: Callable[[Item], Sequence[str]] = lambda _: ()
     after: Callable[[Item], Sequence[str]] = lambda _: ()
-
-
-def as_lines(answer: Mapping[str, Any]) -> str:
-    """An item a line, and in the last line the rest of the answer: how fresh it is, what was not seen."""
-    return "".join(f"{orjson.dumps(line).decode()}\n" for line in _lines(answer))
-
-
-def _lines(answer: Mapping[str, Any]) -> Iterator[Any]:
-    yield from answer["items"]
-    yield {name: value for name, value in answer.items() if name != "items"}
+    more: tuple[Column, ...] = ()
 
 
 def as_text(answer: Item, of: Table) -> str:
-    """A table of an answer's items. Times are UTC, and without their date where all are of one day."""
+    """A table of an answer's items in WIDTH columns. Times are UTC, and without their date where all are of one day."""
+    return "".join(plain(line, WIDTH).rstrip() + "\n" for line in _lines(answer, of, _columns(answer["items"], of)))
+
+
+def as_wide_text(answer: Item, of: Table) -> str:
+    """The same with more columns, each as wide as what stands in it; nothing is cut off."""
+    items: Sequence[Item] = answer["items"]
+    columns = [
+        replace(column, width=max(len(text) for text in (column.title, *(tame(column.cell(item)) for item in items))))
+        for column in (*_columns(items, of), *of.more)
+    ]
+    return "".join(tame(line).rstrip() + "\n" for line in _lines(answer, of, columns))
+
+
+def as_title(of: Table) -> str:
+    """The titles above rows of ``as_row``."""
+    columns = (_OF_CLUSTER, *of.columns)
+    return _row("TIME".ljust(_DATED), columns, _widths(columns, _DATED), lambda column: column.title)
+
+
+def as_row(item: Item, of: Table) -> str:
+    """One item that comes by itself, in WIDTH columns: with its cluster, and with the date of its time."""
+    columns = (_OF_CLUSTER, *of.columns)
+    when = _when(_time(item[of.time]), one_day=False) + _vague(item)
+    return _row(when, columns, _widths(columns, _DATED), lambda column: column.cell(item))
+
+
+def _lines(answer: Item, of: Table, columns: Sequence[Column]) -> Iterator[str]:
     items: Sequence[Item] = answer["items"]
     times = [_time(one[of.time]) for one in items] if of.time else []
     one_day = len({at.date() for at in times}) == 1
-    columns = _columns(items, of)
     before = len(_when(times[0], one_day=one_day)) + len(VAGUE) if times else 0
-    room = WIDTH - before - sum(column.width for column in columns) - (len(columns) - 1)
-    widths = [column.width or room for column in columns]
-    lines = [_head(len(items), of.noun, times)]
+    widths = _widths(columns, before)
+    yield _head(len(items), of.noun, times)
     if items:
-        titles = [_aligned(one.title, width, right=one.right) for one, width in zip(columns, widths, strict=True)]
-        lines.append("TIME".ljust(before)[:before] + " ".join(titles))
+        yield _row("TIME".ljust(before)[:before], columns, widths, lambda column: column.title)
     for number, item in enumerate(items):
-        cells = [_aligned(one.cell(item), width, right=one.right) for one, width in zip(columns, widths, strict=True)]
-        when = _when(times[number], one_day=one_day) + (VAGUE if item.get("since") else " ") if times else ""
-        lines.append(when + " ".join(cells))
-        lines += of.beneath(item)
+        when = _when(times[number], one_day=one_day) + _vague(item) if times else ""
+        yield _row(when, columns, widths, lambda column, item=item: column.cell(item))  # type: ignore[misc]
+        yield from of.beneath(item)
     if any(item.get("since") for item in items):
-        lines.append(f"{VAGUE} then at the latest: nobody saw when exactly")
-    lines += of.after(answer)
+        yield f"{VAGUE} then at the latest: nobody saw when exactly"
+    yield from of.after(answer)
     if answer.get("next"):
-        lines.append(f"there is more: after={answer['next']}")
-    lines += _recorded(answer["freshness"])
+        yield f"there is more: after={answer['next']}"
+    yield from _recorded(answer["freshness"])
     if of.noun != _GAPS.noun:
-        lines += _not_seen(answer["gaps"], names=len(answer["freshness"]) > 1)
-    return "".join(plain(line, WIDTH).rstrip() + "\n" for line in lines)
+        yield from _not_seen(answer["gaps"], names=len(answer["freshness"]) > 1)
+
+
+def _widths(columns: Sequence[Column], before: int) -> list[int]:
+    """How wide each column is, behind ``before`` columns of time."""
+    room = WIDTH - before - sum(column.width for column in columns) - (len(columns) - 1)
+    return [column.width or room for column in columns]
+
+
+def _row(when: str, columns: Sequence[Column], widths: Sequence[int], text: Callable[[Column], str]) -> str:
+    cells = (_aligned(text(one), width, right=one.right) for one, width in zip(columns, widths, strict=True))
+    return when + " ".join(cells)
+
+
+def _vague(item: Item) -> str:
+    return VAGUE if item.get("since") else " "
+
+
+def seen(answer: Item) -> list[str]:
+    """Up to when the record of an answer reaches, and its newest gaps, in lines."""
+    return [*_recorded(answer["freshness"]), *_not_seen(answer["gaps"], names=len(answer["freshness"]) > 1)]
 
 
 def _head(count: int, noun: str, times: Sequence[datetime]) -> str:
@@ -98,7 +129,7 @@ def _head(count: int, noun: str, times: Sequence[datetime]) -> str:
 def _columns(items: Sequence[Item], of: Table) -> tuple[Column, ...]:
     """With the cluster where the items are of several."""
     if len({_cluster(one) for one in items}) > 1 and of.noun != _CLUSTERS.noun:
-        return (Column("CLUSTER", 10, _cluster), *of.columns)
+        return (_OF_CLUSTER, *of.columns)
     return of.columns
 
 
@@ -133,15 +164,18 @@ def _recorded(freshness: Sequence[Item]) -> list[str]:
 
 def _not_seen(gaps: Sequence[Item], *, names: bool) -> list[str]:
     """The newest gaps, and how many more there are."""
-    lines = []
-    for gap in gaps[-MOST_GAPS:]:
-        begin, end = _time(gap["from_at"]), _time(gap["to_at"])
-        until = f"{end:%H:%M:%S}" if begin.date() == end.date() else f"{end:%m-%d %H:%M:%S}"
-        of = f" of {gap['cluster']}" if names else ""
-        lines.append(f"not seen{of} {begin:%m-%d %H:%M:%S} to {until}: {gap['why']}")
+    lines = [not_seen(gap, names=names) for gap in gaps[-MOST_GAPS:]]
     if len(gaps) > MOST_GAPS:
         lines.append(f"and {len(gaps) - MOST_GAPS} more intervals were not seen in full")
     return lines
+
+
+def not_seen(gap: Item, *, names: bool) -> str:
+    """One gap in a line; ``names``: with its cluster."""
+    begin, end = _time(gap["from_at"]), _time(gap["to_at"])
+    until = f"{end:%H:%M:%S}" if begin.date() == end.date() else f"{end:%m-%d %H:%M:%S}"
+    of = f" of {gap['cluster']}" if names else ""
+    return f"not seen{of} {begin:%m-%d %H:%M:%S} to {until}: {gap['why']}"
 
 
 def _who(change: Item) -> str:
@@ -229,10 +263,25 @@ def _done(entry: Item) -> str:
     return str(entry["action"]) if entry["times"] == 1 else f"{entry['times']}x {entry['action']}"
 
 
+def _stretches(calls: Item) -> list[str]:
+    """Which two stretches of time are told beside each other; where nothing is, what it would take."""
+    begin, end = _time(calls["now_from"]), _time(calls["to"])
+    length = duration((end - begin).total_seconds())
+    lines = [] if calls["items"] else ["no such call is known of then; what is called is known from an audit log"]
+    return [*lines, f"now is the {length} to {end:%Y-%m-%d %H:%M:%S} UTC, before the {length} before that"]
+
+
+_OF_CLUSTER = Column("CLUSTER", 10, _cluster)
+_DATED = len("11-20 14:03:44") + len(VAGUE)
 _CHANGES = Table(
     "change",
     "at",
     (Column("NAMESPACE", 16, _namespace), Column("CHANGE", 0, _what), Column("WHO", 16, _who)),
+    more=(
+        Column("KIND", 0, lambda change: change["resource"]["kind"]),
+        Column("NAME", 0, lambda change: change["resource"]["name"]),
+        Column("ID", 0, lambda change: change["id"]),
+    ),
 )
 _GAPS = Table(
     "gap",
@@ -254,10 +303,10 @@ _CLUSTERS = Table(
         Column("NOT SEEN NOW", 0, _unseen),
     ),
 )
-TABLES: Mapping[Any, Table] = {
-    answers.Changes: _CHANGES,
-    answers.History: _CHANGES,
-    answers.Rollouts: Table(
+TABLES: Mapping[str, Table] = {
+    "Changes": _CHANGES,
+    "History": _CHANGES,
+    "Rollouts": Table(
         "rollout",
         "started_at",
         (
@@ -268,7 +317,7 @@ TABLES: Mapping[Any, Table] = {
             Column("WHAT", 0, _moved),
         ),
     ),
-    answers.Incidents: Table(
+    "Incidents": Table(
         "incident",
         "started_at",
         (
@@ -277,8 +326,14 @@ TABLES: Mapping[Any, Table] = {
             Column("TITLE", 0, lambda incident: incident["title"]),
             Column("FIRST SUSPECT", 20, _first),
         ),
+        more=(
+            Column("CLUSTER", 0, lambda incident: incident["cluster"]),
+            Column("SEVERITY", 0, lambda incident: incident["severity"]),
+            Column("NAMESPACES", 0, lambda incident: ",".join(incident["namespaces"])),
+            Column("OPENED BY", 0, lambda incident: incident["opened_by"] or incident["origin"]),
+        ),
     ),
-    answers.Suspects: Table(
+    "Suspects": Table(
         "suspect",
         "",
         (
@@ -291,8 +346,9 @@ TABLES: Mapping[Any, Table] = {
         ),
         beneath=_evidence,
         after=_left,
+        more=(Column("ID", 0, lambda suspect: suspect["change"]["id"]),),
     ),
-    answers.Calls: Table(
+    "Calls": Table(
         "caller",
         "",
         (
@@ -302,10 +358,11 @@ TABLES: Mapping[Any, Table] = {
             Column("ERRORS/S", 8, _rate("errors_per_second"), right=True),
             Column("MEAN MS", 8, _rate("mean_latency_ms"), right=True),
         ),
+        after=_stretches,
     ),
-    answers.Gaps: _GAPS,
-    answers.Clusters: _CLUSTERS,
-    answers.AuditLog: Table(
+    "Gaps": _GAPS,
+    "Clusters": _CLUSTERS,
+    "AuditLog": Table(
         "record",
         "at",
         (
@@ -316,4 +373,4 @@ TABLES: Mapping[Any, Table] = {
         ),
     ),
 }
-"""By what an answer holds."""
+"""By the name of the answer, as app/web/answers.py has it."""

@@ -1,0 +1,211 @@
+"""The commands of who is on call. Each is given the Server that it asks; reach.py adds the options that all share."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from app.client import completion, incidents
+from app.client.export import Exported, export
+from app.client.following import follow
+from app.client.output import Output, OutputOption, shown
+from app.client.reach import Cluster, Namespace, Program, TheCluster
+from app.client.server import Server
+from app.client.times import TimeError, is_length, moment, now
+
+At = Annotated[str | None, typer.Option(metavar="TIME", help="Until when; now when left out.")]
+From = Annotated[
+    str | None, typer.Option("--from", metavar="TIME", help="Since when: 2026-11-21T14:03:00Z, or 30m for as long ago.")
+]
+To = Annotated[str | None, typer.Option("--to", metavar="TIME", help="Until when; now when left out.")]
+USUAL, USUAL_CALLS = "30m", "5m"
+
+
+def add_to(program: typer.Typer, called: Program) -> None:
+    """Registers every command with ``program``."""
+    for name, function in (
+        ("what-changed", what_changed),
+        ("changes", changes),
+        ("suspects", suspects),
+        ("who-calls", who_calls),
+        ("diff", diff),
+        ("revert", revert),
+        ("export", exported),
+    ):
+        called.command(program, name, function)
+    group = typer.Typer(help="Incidents: what is open, and by hand.", no_args_is_help=True)
+    incidents.add_to(group, called)
+    program.add_typer(group, name="incident")
+
+
+def what_changed(
+    server: Server,
+    minus: Annotated[str, typer.Argument(metavar="[TIME]", help="How far back: 30s, 30m, 2h, 1d.")] = USUAL,
+    at: At = None,
+    namespace: Namespace = None,
+    cluster: Cluster = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Print what changed lately, newest first."""
+    to_at = moment(at, now=now(), called="--at") if at else None
+    _print(
+        shown(
+            server, output, "what-changed",
+            table="Changes", minus=minus, at=to_at, namespace=namespace, cluster=cluster,
+        )
+    )  # fmt: skip
+
+
+def changes(
+    server: Server,
+    from_at: From = None,
+    to_at: To = None,
+    kind: Annotated[str | None, typer.Option(help="Only of this kind, as Deployment.")] = None,
+    actor: Annotated[str | None, typer.Option(help="Only by who is called so.")] = None,
+    verb: Annotated[str | None, typer.Option(help="Only create, update or delete.")] = None,
+    text: Annotated[str | None, typer.Option(help="Only with this in the summary, which names the object.")] = None,
+    derived: Annotated[bool, typer.Option("--derived", help="Also what controllers wrote because of another.")] = False,
+    limit: Annotated[int | None, typer.Option(min=1, max=1000, help="How many; 100, or with --follow 20.")] = None,
+    after: Annotated[str | None, typer.Option(help="Go on where the page before ended, as it says.")] = None,
+    following: Annotated[bool, typer.Option("--follow", "-f", help="Go on with each as it is recorded.")] = False,
+    namespace: Namespace = None,
+    cluster: Cluster = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Print changes, newest first; with --follow, the newest last, and then each as it is recorded."""
+    wanted = {
+        **_window(from_at, to_at),
+        "kind": kind,
+        "actor": actor,
+        "verb": verb,
+        "text": text,
+        "derived": "shown" if derived else None,
+        "namespace": namespace,
+        "cluster": cluster,
+    }
+    if following:
+        if after:
+            raise typer.BadParameter("--after is of pages: --follow begins with the newest")
+        follow(server, output, limit=limit or 20, **wanted)
+    else:
+        _print(shown(server, output, "changes", table="Changes", limit=limit, after=after, **wanted))
+
+
+def suspects(
+    server: Server,
+    incident_id: Annotated[str, typer.Argument(metavar="ID", autocompletion=completion.incidents)],
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Print what preceded an incident, ranked, with the evidence for (+) and against (-)."""
+    _print(shown(server, output, "incidents", incident_id, "suspects", table="Suspects"))
+
+
+def who_calls(
+    server: Server,
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[RESOURCE] [TIME]", help="As pods or deployments.apps; 5m.")
+    ] = None,
+    at: At = None,
+    by: Annotated[
+        str | None,
+        typer.Option(help="Told apart by what, with commas: user,verb,resource; also pod, user_agent, code ..."),
+    ] = None,
+    order: Annotated[str | None, typer.Option(help="By what rose most: calls, or latency.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, max=1000, help="How many; 20.")] = None,
+    cluster: TheCluster = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Print who talks to the API server, now and before; those whose calls rose most come first."""
+    lengths = [word for word in words or () if is_length(word)]
+    resources = [word for word in words or () if not is_length(word)]
+    if len(lengths) > 1 or len(resources) > 1:
+        raise typer.BadParameter("one resource, and one length of time, can be asked for at once")
+    _print(
+        shown(
+            server, output, "calls",
+            table="Calls",
+            cluster=server.only_cluster(cluster),
+            resource=resources[0] if resources else None,
+            minus=lengths[0] if lengths else USUAL_CALLS,
+            at=moment(at, now=now(), called="--at") if at else None,
+            by=by, order=order, limit=limit,
+        )
+    )  # fmt: skip
+
+
+def diff(
+    server: Server,
+    wanted: Annotated[
+        str,
+        typer.Argument(
+            metavar="KIND/NAME@FROM..TO",
+            help="As deployment/web@30m.. or deploy/web@2026-11-21T14:00:00Z..2026-11-21T14:10:00Z; TO is now"
+            " where nothing stands there.",
+        ),
+    ],
+    namespace: Namespace = None,
+    cluster: TheCluster = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Print which fields of an object differ between two times, and who changed them in between."""
+    named, at, times = wanted.rpartition("@")
+    from_at, dots, to_at = times.partition("..")
+    if not at or not dots or not from_at:
+        raise TimeError(f"{wanted!r} is not KIND/NAME@FROM..TO, as deployment/web@30m.. for the last half an hour")
+    _print(
+        shown(
+            server, output, "diff",
+            object=named, namespace=namespace, cluster=server.only_cluster(cluster), **_window(from_at, to_at),
+        )
+    )  # fmt: skip
+
+
+def revert(
+    server: Server,
+    change_id: Annotated[
+        str,
+        typer.Argument(
+            metavar="CHANGE_ID",
+            help="As `changes -o wide` shows it, and the last part of the address of its page.",
+            autocompletion=completion.changes,
+        ),
+    ],
+    manifest: Annotated[
+        bool, typer.Option("--manifest", help="Print its object as it was right before, as YAML, instead.")
+    ] = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Print how to undo a change, the dry run first, and what to mind. Runs nothing."""
+    if manifest:
+        _print(server.yaml("changes", change_id, "manifest"))
+    else:
+        _print(shown(server, output, "changes", change_id, "revert"))
+
+
+def exported(
+    server: Server,
+    what: Annotated[Exported, typer.Argument(help="What is wanted.")],
+    from_at: From = "1h",
+    to_at: To = None,
+    file: Annotated[
+        str, typer.Option("--file", metavar="FILE", help="Into this file, whole or not at all; - is standard output.")
+    ] = "-",
+    namespace: Namespace = None,
+    cluster: Cluster = None,
+) -> None:
+    """Write all of a stretch of time, a JSON object a line; the last line says what was not seen of it."""
+    window = _window(from_at, to_at or now().isoformat())
+    export(server, what, str(window["from_"]), str(window["to"]), file=file, namespace=namespace, cluster=cluster)
+
+
+def _window(from_at: str | None, to_at: str | None) -> dict[str, Any]:
+    at = now()
+    return {
+        "from_": moment(from_at, now=at, called="--from") if from_at else None,
+        "to": moment(to_at, now=at, called="--to") if to_at else None,
+    }
+
+
+def _print(text: str) -> None:
+    print(text.removesuffix("\n"))

@@ -1,0 +1,70 @@
+"""`foreshock changes --follow`: each change as it is recorded, also after the connection was lost."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Any
+
+from app.client.output import Output, written
+from app.client.server import BusyError, DeniedError, RefusedError, Server
+from app.client.transport import UnreachableError
+from app.core.changes.report import WIDTH, plain
+from app.core.screen.tables import TABLES, as_row, as_title, not_seen
+
+SILENT = 40.0
+"""Seconds after which the connection is dead: the server says something every fifteen."""
+AGAIN, LONGEST = 1.0, 30.0
+"""Seconds before a connection is tried again, twice as long each time."""
+_CHANGES = TABLES["Changes"]
+
+
+def follow(server: Server, output: Output, *, limit: int, **wanted: object) -> None:
+    """Prints the newest ``limit`` changes, the oldest first, and then those that are recorded, until it is stopped.
+
+    Raises RefusedError where the server will not go on.
+    """
+    since, pause = None, AGAIN
+    if output in (Output.TABLE, Output.WIDE):
+        _print(as_title(_CHANGES))
+    while True:
+        try:
+            for line in server.lines("changes", follow=1, limit=limit, since=since, silent=SILENT, **wanted):
+                if problem := line.get("problem"):
+                    raise _ended(problem)
+                since, pause = line.get("after", since), AGAIN
+                _tell(line, output)
+            lost = "it ended"
+        except UnreachableError as error:
+            lost = str(error)
+        except BusyError as error:
+            lost, pause = str(error), max(pause, error.retry_after)
+        if since is None:
+            raise UnreachableError(lost)
+        print(f"foreshock: the connection was lost ({lost}); going on in {pause:.0f} s", file=sys.stderr)
+        time.sleep(pause)
+        pause = min(2 * pause, LONGEST)
+
+
+def _ended(problem: dict[str, Any]) -> RefusedError:
+    detail, status = str(problem.get("detail")), problem.get("status")
+    if status == 503:
+        return BusyError(detail, status=503)
+    return DeniedError(detail, status=401) if status == 401 else RefusedError(detail, status=int(status or 0))
+
+
+def _tell(line: dict[str, Any], output: Output) -> None:
+    """Prints one line; a table leaves out how fresh all is, which is told every ten seconds."""
+    if output is Output.JSON:
+        _print(json.dumps(line, ensure_ascii=False))
+    elif output is Output.YAML:
+        _print(f"---\n{written(line, output)}".removesuffix("\n"))
+    elif change := line.get("change"):
+        _print(as_row(change, _CHANGES).rstrip())
+    elif gap := line.get("gap"):
+        _print(plain(not_seen(gap, names=True), WIDTH).rstrip())
+
+
+def _print(text: str) -> None:
+    print(text, flush=True)

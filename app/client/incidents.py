@@ -1,0 +1,107 @@
+"""`foreshock incident`: what is open, and incidents by hand."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from app.client import completion
+from app.client.output import Output, OutputOption, shown
+from app.client.reach import Cluster, Program, TheCluster
+from app.client.server import Server
+from app.client.times import moment, now
+
+IncidentId = Annotated[
+    str, typer.Argument(metavar="ID", help="As `incident list` shows it.", autocompletion=completion.incidents)
+]
+
+
+class Status(StrEnum):
+    """How an incident stands."""
+
+    OPEN = "open"
+    RESOLVED = "resolved"
+    SUSPECTED = "suspected"
+    MERGED = "merged"
+
+
+def add_to(group: typer.Typer, called: Program) -> None:
+    """Registers every command with ``group``."""
+    for name, function in (
+        ("list", listed),
+        ("show", show),
+        ("open", opened),
+        ("close", close),
+        ("reopen", reopen),
+    ):
+        called.command(group, name, function)
+
+
+def listed(
+    server: Server,
+    status: Annotated[Status | None, typer.Option(help="Only these; else those open and resolved.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, max=1000, help="How many; 100.")] = None,
+    after: Annotated[str | None, typer.Option(help="Go on where the page before ended, as it says.")] = None,
+    cluster: Cluster = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """List incidents, the newest first, each with what leads its ranking."""
+    asked = {"status": status.value if status else None, "limit": limit, "after": after, "cluster": cluster}
+    print(shown(server, output, "incidents", table="Incidents", **asked), end="")
+
+
+def show(server: Server, incident_id: IncidentId, output: OutputOption = Output.TABLE) -> None:
+    """Print one incident: since when, what it is about, and its suspects in short."""
+    print(shown(server, output, "incidents", incident_id), end="")
+
+
+def opened(
+    server: Server,
+    title: Annotated[str, typer.Argument(metavar="TITLE", help="What is wrong, in a line.")],
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Since when: 2026-11-21T14:03:00Z, or 30m; now when left out.")
+    ] = None,
+    about: Annotated[
+        list[str] | None,
+        typer.Option("--namespace", "-n", help="A namespace that it is about.", autocompletion=completion.namespaces),
+    ] = None,
+    workload: Annotated[list[str] | None, typer.Option(help="A workload, as namespace/name.")] = None,
+    node: Annotated[list[str] | None, typer.Option(help="A node.")] = None,
+    control_plane: Annotated[bool, typer.Option("--control-plane", help="It is about the control plane.")] = False,
+    severity: Annotated[str | None, typer.Option(help="critical, error, warning or info.")] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(help="Opens one incident, however often the same is said."),
+    ] = None,
+    cluster: TheCluster = None,
+) -> None:
+    """Open an incident, have what preceded it ranked, and print its id."""
+    told = {
+        "title": title,
+        "cluster": server.only_cluster(cluster),
+        "started_at": moment(since, now=now(), called="--since") if since else None,
+        "namespaces": about or None,
+        "workloads": workload or None,
+        "nodes": node or None,
+        "control_plane": control_plane or None,
+        "severity": severity,
+    }
+    body = {name: value for name, value in told.items() if value is not None}
+    print(server.send("POST", "incidents", body=body, key=key)["incident"]["id"])
+
+
+def close(server: Server, incident_id: IncidentId) -> None:
+    """Say that an incident is over, as of now: it is resolved."""
+    _set_status(server, incident_id, Status.RESOLVED)
+
+
+def reopen(server: Server, incident_id: IncidentId) -> None:
+    """Open an incident again, until somebody closes it."""
+    _set_status(server, incident_id, Status.OPEN)
+
+
+def _set_status(server: Server, incident_id: str, status: Status) -> None:
+    found = server.send("PATCH", "incidents", incident_id, body={"status": status.value})["incident"]
+    print(f"{found['id']} is {found['status']}: {found['title']}")

@@ -1,0 +1,44 @@
+"""Times and lengths of time as people write them at a command line."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+from app.failures import Expected
+
+_LENGTH = re.compile(r"(?:[0-9]{1,6}[smhdw])+")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+
+class TimeError(Expected):
+    """What was written is no time; the message says how one is."""
+
+
+def is_length(text: str) -> bool:
+    """Whether this is a length of time, as 30s, 30m, 2h, 1d or 1h30m."""
+    return _LENGTH.fullmatch(text) is not None
+
+
+def moment(text: str, *, now: datetime, called: str) -> str:
+    """The time as REST takes it: of ISO 8601 with a zone, or so long before ``now``, as 30m. Raises TimeError.
+
+    ``called`` is what it was written for.
+    """
+    if is_length(text):
+        seconds = sum(int(number) * _SECONDS[unit] for number, unit in re.findall("([0-9]+)([smhdw])", text))
+        return (now - timedelta(seconds=seconds)).isoformat()
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        at = None
+    if at is None or at.tzinfo is None or "T" not in text.upper().replace(" ", "T"):
+        raise TimeError(
+            f"{called}: {text!r} is no time with a zone, like 2026-11-21T14:03:00Z, and not so long ago, like 30m"
+        )
+    return at.astimezone(UTC).isoformat()
+
+
+def now() -> datetime:
+    """The clock of who asks."""
+    return datetime.now(UTC)

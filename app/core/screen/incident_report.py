@@ -1,0 +1,55 @@
+"""One incident for a terminal, made of REST's JSON: since when, what it is about, and its suspects in short."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime
+from textwrap import wrap
+from typing import Any
+
+from app.core.changes.report import WIDTH, as_text
+from app.core.screen import tables
+
+Item = Mapping[str, Any]
+MOST_ALERTS = 5
+_SHORT = replace(tables.TABLES["Suspects"], beneath=lambda _: ())
+"""Suspects without their evidence."""
+
+
+def incident_report(incident: Item, suspects: Item) -> str:
+    """What ``GET /incidents/{id}`` and ``GET /incidents/{id}/suspects`` answer, in lines of at most WIDTH columns."""
+    return as_text(_about(incident["incident"])) + "\n" + tables.as_text(suspects, _SHORT)
+
+
+def _about(one: Item) -> Iterator[str]:
+    yield one["title"]
+    severity = f", {one['severity']}" if one["severity"] else ""
+    yield f"{one['id']} in {one['cluster']}: {one['status']}{severity}, since {_when(one['started_at'])}"
+    if one["resolved_at"]:
+        yield f"resolved {_when(one['resolved_at'])}"
+    if one["merged_into"]:
+        yield f"it is a part of {one['merged_into']} since they were merged"
+    if one["onset"]:
+        yield f"it began to go wrong {_when(one['onset'])}, in {one['found_in']}"
+    yield from wrap(_scope(one), WIDTH, subsequent_indent="       ")
+    for alert in one["alerts"][:MOST_ALERTS]:
+        until = f", until {_when(alert['ended_at'])}" if alert["ended_at"] else ""
+        yield f"alert {alert['reason']}, {_when(alert['at'])}{until}"
+    if len(one["alerts"]) > MOST_ALERTS:
+        yield f"and {len(one['alerts']) - MOST_ALERTS} more alerts"
+
+
+def _scope(one: Item) -> str:
+    """What it is about, as far as anything says; "" where nothing does."""
+    parts = [
+        *(f"namespace {name}" for name in one["namespaces"]),
+        *one["workloads"],
+        *(f"node {name}" for name in one["nodes"]),
+        *(["the control plane"] if one["control_plane"] else []),
+    ]
+    return f"about {', '.join(parts)}" if parts else ""
+
+
+def _when(text: str) -> str:
+    return f"{datetime.fromisoformat(text):%Y-%m-%d %H:%M:%S} UTC"

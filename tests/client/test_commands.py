@@ -1,0 +1,167 @@
+"""What the commands of who is on call print: as REST answers it, in 80 columns, and with what was not seen."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+from tests.client.conftest import Asked
+from tests.test_api_examples import SHIFT
+from tests.test_cli import foreshock
+from tests.web import world
+
+ID = world.incident().id
+NOT_SEEN = ": the watch of pods was behind"
+TABLES = [
+    ("what-changed",),
+    ("what-changed", "1h", "--namespace", "payments"),
+    ("changes", "--limit", "5"),
+    ("changes", "--from", "30m", "--kind", "deployment", "--derived"),
+    ("incident", "list"),
+    ("incident", "show", ID),
+    ("suspects", ID),
+    ("who-calls",),
+    ("who-calls", "10m", "serviceaccounts"),
+]
+TITLES = {
+    "what-changed": "TIME     NAMESPACE        CHANGE                                WHO",
+    "changes": "TIME     NAMESPACE        CHANGE                                WHO",
+    "incident": "TIME     ID           STATUS    TITLE                       FIRST SUSPECT",
+    "suspects": " # ODDS WHEN     NAMESPACE      CHANGE                            WHO",
+    "who-calls": "CALLS                                          /S NOW   BEFORE ERRORS/S  MEAN MS",
+}
+
+
+@pytest.mark.parametrize("arguments", TABLES, ids=" ".join)
+def test_a_table_fits_a_terminal_and_says_what_was_not_seen(site: Asked, arguments: tuple[str, ...]) -> None:
+    lines = site.said(*arguments).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert arguments[:2] == ("incident", "show") or lines[1] == TITLES[arguments[0]]
+    if arguments[0] != "what-changed":
+        assert any(line.startswith("recorded up to ") for line in lines)
+    if arguments[0] not in ("incident", "suspects"):
+        assert lines[-1].startswith("not seen ")
+        assert lines[-1].endswith(NOT_SEEN)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "path"),
+    [
+        (("changes", "--limit", "5"), "items"),
+        (("what-changed", "30m"), "items"),
+        (("incident", "list"), "items"),
+        (("incident", "show", ID), "incident"),
+        (("suspects", ID), "items"),
+        (("who-calls", "10m"), "items"),
+        (("diff", "deploy/checkout-api@30m..", "-n", "payments"), "diffs"),
+        (("revert", world.CULPRIT.id), "steps"),
+    ],
+)
+def test_json_and_yaml_are_what_rest_answers(site: Asked, arguments: tuple[str, ...], path: str) -> None:
+    if arguments[0] == "revert":
+        arguments = ("revert", newest(site, "payments")["id"])
+    as_json = json.loads(site.said(*arguments, "-o", "json"))
+    assert {"freshness", "gaps"} <= as_json.keys()
+    assert as_json[path]
+    as_yaml = yaml.safe_load(site.said(*arguments, "--output", "yaml"))
+    assert as_yaml.keys() == as_json.keys()
+    if "items" in as_json and arguments[0] != "who-calls":  # whose times move on
+        assert as_yaml["items"] == as_json["items"]
+
+
+def newest(site: Asked, namespace: str) -> dict[str, str]:
+    found = json.loads(site.said("changes", "--limit", "1", "-n", namespace, "-o", "json"))["items"]
+    return dict(found[0])
+
+
+def test_a_wide_table_cuts_nothing_off_and_has_the_ids(site: Asked) -> None:
+    found = json.loads(site.said("changes", "--limit", "50", "-o", "json"))["items"]
+    lines = site.said("changes", "--limit", "50", "-o", "wide").splitlines()
+    assert lines[1].split() == ["TIME", "NAMESPACE", "CHANGE", "WHO", "KIND", "NAME", "ID"]
+    assert max(map(len, lines)) > 80
+    assert "…" not in "".join(lines)
+    for change, line in zip(found, lines[2:], strict=False):
+        assert line.endswith(change["id"])
+        assert change["resource"]["name"] in line
+    assert any(line.endswith(NOT_SEEN) for line in lines)
+    assert lines[1] == site.said("what-changed", "-o", "wide").splitlines()[1]
+    wide = site.said("suspects", ID, "-o", "wide")
+    assert world.CULPRIT.id in wide
+    assert site.said("incident", "show", ID, "-o", "wide") == site.said("incident", "show", ID)
+
+
+def test_without_a_server_the_same_is_asked_of_the_database_here(site: Asked) -> None:
+    for arguments in (("changes", "--limit", "7"), ("suspects", ID, "-o", "json"), ("incident", "show", ID)):
+        here = foreshock(*arguments, DATABASE_URL=site.dsn)
+        assert (here.returncode, here.stdout, here.stderr) == (0, site.said(*arguments), "")
+    assert "the command line" not in foreshock("token", "list", DATABASE_URL=site.dsn).stdout
+    refused = foreshock("changes", "--cluster", "moon", DATABASE_URL=site.dsn)
+    assert (refused.returncode, refused.stderr) == (2, "foreshock: there is no cluster 'moon': known are shop\n")
+
+
+def test_an_incident_by_hand(site: Asked) -> None:
+    since = (world.END + SHIFT).isoformat()
+    told = ("incident", "open", "Checkout is down", "-n", "payments", "--key", "page-17", "--since", since)
+    incident_id = site.said(*told, role="responder").strip()
+    assert site.said(*told, role="responder").strip() == incident_id
+    one = json.loads(site.said("incident", "show", incident_id, "-o", "json"))["incident"]
+    assert (one["cluster"], one["namespaces"], one["status"]) == ("shop", ["payments"], "open")
+    assert one["opened_by"] == "a responder"
+    closed = site.said("incident", "close", incident_id, role="responder")
+    assert closed == f"{incident_id} is resolved: Checkout is down\n"
+    assert incident_id in site.said("incident", "list", "--status", "resolved")
+    assert site.said("incident", "reopen", incident_id, role="responder").startswith(f"{incident_id} is open: ")
+    here = foreshock("incident", "open", "Found here", DATABASE_URL=site.dsn)
+    assert (here.returncode, here.stderr) == (0, "")
+    one = json.loads(site.said("incident", "show", here.stdout.strip(), "-o", "json"))["incident"]
+    assert (one["title"], one["opened_by"]) == ("Found here", "the command line")
+
+
+def test_pages_go_on_where_the_one_before_ended(site: Asked) -> None:
+    first = json.loads(site.said("changes", "--limit", "3", "-o", "json"))
+    again = json.loads(site.said("changes", "--limit", "3", "--after", first["next"], "-o", "json"))
+    six = json.loads(site.said("changes", "--limit", "6", "-o", "json"))
+    assert [*first["items"], *again["items"]] == six["items"]
+
+
+def test_how_to_undo_a_change_and_its_object_before(site: Asked) -> None:
+    change_id = newest(site, "payments")["id"]
+    text = site.said("revert", change_id)
+    assert "Undo it:" in text or "No command undoes it." in text
+    refused = site.run("revert", "0" * 28)
+    assert (refused.returncode, refused.stderr) == (2, "foreshock: there is no change of this id\n")
+    none = site.run("revert", change_id, "--manifest")
+    assert none.returncode == 2
+    assert "was not recorded" in none.stderr or "was not there" in none.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("changes", "--from", "yesterday"), "--from: 'yesterday' is no time with a zone"),
+        (("changes", "--from", "2026-11-20"), "--from: '2026-11-20' is no time with a zone"),
+        (("changes", "--to", "2026-11-20T14:00:00"), "--to: '2026-11-20T14:00:00' is no time with a zone"),
+        (("diff", "deploy/web"), "'deploy/web' is not KIND/NAME@FROM..TO"),
+        (("diff", "deploy/web@..5m"), "is not KIND/NAME@FROM..TO"),
+        (("diff", "deploy/web@5m..30m", "-n", "payments"), "from must be before to"),
+        (("diff", "deploy/checkout-api@5m.."), "say which"),
+        (("what-changed", "soon"), "minus: "),
+        (("changes", "--cluster", "moon"), "there is no cluster 'moon': known are shop"),
+        (("changes", "--verb", "patch"), "verb: "),
+        (("suspects", "0000"), "there is no incident of this id"),
+        (("who-calls", "pods", "nodes"), "one resource, and one length of time"),
+        (("who-calls", "--by", "shoe"), "by: "),
+        (("incident", "open", "x", "--cluster", "nowhere"), "cluster: "),
+        (("incident", "open", "x", "--namespace", "No!"), "namespaces.0: "),
+        (("incident", "open", "x", "--key", ""), "Idempotency-Key"),
+    ],
+    ids=str,
+)
+def test_wrong_use_is_said_in_words(site: Asked, arguments: tuple[str, ...], said: str) -> None:
+    done = site.run(*arguments, role="responder")
+    assert done.returncode == 2
+    assert said in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
