@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from app.client.server import PAGE, Server
+from app.core.phrases import many
 from app.failures import Exit, Expected
 
 MOST_GAPS = 100
@@ -176,8 +177,7 @@ def _into(file: str) -> Iterator[IO[str]]:
 
 
 def _summary(what: Exported, count: int, file: str, freshness: list[Item], gaps: list[Item]) -> None:
-    of = what.value.removesuffix("s") if count == 1 else what.value
-    lines = [f"{count} {of}{'' if file == '-' else f' in {file}'}"]
+    lines = [f"{many(count, 'line')} of {what.value}{'' if file == '-' else f' in {file}'}"]
     lines += [f"recorded up to {one['at'] or 'no time yet'}: {one['cluster']}" for one in freshness]
     if gaps:
         lines.append(f"not seen: {len(gaps)} interval{'' if len(gaps) == 1 else 's'} of it, as the last line says")

@@ -26,15 +26,16 @@ def follow(server: Server, output: Output, *, limit: int, **wanted: object) -> N
     Raises RefusedError where the server will not go on.
     """
     since, pause = None, AGAIN
+    several = not wanted.get("cluster")
     if output in (Output.TABLE, Output.WIDE):
-        _print(as_title(_CHANGES))
+        _print(as_title(_CHANGES, clusters=several).rstrip())
     while True:
         try:
             for line in server.lines("changes", follow=1, limit=limit, since=since, silent=SILENT, **wanted):
                 if problem := line.get("problem"):
                     raise _ended(problem)
                 since, pause = line.get("after", since), AGAIN
-                _tell(line, output)
+                _tell(line, output, several=several)
             lost = "it ended"
         except UnreachableError as error:
             lost = str(error)
@@ -54,16 +55,16 @@ def _ended(problem: dict[str, Any]) -> RefusedError:
     return DeniedError(detail, status=401) if status == 401 else RefusedError(detail, status=int(status or 0))
 
 
-def _tell(line: dict[str, Any], output: Output) -> None:
+def _tell(line: dict[str, Any], output: Output, *, several: bool) -> None:
     """Prints one line; a table leaves out how fresh all is, which is told every ten seconds."""
     if output is Output.JSON:
         _print(json.dumps(line, ensure_ascii=False))
     elif output is Output.YAML:
         _print(f"---\n{written(line, output)}".removesuffix("\n"))
     elif change := line.get("change"):
-        _print(as_row(change, _CHANGES).rstrip())
+        _print(as_row(change, _CHANGES, clusters=several).rstrip())
     elif gap := line.get("gap"):
-        _print(plain(not_seen(gap, names=True), WIDTH).rstrip())
+        _print(plain(not_seen(gap, names=several), WIDTH).rstrip())
 
 
 def _print(text: str) -> None:

@@ -57,15 +57,15 @@ def as_wide_text(answer: Item, of: Table) -> str:
     return "".join(tame(line).rstrip() + "\n" for line in _lines(answer, of, columns))
 
 
-def as_title(of: Table) -> str:
+def as_title(of: Table, *, clusters: bool) -> str:
     """The titles above rows of ``as_row``."""
-    columns = (_OF_CLUSTER, *of.columns)
+    columns = (_OF_CLUSTER, *of.columns) if clusters else of.columns
     return _row("TIME".ljust(_DATED), columns, _widths(columns, _DATED), lambda column: column.title)
 
 
-def as_row(item: Item, of: Table) -> str:
-    """One item that comes by itself, in WIDTH columns: with its cluster, and with the date of its time."""
-    columns = (_OF_CLUSTER, *of.columns)
+def as_row(item: Item, of: Table, *, clusters: bool) -> str:
+    """One item that comes by itself, in WIDTH columns, with the date of its time; ``clusters``: with its cluster."""
+    columns = (_OF_CLUSTER, *of.columns) if clusters else of.columns
     when = _when(_time(item[of.time]), one_day=False) + _vague(item)
     return _row(when, columns, _widths(columns, _DATED), lambda column: column.cell(item))
 

@@ -1,0 +1,233 @@
+"""What a tired person is told when it does not work; and that the token goes to the URL that was given alone."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from time import monotonic
+
+import pytest
+
+from app.client.http import AddressError, Http, token_of
+from app.client.server import BusyError, DeniedError, RefusedError, Server
+from app.client.transport import UnreachableError
+from app.failures import Exit
+from tests.client.conftest import Asked, run
+from tests.programs import free_address
+from tests.serving import program
+from tests.test_cli import FORESHOCK
+from tests.test_tls import certificate
+from tests.web import world
+
+SECRET = "fs_s3cr3t-t0k3n-of-nobody"
+
+
+def test_a_server_that_is_not_there(site: Asked) -> None:
+    url = f"http://{free_address()}"
+    done = site.run("what-changed", FORESHOCK_URL=url)
+    assert done.returncode == Exit.NOT_NOW
+    assert done.stderr.startswith(f"foreshock: {url} cannot be reached: Connection refused. Is FORESHOCK_URL right")
+    assert done.stdout == ""
+    nowhere = site.run("what-changed", "--url", "https://nobody.invalid")
+    assert nowhere.returncode == Exit.NOT_NOW
+    assert "https://nobody.invalid cannot be reached: " in nowhere.stderr
+
+
+def test_a_token_that_is_not_known_or_not_enough(site: Asked, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(SECRET)
+    (tmp_path / "token").chmod(0o600)
+    unknown = site.run("what-changed", FORESHOCK_TOKEN_FILE=str(tmp_path / "token"))
+    assert unknown.returncode == Exit.DENIED
+    assert f"{site.url} does not know the token" in unknown.stderr
+    assert "foreshock token create --role viewer" in unknown.stderr
+    assert SECRET not in unknown.stderr
+    little = site.run("incident", "close", world.incident().id)
+    assert little.returncode == Exit.DENIED
+    assert "this takes the role responder; yours is viewer" in little.stderr
+
+
+def test_who_is_asked_is_said_before_anything_is_sent(site: Asked, tmp_path: Path) -> None:
+    none = run(FORESHOCK, "what-changed", FORESHOCK_URL=site.url)
+    assert (none.returncode, "FORESHOCK_TOKEN_FILE names a file" in none.stderr) == (2, True)
+    both = site.run("what-changed", FORESHOCK_TOKEN=SECRET)
+    assert both.returncode == 2
+    assert "FORESHOCK_TOKEN and FORESHOCK_TOKEN_FILE are both set" in both.stderr
+    assert SECRET not in both.stderr
+    lost = site.run("what-changed", "--token-file", str(tmp_path / "none"))
+    assert (lost.returncode, "No such file or directory" in lost.stderr) == (2, True)
+    url = site.run("what-changed", "--url", f"https://me:{SECRET}@foreshock.example")
+    assert (url.returncode, "holds a user or a password" in url.stderr) == (2, True)
+    assert SECRET not in url.stderr
+
+
+def test_a_token_that_others_can_read_is_used_with_a_warning(site: Asked, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(site.tokens["viewer"].read_text())
+    file.chmod(0o644)
+    done = site.run("what-changed", "--token-file", str(file))
+    assert done.returncode == 0
+    assert done.stderr == f"foreshock: others on this machine can read {file}: chmod 600 {file}\n"
+    token = site.tokens["viewer"].read_text().strip()
+    assert run(FORESHOCK, "what-changed", FORESHOCK_URL=site.url, FORESHOCK_TOKEN=token).returncode == 0
+
+
+def test_a_certificate_of_an_authority_of_your_own(site: Asked, tmp_path: Path) -> None:
+    cert, key = certificate(tmp_path)
+    options = ("--port", "0", "--tls-cert", str(cert), "--tls-key", str(key))
+    with program(site.dsn, tmp_path / "data", *options) as (_, url):
+        unknown = site.run("what-changed", FORESHOCK_URL=url)
+        assert unknown.returncode == 2
+        assert f"{url} shows a certificate that is not trusted: self-signed certificate" in unknown.stderr
+        assert "FORESHOCK_CA_FILE" in unknown.stderr
+        assert site.said("changes", "--limit", "1", FORESHOCK_URL=url, FORESHOCK_CA_FILE=str(cert)).startswith("1 ")
+        plain = site.run("what-changed", FORESHOCK_URL=url.replace("https", "http"))
+        assert plain.returncode == Exit.NOT_NOW
+    (tmp_path / "none.pem").write_text("nothing")
+    bad = site.run("what-changed", "--ca-file", str(tmp_path / "none.pem"))
+    assert (bad.returncode, "holds no certificate in PEM" in bad.stderr) == (2, True)
+
+
+class Heard(ThreadingHTTPServer):
+    """Another server: a proxy, a page that wants a login, one that breaks off. ``heard`` is what it was asked."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Answering)
+        self.heard: list[tuple[str, str | None]] = []
+        self.elsewhere = ""
+        self.let_go = threading.Event()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class _Answering(BaseHTTPRequestHandler):
+    server: Heard
+
+    def do_GET(self) -> None:
+        self.server.heard.append((self.path, self.headers.get("Authorization")))
+        how = self.path.removeprefix("/").split("/")[0]
+        if how == "redirect":
+            self._answer(307, "text/html", b"", Location=f"{self.server.elsewhere}/there")
+        elif how == "login":
+            self._answer(200, "text/html; charset=utf-8", b"<p>Sign in</p>")
+        elif how == "gateway":
+            self._answer(502, "text/html", b"<h1>Bad gateway</h1>", Retry_After="7")
+        elif how == "short":
+            self._answer(200, "application/json", b'{"items": [', length=1000)
+        elif how == "array":
+            self._answer(200, "application/json", b"[]")
+        elif how == "silent":
+            self.server.let_go.wait(20)
+        elif how == "slow":
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.end_headers()
+            while not self.server.let_go.wait(0.1):
+                self.wfile.write(b" ")
+        else:
+            self._answer(200, "application/json", b'{"items": [], "next": null, "freshness": [], "gaps": []}')
+
+    def _answer(self, status: int, kind: str, body: bytes, *, length: int | None = None, **headers: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body) if length is None else length))
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        """Nothing is logged."""
+
+
+@contextmanager
+def other() -> Iterator[Heard]:
+    server = Heard()
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.let_go.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def asking(url: str, *, silent: float = 5.0, in_all: float = 10.0) -> Server:
+    return Server(Http(url, SECRET), silent=silent, in_all=in_all)
+
+
+def test_a_redirect_is_told_and_gets_no_token() -> None:
+    with other() as first, other() as second:
+        first.elsewhere = second.url
+        with pytest.raises(
+            RefusedError, match=r"redirects to http://127\.0\.0\.1:.*/there, and no token is sent there"
+        ):
+            asking(f"{first.url}/redirect").json("changes")
+        first.elsewhere = first.url  # not of its own either: the setting is to be right
+        with pytest.raises(RefusedError, match="redirects to"):
+            asking(f"{first.url}/redirect").json("changes")
+        assert [path for path, _ in first.heard] == ["/redirect/api/v1/changes"] * 2
+        assert second.heard == []
+
+
+def test_what_stands_before_it_is_told_from_it() -> None:
+    with other() as server:
+        with pytest.raises(RefusedError, match=r"is no Foreshock, or something before it .*: 200, text/html"):
+            asking(f"{server.url}/login").json("changes")
+        with pytest.raises(BusyError, match=r"cannot answer now \(502\)") as busy:
+            asking(f"{server.url}/gateway").json("changes")
+        assert (busy.value.retry_after, busy.value.code) == (7, Exit.NOT_NOW)
+        with pytest.raises(UnreachableError, match="in the middle of an answer"):
+            asking(f"{server.url}/short").json("changes")
+        with pytest.raises(UnreachableError, match="no JSON object"):
+            asking(f"{server.url}/array").json("changes")
+
+
+def test_nobody_waits_for_ever() -> None:
+    with other() as server:
+        for how, limits in (("silent", {"silent": 0.3}), ("slow", {"in_all": 0.5})):
+            began = monotonic()
+            with pytest.raises(UnreachableError, match="it does not answer in time"):
+                asking(f"{server.url}/{how}", **limits).json("changes")
+            assert monotonic() - began < 5, how
+
+
+def test_the_proxy_of_the_environment_is_asked_but_not_for_this_machine(site: Asked) -> None:
+    with other() as proxy:
+        away = site.run("changes", "-o", "json", FORESHOCK_URL="http://foreshock.invalid", http_proxy=proxy.url)
+        assert (away.returncode, away.stdout.startswith("{")) == (0, True)
+        assert [path for path, _ in proxy.heard] == ["http://foreshock.invalid/api/v1/changes"]
+        assert "the token goes to foreshock.invalid in the clear" in away.stderr
+        site.said("changes", "--limit", "1", http_proxy=proxy.url, HTTP_PROXY=proxy.url)
+        assert len(proxy.heard) == 1
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["foreshock.example", "ftp://foreshock.example", "https://", "http://x:99999", "https://x/?a=1", "http://a b"],
+)
+def test_what_is_no_url_is_said(url: str) -> None:
+    with pytest.raises(AddressError, match="FORESHOCK_URL"):
+        Http(url, SECRET)
+
+
+@pytest.mark.parametrize("text", ["", "two words", "two\nlines", "\x00", "ä"])
+def test_what_is_no_token_is_said_without_it(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "token"
+    file.write_text(text)
+    with pytest.raises(AddressError, match="holds no token of one line") as refused:
+        token_of(file, "")
+    assert len(text) < 2 or text not in str(refused.value)
+    assert token_of(None, " fs_x\n") == "fs_x"
+
+
+def test_errors_end_with_codes_of_their_own() -> None:
+    assert (RefusedError.code, DeniedError.code, BusyError.code, UnreachableError.code) == (2, 77, 75, 75)

@@ -1,0 +1,189 @@
+"""`foreshock export`: all of it, whole or not at all; and `changes --follow`, through a network that breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.pool import NullPool
+
+from app.client import export as exporting
+from app.client import server as serverside
+from app.client.export import Exported, IncompleteError, export
+from app.client.http import Http
+from app.client.server import Server
+from app.core.model import SLOT_SECONDS, Batch, CallCount, CallKey, Gap
+from app.failures import Exit
+from app.store.database import sqlalchemy_url
+from app.store.record import record
+from tests.client.conftest import Asked
+from tests.faults.proxy import Mode, Proxy
+from tests.test_cli import FORESHOCK, environment
+from tests.test_tls import certificate
+from tests.web import world
+
+
+def recorded(dsn: str, batch: Batch) -> None:
+    async def go() -> None:
+        engine = create_async_engine(sqlalchemy_url(dsn), poolclass=NullPool)
+        async with engine.begin() as conn:
+            await record(conn, batch)
+        await engine.dispose()
+
+    asyncio.run(go())
+
+
+def lines(file: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    *items, rest = map(json.loads, file.read_text().splitlines())
+    return items, rest
+
+
+def asking(site: Asked) -> Server:
+    return Server(Http(site.url, site.tokens["viewer"].read_text().strip()))
+
+
+def ago(**back: float) -> str:
+    return (datetime.now(UTC) - timedelta(**back)).isoformat()
+
+
+def exported(site: Asked, what: Exported, file: Path, *, begin: str, cluster: str | None = None) -> None:
+    export(asking(site), what, begin, ago(), file=str(file), namespace=None, cluster=cluster)
+
+
+def test_every_page_and_every_gap(site: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = json.loads(site.said("changes", "--derived", "--limit", "1000", "-o", "json"))["items"]
+    at = datetime.now(UTC) - timedelta(minutes=20)
+    blind = [Gap("shop", "Node", at + timedelta(seconds=n), at + timedelta(seconds=n + 1), "busy") for n in range(250)]
+    recorded(site.dsn, Batch("shop", gaps=tuple(blind)))
+    monkeypatch.setattr(serverside, "PAGE", 50)
+    file = tmp_path / "changes.ndjson"
+    file.write_text("older")
+    exported(site, Exported.CHANGES, file, begin=ago(hours=1))
+    items, rest = lines(file)
+    assert items == whole
+    assert len(items) > 120
+    assert len(rest["gaps"]) == 251
+    assert rest["gaps"] == sorted(rest["gaps"], key=lambda gap: str(gap["from_at"]))
+    assert rest["freshness"][0]["cluster"] == "shop"
+    assert file.stat().st_mode & 0o077 == 0
+    assert [one.name for one in tmp_path.iterdir()] == ["changes.ndjson"]
+
+
+def test_incidents_are_whole_however_they_stand(site: Asked, tmp_path: Path) -> None:
+    file = tmp_path / "incidents.ndjson"
+    exported(site, Exported.INCIDENTS, file, begin="2026-11-20T14:00:00+00:00")
+    items, _ = lines(file)
+    found = next(one for one in items if one["id"] == world.incident().id)
+    assert [suspect["rank"] for suspect in found["suspects"]] == [1, 2, 3]
+    exported(site, Exported.INCIDENTS, file, begin="2026-11-20T14:03:15+00:00")
+    assert world.incident().id not in {one["id"] for one in lines(file)[0]}
+
+
+def test_calls_are_asked_for_in_pieces_until_all_fit(
+    site: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    until = int(datetime.now(UTC).timestamp()) // SLOT_SECONDS * SLOT_SECONDS - 1800
+    keys = [CallKey(f"user-{n}", "", "agent", "get", "", "pods", "", 200) for n in range(2)]
+    counts = [CallCount(keys[0], at, 3, 3000) for at in range(until - 240, until - 200, SLOT_SECONDS)]
+    counts += [CallCount(keys[1], at, 2, 2000) for at in range(until - 60, until, SLOT_SECONDS)]
+    recorded(site.dsn, Batch("shop", calls=tuple(counts)))
+    begin, end = (datetime.fromtimestamp(at, UTC).isoformat() for at in (until - 299, until - 1))
+    wanted = {"user-0": 8 * 3, "user-1": 12 * 2}
+    pieces = []
+    for page in (1000, 2):
+        monkeypatch.setattr(exporting, "PAGE", page)
+        file = tmp_path / f"calls-{page}.ndjson"
+        export(asking(site), Exported.CALLS, begin, end, file=str(file), namespace=None, cluster=None)
+        items, _ = lines(file)
+        assert {who: sum(one["count"] for one in items if one["user"] == who) for who in wanted} == wanted
+        assert len({(one["from"], one["to"], one["user"]) for one in items}) == len(items)
+        pieces.append({(one["from"], one["to"]) for one in items})
+    assert list(map(len, pieces)) == [1, 2]
+    monkeypatch.setattr(exporting, "PAGE", 1)
+    file = tmp_path / "none.ndjson"
+    with pytest.raises(IncompleteError, match="more than 1 kinds of calls"):
+        export(asking(site), Exported.CALLS, begin, end, file=str(file), namespace=None, cluster=None)
+    assert not list(tmp_path.glob("*none*"))
+
+
+def test_the_command_says_how_much_and_what_was_not_seen(site: Asked, tmp_path: Path) -> None:
+    file = tmp_path / "all.ndjson"
+    done = site.run("export", "changes", "--from", "1h", "-n", "payments", "--file", str(file))
+    assert (done.returncode, done.stdout) == (0, "")
+    items, rest = lines(file)
+    assert {one["resource"]["namespace"] for one in items} == {"payments"}
+    said = done.stderr.splitlines()
+    assert said[0] == f"{len(items)} lines of changes in {file}"
+    assert said[1].startswith("recorded up to ")
+    assert said[2].startswith(f"not seen: {len(rest['gaps'])} interval")
+    printed = site.run("export", "changes", "--from", "1h", "-n", "payments")
+    assert printed.stdout.splitlines()[:-1] == file.read_text().splitlines()[:-1]
+    refused = site.run("export", "calls", "-n", "payments")
+    assert (refused.returncode, "calls are of a whole cluster" in refused.stderr) == (2, True)
+    nowhere = site.run("export", "changes", "--file", str(tmp_path / "none" / "x"))
+    assert (nowhere.returncode, "No such file or directory" in nowhere.stderr) == (Exit.NOT_WRITTEN, True)
+
+
+@contextmanager
+def following(site: Asked, url: str, *options: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [*FORESHOCK, "changes", "--follow", *options],
+        env=environment(**{**site.variables(), "FORESHOCK_URL": url}),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_following_goes_on_after_the_connection_was_lost(site: Asked, tmp_path: Path) -> None:
+    cert, key = certificate(tmp_path)
+    proxy = Proxy(int(site.url.rpartition(":")[2]), certificate=cert, key=key)
+    try:
+        with following(site, f"http://127.0.0.1:{proxy.port}", "--limit", "2", "-o", "json") as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            first = [json.loads(process.stdout.readline()) for _ in range(2)]
+            while "freshness" not in json.loads(process.stdout.readline()):
+                pass
+            proxy.turn(Mode.RESETS)
+            assert "going on in 1 s" in process.stderr.readline()
+            made = world.a_change("late", at=datetime.now(UTC), namespace="growth", version="late")
+            recorded(site.dsn, Batch("shop", changes=(made,)))
+            proxy.turn(Mode.CARRIES)
+            told = []
+            while made.id not in told:
+                line = json.loads(process.stdout.readline())
+                told += [line["change"]["id"]] if "change" in line else []
+            assert told == [made.id]
+            assert made.id not in {one["change"]["id"] for one in first}
+            process.send_signal(signal.SIGINT)
+            assert process.wait(20) == Exit.INTERRUPTED
+    finally:
+        proxy.close()
+
+
+def test_what_is_followed_is_a_table_of_80_columns(site: Asked) -> None:
+    with following(site, site.url, "--limit", "3") as process:
+        assert process.stdout is not None
+        shown = [process.stdout.readline().rstrip("\n") for _ in range(4)]
+        assert shown[0] == "TIME           CLUSTER    NAMESPACE        CHANGE               WHO"
+        assert {len(line) <= 80 for line in shown} == {True}
+        assert {line.split()[2] for line in shown[1:]} == {"shop"}
+        times = [line[:14] for line in shown[1:]]
+        assert times == sorted(times)
+    with following(site, site.url, "--limit", "1", "--cluster", "shop") as process:
+        assert process.stdout is not None
+        title = process.stdout.readline()
+        assert title == "TIME           NAMESPACE        CHANGE                          WHO\n"
