@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import psycopg
 import pytest
@@ -165,6 +166,12 @@ def addresses(told: Told) -> list[str]:
         after = f"&after={found['next']}"
     for path, ids in versions.items():
         asked += [path, f"/api/v1{path}", f"{path}?old={ids[-1]}&new={ids[0]}"]
+        cluster, group, kind, space, name = path.removeprefix("/objects/").split("/", 4)
+        named = f"{kind}/{name}" if group == "core" else f"{kind}.{group}/{name}"
+        query = {"cluster": cluster, "object": named, "from": "2020-01-01T00:00:00Z"} | (
+            {} if space == "-" else {"namespace": space}
+        )
+        asked += [] if group.startswith("external:") else [f"/api/v1/diff?{urlencode(query)}"]
     incidents = told.json("/api/v1/incidents?limit=1000")
     asked.append("/api/v1/incidents?limit=1000")
     for incident in incidents["items"]:

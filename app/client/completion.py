@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,6 +19,9 @@ _LOOKED_AT = 200
 """Of the newest changes, in which namespaces are looked for."""
 Offer = tuple[str, str]
 """A value, and what it is."""
+_NO_WORD = re.compile(r"[^\w.:@+-]")
+_NO_TEXT = re.compile(r"[^\w .,:;/@=+%→()-]")
+"""Titles and summaries are anybody's words, and shells evaluate what Tab offers: zsh does so twice."""
 
 
 def clusters(ctx: typer.Context, incomplete: str) -> list[Offer]:
@@ -78,9 +82,13 @@ def _offered(ctx: typer.Context, incomplete: str, find: Callable[[Server], Itera
         token = token_of(Path(token_file) if token_file else None, os.environ.get(TOKEN, "").strip())
         http = Http(url, token, ca_file=Path(ca_file) if ca_file else None)
         found = list(find(Server(http, silent=WITHIN, in_all=WITHIN)))
-    except Expected:
+    except (Expected, LookupError, TypeError):  # the latter two: what answers is no Foreshock
         return []
-    return [(value, about) for value, about in found if value and value.startswith(incomplete)]
+    return [
+        (value, _NO_TEXT.sub("", about))
+        for value, about in found
+        if value and value.startswith(incomplete) and not _NO_WORD.search(value)
+    ]
 
 
 def _said(ctx: typer.Context, option: str, variable: str) -> str:

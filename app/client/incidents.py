@@ -12,6 +12,7 @@ from app.client.output import Output, OutputOption, shown
 from app.client.reach import Cluster, Program, TheCluster
 from app.client.server import Server
 from app.client.times import moment, now
+from app.core.changes.report import tame
 
 IncidentId = Annotated[
     str, typer.Argument(metavar="ID", help="As `incident list` shows it.", autocompletion=completion.incidents)
@@ -104,4 +105,4 @@ def reopen(server: Server, incident_id: IncidentId) -> None:
 
 def _set_status(server: Server, incident_id: str, status: Status) -> None:
     found = server.send("PATCH", "incidents", incident_id, body={"status": status.value})["incident"]
-    print(f"{found['id']} is {found['status']}: {found['title']}")
+    print(tame(f"{found['id']} is {found['status']}: {found['title']}"))

@@ -16,7 +16,7 @@ import yaml
 
 from app.client import kubeconfig
 from app.client.kubeconfig import Context, ContextError, cluster_of
-from tests.client.conftest import Asked
+from tests.client.conftest import Asked, run
 from tests.cluster.programs import found
 from tests.programs import found as program
 from tests.test_cli import PATIENCE, environment
@@ -159,6 +159,21 @@ def test_bash_completes_the_command(kubectl: Kubectl) -> None:
         capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
     assert (done.stdout.splitlines(), done.stderr) == ([world.incident().id, "shop", ""], "")
+
+
+def test_what_tab_offers_holds_nothing_that_a_shell_would_run(site: Asked) -> None:
+    """zsh evaluates it; an incident's title is what an alert says."""
+    title = "a \\$(touch x) `touch y` \"'; touch z [/red] b: 1 → 2"
+    opened = site.run("incident", "open", title, role="responder")
+    assert opened.returncode == 0, opened.stderr
+    shell = {"_FORESHOCK_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": "foreshock suspects "}
+    done = run(
+        [sys.executable, "-c", "from app.__main__ import cli; cli(prog_name='foreshock')"], **site.variables(), **shell
+    )
+    [line] = [line for line in done.stdout.splitlines() if opened.stdout.strip() in line]
+    assert "open\\\\: a (touch x) touch y ; touch z /red b\\\\: 1 → 2" in line
+    assert not set("$`'") & set(line.replace("_arguments '*: :((", "").replace("))'", ""))
+    assert done.stderr == ""
 
 
 @pytest.mark.parametrize(
