@@ -41,7 +41,7 @@ def add_to(program: typer.Typer, called: Program) -> None:
 
 def what_changed(
     server: Server,
-    minus: Annotated[str, typer.Argument(metavar="[TIME]", help="How far back: 30s, 30m, 2h, 1d.")] = USUAL,
+    minus: Annotated[str, typer.Argument(metavar="TIME", help="How far back: 30s, 30m, 2h, 1d.")] = USUAL,
     at: At = None,
     namespace: Namespace = None,
     cluster: Cluster = None,
@@ -104,7 +104,7 @@ def suspects(
 def who_calls(
     server: Server,
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="[RESOURCE] [TIME]", help="As pods or deployments.apps; 5m.")
+        list[str] | None, typer.Argument(metavar="RESOURCE TIME", help="As pods or deployments.apps; 5m.")
     ] = None,
     at: At = None,
     by: Annotated[
@@ -140,8 +140,7 @@ def diff(
         str,
         typer.Argument(
             metavar="KIND/NAME@FROM..TO",
-            help="As deployment/web@30m.. or deploy/web@2026-11-21T14:00:00Z..2026-11-21T14:10:00Z; TO is now"
-            " where nothing stands there.",
+            help="As deploy/web@30m.. (since half an hour ago), or with two times as 2026-11-21T14:00:00Z.",
         ),
     ],
     namespace: Namespace = None,
@@ -185,7 +184,7 @@ def revert(
 
 def exported(
     server: Server,
-    what: Annotated[Exported, typer.Argument(help="What is wanted.")],
+    what: Annotated[Exported, typer.Argument(metavar="WHAT", help="changes, incidents or calls.")],
     from_at: From = "1h",
     to_at: To = None,
     file: Annotated[

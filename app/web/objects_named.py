@@ -32,13 +32,15 @@ async def read_named(conn: AsyncConnection, cluster: str, text: str, namespace: 
     if namespace is None and all(one.namespaced for one in meant):
         raise Problem(422, f"a {meant[0].kind} stands in a namespace: say which", "namespace")
     wanted = [
-        Resource(cluster, one.api_group, one.kind, namespace if one.namespaced else None, name)
+        Resource(cluster, one.api_group, one.kind, space, name)
         for one in meant
-        if namespace or not one.namespaced
+        for space in ([None] if not one.namespaced else []) + ([namespace] if namespace else [])
     ]
     found = list((await load_states(conn, cluster, wanted)).values())
     if not found:
         raise Problem(404, f"there is no {' and no '.join(map(str, wanted))} in {cluster}", "object")
+    spelled = [one for one in found if one.resource.kind == kind]  # a kind may be known from a plural alone, too
+    found = spelled if len(spelled) == 1 else found
     if len(found) > 1:
         those = ", ".join(f"{one.resource.kind}.{one.resource.api_group}/{name}" for one in found)
         raise Problem(422, f"several are called so: {those}", "object")

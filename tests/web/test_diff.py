@@ -57,15 +57,19 @@ async def _written(site: Site) -> None:
     bare = a_write("bare", a_state(0), a_state(1), second=20)
     bare = replace(bare, diff_source=DiffSource.NONE)
     widget = a_write("gear", {"size": 1}, {"size": 2}, second=20, kind="Widget", group="shop.example")
+    guessed = a_write("thing", {"size": 1}, {"size": 3}, second=20, kind="Gizmo", group="other.example")
+    gadget = a_write("thing", {"size": 1}, {"size": 2}, second=20, kind="GizMo", group="other.example")
     gone = world.START + timedelta(seconds=40)
     states = (
         ObjectState(writes[0].resource, writes[0].uid, "40", gone, a_state(2), deleted_at=gone),
         ObjectState(bare.resource, bare.uid, "20", gone, a_state(1)),
         ObjectState(widget.resource, widget.uid, "20", gone, {"size": 2}),
+        ObjectState(guessed.resource, guessed.uid, "20", gone, {"size": 3}),
+        ObjectState(gadget.resource, gadget.uid, "20", gone, {"size": 2}),
         ObjectState(WIDGETS, "crd", "1", gone, definition("Widget", "shop.example")),
     )
     async with site.database.write.begin() as conn:
-        await record(conn, Batch(world.CLUSTER, changes=(*writes, bare, widget), objects=states))
+        await record(conn, Batch(world.CLUSTER, changes=(*writes, bare, widget, gadget, guessed), objects=states))
 
 
 async def asked(site: Site, accept: str = "", **query: str) -> httpx2.Response:
@@ -123,6 +127,12 @@ async def test_a_custom_resource_is_known_by_its_definition(site: Site, name: st
     one = await found(site, name, 10, 30)
     assert one["resource"]["kind"] == "Widget"
     assert [(each["old"], each["new"]) for each in one["diffs"]] == [(1, 2)]
+
+
+async def test_without_its_definition_its_kind_and_group_say_it(site: Site) -> None:
+    one = await found(site, "GizMo.other.example/thing", 10, 30)
+    assert [(each["old"], each["new"]) for each in one["diffs"]] == [(1, 2)]
+    assert (await found(site, "gizmos.other.example/thing", 10, 30))["resource"]["kind"] == "Gizmo"
 
 
 async def test_its_text_has_the_values_and_what_was_not_seen(site: Site) -> None:
