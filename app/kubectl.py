@@ -22,23 +22,24 @@ NO_FILES = ":4"
 """The last line that kubectl reads of what could come next: files could not (cobra's ShellCompDirectiveNoFileComp)."""
 
 
-def _program(*, add_completion: bool = False) -> typer.Typer:
-    program = typer.Typer(
+def program(*, add_completion: bool = False) -> typer.Typer:
+    """The command; ``add_completion``: with what it takes to be asked what could come next."""
+    found = typer.Typer(
         name=NAME,
         help="Which change preceded an incident, in the cluster and namespace of kubectl's context.",
         no_args_is_help=True,
         add_completion=add_completion,
         pretty_exceptions_enable=False,
     )
-    commands.add_to(program, Program(of_kubectl=True))
-    return program
+    commands.add_to(found, Program(of_kubectl=True))
+    return found
 
 
 def main() -> None:
     """The entry point: what is expected to go wrong ends in a sentence and an exit code."""
     sys.stdout, sys.stderr = (stream and whole(stream) for stream in (sys.stdout, sys.stderr))
     try:
-        _program()(prog_name=NAME)
+        program()(prog_name=NAME)
     except Expected as error:
         sys.exit(say(error, error.code))
 
@@ -52,6 +53,6 @@ def complete() -> None:
         "_TYPER_COMPLETE_ARGS": f"{before} {shlex.quote(sys.argv[-1]) if sys.argv[-1] else ''}",
     }
     try:
-        _program(add_completion=True)(prog_name=NAME, complete_var="_FORESHOCK_COMPLETE")
+        program(add_completion=True)(prog_name=NAME, complete_var="_FORESHOCK_COMPLETE")
     finally:
         print(NO_FILES)

@@ -7,6 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from app import settings
+from app.client.environment import VARIABLES
 from app.settings import SettingsError, load
 
 POSTGRES_URL = "a URL like postgresql://user:password@host:5432/database (PostgreSQL 15 to 18)"
@@ -24,6 +25,17 @@ def test_nothing_need_be_set() -> None:
     found = load()
     assert found.database_url is None
     assert found.data_dir == settings.default_data_dir()
+
+
+def test_what_is_set_for_who_asks_is_known_and_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in VARIABLES:
+        monkeypatch.setenv(name, "anything")
+    load()
+    monkeypatch.setenv("FORESHOCK_ULR", "https://foreshock.example")
+    with pytest.raises(
+        SettingsError, match=r"FORESHOCK_ULR \(environment\) is not a setting: did you mean FORESHOCK_URL"
+    ):
+        load()
 
 
 def test_all_mistakes_are_told_at_once_and_secrets_are_not(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 import yaml
 
-from tests.client.conftest import Asked
+from tests.client.conftest import Asked, run
 from tests.test_api_examples import SHIFT
 from tests.test_cli import foreshock
 from tests.web import world
@@ -117,6 +118,30 @@ def test_an_incident_by_hand(site: Asked) -> None:
     assert (here.returncode, here.stderr) == (0, "")
     one = json.loads(site.said("incident", "show", here.stdout.strip(), "-o", "json"))["incident"]
     assert (one["title"], one["opened_by"]) == ("Found here", "the command line")
+
+
+@pytest.mark.parametrize(
+    ("made", "options"),
+    [
+        ("from app.__main__ import cli", []),
+        ("from app.kubectl import program; cli = program()", ["-A", "--cluster", "shop"]),
+    ],
+)
+def test_who_asks_elsewhere_does_not_wait_for_what_only_a_server_needs(
+    site: Asked, made: str, options: list[str]
+) -> None:
+    heavy = {"aiohttp", "alembic", "fastapi", "jinja2", "kubernetes", "numpy", "psycopg", "sqlalchemy", "yaml"}
+    script = f"""
+import sys
+{made}
+try:
+    cli({["what-changed", "30m", *options]!r})
+finally:
+    print(*sorted({heavy!r} & set(sys.modules)), file=sys.stderr)
+"""
+    done = run([sys.executable, "-c", script], **site.variables())
+    assert "91 changes" in done.stdout
+    assert done.stderr == "\n"
 
 
 def test_pages_go_on_where_the_one_before_ended(site: Asked) -> None:
