@@ -100,16 +100,19 @@ class Teller:
                 await notices.looked(conn, told.notice, version, again_at=again_at, followed=names)
 
     async def read(self, conn: AsyncConnection, found: Sequence[Notice]) -> list[Told]:
-        """Notices with their changes, and the rollouts that these began, as they are now. Three queries, and one for
-        each single change: what it reaches."""
+        """Notices with their changes, and the rollouts that these began, as they are now. Two queries, and for a
+        single change, the first time, what it reaches."""
         arrived = [one for told in found for one in told.arrived]
         changes = dict(await arrivals.read_changes(conn, arrived, ALL))
         began = await rollouts.begun_by(conn, changes.values())
         read = []
         for told in found:
             own = [changes[one] for one in told.arrived if one in changes]
-            reach = await _reach(conn, own[0]) if len(own) == 1 else ()
-            read.append(Told(told, tuple(Item(change, began.get(change.id), reach) for change in own), self.url))
+            reach = told.reach
+            if reach is None and len(own) == 1 and not told.digest:
+                reach = await _reach(conn, own[0])
+                await notices.keep_reach(conn, told.id, reach)
+            read.append(Told(told, tuple(Item(change, began.get(change.id), reach or ()) for change in own), self.url))
         return read
 
     async def _follow(self, conn: AsyncConnection, told: Told, now: datetime) -> Sequence[str]:

@@ -37,7 +37,8 @@ _n, _d = notices.c, noticed.c
 @dataclass(frozen=True, slots=True)
 class Notice:
     """One message of a channel. ``arrived`` are its changes, the oldest first, of which the last came at ``joined_at``;
-    in a ``digest`` there may be many. ``followed`` are the lines that its thread was told of."""
+    in a ``digest`` there may be many. ``reach`` are the workloads that a single change reached when it was first looked
+    at, None before; ``followed`` are the lines that its thread was told of."""
 
     id: int
     channel: str
@@ -45,6 +46,7 @@ class Notice:
     joined_at: datetime
     look_at: datetime | None
     digest: bool
+    reach: tuple[str, ...] | None
     followed: frozenset[str]
     arrived: tuple[Arrival, ...]
 
@@ -160,6 +162,7 @@ def _notice(row: Row[tuple[object, ...]], arrived: Sequence[Arrival]) -> Notice:
         row.joined_at,
         row.look_at,
         row.digest,
+        None if row.reach is None else tuple(row.reach),
         frozenset(row.followed),
         tuple(arrived),
     )
@@ -176,6 +179,11 @@ async def _arrived(conn: AsyncConnection, numbers: Sequence[int]) -> dict[int, l
     for number, cluster_id, cluster, at, key in await conn.execute(query):
         found.setdefault(number, []).append(Arrival(cluster_id, Place(), cluster, at, key))
     return found
+
+
+async def keep_reach(conn: AsyncConnection, number: int, reach: Sequence[str]) -> None:
+    """Keeps what a notice's change reaches: looked up once, for it takes reading all that is beside it."""
+    await conn.execute(update(notices).where(_n.id == number).values(reach=list(reach)))
 
 
 async def looked(

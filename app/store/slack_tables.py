@@ -41,6 +41,7 @@ notices = Table(  # store/notices.py: one message of changes, or of a rollout, i
     Column("digest", Boolean, nullable=False),  # others may come to it
     Column("look_at", at),  # when it is seen to next; NULL: it stays as it is
     Column("wanted", Text, nullable=False, server_default=""),  # which version it is to show; "": what it shows
+    Column("reach", ARRAY(Text)),  # workloads that its change reached when it was first looked at; NULL before
     Column("followed", ARRAY(Text), nullable=False, server_default="{}"),  # lines that its thread was told of
     Index(None, "look_at", postgresql_where=text("look_at IS NOT NULL")),  # which are to be seen to
     Index("slack_notices_due_idx", "id", postgresql_where=text("wanted <> ''")),  # which are to be sent

@@ -31,8 +31,8 @@ from app.web.representations import Negotiated, kind_of
 router = APIRouter(
     prefix="/api/v1",
     route_class=Negotiated,
-    dependencies=[Depends(Needs(Role.VIEWER)), Depends(params.once)],
-    responses=problems.described(401, 404, 406, 422, 503),
+    dependencies=[Depends(Needs(Role.VIEWER, limited=True)), Depends(params.once)],
+    responses=problems.described(401, 404, 406, 422, 429, 503),
 )
 
 

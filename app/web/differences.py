@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from app.core.changes.hunks import hunks
 from app.core.changes.report import VAGUE, WIDTH, plain, tame
 from app.core.model import FieldDiff, Resource
 from app.core.phrases import many
 from app.core.screen import tables
 from app.web import answers, shapes
-from app.web.hunks import hunks
 
 MOST = 100
 """Changes in between that are told, the newest."""

@@ -19,6 +19,7 @@ def upgrade() -> None:
             digest boolean NOT NULL,
             look_at timestamptz,
             wanted text NOT NULL DEFAULT '',
+            reach text[],
             followed text[] NOT NULL DEFAULT '{}'
         )
     """)

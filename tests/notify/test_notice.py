@@ -30,7 +30,7 @@ REACH = ("payments/checkout-web", "payments/cart")
 
 def told(*items: Item, seen: frozenset[str] = frozenset()) -> Told:
     arrived = tuple(Arrival(1, Place(), world.CLUSTER, one.change.at, one.change.key) for one in items)
-    notice = Notice(7, "C0123456789", AT, AT, AT, len(items) > 1, seen, arrived)
+    notice = Notice(7, "C0123456789", AT, AT, AT, len(items) > 1, REACH, seen, arrived)
     return Told(notice, items, URL)
 
 

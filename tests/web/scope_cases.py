@@ -79,6 +79,15 @@ def _object(under: str, of: Place) -> str | None:
     )
 
 
+def _diff(of: Place) -> str | None:
+    if of.name == "aw":
+        return None
+    one = of.resource
+    kind = f"{one.kind}.{one.api_group}" if one.api_group else one.kind
+    asked = query(cluster=one.cluster, namespace=one.namespace, object=f"{kind}/{one.name}")
+    return f"/api/v1/diff?{asked}&{urlencode({'from': LONG_BEFORE.isoformat()})}"
+
+
 def _change(template: str) -> Callable[[Place], str | None]:
     return lambda of: None if of.name == "aw" else template.format(of.change.id)
 
@@ -157,6 +166,8 @@ CASES = [
         Takes.PLACE,
         lambda of: _object("/api/v1", of),
     ),
+    get("/api/v1/diff", Takes.PLACE, _diff),
+    get("/api/v1/audit", Takes.UNLIMITED, lambda _: "/api/v1/audit", role=Role.ADMIN, shows=NOTHING),
     get("/api/v1/rollouts", Takes.CLUSTER, _window("/api/v1/rollouts"), shows=SPACES),
     get("/api/v1/calls", Takes.WHOLE, lambda of: f"/api/v1/calls?{query(cluster=of.cluster)}", shows=WHOLES),
     get(
@@ -314,6 +325,7 @@ CASES = [
     get("/explore", Takes.WHOLE, lambda of: f"/explore?{query(cluster=of.cluster)}&{GRAPH}", shows=WHOLES),
     # of the whole installation
     get("/accuracy", Takes.UNLIMITED, lambda _: "/accuracy", shows=WHOLES),
+    get("/audit", Takes.UNLIMITED, lambda _: "/audit", role=Role.ADMIN, shows=NOTHING),
     get("/slack", Takes.UNLIMITED, lambda _: "/slack", shows=NOTHING),
     post("/slack/again", Takes.UNLIMITED, lambda _: Asked("/slack/again", form={}), **BACK),
     post(
