@@ -5,7 +5,7 @@ UV := 0.13.8
 BIN := .venv/bin
 STAMP := .venv/set-up
 
-.PHONY: help setup run test bench faults record
+.PHONY: help setup run test security sbom bench faults record
 
 help: ## what there is to make
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -32,6 +32,12 @@ test: setup ## everything that checks the project
 	$(BIN)/djlint templates --lint --quiet
 	$(BIN)/python tools/file_sizes.py
 	$(BIN)/pytest -n 2 --dist loadfile
+
+security: setup ## what is promised of security (docs/security.md), tried, and its figures: some minutes
+	$(BIN)/pytest -n 2 --dist loadfile -m "security or not security" -p tests.security.figures $$($(BIN)/python -m tests.security)
+
+sbom: setup ## what Foreshock is built of, part by part: sbom.cdx.json (CycloneDX)
+	$(BIN)/uv export --quiet --frozen --no-dev --format cyclonedx1.5 --preview-features sbom-export --output-file sbom.cdx.json
 
 bench: setup ## ours against the limit, and what a row weighs
 	$(BIN)/python -m bench

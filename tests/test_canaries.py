@@ -8,7 +8,7 @@ import re
 import subprocess
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -92,8 +92,9 @@ def told(dsn: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
         yield Told(field, canaries.Search(field.canaries), dsn, said, site, token, log)
 
 
-def test_enough_is_planted_and_the_search_finds_it(told: Told) -> None:
+def test_enough_is_planted_and_the_search_finds_it(told: Told, record_property: Callable[[str, object], None]) -> None:
     assert len(told.field.canaries) >= 500
+    record_property("canaries planted, in what is imported", len(told.field.canaries))
     for canary in told.field.canaries:
         for line in canary.splitlines():
             assert told.search.leaks(f"a {line[-13:]} b") or line.startswith("-----"), canary

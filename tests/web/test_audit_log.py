@@ -189,6 +189,16 @@ async def test_what_is_taken_away_as_a_file_is_noted_with_its_address(app: Any, 
     assert {one.about for one in await noted(site, app, action="downloaded")} == {path, "/explore"}
 
 
+async def test_who_follows_changes_is_noted_once(app: Any, site: Site) -> None:
+    app.state.followers.stopping = lambda: True
+    async with client(app, site, "viewer", "192.0.2.12") as viewer:
+        answer = await viewer.get("/api/v1/changes?follow=1")
+        assert answer.headers["content-type"].startswith("application/x-ndjson")
+        await viewer.get("/api/v1/changes", headers={"Accept": "application/x-ndjson"})
+    found = [one for one in await noted(site, app) if one.address == "192.0.2.12"]
+    assert [(one.action, one.about) for one in found] == [(Action.FOLLOWED, "/api/v1/changes")]
+
+
 async def test_a_denial_names_the_route_and_nothing_that_was_written_into_its_address(app: Any, site: Site) -> None:
     async with client(app, site, "viewer", "192.0.2.9") as viewer:
         assert (await viewer.post("/incidents/secret-of-nobody/status")).status_code == 403
