@@ -190,12 +190,12 @@ def exported(
     file: Annotated[
         str, typer.Option("--file", metavar="FILE", help="Into this file, whole or not at all; - is standard output.")
     ] = "-",
-    namespace: Namespace = None,
+    only_namespace: Namespace = None,
     cluster: Cluster = None,
 ) -> None:
     """Write all of a stretch of time, a JSON object a line; the last line says what was not seen of it."""
     window = _window(from_at, to_at or now().isoformat())
-    export(server, what, str(window["from_"]), str(window["to"]), file=file, namespace=namespace, cluster=cluster)
+    export(server, what, str(window["from_"]), str(window["to"]), file=file, namespace=only_namespace, cluster=cluster)
 
 
 def _window(from_at: str | None, to_at: str | None) -> dict[str, Any]:

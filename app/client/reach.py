@@ -159,10 +159,11 @@ def _fill_in(
     if given["cluster"] is not None and not needs_namespace:
         return
     found = read(files(kubeconfig), context)
+    told = []
     if given["cluster"] is None:
         given["cluster"] = cluster_of(found, server.clusters())
-    told = f"cluster {given['cluster']}"
+        told.append(f"cluster {given['cluster']}")
     if needs_namespace:
         given["namespace"] = found.namespace
-        told += f", namespace {found.namespace} alone (-A: every namespace, and what stands in none)"
-    note(f"{told}, as the context {found.name} says")
+        told.append(f"namespace {found.namespace} alone (-A: every namespace, and what stands in none)")
+    note(f"{', '.join(told)}, as the context {found.name} says")

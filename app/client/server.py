@@ -17,6 +17,8 @@ JSON, TEXT, NDJSON, YAML = "application/json", "text/plain", "application/x-ndjs
 PROBLEM = "application/problem+json"
 PAGE = 1000
 """Items of a page, where all pages are read."""
+_MOST_OF_A_REFUSAL = 10_000
+"""Bytes of it that are read."""
 _SAID = 300
 """Characters of what is refused in other words than ours that are told on."""
 
@@ -151,7 +153,11 @@ class Server:
 
 def _problem(answer: Answer) -> dict[str, Any]:
     """What a refusal says: as REST does (RFC 9457), or in somebody else's words, in short."""
-    body = answer.body()[:10_000].decode("utf-8", "replace")
+    body = b""
+    for part in answer.parts:
+        body += part
+        if len(body) > _MOST_OF_A_REFUSAL:
+            break
     if answer.kind == PROBLEM:
         try:
             found = json.loads(body)
@@ -159,7 +165,7 @@ def _problem(answer: Answer) -> dict[str, Any]:
             found = {}
         if isinstance(found, dict) and isinstance(found.get("detail"), str):
             return found
-    words = " ".join(body.split())[:_SAID] if answer.kind == TEXT else ""
+    words = " ".join(body.decode("utf-8", "replace").split())[:_SAID] if answer.kind == TEXT else ""
     return {"detail": words or f"it answers {answer.status}"}
 
 

@@ -95,6 +95,8 @@ def test_it_is_a_plugin_that_asks_about_the_context(kubectl: Kubectl) -> None:
     assert "91 changes" in every.stdout.splitlines()[0]
     assert every.stderr == f"foreshock: cluster shop, as the context {EKS} says\n"
     assert "identity" in kubectl.run("foreshock", "what-changed", "-n", "identity").stdout
+    calls = kubectl.run("foreshock", "export", "calls", "--from", "5m")
+    assert (calls.returncode, '"serviceaccounts"' in calls.stdout) == (0, True), calls.stderr
     assert kubectl.run("foreshock", "suspects", world.incident().id).stdout.startswith("3 suspects")
 
 
@@ -121,6 +123,8 @@ def test_a_context_of_a_cluster_that_is_not_known_is_not_guessed(kubectl: Kubect
         options = [] if more else ["--cluster", "shop"]
         said = kubectl.run("foreshock", "what-changed", "-A", *options, config=config, **more)
         assert (said.returncode, "91 changes" in said.stdout, said.stderr) == (0, True, "")
+    named = kubectl.run("foreshock", "what-changed", "--cluster", "shop", config=config)
+    assert named.stderr.startswith("foreshock: namespace default alone (-A: ")
     lost = kubectl.run("foreshock", "what-changed", config=tmp_path / "none")
     assert (lost.returncode, "there is no current context" in lost.stderr) == (2, True)
     unset = kubectl.run("foreshock", "what-changed", FORESHOCK_URL="")
