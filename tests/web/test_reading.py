@@ -34,6 +34,7 @@ WRITES = {
     "slack.py",  # is closed to limited tokens
     "cluster_tokens.py",  # knows tokens
     "audited.py",  # notes what was done
+    "cluster_pages.py",  # notes that the demo was replayed, which is closed to limited tokens
 }
 """Who takes a connection to write with."""
 
