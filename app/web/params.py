@@ -9,7 +9,18 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 from fastapi import Request
-from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WithJsonSchema,
+    WrapValidator,
+)
 from starlette.convertors import Convertor, register_url_convertor
 
 from app.core.model import Change, Verb
@@ -23,9 +34,12 @@ NEWEST = datetime(2100, 1, 1, tzinfo=UTC)
 LONGEST = timedelta(days=400)
 
 
-def _iso_duration(value: object) -> object:
-    """Anything that is no text is left to pydantic."""
-    return iso_duration(value) if isinstance(value, str) else value
+def _length(value: object, parsed: ValidatorFunctionWrapHandler) -> Any:
+    """A length of time as people write it, or as ISO 8601 does."""
+    try:
+        return parsed(iso_duration(value) if isinstance(value, str) else value)
+    except ValidationError:
+        raise ValueError("must be a length of time like 30s, 30m, 2h or 1d") from None
 
 
 def _iso_time(value: object) -> object:
@@ -64,7 +78,7 @@ def printable(text: str) -> str:
 
 
 Time = Annotated[AwareDatetime, BeforeValidator(_iso_time), AfterValidator(_thinkable)]
-Duration = Annotated[timedelta, BeforeValidator(_iso_duration), AfterValidator(_positive)]
+Duration = Annotated[timedelta, WrapValidator(_length), AfterValidator(_positive)]
 Text = Annotated[str, Field(max_length=253), AfterValidator(printable)]
 Limit = Annotated[int, Field(ge=1, le=1000)]
 _CURSOR = r"^[0-9a-f]{1,13}\.([0-9a-f]{1,15}|[1-7][0-9a-f]{15})$"

@@ -70,6 +70,20 @@ async def test_an_incident_is_told_and_judged_in_slack(database: Database, dsn: 
     assert len(told.messages) == 1
 
 
+async def test_a_change_is_told_within_ten_seconds(database: Database, dsn: str, told: Workspace) -> None:
+    with TemporaryDirectory(prefix="fs") as folder:
+        routes = Path(folder) / "told.yaml"
+        routes.write_text(f"routes: [{{channel: {CHANNEL}, namespaces: [checkout]}}]")
+        also = {"FORESHOCK_ROUTES_FILE": str(routes)}
+        with program(dsn, Path(folder), "--port", "0", **settings(told) | also):
+            await told.connected()
+            await asyncio.sleep(3)  # so that routing has begun
+            change = world.a_change("web", at=datetime.now(UTC), namespace="checkout", version=f"{monotonic()}")
+            async with database.write.begin() as conn:
+                await record(conn, Batch(world.CLUSTER, changes=(change,)))
+            assert await until(lambda: any("image of web" in one["text"] for one in told.messages), 10) < 10
+
+
 async def test_killed_while_slack_does_not_answer_it_is_there_once(
     database: Database, dsn: str, told: Workspace
 ) -> None:

@@ -11,7 +11,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model import Batch, MetricSeries, SymptomSource
-from app.store import reach
+from app.store import reach, scope
 from app.store.database import Database
 from app.store.migrate import config, connect, migrate
 from app.store.record import record
@@ -88,6 +88,7 @@ async def test_an_older_database_is_looked_at_once(database: Database, dsn: str)
         await record(conn, Batch(CLUSTER, calls=calls, series=(samples(minutes(3)),), symptoms=(alert,)))
         before = dict(await sources(conn))
     with connect(dsn) as connection, connection.begin():
+        scope.remove_views(connection)
         command.downgrade(config(connection), "20261121_2330")
     migrate(dsn)
     async with database.write.begin() as conn:
