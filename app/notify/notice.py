@@ -221,17 +221,19 @@ def _in_diff(line: Line) -> str:
 def _digest(told: Told) -> Message:
     items = sorted(told.items, key=_first)
     clusters = sorted({one.change.resource.cluster for one in items})
-    count = many(len(items), "change")
+    total = len(items) + told.notice.more
+    count = many(total, "change")
     title = f"{_worst(items)} *{count}* in {escape(', '.join(clusters), 2 * NAME)}"
     lines = [_listed(told, one) for one in items[:LISTED]]
     blocks = [section(title)]
     blocks += [section("\n".join(lines[n : n + IN_SECTION])) for n in range(0, len(lines), IN_SECTION)]
     window = {"from": min(one.change.at for one in items).isoformat()}
-    window["to"] = (max(one.change.at for one in items) + timedelta(seconds=1)).isoformat()
+    last = max(told.notice.joined_at, *(one.change.at for one in items))
+    window["to"] = (last + timedelta(seconds=1)).isoformat()
     if len(clusters) == 1 and len(clusters[0]) <= NAME:  # a context takes no text that is longer than 2,000
         window["cluster"] = clusters[0]
     page = f"<{told.url}/changes?{urlencode(window)}|All of this time>"
-    more = f"and {len(items) - LISTED} more. " if len(items) > LISTED else ""
+    more = f"and {total - LISTED:,} more. " if total > LISTED else ""
     blocks.append(context(f"{more}{page}"))
     first = ", ".join(dict.fromkeys(str(one.change.resource) for one in items[:3]))
     return Message(escape(f"{count} in {', '.join(clusters)}: {first}", 4 * SENTENCE), tuple(blocks))

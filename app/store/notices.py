@@ -31,14 +31,18 @@ APART = 3
 """Messages of a burst that stand by themselves; more of it go into one digest."""
 AT_ONCE = 200
 """Notices that are looked at in one go."""
+READ = 200
+"""Changes of a digest that are read, the first ones: of the others it tells how many they are."""
+LONGEST = timedelta(minutes=30)
+"""After it a burst that goes on has another digest."""
 _n, _d = notices.c, noticed.c
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
     """One message of a channel. ``arrived`` are its changes, the oldest first, of which the last came at ``joined_at``;
-    in a ``digest`` there may be many. ``reach`` are the workloads that a single change reached when it was first looked
-    at, None before; ``followed`` are the lines that its thread was told of."""
+    in a ``digest`` there may be ``more`` than READ. ``reach`` are the workloads that a single change reached when it was
+    first looked at, None before; ``followed`` are the lines that its thread was told of."""
 
     id: int
     channel: str
@@ -49,6 +53,7 @@ class Notice:
     reach: tuple[str, ...] | None
     followed: frozenset[str]
     arrived: tuple[Arrival, ...]
+    more: int = 0
 
 
 async def read_places(conn: AsyncConnection) -> dict[int, Place]:
@@ -116,7 +121,8 @@ async def _open_digest(
     """The digest that takes more: of the burst that goes on, or the one that is held back."""
     unposted = select(messages.c.id).where(messages.c.notice_id == _n.id, messages.c.ts.is_(None)).exists()
     held = and_(_n.look_at > now + SETTLES, unposted)
-    goes_on = _n.joined_at > now - BURST if held_until is None else held
+    burst = and_(_n.joined_at > now - BURST, _n.opened_at > now - LONGEST)
+    goes_on = burst if held_until is None else held
     which = select(_n.id).where(_n.channel == channel, _n.digest, goes_on).order_by(_n.id.desc()).limit(1)
     found: int | None = (await conn.execute(which)).scalar()
     return found
@@ -145,16 +151,16 @@ async def read_due(conn: AsyncConnection, *, now: datetime) -> list[Notice]:
     due = select(notices).where(_n.look_at <= now).order_by(_n.look_at, _n.id).limit(AT_ONCE)
     found = (await conn.execute(due)).all()
     of = await _arrived(conn, [row.id for row in found])
-    return [_notice(row, of.get(row.id, [])) for row in found]
+    return [_notice(row, *of.get(row.id, ([], 0))) for row in found]
 
 
 async def read_notice(conn: AsyncConnection, number: int) -> Notice | None:
     """One notice; None where it is gone. Two queries."""
     row = (await conn.execute(select(notices).where(_n.id == number))).first()
-    return _notice(row, (await _arrived(conn, [number])).get(number, [])) if row else None
+    return _notice(row, *(await _arrived(conn, [number])).get(number, ([], 0))) if row else None
 
 
-def _notice(row: Row[tuple[object, ...]], arrived: Sequence[Arrival]) -> Notice:
+def _notice(row: Row[tuple[object, ...]], arrived: Sequence[Arrival], count: int) -> Notice:
     return Notice(
         row.id,
         row.channel,
@@ -165,19 +171,28 @@ def _notice(row: Row[tuple[object, ...]], arrived: Sequence[Arrival]) -> Notice:
         None if row.reach is None else tuple(row.reach),
         frozenset(row.followed),
         tuple(arrived),
+        max(0, count - len(arrived)),
     )
 
 
-async def _arrived(conn: AsyncConnection, numbers: Sequence[int]) -> dict[int, list[Arrival]]:
+async def _arrived(conn: AsyncConnection, numbers: Sequence[int]) -> dict[int, tuple[list[Arrival], int]]:
+    """The first READ changes of each notice, and how many there are."""
+    each = select(
+        noticed,
+        func.row_number().over(partition_by=_d.notice_id, order_by=(_d.at, _d.version_key)).label("place"),
+        func.count().over(partition_by=_d.notice_id).label("count"),
+    )
+    one = each.where(_d.notice_id.in_(numbers)).subquery("each").c
     query = (
-        select(_d.notice_id, _d.cluster_id, clusters.c.name, _d.at, _d.version_key)
-        .join(clusters, clusters.c.id == _d.cluster_id)
-        .where(_d.notice_id.in_(numbers))
-        .order_by(_d.at, _d.version_key)
+        select(one.notice_id, one.count, one.cluster_id, clusters.c.name, one.at, one.version_key)
+        .join(clusters, clusters.c.id == one.cluster_id)
+        .where(one.place <= READ)
+        .order_by(one.at, one.version_key)
     )
-    found: dict[int, list[Arrival]] = {}
-    for number, cluster_id, cluster, at, key in await conn.execute(query):
-        found.setdefault(number, []).append(Arrival(cluster_id, Place(), cluster, at, key))
+    found: dict[int, tuple[list[Arrival], int]] = {}
+    for number, count, cluster_id, cluster, at, key in await conn.execute(query):
+        arrived, _ = found.setdefault(number, ([], count))
+        arrived.append(Arrival(cluster_id, Place(), cluster, at, key))
     return found
 
 

@@ -181,6 +181,14 @@ async def test_a_burst_is_a_digest_that_is_edited(room: Room) -> None:
     assert len(room.messages) == 4, "when the burst is over, a change stands by itself again"
 
 
+async def test_of_a_digest_of_thousands_the_first_are_read_and_all_counted(room: Room) -> None:
+    await room.happens(*(room.change(f"app-{n}") for n in range(1500)))
+    await room.passes()
+    (digest,) = room.messages
+    assert "*1,500 changes* in shop" in room.shows(digest)
+    assert "and 1,485 more" in room.shows(digest)
+
+
 async def test_each_channel_is_told_what_its_routes_say_and_nothing_twice(room: Room) -> None:
     room.routes = Routes((Route(CHANNEL, namespaces=("pay*",)), Route(CHANNEL), Route(OTHER, labels={"team": "blue"})))
     await room.passes(1)
