@@ -41,8 +41,8 @@ _n, _d = notices.c, noticed.c
 @dataclass(frozen=True, slots=True)
 class Notice:
     """One message of a channel. ``arrived`` are its changes, the oldest first, of which the last came at ``joined_at``;
-    in a ``digest`` there may be ``more`` than READ. ``reach`` are the workloads that a single change reached when it was
-    first looked at, None before; ``followed`` are the lines that its thread was told of."""
+    in a ``digest`` there may be ``more`` than READ. ``reach`` are the workloads that a single change reached when first
+    looked at, None before; ``followed`` are the lines that its thread was told of."""
 
     id: int
     channel: str
