@@ -22,6 +22,11 @@ class Role(StrEnum):
     RESPONDER = "responder"
     ADMIN = "admin"
 
+    @property
+    def somebody(self) -> str:
+        """What one of whom no more is known is called: "an admin"."""
+        return f"{'an' if self is Role.ADMIN else 'a'} {self.value}"
+
 
 @dataclass(frozen=True, slots=True)
 class Scope:

@@ -142,7 +142,7 @@ async def _note(conn: AsyncConnection, token: Row[Any], *, ended: bool, now: dat
     """Adds to the audit log that a token was made, or ended."""
     actions = _NOTED.get(Purpose(token.purpose), (audit.Action.TOKEN_MADE, audit.Action.TOKEN_REVOKED))
     of, note = (f" of {token.cluster}" if token.cluster else ""), (f", {token.note}" if token.note else "")
-    by = f"a {token.role}" if token.purpose == Purpose.SESSION else ""
+    by = Role(token.role).somebody if token.purpose == Purpose.SESSION else ""
     await audit.note(conn, actions[ended], f"token {token.id}: {token.role}{of}{note}", by=by, now=now)
 
 

@@ -19,6 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.core.roles import Role
 from app.store import audit, tokens
 from app.store.audit import ASKER, Action, Asker
 from app.web import guard
@@ -129,7 +130,7 @@ def _who(scope: Scope) -> Callable[[], str]:
         if state.get("who"):
             return str(state["who"])
         if "role" in state:
-            return f"a {state['role']}"
+            return Role(state["role"]).somebody
         return f"the cluster {state['cluster']}" if "cluster" in state else ""
 
     return who

@@ -54,7 +54,7 @@ def in_words() -> Iterator[None]:
 def who(request: Request) -> str:
     """Who asks, as far as a token says: what it is for, else its role."""
     role: Role = request.state.role
-    return str(request.state.who) or f"a {role.value}"
+    return str(request.state.who) or role.somebody
 
 
 async def _shown(request: Request, incident_id: str) -> answers.OneIncident:

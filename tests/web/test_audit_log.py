@@ -147,7 +147,7 @@ async def test_what_changes_something_is_noted_with_who_and_from_where(app: Any,
             assert rest == before, route
             assert last.action is action
             assert re.fullmatch(about.replace("A into B", f"{cut} into {whole}"), last.about), last
-            assert (last.who, last.address, last.times) == ("a admin", "192.0.2.7", 1)
+            assert (last.who, last.address, last.times) == ("an admin", "192.0.2.7", 1)
             assert last.token is not None
 
 
