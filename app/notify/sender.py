@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
+from time import monotonic
 
 import structlog
 from msgspec.structs import replace
@@ -27,8 +28,8 @@ from app.store.seen import read_seen
 
 FIRST_WAIT, LONGEST_WAIT = timedelta(seconds=10), timedelta(minutes=5)
 """How long until a message is tried again that nobody answered: doubled each time."""
-CHANNELS = 50
-"""That are sent a message before it is looked anew for what is due."""
+ROUND = 5.0
+"""Seconds after which no further message is begun before it is looked anew for what is due: Slack may answer slowly."""
 
 log = structlog.get_logger()
 
@@ -63,9 +64,9 @@ class Sender:
         async with self.engine.begin() as conn:
             await outbox.name_channel(conn, self.channel, now=self.clock())
             await outbox.assign(conn, self._channel_of, suspected=self.suspected, now=self.clock())
-        for _ in range(CHANNELS):
-            if not await self._send_next():
-                return
+        until = monotonic() + ROUND
+        while monotonic() < until and await self._send_next():
+            pass
 
     @property
     def teller(self) -> Teller:
