@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextvars import Context, copy_context
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Never
 from urllib.parse import parse_qs
 
 import structlog
@@ -28,6 +29,8 @@ from app.web.deps import Deps
 
 MOST = 200
 """Sorts of what is counted within a minute; all others are one."""
+TAKEN_AWAY = frozenset({Action.DOWNLOADED, Action.FOLLOWED})
+"""Noted before it begins, for it may last."""
 log = structlog.get_logger()
 
 
@@ -41,47 +44,46 @@ class Alike:
     about: str
 
 
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """How often something was noted again since its row was written, since when, and in which context: ASKER's."""
+
+    times: int
+    since: datetime
+    context: Context
+
+
 class Tally:
-    """Counts what comes often. ``every`` is in seconds. Nobody waits for what is written: an answer comes as soon while
-    the database is slow."""
+    """Counts what comes often. ``every`` is in seconds."""
 
     def __init__(self, deps: Deps, every: float = 60.0) -> None:
         self._deps, self.every = deps, every
-        self._more: dict[Alike, tuple[int, datetime]] = {}
-        self._writing = set[asyncio.Task[None]]()
+        self._more: dict[Alike, Counted] = {}
 
-    def count(self, one: Alike) -> None:
+    async def count(self, one: Alike) -> None:
         """Notes it, or counts it where the like of it was noted within this minute. Of whom it is, ASKER says."""
         if one not in self._more and len(self._more) >= MOST:
             one = Alike(one.action, "", "elsewhere", "")
-        now = self._deps.clock()
-        if one in self._more:
-            times, since = self._more[one]
-            self._more[one] = times + 1, since if times else now
+        now, known = self._deps.clock(), self._more.get(one)
+        if known is not None:
+            self._more[one] = Counted(known.times + 1, known.since if known.times else now, known.context)
             return
-        self._more[one] = 0, now
-        asyncio.get_running_loop().call_later(self.every, self._end, one)  # in this context, with ASKER as it is
-        self._write(one, 1, now)
+        self._more[one] = Counted(0, now, copy_context())
+        await self._note(one, 1, now)
 
-    async def written(self) -> None:
-        """Returns when all is written that is being written."""
-        await asyncio.gather(*self._writing)
+    async def keep(self) -> Never:
+        """Writes what was counted, whenever a minute is over."""
+        while True:
+            await asyncio.sleep(self.every)
+            await self.flush()
 
-    async def close(self) -> None:
-        """Writes what was counted, before the process ends."""
-        for one in list(self._more):
-            self._end(one)
-        await self.written()
-
-    def _end(self, one: Alike) -> None:
-        times, since = self._more.pop(one, (0, None))
-        if times and since:
-            self._write(one, times, since)
-
-    def _write(self, one: Alike, times: int, at: datetime) -> None:
-        writing = asyncio.get_running_loop().create_task(self._note(one, times, at))
-        self._writing.add(writing)
-        writing.add_done_callback(self._writing.discard)
+    async def flush(self) -> None:
+        """Writes what was counted, and begins anew."""
+        counted, self._more = self._more, {}
+        for one, known in counted.items():
+            if known.times:
+                note = self._note(one, known.times, known.since)
+                await asyncio.get_running_loop().create_task(note, context=known.context)
 
     async def _note(self, one: Alike, times: int, at: datetime) -> None:
         try:
@@ -104,15 +106,23 @@ class Audited:
         asker = self._asker(scope)
         mark = ASKER.set(asker)
 
+        refused: list[Alike] = []
+
         async def noting(message: Message) -> None:
             if message["type"] == "http.response.start":
                 action = _action(scope, message, sent=asker.credential is not None)
                 if action is not None:
-                    self._tally.count(Alike(action, asker.who(), asker.address, _about(scope, action)))
+                    one = Alike(action, asker.who(), asker.address, _about(scope, action))
+                    if action in TAKEN_AWAY:
+                        await self._tally.count(one)
+                    else:
+                        refused.append(one)
             await send(message)
 
         try:
             await self._app(scope, receive, noting)
+            for one in refused:  # the answer is sent: nobody waits for what is written
+                await self._tally.count(one)
         finally:
             ASKER.reset(mark)
 
@@ -152,7 +162,7 @@ def _action(scope: Scope, start: Message, *, sent: bool) -> Action | None:
 
 def _about(scope: Scope, action: Action) -> str:
     """The address of what was there; of what was refused its form, since anybody may write anything into an address."""
-    if action in (Action.DOWNLOADED, Action.FOLLOWED):
+    if action in TAKEN_AWAY:
         return str(scope["path"])
     route = scope.get("route")
     return f"{scope['method']} {route.path}" if route is not None else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cache
@@ -125,13 +126,17 @@ async def _nothing_beside(_app: FastAPI) -> AsyncIterator[None]:
 
 
 def _with_tally(lifespan: Lifespan) -> Lifespan:
-    """The same, and what was counted for the audit log is written while the database is still there."""
+    """The same, and what is counted for the audit log is written each minute, and while the database is still there."""
 
     @asynccontextmanager
     async def around(app: FastAPI) -> AsyncIterator[None]:
         async with lifespan(app):
-            yield
-            await app.state.tally.close()
+            keeping = asyncio.create_task(app.state.tally.keep())
+            try:
+                yield
+            finally:
+                keeping.cancel()
+                await app.state.tally.flush()
 
     return around
 
