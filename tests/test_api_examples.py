@@ -27,23 +27,24 @@ from tests.web import world
 
 DOC = (Path(__file__).parents[1] / "docs" / "api.md").read_text()
 BLOCKS = re.findall(r"^```console\n(.*?)^```", DOC, re.MULTILINE | re.DOTALL)
-SHIFT = datetime.now(UTC) - world.END - timedelta(seconds=5)
 
 
-async def fill(dsn: str) -> None:
-    """The world of the examples, as if it were of the last minutes."""
+async def fill(dsn: str) -> timedelta:
+    """The world of the examples, as if it were of the last minutes: by how much it is shifted."""
+    shift = datetime.now(UTC) - world.END - timedelta(seconds=5)
     engine = create_async_engine(sqlalchemy_url(dsn), poolclass=NullPool)
     whole = world.batch()
-    changes = tuple(replace(one, at=one.at + SHIFT) for one in whole.changes)
-    rollouts = tuple(replace(one, started_at=one.started_at + SHIFT) for one in whole.rollouts)
+    changes = tuple(replace(one, at=one.at + shift) for one in whole.changes)
+    rollouts = tuple(replace(one, started_at=one.started_at + shift) for one in whole.rollouts)
     gap = world.gap()
-    gaps = (Gap(gap.cluster, gap.kind, gap.from_at + SHIFT, gap.to_at + SHIFT, gap.why),)
+    gaps = (Gap(gap.cluster, gap.kind, gap.from_at + shift, gap.to_at + shift, gap.why),)
     async with engine.begin() as conn:
         await record(conn, replace(whole, changes=changes, rollouts=rollouts, gaps=gaps))
         await incidents.save_incident(conn, world.incident())
         await ensure(conn, "rankings", [world.ranking().ranked_at])
         await incidents.save_ranking(conn, world.ranking())
     await engine.dispose()
+    return shift
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from sqlalchemy.pool import NullPool
 from app.core.model import SLOT_SECONDS, Batch, CallCount, CallKey
 from app.store.database import sqlalchemy_url
 from app.store.record import record
-from tests.test_api_examples import SHIFT, fill
+from tests.test_api_examples import fill
 from tests.test_cli import FORESHOCK, PATIENCE, environment, foreshock, serving
 from tests.web import world
 
@@ -36,6 +37,7 @@ class Asked:
     url: str
     dsn: str
     tokens: dict[str, Path]
+    shift: timedelta
 
     def variables(self, role: str = "viewer") -> dict[str, str]:
         return {"FORESHOCK_URL": self.url, "FORESHOCK_TOKEN_FILE": str(self.tokens[role])}
@@ -51,10 +53,10 @@ class Asked:
         return done.stdout
 
 
-async def call(dsn: str) -> None:
+async def call(dsn: str, shift: timedelta) -> None:
     """Checkout sends 40 calls a second in the last minute of the world."""
     engine = create_async_engine(sqlalchemy_url(dsn), poolclass=NullPool)
-    until = int((world.END + SHIFT).timestamp()) // SLOT_SECONDS * SLOT_SECONDS
+    until = int((world.END + shift).timestamp()) // SLOT_SECONDS * SLOT_SECONDS
     key = CallKey(
         "system:serviceaccount:payments:checkout", "", "checkout", "patch", "", "serviceaccounts", "payments", 200
     )
@@ -66,8 +68,8 @@ async def call(dsn: str) -> None:
 
 @pytest.fixture(scope="module")
 def site(dsn: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
-    asyncio.run(fill(dsn))
-    asyncio.run(call(dsn))
+    shift = asyncio.run(fill(dsn))
+    asyncio.run(call(dsn, shift))
     tokens = {}
     for role in ("viewer", "responder"):
         file = tmp_path_factory.mktemp("tokens") / role
@@ -75,4 +77,4 @@ def site(dsn: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
         file.write_text(foreshock("token", "create", "--role", role, DATABASE_URL=dsn).stdout.split()[-1] + "\n")
         tokens[role] = file
     with serving(DATABASE_URL=dsn) as started:
-        yield Asked(started.url, dsn, tokens)
+        yield Asked(started.url, dsn, tokens, shift)

@@ -9,7 +9,6 @@ import pytest
 import yaml
 
 from tests.client.conftest import Asked, run
-from tests.test_api_examples import SHIFT
 from tests.test_cli import foreshock
 from tests.web import world
 
@@ -103,7 +102,7 @@ def test_without_a_server_the_same_is_asked_of_the_database_here(site: Asked) ->
 
 
 def test_an_incident_by_hand(site: Asked) -> None:
-    since = (world.END + SHIFT).isoformat()
+    since = (world.END + site.shift).isoformat()
     told = ("incident", "open", "Checkout is down", "-n", "payments", "--key", "page-17", "--since", since)
     incident_id = site.said(*told, role="responder").strip()
     assert site.said(*told, role="responder").strip() == incident_id

@@ -95,7 +95,7 @@ def test_it_is_a_plugin_that_asks_about_the_context(kubectl: Kubectl) -> None:
     assert "91 changes" in every.stdout.splitlines()[0]
     assert every.stderr == f"foreshock: cluster shop, as the context {EKS} says\n"
     assert "identity" in kubectl.run("foreshock", "what-changed", "-n", "identity").stdout
-    calls = kubectl.run("foreshock", "export", "calls", "--from", "5m")
+    calls = kubectl.run("foreshock", "export", "calls", "--from", "1h")
     assert (calls.returncode, '"serviceaccounts"' in calls.stdout) == (0, True), calls.stderr
     assert kubectl.run("foreshock", "suspects", world.incident().id).stdout.startswith("3 suspects")
 
