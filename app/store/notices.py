@@ -150,7 +150,7 @@ async def read_due(conn: AsyncConnection, *, now: datetime) -> list[Notice]:
     """The notices that are to be looked at now, those that wait longest first. Two queries."""
     due = select(notices).where(_n.look_at <= now).order_by(_n.look_at, _n.id).limit(AT_ONCE)
     found = (await conn.execute(due)).all()
-    of = await _arrived(conn, [row.id for row in found])
+    of = await _arrived(conn, [row.id for row in found]) if found else {}
     return [_notice(row, *of.get(row.id, ([], 0))) for row in found]
 
 
