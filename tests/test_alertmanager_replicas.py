@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import ExitStack, asynccontextmanager, closing, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from itertools import cycle
 from pathlib import Path
@@ -96,10 +96,8 @@ async def by_turns(urls: Iterable[str]) -> AsyncIterator[str]:
 
     async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         host, port = next(turns)
-        with closing(writer), suppress(OSError):  # one that is down refuses
-            its_reader, its_writer = await asyncio.open_connection(host, int(port))
-            with closing(its_writer):
-                await asyncio.gather(pass_on(reader, its_writer), pass_on(its_reader, writer))
+        its_reader, its_writer = await asyncio.open_connection(host, int(port))
+        await asyncio.gather(pass_on(reader, its_writer), pass_on(its_reader, writer))
 
     server = await asyncio.start_server(take, "127.0.0.1", 0)
     async with server:
