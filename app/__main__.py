@@ -33,6 +33,8 @@ cli = typer.Typer(
 )
 token_cli = typer.Typer(help="Credentials for the REST interface.", no_args_is_help=True)
 cli.add_typer(token_cli, name="token")
+session_cli = typer.Typer(help="Who is signed in with a browser.", no_args_is_help=True)
+cli.add_typer(session_cli, name="session")
 collect_cli = typer.Typer(help="Follow what `serve` does not.", no_args_is_help=True)
 cli.add_typer(collect_cli, name="collect")
 
@@ -382,6 +384,30 @@ def token_revoke(token_id: Annotated[int, typer.Argument(metavar="ID", help="As 
 
     if not _run(revoke):
         raise typer.BadParameter(f"no token {token_id} that works")
+
+
+@session_cli.command(name="list")
+def session_list() -> None:
+    """List who is signed in now."""
+    from app.commands.sessions import listed
+    from app.main import now
+
+    for line in _run(lambda database: listed(database, now=now())):
+        print(line)
+
+
+@session_cli.command(name="revoke")
+def session_revoke(
+    session_id: Annotated[int | None, typer.Argument(metavar="ID", help="As `session list` shows it.")] = None,
+    who: Annotated[str | None, typer.Option(metavar="NAME", help="All sessions of one person.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="All sessions there are.")] = False,
+) -> None:
+    """Sign somebody out at once; who follows changes is cut off within ten seconds."""
+    from app.commands import sessions
+    from app.main import now
+
+    sessions.check_one(session_id, who, every=every)  # before a database is started
+    print(_run(lambda database: sessions.revoke(database, session_id, who, now=now())))
 
 
 def main() -> None:

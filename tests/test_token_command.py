@@ -9,6 +9,7 @@ import typer
 
 from app import main as root
 from app.commands import options
+from app.commands import sessions as session_command
 from app.commands import tokens as command
 from app.commands.options import Bearer
 from app.core.roles import Role, Scope
@@ -61,3 +62,27 @@ def test_what_is_no_scope_is_refused_and_none_is_everything() -> None:
     assert options.scope_of(["prod/shop", "stage"]) == SHOP
     with pytest.raises(typer.BadParameter, match=r"--scope: .*'Shop' cannot be a namespace"):
         options.scope_of(["prod/Shop"])
+
+
+async def test_sessions_are_listed_and_ended(database: Database) -> None:
+    async with database.write.begin() as conn:
+        for who, scope in (("alice@example.com", SHOP), ("", None)):
+            await tokens.create(conn, Role.VIEWER, purpose=Purpose.SESSION, now=NOW, note=who, scope=scope)
+    alice, linked = await session_command.listed(database, now=NOW)
+    assert alice.endswith(
+        "viewer of prod/shop, stage  since 2026-11-20 14:00  used 2026-11-20 14:00  alice@example.com"
+    )
+    assert linked.endswith("viewer  since 2026-11-20 14:00  used 2026-11-20 14:00  a login link")
+    assert await session_command.revoke(database, None, "alice@example.com", now=NOW) == "1 session ended"
+    with pytest.raises(typer.BadParameter, match=r"no open session of alice@example\.com"):
+        await session_command.revoke(database, None, "alice@example.com", now=NOW)
+    with pytest.raises(typer.BadParameter, match="no open session 0"):
+        await session_command.revoke(database, 0, None, now=NOW)
+    assert await session_command.revoke(database, int(linked.split()[0]), None, now=NOW) == "1 session ended"
+    assert await session_command.revoke(database, None, None, now=NOW) == "0 sessions ended"
+
+
+@pytest.mark.parametrize(("session_id", "who", "every"), [(None, None, False), (1, "alice", False), (1, None, True)])
+def test_which_sessions_are_meant_is_said_once(session_id: int | None, who: str | None, every: bool) -> None:
+    with pytest.raises(typer.BadParameter, match="one of ID, --who NAME and --all"):
+        session_command.check_one(session_id, who, every=every)

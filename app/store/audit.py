@@ -29,6 +29,7 @@ class Action(StrEnum):
 
     SIGNED_IN = "signed in"
     SIGNED_OUT = "signed out"
+    SESSION_ENDED = "session revoked"
     LINK_MADE = "login link made"
     TOKEN_MADE = "token made"  # noqa: S105 - none
     TOKEN_REVOKED = "token revoked"  # noqa: S105

@@ -50,6 +50,10 @@ LIFETIME = {
     Purpose.SCRAPE: timedelta(days=365),
 }
 """How long a token lives unless its maker says otherwise."""
+IDLE = timedelta(hours=2)
+"""A session that was not used for so long has ended. An open page of an incident uses it every 15 seconds."""
+_NOTED_EVERY = {Purpose.SESSION: timedelta(minutes=5)}
+"""How exactly use is noted; of others to the hour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +146,7 @@ async def _note(conn: AsyncConnection, token: Row[Any], *, ended: bool, now: dat
     """Adds to the audit log that a token was made, or ended."""
     actions = _NOTED.get(Purpose(token.purpose), (audit.Action.TOKEN_MADE, audit.Action.TOKEN_REVOKED))
     of, note = (f" of {token.cluster}" if token.cluster else ""), (f", {token.note}" if token.note else "")
-    by = Role(token.role).somebody if token.purpose == Purpose.SESSION else ""
+    by = (token.note or Role(token.role).somebody) if token.purpose == Purpose.SESSION else ""
     await audit.note(conn, actions[ended], f"token {token.id}: {token.role}{of}{note}", by=by, now=now)
 
 
@@ -157,7 +161,8 @@ class Bearer:
 
 
 async def check(conn: AsyncConnection, token: str, *, purpose: Purpose, now: datetime) -> Role | None:
-    """The role of a token that is good for ``purpose`` now, else None. Notes its use, to the hour.
+    """The role of a token that is good for ``purpose`` now, else None. Notes its use, to the hour; of a session, which
+    ends when it is IDLE, to five minutes.
 
     One statement: a page may afford it. A login token is not checked but used up: see ``use_login``.
     """
@@ -196,12 +201,19 @@ async def _check(conn: AsyncConnection, token: str, *, purpose: Purpose, now: da
             " SELECT id, role, cluster, note, scope, last_used_at FROM tokens"
             " WHERE digest = :digest AND purpose = :purpose"
             " AND revoked_at IS NULL AND expires_at > :now"
+            " AND (purpose <> 'session' OR coalesce(last_used_at, created_at) > :idle_since)"
             "), noted AS ("
             " UPDATE tokens t SET last_used_at = :now FROM found f WHERE t.id = f.id"
-            " AND (f.last_used_at IS NULL OR f.last_used_at < :now - interval '1 hour')"
+            " AND (f.last_used_at IS NULL OR f.last_used_at < :noted_before)"
             ") SELECT role, cluster, note, scope FROM found"
         ),
-        {"digest": digest(token), "purpose": purpose.value, "now": now},
+        {
+            "digest": digest(token),
+            "purpose": purpose.value,
+            "now": now,
+            "idle_since": now - IDLE,
+            "noted_before": now - _NOTED_EVERY.get(purpose, timedelta(hours=1)),
+        },
     )
     return found.first()
 
@@ -223,9 +235,9 @@ async def use_login(conn: AsyncConnection, token: str, *, now: datetime) -> Bear
     return None if row is None else _bearer(row)
 
 
-async def revoke(conn: AsyncConnection, token: str, *, now: datetime) -> bool:
-    """Ends a token, as at logout. Whether there was one to end."""
-    return await _revoke(conn, now, digest=digest(token))
+async def revoke(conn: AsyncConnection, token: str, *, now: datetime, purpose: Purpose | None = None) -> bool:
+    """Ends a token, as at logout, of this purpose where one is named. Whether there was one to end."""
+    return await _revoke(conn, now, digest=digest(token), **({} if purpose is None else {"purpose": purpose.value}))
 
 
 async def revoke_by_id(conn: AsyncConnection, token_id: int, *, now: datetime) -> bool:
@@ -254,21 +266,23 @@ async def read(conn: AsyncConnection, *, now: datetime) -> list[Token]:
     found = await conn.execute(
         select(tables.tokens).where(t.purpose.in_(listed), t.revoked_at.is_(None), t.expires_at > now).order_by(t.id)
     )
-    return [
-        Token(
-            row.id,
-            Role(row.role) if row.purpose == Purpose.API else None,
-            Purpose(row.purpose),
-            row.note,
-            row.created_at,
-            row.expires_at,
-            row.revoked_at,
-            row.last_used_at,
-            row.cluster,
-            _scope(row.scope),
-        )
-        for row in found
-    ]
+    return [token_of(row) for row in found]
+
+
+def token_of(row: Row[Any]) -> Token:
+    """What is known of a token, of its row."""
+    return Token(
+        row.id,
+        Role(row.role) if row.purpose in (Purpose.API, Purpose.SESSION) else None,
+        Purpose(row.purpose),
+        row.note,
+        row.created_at,
+        row.expires_at,
+        row.revoked_at,
+        row.last_used_at,
+        row.cluster,
+        _scope(row.scope),
+    )
 
 
 async def read_of_clusters(conn: AsyncConnection, *, now: datetime) -> dict[bytes, ClusterToken]:

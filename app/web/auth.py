@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
+from sqlalchemy.ext.asyncio import AsyncConnection
 from starlette.responses import RedirectResponse, Response
 
 from app.core.roles import Role
 from app.store import tokens
-from app.store.tokens import Purpose
+from app.store.tokens import Bearer, Purpose
 from app.web import guard, headers, onward, templates
 from app.web.deps import Deps, deps_of
 from app.web.problems import Problem
@@ -174,24 +175,39 @@ async def login(
     if token is None:
         return templates.page("login.html", detail="")
     deps = deps_of(request)
-    now = deps.clock()
     async with deps.write.begin() as conn:
-        bearer = await tokens.use_login(conn, token, now=now)
-        session = None
-        if bearer is not None:
-            session = await tokens.create(conn, bearer.role, purpose=Purpose.SESSION, now=now, scope=bearer.scope)
+        bearer = await tokens.use_login(conn, token, now=deps.clock())
+        session = None if bearer is None else await begin_session(conn, request, bearer)
     if session is None:
         return templates.page("login.html", 401, detail="This link was used before, or it is older than 15 minutes.")
+    return signed_in(request, session, to)
+
+
+async def begin_session(conn: AsyncConnection, request: Request, bearer: Bearer) -> str:
+    """The token of a new session; the one that this browser had, if any, ends. Raises scope.NoViewsError."""
+    deps = deps_of(request)
+    now = deps.clock()
+    before = guard.session_of(request.headers, deps.public_url)
+    if before is not None:
+        await tokens.revoke(conn, before, purpose=Purpose.SESSION, now=now)
+    return await tokens.create(
+        conn, bearer.role, purpose=Purpose.SESSION, now=now, note=bearer.note, scope=bearer.scope
+    )
+
+
+def signed_in(request: Request, session: str, to: str | None = None) -> Response:
+    """Gives the browser its session, and leads it on: where it is told, else to the page that was last refused."""
+    url = deps_of(request).public_url
     response = RedirectResponse(onward.recall(request) if to is None else onward.local(to), 303)
     if onward.COOKIE in request.cookies:
-        onward.forget(response, deps.public_url)
+        onward.forget(response, url)
     response.set_cookie(
-        guard.cookie_name(deps.public_url),
+        guard.cookie_name(url),
         session,
         max_age=int(tokens.LIFETIME[Purpose.SESSION].total_seconds()),
         httponly=True,
         samesite="lax",
-        secure=headers.is_secure(deps.public_url),
+        secure=headers.is_secure(url),
     )
     return response
 
@@ -200,10 +216,10 @@ async def login(
 async def logout(request: Request) -> Response:
     """Ends the session, here and in the database."""
     deps = deps_of(request)
-    found = guard.credential(request.headers, deps.public_url)
-    if found is not None and found[1] is Purpose.SESSION:
+    session = guard.session_of(request.headers, deps.public_url)
+    if session is not None:
         async with deps.write.begin() as conn:
-            await tokens.revoke(conn, found[0], now=deps.clock())
+            await tokens.revoke(conn, session, purpose=Purpose.SESSION, now=deps.clock())
     response = RedirectResponse("/login", 303)
     response.delete_cookie(guard.cookie_name(deps.public_url), secure=headers.is_secure(deps.public_url), httponly=True)
     return response

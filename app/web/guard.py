@@ -49,11 +49,17 @@ def credential(sent: Headers, public_url: str) -> tuple[str, tokens.Purpose] | N
     scheme, _, value = sent.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and value.strip():
         return value.strip(), tokens.Purpose.API
+    session = session_of(sent, public_url)
+    return None if session is None else (session, tokens.Purpose.SESSION)
+
+
+def session_of(sent: Headers, public_url: str) -> str | None:
+    """The session that a browser says it has."""
     try:
         morsel = SimpleCookie(sent.get("cookie", "")).get(cookie_name(public_url))
     except CookieError:
         return None
-    return None if morsel is None else (morsel.value, tokens.Purpose.SESSION)
+    return None if morsel is None else morsel.value
 
 
 def is_foreign(method: str, sent: Headers) -> bool:

@@ -8,7 +8,8 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.roles import Role
-from app.store import tokens
+from app.store import sessions, tokens
+from app.store.audit import Action, Wanted, read
 from app.store.database import Database
 from app.store.tokens import Purpose
 
@@ -80,6 +81,57 @@ async def test_use_is_noted_to_the_hour(conn: AsyncConnection) -> None:
         await tokens.check(conn, token, purpose=Purpose.API, now=NOW + timedelta(minutes=minutes))
         [listed] = await tokens.read(conn, now=NOW)
         assert listed.last_used_at == NOW + timedelta(minutes=62 if minutes == 62 else 1)
+
+
+async def test_a_session_that_nobody_uses_ends_before_its_life_does(conn: AsyncConnection) -> None:
+    session = await tokens.create(conn, Role.VIEWER, purpose=Purpose.SESSION, now=NOW)
+    almost, minutes = tokens.IDLE - timedelta(minutes=6), timedelta(minutes=1)
+
+    async def lives(at: datetime) -> bool:
+        return await tokens.check(conn, session, purpose=Purpose.SESSION, now=at) is not None
+
+    assert await lives(NOW + almost), "begun is used"
+    assert await lives(NOW + 2 * almost)
+    used = NOW + 2 * almost
+    assert len(await sessions.read(conn, now=used + tokens.IDLE - minutes)) == 1
+    assert await sessions.read(conn, now=used + tokens.IDLE) == []
+    assert not await lives(used + tokens.IDLE)
+    for at in range(0, 12, 1):
+        await lives(NOW + timedelta(hours=at))
+    assert not await lives(NOW + tokens.LIFETIME[Purpose.SESSION]), "used or not"
+
+
+async def test_a_token_of_a_program_may_be_idle(conn: AsyncConnection) -> None:
+    token = await tokens.create(conn, Role.VIEWER, purpose=Purpose.API, now=NOW)
+    assert await tokens.check(conn, token, purpose=Purpose.API, now=NOW + timedelta(days=300))
+
+
+async def test_who_is_signed_in_is_listed_and_signed_out_by_id_by_name_or_all(conn: AsyncConnection) -> None:
+    made = [
+        await tokens.create(conn, Role.ADMIN, purpose=Purpose.SESSION, now=NOW, note=who)
+        for who in ("alice", "alice", "bob", "", "")
+    ]
+    program = await tokens.create(conn, Role.ADMIN, purpose=Purpose.API, now=NOW, note="alice")
+    listed = await sessions.read(conn, now=LATER)
+    assert [(one.note, one.role) for one in listed] == [(who, Role.ADMIN) for who in ("alice", "alice", "bob", "", "")]
+    assert not any(token in repr(listed) for token in made)
+    assert await sessions.end(conn, session_id=listed[3].id, now=LATER) == 1
+    assert await sessions.end(conn, who="alice", now=LATER) == 2
+    assert await sessions.end(conn, who="alice", now=LATER) == 0
+    assert await sessions.end(conn, session_id=-1, now=LATER) == 0
+    assert [one.note for one in await sessions.read(conn, now=LATER)] == ["bob", ""]
+    for token, lives in zip(made, (False, False, True, False, True), strict=True):
+        assert (await tokens.check(conn, token, purpose=Purpose.SESSION, now=LATER) is not None) == lives
+    assert await sessions.end(conn, now=LATER) == 2
+    assert await tokens.check(conn, program, purpose=Purpose.API, now=LATER), "a program's token is no session"
+    noted = await read(conn, Wanted(action=Action.SESSION_ENDED), before=None, limit=10)
+    assert sorted(one.about.partition(": ")[2] for one in noted) == [
+        "admin, a login link",
+        "admin, a login link",
+        "admin, alice",
+        "admin, alice",
+        "admin, bob",
+    ]
 
 
 async def test_of_many_who_use_a_login_token_one_gets_in(database: Database) -> None:

@@ -138,6 +138,26 @@ async def test_signing_out_ends_the_session_in_the_database(site: Site) -> None:
         assert (await browser.get("/api/v1/incidents", headers=kept)).status_code == 401
 
 
+async def test_signing_in_again_ends_the_session_before(site: Site) -> None:
+    async with site.client(None) as browser:
+        await browser.get("/login", params={"token": await site.token(Purpose.LOGIN)})
+        first = browser.cookies[guard.COOKIE]
+        await browser.get("/login", params={"token": await site.token(Purpose.LOGIN)})
+        assert browser.cookies[guard.COOKIE] != first
+        assert (await browser.get("/api/v1/incidents")).status_code == 200
+    async with site.client(None) as another:
+        kept = {"Cookie": f"{guard.COOKIE}={first}"}
+        assert (await another.get("/api/v1/incidents", headers=kept)).status_code == 401
+
+
+async def test_a_cookie_ends_no_token_that_is_no_session(site: Site) -> None:
+    token = await site.token(Purpose.API)
+    async with site.client(None) as browser:
+        await browser.post("/logout", headers={"Cookie": f"{guard.COOKIE}={token}"})
+        kept = {"Authorization": f"Bearer {token}"}
+        assert (await browser.get("/api/v1/incidents", headers=kept)).status_code == 200
+
+
 @pytest.mark.parametrize(
     "to", ["//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)", "/\n/x", "evil"]
 )

@@ -15,10 +15,11 @@ from sqlalchemy.exc import OperationalError
 from starlette.types import Message, Scope
 
 from app.core.model import Batch, Change, Gap
-from app.store import arrivals, tokens
+from app.store import arrivals, sessions, tokens
 from app.store.record import record
 from app.store.tokens import Purpose
 from app.web.follow import Followers, Mark, parse
+from app.web.guard import COOKIE
 from app.web.problems import Problem
 from tests.web import world
 from tests.web.conftest import NOW, Site
@@ -38,8 +39,11 @@ def followers(site: Site) -> Followers:
 class Client:
     """Who follows, over ASGI: reads a line when asked to, and nothing that was not asked for where ``slow``."""
 
-    def __init__(self, site: Site, query: str, *, token: str = "", slow: bool = False, gzip: bool = False) -> None:
-        headers = [(b"authorization", f"Bearer {token or site.bearer['viewer']}".encode())]
+    def __init__(
+        self, site: Site, query: str, *, token: str = "", cookie: str = "", slow: bool = False, gzip: bool = False
+    ) -> None:
+        bearer = f"Bearer {token or site.bearer['viewer']}".encode()
+        headers = [(b"cookie", cookie.encode())] if cookie else [(b"authorization", bearer)]
         headers += [(b"accept-encoding", b"gzip")] if gzip else []
         self.scope: Scope = {
             "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "GET", "scheme": "http",
@@ -232,6 +236,20 @@ async def test_it_ends_when_its_token_is_revoked(site: Site) -> None:
         problem = (await client.next("problem"))["problem"]
         assert (problem["status"], problem["detail"]) == (401, "this credential is expired or revoked")
         await asyncio.wait_for(client.task, PATIENCE)
+
+
+async def test_it_ends_when_the_session_is_revoked(site: Site) -> None:
+    session = await site.token(Purpose.SESSION)
+    async with following(site, "limit=1", cookie=f"{COOKIE}={session}") as client:
+        await client.until_fresh()
+        async with site.database.write.begin() as conn:
+            assert await sessions.end(conn, now=NOW) == 1
+        assert (await client.next("problem"))["problem"]["status"] == 401
+        await asyncio.wait_for(client.task, PATIENCE)
+
+
+def test_that_takes_ten_seconds_in_the_field() -> None:
+    assert Followers().told_every.total_seconds() == 10
 
 
 async def test_it_ends_when_the_process_stops(site: Site, followers: Followers) -> None:
