@@ -9,6 +9,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -19,7 +20,9 @@ from app.client.reach import Program
 from app.collect.inputs import InputKind
 from app.commands import options
 from app.commands.output import say, whole
+from app.core.roles import Role
 from app.failures import Exit, Expected
+from app.mcp.command import mcp
 
 if TYPE_CHECKING:
     from app.client.transport import Transport
@@ -58,8 +61,9 @@ def _run(work: Callable[[Database], Awaitable[T]]) -> T:
 
 
 @contextmanager
-def _here() -> Iterator[Transport]:
-    """REST of this installation's database, answered in this process: what is asked where no server is named."""
+def _here(role: Role = Role.RESPONDER) -> Iterator[Transport]:
+    """REST of this installation's database, answered in this process to one of ``role``: what is asked where no server
+    is named."""
     import asyncio
 
     import uvloop
@@ -73,7 +77,7 @@ def _here() -> Iterator[Transport]:
     logs.configure(settings.log_level)
     with root.postgres(settings) as server, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         stack = AsyncExitStack()
-        app, token = runner.run(stack.enter_async_context(root.answering(settings, server)))
+        app, token = runner.run(stack.enter_async_context(root.answering(settings, server, role)))
         try:
             yield InProcess(app, runner, token)
         finally:
@@ -81,6 +85,7 @@ def _here() -> Iterator[Transport]:
 
 
 commands.add_to(cli, Program(here=_here))
+Program(here=partial(_here, Role.VIEWER)).command(cli, "mcp", mcp)
 
 
 async def _replayed(database: Database) -> str:

@@ -89,9 +89,11 @@ class Postgres:
 
 
 @asynccontextmanager
-async def answering(settings: Settings, server: Postgres) -> AsyncIterator[tuple[FastAPI, str]]:
-    """REST for one command on this machine, for the length of the block, and a token that is good as long: who can read
-    the database's files could do what it may anyway."""
+async def answering(
+    settings: Settings, server: Postgres, role: Role = Role.RESPONDER
+) -> AsyncIterator[tuple[FastAPI, str]]:
+    """REST for one command on this machine, for the length of the block, and a token of ``role`` that is good as long:
+    who can read the database's files could do what it may anyway."""
     async with pools(server) as database:
         app = create_app(
             Deps(
@@ -104,7 +106,7 @@ async def answering(settings: Settings, server: Postgres) -> AsyncIterator[tuple
         )
         async with database.write.begin() as conn:
             token = await tokens.create(
-                conn, Role.RESPONDER, purpose=Purpose.API, now=now(), note="the command line", life=timedelta(days=1)
+                conn, role, purpose=Purpose.API, now=now(), note="the command line", life=timedelta(days=1)
             )
         try:
             yield app, token

@@ -90,15 +90,17 @@ class Server:
         )
         return self._object(self._checked(answer, JSON))
 
-    def only_cluster(self, named: str | None) -> str:
-        """``named``, or the cluster there is, where there is one alone. Raises RefusedError, with the names, else."""
+    def only_cluster(self, named: str | None, *, called: str = "--cluster") -> str:
+        """``named``, or the cluster there is, where there is one alone. Raises RefusedError, with the names, else.
+
+        ``called`` is what it is named with."""
         if named:
             return named
         known = self.clusters()
         if len(known) == 1:
             return known[0]
         there_are = f"there are {', '.join(known)}" if known else "none is recorded yet"
-        raise RefusedError(f"--cluster says of which cluster: {there_are}", field="cluster")
+        raise RefusedError(f"{called} says of which cluster: {there_are}", field="cluster")
 
     def clusters(self) -> list[str]:
         """The names of those that are known."""

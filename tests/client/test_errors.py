@@ -160,8 +160,8 @@ def other() -> Iterator[Heard]:
         thread.join()
 
 
-def asking(url: str, *, silent: float = 5.0, in_all: float = 10.0) -> Server:
-    return Server(Http(url, SECRET), silent=silent, in_all=in_all)
+def asking(url: str, token: str = SECRET, /, *, silent: float = 5.0, in_all: float = 10.0) -> Server:
+    return Server(Http(url, token), silent=silent, in_all=in_all)
 
 
 def test_a_redirect_is_told_and_gets_no_token() -> None:

@@ -56,7 +56,8 @@ def test_every_file_that_may_be_installed_is_locked_by_its_hash(
 def test_the_lock_is_that_of_pyproject() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     (ours,) = [one for one in locked() if one["source"] == {"editable": "."}]
-    wanted = {_named(one) for one in project["dependencies"]}
+    extras = [one for extra in project["optional-dependencies"].values() for one in extra]
+    wanted = {_named(one) for one in (*project["dependencies"], *extras)}
     told = {_named(f"{one['name']}{one.get('specifier', '')}") for one in ours["metadata"]["requires-dist"]}
     assert told == wanted
 

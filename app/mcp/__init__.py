@@ -1,0 +1,1 @@
+"""Tools for assistants over the Model Context Protocol: what who is on call asks, and nothing that writes."""
