@@ -67,12 +67,13 @@ ASKER: ContextVar[Asker] = ContextVar("asker", default=NOBODY)
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One row. ``token`` is the number of the credential, as ``foreshock token list`` has it; ``address`` "" is the
-    command line; ``times`` more than 1 where it was counted, from ``at`` on."""
+    """One row. ``action`` is one of Action, or was known to a newer version that one went back from; ``token`` is the
+    number of the credential, as ``foreshock token list`` has it; ``address`` "" is the command line; ``times`` more
+    than 1 where it was counted, from ``at`` on."""
 
     id: int
     at: datetime
-    action: Action
+    action: str
     who: str
     token: int | None
     address: str
@@ -131,7 +132,7 @@ async def read(conn: AsyncConnection, wanted: Wanted, *, before: int | None, lim
     ):
         asked = asked if condition is None else asked.where(condition)
     rows = await conn.execute(asked.limit(limit))
-    return [Entry(row.id, row.at, Action(row.action), *row[3:]) for row in rows]
+    return [Entry(*row) for row in rows]
 
 
 async def forget(conn: AsyncConnection, now: datetime) -> None:

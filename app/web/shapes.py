@@ -11,7 +11,7 @@ from app.core import findings, model
 from app.core.objects.actors import short
 from app.core.screen.talkers import BY, Talker
 from app.core.watching import Watching
-from app.store.audit import Action, Entry
+from app.store.audit import Entry
 from app.store.incidents import FirstSuspect as Leading
 from app.store.seen import Seen
 
@@ -427,7 +427,7 @@ class AuditEntry(Shape):
     """Something that was done in Foreshock itself, or refused."""
 
     at: datetime
-    action: Action
+    action: str = Field(description="one that can be asked for, or one that only a newer version knows")
     who: str = Field(description="what a token is for, else its role; empty where nobody is known")
     token: int | None = Field(description="the number of the credential, as `foreshock token list` has it")
     address: str = Field(description="where the request came from; empty is the command line")

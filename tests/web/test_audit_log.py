@@ -10,6 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 from fastapi.routing import iter_route_contexts
+from sqlalchemy import insert
 
 from app.correlate import ByHand
 from app.store import audit, tables
@@ -143,7 +144,7 @@ async def test_what_changes_something_is_noted_with_who_and_from_where(app: Any,
             assert answer.status_code < 400, (route, answer.text)
             last, *rest = await noted(site)
             assert rest == before, route
-            assert last.action is action
+            assert last.action == action
             assert re.fullmatch(about.replace("A into B", f"{cut} into {whole}"), last.about), last
             assert (last.who, last.address, last.times) == ("an admin", "192.0.2.7", 1)
             assert last.token is not None
@@ -265,6 +266,15 @@ async def test_admins_read_it_as_a_page_json_a_table_and_lines(app: Any, site: S
     assert empty.status_code == 422
     async with client(app, site, "viewer") as viewer:
         assert 'href="/audit"' not in (await viewer.get("/clusters")).text
+
+
+async def test_what_a_newer_version_noted_is_told_as_it_stands(app: Any, site: Site) -> None:
+    newer = {"at": world.END, "action": "moved", "who": "x", "address": "", "about": "it", "times": 1}
+    async with site.database.write.begin() as conn:
+        await conn.execute(insert(tables.audit_log).values(**newer))
+    async with client(app, site) as admin:
+        assert "moved" in (await admin.get("/audit")).text
+        assert (await admin.get("/api/v1/audit")).json()["items"][0]["action"] == "moved"
 
 
 async def test_what_was_counted_is_written_when_the_process_stops(app: Any, site: Site) -> None:
