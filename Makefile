@@ -5,7 +5,7 @@ UV := 0.13.8
 BIN := .venv/bin
 STAMP := .venv/set-up
 
-.PHONY: help setup run test security sbom bench faults record
+.PHONY: help setup run test security storm sbom bench faults record
 
 help: ## what there is to make
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -34,7 +34,10 @@ test: setup ## everything that checks the project
 	$(BIN)/pytest -n 2 --dist loadfile
 
 security: setup ## what is promised of security (docs/security.md), tried, and its figures: some minutes
-	$(BIN)/pytest -n 2 --dist loadfile -m "security or not security" -p tests.security.figures $$($(BIN)/python -m tests.security)
+	$(BIN)/pytest -n 2 --dist loadfile -m "not long" -p tests.security.figures $$($(BIN)/python -m tests.security)
+
+storm: setup ## a thousand messages for each way in which Slack can fail, which does it to a fifth of all calls
+	$(BIN)/pytest -n 2 -m long tests/notify/test_storm.py
 
 sbom: setup ## what Foreshock is built of, part by part: sbom.cdx.json (CycloneDX)
 	$(BIN)/uv export --quiet --frozen --no-dev --format cyclonedx1.5 --preview-features sbom-export --output-file sbom.cdx.json

@@ -125,6 +125,16 @@ async def test_with_a_fifth_of_a_kind_each_change_is_there_once(
     await raging(room, Storm((kind,), SHARE, random.Random(7)), 1, monkeypatch=monkeypatch)
 
 
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("kind", [*FAULTS, KILL])
+async def test_a_thousand_messages_with_a_fifth_of_a_kind_are_there_once(
+    room: Room, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    took = await raging(room, Storm((kind,), SHARE, random.Random(7)), 20, monkeypatch=monkeypatch)
+    assert len(took) == 1000
+
+
 @pytest.mark.timeout(900)
 async def test_a_thousand_messages_with_every_kind_at_once_are_there_once(
     room: Room, monkeypatch: pytest.MonkeyPatch
