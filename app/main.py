@@ -21,14 +21,16 @@ import uvicorn
 import uvloop
 from fastapi import FastAPI
 from pydantic import SecretStr
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from app import correlate, logs
+from app import correlate, identities, logs
 from app.allocation import give_back, keep_trimmed
 from app.clusters import Clusters
 from app.collect import alerts, contexts, remote_write
 from app.collect.contexts import WantedCluster
 from app.collect.garbage import garbage_rarely
 from app.collect.remote_write import Receiver
+from app.core.access import Access
 from app.core.incidents import pagers
 from app.core.objects.redact import Redactor
 from app.core.roles import Role, Scope
@@ -53,6 +55,7 @@ from app.supervise import Pulses, Worker, end, keep, keep_running
 from app.tls import Tls
 from app.web import deps as web
 from app.web.deps import Deps, TakeAlerts, Taken, TakePage, TakeSamples, TooLargeError
+from app.web.proxied import Peered
 from app.web.routes import Lifespan, create_app
 
 WATCH_SECONDS = 0.5
@@ -311,8 +314,9 @@ def _secret(value: SecretStr | None) -> str:
     return value.get_secret_value() if value else ""
 
 
-def build(settings: Settings, server: Postgres, *, url: str, demo: Prepare) -> FastAPI:
-    """The application with its lifespan; ``url`` is where it is reached, ``demo`` replays the recorded incident.
+def build(settings: Settings, server: Postgres, *, url: str, demo: Prepare, access: Callable[[], Access]) -> FastAPI:
+    """The application with its lifespan; ``url`` is where it is reached, ``demo`` replays the recorded incident,
+    ``access`` says what people may do of whom a proxy says who they are.
 
     Nothing runs yet.
     """
@@ -356,6 +360,8 @@ def build(settings: Settings, server: Postgres, *, url: str, demo: Prepare) -> F
         take_click=notifier.clicks.take if notifier else web.refuse_told,
         take_event=notifier.hear if notifier else web.refuse_told,
         answer_command=notifier.commands.answer if notifier else web.refuse_command,
+        proxy=identities.proxy_of(settings),
+        access=access,
     )
     beside = workers(settings, database) + (notifier.workers() if notifier else ())
     listening = notifier.listen if notifier and notifier.app_token else None
@@ -432,12 +438,14 @@ def serve(
     """Serves until SIGTERM or SIGINT, then ends cleanly: workers, pools and our own PostgreSQL, in that order.
 
     ``demo`` replays the recorded incident and answers its path: with ``demo_first`` before the first request, unless
-    there is a cluster to follow. Raises AddressError, TlsError, ContextsError and what ``postgres`` raises.
+    there is a cluster to follow. Raises AddressError, TlsError, ContextsError, AccessError and what
+    ``postgres`` raises.
     """
     logs.configure(settings.log_level)
     give_back()
     if tls:
         tls.check()
+    access = identities.access_of(settings)
     live = wanted_clusters(settings)  # what is wrong there ends the program in words; later it is only logged
     prepare = demo if demo_first and not live else None
     signal.signal(signal.SIGTERM, _leave)
@@ -445,17 +453,20 @@ def serve(
         url = url_of(settings, host, sock.getsockname()[1], scheme="https" if tls else "http")
         # Printed here, where what goes wrong ends the program in words. Who is quick waits in the socket's backlog.
         print(uvloop.run(_prepared(server, prepare, url=url)), flush=True)  # noqa: T201
-        app = build(settings, server, url=url, demo=demo)
+        app = build(settings, server, url=url, demo=demo, access=access)
         # No access log: a login link has its token in the URL.
         config = uvicorn.Config(
             app,
             log_config=None,
             access_log=False,
             server_header=False,
+            proxy_headers=False,
             timeout_graceful_shutdown=10,
             ssl_certfile=tls.cert if tls else None,
             ssl_keyfile=tls.key if tls else None,
         )
+        # Whose word counts of who people are is seen at the connection, before X-Forwarded-For says whose it is.
+        config.app = Peered(ProxyHeadersMiddleware(app, trusted_hosts=config.forwarded_allow_ips))  # type: ignore[arg-type]
         web_server = uvicorn.Server(config)
         app.state.followers.stopping = lambda: web_server.should_exit  # else it would wait for who follows changes
         with garbage_rarely():

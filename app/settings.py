@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -93,6 +94,37 @@ class Settings(BaseSettings):
     slack_suspected: bool = Field(False, description="true or false")
     slack_api: AnyHttpUrl = Field(AnyHttpUrl("https://slack.com/api/"), description="http:// or https://, and a host")
 
+    access_file: Path | None = Field(None, description="an absolute path")
+    proxy_user_header: str | None = Field(
+        None, pattern="^[A-Za-z][A-Za-z0-9-]{0,63}$", description="a header's name, like X-Forwarded-Email"
+    )
+    proxy_groups_header: str | None = Field(
+        None,
+        pattern="^[A-Za-z][A-Za-z0-9-]{0,63}$",
+        description="a header's name, like X-Forwarded-Groups, together with FORESHOCK_PROXY_USER_HEADER",
+    )
+    trusted_proxies: str | None = Field(
+        None,
+        validate_default=True,
+        description="networks like 10.0.3.0/24, with a space between two, together with FORESHOCK_PROXY_USER_HEADER",
+    )
+
+    @field_validator("proxy_groups_header")
+    @classmethod
+    def _with_user(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is not None and info.data.get("proxy_user_header") is None:
+            raise ValueError("groups of nobody")
+        return value
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _networks(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if (value is not None) != (info.data.get("proxy_user_header") is not None):
+            raise ValueError("one without the other")
+        if value is not None and any(ip_network(one).prefixlen == 0 for one in value.split() or ["0.0.0.0/0"]):
+            raise ValueError("everybody")
+        return value
+
     @field_validator("slack_token", "slack_app_token")
     @classmethod
     def _slack(cls, value: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
@@ -123,7 +155,7 @@ class Settings(BaseSettings):
             raise ValueError("not PostgreSQL")
         return value
 
-    @field_validator("data_dir", "clusters_file", "routes_file")
+    @field_validator("data_dir", "clusters_file", "routes_file", "access_file")
     @classmethod
     def _absolute(cls, value: Path | None) -> Path | None:
         if value is not None and not value.is_absolute():

@@ -26,6 +26,7 @@ from app.store.audit import ASKER, Action, Asker
 from app.web import guard
 from app.web.accept import NDJSON
 from app.web.deps import Deps
+from app.web.problems import Problem
 
 MOST = 200
 """Sorts of what is counted within a minute; all others are one."""
@@ -127,9 +128,12 @@ class Audited:
             ASKER.reset(mark)
 
     def _asker(self, scope: Scope) -> Asker:
-        found = guard.credential(Headers(scope=scope), self._deps.public_url)
+        try:
+            found = guard.asks(scope, self._deps)
+        except Problem:
+            found = None
         address = scope["client"][0] if scope.get("client") else ""
-        return Asker(address, tokens.digest(found[0]) if found else None, _who(scope))
+        return Asker(address, tokens.digest(found[0]) if isinstance(found, tuple) else None, _who(scope))
 
 
 def _who(scope: Scope) -> Callable[[], str]:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from sqlalchemy.ext.asyncio import AsyncEngine
 from starlette.requests import HTTPConnection
 
+from app.core.access import NO_ACCESS, Access, Proxy
 from app.core.findings import Incident, Said
 from app.core.model import Evaluated
 from app.core.routes import NO_ROUTES, Routes
@@ -166,6 +167,8 @@ class Deps:
     ``replay_demo`` answers the path of the recorded incident that comes along.
 
     ``scoped`` answers who is limited to a scope (database.Database.scoped), None where nobody such is answered.
+
+    ``proxy`` says whose headers say who asks, None: nobody's; ``access`` gives what such people may do, as it is now.
     """
 
     read: AsyncEngine
@@ -191,6 +194,8 @@ class Deps:
     take_event: TakeTold = refuse_told
     answer_command: AnswerCommand = refuse_command
     scoped: AsyncEngine | None = None
+    proxy: Proxy | None = None
+    access: Callable[[], Access] = lambda: NO_ACCESS
 
 
 def deps_of(connection: HTTPConnection) -> Deps:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from time import monotonic
 
@@ -21,6 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from app.core.access import Identity
 from app.core.model import Change, Gap
 from app.store import arrivals, search, tokens
 from app.store.arrivals import Arrival, Place
@@ -43,12 +44,14 @@ MOST_LATER = 100_000
 class Followers:
     """Who follows changes in this process: at most ``most`` at once. ``every`` is how long one waits before it asks for
     more, ``told_every`` how often it is told how fresh all is and its credential is looked at again, ``reads_within``
-    how long a line may wait to be read. ``stopping`` says that the process is about to end."""
+    how long a line may wait to be read, ``proxied_for`` how long somebody follows before the proxy that says who they
+    are is to say it again. ``stopping`` says that the process is about to end."""
 
     most: int = 32
     every: timedelta = timedelta(seconds=2)
     told_every: timedelta = timedelta(seconds=10)
     reads_within: timedelta = timedelta(seconds=60)
+    proxied_for: timedelta = timedelta(seconds=45)
     stopping: Callable[[], bool] = lambda: False
     count: int = 0
 
@@ -108,12 +111,13 @@ class _Following:
     deps: Deps
     followers: Followers
     wanted: ChangeFilter
-    credential: tuple[str, tokens.Purpose] | None
+    asks: guard.Asks
     scope: Limits
     mark: Mark
     gaps_from: datetime
     told_gaps: frozenset[tuple[object, ...]] = frozenset()
     told_at: float = 0.0
+    begun: float = field(default_factory=monotonic)
 
     async def lines(self, first: Sequence[Change], seen: Seen, gone: asyncio.Task[None]) -> AsyncGenerator[bytes, None]:
         """All lines until the client is ``gone``; the last one may be a problem that says why there are no more."""
@@ -160,7 +164,13 @@ class _Following:
         return await read_seen(conn, self.wanted.cluster, from_at=self.gaps_from, to_at=None)
 
     async def _check(self) -> None:
-        token, purpose = self.credential or ("", tokens.Purpose.API)
+        if isinstance(self.asks, Identity):
+            if monotonic() - self.begun >= self.followers.proxied_for.total_seconds():
+                raise Problem(
+                    503, "a proxy said who you are, which it is to say anew: go on from the last after", None, 1
+                )
+            return
+        token, purpose = self.asks or ("", tokens.Purpose.API)
         if await guard.bearer(self.deps, token, purpose) is None:
             raise Problem(401, "this credential is expired or revoked")
 
@@ -218,9 +228,7 @@ async def follow(request: Request, wanted: ChangeFilter, *, since: str | None, l
         headed = Response(media_type=NDJSON, headers=_HEADERS)
         del headed.headers["content-length"]
         return headed
-    following = _Following(
-        deps, followers, wanted, guard.credential(request.headers, deps.public_url), scope, mark, gaps_from=gaps_from
-    )
+    following = _Following(deps, followers, wanted, guard.asks(request.scope, deps), scope, mark, gaps_from=gaps_from)
     followers.take()
     return _Stream(followers, lambda gone: following.lines(first, seen, gone))
 

@@ -13,10 +13,12 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.core.access import Identity
 from app.store import tokens
 from app.web import headers, onward
 from app.web.deps import Deps, NoRoomError
 from app.web.problems import Problem, answer, of_database
+from app.web.proxied import identity_of, nobody
 
 OPEN = frozenset({"/healthz", "/readyz", "/login"})
 OPEN_UNDER = (headers.STATIC,)
@@ -73,6 +75,33 @@ def is_foreign(method: str, sent: Headers) -> bool:
     return origin is not None and urlsplit(origin).netloc != sent.get("host")
 
 
+Asks = tuple[str, tokens.Purpose] | Identity | None
+
+
+def asks(scope: Scope, deps: Deps) -> Asks:
+    """Who says that they ask: with a token and what it must be good for, or as a trusted proxy says; None: a stranger.
+
+    A Bearer header counts first, and a proxy's word before a session. Raises Problem for a proxy's headers that are not
+    to be believed.
+    """
+    sent = Headers(scope=scope)
+    identity, found = identity_of(scope, deps.proxy), credential(sent, deps.public_url)
+    if identity is None or (found is not None and found[1] is tokens.Purpose.API):
+        return found
+    return identity
+
+
+def key_of(scope: Scope, deps: Deps) -> bytes | None:
+    """What tells who asks from others, without looking anything up; None: a stranger."""
+    try:
+        found = asks(scope, deps)
+    except Problem:
+        return None
+    if isinstance(found, Identity):
+        return tokens.digest(f"\0{found.name}")  # no token has a zero in it
+    return None if found is None else tokens.digest(found[0])
+
+
 async def bearer(deps: Deps, token: str, purpose: tokens.Purpose) -> tokens.Bearer | None:
     """Who sends a token that is good for this now, else None. Raises the driver's errors."""
     async with deps.read.connect() as conn:
@@ -117,9 +146,14 @@ class Guard:
             return Problem(403, "this request came from another site")
         if is_open(scope["path"]):
             return None
-        found = credential(sent, self._deps.public_url)
+        try:
+            found = asks(scope, self._deps)
+        except Problem as problem:
+            return problem
         if found is None:
             return Problem(401, "sign in with a login link, or send Authorization: Bearer TOKEN")
+        if isinstance(found, Identity):
+            return self._refusal_of(scope, found)
         token, purpose = found
         of = next((PURPOSE[under] for under in PURPOSE if scope["path"].startswith(under)), None)
         if of is not None:
@@ -137,6 +171,16 @@ class Guard:
             scope.setdefault("state", {})["scrapes"] = True
             return None
         return await self._refusal_by_database(scope, token, purpose)
+
+    def _refusal_of(self, scope: Scope, identity: Identity) -> Problem | None:
+        state, granted = scope.setdefault("state", {}), self._deps.access().of(identity.name, identity.groups)
+        state["who"] = identity.name
+        if granted is None:
+            return nobody(identity)
+        if scope["path"].startswith(tuple(PURPOSE)):
+            return Problem(401, "this takes the token of a cluster, and no person")
+        state["role"], state["scope"] = granted.role, granted.scope
+        return None
 
     async def _refusal_by_database(self, scope: Scope, token: str, purpose: tokens.Purpose) -> Problem | None:
         state, now = scope.setdefault("state", {}), self._deps.clock()

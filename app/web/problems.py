@@ -27,7 +27,7 @@ from app.web.deps import deps_of
 HEADINGS = {
     400: "This address cannot be read",
     401: "You are not signed in",
-    403: "Your token does not reach this far",
+    403: "You may not do this",
     404: "Not found",
     422: "This request cannot be answered",
     429: "Too much at once",

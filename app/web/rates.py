@@ -16,10 +16,9 @@ from math import ceil
 from time import monotonic
 from weakref import WeakValueDictionary
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.store import tokens
 from app.web import guard, headers
 from app.web.deps import Deps
 from app.web.problems import Problem, answer
@@ -94,8 +93,7 @@ class Rated:
         if scope["type"] != "http" or scope["path"] in UNLIMITED or scope["path"].startswith(UNLIMITED_UNDER):
             await self._app(scope, receive, send)
             return
-        found = guard.credential(Headers(scope=scope), self._deps.public_url)
-        key = tokens.digest(found[0]) if found else None
+        key = guard.key_of(scope, self._deps)
         if key is None or key not in self._good:
             await self._stranger(scope, receive, send, key)
         else:

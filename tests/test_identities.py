@@ -1,0 +1,85 @@
+"""The file of who may do what: read again when it is written, and never worse than before."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from app import identities
+from app.core.access import NO_ACCESS
+from app.identities import AccessError, AccessFile
+from app.settings import Settings, SettingsError, load
+
+
+def write(path: Path, text: str) -> None:
+    """As an editor does: another file in its place."""
+    new = path.with_suffix(".new")
+    new.write_text(text)
+    new.rename(path)
+
+
+def test_what_is_written_counts_at_once_and_what_is_wrong_does_not(tmp_path: Path) -> None:
+    path = tmp_path / "access.yaml"
+    write(path, "groups: {sre: {role: admin}}")
+    access = AccessFile(path)
+    assert access().of("bob", ["sre"])
+    write(path, "groups: {ops: {role: admin}}")
+    assert (access().of("bob", ["sre"]), access().of("bob", ["ops"]) is None) == (None, False)
+    for wrong in ("groups: {sre: {role: root}}", "{", "[]", ""):
+        write(path, wrong)
+        assert access().of("bob", ["sre"]) is None
+        assert access().of("bob", ["ops"])
+    path.unlink()
+    assert access().of("bob", ["ops"])
+
+
+def test_it_must_be_there_and_good_at_the_start(tmp_path: Path) -> None:
+    path = tmp_path / "access.yaml"
+    with pytest.raises(AccessError, match=r"access\.yaml: .*No such file"):
+        AccessFile(path)
+    path.write_text("groups: {sre: {role: admin, scopes: [prod/Shop]}}")
+    with pytest.raises(AccessError, match="'Shop' cannot be a namespace"):
+        AccessFile(path)
+
+
+def test_without_a_proxy_nobody_is_believed_and_no_file_is_read(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path)
+    assert identities.proxy_of(settings) is None
+    assert identities.access_of(settings)() is NO_ACCESS
+    assert NO_ACCESS.of("alice", ["sre"]) is None
+
+
+USER, GROUPS, TRUSTED = "FORESHOCK_PROXY_USER_HEADER", "FORESHOCK_PROXY_GROUPS_HEADER", "FORESHOCK_TRUSTED_PROXIES"
+
+
+@pytest.mark.parametrize(
+    ("told", "wrong"),
+    [
+        ({USER: "X-Forwarded-User"}, TRUSTED),
+        ({TRUSTED: "10.0.0.0/8"}, TRUSTED),
+        ({GROUPS: "X-Forwarded-Groups"}, GROUPS),
+        ({USER: "X-Forwarded-User", TRUSTED: "0.0.0.0/0"}, TRUSTED),
+        ({USER: "X-Forwarded-User", TRUSTED: "10.0.0.0/8 ::/0"}, TRUSTED),
+        ({USER: "X-Forwarded-User", TRUSTED: "10.0.0.1/8"}, TRUSTED),
+        ({USER: "X-Forwarded-User", TRUSTED: "proxy.example"}, TRUSTED),
+        ({USER: "X-Forwarded-User", TRUSTED: " "}, TRUSTED),
+        ({USER: "X-Forwarded-User: x", TRUSTED: "10.0.0.1"}, USER),
+    ],
+)
+def test_a_proxy_is_named_with_its_addresses_or_not_at_all(
+    told: dict[str, str], wrong: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [one for one in os.environ if one.startswith("FORESHOCK_")]:
+        monkeypatch.delenv(name)
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SettingsError, match=rf"{wrong} \(environment\)"):
+        load()
+    for name, value in {USER: "X-Forwarded-User", GROUPS: "X-Forwarded-Groups", TRUSTED: "10.0.3.0/24 ::1"}.items():
+        monkeypatch.setenv(name, value)
+    proxy = identities.proxy_of(load())
+    assert proxy is not None
+    assert [proxy.is_trusted(one) for one in ("10.0.3.7", "::ffff:10.0.3.7", "::1")] == [True] * 3
+    assert [proxy.is_trusted(one) for one in ("10.0.4.7", "127.0.0.1", "", None, "localhost")] == [False] * 5
