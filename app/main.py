@@ -14,13 +14,12 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from types import FrameType
-from typing import Any, Never
+from typing import Never
 
 import structlog
 import uvicorn
 import uvloop
 from fastapi import FastAPI
-from pydantic import SecretStr
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from app import correlate, identities, logs
@@ -37,16 +36,9 @@ from app.core.roles import Role, Scope
 from app.core.routes import NO_ROUTES
 from app.core.vitals import Vitals
 from app.failures import Expected
-from app.notify.clicks import Clicks
-from app.notify.commands import Commands
-from app.notify.connection import listen as listen_to_slack
-from app.notify.links import Links
-from app.notify.mutes import Mutes
-from app.notify.routes_file import RoutesFile
-from app.notify.sender import Sender
-from app.notify.slack import slack
+from app.notifying import notifier_of, secret
 from app.settings import Settings
-from app.store import collectors, compaction, embedded, outbox, partitions, retention, tokens
+from app.store import collectors, compaction, embedded, partitions, retention, tokens
 from app.store.database import Database, open_database
 from app.store.migrate import migrate
 from app.store.redaction import redaction_key
@@ -262,58 +254,6 @@ def wanted_clusters(settings: Settings) -> tuple[WantedCluster, ...]:
     return contexts.usual(settings.kubeconfigs())
 
 
-@dataclass(frozen=True, slots=True)
-class Notifier:
-    """What tells Slack, and what Slack tells; with an app-level token by a connection that we open."""
-
-    sender: Sender
-    clicks: Clicks
-    commands: Commands
-    links: Links
-    mutes: Mutes
-    routes: RoutesFile
-    app_token: str
-    api: str
-
-    def workers(self) -> tuple[Worker, ...]:
-        """What is done again and again, by one process at a time."""
-        return (Worker("Slack", self.sender.send, outbox.EACH),)
-
-    async def hear(self, payload: dict[str, Any]) -> None:
-        """Does what an event of Slack's asks for."""
-        await self.links.take(payload)
-        await self.mutes.take(payload)
-
-    async def listen(self) -> Never:
-        """Takes clicks, answers commands and hears events, for ever."""
-        take, answer = self.clicks.take, self.commands.answer
-        await listen_to_slack(self.app_token, self.api, take=take, show=self.hear, answer=answer)
-
-
-def notifier_of(settings: Settings, database: Database, *, url: str) -> Notifier | None:
-    """None where Slack is not told. Raises routes_file.RoutesError."""
-    if settings.slack_token is None or settings.slack_channel is None:
-        return None
-    told, channel = slack(_secret(settings.slack_token), str(settings.slack_api)), settings.slack_channel
-    path = settings.routes_file or settings.data_dir / "routes.yaml"
-    routes = RoutesFile(path, required=settings.routes_file is not None)
-    mutes = Mutes(database.write, routes, now)
-    return Notifier(
-        Sender(database.write, told, channel, url, now, suspected=settings.slack_suspected, routes=routes),
-        Clicks(database.write, told, now, url),
-        Commands(database.read, channel, url, now, mutes),
-        Links(database.read, told, channel, url, now, routes=routes),
-        mutes,
-        routes,
-        app_token=_secret(settings.slack_app_token),
-        api=str(settings.slack_api),
-    )
-
-
-def _secret(value: SecretStr | None) -> str:
-    return value.get_secret_value() if value else ""
-
-
 def build(settings: Settings, server: Postgres, *, url: str, demo: Prepare, access: Callable[[], Access]) -> FastAPI:
     """The application with its lifespan; ``url`` is where it is reached, ``demo`` replays the recorded incident,
     ``access`` says what people may do of whom a proxy says who they are.
@@ -321,7 +261,8 @@ def build(settings: Settings, server: Postgres, *, url: str, demo: Prepare, acce
     Nothing runs yet.
     """
     database = open_database(server.dsn)
-    pulses, notifier = Pulses(now), notifier_of(settings, database, url=url)
+    pulses, notifier = Pulses(now), notifier_of(settings, database, url=url, clock=now)
+    heard = notifier.heard if notifier else None
     clusters = Clusters(
         database,
         pulses,
@@ -347,24 +288,24 @@ def build(settings: Settings, server: Postgres, *, url: str, demo: Prepare, acce
         take_samples=sample_taker(settings, database),
         evaluate=clusters.evaluate,
         replay_demo=lambda: demo(database),
-        launchdarkly_secret=_secret(settings.launchdarkly_secret),
-        pagerduty_secrets=tuple(_secret(settings.pagerduty_secrets).split()),
+        launchdarkly_secret=secret(settings.launchdarkly_secret),
+        pagerduty_secrets=tuple(secret(settings.pagerduty_secrets).split()),
         changes_kept=min(timedelta(days=settings.changes_retention_days), partitions.OLDEST),
         slack=web.Slack(
             settings.slack_channel or "",
             listens=settings.slack_app_token is not None,
-            signing_secret=_secret(settings.slack_signing_secret),
+            signing_secret=secret(settings.slack_signing_secret),
             routes=notifier.routes if notifier else lambda: NO_ROUTES,
             routes_error=lambda: notifier.routes.error if notifier else "",
         ),
-        take_click=notifier.clicks.take if notifier else web.refuse_told,
-        take_event=notifier.hear if notifier else web.refuse_told,
-        answer_command=notifier.commands.answer if notifier else web.refuse_command,
+        take_click=heard.clicks.take if heard else web.refuse_told,
+        take_event=heard.hear if heard else web.refuse_told,
+        answer_command=heard.commands.answer if heard else web.refuse_command,
         proxy=identities.proxy_of(settings),
         access=access,
     )
     beside = workers(settings, database) + (notifier.workers() if notifier else ())
-    listening = notifier.listen if notifier and notifier.app_token else None
+    listening = heard.listen if heard and heard.app_token else None
     lifespan = _lifespan(server, database, pulses=pulses, clusters=clusters, beside=beside, listening=listening)
     return create_app(deps, lifespan=lifespan)
 

@@ -15,7 +15,8 @@ from sqlalchemy.exc import OperationalError, SQLAlchemyError
 from structlog.testing import capture_logs
 
 from app import supervise
-from app.main import notifier_of, workers
+from app.main import workers
+from app.notifying import notifier_of
 from app.settings import Settings
 from app.store.database import TURNS, Database
 from app.supervise import LONGEST_PAUSE, Pulses, Worker
@@ -180,6 +181,6 @@ async def test_all_workers_may_begin_at_once(database: Database) -> None:
 
 def test_there_is_a_turn_for_every_worker(database: Database) -> None:
     settings = Settings(slack_token=SecretStr("xoxb-1"), slack_channel="C0123456789")
-    notifier = notifier_of(settings, database, url="http://foreshock.test")
+    notifier = notifier_of(settings, database, url="http://foreshock.test", clock=Clock())
     assert notifier
     assert len(workers(settings, database)) + len(notifier.workers()) <= TURNS

@@ -1,4 +1,5 @@
-"""The one client for what an operator names in clusters.yaml: Prometheus, Alertmanager, targets with /metrics.
+"""The one client for what an operator names in clusters.yaml: Prometheus, Alertmanager, targets with /metrics; and in
+routes.yaml, webhooks.
 
 What is asked goes nowhere else: no redirect is followed, no proxy of the environment is used, and a name is resolved
 once, to an address that is looked at before anything is sent to it (OWASP's Server Side Request Forgery Prevention).
@@ -14,10 +15,18 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 import msgspec
-from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
+from aiohttp import (
+    ClientConnectorError,
+    ClientError,
+    ClientResponse,
+    ClientSession,
+    ClientTimeout,
+    DummyCookieJar,
+    TCPConnector,
+)
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.resolver import ThreadedResolver
 from yarl import URL
@@ -39,12 +48,20 @@ class EndpointError(ValueError):
 class OutboundError(Exception):
     """Nobody answered, or not with what was asked for; the message says so without a credential.
 
-    ``status`` is HTTP's, 0 without an answer.
+    ``status`` is HTTP's, 0 without an answer; ``unsent`` where nothing was sent at all.
     """
 
-    def __init__(self, message: str, *, status: int = 0) -> None:
+    def __init__(self, message: str, *, status: int = 0, unsent: bool = False) -> None:
         super().__init__(message)
-        self.status = status
+        self.status, self.unsent = status, unsent
+
+
+class Answer(NamedTuple):
+    """What somebody answered to what was posted: HTTP's status, Retry-After, and the beginning of what was said."""
+
+    status: int
+    retry_after: str
+    said: str
 
 
 class TooMuchError(OutboundError):
@@ -190,6 +207,38 @@ class Outbound:
                 f"{url.host} answers {response.status} {response.reason}: {said}", status=response.status
             )
         return body
+
+
+async def deliver(url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
+    """Posts ``body`` once, and follows no redirect. ``url`` may be a secret: no error repeats more than its host.
+
+    Raises EndpointError for a URL that is not asked, OutboundError where nobody answered.
+    """
+    try:
+        to = URL(url)
+        known = to.scheme in ("http", "https") and bool(to.host and to.port) and to.user is None
+    except ValueError:
+        known = False
+    if not known:
+        raise EndpointError("url: http:// or https:// and a host are needed, and no user")
+    refuse(to.host or "", to.host or "")
+    async with ClientSession(
+        connector=TCPConnector(resolver=_Checked()),
+        cookie_jar=DummyCookieJar(),
+        timeout=WITHIN,
+        trust_env=False,
+        middlewares=(once,),
+        max_line_size=MOST_HEADER,
+    ) as session:
+        try:
+            async with session.post(to, data=body, headers=headers, allow_redirects=False) as response:
+                said = shortened((await response.content.read(4096)).decode("utf-8", "replace"))
+                return Answer(response.status, response.headers.get("Retry-After", ""), said)
+        except TimeoutError:
+            raise OutboundError(f"{to.host} did not answer within {WITHIN.total:.0f} s") from None
+        except (ClientError, OSError) as error:
+            unsent = isinstance(error, ClientConnectorError) or isinstance(error.__cause__, ClientConnectorError)
+            raise OutboundError(in_words(error), unsent=unsent) from None
 
 
 class _Refusal(msgspec.Struct):

@@ -1,4 +1,4 @@
-"""Where what happens is told: rules from a cluster, a namespace, labels, a kind or a severity to a channel.
+"""Where what happens is told: rules from a cluster, a namespace, labels, a kind or a severity to a channel or a target.
 
 Pure. The file that holds them is read by notify/routes_file.py.
 """
@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo
 from msgspec import Meta, Struct
 
 from app.core.model import Resource
+from app.core.targets import Target, TargetName
 
 ChannelId = Annotated[str, Meta(pattern=r"^[CG][A-Z0-9]{6,20}$", description="a channel's ID like C0123456789")]
 Clock = Annotated[str, Meta(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$", description="a time of day like 22:00")]
@@ -50,14 +51,14 @@ class Quiet(Struct, frozen=True, forbid_unknown_fields=True, rename={"begins": "
 
 
 class Route(Struct, frozen=True, forbid_unknown_fields=True):
-    """What fits all that is said here is told in ``channel``.
+    """What fits all that is said here is told in ``channel``, or to ``target``: one of both.
 
     ``labels`` are those of the object, or of its namespace where the object has no such label. ``kinds`` and
     ``namespaces`` ask of changes what they are of, and of incidents only where their alerts are; ``severities`` are of
     incidents alone. ``quiet`` holds back changes, never incidents.
     """
 
-    channel: ChannelId
+    channel: ChannelId | None = None
     tell: tuple[What, ...] = (What.CHANGES,)
     clusters: Patterns = ()
     namespaces: Patterns = ()
@@ -65,6 +66,17 @@ class Route(Struct, frozen=True, forbid_unknown_fields=True):
     labels: Mapping[str, str] = {}
     severities: Patterns = ()
     quiet: Quiet | None = None
+    target: TargetName | None = None
+
+    def __post_init__(self) -> None:
+        """Raises ValueError."""
+        if (self.channel is None) == (self.target is None):
+            raise ValueError("a route needs one of channel and target")
+
+    @property
+    def place(self) -> str:
+        """Where it tells: the ID of a channel, or the name of a target."""
+        return self.channel or self.target or ""
 
     @property
     def asks_for_nothing(self) -> bool:
@@ -85,9 +97,15 @@ class Labels(Struct, frozen=True):
 
 
 class Routes(Struct, frozen=True, forbid_unknown_fields=True):
-    """All rules, in their order. Each that fits tells, and a channel is told once."""
+    """All rules, in their order, and the ``targets`` that they may name. Each that fits tells, each place once."""
 
     routes: tuple[Route, ...] = ()
+    targets: Mapping[TargetName, Target] = {}
+
+    def __post_init__(self) -> None:
+        """Raises ValueError."""
+        if unknown := [one.target for one in self.routes if one.target and one.target not in self.targets]:
+            raise ValueError(f"targets: a route names {unknown[0]!r}, which is not among them")
 
     def of(self, what: What) -> tuple[Route, ...]:
         """Those that tell of this."""
@@ -100,13 +118,13 @@ class Routes(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def channels(self) -> frozenset[str]:
-        """That anything is told in."""
-        return frozenset(route.channel for route in self.routes)
+        """Of Slack, that anything is told in."""
+        return frozenset(route.channel for route in self.routes if route.channel)
 
     @property
     def told_of_all(self) -> frozenset[str]:
         """Channels that are told of every change: whoever is there may ask for all, too."""
-        return frozenset(route.channel for route in self.of(What.CHANGES) if route.asks_for_nothing)
+        return frozenset(one.channel for one in self.of(What.CHANGES) if one.channel and one.asks_for_nothing)
 
 
 NO_ROUTES = Routes()
@@ -137,16 +155,16 @@ def _misses(route: Route, resource: Resource, labels: Labels) -> Iterator[str]:
 
 
 def wanted_by(routes: Routes, resource: Resource, labels: Labels, now: datetime) -> list[tuple[str, datetime | None]]:
-    """The channels that are told of a change of an object, each with the end of its quiet hours where it is in them:
-    one route that is not quiet is enough."""
+    """The channels and targets that are told of a change of an object, each with the end of its quiet hours where it is
+    in them: one route that is not quiet is enough."""
     fitting: dict[str, list[Route]] = {}
     for route in routes.routes:
         if not why_not(route, resource, labels):
-            fitting.setdefault(route.channel, []).append(route)
+            fitting.setdefault(route.place, []).append(route)
     found: list[tuple[str, datetime | None]] = []
-    for channel, own in fitting.items():
+    for place, own in fitting.items():
         ends = [route.quiet.until(now) if route.quiet else None for route in own]
-        found.append((channel, None if None in ends else min(end for end in ends if end)))
+        found.append((place, None if None in ends else min(end for end in ends if end)))
     return found
 
 

@@ -67,15 +67,14 @@ def shown(told: Told, version: str) -> Shown:
 def message(told: Told) -> Message:
     """The incident's own message."""
     incident = told.incident
-    title = cut(f"{SIGNS.get(incident.status, '')} {plain(incident.title)}".strip(), HEADER)
     blocks: list[Json] = [
-        {"type": "header", "text": label(title)},
+        {"type": "header", "text": label(_title(incident))},
         context(" · ".join(_facts(told))),
     ]
     if incident.status == "merged":
         onward = f"{told.url}/incidents/{incident.merged_into}"
         blocks.append(section(f"It is a part of {link(onward, 'another incident')} now, where its alerts are."))
-        return Message(escape(f"{title}: a part of another incident now", 4 * SENTENCE), tuple(blocks))
+        return Message(escape(sentence(told), 4 * SENTENCE), tuple(blocks))
     if told.ranking is None:
         blocks.append(section("Not ranked yet: the suspects appear here as soon as they are."))
     else:
@@ -84,7 +83,19 @@ def message(told: Told) -> Message:
     if told.ranking and len(told.ranking.suspects) > SHOWN:
         buttons.append(_button("Show more", MORE, f"{MORE}/{incident.id}"))
     blocks.append({"type": "actions", "elements": buttons})
-    return Message(escape(f"{title}: {_leading(told.ranking)}", 4 * SENTENCE), tuple(blocks))
+    return Message(escape(sentence(told), 4 * SENTENCE), tuple(blocks))
+
+
+def sentence(told: Told) -> str:
+    """The whole of it in one line, as text that nothing is escaped of."""
+    title = _title(told.incident)
+    if told.incident.status == "merged":
+        return f"{title}: a part of another incident now"
+    return f"{title}: {_leading(told.ranking)}"
+
+
+def _title(incident: Incident) -> str:
+    return cut(f"{SIGNS.get(incident.status, '')} {plain(incident.title)}".strip(), HEADER)
 
 
 def more(incident_id: str, ranking: Ranking, *, url: str) -> str:

@@ -159,8 +159,18 @@ def _one(told: Told, item: Item) -> Message:
         recipe = revert_recipe(change)
         if recipe.command and len(recipe.command) <= COMMAND:
             blocks += [context("To undo it:"), code(recipe.command)]
-    said = f"{item.sign} {item.name}" + (f": {_state(item.rollout)}" if item.rollout else "")
-    return Message(escape(said, 4 * SENTENCE), tuple(blocks))
+    return Message(escape(sentence(told), 4 * SENTENCE), tuple(blocks))
+
+
+def sentence(told: Told) -> str:
+    """The whole of it in one line, as text that nothing is escaped of."""
+    if len(told.items) == 1:
+        (item,) = told.items
+        return plain(f"{item.sign} {item.name}" + (f": {_state(item.rollout)}" if item.rollout else ""))
+    items = sorted(told.items, key=_first)
+    clusters = sorted({one.change.resource.cluster for one in items})
+    first = ", ".join(dict.fromkeys(str(one.change.resource) for one in items[:3]))
+    return plain(f"{many(len(items) + told.notice.more, 'change')} in {', '.join(clusters)}: {first}")
 
 
 def _facts(item: Item) -> Iterator[str]:
@@ -227,16 +237,21 @@ def _digest(told: Told) -> Message:
     lines = [_listed(told, one) for one in items[:LISTED]]
     blocks = [section(title)]
     blocks += [section("\n".join(lines[n : n + IN_SECTION])) for n in range(0, len(lines), IN_SECTION)]
-    window = {"from": min(one.change.at for one in items).isoformat()}
-    last = max(told.notice.joined_at, *(one.change.at for one in items))
-    window["to"] = (last + timedelta(seconds=1)).isoformat()
-    if len(clusters) == 1 and len(clusters[0]) <= NAME:  # a context takes no text that is longer than 2,000
-        window["cluster"] = clusters[0]
-    page = f"<{told.url}/changes?{urlencode(window)}|All of this time>"
+    page = f"<{page_of(told)}|All of this time>"
     more = f"and {total - LISTED:,} more. " if total > LISTED else ""
     blocks.append(context(f"{more}{page}"))
-    first = ", ".join(dict.fromkeys(str(one.change.resource) for one in items[:3]))
-    return Message(escape(f"{count} in {', '.join(clusters)}: {first}", 4 * SENTENCE), tuple(blocks))
+    return Message(escape(sentence(told), 4 * SENTENCE), tuple(blocks))
+
+
+def page_of(told: Told) -> str:
+    """Where all changes of a digest are."""
+    clusters = {one.change.resource.cluster for one in told.items}
+    window = {"from": min(one.change.at for one in told.items).isoformat()}
+    last = max(told.notice.joined_at, *(one.change.at for one in told.items))
+    window["to"] = (last + timedelta(seconds=1)).isoformat()
+    if len(clusters) == 1 and len(only := next(iter(clusters))) <= NAME:  # a context takes no text longer than 2,000
+        window["cluster"] = only
+    return f"{told.url}/changes?{urlencode(window)}"
 
 
 def _first(item: Item) -> tuple[int, datetime]:

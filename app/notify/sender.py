@@ -1,33 +1,44 @@
-"""What is due -> Slack: one message a second in a channel, each once, whatever answers.
+"""What is due -> Slack and other targets: one message a second in each, each once, whatever answers.
 
 Claimed in one transaction, sent without any, noted in another. A kill between leaves a message that may be there: it is
-looked for, and only posted where it is not.
+looked for, and only posted where it is not. A target cannot be asked: it is sent the same letter
+again, by the same id.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from time import monotonic
 
+import msgspec
 import structlog
 from msgspec.structs import replace
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from app.core.model import Gap
 from app.core.routes import NO_ROUTES, Routes, What, tells_incident
-from app.notify import message, notice
+from app.core.targets import is_target
+from app.notify import events, message, notice
 from app.notify.message import Told
 from app.notify.slack import GONE, BusyError, Message, RefusedError, Slack, UnansweredError
+from app.notify.targets import OVER, Targets
 from app.notify.teller import Teller
 from app.store import incidents, notices, outbox
-from app.store.outbox import Due, New, Shown
+from app.store.outbox import Due, Letter, New, Shown
 from app.store.seen import read_seen
 
 FIRST_WAIT, LONGEST_WAIT = timedelta(seconds=10), timedelta(minutes=5)
 """How long until a message is tried again that nobody answered: doubled each time."""
+IN_ORDER = 5
+"""So often what a target does not take is tried before what comes after it is tried, too: some five minutes."""
+AT_ONCE = 4
+"""So many targets are told at once."""
+GIVEN_UP = timedelta(days=1)
+"""So long a letter to a target is tried."""
 ROUND = 5.0
 """Seconds after which no further message is begun before it is looked anew for what is due: Slack may answer slowly."""
 
@@ -45,27 +56,38 @@ class Rendered:
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """Sends what changes and incidents owe to channels: as routes say, and incidents that no route is for to
-    ``channel`` (its ID); also those that are only ``suspected`` where that is wanted. ``url`` is where people reach us,
-    ``clock`` gives aware UTC."""
+    """Sends what changes and incidents owe to channels and targets: as routes say, and incidents that no route to a
+    channel is for to ``channel`` (its ID; "": to none). Without ``slack`` targets alone are told. Also those that are
+    only ``suspected`` are told where that is wanted. ``url`` is where people reach us, ``clock`` gives aware UTC."""
 
     engine: AsyncEngine
-    slack: Slack
+    slack: Slack | None
     channel: str
     url: str
     clock: Callable[[], datetime]
     suspected: bool = False
     routes: Callable[[], Routes] = lambda: NO_ROUTES
+    targets: Targets | None = None
 
     async def send(self) -> None:
-        """Sends what is due next in each channel."""
+        """Finds what is owed, and sends what is due next in each of Slack's channels."""
         await self.teller.route()
         await self.teller.look()
         async with self.engine.begin() as conn:
-            await outbox.name_channel(conn, self.channel, now=self.clock())
-            await outbox.assign(conn, self._channel_of, suspected=self.suspected, now=self.clock())
+            if self.channel:
+                await outbox.name_channel(conn, self.channel, now=self.clock())
+            await outbox.assign(conn, self._places_of, suspected=self.suspected, now=self.clock())
+        await self._send_all(to_targets=False)
+
+    async def send_to_targets(self) -> None:
+        """Sends what is due next to each target: to some at once, for one that answers late is not to delay others."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(AT_ONCE):
+                group.create_task(self._send_all(to_targets=True))
+
+    async def _send_all(self, *, to_targets: bool) -> None:
         until = monotonic() + ROUND
-        while monotonic() < until and await self._send_next():
+        while monotonic() < until and await self._send_next(to_targets=to_targets):
             pass
 
     @property
@@ -73,51 +95,78 @@ class Sender:
         """Who finds what changes owe."""
         return Teller(self.engine, self.routes, self.url, self.clock)
 
-    def _channel_of(self, new: New) -> str:
-        """The first route that tells of an incident tells it, for one incident has one message and one thread."""
-        fits = (
-            route.channel
+    def _places_of(self, new: New) -> list[str]:
+        """The first route to a channel that tells of an incident tells it, for in Slack one incident has one thread;
+        and each to a target does."""
+        fits = [
+            route
             for route in self.routes().of(What.INCIDENTS)
             if tells_incident(route, new.cluster, new.namespaces, severity=new.severity)
-        )
-        return next(fits, self.channel)
+        ]
+        channel = next((route.channel for route in fits if route.channel), self.channel)
+        return [*([channel] if channel else []), *dict.fromkeys(route.target for route in fits if route.target)]
 
-    async def _send_next(self) -> bool:
+    async def _send_next(self, *, to_targets: bool) -> bool:
         """Sends one message; False where none was due."""
         async with self.engine.begin() as conn:
-            due = await outbox.claim(conn, suspected=self.suspected, now=self.clock())
-            what = await self._rendered(conn, due) if due else None
+            due = await outbox.claim(conn, to_targets=to_targets, suspected=self.suspected, now=self.clock())
+            what = await self._made(conn, due) if due else None
         if due is None or what is None:
             return due is not None
         try:
-            ts = await self._deliver(due, what.message)
+            ts = await self._deliver(due, what)
         except BusyError as busy:
             async with self.engine.begin() as conn:
                 await outbox.rest(conn, due.channel, self.clock() + busy.wait)
                 await outbox.put_off(conn, due, self.clock() + busy.wait, maybe_there=False)
-            log.warning("Slack is busy", channel=due.channel, again_in=busy.wait.total_seconds())
+            log.warning("a place is busy", channel=due.channel, again_in=busy.wait.total_seconds())
         except UnansweredError as error:
             wait = min(FIRST_WAIT * 2 ** min(due.attempts, 10), LONGEST_WAIT)
             async with self.engine.begin() as conn:
-                await outbox.put_off(conn, due, self.clock() + wait, maybe_there=error.maybe_there)
-            log.warning("Slack is not told", message=due.key, why=str(error), again_in=wait.total_seconds())
+                if isinstance(what, Letter) and self.clock() - what.made_at > GIVEN_UP:
+                    await outbox.give_up(conn, due, f"it was tried for a day: {error}", gone=False)
+                else:
+                    await outbox.put_off(conn, due, self.clock() + wait, maybe_there=error.maybe_there)
+                if isinstance(what, Letter):
+                    pause = wait if due.attempts < IN_ORDER else outbox.EACH
+                    await outbox.rest(conn, due.channel, self.clock() + pause)
+            log.warning("a message is not told", message=due.key, why=str(error), again_in=wait.total_seconds())
         except RefusedError as error:
             async with self.engine.begin() as conn:
                 await outbox.give_up(conn, due, str(error), gone=error.code == GONE)
-            log.error("Slack is not told", message=due.key, why=str(error))  # noqa: TRY400 - it says all
+                await outbox.rest(conn, due.channel, self.clock() + outbox.EACH)
+                if error.code == OVER:
+                    await outbox.turn_off(conn, due.channel, str(error))
+            log.error("a message is not told", message=due.key, why=str(error))  # noqa: TRY400 - it says all
         else:
             await self._note(due, ts, what)
         return True
 
-    async def _deliver(self, due: Due, what: Message) -> str:
-        if due.ts is not None:
-            await self.slack.edit(due, what)
-            return due.ts
-        if due.trying_since is not None and (there := await self.slack.find(due, since=due.trying_since)):
-            return there
-        return await self.slack.post(due, what)
+    async def _deliver(self, due: Due, what: Rendered | Letter) -> str:
+        if isinstance(what, Letter):
+            if self.targets is None:
+                raise RefusedError("no_target", "this process tells no targets: it has no file of routes")
+            await self.targets.send(due.channel, what)
+            return what.id
+        if self.slack is None:
+            raise RefusedError("no_token", "Slack is not set up: set FORESHOCK_SLACK_TOKEN and FORESHOCK_SLACK_CHANNEL")
+        return await self._post(self.slack, due, what.message)
 
-    async def _note(self, due: Due, ts: str, what: Rendered) -> None:
+    @staticmethod
+    async def _post(slack: Slack, due: Due, what: Message) -> str:
+        if due.ts is not None:
+            await slack.edit(due, what)
+            return due.ts
+        if due.trying_since is not None and (there := await slack.find(due, since=due.trying_since)):
+            return there
+        return await slack.post(due, what)
+
+    async def _note(self, due: Due, ts: str, what: Rendered | Letter) -> None:
+        if isinstance(what, Letter):
+            async with self.engine.begin() as conn:
+                await outbox.sent(conn, due, ts, shown=what.shown or Shown("", ""), reply="", now=self.clock())
+                await outbox.rest(conn, due.channel, self.clock() + outbox.EACH)
+            return
         shows, said = what.shown, ""
         if due.ts is not None and due.shown is not None:
             said = what.news(due.shown)
@@ -126,22 +175,45 @@ class Sender:
         async with self.engine.begin() as conn:
             await outbox.sent(conn, due, ts, shown=shows, reply=said, now=self.clock())
 
-    async def _rendered(self, conn: AsyncConnection, due: Due) -> Rendered | None:
-        """None where what it is of is gone."""
+    async def _made(self, conn: AsyncConnection, due: Due) -> Rendered | Letter | None:
+        """What is to be sent; None where what it is of is gone, or a target has nothing to be told of it."""
+        if is_target(due.channel):
+            return await self._letter(conn, due)
         if due.part:
             return Rendered(message.reply(due.body), Shown("", ""), lambda _: "")
-        if due.notice_id is not None:
-            found = await notices.read_notice(conn, due.notice_id)
-            read = await self.teller.read(conn, [found]) if found else []
-            if not read or not read[0].items:
-                return None
-            told_of = read[0]
-            made = notice.message(told_of)
-            return Rendered(made, notice.shown(told_of, made), partial(notice.news, told=told_of))
-        told = await self._told(conn, due.incident_id or "")
+        told = await self._told_of(conn, due)
+        if isinstance(told, notice.Told):
+            made = notice.message(told)
+            return Rendered(made, notice.shown(told, made), partial(notice.news, told=told))
         if told is None:
             return None
         return Rendered(message.message(told), message.shown(told, due.version), partial(message.news, told=told))
+
+    async def _letter(self, conn: AsyncConnection, due: Due) -> Letter | None:
+        """What was sealed, or is now. Of what a target knows already, what is new becomes a letter of its own, which
+        comes after it; then nothing is to be sent yet."""
+        if due.body and due.ts is None:
+            return msgspec.json.decode(due.body, type=Letter)
+        told = await self._told_of(conn, due)
+        if told is None or self.targets is None:
+            return None
+        kind, now, shows = events.type_of(told, due.shown), self.clock(), events.shown(told, due.version)
+        if due.ts is None:
+            made = self.targets.letter(told, kind, shows=shows, now=now)
+            await outbox.seal(conn, due, made)
+            return made
+        follows = self.targets.letter(told, kind, shows=None, now=now) if kind else None
+        body = msgspec.json.encode(follows).decode() if follows else ""
+        await outbox.sent(conn, due, due.ts, shown=shows, reply=body, now=now)
+        await outbox.rest(conn, due.channel, now)
+        return None
+
+    async def _told_of(self, conn: AsyncConnection, due: Due) -> notice.Told | Told | None:
+        if due.notice_id is None:
+            return await self._told(conn, due.incident_id or "")
+        found = await notices.read_notice(conn, due.notice_id)
+        read = await self.teller.read(conn, [found]) if found else []
+        return read[0] if read and read[0].items else None
 
     async def _told(self, conn: AsyncConnection, incident_id: str) -> Told | None:
         found = await incidents.read_incident_since_first(conn, incident_id)

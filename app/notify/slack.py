@@ -63,18 +63,18 @@ class Message:
 
 
 class RefusedError(Exception):
-    """Slack does not take it, now or later. ``code`` is its own word, the message says what to do."""
+    """Slack, or a target, does not take it, now or later. ``code`` is its own word, the message says what to do."""
 
-    def __init__(self, code: str) -> None:
-        super().__init__(f"{WORDS.get(code, 'Slack refused it')} ({code})")
+    def __init__(self, code: str, words: str = "") -> None:
+        super().__init__(f"{words or WORDS.get(code, 'Slack refused it')} ({code})")
         self.code = code
 
 
 class BusyError(Exception):
-    """Slack took nothing and is to be asked again after ``wait``."""
+    """Slack, or a target, took nothing and is to be asked again after ``wait``."""
 
     def __init__(self, wait: timedelta) -> None:
-        super().__init__(f"Slack asks to wait for {wait.total_seconds():.0f} s")
+        super().__init__(f"it asks to wait for {wait.total_seconds():.0f} s")
         self.wait = wait
 
 

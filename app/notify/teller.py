@@ -19,7 +19,8 @@ from app.core.metrics.turning import SOON
 from app.core.model import Change
 from app.core.routes import Labels, Routes, What, wanted_by
 from app.core.screen.aftermath import moved
-from app.notify import notice
+from app.core.targets import is_target
+from app.notify import events, notice
 from app.notify.notice import Item, Told
 from app.store import arrivals, notices, objects, outbox, rollouts, series
 from app.store.arrivals import Arrival, Place
@@ -82,10 +83,8 @@ class Teller:
                 if not any(mute.channel == channel and mute.covers(change.resource) for mute in mutes):
                     of[channel, held_until].append((one, change))
         for (channel, held_until), both in of.items():
-            since = await outbox.name_channel(conn, channel, now=now)
-            fresh = [(one, change) for one, change in both if change.at >= since or since == now]
-            if fresh:
-                await notices.tell(conn, channel, fresh, held_until=held_until, now=now)
+            await outbox.name_channel(conn, channel, now=now)
+            await notices.tell(conn, channel, both, held_until=held_until, now=now)
 
     async def look(self) -> None:
         """Finds what the messages that are due are to show, and what their threads are to be told."""
@@ -93,10 +92,13 @@ class Teller:
             now = self.clock()
             for told in await self.read(conn, await notices.read_due(conn, now=now)):
                 names: Collection[str] = ()
-                if told.items and told.notice.look_at in notice.follow_marks(told):
+                edits = not is_target(told.notice.channel)
+                if edits and told.items and told.notice.look_at in notice.follow_marks(told):
                     names = await self._follow(conn, told, now)
                 again_at = notice.look_again(told, now) if told.items else None
-                version = notice.version(notice.message(told)) if told.items else ""
+                version = ""
+                if told.items:
+                    version = notice.version(notice.message(told)) if edits else events.stage(told)
                 await notices.looked(conn, told.notice, version, again_at=again_at, followed=names)
 
     async def read(self, conn: AsyncConnection, found: Sequence[Notice]) -> list[Told]:

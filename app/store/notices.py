@@ -11,11 +11,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import ColumnElement, Row, and_, delete, func, insert, select, tuple_, update
+from sqlalchemy import ColumnElement, Row, and_, delete, func, insert, not_, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model import Change, Resource
+from app.core.targets import is_target
 from app.store import outbox
 from app.store.arrivals import Arrival, Place, Places
 from app.store.slack_tables import messages, muted, noticed, notices, routed
@@ -97,7 +98,8 @@ async def tell(
     fresh = [both for both in told if (both[0].cluster_id, both[0].at, both[0].key) not in already]
     if not fresh:
         return
-    digest = await _open_digest(conn, channel, held_until=held_until, now=now)
+    edits = not is_target(channel)
+    digest = await _open_digest(conn, channel, held_until=held_until, edits=edits, now=now)
     if digest is None and held_until is None:
         lately = select(func.count()).where(_n.channel == channel, _n.opened_at > now - BURST)
         if (await conn.execute(lately)).scalar_one() + len(fresh) <= APART:
@@ -106,23 +108,29 @@ async def tell(
                 await _join(conn, channel, alone, [both])
             return
     if digest is None:
-        look_at = held_until or now + SETTLES
+        look_at = held_until or now + (SETTLES if edits else BURST)
         digest = await _open(conn, channel, fresh[0][1], digest=True, look_at=look_at, now=now)
     else:
-        soon = func.coalesce(func.least(_n.look_at, now + EDITS), now + EDITS) if held_until is None else _n.look_at
-        joined = {"joined_at": now, "look_at": soon}
+        soon = func.coalesce(func.least(_n.look_at, now + EDITS), now + EDITS)
+        look_at_now = {"look_at": soon} if held_until is None and edits else {}
+        joined = {"joined_at": now, **look_at_now}
         await conn.execute(update(notices).where(_n.id == digest).values(joined))
     await _join(conn, channel, digest, fresh)
 
 
 async def _open_digest(
-    conn: AsyncConnection, channel: str, *, held_until: datetime | None, now: datetime
+    conn: AsyncConnection, channel: str, *, held_until: datetime | None, edits: bool, now: datetime
 ) -> int | None:
-    """The digest that takes more: of the burst that goes on, or the one that is held back."""
+    """The digest that takes more: of the burst that goes on, or the one that is held back. Of a place that ``edits``
+    nothing a burst is gathered for BURST, and then told."""
     unposted = select(messages.c.id).where(messages.c.notice_id == _n.id, messages.c.ts.is_(None)).exists()
     held = and_(_n.look_at > now + SETTLES, unposted)
     burst = and_(_n.joined_at > now - BURST, _n.opened_at > now - LONGEST)
-    goes_on = burst if held_until is None else held
+    if edits:
+        goes_on = burst if held_until is None else held
+    else:
+        soon = _n.look_at <= now + BURST
+        goes_on = and_(held, soon if held_until is None else not_(soon))
     which = select(_n.id).where(_n.channel == channel, _n.digest, goes_on).order_by(_n.id.desc()).limit(1)
     found: int | None = (await conn.execute(which)).scalar()
     return found

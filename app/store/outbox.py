@@ -3,20 +3,24 @@
 What its message shows is kept beside it, so whoever changes an incident, ranks it or says something of it owes Slack
 nothing more in that transaction: what differs from what is shown is due. Nothing is lost by a kill, and a burst of
 changes becomes one edit. What a notice is to show is found by store/notices.py.
+
+A target (core/targets.py) stands in the place of a channel. What it was told is not edited: it is told once more where
+that matters, and what it is sent is sealed before it is sent for the first time (Letter).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import msgspec
 from msgspec import Struct
-from sqlalchemy import Update, func, insert, select, text, update
+from sqlalchemy import Update, and_, func, insert, select, text, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.core.targets import is_target
 from app.store import slack_tables, tables
 
 BEFORE = timedelta(hours=1)
@@ -66,22 +70,23 @@ _DUE = text(r"""
         UNION ALL
         SELECT m.id, '', CASE WHEN m.notice_id IS NULL THEN 0 ELSE 2 END, coalesce(i.started_at, p.not_before)
         FROM slack_messages m
-        JOIN slack_messages p ON p.part = 0 AND (p.incident_id = m.incident_id OR p.notice_id = m.notice_id)
+        JOIN slack_messages p ON p.part = 0
+            AND (p.incident_id = m.incident_id AND p.channel = m.channel OR p.notice_id = m.notice_id)
         LEFT JOIN incidents i ON i.id = m.incident_id
         WHERE m.part > 0 AND m.ts IS NULL AND p.ts IS NOT NULL
             AND NOT EXISTS (
                 SELECT FROM slack_messages e
-                WHERE (e.incident_id = m.incident_id OR e.notice_id = m.notice_id)
+                WHERE (e.incident_id = m.incident_id AND e.channel = m.channel OR e.notice_id = m.notice_id)
                     AND e.part BETWEEN 1 AND m.part - 1 AND e.ts IS NULL AND e.error = ''
             )
     )
     SELECT m.*, p.ts AS thread_ts, due.version
     FROM due
     JOIN slack_messages m ON m.id = due.id
-    JOIN slack_channels c ON c.id = m.channel AND c.quiet_until <= :now
-    LEFT JOIN slack_messages p
-        ON m.part > 0 AND p.part = 0 AND (p.incident_id = m.incident_id OR p.notice_id = m.notice_id)
-    WHERE m.error = '' AND m.not_before <= :now
+    JOIN slack_channels c ON c.id = m.channel AND c.quiet_until <= :now AND c.off = ''
+    LEFT JOIN slack_messages p ON m.part > 0 AND p.part = 0
+        AND (p.incident_id = m.incident_id AND p.channel = m.channel OR p.notice_id = m.notice_id)
+    WHERE m.error = '' AND m.not_before <= :now AND (m.channel ~ '^[a-z]') = :to_targets
     ORDER BY due.urgency, due.since, m.incident_id, m.notice_id, m.part
     LIMIT 1
     FOR UPDATE OF c SKIP LOCKED
@@ -96,6 +101,16 @@ class Shown(Struct, frozen=True):
     version: str
     status: str
     leader: str = ""
+
+
+class Letter(Struct, frozen=True):
+    """What a target is sent: made once, so that it is the same however often it is tried. ``id`` is its own,
+    ``body`` what is sent, ``shown`` what the target then knows (None of what follows the first one)."""
+
+    id: str
+    made_at: datetime
+    body: str
+    shown: Shown | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +137,12 @@ class Due:
     @property
     def key(self) -> str:
         """What tells the message from all others, in its metadata."""
-        return key_of(self.incident_id, self.notice_id, self.part)
+        return key_of(self.incident_id, self.notice_id, self.part, self.channel)
 
 
-def key_of(incident_id: str | None, notice_id: int | None, part: int) -> str:
-    """The name of a message: what it is of, and its place in the thread."""
-    return f"{incident_id or f'n{notice_id}'}/{part}"
+def key_of(incident_id: str | None, notice_id: int | None, part: int, channel: str) -> str:
+    """The name of a message: what it is of, its place in the thread, and the target, where it is to one."""
+    return f"{incident_id or f'n{notice_id}'}/{part}" + (f"@{channel}" if is_target(channel) else "")
 
 
 async def name_channel(conn: AsyncConnection, channel: str, *, now: datetime) -> datetime:
@@ -149,18 +164,20 @@ class New(Struct, frozen=True):
     started_at: datetime
 
 
-async def assign(conn: AsyncConnection, channel_of: Callable[[New], str], *, suspected: bool, now: datetime) -> None:
-    """Gives each new incident the channel that it is told in. ``suspected`` says whether incidents are, that nobody is
-    called for."""
+async def assign(
+    conn: AsyncConnection, channels_of: Callable[[New], Collection[str]], *, suspected: bool, now: datetime
+) -> None:
+    """Gives each new incident the channel and the targets that it is told in. ``suspected`` says whether incidents are,
+    that nobody is called for."""
     asked = {"latest": now - LATEST, "unranked": now - UNRANKED, "suspected": suspected}
     since: dict[str, datetime] = {}
     for row in (await conn.execute(_NEW, asked)).all():
         new = New(row.id, row.cluster, row.severity, tuple(row.scope.get("namespaces") or ()), row.started_at)
-        channel = channel_of(new)
-        if channel not in since:
-            since[channel] = await name_channel(conn, channel, now=now)
-        if new.started_at >= since[channel] - BEFORE:
-            await owe(conn, channel, incident_id=new.id, now=now)
+        for channel in channels_of(new):
+            if channel not in since:
+                since[channel] = await name_channel(conn, channel, now=now)
+            if new.started_at >= since[channel] - BEFORE:
+                await owe(conn, channel, incident_id=new.id, now=now)
 
 
 async def owe(
@@ -172,9 +189,10 @@ async def owe(
     await conn.execute(upsert(_messages).values(**which, **fixed).on_conflict_do_nothing())
 
 
-async def claim(conn: AsyncConnection, *, suspected: bool, now: datetime) -> Due | None:
-    """What is to be sent next, which is the caller's for CLAIM; None where nothing is due, or it is too soon."""
-    asked = {"suspected": suspected, "now": now, "kept": now - KEPT}
+async def claim(conn: AsyncConnection, *, to_targets: bool, suspected: bool, now: datetime) -> Due | None:
+    """What is to be sent next to Slack, or to a target, which is the caller's for CLAIM; None where nothing is due, or
+    it is too soon. Of a target nothing else is claimed meanwhile, unless the caller lets it ``rest`` for less."""
+    asked = {"to_targets": to_targets, "suspected": suspected, "now": now, "kept": now - KEPT}
     row = (await conn.execute(_DUE, asked)).one_or_none()
     if row is None:
         return None
@@ -196,7 +214,7 @@ async def claim(conn: AsyncConnection, *, suspected: bool, now: datetime) -> Due
     if due.ts is None:
         mine["trying_since"] = due.trying_since or now
     await conn.execute(_this(due, **mine))
-    await rest(conn, due.channel, now + EACH)
+    await rest(conn, due.channel, now + (CLAIM if to_targets else EACH))
     return due
 
 
@@ -216,7 +234,10 @@ async def sent(conn: AsyncConnection, due: Due, ts: str, *, shown: Shown, reply:
     await conn.execute(_this(due, **done))
     if due.notice_id is not None and not due.part and shown.version:
         notices = slack_tables.notices
-        await conn.execute(update(notices).where(notices.c.id == due.notice_id).values(wanted=""))
+        done_with = update(notices).where(notices.c.id == due.notice_id)
+        if is_target(due.channel) and due.ts is None:  # a letter may be of what was so long ago
+            done_with = done_with.where(notices.c.wanted == shown.version)
+        await conn.execute(done_with.values(wanted=""))
     if reply:
         await say(conn, due.channel, reply, incident_id=due.incident_id, notice_id=due.notice_id, now=now)
 
@@ -231,11 +252,26 @@ async def say(
     now: datetime,
 ) -> None:
     """``reply`` is to be said in the thread of an incident's message, or a notice's."""
-    thread = _m.incident_id == incident_id if incident_id else _m.notice_id == notice_id
+    thread = and_(_m.incident_id == incident_id, _m.channel == channel) if incident_id else _m.notice_id == notice_id
     last = select(func.max(_m.part)).where(thread).scalar_subquery()
     which = {"incident_id": incident_id, "notice_id": notice_id, "part": last + 1}
     fixed = {"channel": channel, "body": reply, "attempts": 0, "not_before": now, "error": ""}
     await conn.execute(insert(_messages).values(**which, **fixed))
+
+
+async def seal(conn: AsyncConnection, due: Due, letter: Letter) -> None:
+    """Keeps what a target is sent, in the transaction that claims it."""
+    await conn.execute(_this(due, body=msgspec.json.encode(letter).decode()))
+
+
+async def turn_off(conn: AsyncConnection, target: str, why: str) -> None:
+    """The target is told nothing more until somebody sends again: what it is owed waits."""
+    await conn.execute(update(_channels).where(_channels.c.id == target).values(off=why))
+
+
+async def read_off(conn: AsyncConnection) -> dict[str, str]:
+    """The targets that are told nothing more, each with why."""
+    return {row.id: row.off for row in await conn.execute(select(_channels).where(_channels.c.off != ""))}
 
 
 async def put_off(conn: AsyncConnection, due: Due, until: datetime, *, maybe_there: bool) -> None:
@@ -295,7 +331,7 @@ async def read_delivery(conn: AsyncConnection, *, limit: int = 100) -> Delivery:
         .limit(limit)
     )
     failed = [
-        Failed(key_of(row.incident_id, row.notice_id, row.part), row.incident_id or "", *row[2:])
+        Failed(key_of(row.incident_id, row.notice_id, row.part, row.channel), row.incident_id or "", *row[2:])
         for row in await conn.execute(query)
     ]
     return Delivery(there, left, tuple(failed))
@@ -304,8 +340,12 @@ async def read_delivery(conn: AsyncConnection, *, limit: int = 100) -> Delivery:
 async def try_again(conn: AsyncConnection, key: str = "", *, now: datetime) -> int:
     """What was given up is due again: the message of this key, "": all. How many that were."""
     again = update(_messages).where(_m.error != "").values(error="", attempts=0, not_before=now)
+    on = update(_channels).where(_channels.c.off != "").values(off="", quiet_until=now)
     if key:
-        of, _, part = key.partition("/")
+        of, _, rest_of = key.partition("/")
+        part, _, target = rest_of.partition("@")
         own = _m.notice_id == int(of[1:]) if of.startswith("n") else _m.incident_id == of
-        again = again.where(own, _m.part == int(part))
+        to = _m.channel == target if target else _m.channel.regexp_match("^[CG]")
+        again, on = again.where(own, to, _m.part == int(part)), on.where(_channels.c.id == target)
+    await conn.execute(on)
     return (await conn.execute(again)).rowcount

@@ -1,4 +1,7 @@
-"""The tables of what Slack is told; tables.py says how they are written."""
+"""The tables of what Slack and other targets are told; tables.py says how they are written.
+
+A ``channel`` is one of Slack, or the name of a target (core/targets.py).
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,8 @@ channels = Table(
     metadata,
     Column("id", Text, primary_key=True),  # Slack's, as C0123456789
     Column("since", at, nullable=False),  # when it was first named: what is older is not told
-    Column("quiet_until", at, nullable=False),  # one message a second, or as long as Slack said
+    Column("quiet_until", at, nullable=False),  # one message a second, or as long as it said
+    Column("off", Text, nullable=False, server_default=""),  # why a target is told nothing more; "" while it is
 )
 
 notices = Table(  # store/notices.py: one message of changes, or of a rollout, in a channel
@@ -88,13 +92,13 @@ messages = Table(  # store/outbox.py: the message of an incident or a notice, an
     Column("part", Integer, nullable=False),  # 0 the message, then its replies in turn
     Column("channel", Text, ForeignKey(channels.c.id), nullable=False),
     Column("ts", Text),  # Slack's name for it; NULL: not posted yet, as far as is known
-    Column("body", Text, nullable=False),  # a reply's text; the message itself is made of what it is about
+    Column("body", Text, nullable=False),  # a reply's text, or the outbox.Letter to a target; else it is made anew
     Column("shown", JSONB),  # outbox.Shown
     Column("trying_since", at),  # it may have been posted since then: nobody answered
     Column("attempts", Integer, nullable=False),  # that failed in a row
     Column("not_before", at, nullable=False),
     Column("error", Text, nullable=False),  # why it is given up, and what to do; "" while it is not
-    UniqueConstraint("incident_id", "part"),  # the messages of an incident
+    UniqueConstraint("incident_id", "channel", "part"),  # the messages of an incident in a channel
     UniqueConstraint("notice_id", "part"),  # those of a notice
     Index(None, "part", postgresql_where=text("ts IS NULL")),  # replies that are to be posted
 )

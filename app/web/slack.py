@@ -69,6 +69,7 @@ async def told(request: Request, asked: Annotated[WhereAsked, Query()]) -> HTMLR
         seen = await read_seen(conn, None, from_at=None, to_at=None)
         goes = await where(conn, asked, routes, now) if asked.asks else None
         mutes = await notices.read_mutes(conn, now=now)
+        off = await outbox.read_off(conn)
     return templates.page(
         "slack.html",
         slack=deps.slack,
@@ -78,6 +79,8 @@ async def told(request: Request, asked: Annotated[WhereAsked, Query()]) -> HTMLR
         may_act=has(request, Role.RESPONDER),
         seen=seen,
         routes=routes.routes,
+        targets=routes.targets,
+        off=off,
         asked=asked,
         goes=goes,
         mutes=mutes,
@@ -90,7 +93,7 @@ async def try_again(request: Request) -> Response:
     """Sends a message again that was given up; without one, all of them."""
     form = await read_form(request)
     which, now = form.get("message", ""), deps_of(request).clock()
-    if form and not re.fullmatch("([0-9a-f]{12}|n[0-9]{1,18})/[0-9]{1,6}", which):
+    if form and not re.fullmatch("([0-9a-f]{12}|n[0-9]{1,18})/[0-9]{1,6}(@[a-z][a-z0-9-]{0,62})?", which):
         raise Problem(422, "message: the name of a message, or nothing for all", "message")
     async with deps_of(request).write.begin() as conn:
         await outbox.try_again(conn, which, now=now)

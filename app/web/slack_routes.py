@@ -71,7 +71,7 @@ async def where(conn: AsyncConnection, asked: WhereAsked, routes: Routes, now: d
             route,
             why_not(route, resource, labels),
             route.quiet.until(now) if route.quiet else None,
-            next((one for one in mutes if one.channel == route.channel), None),
+            next((one for one in mutes if one.channel == route.place), None),
         )
         for route in routes.routes
     ]

@@ -13,7 +13,7 @@ SHIPPED = Path(__file__).parents[2] / "deploy" / "routes.yaml"
 
 
 def test_the_file_that_is_shipped_can_be_read() -> None:
-    assert len(read(SHIPPED).routes) == 4
+    assert len(read(SHIPPED).routes) == 5
 
 
 @pytest.mark.parametrize(

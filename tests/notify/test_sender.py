@@ -229,6 +229,7 @@ async def test_a_message_that_nobody_confirmed_is_looked_for_before_it_is_posted
 ) -> None:
     desk.slack.faults.append(fault)
     await desk.save(world.incident(), world.ranking())
+    assert desk.sender.slack
     with monkeypatch.context() as impatient:
         impatient.setattr(desk.sender.slack.web, "timeout", 0.3)
         await desk.send()
@@ -254,6 +255,7 @@ async def test_what_cannot_be_looked_for_is_not_posted_blindly(desk: Desk) -> No
 
 
 async def test_where_nobody_listens_it_is_posted_later_without_a_look(desk: Desk) -> None:
+    assert desk.sender.slack
     answering = desk.sender.slack.web.base_url
     desk.sender.slack.web.base_url = "http://127.0.0.1:9/api/"
     await desk.save(world.incident(), world.ranking())
@@ -343,6 +345,7 @@ async def test_with_a_fifth_of_each_fault_and_kills_nothing_is_missing_or_shown_
     desk: Desk, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dice = random.Random(seed)
+    assert desk.sender.slack
     monkeypatch.setattr(desk.sender.slack.web, "timeout", 0.1)
     real = slack_module.Slack.post
 

@@ -1,0 +1,156 @@
+"""Events -> targets other than Slack's channels: signed, posted, and what their answers mean.
+
+Nothing is tried again in here. A webhook is signed as https://github.com/standard-webhooks/standard-webhooks says
+(spec/standard-webhooks.md): by its id a receiver knows what it was sent already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hmac
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Protocol
+
+from app.core.routes import Routes
+from app.core.targets import Target
+from app.notify import events, message, notice
+from app.notify.events import Represent
+from app.notify.slack import BusyError, RefusedError, UnansweredError
+from app.store.outbox import Letter, Shown
+
+PREFIX = "whsec_"
+SHORTEST, LONGEST = 24, 64
+"""Bytes of a secret, as Standard Webhooks has them."""
+OVER = "410"
+"""The answer of who does not want to be told any more."""
+LATER = frozenset({408, 425})
+"""Refusals that are none of what was sent."""
+USUAL_WAIT, LONGEST_WAIT = timedelta(seconds=30), timedelta(hours=1)
+WORDS = {
+    400: "the receiver does not take this event: see what it says",
+    401: "the receiver does not take the signature: give it the secret that stands in secret_file",
+    403: "the receiver does not let us in: give it the secret that stands in secret_file",
+    404: "nothing is there: look at the url of the target",
+    405: "what is there takes no POST: look at the url of the target",
+    410: "the receiver wants no more events, so it is told none: send again once it does",
+    413: "the receiver takes no event of this size",
+}
+
+
+class Answer(Protocol):
+    """What somebody answered: HTTP's status, Retry-After ("": none), and what was said."""
+
+    @property
+    def status(self) -> int: ...
+    @property
+    def retry_after(self) -> str: ...
+    @property
+    def said(self) -> str: ...
+
+
+Post = Callable[[str, bytes, Mapping[str, str]], Awaitable[Answer]]
+"""Posts a body with headers to a URL, once. Raises RefusedError for a URL that is not asked, and UnansweredError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """The targets of the routes, as these are now. ``clock`` gives aware UTC."""
+
+    post: Post
+    represent: Represent
+    routes: Callable[[], Routes]
+    clock: Callable[[], datetime]
+
+    def letter(self, told: notice.Told | message.Told, kind: str, *, shows: Shown | None, now: datetime) -> Letter:
+        """The event of this type, as it is sent however often."""
+        return events.letter(told, kind, represent=self.represent, shows=shows, now=now)
+
+    async def send(self, name: str, letter: Letter) -> None:
+        """Sends a letter, once. Raises RefusedError, BusyError and UnansweredError."""
+        target = self.routes().targets.get(name)
+        if target is None:
+            raise RefusedError("no_target", f"the file of routes has no target {name} any more: write it there again")
+        url, keys = await asyncio.to_thread(_read, target)
+        now = self.clock()
+        answer = await self.post(url, letter.body.encode(), signed(letter, keys, at=now))
+        _understand(answer, now)
+
+
+def signed(letter: Letter, keys: Sequence[bytes], *, at: datetime) -> dict[str, str]:
+    """The headers of an event: a signature by each key, for receivers that know only one of two."""
+    stamp = str(int(at.timestamp()))
+    what = f"{letter.id}.{stamp}.{letter.body}".encode()
+    made = (base64.b64encode(hmac.digest(key, what, sha256)).decode() for key in keys)
+    return {
+        "Content-Type": "application/json",
+        "User-Agent": "Foreshock",
+        "webhook-id": letter.id,
+        "webhook-timestamp": stamp,
+        "webhook-signature": " ".join(f"v1,{one}" for one in made),
+    }
+
+
+def keys_of(text: str) -> list[bytes]:
+    """The secrets of a file. Raises ValueError, which repeats none of them."""
+    keys = []
+    for one in text.split():
+        try:
+            key = base64.b64decode(one.removeprefix(PREFIX), validate=True)
+        except binascii.Error:
+            key = b""
+        if not one.startswith(PREFIX) or not SHORTEST <= len(key) <= LONGEST:
+            raise ValueError(f"a secret is {PREFIX} and {SHORTEST} to {LONGEST} bytes in base64")
+        keys.append(key)
+    if not 1 <= len(keys) <= 2:
+        raise ValueError("one secret is needed, or two while one takes the other's place")
+    return keys
+
+
+def _read(target: Target) -> tuple[str, list[bytes]]:
+    """The URL and the secrets of now. Raises RefusedError."""
+    file = target.url_file or ""
+    try:
+        url = Path(file).read_text(encoding="utf-8").strip() if file else target.url
+        file = target.secret_file
+        keys = keys_of(Path(file).read_text(encoding="ascii"))
+    except UnicodeDecodeError:
+        raise RefusedError("no_secret", f"{file}: what stands there is no text") from None
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise RefusedError("no_secret", f"{file}: {why}: write it there, and send again") from None
+    return url, keys
+
+
+def _understand(answer: Answer, now: datetime) -> None:
+    """Raises RefusedError, BusyError and UnansweredError for what is no acceptance."""
+    status = answer.status
+    if 200 <= status < 300:
+        return
+    if status == 429 or (status == 503 and answer.retry_after):
+        raise BusyError(_wait(answer.retry_after, now))
+    if status >= 500 or status in LATER:
+        raise UnansweredError(f"the receiver answered {status}", maybe_there=True)
+    if 300 <= status < 400:
+        raise RefusedError(str(status), "it answers with a redirect, which is not followed: write the url it leads to")
+    said = f": {answer.said}" if answer.said and status in (400, 422) else ""
+    raise RefusedError(str(status), f"{WORDS.get(status, WORDS[400])}{said}")
+
+
+def _wait(told: str, now: datetime) -> timedelta:
+    """Retry-After, as seconds or as a moment (RFC 9110, 10.2.3), within a second and an hour."""
+    if told.isdecimal():
+        wait = timedelta(seconds=min(int(told), 86400))
+    else:
+        try:
+            moment = parsedate_to_datetime(told)
+        except ValueError:
+            return USUAL_WAIT
+        wait = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - now
+    return min(max(wait, timedelta(seconds=1)), LONGEST_WAIT)

@@ -1,0 +1,118 @@
+"""What tells Slack and other targets, and what Slack tells, put together of the settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Never
+
+from pydantic import SecretStr
+
+from app.collect import outbound
+from app.collect.outbound import EndpointError, OutboundError
+from app.core.findings import Incident, Ranking
+from app.notify.clicks import Clicks
+from app.notify.commands import Commands
+from app.notify.connection import listen
+from app.notify.events import Json, Represent
+from app.notify.links import Links
+from app.notify.mutes import Mutes
+from app.notify.routes_file import RoutesFile
+from app.notify.sender import Sender
+from app.notify.slack import RefusedError, UnansweredError, slack
+from app.notify.targets import Targets
+from app.settings import Settings
+from app.store import outbox
+from app.store.database import Database
+from app.store.incidents import FirstSuspect
+from app.supervise import Worker
+from app.web import shapes
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What is done with what Slack tells; with an app-level token by a connection that we open."""
+
+    clicks: Clicks
+    commands: Commands
+    links: Links
+    mutes: Mutes
+    app_token: str
+    api: str
+
+    async def hear(self, payload: dict[str, Any]) -> None:
+        """Does what an event of Slack's asks for."""
+        await self.links.take(payload)
+        await self.mutes.take(payload)
+
+    async def listen(self) -> Never:
+        """Takes clicks, answers commands and hears events, for ever."""
+        take, answer = self.clicks.take, self.commands.answer
+        await listen(self.app_token, self.api, take=take, show=self.hear, answer=answer)
+
+
+@dataclass(frozen=True, slots=True)
+class Notifier:
+    """What tells; ``heard`` None where there is no Slack."""
+
+    sender: Sender
+    routes: RoutesFile
+    heard: Heard | None
+
+    def workers(self) -> tuple[Worker, ...]:
+        """What is done again and again, by one process at a time."""
+        told = {"Slack": self.sender.send, "targets": self.sender.send_to_targets}
+        return tuple(Worker(name, work, outbox.EACH) for name, work in told.items())
+
+
+def notifier_of(settings: Settings, database: Database, *, url: str, clock: Callable[[], datetime]) -> Notifier | None:
+    """None where nobody is told: without Slack, and without a file of routes. Raises routes_file.RoutesError."""
+    path = settings.routes_file or settings.data_dir / "routes.yaml"
+    told = slack(secret(settings.slack_token), str(settings.slack_api)) if settings.slack_token else None
+    if told is None and not settings.routes_file and not path.exists():
+        return None
+    channel = settings.slack_channel or ""
+    routes = RoutesFile(path, required=settings.routes_file is not None)
+    targets = Targets(post, REPRESENT, routes, clock)
+    suspected = settings.slack_suspected
+    sender = Sender(database.write, told, channel, url, clock, suspected=suspected, routes=routes, targets=targets)
+    if told is None:
+        return Notifier(sender, routes, None)
+    mutes = Mutes(database.write, routes, clock)
+    heard = Heard(
+        Clicks(database.write, told, clock, url),
+        Commands(database.read, channel, url, clock, mutes),
+        Links(database.read, told, channel, url, clock, routes=routes),
+        mutes,
+        app_token=secret(settings.slack_app_token),
+        api=str(settings.slack_api),
+    )
+    return Notifier(sender, routes, heard)
+
+
+def secret(value: SecretStr | None) -> str:
+    """What a setting holds, "" where it is not set."""
+    return value.get_secret_value() if value else ""
+
+
+async def post(url: str, body: bytes, headers: Mapping[str, str]) -> outbound.Answer:
+    """Posts what a target is told. Raises RefusedError and UnansweredError."""
+    try:
+        return await outbound.deliver(url, body, headers)
+    except EndpointError as error:
+        raise RefusedError("url", str(error)) from None
+    except OutboundError as error:
+        raise UnansweredError(str(error), maybe_there=not error.unsent) from None
+
+
+def _incident(incident: Incident, ranking: Ranking | None) -> Json:
+    return shapes.Incident.of(incident, FirstSuspect.of(ranking)).model_dump(mode="json")
+
+
+REPRESENT = Represent(
+    change=lambda one: shapes.Change.of(one).model_dump(mode="json"),
+    rollout=lambda one: shapes.Rollout.of(one).model_dump(mode="json"),
+    incident=_incident,
+    suspect=lambda one: shapes.Suspect.of(one).model_dump(mode="json"),
+)

@@ -1,0 +1,343 @@
+"""Signed webhooks: what a receiver verifies, in which order, once by its id, whatever fails; and what is given up."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import random
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from msgspec.structs import replace as remade
+from sqlalchemy import text
+from standardwebhooks import webhooks
+
+from app.core.findings import Ranking
+from app.core.model import Batch, Outcome
+from app.core.routes import Route, Routes, What
+from app.core.targets import Webhook
+from app.notify.sender import Sender
+from app.notify.targets import Targets, keys_of
+from app.notifying import REPRESENT, post
+from app.store import incidents, outbox
+from app.store.database import Database
+from app.store.partitions import ensure
+from app.store.record import record
+from tests.notify.test_notices import Room, rolling, room
+from tests.web import world
+
+__all__ = ["room"]
+SECRET, OTHER = (f"whsec_{base64.b64encode(one * 32).decode()}" for one in (b"a", b"b"))
+FAULTS = ("500", "429", "503", "reset before", "reset after")
+Json = dict[str, Any]
+
+
+@dataclass
+class Receiver:
+    """Takes what is signed with its secret, by another implementation than ours, and nothing that is stale. ``taken``
+    is what it was sent; of an id that it knows it keeps nothing more."""
+
+    room: Room
+    secret: str = SECRET
+    taken: list[Json] = field(default_factory=list)
+    ids: list[str] = field(default_factory=list)
+    faults: deque[str] = field(default_factory=deque)
+    waits_for: asyncio.Event | None = None
+    took: asyncio.Event = field(default_factory=asyncio.Event)
+    url: str = ""
+
+    async def answer(self, request: web.Request) -> web.Response:
+        body = await request.read()
+        if self.waits_for:
+            await self.waits_for.wait()
+        fault = self.faults.popleft() if self.faults else ""
+        if fault == "reset before":
+            assert request.transport
+            request.transport.abort()
+        if fault in ("500", "429", "503", "404", "410", "422"):
+            return web.Response(status=int(fault), headers={"Retry-After": "7"} if fault[0] in "45" else {}, text="no")
+        if not self._is_good(body.decode(), request.headers):
+            return web.Response(status=401, text="signature")
+        if request.headers["webhook-id"] not in self.ids:
+            self.taken.append(json.loads(body))
+        self.ids.append(request.headers["webhook-id"])
+        self.took.set()
+        if fault == "reset after":
+            assert request.transport
+            request.transport.abort()
+        return web.Response(status=204)
+
+    def _is_good(self, body: str, headers: Mapping[str, str]) -> bool:
+        sent_at = datetime.fromtimestamp(int(headers["webhook-timestamp"]), UTC)
+        wanted = webhooks.Webhook(self.secret).sign(headers["webhook-id"], sent_at, body)
+        fresh = abs(self.room.clock() - sent_at) < timedelta(minutes=5)
+        return fresh and wanted in headers["webhook-signature"].split()
+
+    @property
+    def types(self) -> list[str]:
+        return [one["type"] for one in self.taken]
+
+
+@dataclass
+class Told:
+    """A room of which one target is told, too."""
+
+    room: Room
+    receiver: Receiver
+    file: Path
+    sender: Sender
+
+    async def passes(self, seconds: int = 8) -> None:
+        for _ in range(seconds):
+            self.room.clock.forward(1)
+            await self.sender.send()
+            await self.sender.send_to_targets()
+
+    async def failed(self) -> list[str]:
+        async with self.room.database.read.connect() as conn:
+            return [one.error for one in (await outbox.read_delivery(conn)).failed]
+
+    async def again(self, key: str = "") -> None:
+        async with self.room.database.write.begin() as conn:
+            await outbox.try_again(conn, key, now=self.room.clock())
+
+
+@asynccontextmanager
+async def listening(receiver: Receiver) -> AsyncIterator[None]:
+    app = web.Application()
+    app.router.add_post("/hook", receiver.answer)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    receiver.url = f"http://127.0.0.1:{runner.addresses[0][1]}/hook"
+    try:
+        yield
+    finally:
+        await runner.cleanup()
+
+
+@pytest.fixture
+async def told(room: Room, tmp_path: Path) -> AsyncIterator[Told]:
+    receiver, file = Receiver(room), tmp_path / "secret"
+    file.write_text(SECRET)
+    async with listening(receiver):
+        routes = Routes(
+            (Route(target="ops", tell=(What.CHANGES, What.INCIDENTS)),),
+            {"ops": Webhook(secret_file=str(file), url=receiver.url)},
+        )
+        targets = Targets(post, REPRESENT, lambda: routes, room.clock)
+        sender = replace(room.sender, slack=None, channel="", routes=lambda: routes, targets=targets)
+        made = Told(room, receiver, file, sender)
+        await made.passes(2)
+        yield made
+
+
+async def test_a_rollout_is_told_when_it_begins_and_ends_and_not_in_between(told: Told) -> None:
+    change = told.room.change("web", diffs=world.CULPRIT.diffs)
+    await told.room.happens(change, rollouts=(rolling(change, updated=0),))
+    for updated in (1, 2, 3):
+        await told.passes()
+        await told.room.happens(rollouts=(rolling(change, updated=updated),))
+    ended = rolling(change, updated=3, outcome=Outcome.FAILED, ended_at=change.at + timedelta(minutes=10))
+    await told.room.happens(rollouts=(ended,))
+    await told.passes()
+    assert told.receiver.types == ["rollout.started", "rollout.failed"]
+    assert len(set(told.receiver.ids)) == 2
+    first, last = told.receiver.taken
+    assert first["data"]["change"]["id"] == change.id
+    assert first["data"]["link"].endswith(f"/changes/{change.id}")
+    assert last["data"]["rollout"]["outcome"] == "failed"
+    assert await told.failed() == []
+
+
+async def test_an_incident_is_told_when_it_opens_and_closes(told: Told, database: Database) -> None:
+    began = told.room.clock()
+    opened = remade(world.incident(), id="d" * 12, started_at=began)
+
+    async def save(ranking: Ranking | None = None, **fields: object) -> None:
+        async with database.write.begin() as conn:
+            await record(conn, Batch(world.CLUSTER, symptoms=(world.alert(),)))
+            await incidents.save_incident(conn, remade(opened, **fields))
+            if ranking:
+                await ensure(conn, "rankings", [ranking.ranked_at])
+                await incidents.save_ranking(conn, remade(ranking, incident_id=opened.id))
+
+    await save(remade(world.ranking(), ranked_at=began))
+    await told.passes(3)
+    await save(remade(world.ranking(), ranked_at=began + timedelta(seconds=3), none_of_these=0.5))
+    await told.passes(3)
+    await save(status="resolved", resolved_at=began + timedelta(minutes=20))
+    await told.passes(3)
+    assert told.receiver.types == ["incident.opened", "incident.resolved"]
+    data = told.receiver.taken[0]["data"]
+    assert data["incident"]["id"] == opened.id
+    assert len(data["suspects"]) == 3
+    assert "checkout-api" in data["text"]
+
+
+async def test_a_burst_is_one_event_with_all_that_came(told: Told) -> None:
+    changes = [told.room.change(f"app-{n}") for n in range(30)]
+    for n in range(0, 30, 10):
+        await told.room.happens(*changes[n : n + 10])
+        await told.passes(5)
+    await told.passes(70)
+    assert told.receiver.types == ["changes.digest"]
+    data = told.receiver.taken[0]["data"]
+    assert (data["count"], len(data["changes"])) == (30, 20)
+
+
+async def test_while_a_secret_is_replaced_old_and_new_receivers_take_it(told: Told) -> None:
+    told.file.write_text(f"{OTHER}\n{SECRET}\n")
+    for secret in (SECRET, OTHER):
+        told.receiver.secret = secret
+        await told.room.happens(told.room.change(f"x{secret[6].lower()}"))
+        await told.passes()
+    assert len(told.receiver.taken) == 2
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_it_is_sent_again_by_the_same_id_and_as_it_was(told: Told, fault: str) -> None:
+    told.receiver.faults.extend([fault] * 2)
+    change = told.room.change("web")
+    await told.room.happens(change, rollouts=(rolling(change, updated=0),))
+    await told.passes(5)
+    ended = rolling(change, updated=5, outcome=Outcome.COMPLETE, ended_at=change.at + timedelta(seconds=5))
+    await told.room.happens(rollouts=(ended,))
+    await told.passes(60)
+    assert told.receiver.types == ["rollout.started", "rollout.completed"], "what ended meanwhile comes after it"
+    assert len(set(told.receiver.ids)) == 2
+    assert await told.failed() == []
+
+
+async def test_what_comes_later_waits_for_what_was_not_taken(told: Told) -> None:
+    told.receiver.faults.extend(["500"] * 3)
+    for name in ("first", "second", "third"):
+        await told.room.happens(told.room.change(name))
+        await told.passes(3)
+    await told.passes(120)
+    names = [one["data"]["change"]["resource"]["name"] for one in told.receiver.taken]
+    assert names == ["first", "second", "third"]
+
+
+async def test_who_answers_late_delays_nobody_else(told: Told) -> None:
+    other = Receiver(told.room)
+    told.receiver.waits_for = other.took
+    async with listening(other):
+        hooks = {
+            name: Webhook(secret_file=str(told.file), url=one.url)
+            for name, one in (("first", told.receiver), ("second", other))
+        }
+        routes = Routes(tuple(Route(target=name) for name in hooks), hooks)
+        assert told.sender.targets
+        targets = replace(told.sender.targets, routes=lambda: routes)
+        told.sender = replace(told.sender, routes=lambda: routes, targets=targets)
+        await told.room.happens(told.room.change("web"))
+        async with asyncio.timeout(5):  # asked one after the other, the first would be waited for in vain
+            await told.passes(4)
+    assert told.receiver.types == other.types == ["change.recorded"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"), [("404", "look at the url of the target (404)"), ("422", "does not take this event"), ("", "")]
+)
+async def test_a_refusal_is_given_up_with_what_to_do(told: Told, fault: str, words: str) -> None:
+    told.receiver.faults.extend([fault] if fault else [])
+    told.receiver.secret = SECRET if fault else OTHER
+    await told.room.happens(told.room.change("web"))
+    await told.passes(30)
+    (why,) = await told.failed()
+    assert (words or "give it the secret that stands in secret_file (401)") in why
+    assert SECRET not in why
+    told.receiver.secret = SECRET
+    await told.again()
+    await told.passes(3)
+    assert told.receiver.types == ["change.recorded"]
+
+
+async def test_who_is_gone_is_asked_once_and_told_all_when_it_is_sent_again(told: Told) -> None:
+    told.receiver.faults.append("410")
+    await told.room.happens(told.room.change("one"))
+    await told.passes()
+    await told.room.happens(told.room.change("two"))
+    await told.passes()
+    assert told.receiver.taken == []
+    async with told.room.database.read.connect() as conn:
+        assert list(await outbox.read_off(conn)) == ["ops"]
+        (failed,) = (await outbox.read_delivery(conn)).failed
+    await told.again(failed.key)
+    await told.passes()
+    assert len(told.receiver.taken) == 2
+
+
+async def test_it_is_tried_for_a_day(told: Told) -> None:
+    told.receiver.faults.extend(["500"] * 1000)
+    await told.room.happens(told.room.change("web"))
+    await told.passes(4)
+    for _ in range(3):
+        told.room.clock.forward(9 * 3600)
+        await told.passes(1)
+    (why,) = await told.failed()
+    assert why == "it was tried for a day: the receiver answered 500"
+
+
+async def test_a_target_that_is_not_written_any_more_is_said(told: Told) -> None:
+    await told.room.happens(told.room.change("web"))
+    await told.sender.teller.route()
+    assert told.sender.targets
+    told.sender = replace(told.sender, targets=replace(told.sender.targets, routes=Routes))
+    await told.passes()
+    assert "has no target ops any more" in (await told.failed())[0]
+
+
+@pytest.mark.timeout(900)
+async def test_of_hundreds_under_faults_none_is_missing_and_none_is_there_twice(told: Told) -> None:
+    dice, made = random.Random(3), []
+    for wave in range(100):
+        batch = [told.room.change(f"w{wave}-{n}") for n in range(3)]
+        made += [one.id for one in batch]
+        await told.room.happens(*batch)
+        for _ in range(62):
+            told.receiver.faults.clear()
+            told.receiver.faults.append(dice.choice(FAULTS) if dice.random() < 0.5 else "")
+            await told.passes(1)
+    told.receiver.faults.clear()
+    for _ in range(400):
+        async with told.room.database.read.connect() as conn:
+            owed = await conn.execute(text("SELECT count(*) FROM slack_messages WHERE ts IS NULL"))
+            if not owed.scalar_one():
+                break
+        await told.passes(5)
+    there = []
+    for one in told.receiver.taken:
+        data = one["data"]
+        there += [change["id"] for change in data.get("changes", [data.get("change")])]
+    assert sorted(there) == sorted(made)
+    assert len(told.receiver.ids) > len(set(told.receiver.ids)), "some were sent twice, and dropped by their id"
+    assert await told.failed() == []
+
+
+async def test_a_long_event_is_sent_without_its_fields(told: Told) -> None:
+    long = remade(world.CULPRIT.diffs[0], new="x" * 100_000)
+    await told.room.happens(told.room.change("web", diffs=(long,)))
+    await told.passes()
+    (event,) = told.receiver.taken
+    assert event["diffs_left_out"] is True
+    assert event["data"]["change"]["diffs"] == []
+    assert len(json.dumps(event)) < 5000
+
+
+@pytest.mark.parametrize(
+    "text", ["", "whsec_?", "whsec_c2hvcnQ=", "geheim", f"{SECRET} {OTHER} {SECRET}", SECRET + "ß"]
+)
+def test_a_secret_that_is_none_is_refused_and_not_repeated(text: str) -> None:
+    with pytest.raises(ValueError) as error:  # noqa: PT011 - its words are looked at below
+        keys_of(text)
+    assert not text or text not in str(error.value)
