@@ -28,6 +28,7 @@ from app.store.tokens import Purpose
 from app.supervise import Pulses
 from tests.core.factories import an_alert
 from tests.e2e.conftest import Program, serving
+from tests.listening import stop
 from tests.programs import WITHIN, found, free_address, running
 from tests.test_alertmanager import DEPLOY
 from tests.test_clusters_wanted import kubeconfig
@@ -100,8 +101,10 @@ async def by_turns(urls: Iterable[str]) -> AsyncIterator[str]:
         await asyncio.gather(pass_on(reader, its_writer), pass_on(its_reader, writer))
 
     server = await asyncio.start_server(take, "127.0.0.1", 0)
-    async with server:
+    try:
         yield "http://127.0.0.1:{1}".format(*server.sockets[0].getsockname())
+    finally:
+        await stop(server)
 
 
 def tell(url: str, name: str, **more: str) -> None:

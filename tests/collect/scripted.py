@@ -11,6 +11,7 @@ from aiohttp import web
 from kubernetes.aio.client import ApiClient, Configuration
 
 from app.collect.apiserver import ApiServer
+from tests.listening import listening
 
 SILENCE = b"silence"
 
@@ -54,15 +55,10 @@ async def serving(*script: Answer, paths: Mapping[str, Sequence[Answer]] | None 
 
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    assert isinstance(runner.addresses[0], tuple)
-    api = ApiServer(ApiClient(Configuration(host=f"http://127.0.0.1:{runner.addresses[0][1]}")))
-    try:
-        yield Server(api, asked)
-    finally:
-        gone.set()
-        await api.close()
-        await runner.cleanup()
+    async with listening(app) as url:
+        api = ApiServer(ApiClient(Configuration(host=url)))
+        try:
+            yield Server(api, asked)
+        finally:
+            gone.set()
+            await api.close()

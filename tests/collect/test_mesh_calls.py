@@ -26,6 +26,7 @@ from tests.collect.test_importer import T0, Lab, lab
 from tests.collect.test_measuring import Clock
 from tests.collect.test_measuring import running as measured
 from tests.collect.test_outbound import FORM, answering
+from tests.listening import listening
 from tests.programs import found, free_address, running
 
 __all__ = ["lab"]
@@ -65,11 +66,8 @@ async def target() -> AsyncIterator[str]:
 
     app = web.Application()
     app.router.add_get("/metrics", metrics)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    yield f"127.0.0.1:{runner.addresses[0][1]}"
-    await runner.cleanup()
+    async with listening(app) as url:
+        yield url.removeprefix("http://")
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ from aiohttp import web
 from aiohttp.resolver import ThreadedResolver
 
 from app.collect.outbound import SAID, Endpoint, EndpointError, Outbound, OutboundError, TooMuchError, refuse
+from tests.listening import listening, stop
 from tests.test_tls import certificate
 
 FORM = web.RequestKey("form", dict)
@@ -35,13 +36,8 @@ async def answering(
 
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", answered)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
-    try:
-        yield f"{'https' if tls else 'http'}://127.0.0.1:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
+    async with listening(app, tls) as url:
+        yield url
 
 
 async def asked(endpoint: Endpoint, path: str = "/x", *, most: int = 1000) -> bytes:
@@ -202,7 +198,7 @@ async def test_why_a_connection_fails_is_said_without_the_names_of_libraries(tmp
         with pytest.raises(OutboundError) as failed:
             await asked(Endpoint(f"{scheme}://127.0.0.1:{port}"))
         said.append(str(failed.value).replace(str(port), "PORT"))
-        server.close()
+        await stop(server)
     ended, untrusted, not_tls = said
     assert ended == "it ended the connection without an answer"
     assert untrusted == "127.0.0.1:PORT shows a certificate that is not to be trusted: self-signed certificate"

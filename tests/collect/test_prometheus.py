@@ -20,6 +20,7 @@ from app.core.model import MetricSeries
 from app.core.objects.redact import Redactor
 from app.core.signals.collected import ASKED_OF_APPS, SUMMED_OF_APPS
 from tests.collect.prometheus_apis import ALL, LATE
+from tests.listening import listening
 
 REDACTOR = Redactor(b"k" * 32)
 NAMES = ("up", "shop_calls_total")
@@ -51,11 +52,8 @@ async def target(api: str) -> AsyncIterator[str]:
 
     app = web.Application()
     app.router.add_get("/metrics", metrics)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    yield f"127.0.0.1:{runner.addresses[0][1]}"
-    await runner.cleanup()
+    async with listening(app) as url:
+        yield url.removeprefix("http://")
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ from app.collect.apiserver import ApiServer
 from app.collect.watch import Horizon, Pace, follow
 from app.collect.words import Blind, Lost, Reached, Resumed, Saw, Served, Synced, Unreadable, Word
 from tests.collect.scripted import SILENCE, Answer, Server, serving
+from tests.listening import stop
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 PODS = Served("", "v1", "Pod", "pods")
@@ -252,6 +253,7 @@ async def test_who_is_not_reached_is_asked_once_a_turn() -> None:
             found = await told(replace(script, api=api), 4, since="10")
         finally:
             await api.close()
+            await stop(server)
     assert names(found) == ["Blind"] * 4
     assert len(connections) == 4
 

@@ -21,6 +21,8 @@ from typing import Any
 from aiohttp import web
 from jsonschema import Draft7Validator
 
+from tests.listening import listening
+
 Json = dict[str, Any]
 
 MOST_BLOCKS, MOST_TEXT, MOST_IN_BLOCKS = 50, 40_000, 13_200
@@ -338,14 +340,6 @@ async def workspace(clock: Callable[[], datetime]) -> AsyncIterator[Workspace]:
     app = web.Application()
     app.router.add_route("*", "/api/{method}", made.answer)
     app.router.add_get("/socket", made.socket)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    assert site._server
-    port = site._server.sockets[0].getsockname()[1]  # type: ignore[attr-defined]
-    made.url = f"http://127.0.0.1:{port}/"
-    try:
+    async with listening(app) as url:
+        made.url = f"{url}/"
         yield made
-    finally:
-        await runner.cleanup()

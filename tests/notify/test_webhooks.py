@@ -31,6 +31,7 @@ from app.store import incidents, outbox
 from app.store.database import Database
 from app.store.partitions import ensure
 from app.store.record import record
+from tests.listening import listening
 from tests.notify.test_notices import Room, rolling, room
 from tests.web import world
 
@@ -111,24 +112,19 @@ class Told:
 
 
 @asynccontextmanager
-async def listening(receiver: Receiver) -> AsyncIterator[None]:
+async def receiving(receiver: Receiver) -> AsyncIterator[None]:
     app = web.Application()
     app.router.add_post("/hook", receiver.answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    receiver.url = f"http://127.0.0.1:{runner.addresses[0][1]}/hook"
-    try:
+    async with listening(app) as url:
+        receiver.url = f"{url}/hook"
         yield
-    finally:
-        await runner.cleanup()
 
 
 @pytest.fixture
 async def told(room: Room, tmp_path: Path) -> AsyncIterator[Told]:
     receiver, file = Receiver(room), tmp_path / "secret"
     file.write_text(SECRET)
-    async with listening(receiver):
+    async with receiving(receiver):
         routes = Routes(
             (Route(target="ops", tell=(What.CHANGES, What.INCIDENTS)),),
             {"ops": Webhook(secret_file=str(file), url=receiver.url)},
@@ -230,7 +226,7 @@ async def test_what_comes_later_waits_for_what_was_not_taken(told: Told) -> None
 async def test_who_answers_late_delays_nobody_else(told: Told) -> None:
     other = Receiver(told.room)
     told.receiver.waits_for = other.took
-    async with listening(other):
+    async with receiving(other):
         hooks = {
             name: Webhook(secret_file=str(told.file), url=one.url)
             for name, one in (("first", told.receiver), ("second", other))

@@ -27,6 +27,7 @@ from app.store import tokens
 from app.store.database import open_database
 from app.store.tokens import Purpose
 from tests import canaries
+from tests.listening import listening
 from tests.notify import double
 from tests.security import sown
 from tests.security.sown import CLUSTER, Sent
@@ -115,12 +116,8 @@ async def live(dsn: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncItera
     settings = secrets_of_settings(field)
     dsn = dsn.replace("postgres@", f"postgres:{field.canary('the password of the database')}@")
     bearers = await _tokens(dsn)
-    runner = web.AppRunner(_app(), shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    echo = f"http://127.0.0.1:{runner.addresses[0][1]}"
     log = folder / "stderr"
-    async with double.workspace(lambda: datetime.now(UTC)) as workspace:
+    async with listening(_app()) as echo, double.workspace(lambda: datetime.now(UTC)) as workspace:
         workspace.token = settings["FORESHOCK_SLACK_TOKEN"]
         more = settings | {
             "DATABASE_URL": dsn,
@@ -135,7 +132,6 @@ async def live(dsn: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncItera
             field.canaries |= {token: f"the token of the role {role}" for role, token in bearers.items()}
             await _sent(found, settings)
             yield found
-    await runner.cleanup()
 
 
 def _app() -> web.Application:

@@ -23,6 +23,7 @@ from app.web import metrics
 from app.web.cluster_tokens import ClusterTokens
 from app.web.deps import Deps, TooLargeError
 from app.web.routes import create_app
+from tests.listening import stop
 from tests.programs import found
 from tests.web.conftest import HOST, NOW, Site
 
@@ -167,7 +168,7 @@ async def test_a_database_that_refuses_or_stalls_is_said_and_the_rest_is_told(
         assert told["foreshock_spool_bytes", ("shop",)] == 700
         assert not any(name == "foreshock_recorded_timestamp_seconds" for name, _ in told)
         await engine.dispose()
-    stalled.close()
+    await stop(stalled)
 
 
 async def test_a_token_to_scrape_with_is_good_for_nothing_else(client: httpx2.AsyncClient, site: Site) -> None:
