@@ -60,7 +60,7 @@ class AccessFile:
 
 def access_of(settings: Settings) -> Callable[[], Access]:
     """Who may do what: nobody, where nobody else says who people are. Raises AccessError."""
-    if settings.proxy_user_header is None:
+    if settings.proxy_user_header is None and settings.oidc_issuer is None:
         return lambda: NO_ACCESS
     return AccessFile(settings.access_file or settings.data_dir / "access.yaml")
 

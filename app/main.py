@@ -37,6 +37,7 @@ from app.core.routes import NO_ROUTES
 from app.core.vitals import Vitals
 from app.failures import Expected
 from app.notifying import notifier_of, secret
+from app.oidc import oidc_of
 from app.settings import Settings
 from app.store import collectors, compaction, embedded, partitions, retention, tokens
 from app.store.database import Database, open_database
@@ -302,6 +303,7 @@ def build(settings: Settings, server: Postgres, *, url: str, demo: Prepare, acce
         take_event=heard.hear if heard else web.refuse_told,
         answer_command=heard.commands.answer if heard else web.refuse_command,
         proxy=identities.proxy_of(settings),
+        oidc=oidc_of(settings, url=url, clock=now),
         access=access,
     )
     beside = workers(settings, database) + (notifier.workers() if notifier else ())

@@ -14,6 +14,7 @@ from difflib import get_close_matches
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, Literal, get_args
+from urllib.parse import urlsplit
 
 from pydantic import AnyHttpUrl, Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
@@ -28,6 +29,7 @@ _POSTGRES = ("postgresql://", "postgres://", "postgresql+psycopg://")
 _SECRET = {
     "DATABASE_URL",
     "FORESHOCK_LAUNCHDARKLY_SECRET",
+    "FORESHOCK_OIDC_CLIENT_SECRET",
     "FORESHOCK_PAGERDUTY_SECRETS",
     "FORESHOCK_SLACK_TOKEN",
     "FORESHOCK_SLACK_APP_TOKEN",
@@ -109,6 +111,42 @@ class Settings(BaseSettings):
         description="networks like 10.0.3.0/24, with a space between two, together with FORESHOCK_PROXY_USER_HEADER",
     )
 
+    oidc_issuer: str | None = Field(
+        None,
+        pattern=r"^https?://[^\s?#@]+$",
+        max_length=500,
+        description="https:// and a host, as the provider says it",
+    )
+    oidc_client_id: str | None = Field(
+        None,
+        validate_default=True,
+        max_length=500,
+        description="as the provider gave it, together with FORESHOCK_OIDC_ISSUER",
+    )
+    oidc_client_secret: SecretStr | None = Field(
+        None, validate_default=True, description="as the provider gave it, together with FORESHOCK_OIDC_ISSUER"
+    )
+    oidc_scopes: str = Field(
+        "openid email profile", pattern="^openid( [!-~]+)*$", description="openid, and others with a space between two"
+    )
+    oidc_groups_claim: str = Field("groups", min_length=1, max_length=200, description="the name of a claim")
+    oidc_ca_file: Path | None = Field(None, description="an absolute path")
+
+    @field_validator("oidc_issuer")
+    @classmethod
+    def _over_tls(cls, value: str | None) -> str | None:
+        url = urlsplit(value or "")
+        if url.scheme == "http" and url.hostname not in ("localhost", "127.0.0.1", "::1"):
+            raise ValueError("not over TLS")
+        return value
+
+    @field_validator("oidc_client_id", "oidc_client_secret")
+    @classmethod
+    def _with_issuer(cls, value: Any, info: ValidationInfo) -> Any:
+        if (value is not None) != (info.data.get("oidc_issuer") is not None):
+            raise ValueError("one without the other")
+        return value
+
     @field_validator("proxy_groups_header")
     @classmethod
     def _with_user(cls, value: str | None, info: ValidationInfo) -> str | None:
@@ -155,7 +193,7 @@ class Settings(BaseSettings):
             raise ValueError("not PostgreSQL")
         return value
 
-    @field_validator("data_dir", "clusters_file", "routes_file", "access_file")
+    @field_validator("data_dir", "clusters_file", "routes_file", "access_file", "oidc_ca_file")
     @classmethod
     def _absolute(cls, value: Path | None) -> Path | None:
         if value is not None and not value.is_absolute():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,10 @@ import pytest
 from app import identities
 from app.core.access import NO_ACCESS
 from app.identities import AccessError, AccessFile
+from app.oidc import oidc_of
 from app.settings import Settings, SettingsError, load
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 def write(path: Path, text: str) -> None:
@@ -83,3 +87,43 @@ def test_a_proxy_is_named_with_its_addresses_or_not_at_all(
     assert proxy is not None
     assert [proxy.is_trusted(one) for one in ("10.0.3.7", "::ffff:10.0.3.7", "::1")] == [True] * 3
     assert [proxy.is_trusted(one) for one in ("10.0.4.7", "127.0.0.1", "", None, "localhost")] == [False] * 5
+
+
+ISSUER, CLIENT_ID, CLIENT_SECRET = (f"FORESHOCK_OIDC_{name}" for name in ("ISSUER", "CLIENT_ID", "CLIENT_SECRET"))
+WHOLE = {ISSUER: "https://sso.example/realms/main", CLIENT_ID: "foreshock", CLIENT_SECRET: "geheim"}
+
+
+@pytest.mark.parametrize(
+    ("told", "wrong"),
+    [
+        ({CLIENT_ID: ""}, CLIENT_ID),
+        ({CLIENT_SECRET: ""}, CLIENT_SECRET),
+        ({ISSUER: ""}, CLIENT_SECRET),
+        ({ISSUER: "http://sso.example"}, ISSUER),
+        ({ISSUER: "sso.example"}, ISSUER),
+        ({ISSUER: "https://us@sso.example"}, ISSUER),
+        ({"FORESHOCK_OIDC_SCOPES": "email profile"}, "FORESHOCK_OIDC_SCOPES"),
+        ({"FORESHOCK_OIDC_CA_FILE": "ca.pem"}, "FORESHOCK_OIDC_CA_FILE"),
+    ],
+)
+def test_a_provider_is_named_whole_or_not_at_all(
+    told: dict[str, str], wrong: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [one for one in os.environ if one.startswith("FORESHOCK_")]:
+        monkeypatch.delenv(name)
+    for name, value in (WHOLE | told).items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SettingsError, match=rf"{wrong} \(environment\)") as refused:
+        load()
+    assert "geheim" not in str(refused.value)
+
+
+def test_of_a_provider_nothing_is_asked_at_the_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert oidc_of(Settings(data_dir=tmp_path), url="https://foreshock.example", clock=lambda: NOW) is None
+    for name, value in WHOLE.items():
+        monkeypatch.setenv(name, value)
+    found = oidc_of(load(), url="https://foreshock.example", clock=lambda: NOW)
+    assert found is not None
+    assert (found.name, found.redirect_uri) == ("sso.example", "https://foreshock.example/login/oidc/back")
+    with pytest.raises(AccessError, match=r"access\.yaml"):
+        identities.access_of(load())

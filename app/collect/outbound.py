@@ -177,14 +177,23 @@ class Outbound:
         """
         return await self._ask("GET", path, None, most, accept)
 
-    async def post(self, path: str, form: Mapping[str, str], *, most: int = MOST_BYTES) -> bytes:
-        """The answer to a form: a query of any length. Raises as ``get``."""
-        return await self._ask("POST", path, form, most, "application/json")
+    async def post(
+        self, path: str, form: Mapping[str, str], *, most: int = MOST_BYTES, authorization: str = ""
+    ) -> bytes:
+        """The answer to a form: a query of any length. ``authorization`` is the header, where it is no bearer token's.
 
-    async def _ask(self, method: str, path: str, form: Mapping[str, str] | None, most: int, accept: str) -> bytes:
+        Raises as ``get``.
+        """
+        return await self._ask("POST", path, form, most, "application/json", authorization)
+
+    async def _ask(
+        self, method: str, path: str, form: Mapping[str, str] | None, most: int, accept: str, authorization: str = ""
+    ) -> bytes:
         url = URL(self._endpoint.url.rstrip("/") + path)
         headers = {**self._endpoint.headers, "Accept": accept}
-        if self._endpoint.token_file:
+        if authorization:
+            headers["Authorization"] = authorization
+        elif self._endpoint.token_file:
             headers["Authorization"] = f"Bearer {await asyncio.to_thread(_read, self._endpoint.token_file)}"
         try:
             async with self._session.request(

@@ -156,7 +156,9 @@ def _action(scope: Scope, start: Message, *, sent: bool) -> Action | None:
     if status == 403:
         return Action.DENIED
     if status == 401:
-        return Action.LOGIN_REFUSED if scope["path"] == "/login" else Action.CREDENTIAL_REFUSED if sent else None
+        return (
+            Action.LOGIN_REFUSED if scope["path"].startswith("/login") else Action.CREDENTIAL_REFUSED if sent else None
+        )
     if status == 200 and told.get("content-disposition", "").startswith("attachment"):
         return Action.DOWNLOADED
     asks = parse_qs(scope["query_string"].decode("latin-1"))

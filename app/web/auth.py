@@ -172,14 +172,16 @@ async def login(
 
     A link that does not say where to leads back to the page that asked for signing in.
     """
-    if token is None:
-        return templates.page("login.html", detail="")
     deps = deps_of(request)
+    provider = deps.oidc.name if deps.oidc else ""
+    if token is None:
+        return templates.page("login.html", detail="", provider=provider)
     async with deps.write.begin() as conn:
         bearer = await tokens.use_login(conn, token, now=deps.clock())
         session = None if bearer is None else await begin_session(conn, request, bearer)
     if session is None:
-        return templates.page("login.html", 401, detail="This link was used before, or it is older than 15 minutes.")
+        said = "This link was used before, or it is older than 15 minutes."
+        return templates.page("login.html", 401, detail=said, provider=provider)
     return signed_in(request, session, to)
 
 

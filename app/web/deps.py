@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from sqlalchemy.ext.asyncio import AsyncEngine
 from starlette.requests import HTTPConnection
 
-from app.core.access import NO_ACCESS, Access, Proxy
+from app.core.access import NO_ACCESS, Access, Identity, Proxy
 from app.core.findings import Incident, Said
 from app.core.model import Evaluated
 from app.core.routes import NO_ROUTES, Routes
@@ -138,6 +138,23 @@ class Slack:
     routes_error: Callable[[], str] = str
 
 
+class SignsIn(Protocol):
+    """Signs people in elsewhere: oidc.Oidc is one. Both steps raise core.oidc.SignInError."""
+
+    @property
+    def name(self) -> str:
+        """What people know it by."""
+        ...
+
+    async def begin(self, secret: str) -> str:
+        """Where a browser that keeps ``secret`` is to go."""
+        ...
+
+    async def finish(self, secret: str, sent: Mapping[str, str]) -> Identity:
+        """Who came back with this query, to a browser that kept ``secret``."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Deps:
     """``read`` answers pages, ``write`` is for logins and external changes; those may be ``changes_kept`` old at most.
@@ -168,7 +185,8 @@ class Deps:
 
     ``scoped`` answers who is limited to a scope (database.Database.scoped), None where nobody such is answered.
 
-    ``proxy`` says whose headers say who asks, None: nobody's; ``access`` gives what such people may do, as it is now.
+    ``proxy`` says whose headers say who asks, None: nobody's; ``oidc`` signs people in elsewhere, None:
+    nobody does; ``access`` gives what such people may do, as it is now.
     """
 
     read: AsyncEngine
@@ -195,6 +213,7 @@ class Deps:
     answer_command: AnswerCommand = refuse_command
     scoped: AsyncEngine | None = None
     proxy: Proxy | None = None
+    oidc: SignsIn | None = None
     access: Callable[[], Access] = lambda: NO_ACCESS
 
 

@@ -20,7 +20,7 @@ from app.web.deps import Deps, NoRoomError
 from app.web.problems import Problem, answer, of_database
 from app.web.proxied import identity_of, nobody
 
-OPEN = frozenset({"/healthz", "/readyz", "/login"})
+OPEN = frozenset({"/healthz", "/readyz", "/login", "/login/oidc", "/login/oidc/back"})
 OPEN_UNDER = (headers.STATIC,)
 SIGNED = frozenset({"/intake/launchdarkly", "/intake/slack"})
 SIGNED_UNDER = ("/intake/pagerduty/",)

@@ -15,7 +15,7 @@ from app.web.auth import NeedsCluster, NeedsSignature, NeedsSlack, Policy, polic
 from app.web.routes import create_app
 from tests.web.conftest import Site, deps
 
-WITHOUT_A_ROLE = {"/healthz", "/readyz", "/login", "/logout", "/static"}
+WITHOUT_A_ROLE = {"/healthz", "/readyz", "/login", "/login/oidc", "/login/oidc/back", "/logout", "/static"}
 
 
 def policies(app: FastAPI) -> dict[str, Policy | None]:

@@ -1,0 +1,91 @@
+"""Signing in at an identity provider: the way there, the way back, and between them a cookie of this browser alone.
+
+The cookie is SameSite=Lax: it comes along as the provider sends the browser back.
+"""
+
+from __future__ import annotations
+
+import secrets
+from datetime import timedelta
+
+from fastapi import APIRouter, Request
+from starlette.responses import RedirectResponse, Response
+
+from app.core.oidc import SignInError
+from app.store.tokens import Bearer
+from app.web import headers, templates
+from app.web.auth import begin_session, signed_in
+from app.web.deps import Deps, SignsIn, deps_of
+from app.web.problems import Problem
+from app.web.proxied import nobody
+
+KEPT = timedelta(minutes=10)
+"""So long somebody may take at the provider."""
+COOKIE = "foreshock_signing_in"
+router = APIRouter(include_in_schema=False)
+
+
+def _cookie(public_url: str) -> str:
+    return f"__Host-{COOKIE}" if headers.is_secure(public_url) else COOKIE
+
+
+@router.get("/login/oidc")
+async def begin(request: Request) -> Response:
+    """Sends the browser to the provider."""
+    deps, secret = deps_of(request), secrets.token_urlsafe(32)
+    provider = _provider(deps)
+    try:
+        to = await provider.begin(secret)
+    except SignInError as error:
+        return _refused(provider, error)
+    response = RedirectResponse(to, 303)
+    response.set_cookie(
+        _cookie(deps.public_url),
+        secret,
+        max_age=int(KEPT.total_seconds()),
+        httponly=True,
+        samesite="lax",
+        secure=headers.is_secure(deps.public_url),
+    )
+    return response
+
+
+@router.get("/login/oidc/back")
+async def finish(request: Request) -> Response:
+    """Takes the browser back from the provider, and starts its session. What it kept until now is used up."""
+    deps = deps_of(request)
+    provider, cookie = _provider(deps), _cookie(deps.public_url)
+    try:
+        bearer = await _bearer(request, provider, request.cookies.get(cookie, ""))
+    except SignInError as error:
+        response = _refused(provider, error)
+    else:
+        async with deps.write.begin() as conn:
+            session = await begin_session(conn, request, bearer)
+        response = signed_in(request, session)
+    response.delete_cookie(cookie, httponly=True, samesite="lax", secure=headers.is_secure(deps.public_url))
+    return response
+
+
+async def _bearer(request: Request, provider: SignsIn, secret: str) -> Bearer:
+    """Who came back, and what they may do. Raises SignInError."""
+    if not secret:
+        raise SignInError("this sign-in did not begin here, or more than ten minutes ago: begin again", status=400)
+    identity = await provider.finish(secret, dict(request.query_params))
+    request.state.who = identity.name
+    granted = deps_of(request).access().of(identity.name, identity.groups)
+    if granted is None:
+        raise SignInError(nobody(identity).detail, status=403)
+    return Bearer(granted.role, identity.name, granted.scope)
+
+
+def _provider(deps: Deps) -> SignsIn:
+    if deps.oidc is None:
+        raise Problem(404, "there is nothing at this address")
+    return deps.oidc
+
+
+def _refused(provider: SignsIn, error: SignInError) -> Response:
+    return templates.page(
+        "login.html", error.status, detail=f"{str(error)[:1].upper()}{str(error)[1:]}.", provider=provider.name
+    )
