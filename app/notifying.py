@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from email.message import EmailMessage
 from typing import Any, Never
 
 from pydantic import SecretStr
 
 from app.collect import outbound
+from app.collect.mail import SmtpServer, hand_in
 from app.collect.outbound import EndpointError, OutboundError
 from app.core.findings import Incident, Ranking
+from app.core.targets import Email
 from app.notify.clicks import Clicks
 from app.notify.commands import Commands
 from app.notify.connection import listen
@@ -74,7 +77,7 @@ def notifier_of(settings: Settings, database: Database, *, url: str, clock: Call
         return None
     channel = settings.slack_channel or ""
     routes = RoutesFile(path, required=settings.routes_file is not None)
-    targets = Targets(post, REPRESENT, routes, clock)
+    targets = Targets(post, mail, REPRESENT, routes, clock)
     suspected = settings.slack_suspected
     sender = Sender(database.write, told, channel, url, clock, suspected=suspected, routes=routes, targets=targets)
     if told is None:
@@ -103,6 +106,20 @@ async def post(url: str, body: bytes, headers: Mapping[str, str]) -> outbound.An
     except EndpointError as error:
         raise RefusedError("url", str(error)) from None
     except OutboundError as error:
+        raise UnansweredError(str(error), maybe_there=not error.unsent) from None
+
+
+async def mail(message: EmailMessage, to: Email, password: str) -> None:
+    """Hands a mail in. Raises RefusedError and UnansweredError."""
+    server = SmtpServer(to.host, to.port, to.security, to.user, password, to.ca_file or "")
+    try:
+        await hand_in(message, server)
+    except EndpointError as error:
+        raise RefusedError("host", str(error).removeprefix("url: ")) from None
+    except OutboundError as error:
+        if error.status >= 500:
+            hint = "look at user and password_file: " if error.status in (530, 534, 535) else ""
+            raise RefusedError(str(error.status), f"{hint}{to.host} said {error}") from None
         raise UnansweredError(str(error), maybe_there=not error.unsent) from None
 
 

@@ -6,12 +6,18 @@ renewed in it counts.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta, Struct
 
 TargetName = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9-]{0,62}$", description="a name like on-call")]
 FilePath = Annotated[str, Meta(pattern=r"^/[^\x00]+$", description="an absolute path")]
+Mailbox = Annotated[
+    str,
+    Meta(pattern=r"^[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]+@[A-Za-z0-9.-]+$", max_length=254, description="a mail address"),
+]
+Security = Literal["starttls", "tls", "none"]
+"""How a connection for mail is encrypted: after it began, from its first byte, or not at all."""
 
 
 class Webhook(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="webhook"):
@@ -21,6 +27,7 @@ class Webhook(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind",
     place: then each event is signed with both. ``url_file`` is instead of ``url`` where that is a secret itself.
     """
 
+    LABEL: ClassVar[str] = "a webhook"
     secret_file: FilePath
     url: str = ""
     url_file: FilePath | None = None
@@ -31,7 +38,44 @@ class Webhook(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind",
             raise ValueError("a webhook needs one of url and url_file")
 
 
-Target = Webhook
+class Teams(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="teams"):
+    """A workflow of Microsoft Teams that posts what it is sent into a channel. Its URL is a secret."""
+
+    LABEL: ClassVar[str] = "Microsoft Teams"
+    url_file: FilePath
+
+
+class SlackWebhook(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="slack_webhook"):
+    """An incoming webhook of Slack (https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks), for who
+    may not install an app. Its URL is a secret."""
+
+    LABEL: ClassVar[str] = "an incoming webhook"
+    url_file: FilePath
+
+
+class Email(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="email", rename={"sender": "from"}):
+    """Mail to some addresses, handed in at ``host``. ``password_file`` holds the password of ``user``, ``ca_file`` the
+    certificates that are trusted there instead of the system's."""
+
+    LABEL: ClassVar[str] = "mail"
+    to: Annotated[tuple[Mailbox, ...], Meta(min_length=1, max_length=50)]
+    sender: Mailbox
+    host: Annotated[str, Meta(pattern=r"^[A-Za-z0-9.:_-]+$", max_length=253, description="a host's name")]
+    port: Annotated[int, Meta(ge=1, le=65535)] = 587
+    security: Security = "starttls"
+    user: str = ""
+    password_file: FilePath | None = None
+    ca_file: FilePath | None = None
+
+    def __post_init__(self) -> None:
+        """Raises ValueError."""
+        if bool(self.user) != (self.password_file is not None):
+            raise ValueError("a user needs a password_file, and the other way round")
+        if self.user and self.security == "none":
+            raise ValueError("a password is not sent without encryption: security is starttls or tls")
+
+
+Target = Webhook | Teams | SlackWebhook | Email
 
 
 def is_target(place: str) -> bool:

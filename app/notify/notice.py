@@ -101,7 +101,7 @@ def news(before: Shown, told: Told) -> str:
     if rollout is None or rollout.outcome.value == before.status:
         return ""
     if rollout.outcome in (Outcome.FAILED, Outcome.ROLLED_BACK):
-        return escape(f"{_sentence(rollout)}.", 4 * SENTENCE)
+        return escape(f"{state_sentence(rollout)}.", 4 * SENTENCE)
     return ""
 
 
@@ -150,7 +150,7 @@ def _one(told: Told, item: Item) -> Message:
     blocks = [section(f"{item.sign} *{name}*"), context(" · ".join(_facts(item)))]
     if item.rollout:
         blocks.append(section(_progress(item.rollout)))
-    if lines := list(_diff(change)):
+    if lines := list(diff_lines(change)):
         blocks.append(code("\n".join(lines)))
     if item.reach:
         more = f" and {len(item.reach) - REACHED} more" if len(item.reach) > REACHED else ""
@@ -167,10 +167,10 @@ def sentence(told: Told) -> str:
     if len(told.items) == 1:
         (item,) = told.items
         return plain(f"{item.sign} {item.name}" + (f": {_state(item.rollout)}" if item.rollout else ""))
-    items = sorted(told.items, key=_first)
+    items = sorted(told.items, key=first)
     clusters = sorted({one.change.resource.cluster for one in items})
-    first = ", ".join(dict.fromkeys(str(one.change.resource) for one in items[:3]))
-    return plain(f"{many(len(items) + told.notice.more, 'change')} in {', '.join(clusters)}: {first}")
+    named = ", ".join(dict.fromkeys(str(one.change.resource) for one in items[:3]))
+    return plain(f"{many(len(items) + told.notice.more, 'change')} in {', '.join(clusters)}: {named}")
 
 
 def _facts(item: Item) -> Iterator[str]:
@@ -183,14 +183,15 @@ def _facts(item: Item) -> Iterator[str]:
 
 def _progress(rollout: Rollout) -> str:
     if rollout.outcome is not Outcome.RUNNING:
-        return f"*{escape(_sentence(rollout), 2 * SENTENCE)}*"
+        return f"*{escape(state_sentence(rollout), 2 * SENTENCE)}*"
     done = rollout.percent * BAR // 100
     now = rollout.progress[-1] if rollout.progress else None
     pods = f"  {now.updated} of {now.desired} pods are new, {now.available} available" if now else ""
     return f"{'▰' * done}{'▱' * (BAR - done)}  *{rollout.percent} %*{pods}"
 
 
-def _sentence(rollout: Rollout) -> str:
+def state_sentence(rollout: Rollout) -> str:
+    """How far a rollout is, or how it ended."""
     said = _state(rollout)
     return f"{said[:1].upper()}{said[1:]}"
 
@@ -210,7 +211,7 @@ def _state(rollout: Rollout) -> str:
     return f"replaced by a newer rollout after {lasted}"
 
 
-def _diff(change: Change) -> Iterator[str]:
+def diff_lines(change: Change) -> Iterator[str]:
     """The first lines of its diff, as in a patch: of what was made or deleted nothing, for that is its name."""
     lines = [
         text
@@ -229,7 +230,7 @@ def _in_diff(line: Line) -> str:
 
 
 def _digest(told: Told) -> Message:
-    items = sorted(told.items, key=_first)
+    items = sorted(told.items, key=first)
     clusters = sorted({one.change.resource.cluster for one in items})
     total = len(items) + told.notice.more
     count = many(total, "change")
@@ -254,7 +255,7 @@ def page_of(told: Told) -> str:
     return f"{told.url}/changes?{urlencode(window)}"
 
 
-def _first(item: Item) -> tuple[int, datetime]:
+def first(item: Item) -> tuple[int, datetime]:
     """What failed first, then what goes on, then the rest as it came."""
     outcome = item.rollout.outcome if item.rollout else None
     order = [Outcome.FAILED, Outcome.ROLLED_BACK, Outcome.RUNNING]

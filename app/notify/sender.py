@@ -199,10 +199,10 @@ class Sender:
             return None
         kind, now, shows = events.type_of(told, due.shown), self.clock(), events.shown(told, due.version)
         if due.ts is None:
-            made = self.targets.letter(told, kind, shows=shows, now=now)
+            made = self.targets.letter(due.channel, told, kind, shows=shows, now=now)
             await outbox.seal(conn, due, made)
             return made
-        follows = self.targets.letter(told, kind, shows=None, now=now) if kind else None
+        follows = self.targets.letter(due.channel, told, kind, shows=None, now=now) if kind else None
         body = msgspec.json.encode(follows).decode() if follows else ""
         await outbox.sent(conn, due, due.ts, shown=shows, reply=body, now=now)
         await outbox.rest(conn, due.channel, now)

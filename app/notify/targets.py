@@ -13,14 +13,19 @@ import hmac
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from email.message import EmailMessage
 from email.utils import parsedate_to_datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Protocol
+from uuid import uuid4
+
+import msgspec
 
 from app.core.routes import Routes
-from app.core.targets import Target
-from app.notify import events, message, notice
+from app.core.targets import Email, Teams, Webhook
+from app.notify import events, message, notice, renderings
+from app.notify.documents import Document, document
 from app.notify.events import Represent
 from app.notify.slack import BusyError, RefusedError, UnansweredError
 from app.store.outbox import Letter, Shown
@@ -55,6 +60,8 @@ class Answer(Protocol):
     def said(self) -> str: ...
 
 
+Mail = Callable[[EmailMessage, Email, str], Awaitable[None]]
+"""Hands a mail in at a target's server, with its password, once. Raises RefusedError and UnansweredError."""
 Post = Callable[[str, bytes, Mapping[str, str]], Awaitable[Answer]]
 """Posts a body with headers to a URL, once. Raises RefusedError for a URL that is not asked, and UnansweredError."""
 
@@ -64,23 +71,42 @@ class Targets:
     """The targets of the routes, as these are now. ``clock`` gives aware UTC."""
 
     post: Post
+    mail: Mail
     represent: Represent
     routes: Callable[[], Routes]
     clock: Callable[[], datetime]
 
-    def letter(self, told: notice.Told | message.Told, kind: str, *, shows: Shown | None, now: datetime) -> Letter:
-        """The event of this type, as it is sent however often."""
-        return events.letter(told, kind, represent=self.represent, shows=shows, now=now)
+    def letter(
+        self, name: str, told: notice.Told | message.Told, kind: str, *, shows: Shown | None, now: datetime
+    ) -> Letter:
+        """The event of this type for a target, as it is sent however often: to people, what it says."""
+        if isinstance(self.routes().targets.get(name), Webhook | None):
+            return events.letter(told, kind, represent=self.represent, shows=shows, now=now)
+        body = msgspec.json.encode(document(told)).decode()
+        return Letter(f"msg_{uuid4().hex}", now, body, shows, for_people=True)
 
     async def send(self, name: str, letter: Letter) -> None:
         """Sends a letter, once. Raises RefusedError, BusyError and UnansweredError."""
         target = self.routes().targets.get(name)
         if target is None:
             raise RefusedError("no_target", f"the file of routes has no target {name} any more: write it there again")
-        url, keys = await asyncio.to_thread(_read, target)
-        now = self.clock()
-        answer = await self.post(url, letter.body.encode(), signed(letter, keys, at=now))
-        _understand(answer, now)
+        if letter.for_people == isinstance(target, Webhook):
+            raise RefusedError("changed", f"this was written for {name} when it was a target of another kind")
+        if isinstance(target, Webhook):
+            url, keys = await asyncio.to_thread(_read_webhook, target)
+            await self._posted(url, letter.body.encode(), signed(letter, keys, at=self.clock()))
+            return
+        shown = msgspec.json.decode(letter.body, type=Document)
+        if isinstance(target, Email):
+            password = await asyncio.to_thread(_read, target.password_file) if target.password_file else ""
+            await self.mail(renderings.mail(shown, target, key=letter.id, made_at=letter.made_at), target, password)
+        else:
+            body = renderings.card(shown) if isinstance(target, Teams) else renderings.slack(shown)
+            url = await asyncio.to_thread(_read, target.url_file)
+            await self._posted(url, msgspec.json.encode(body), {"Content-Type": "application/json"})
+
+    async def _posted(self, url: str, body: bytes, headers: Mapping[str, str]) -> None:
+        _understand(await self.post(url, body, headers), self.clock())
 
 
 def signed(letter: Letter, keys: Sequence[bytes], *, at: datetime) -> dict[str, str]:
@@ -113,19 +139,23 @@ def keys_of(text: str) -> list[bytes]:
     return keys
 
 
-def _read(target: Target) -> tuple[str, list[bytes]]:
+def _read_webhook(target: Webhook) -> tuple[str, list[bytes]]:
     """The URL and the secrets of now. Raises RefusedError."""
-    file = target.url_file or ""
+    url = _read(target.url_file) if target.url_file else target.url
     try:
-        url = Path(file).read_text(encoding="utf-8").strip() if file else target.url
-        file = target.secret_file
-        keys = keys_of(Path(file).read_text(encoding="ascii"))
+        return url, keys_of(_read(target.secret_file))
+    except ValueError as error:
+        raise RefusedError("no_secret", f"{target.secret_file}: {error}: write it there, and send again") from None
+
+
+def _read(file: str) -> str:
+    """What a file holds. Raises RefusedError."""
+    try:
+        return Path(file).read_text(encoding="utf-8").strip()
     except UnicodeDecodeError:
         raise RefusedError("no_secret", f"{file}: what stands there is no text") from None
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else str(error)
-        raise RefusedError("no_secret", f"{file}: {why}: write it there, and send again") from None
-    return url, keys
+    except OSError as error:
+        raise RefusedError("no_secret", f"{file}: {error.strerror}: write it there, and send again") from None
 
 
 def _understand(answer: Answer, now: datetime) -> None:

@@ -105,12 +105,14 @@ class Shown(Struct, frozen=True):
 
 class Letter(Struct, frozen=True):
     """What a target is sent: made once, so that it is the same however often it is tried. ``id`` is its own,
-    ``body`` what is sent, ``shown`` what the target then knows (None of what follows the first one)."""
+    ``body`` what is sent, ``shown`` what the target then knows (None of what follows the first one). ``for_people``:
+    the body is a notify.documents.Document, else an event for a program."""
 
     id: str
     made_at: datetime
     body: str
     shown: Shown | None = None
+    for_people: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from app.core.routes import Route, Routes, What
 from app.core.targets import Webhook
 from app.notify.sender import Sender
 from app.notify.targets import Targets, keys_of
-from app.notifying import REPRESENT, post
+from app.notifying import REPRESENT, mail, post
 from app.store import incidents, outbox
 from app.store.database import Database
 from app.store.partitions import ensure
@@ -129,7 +129,7 @@ async def told(room: Room, tmp_path: Path) -> AsyncIterator[Told]:
             (Route(target="ops", tell=(What.CHANGES, What.INCIDENTS)),),
             {"ops": Webhook(secret_file=str(file), url=receiver.url)},
         )
-        targets = Targets(post, REPRESENT, lambda: routes, room.clock)
+        targets = Targets(post, mail, REPRESENT, lambda: routes, room.clock)
         sender = replace(room.sender, slack=None, channel="", routes=lambda: routes, targets=targets)
         made = Told(room, receiver, file, sender)
         await made.passes(2)
