@@ -25,6 +25,7 @@ from app.web.problems import Problem, answer
 
 MOST = 10_000
 """Credentials, and addresses, that are remembered; the one that asked longest ago is forgotten first."""
+OF_PROVIDER = "/login/oidc"
 UNLIMITED = frozenset({"/healthz", "/readyz", guard.METRICS})
 UNLIMITED_UNDER = (headers.STATIC, guard.OF_CLUSTERS, guard.OF_METRICS)
 """Probes, files, and what sends more than people ask: its own limits are the spool's and the receiver's."""
@@ -107,7 +108,7 @@ class Rated:
         self._strangers.take(place, now)  # before it is known: many come at once
 
         async def note(message: Message) -> None:
-            if message["type"] == "http.response.start" and message["status"] != 401:
+            if message["type"] == "http.response.start" and not _is_refused(scope, message["status"]):
                 self._strangers.give(place, self._limits.clock())
                 if key is not None and not guard.is_open(scope["path"]):
                     self._remember(key)
@@ -165,6 +166,12 @@ class Rated:
         response = answer(problem, scope)
         MutableHeaders(raw=response.raw_headers).update(headers.of(scope["path"], self._deps.public_url))
         await response(scope, receive, send)
+
+
+def _is_refused(scope: Scope, status: int) -> bool:
+    """Whether an answer counts against the address that it went to: so does each sign-in at a provider that fails, for
+    the provider was asked about it."""
+    return status == 401 or (status >= 400 and scope["path"].startswith(OF_PROVIDER))
 
 
 def _place(scope: Scope) -> tuple[str, str]:

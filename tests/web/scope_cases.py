@@ -356,6 +356,8 @@ WITHOUT_SCOPE = {
     ("GET", "/healthz"): "open",
     ("GET", "/readyz"): "open",
     ("GET", "/login"): "open",
+    ("GET", "/login/oidc"): "open",
+    ("GET", "/login/oidc/back"): "open",
     ("POST", "/logout"): "ends what who asks holds",
     ("GET", "/static"): "open",
     ("POST", "/intake/audit/{cluster}"): "a cluster's own token",

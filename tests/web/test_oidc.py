@@ -21,6 +21,7 @@ from app.oidc import Oidc
 from app.store import audit
 from app.store.audit import Wanted
 from app.store.database import Database
+from app.web.rates import Limits, Rate
 from app.web.routes import create_app
 from tests.provider import CLIENT, SECRET, Provider, provider
 from tests.web.conftest import HOST, NOW, UNLIMITED, deps
@@ -264,6 +265,23 @@ async def test_our_secret_is_repeated_to_nobody(signing: Signing, caplog: pytest
     answer = await signing.browser.get(back)
     assert answer.status_code == 503
     assert SECRET not in answer.text + caplog.text
+
+
+async def test_who_guesses_codes_waits_and_the_provider_is_left_alone(signing: Signing, database: Database) -> None:
+    oidc = Oidc(signing.there.issuer, CLIENT, SECRET, HOST, lambda: NOW)
+    limits = Limits(stranger=Rate(burst=3, per_second=0.001))
+    app = create_app(replace(deps(database), oidc=oidc, access=lambda: ACCESS), limits=limits)
+    async with browser(app) as guesser:
+        begun = await guesser.get("/login/oidc")
+        state = httpx2.URL(begun.headers["location"]).params["state"]
+        kept = dict(guesser.cookies)
+        tries = []
+        for number in range(6):
+            guesser.cookies.update(kept)
+            answer = await guesser.get("/login/oidc/back", params={"state": state, "code": f"made-up-{number}"})
+            tries.append(answer.status_code)
+    assert tries == [503, 503, 503, 429, 429, 429]
+    assert signing.there.asked.count("token") == 3
 
 
 async def test_where_no_provider_is_set_there_is_nothing(database: Database) -> None:

@@ -28,6 +28,7 @@ BY_ITSELF = {
 """Who takes a connection to read with by itself, and why."""
 WRITES = {
     "auth.py",  # begins and ends sessions
+    "oidc.py",  # begins sessions
     "verdicts.py",  # asks check_judging before
     "external.py",  # asks check_sending before
     "saved_views.py",  # is closed to limited tokens
