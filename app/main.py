@@ -34,6 +34,7 @@ from app.core.incidents import pagers
 from app.core.objects.redact import Redactor
 from app.core.roles import Role, Scope
 from app.core.routes import NO_ROUTES
+from app.core.screen.elsewhere import Neighbours
 from app.core.vitals import Vitals
 from app.failures import Expected
 from app.notifying import notifier_of, secret
@@ -304,6 +305,7 @@ def build(settings: Settings, server: Postgres, *, url: str, demo: Prepare, acce
         answer_command=heard.commands.answer if heard else web.refuse_command,
         proxy=identities.proxy_of(settings),
         oidc=oidc_of(settings, url=url, clock=now),
+        neighbours=Neighbours(*(str(one or "").rstrip("/") for one in (settings.argocd_url, settings.backstage_url))),
         access=access,
     )
     beside = workers(settings, database) + (notifier.workers() if notifier else ())

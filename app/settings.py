@@ -96,6 +96,9 @@ class Settings(BaseSettings):
     slack_suspected: bool = Field(False, description="true or false")
     slack_api: AnyHttpUrl = Field(AnyHttpUrl("https://slack.com/api/"), description="http:// or https://, and a host")
 
+    argocd_url: AnyHttpUrl | None = Field(None, description="http:// or https://, and a host, no query")
+    backstage_url: AnyHttpUrl | None = Field(None, description="http:// or https://, and a host, no query")
+
     access_file: Path | None = Field(None, description="an absolute path")
     proxy_user_header: str | None = Field(
         None, pattern="^[A-Za-z][A-Za-z0-9-]{0,63}$", description="a header's name, like X-Forwarded-Email"
@@ -205,6 +208,13 @@ class Settings(BaseSettings):
     def _bare(cls, value: AnyHttpUrl | None) -> AnyHttpUrl | None:
         if value is not None and (value.path not in {None, "/"} or value.query or value.fragment or value.username):
             raise ValueError("more than a scheme and a host")
+        return value
+
+    @field_validator("argocd_url", "backstage_url")
+    @classmethod
+    def _without_query(cls, value: AnyHttpUrl | None) -> AnyHttpUrl | None:
+        if value is not None and (value.query or value.fragment or value.username):
+            raise ValueError("more than a scheme, a host and a path")
         return value
 
     def kubeconfigs(self) -> list[Path]:

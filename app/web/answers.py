@@ -41,6 +41,7 @@ class OneChange(Answer):
 
     change: shapes.Change
     began: list[shapes.Change]
+    links: list[shapes.Link] = Field(description="where other programs show its object")
 
 
 class Revert(Answer):

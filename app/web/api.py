@@ -10,13 +10,15 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import PlainTextResponse, Response
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.core.changes.recipe import Known
 from app.core.changes.report import COUNTED, LINES, what_changed
 from app.core.findings import Incident
 from app.core.model import SLOT_SECONDS, Resource
 from app.core.roles import Role
+from app.core.screen.elsewhere import elsewhere
 from app.core.screen.incident_report import incident_report
 from app.core.screen.talkers import WEIGHTS, talkers
-from app.store import calls, history, incidents, search, surroundings, timeline
+from app.store import calls, history, incidents, objects, search, surroundings, timeline
 from app.store.seen import read_seen
 from app.web import answers, examples, params, problems, shapes
 from app.web.accept import NDJSON, TEXT
@@ -75,7 +77,7 @@ async def list_changes(
 
 @router.get("/changes/{change_id}", summary="One change and what it began")
 async def read_change(
-    change_id: Annotated[str, Path(examples=[examples.CULPRIT.id])], _: Nothing, conn: Conn
+    change_id: Annotated[str, Path(examples=[examples.CULPRIT.id])], _: Nothing, conn: Conn, request: Request
 ) -> answers.OneChange:
     """404 for an id that is not known, or that is none."""
     try:
@@ -85,12 +87,15 @@ async def read_change(
     if change is None:
         raise Problem(404, "there is no change of this id", "change_id")
     began = await timeline.list_begun_by(conn, change)
+    last = (await objects.load_states(conn, change.resource.cluster, [change.resource])).get(change.resource)
+    links = elsewhere(change, Known(last), deps_of(request).neighbours)
     seen = await read_seen(
         conn, change.resource.cluster, from_at=change.at - timedelta(hours=1), to_at=change.at + timedelta(hours=1)
     )
     return answers.OneChange(
         change=shapes.Change.of(change),
         began=[shapes.Change.of(one) for one in began],
+        links=[shapes.Link.model_validate(one) for one in links],
         **answers.context(seen),
     )
 

@@ -21,6 +21,7 @@ from app.core.objects.versions import Version, Write, versions
 from app.core.phrases import duration, measure
 from app.core.screen.aftermath import Measured, moved
 from app.core.screen.axis import Axis, Tick, ticks
+from app.core.screen.elsewhere import NO_NEIGHBOURS, Link, Neighbours, elsewhere
 from app.core.screen.lanes import Problem
 from app.core.screen.timeline import line
 from app.store.history import History
@@ -71,6 +72,7 @@ class ChangePage:
     recipe: Recipe
     manifests: tuple[str, ...]
     after: After
+    elsewhere: tuple[Link, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +150,7 @@ def change_page(
     known: Known,
     after: After,
     address: str,
+    neighbours: Neighbours = NO_NEIGHBOURS,
 ) -> ChangePage:
     """The page of a change. ``known`` is what bears on undoing it; ``address`` its permanent one, absolute."""
     found = hunks(change.diffs)
@@ -163,6 +166,7 @@ def change_page(
         recipe=revert_recipe(change, known),
         manifests=_manifests(change),
         after=after,
+        elsewhere=tuple(elsewhere(change, known, neighbours)),
     )
 
 

@@ -14,6 +14,7 @@ from app.core.access import NO_ACCESS, Access, Identity, Proxy
 from app.core.findings import Incident, Said
 from app.core.model import Evaluated
 from app.core.routes import NO_ROUTES, Routes
+from app.core.screen.elsewhere import NO_NEIGHBOURS, Neighbours
 from app.core.vitals import Vitals
 from app.store.tokens import Purpose
 
@@ -185,8 +186,8 @@ class Deps:
 
     ``scoped`` answers who is limited to a scope (database.Database.scoped), None where nobody such is answered.
 
-    ``proxy`` says whose headers say who asks, None: nobody's; ``oidc`` signs people in elsewhere, None:
-    nobody does; ``access`` gives what such people may do, as it is now.
+    ``proxy`` says whose headers say who asks, None: nobody's; ``oidc`` signs people in elsewhere, None: nobody does;
+    ``access`` gives what such people may do, as it is now. ``neighbours`` are the programs that pages lead to.
     """
 
     read: AsyncEngine
@@ -214,6 +215,7 @@ class Deps:
     scoped: AsyncEngine | None = None
     proxy: Proxy | None = None
     oidc: SignsIn | None = None
+    neighbours: Neighbours = NO_NEIGHBOURS
     access: Callable[[], Access] = lambda: NO_ACCESS
 
 

@@ -174,6 +174,7 @@ _fresh = shapes.Freshness(cluster="shop", at=END, sources={"audit log": END, "me
 _around: dict[str, Any] = {"freshness": [_fresh], "gaps": [_gap]}
 
 _recipe = revert_recipe(CULPRIT)
+_ARGO_CD = shapes.Link(words="Argo CD", url="https://argocd.example/applications/checkout")
 _revert = answers.Revert(
     change_id=CULPRIT.id,
     command=_recipe.command,
@@ -208,9 +209,10 @@ SHAPES: tuple[BaseModel, ...] = (
     *(_changes[0].resource, _changes[0].diffs[0], _rollout.progress[1], _incident.alerts[0], _incident.verdicts[0]),
     *(_suspects[0].evidence[0], _suspects[0].also[0]),
     *(_revert, _revert.steps[0], _revert.warnings[0]),
+    _ARGO_CD,
     answers.Changes(items=_changes, next=None, **_around),
     shapes.ToldChanges(items=[shapes.Change.of(TOLD)]),
-    answers.OneChange(change=_changes[0], began=[shapes.Change.of(BEGUN)], **_around),
+    answers.OneChange(change=_changes[0], began=[shapes.Change.of(BEGUN)], links=[_ARGO_CD], **_around),
     answers.History(
         resource=_changes[0].resource,
         state={"spec": {"replicas": 3, "template": {"spec": {"containers": [{"name": "app", "image": NEW}]}}}},

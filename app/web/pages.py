@@ -141,6 +141,7 @@ async def read_change(request: Request, change_id: str, _: Annotated[params.NoPa
         known=known,
         after=change_views.after(change, measured, who, among=MOST_BESIDE if beside.is_cut else 0),
         address=address,
+        neighbours=deps.neighbours,
     )
     partial = change.resource.cluster in partial_clusters(request)
     return templates.page("change.html", page=page, partial=partial, now=deps.clock())

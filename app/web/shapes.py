@@ -423,6 +423,13 @@ class Cluster(Shape):
         )
 
 
+class Link(Shape):
+    """A page elsewhere."""
+
+    words: str
+    url: str
+
+
 class AuditEntry(Shape):
     """Something that was done in Foreshock itself, or refused."""
 
