@@ -149,6 +149,12 @@ class Evaluated(Lines):
     warnings: list[str]
 
 
+class Annotations(Answer):
+    """What a dashboard marks, newest first."""
+
+    items: list[shapes.Annotation]
+
+
 class Gaps(Answer):
     """What was not seen."""
 

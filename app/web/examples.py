@@ -19,7 +19,7 @@ from app.core.screen.tables import TABLES, as_text
 from app.core.screen.talkers import Side, Talker
 from app.store.audit import Action
 from app.store.incidents import FirstSuspect
-from app.web import answers, shapes
+from app.web import answers, marks, shapes
 from app.web.accept import JSON, NDJSON, TEXT
 from app.web.deps import Taken
 from app.web.differences import difference_report
@@ -174,6 +174,7 @@ _fresh = shapes.Freshness(cluster="shop", at=END, sources={"audit log": END, "me
 _around: dict[str, Any] = {"freshness": [_fresh], "gaps": [_gap]}
 
 _recipe = revert_recipe(CULPRIT)
+_marks = [marks.of_change(CULPRIT, "https://foreshock.example")]
 _ARGO_CD = shapes.Link(words="Argo CD", url="https://argocd.example/applications/checkout")
 _revert = answers.Revert(
     change_id=CULPRIT.id,
@@ -210,6 +211,8 @@ SHAPES: tuple[BaseModel, ...] = (
     *(_suspects[0].evidence[0], _suspects[0].also[0]),
     *(_revert, _revert.steps[0], _revert.warnings[0]),
     _ARGO_CD,
+    _marks[0],
+    answers.Annotations(items=_marks, **_around),
     answers.Changes(items=_changes, next=None, **_around),
     shapes.ToldChanges(items=[shapes.Change.of(TOLD)]),
     answers.OneChange(change=_changes[0], began=[shapes.Change.of(BEGUN)], links=[_ARGO_CD], **_around),

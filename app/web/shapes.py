@@ -423,6 +423,16 @@ class Cluster(Shape):
         )
 
 
+class Annotation(Shape):
+    """A mark on a dashboard's time axis; one with a ``time_end`` is a region."""
+
+    time: datetime
+    time_end: datetime | None = Field(description="null: it is a moment, or goes on")
+    title: str
+    text: str = Field(description="HTML, in which everything of a cluster is escaped")
+    tags: str = Field(description="change, incident or gap; then where; with commas between")
+
+
 class Link(Shape):
     """A page elsewhere."""
 

@@ -190,6 +190,7 @@ CASES = [
     ),
     get("/api/v1/incidents/{incident_id}", Takes.INCIDENT, _incident("/api/v1/incidents/{}")),
     get("/api/v1/incidents/{incident_id}/suspects", Takes.INCIDENT, _incident("/api/v1/incidents/{}/suspects")),
+    get("/api/v1/annotations", Takes.PLACE, _spaced("/api/v1/annotations")),
     get("/api/v1/gaps", Takes.CLUSTER, _window("/api/v1/gaps"), shows=NOTHING),
     get("/api/v1/clusters", Takes.CLUSTER, lambda _: "/api/v1/clusters", shows=NOTHING),
     get("/api/v1/what-changed", Takes.PLACE, _spaced("/api/v1/what-changed")),

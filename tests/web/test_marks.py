@@ -1,0 +1,85 @@
+"""What a dashboard marks: everything of its time, newest first, and nothing in it is markup."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import quote
+
+import yaml
+from msgspec.structs import replace
+
+from app.core.model import Batch, Gap
+from app.store.record import record
+from app.web import marks
+from tests.test_docs import ROOT
+from tests.web import world
+from tests.web.conftest import Site
+
+
+async def asked(site: Site, **query: str) -> list[dict[str, Any]]:
+    async with site.client() as grafana:
+        answer = await grafana.get("/api/v1/annotations", params=query)
+    assert answer.status_code == 200, answer.text
+    told = answer.json()
+    assert told["freshness"]
+    items: list[dict[str, Any]] = told["items"]
+    assert items == sorted(items, key=lambda one: datetime.fromisoformat(one["time"]), reverse=True)
+    return items
+
+
+async def test_changes_incidents_and_gaps_of_a_time_are_marked(site: Site) -> None:
+    async with site.database.write.begin() as conn:
+        end = world.END - timedelta(minutes=1)
+        gap = Gap(world.CLUSTER, "", end - timedelta(minutes=1), end, "it was <down>")
+        await record(conn, Batch(world.CLUSTER, gaps=(gap,)))
+    between = {"from": world.START.isoformat(), "to": (world.END + timedelta(hours=1)).isoformat()}
+    items = await asked(site, cluster=world.CLUSTER, **between)
+    sorts = {one["tags"].partition(",")[0] for one in items}
+    assert sorts == {"change", "incident", "gap"}
+    (incident,) = (one for one in items if f"/incidents/{world.incident().id}" in one["text"])
+    assert (incident["title"], incident["tags"].partition(",")[0]) == (world.incident().title, "incident")
+    (change,) = (one for one in items if world.CULPRIT.id in one["text"])
+    assert change["tags"].split(",") == ["change", world.CLUSTER, "payments", "Deployment"]
+    assert change["time_end"] is None
+    (gap_told,) = (one for one in items if one["tags"].startswith("gap") and "&lt;down&gt;" in one["text"])
+    assert gap_told["time_end"] is not None
+
+
+async def test_a_namespace_a_kind_and_another_time_narrow_them(site: Site) -> None:
+    of = await asked(site, cluster=world.CLUSTER, namespace="payments", kind="Deployment")
+    assert {tuple(one["tags"].split(",")[1:4]) for one in of if one["tags"].startswith("change")} == {
+        (world.CLUSTER, "payments", "Deployment")
+    }
+    assert await asked(site, cluster=world.CLUSTER, namespace="nowhere") == [
+        one for one in await asked(site, cluster=world.CLUSTER) if one["tags"].startswith("gap")
+    ]
+    before = {"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"}
+    assert [one for one in await asked(site, **before) if not one["tags"].startswith("gap")] == []
+    assert len([one for one in await asked(site, limit="1") if one["tags"].startswith("change")]) == 1
+
+
+async def test_what_is_wrong_is_refused(site: Site) -> None:
+    async with site.client() as grafana:
+        for query in ("from=yesterday", "from=2026-01-02T00:00:00Z&to=2026-01-01T00:00:00Z", "limit=0", "since=1h"):
+            assert (await grafana.get(f"/api/v1/annotations?{query}")).status_code == 422, query
+        iso = quote(datetime(2026, 1, 1, tzinfo=UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z"))
+        assert (await grafana.get(f"/api/v1/annotations?from={iso}")).status_code == 200, "as Grafana writes times"
+
+
+def test_nothing_of_a_cluster_is_markup_or_another_tag() -> None:
+    odd = '<img src=x onerror=alert(1)> "x", &y'
+    resource = replace(world.CULPRIT.resource, name=odd, namespace="a,b")
+    change = replace(world.CULPRIT, resource=resource, summary=odd, actor=replace(world.CULPRIT.actor, name=odd))
+    incident = replace(world.incident(), title=odd)
+    for one in (marks.of_change(change, "https://f.example"), marks.of_incident(incident, "https://f.example")):
+        assert "<img" not in one.text
+        assert one.text.count("<a href=") == 1
+    assert marks.of_change(change, "").tags.split(",")[2] == "a b"
+
+
+def test_the_file_that_is_shipped_provisions_the_data_source() -> None:
+    (source,) = yaml.safe_load((ROOT / "deploy" / "grafana" / "datasource.yaml").read_text())["datasources"]
+    assert source["type"] == "yesoreyeram-infinity-datasource"
+    assert source["jsonData"]["allowedHosts"] == [source["url"]]
+    assert source["secureJsonData"] == {"bearerToken": "$FORESHOCK_TOKEN"}
