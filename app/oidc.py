@@ -167,8 +167,9 @@ class Oidc:
                     status=503,
                 )
             scheme = urlsplit(self.issuer).scheme
-            if urlsplit(found.authorization_endpoint).scheme != scheme:
-                raise SignInError(f"{self.name} would have people sign in at another scheme than {scheme}", status=503)
+            for one in (found.authorization_endpoint, found.token_endpoint, found.jwks_uri):
+                if urlsplit(one).scheme != scheme:
+                    raise SignInError(f"{self.name} names an address that is not {scheme}: {one}", status=503)
             self._provider = (monotonic(), found)
         return self._provider[1]
 

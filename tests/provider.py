@@ -37,6 +37,7 @@ class Provider:
     methods: list[str] | None = None
     issuer: str = ""
     says_issuer: str = ""
+    more: dict[str, Any] = field(default_factory=dict)
     answers: int = 200
     asked: list[str] = field(default_factory=list)
     _codes: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -53,7 +54,7 @@ class Provider:
         }
         if self.methods is not None:
             found["token_endpoint_auth_methods_supported"] = self.methods
-        return web.json_response(found)
+        return web.json_response(found | self.more)
 
     async def keys(self, _: web.Request) -> web.Response:
         self.asked.append("keys")

@@ -59,11 +59,7 @@ async def hand_in(message: EmailMessage, server: SmtpServer) -> None:
         raise OutboundError(_said(first.code, first.message), status=first.code, unsent=True) from None
     except SMTPResponseException as error:
         raise OutboundError(_said(error.code, error.message), status=error.code, unsent=True) from None
-    except (
-        SMTPException,
-        TimeoutError,
-        ValueError,
-    ) as error:  # ValueError: it cannot be sent as it is written
+    except (SMTPException, TimeoutError, ValueError) as error:  # ValueError: it cannot be written so
         raise OutboundError(f"{server.host}: {error}") from None
     except OSError as error:
         raise OutboundError(f"{server.host}: {error.strerror or error}") from None

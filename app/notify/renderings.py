@@ -14,6 +14,7 @@ from app.core.targets import Email
 from app.notify.blocks import SENTENCE, Json, code, context, link, section
 from app.notify.blocks import escape as escaped
 from app.notify.documents import Document
+from app.notify.notice import IN_SECTION
 
 OPEN = "Open in Foreshock"
 
@@ -50,7 +51,8 @@ def slack(shown: Document) -> Json:
         if part.is_code:
             blocks.append(code("\n".join(part.lines)))
         else:
-            blocks.append(section("\n".join(escaped(one, 2 * SENTENCE) for one in part.lines)))
+            lines = [escaped(one, 2 * SENTENCE) for one in part.lines]
+            blocks += [section("\n".join(lines[n : n + IN_SECTION])) for n in range(0, len(lines), IN_SECTION)]
     blocks.append(context(link(shown.link, OPEN)))
     return {"text": escaped(shown.title, 4 * SENTENCE), "blocks": blocks}
 

@@ -177,6 +177,20 @@ async def test_slack_is_told_by_an_incoming_webhook_what_it_can_show(
     assert "<!here>" not in str([one for one in door.taken if "rich_text" not in str(one)])
 
 
+@pytest.mark.parametrize(("kind", "wrong"), [(SlackWebhook, wrong_slack), (Teams, wrong_card)])
+async def test_however_long_a_digest_is_it_is_taken(
+    room: Room, tmp_path: Path, kind: type[SlackWebhook | Teams], wrong: Callable[[Json], str]
+) -> None:
+    door = Door(wrong)
+    async with opened(door, tmp_path / "url"):
+        told = await telling(room, kind(str(tmp_path / "url")))
+        await room.happens(*(room.change(f"app-{n}", summary=f"{n} {'<🔥&' * 200}") for n in range(40)))
+        await told.passes(70)
+    assert await told.failed() == []
+    assert len(door.taken) == 1
+    assert "and 25 more" in str(door.taken)
+
+
 @pytest.mark.parametrize(
     ("answer", "said"),
     [

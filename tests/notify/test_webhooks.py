@@ -24,7 +24,6 @@ from app.core.findings import Ranking
 from app.core.model import Batch, Outcome
 from app.core.routes import Route, Routes, What
 from app.core.targets import Webhook
-from app.notify.sender import Sender
 from app.notify.targets import Targets, keys_of
 from app.notifying import REPRESENT, mail, post
 from app.store import incidents, outbox
@@ -33,6 +32,7 @@ from app.store.partitions import ensure
 from app.store.record import record
 from tests.listening import listening
 from tests.notify.test_notices import Room, rolling, room
+from tests.notify.test_people import People
 from tests.web import world
 
 __all__ = ["room"]
@@ -88,23 +88,11 @@ class Receiver:
 
 
 @dataclass
-class Told:
+class Told(People):
     """A room of which one target is told, too."""
 
-    room: Room
     receiver: Receiver
     file: Path
-    sender: Sender
-
-    async def passes(self, seconds: int = 8) -> None:
-        for _ in range(seconds):
-            self.room.clock.forward(1)
-            await self.sender.send()
-            await self.sender.send_to_targets()
-
-    async def failed(self) -> list[str]:
-        async with self.room.database.read.connect() as conn:
-            return [one.error for one in (await outbox.read_delivery(conn)).failed]
 
     async def again(self, key: str = "") -> None:
         async with self.room.database.write.begin() as conn:
@@ -131,7 +119,7 @@ async def told(room: Room, tmp_path: Path) -> AsyncIterator[Told]:
         )
         targets = Targets(post, mail, REPRESENT, lambda: routes, room.clock)
         sender = replace(room.sender, slack=None, channel="", routes=lambda: routes, targets=targets)
-        made = Told(room, receiver, file, sender)
+        made = Told(room, sender, receiver, file)
         await made.passes(2)
         yield made
 

@@ -258,6 +258,14 @@ async def test_a_provider_that_is_down_or_not_itself_is_said_and_links_still_wor
     assert "calls itself https://evil.example" in (await signing.browser.get("/login/oidc")).text
 
 
+@pytest.mark.parametrize("part", ["authorization_endpoint", "token_endpoint", "jwks_uri"])
+async def test_no_part_of_the_provider_is_reached_otherwise_than_itself(signing: Signing, part: str) -> None:
+    signing.there.more = {part: "ftp://127.0.0.1/x"}
+    answer = await signing.browser.get("/login/oidc")
+    assert answer.status_code == 503
+    assert "names an address that is not http" in answer.text
+
+
 async def test_our_secret_is_repeated_to_nobody(signing: Signing, caplog: pytest.LogCaptureFixture) -> None:
     signing.there.claims = SRE
     back = await signing.leaves()
