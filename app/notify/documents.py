@@ -15,7 +15,7 @@ from app.core.changes.revert import revert_recipe, suspect_recipe
 from app.core.findings import Ranking, Suspect
 from app.core.model import Outcome, Resource
 from app.core.objects.actors import short
-from app.core.phrases import duration, percent, t_minus
+from app.core.phrases import duration, many, percent, t_minus
 from app.notify import message, notice
 from app.notify.blocks import NAME, SENTENCE, cut, plain
 
@@ -72,8 +72,9 @@ def _of_digest(told: notice.Told) -> Document:
         lines.append(f"and {total - notice.LISTED:,} more")
     times = [one.change.at for one in items]
     facts = (f"from {_moment(min(times))}", f"to {_moment(max(times))}")
-    link = notice.page_of(told)
-    return Document(_line(notice.sentence(told)), facts, (Part(tuple(lines)),), link, f"n{told.notice.id}")
+    failed = len(notice.failed_of(told))
+    title = f"{many(failed, 'rollout')} failed: {notice.sentence(told)}" if failed else notice.sentence(told)
+    return Document(_line(title), facts, (Part(tuple(lines)),), notice.page_of(told), f"n{told.notice.id}")
 
 
 def _of_incident(told: message.Told) -> Document:

@@ -48,14 +48,14 @@ class Represent:
 
 
 def stage(told: notice.Told) -> str:
-    """The version of a notice as a target sees it: only an end of its rollout is another."""
-    return f"stage {_outcome(told)}".rstrip()
+    """The version of a notice as a target sees it: another where its rollout ended, or one of a digest failed."""
+    return f"stage {_outcome(told) or len(notice.failed_of(told)) or ''}".rstrip()
 
 
 def shown(told: notice.Told | message.Told, version: str) -> Shown:
     """What a target knows once it is told this; ``version`` is an incident's."""
     if isinstance(told, notice.Told):
-        return Shown(stage(told), _outcome(told))
+        return Shown(stage(told), _outcome(told), failed=notice.failed_of(told))
     return message.shown(told, version)
 
 
@@ -69,6 +69,8 @@ def type_of(told: notice.Told | message.Told, before: Shown | None) -> str:
         if len(told.items) > 1:
             return "changes.digest"
         return _ROLLOUTS[rollout.outcome] if rollout else "change.recorded"
+    if set(notice.failed_of(told)) - set(before.failed):
+        return "changes.failed"
     is_new = rollout is not None and rollout.outcome.value != before.status and rollout.outcome in _ENDS
     return _ROLLOUTS[rollout.outcome] if rollout and is_new else ""
 
@@ -102,6 +104,14 @@ def _event(told: notice.Told | message.Told, kind: str, represent: Represent, no
             "link": told.page,
             "incident": represent.incident(told.incident, told.ranking),
             "suspects": [represent.suspect(one) for one in suspects],
+        }
+    elif kind == "changes.failed":
+        failed = [one for one in told.items if one.is_failed]
+        data = {
+            "text": notice.sentence(told),
+            "link": notice.page_of(told),
+            "count": len(failed),
+            "changes": [represent.change(one.change) for one in failed[:LISTED]],
         }
     elif len(told.items) > 1:
         data = {

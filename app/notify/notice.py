@@ -60,6 +60,11 @@ class Item:
         return _SIGNS[self.rollout.outcome] if self.rollout else _PLAIN
 
     @property
+    def is_failed(self) -> bool:
+        """Whether its rollout failed, or was rolled back."""
+        return self.rollout is not None and self.rollout.outcome in (Outcome.FAILED, Outcome.ROLLED_BACK)
+
+    @property
     def name(self) -> str:
         """What changed, in words."""
         return self.change.summary or f"{self.change.resource}: {self.change.verb.value}"
@@ -91,18 +96,36 @@ def version(what: Message) -> str:
 def shown(told: Told, what: Message) -> Shown:
     """What is kept of what a message shows, to tell later what moved."""
     rollout = told.items[0].rollout if len(told.items) == 1 else None
-    return Shown(version(what), rollout.outcome.value if rollout else "")
+    return Shown(version(what), rollout.outcome.value if rollout else "", failed=failed_of(told))
+
+
+def failed_of(told: Told) -> tuple[str, ...]:
+    """The ids of the changes of a digest whose rollouts failed or were rolled back."""
+    return tuple(one.change.id for one in told.items if one.is_failed) if len(told.items) > 1 else ()
 
 
 def news(before: Shown, told: Told) -> str:
     """What is said in the thread as the message is edited, for edits call nobody: that a rollout failed, or was rolled
     back; "" where neither is new."""
-    rollout = told.items[0].rollout if len(told.items) == 1 else None
+    if len(told.items) > 1:
+        return _failures([one for one in told.items if one.is_failed and one.change.id not in before.failed])
+    rollout = told.items[0].rollout
     if rollout is None or rollout.outcome.value == before.status:
         return ""
     if rollout.outcome in (Outcome.FAILED, Outcome.ROLLED_BACK):
         return escape(f"{state_sentence(rollout)}.", 4 * SENTENCE)
     return ""
+
+
+def _failures(fresh: Sequence[Item]) -> str:
+    lines = [
+        f"• {escape(f'{one.name}: {state_sentence(one.rollout)}', 2 * SENTENCE)}"
+        for one in fresh[:IN_SECTION]
+        if one.rollout
+    ]
+    if len(fresh) > IN_SECTION:
+        lines.append(f"and {len(fresh) - IN_SECTION:,} more")
+    return "\n".join(lines)
 
 
 def followed(told: Told, moved: Sequence[Moved]) -> tuple[str, tuple[str, ...]]:

@@ -96,11 +96,13 @@ holds its channel: another process takes none of that meanwhile, and sees that i
 
 
 class Shown(Struct, frozen=True):
-    """What a message shows: the ``version`` of what it is about, its status, and what led (a change's id, NONE, "")."""
+    """What a message shows: the ``version`` of what it is about, its status, what led (a change's id, NONE, ""), and of
+    a digest the ids of the changes whose rollouts did not end well."""
 
     version: str
     status: str
     leader: str = ""
+    failed: tuple[str, ...] = ()
 
 
 class Letter(Struct, frozen=True):

@@ -136,7 +136,19 @@ def test_news_is_that_it_failed_or_was_rolled_back() -> None:
     assert news(before, CASES["rollout-complete"]) == ""
     assert news(before, CASES["rollout-failed"]) == "Failed after 10 min: ProgressDeadlineExceeded."
     assert news(before, CASES["rollout-back"]) == "Rolled back after 1 min 30 s."
-    assert news(before, CASES["digest"]) == "", "each line of a digest says it of itself"
+
+
+def test_of_a_digest_it_is_said_what_failed_by_its_name_and_once() -> None:
+    fails = [one for one in MANY if one.is_failed]
+    before = replace(shown(CASES["digest"], message(CASES["digest"])), failed=())
+    said = news(before, CASES["digest"]).splitlines()
+    assert len(said) == 6
+    assert said[0].startswith("• ")
+    assert ": Failed after 9 s" in said[0]
+    assert said[-1] == f"and {len(fails) - 5} more"
+    assert news(shown(CASES["digest"], message(CASES["digest"])), CASES["digest"]) == ""
+    one_more = told(*(Item(one.change, rollout(Outcome.COMPLETE)) if one is fails[0] else one for one in MANY))
+    assert news(shown(one_more, message(one_more)), CASES["digest"]).count("•") == 1
 
 
 def test_what_followed_is_said_once() -> None:

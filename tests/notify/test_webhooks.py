@@ -178,6 +178,21 @@ async def test_a_burst_is_one_event_with_all_that_came(told: Told) -> None:
     assert (data["count"], len(data["changes"])) == (30, 20)
 
 
+async def test_what_fails_of_a_burst_is_told_after_it(told: Told) -> None:
+    changes = [told.room.change(f"app-{n}") for n in range(5)]
+    began = tuple(rolling(one, updated=0) for one in changes)
+    await told.room.happens(*changes, rollouts=began)
+    await told.passes(70)
+    for number in (1, 3):
+        bad = changes[number]
+        ended = rolling(bad, updated=1, outcome=Outcome.FAILED, ended_at=bad.at + timedelta(minutes=2))
+        await told.room.happens(rollouts=(ended,))
+        await told.passes(30)
+    assert told.receiver.types == ["changes.digest", "changes.failed", "changes.failed"]
+    assert [one["data"]["count"] for one in told.receiver.taken] == [5, 1, 2]
+    assert told.receiver.taken[1]["data"]["changes"][0]["id"] == changes[1].id
+
+
 async def test_while_a_secret_is_replaced_old_and_new_receivers_take_it(told: Told) -> None:
     told.file.write_text(f"{OTHER}\n{SECRET}\n")
     for secret in (SECRET, OTHER):
