@@ -33,7 +33,18 @@ HOST = "http://foreshock.test"
 EXAMPLES = 40
 BEYOND_SCHEMAS = {
     f"/api/v1/{name}"
-    for name in ("changes", "diff", "rollouts", "gaps", "calls", "calls/rates", "series", "promql", "audit")
+    for name in (
+        "annotations",
+        "changes",
+        "diff",
+        "rollouts",
+        "gaps",
+        "calls",
+        "calls/rates",
+        "series",
+        "promql",
+        "audit",
+    )
 }
 BEYOND_SCHEMAS |= {"/api/v1/what-changed"}
 BEYOND_SCHEMAS |= {"/intake/alertmanager/{cluster}"}
