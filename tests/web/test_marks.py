@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
@@ -83,3 +84,25 @@ def test_the_file_that_is_shipped_provisions_the_data_source() -> None:
     assert source["type"] == "yesoreyeram-infinity-datasource"
     assert source["jsonData"]["allowedHosts"] == [source["url"]]
     assert source["secureJsonData"] == {"bearerToken": "$FORESHOCK_TOKEN"}
+
+
+async def test_each_question_of_the_dashboard_that_is_shipped_is_answered(site: Site) -> None:
+    dashboard = json.loads((ROOT / "deploy" / "grafana" / "dashboard.json").read_text())
+    (marked,) = dashboard["annotations"]["list"]
+    assert [one["text"] for one in marked["target"]["columns"]] == ["time", "timeEnd", "title", "text", "tags"]
+    targets = [marked["target"], *(target for panel in dashboard["panels"] for target in panel["targets"])]
+    assert len(targets) == 5
+    for target in targets:
+        assert target["datasource"] == {"type": "yesoreyeram-infinity-datasource", "uid": "foreshock"}
+        assert (target["type"], target["parser"], target["source"]) == ("json", "backend", "url")
+        url = target["url"].replace("${__from:date:iso}", f"{world.START:%Y-%m-%dT%H:%M:%S}.000Z")
+        url = url.replace("${__to:date:iso}", f"{world.END:%Y-%m-%dT%H:%M:%S}.000Z")
+        async with site.client() as grafana:
+            answer = await grafana.get(url)
+        assert answer.status_code == 200, answer.text
+        (first, *_) = answer.json()[target["root_selector"]]
+        for column in target["columns"]:
+            held: Any = first
+            for step in column["selector"].split("."):
+                assert step in held, column
+                held = held[step]
