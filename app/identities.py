@@ -7,14 +7,12 @@ from ipaddress import ip_network
 from pathlib import Path
 
 import msgspec
-import structlog
 import yaml
 
 from app.core.access import NO_ACCESS, Access, Proxy
 from app.failures import Expected
 from app.settings import Settings
-
-log = structlog.get_logger()
+from app.written import Written
 
 
 class AccessError(Expected):
@@ -29,40 +27,11 @@ def read(path: Path) -> Access:
         raise AccessError(f"{path}: {error}") from None
 
 
-class AccessFile:
-    """The grants as they are written now. Where a newer file is no good, or gone, those before it stay."""
-
-    def __init__(self, path: Path) -> None:
-        """Raises AccessError."""
-        self._path = path
-        self._written = self._when()
-        self._access = read(path)
-
-    def __call__(self) -> Access:
-        """Reads the file where it was written since."""
-        written = self._when()
-        if written != self._written:
-            self._written = written
-            try:
-                self._access = read(self._path)
-                log.info("access read", groups=len(self._access.groups), users=len(self._access.users))
-            except AccessError as error:
-                log.error("access stays as it was", why=str(error))  # noqa: TRY400 - it says all
-        return self._access
-
-    def _when(self) -> tuple[int, int, int] | None:
-        try:
-            found = self._path.stat()
-        except OSError:
-            return None
-        return found.st_mtime_ns, found.st_size, found.st_ino
-
-
 def access_of(settings: Settings) -> Callable[[], Access]:
     """Who may do what: nobody, where nobody else says who people are. Raises AccessError."""
     if settings.proxy_user_header is None and settings.oidc_issuer is None:
         return lambda: NO_ACCESS
-    return AccessFile(settings.access_file or settings.data_dir / "access.yaml")
+    return Written(settings.access_file or settings.data_dir / "access.yaml", read)
 
 
 def proxy_of(settings: Settings) -> Proxy | None:

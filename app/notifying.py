@@ -14,14 +14,15 @@ from app.collect import outbound
 from app.collect.mail import SmtpServer, hand_in
 from app.collect.outbound import EndpointError, OutboundError
 from app.core.findings import Incident, Ranking
+from app.core.routes import NO_ROUTES, Routes
 from app.core.targets import Email
+from app.notify import routes_file
 from app.notify.clicks import Clicks
 from app.notify.commands import Commands
 from app.notify.connection import listen
 from app.notify.events import Json, Represent
 from app.notify.links import Links
 from app.notify.mutes import Mutes
-from app.notify.routes_file import RoutesFile
 from app.notify.sender import Sender
 from app.notify.slack import RefusedError, UnansweredError, slack
 from app.notify.targets import Targets
@@ -31,6 +32,7 @@ from app.store.database import Database
 from app.store.incidents import FirstSuspect
 from app.supervise import Worker
 from app.web import shapes
+from app.written import Written
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ class Notifier:
     """What tells; ``heard`` None where there is no Slack."""
 
     sender: Sender
-    routes: RoutesFile
+    routes: Written[Routes]
     heard: Heard | None
 
     def workers(self) -> tuple[Worker, ...]:
@@ -76,7 +78,7 @@ def notifier_of(settings: Settings, database: Database, *, url: str, clock: Call
     if told is None and not settings.routes_file and not path.exists():
         return None
     channel = settings.slack_channel or ""
-    routes = RoutesFile(path, required=settings.routes_file is not None)
+    routes = Written(path, routes_file.read, without=None if settings.routes_file else NO_ROUTES)
     targets = Targets(post, mail, REPRESENT, routes, clock)
     suspected = settings.slack_suspected
     sender = Sender(database.write, told, channel, url, clock, suspected=suspected, routes=routes, targets=targets)

@@ -10,9 +10,10 @@ import pytest
 
 from app import identities
 from app.core.access import NO_ACCESS
-from app.identities import AccessError, AccessFile
+from app.identities import AccessError, read
 from app.oidc import oidc_of
 from app.settings import Settings, SettingsError, load
+from app.written import Written
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -27,7 +28,7 @@ def write(path: Path, text: str) -> None:
 def test_what_is_written_counts_at_once_and_what_is_wrong_does_not(tmp_path: Path) -> None:
     path = tmp_path / "access.yaml"
     write(path, "groups: {sre: {role: admin}}")
-    access = AccessFile(path)
+    access = Written(path, read)
     assert access().of("bob", ["sre"])
     write(path, "groups: {ops: {role: admin}}")
     assert (access().of("bob", ["sre"]), access().of("bob", ["ops"]) is None) == (None, False)
@@ -42,10 +43,10 @@ def test_what_is_written_counts_at_once_and_what_is_wrong_does_not(tmp_path: Pat
 def test_it_must_be_there_and_good_at_the_start(tmp_path: Path) -> None:
     path = tmp_path / "access.yaml"
     with pytest.raises(AccessError, match=r"access\.yaml: .*No such file"):
-        AccessFile(path)
+        Written(path, read)
     path.write_text("groups: {sre: {role: admin, scopes: [prod/Shop]}}")
     with pytest.raises(AccessError, match="'Shop' cannot be a namespace"):
-        AccessFile(path)
+        Written(path, read)
 
 
 def test_without_a_proxy_nobody_is_believed_and_no_file_is_read(tmp_path: Path) -> None:

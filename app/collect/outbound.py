@@ -149,6 +149,18 @@ class _Checked(AbstractResolver):
         await self._system.close()
 
 
+def _session(tls: ssl.SSLContext | bool = True) -> ClientSession:
+    """To be closed. ``tls`` True: the certificates of the system."""
+    return ClientSession(
+        connector=TCPConnector(resolver=_Checked(), ssl=tls),
+        cookie_jar=DummyCookieJar(),
+        timeout=WITHIN,
+        trust_env=False,
+        middlewares=(once,),
+        max_line_size=MOST_HEADER,
+    )
+
+
 class Outbound:
     """One endpoint, to be closed."""
 
@@ -160,14 +172,7 @@ class Outbound:
     async def to(cls, endpoint: Endpoint) -> AsyncIterator[Self]:
         """For the length of the block. Raises OutboundError where its files cannot be read."""
         tls = await asyncio.to_thread(_tls, endpoint)
-        async with ClientSession(
-            connector=TCPConnector(resolver=_Checked(), ssl=tls),
-            cookie_jar=DummyCookieJar(),
-            timeout=WITHIN,
-            trust_env=False,
-            middlewares=(once,),
-            max_line_size=MOST_HEADER,
-        ) as session:
+        async with _session(tls) as session:
             yield cls(endpoint, session)
 
     async def get(self, path: str, *, most: int = MOST_BYTES, accept: str = "application/json") -> bytes:
@@ -231,14 +236,7 @@ async def deliver(url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
     if not known:
         raise EndpointError("url: http:// or https:// and a host are needed, and no user")
     refuse(to.host or "", to.host or "")
-    async with ClientSession(
-        connector=TCPConnector(resolver=_Checked()),
-        cookie_jar=DummyCookieJar(),
-        timeout=WITHIN,
-        trust_env=False,
-        middlewares=(once,),
-        max_line_size=MOST_HEADER,
-    ) as session:
+    async with _session() as session:
         try:
             async with session.post(to, data=body, headers=headers, allow_redirects=False) as response:
                 said = shortened((await response.content.read(4096)).decode("utf-8", "replace"))

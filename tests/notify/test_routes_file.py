@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from app.core.routes import Routes
-from app.notify.routes_file import RoutesError, RoutesFile, read
+from app.core.routes import NO_ROUTES, Routes
+from app.notify.routes_file import RoutesError, read
+from app.written import Written
 
 SHIPPED = Path(__file__).parents[2] / "deploy" / "routes.yaml"
 
@@ -37,7 +38,7 @@ def test_a_mistake_is_told_by_its_place(tmp_path: Path, written: str, says: str)
 
 def test_it_is_read_again_when_it_is_written_and_the_last_good_one_counts(tmp_path: Path) -> None:
     file = tmp_path / "routes.yaml"
-    routes = RoutesFile(file, required=False)
+    routes = Written(file, read, without=NO_ROUTES)
     assert routes() == Routes()
     file.write_text("routes: [{channel: C0123456789}]")
     assert [one.channel for one in routes().routes] == ["C0123456789"]
@@ -51,4 +52,4 @@ def test_it_is_read_again_when_it_is_written_and_the_last_good_one_counts(tmp_pa
 
 def test_one_that_is_named_has_to_be_there(tmp_path: Path) -> None:
     with pytest.raises(RoutesError, match=r"missing\.yaml"):
-        RoutesFile(tmp_path / "missing.yaml", required=True)
+        Written(tmp_path / "missing.yaml", read)
