@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
-from sqlalchemy import Float, Row, ScalarSelect, Select, func, select, tuple_, union_all, update
+from sqlalchemy import Float, Row, ScalarSelect, Select, func, select, true, tuple_, union_all, update
 from sqlalchemy.dialects.postgresql import aggregate_order_by, insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -217,10 +217,11 @@ async def list_near(conn: AsyncConnection, *, start: datetime, end: datetime) ->
     return [_incident(row) for row in await conn.execute(query.order_by(incidents.c.started_at, incidents.c.id))]
 
 
-async def list_during(conn: AsyncConnection, cluster: str, *, start: datetime, end: datetime) -> list[Incident]:
-    """The incidents of a cluster that had begun by ``end`` and were not resolved before ``start``, nor merged."""
+async def list_during(conn: AsyncConnection, cluster: str | None, *, start: datetime, end: datetime) -> list[Incident]:
+    """The incidents of a cluster, or of all, that had begun by ``end`` and were not resolved before ``start``, nor
+    merged; the oldest first."""
     query = _incidents().where(
-        clusters.c.name == cluster,
+        true() if cluster is None else clusters.c.name == cluster,
         _UNMERGED,
         func.least(incidents.c.started_at, incidents.c.first_alert_at) <= end,
         incidents.c.resolved_at.is_(None) | (incidents.c.resolved_at >= start),

@@ -1,6 +1,7 @@
 """What happened as a dashboard marks it: changes, incidents, and times in which nothing was seen.
 
-Grafana shows an annotation's text as HTML, which it sanitises; everything of a cluster is escaped here already.
+Grafana shows the title and the text of an annotation as HTML, which it sanitises; everything of a cluster is escaped
+here already.
 """
 
 from __future__ import annotations
@@ -53,27 +54,27 @@ async def list_annotations(request: Request, asked: Annotated[AnnotationsAsked, 
     async with reading(request) as conn:
         found = await search.find_changes(conn, wanted, before=None, limit=asked.limit, within=search.FURTHER)
         seen = await read_seen(conn, asked.cluster, from_at=asked.from_at, to_at=asked.to_at)
-        called = await _incidents(conn, asked, until=asked.to_at or deps.clock())
+        until = min(asked.to_at or deps.clock(), deps.clock())
+        called = await _incidents(conn, asked, until=until)
     url = deps.public_url.rstrip("/")
     made = [of_change(change, url) for change in found.changes]
-    made += [of_incident(one, url) for one in called]
+    made += [of_incident(one, url, until=until) for one in called]
     made += [of_gap(gap) for gap in seen.gaps]
     made.sort(key=lambda one: one.time, reverse=True)
     return answers.Annotations(items=made, **answers.context(seen))
 
 
 async def _incidents(conn: AsyncConnection, asked: AnnotationsAsked, *, until: datetime) -> list[Incident]:
-    """Those of the window; without a beginning, the newest."""
+    """Those that went on in the window, the newest ``limit``; without a beginning, the newest."""
     if asked.from_at is None:
         found = await incidents.list_incidents(conn, cluster=asked.cluster, limit=asked.limit)
     else:
-        found = await incidents.list_near(conn, start=asked.from_at, end=until)
+        during = await incidents.list_during(conn, asked.cluster, start=asked.from_at, end=until)
+        found = during[-asked.limit :]
     return [
         one
         for one in found
-        if one.status in ("open", "resolved")
-        and asked.cluster in (None, one.cluster)
-        and (asked.namespace is None or asked.namespace in one.scope.namespaces)
+        if one.status in ("open", "resolved") and (asked.namespace is None or asked.namespace in one.scope.namespaces)
     ]
 
 
@@ -81,27 +82,28 @@ def of_change(change: Change, url: str) -> shapes.Annotation:
     """A change as a mark at its time."""
     resource = change.resource
     title = change.summary or f"{resource.kind} {resource.name}: {change.verb.value}"
-    text = f"{escape(title)}<br>by {escape(short(change.actor))}, {_to(f'{url}/changes/{change.id}')}"
+    text = f"by {escape(short(change.actor))}, {_to(f'{url}/changes/{change.id}')}"
     tags = ("change", resource.cluster, resource.namespace or "", resource.kind)
     return _annotation(change.at, None, title, text, tags)
 
 
-def of_incident(incident: Incident, url: str) -> shapes.Annotation:
-    """An incident as a region, from its start to its end."""
-    text = f"{escape(incident.title)}<br>{incident.status}, {_to(f'{url}/incidents/{incident.id}')}"
+def of_incident(incident: Incident, url: str, *, until: datetime) -> shapes.Annotation:
+    """An incident as a region: one that goes on ends at ``until``."""
+    text = f"{incident.status}, {_to(f'{url}/incidents/{incident.id}')}"
     tags = ("incident", incident.cluster, *incident.scope.namespaces[:3], incident.severity)
-    return _annotation(incident.started_at, incident.resolved_at, incident.title, text, tags)
+    end = incident.resolved_at or max(until, incident.started_at)
+    return _annotation(incident.started_at, end, incident.title, text, tags)
 
 
 def of_gap(gap: Gap) -> shapes.Annotation:
     """A time in which something was not seen, as a region."""
     title = f"not seen: {gap.kind or 'every kind'}"
-    return _annotation(gap.from_at, gap.to_at, title, f"{escape(title)}<br>{escape(gap.why)}", ("gap", gap.cluster))
+    return _annotation(gap.from_at, gap.to_at, title, escape(gap.why), ("gap", gap.cluster))
 
 
 def _annotation(at: datetime, end: datetime | None, title: str, text: str, tags: tuple[str, ...]) -> shapes.Annotation:
     named = ",".join(tag.replace(",", " ") for tag in tags if tag)
-    return shapes.Annotation(time=at, time_end=end, title=title, text=text, tags=named)
+    return shapes.Annotation(time=at, time_end=end, title=escape(title), text=text, tags=named)
 
 
 def _to(url: str) -> str:

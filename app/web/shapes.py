@@ -427,8 +427,8 @@ class Annotation(Shape):
     """A mark on a dashboard's time axis; one with a ``time_end`` is a region."""
 
     time: datetime
-    time_end: datetime | None = Field(description="null: it is a moment, or goes on")
-    title: str
+    time_end: datetime | None = Field(description="null: it is a moment; of what goes on it is now, or `to`")
+    title: str = Field(description="HTML, as text is")
     text: str = Field(description="HTML, in which everything of a cluster is escaped")
     tags: str = Field(description="change, incident or gap; then where; with commas between")
 

@@ -11,6 +11,8 @@ import yaml
 from msgspec.structs import replace
 
 from app.core.model import Batch, Gap
+from app.store import incidents
+from app.store.database import Database
 from app.store.record import record
 from app.web import marks
 from tests.test_docs import ROOT
@@ -40,6 +42,7 @@ async def test_changes_incidents_and_gaps_of_a_time_are_marked(site: Site) -> No
     assert sorts == {"change", "incident", "gap"}
     (incident,) = (one for one in items if f"/incidents/{world.incident().id}" in one["text"])
     assert (incident["title"], incident["tags"].partition(",")[0]) == (world.incident().title, "incident")
+    assert datetime.fromisoformat(incident["time_end"]) == world.END, "it goes on, and is drawn until now"
     (change,) = (one for one in items if world.CULPRIT.id in one["text"])
     assert change["tags"].split(",") == ["change", world.CLUSTER, "payments", "Deployment"]
     assert change["time_end"] is None
@@ -60,6 +63,24 @@ async def test_a_namespace_a_kind_and_another_time_narrow_them(site: Site) -> No
     assert len([one for one in await asked(site, limit="1") if one["tags"].startswith("change")]) == 1
 
 
+async def test_an_incident_that_goes_on_is_marked_however_long_ago_its_alerts_began(
+    site: Site, database: Database
+) -> None:
+    began = world.END - timedelta(hours=6)
+    alert = replace(world.alert(), at=began, fingerprint="f6")
+    goes_on = replace(world.incident(), id="f" * 12, started_at=began, alerts=(alert,), title="Goes on")
+    ended = replace(goes_on, id="a" * 12, status="resolved", resolved_at=began + timedelta(hours=1), title="Ended")
+    async with database.write.begin() as conn:
+        for one in (goes_on, ended):
+            await incidents.save_incident(conn, one)
+    last_hour = {"from": (world.END - timedelta(hours=1)).isoformat(), "to": world.END.isoformat()}
+    titles = [one["title"] for one in await asked(site, cluster=world.CLUSTER, **last_hour)]
+    assert "Goes on" in titles
+    assert "Ended" not in titles
+    (marked,) = (one for one in await asked(site, cluster=world.CLUSTER, **last_hour) if one["title"] == "Goes on")
+    assert datetime.fromisoformat(marked["time_end"]) == world.END
+
+
 async def test_what_is_wrong_is_refused(site: Site) -> None:
     async with site.client() as grafana:
         for query in ("from=yesterday", "from=2026-01-02T00:00:00Z&to=2026-01-01T00:00:00Z", "limit=0", "since=1h"):
@@ -73,8 +94,11 @@ def test_nothing_of_a_cluster_is_markup_or_another_tag() -> None:
     resource = replace(world.CULPRIT.resource, name=odd, namespace="a,b")
     change = replace(world.CULPRIT, resource=resource, summary=odd, actor=replace(world.CULPRIT.actor, name=odd))
     incident = replace(world.incident(), title=odd)
-    for one in (marks.of_change(change, "https://f.example"), marks.of_incident(incident, "https://f.example")):
-        assert "<img" not in one.text
+    for one in (
+        marks.of_change(change, "https://f.example"),
+        marks.of_incident(incident, "https://f.example", until=world.END),
+    ):
+        assert "<img" not in one.title + one.text
         assert one.text.count("<a href=") == 1
     assert marks.of_change(change, "").tags.split(",")[2] == "a b"
 
