@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -33,6 +34,9 @@ from app.store.incidents import FirstSuspect
 from app.supervise import Worker
 from app.web import shapes
 from app.written import Written
+
+MAIL_WITHIN = 25.0
+"""Seconds for all steps of a mail: less than a message is its sender's alone (outbox.CLAIM)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +119,10 @@ async def mail(message: EmailMessage, to: Email, password: str) -> None:
     """Hands a mail in. Raises RefusedError and UnansweredError."""
     server = SmtpServer(to.host, to.port, to.security, to.user, password, to.ca_file or "")
     try:
-        await hand_in(message, server)
+        async with asyncio.timeout(MAIL_WITHIN):
+            await hand_in(message, server)
+    except TimeoutError:
+        raise UnansweredError(f"{to.host} took longer than {MAIL_WITHIN:.0f} s", maybe_there=True) from None
     except EndpointError as error:
         raise RefusedError("host", str(error).removeprefix("url: ")) from None
     except OutboundError as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from hashlib import sha256
 from typing import Any
 from uuid import uuid4
 
@@ -49,7 +50,8 @@ class Represent:
 
 def stage(told: notice.Told) -> str:
     """The version of a notice as a target sees it: another where its rollout ended, or one of a digest failed."""
-    return f"stage {_outcome(told) or len(notice.failed_of(told)) or ''}".rstrip()
+    failed = "".join(notice.failed_of(told))
+    return f"stage {_outcome(told) or (sha256(failed.encode()).hexdigest()[:16] if failed else '')}".rstrip()
 
 
 def shown(told: notice.Told | message.Told, version: str) -> Shown:
