@@ -39,6 +39,7 @@ from app.core.vitals import Vitals
 from app.failures import Expected
 from app.notifying import notifier_of, secret
 from app.oidc import oidc_of
+from app.reverting import Reverts, Ways, ways_of
 from app.settings import Settings
 from app.store import collectors, compaction, embedded, partitions, retention, tokens
 from app.store.database import Database, open_database
@@ -256,9 +257,17 @@ def wanted_clusters(settings: Settings) -> tuple[WantedCluster, ...]:
     return contexts.usual(settings.kubeconfigs())
 
 
-def build(settings: Settings, server: Postgres, *, url: str, demo: Prepare, access: Callable[[], Access]) -> FastAPI:
+def build(
+    settings: Settings,
+    server: Postgres,
+    *,
+    url: str,
+    demo: Prepare,
+    access: Callable[[], Access],
+    ways: Callable[[], Ways],
+) -> FastAPI:
     """The application with its lifespan; ``url`` is where it is reached, ``demo`` replays the recorded incident,
-    ``access`` says what people may do of whom a proxy says who they are.
+    ``access`` says what people may do of whom a proxy says who they are, ``ways`` how they act in clusters.
 
     Nothing runs yet.
     """
@@ -307,6 +316,7 @@ def build(settings: Settings, server: Postgres, *, url: str, demo: Prepare, acce
         oidc=oidc_of(settings, url=url, clock=now),
         neighbours=Neighbours(*(str(one or "").rstrip("/") for one in (settings.argocd_url, settings.backstage_url))),
         access=access,
+        reverts=Reverts(database, ways),
     )
     beside = workers(settings, database) + (notifier.workers() if notifier else ())
     listening = heard.listen if heard and heard.app_token else None
@@ -383,14 +393,14 @@ def serve(
     """Serves until SIGTERM or SIGINT, then ends cleanly: workers, pools and our own PostgreSQL, in that order.
 
     ``demo`` replays the recorded incident and answers its path: with ``demo_first`` before the first request, unless
-    there is a cluster to follow. Raises AddressError, TlsError, ContextsError, AccessError and what
-    ``postgres`` raises.
+    there is a cluster to follow. Raises AddressError, TlsError, ContextsError, AccessError,
+    RevertsError and what ``postgres`` raises.
     """
     logs.configure(settings.log_level)
     give_back()
     if tls:
         tls.check()
-    access = identities.access_of(settings)
+    access, ways = identities.access_of(settings), ways_of(settings)
     live = wanted_clusters(settings)  # what is wrong there ends the program in words; later it is only logged
     prepare = demo if demo_first and not live else None
     signal.signal(signal.SIGTERM, _leave)
@@ -398,7 +408,7 @@ def serve(
         url = url_of(settings, host, sock.getsockname()[1], scheme="https" if tls else "http")
         # Printed here, where what goes wrong ends the program in words. Who is quick waits in the socket's backlog.
         print(uvloop.run(_prepared(server, prepare, url=url)), flush=True)  # noqa: T201
-        app = build(settings, server, url=url, demo=demo, access=access)
+        app = build(settings, server, url=url, demo=demo, access=access, ways=ways)
         # No access log: a login link has its token in the URL.
         config = uvicorn.Config(
             app,

@@ -18,6 +18,7 @@ import msgspec
 from aiohttp import ClientError, ClientResponse, ClientSSLError, ClientTimeout
 from kubernetes.aio.client import ApiClient, Configuration
 from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
+from multidict import CIMultiDict
 from yarl import URL
 
 from app.collect.once import in_words, once, unsaid
@@ -78,10 +79,12 @@ _status = msgspec.json.Decoder(_Status)
 
 
 class ApiServer:
-    """One API server and who we are there."""
+    """One API server and who we are there. ``acting`` are the headers that say for whom we ask, where that is somebody
+    else."""
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
+        self.acting: tuple[tuple[str, str], ...] = ()
         client.configuration.client_session_kwargs = {"middlewares": (once,)}
         client.user_agent = f"foreshock/{version('foreshock')}"
 
@@ -142,7 +145,22 @@ class ApiServer:
 
         Raises as ``get``.
         """
-        async with self._asked(path, {}, question={"spec": spec}) as response:
+        async with self._asked(path, {}, method="POST", body={"spec": spec}) as response:
+            return await response.read()
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        body: Mapping[str, Any],
+        *,
+        content_type: str,
+        patience: ClientTimeout,
+    ) -> bytes:
+        """The answer to a write: nothing that follows a cluster sends one. Raises as ``get``."""
+        asked = self._asked(path, query, method=method, body=body, content_type=content_type, patience=patience)
+        async with asked as response:
             return await response.read()
 
     async def lines(self, path: str, query: Mapping[str, str], *, quiet: timedelta) -> AsyncGenerator[list[bytes]]:
@@ -177,18 +195,22 @@ class ApiServer:
         *,
         accept: str = "application/json",
         patience: ClientTimeout = AT_ONCE,
-        question: Mapping[str, Any] | None = None,
+        method: str = "GET",
+        body: Mapping[str, Any] | None = None,
+        content_type: str = "application/json",
     ) -> AsyncIterator[ClientResponse]:
-        method, url, headers, body, _ = await self._client.param_serialize(
-            "GET" if question is None else "POST",
+        _, url, headers, sent, _ = await self._client.param_serialize(
+            method,
             path,
             query_params=list(query.items()),
-            header_params={"Accept": accept},
-            body=question,
+            header_params={"Accept": accept, "Content-Type": content_type},
+            body=body,
             auth_settings=["BearerToken"],
         )
+        whole = CIMultiDict(headers)  # of a header that comes several times a dict would keep one
+        whole.extend(self.acting)
         try:
-            answer = await self._client.call_api(method, url, headers, body, _request_timeout=patience)
+            answer = await self._client.call_api(method, url, whole, sent, _request_timeout=patience)
             response: ClientResponse = answer.response
             async with response:
                 if response.status not in ANSWERED:

@@ -87,3 +87,35 @@ class Identity:
 
     name: str
     groups: tuple[str, ...]
+
+
+OF_KUBERNETES = "system:"
+"""How the names begin that Kubernetes keeps for its own parts and for groups of all rights (system:masters):
+https://kubernetes.io/docs/reference/access-authn-authz/rbac/#referring-to-subjects"""
+
+
+class Impersonation(Struct, frozen=True, forbid_unknown_fields=True):
+    """How people act in a cluster as themselves: with a credential that may impersonate them, in a ``kubeconfig`` (""
+    as ``context``: its current one), and under the names that the API server has for them.
+
+    ``groups`` are those, as the provider says them, that are told of anybody; None: all of theirs.
+    """
+
+    kubeconfig: Annotated[str, Meta(pattern="^/")]
+    context: str = ""
+    user_prefix: str = ""
+    groups_prefix: str = ""
+    groups: tuple[Name, ...] | None = None
+
+    def of(self, person: Identity) -> Identity:
+        """Who a person is there. Raises ValueError for who cannot be anybody's there."""
+        told = [one for one in person.groups if self.groups is None or one in self.groups]
+        found = Identity(self.user_prefix + person.name, tuple(self.groups_prefix + one for one in told))
+        for name in (found.name, *found.groups):
+            if name.startswith(OF_KUBERNETES):
+                raise ValueError(
+                    f"{name} is a name that Kubernetes keeps for itself, and nobody acts as that from here"
+                )
+            if name != name.strip() or not name.isprintable():
+                raise ValueError(f"{name!r} cannot be said to an API server")
+        return found

@@ -20,12 +20,13 @@ class Role(StrEnum):
 
     VIEWER = "viewer"
     RESPONDER = "responder"
+    OPERATOR = "operator"
     ADMIN = "admin"
 
     @property
     def somebody(self) -> str:
         """What one of whom no more is known is called: "an admin"."""
-        return f"{'an' if self is Role.ADMIN else 'a'} {self.value}"
+        return f"{'an' if self.value[0] in 'ao' else 'a'} {self.value}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,9 @@ WORDS = {
     410: "the receiver wants no more events, so it is told none: send again once it does",
     413: "the receiver takes no event of this size",
 }
+_GONE = "its URL is good no more: make another where it was made, and write it into url_file"
+OF_URLS = WORDS | {401: _GONE, 403: _GONE, 404: _GONE, 410: _GONE}
+"""Of who lets in whoever knows the URL."""
 
 
 class Answer(Protocol):
@@ -94,7 +97,8 @@ class Targets:
             raise RefusedError("changed", f"this was written for {name} when it was a target of another kind")
         if isinstance(target, Webhook):
             url, keys = await asyncio.to_thread(_read_webhook, target)
-            await self._posted(url, letter.body.encode(), signed(letter, keys, at=self.clock()))
+            answer = await self.post(url, letter.body.encode(), signed(letter, keys, at=self.clock()))
+            _understand(answer, self.clock(), WORDS)
             return
         shown = msgspec.json.decode(letter.body, type=Document)
         if isinstance(target, Email):
@@ -103,10 +107,8 @@ class Targets:
         else:
             body = renderings.card(shown) if isinstance(target, Teams) else renderings.slack(shown)
             url = await asyncio.to_thread(_read, target.url_file)
-            await self._posted(url, msgspec.json.encode(body), {"Content-Type": "application/json"})
-
-    async def _posted(self, url: str, body: bytes, headers: Mapping[str, str]) -> None:
-        _understand(await self.post(url, body, headers), self.clock())
+            answer = await self.post(url, msgspec.json.encode(body), {"Content-Type": "application/json"})
+            _understand(answer, self.clock(), OF_URLS)
 
 
 def signed(letter: Letter, keys: Sequence[bytes], *, at: datetime) -> dict[str, str]:
@@ -158,8 +160,8 @@ def _read(file: str) -> str:
         raise RefusedError("no_secret", f"{file}: {error.strerror}: write it there, and send again") from None
 
 
-def _understand(answer: Answer, now: datetime) -> None:
-    """Raises RefusedError, BusyError and UnansweredError for what is no acceptance."""
+def _understand(answer: Answer, now: datetime, words: Mapping[int, str]) -> None:
+    """Raises RefusedError, in ``words``, BusyError and UnansweredError for what is no acceptance."""
     status = answer.status
     if 200 <= status < 300:
         return
@@ -170,7 +172,7 @@ def _understand(answer: Answer, now: datetime) -> None:
     if 300 <= status < 400:
         raise RefusedError(str(status), "it answers with a redirect, which is not followed: write the url it leads to")
     said = f": {answer.said}" if answer.said and status in (400, 422) else ""
-    raise RefusedError(str(status), f"{WORDS.get(status, WORDS[400])}{said}")
+    raise RefusedError(str(status), f"{words.get(status, words[400])}{said}")
 
 
 def _wait(told: str, now: datetime) -> timedelta:

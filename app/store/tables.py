@@ -420,6 +420,7 @@ tokens = Table(
     Column("last_used_at", at),
     Column("cluster", Text, nullable=False, server_default=""),  # the only one it is for; "" with changes: any
     Column("scope", ARRAY(Text)),  # core.roles.Scope of a role, as people write it; NULL: it holds everywhere
+    Column("groups", ARRAY(Text)),  # of whom a provider named, of a session that it began; NULL of all others
 )
 
 idempotency_keys = Table(

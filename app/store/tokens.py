@@ -98,8 +98,10 @@ async def create(
     note: str = "",
     life: timedelta | None = None,
     scope: Scope | None = None,
+    groups: tuple[str, ...] | None = None,
 ) -> str:
-    """A new token, to be shown once: it cannot be read back. Without a ``scope`` its role holds everywhere.
+    """A new token, to be shown once: it cannot be read back. Without a ``scope`` its role holds everywhere. ``groups``
+    are those of whom a provider named, who is the ``note``; None: nobody did.
 
     Raises scope.NoViewsError for a scope that this database cannot hold.
     """
@@ -107,8 +109,9 @@ async def create(
         await limit(conn, scope)
     expires_at = now + (LIFETIME[purpose] if life is None else life)
     places = None if scope is None else scope.texts
+    of = None if groups is None else list(groups)
     return await _create(
-        conn, now=now, role=role.value, purpose=purpose.value, note=note, expires_at=expires_at, scope=places
+        conn, now=now, role=role.value, purpose=purpose.value, note=note, expires_at=expires_at, scope=places, groups=of
     )
 
 
@@ -153,11 +156,13 @@ async def _note(conn: AsyncConnection, token: Row[Any], *, ended: bool, now: dat
 @dataclass(frozen=True, slots=True)
 class Bearer:
     """Who sends a token: what they may do, where (``scope``; None: everywhere), and what the token is for (its note),
-    "" where nobody noted it."""
+    "" where nobody noted it. ``groups`` are those of whom a provider named (then the note is the name); None: nobody
+    did."""
 
     role: Role
     note: str
     scope: Scope | None = None
+    groups: tuple[str, ...] | None = None
 
 
 async def check(conn: AsyncConnection, token: str, *, purpose: Purpose, now: datetime) -> Role | None:
@@ -177,7 +182,7 @@ async def bearer(conn: AsyncConnection, token: str, *, purpose: Purpose, now: da
 
 
 def _bearer(row: Row[Any]) -> Bearer:
-    return Bearer(Role(row.role), row.note, _scope(row.scope))
+    return Bearer(Role(row.role), row.note, _scope(row.scope), None if row.groups is None else tuple(row.groups))
 
 
 def _scope(places: list[str] | None) -> Scope | None:
@@ -198,14 +203,14 @@ async def _check(conn: AsyncConnection, token: str, *, purpose: Purpose, now: da
     found = await conn.execute(
         text(
             "WITH found AS ("
-            " SELECT id, role, cluster, note, scope, last_used_at FROM tokens"
+            " SELECT id, role, cluster, note, scope, groups, last_used_at FROM tokens"
             " WHERE digest = :digest AND purpose = :purpose"
             " AND revoked_at IS NULL AND expires_at > :now"
             " AND (purpose <> 'session' OR coalesce(last_used_at, created_at) > :idle_since)"
             "), noted AS ("
             " UPDATE tokens t SET last_used_at = :now FROM found f WHERE t.id = f.id"
             " AND (f.last_used_at IS NULL OR f.last_used_at < :noted_before)"
-            ") SELECT role, cluster, note, scope FROM found"
+            ") SELECT role, cluster, note, scope, groups FROM found"
         ),
         {
             "digest": digest(token),
@@ -229,7 +234,7 @@ async def use_login(conn: AsyncConnection, token: str, *, now: datetime) -> Bear
             tables.tokens.c.expires_at > now,
         )
         .values(revoked_at=now, last_used_at=now)
-        .returning(tables.tokens.c.role, tables.tokens.c.note, tables.tokens.c.scope)
+        .returning(tables.tokens.c.role, tables.tokens.c.note, tables.tokens.c.scope, tables.tokens.c.groups)
     )
     row = found.first()
     return None if row is None else _bearer(row)

@@ -193,7 +193,7 @@ async def begin_session(conn: AsyncConnection, request: Request, bearer: Bearer)
     if before is not None:
         await tokens.revoke(conn, before, purpose=Purpose.SESSION, now=now)
     return await tokens.create(
-        conn, bearer.role, purpose=Purpose.SESSION, now=now, note=bearer.note, scope=bearer.scope
+        conn, bearer.role, purpose=Purpose.SESSION, now=now, note=bearer.note, scope=bearer.scope, groups=bearer.groups
     )
 
 

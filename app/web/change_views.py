@@ -29,6 +29,7 @@ from app.store.seen import Seen
 from app.store.surroundings import Surroundings
 from app.web import drawing
 from app.web.filters import exact_time
+from app.web.undoing import Offer
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,7 @@ class ChangePage:
     manifests: tuple[str, ...]
     after: After
     elsewhere: tuple[Link, ...] = ()
+    offer: Offer | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +153,10 @@ def change_page(
     after: After,
     address: str,
     neighbours: Neighbours = NO_NEIGHBOURS,
+    offer: Offer | None = None,
 ) -> ChangePage:
-    """The page of a change. ``known`` is what bears on undoing it; ``address`` its permanent one, absolute."""
+    """The page of a change. ``known`` is what bears on undoing it, ``offer`` how it is undone from there; ``address``
+    its permanent one, absolute."""
     found = hunks(change.diffs)
     return ChangePage(
         change=change,
@@ -167,6 +171,7 @@ def change_page(
         manifests=_manifests(change),
         after=after,
         elsewhere=tuple(elsewhere(change, known, neighbours)),
+        offer=offer,
     )
 
 

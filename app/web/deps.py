@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from starlette.requests import HTTPConnection
 
 from app.core.access import NO_ACCESS, Access, Identity, Proxy
+from app.core.changes.revert_write import Tried, UndoError, Write
 from app.core.findings import Incident, Said
 from app.core.model import Evaluated
 from app.core.routes import NO_ROUTES, Routes
@@ -139,6 +140,35 @@ class Slack:
     routes_error: Callable[[], str] = str
 
 
+class Undoes(Protocol):
+    """Undoes changes in clusters, as the people who ask: reverting.Reverts is one."""
+
+    def is_offered(self, cluster: str) -> bool:
+        """Whether that is done in a cluster at all."""
+        ...
+
+    def known_as(self, cluster: str, person: Identity) -> Identity:
+        """Who somebody is there. Raises core.changes.revert_write.UndoError."""
+        ...
+
+    async def attempt(self, write: Write, person: Identity, *, seen: str | None) -> Tried:
+        """A dry run; and where that does what was ``seen`` before, the write itself. Raises UndoError."""
+        ...
+
+
+class _NoReverts:
+    """Where nothing is undone."""
+
+    def is_offered(self, _cluster: str) -> bool:
+        return False
+
+    def known_as(self, cluster: str, _person: Identity) -> Identity:
+        raise UndoError(f"nothing is undone from here in {cluster}")
+
+    async def attempt(self, write: Write, _person: Identity, *, seen: str | None) -> Tried:
+        raise UndoError(f"nothing is undone from here in {write.resource.cluster}, seen or not ({seen})")
+
+
 class SignsIn(Protocol):
     """Signs people in elsewhere: oidc.Oidc is one. Both steps raise core.oidc.SignInError."""
 
@@ -188,6 +218,8 @@ class Deps:
 
     ``proxy`` says whose headers say who asks, None: nobody's; ``oidc`` signs people in elsewhere, None: nobody does;
     ``access`` gives what such people may do, as it is now. ``neighbours`` are the programs that pages lead to.
+
+    ``reverts`` undoes changes in clusters, for who asks and as who they are there.
     """
 
     read: AsyncEngine
@@ -217,6 +249,7 @@ class Deps:
     oidc: SignsIn | None = None
     neighbours: Neighbours = NO_NEIGHBOURS
     access: Callable[[], Access] = lambda: NO_ACCESS
+    reverts: Undoes = field(default_factory=_NoReverts)
 
 
 def deps_of(connection: HTTPConnection) -> Deps:

@@ -111,10 +111,10 @@ async def bearer(deps: Deps, token: str, purpose: tokens.Purpose) -> tokens.Bear
 class Guard:
     """Checks the credential and the origin, then adds the headers.
 
-    Left in ``scope["state"]`` is the ``role``, with what the token is for as ``who`` and what the role is limited to as
-    ``scope`` (None: it holds everywhere); or the ``cluster`` whose API
-    server or Prometheus it is; or the one that its external changes are of, as ``tells_of`` ("": any); or that it
-    ``scrapes`` our own metrics.
+    Left in ``scope["state"]`` is the ``role``, with what the token is for as ``who``, what the role is limited to as
+    ``scope`` (None: it holds everywhere), and as ``identity`` whom a proxy or a provider named (None: nobody did); or
+    the ``cluster`` whose API server or Prometheus it is; or the one that its external changes are of, as ``tells_of``
+    ("": any); or that it ``scrapes`` our own metrics.
     """
 
     def __init__(self, app: ASGIApp, *, deps: Deps) -> None:
@@ -174,7 +174,7 @@ class Guard:
 
     def _refusal_of(self, scope: Scope, identity: Identity) -> Problem | None:
         state, granted = scope.setdefault("state", {}), self._deps.access().of(identity.name, identity.groups)
-        state["who"] = identity.name
+        state["who"], state["identity"] = identity.name, identity
         if granted is None:
             return nobody(identity)
         if scope["path"].startswith(tuple(PURPOSE)):
@@ -197,6 +197,7 @@ class Guard:
         if bearer is None:
             return Problem(401, "this credential is unknown, expired, revoked, or good for something else")
         state["role"], state["who"], state["scope"] = bearer.role, bearer.note, bearer.scope
+        state["identity"] = None if bearer.groups is None else Identity(bearer.note, bearer.groups)
         return None
 
     def _scrapes(self, token: str) -> bool:

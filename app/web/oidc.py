@@ -76,7 +76,7 @@ async def _bearer(request: Request, provider: SignsIn, secret: str) -> Bearer:
     granted = deps_of(request).access().of(identity.name, identity.groups)
     if granted is None:
         raise SignInError(nobody(identity).detail, status=403)
-    return Bearer(granted.role, identity.name, granted.scope)
+    return Bearer(granted.role, identity.name, granted.scope, identity.groups)
 
 
 def _provider(deps: Deps) -> SignsIn:

@@ -16,7 +16,7 @@ from app.core.roles import Role
 from app.store import history, objects, rollouts, search, series, surroundings, timeline
 from app.store.seen import read_seen
 from app.store.undoing import MOST_UNDONE, read_known
-from app.web import change_views, params, templates, views
+from app.web import change_views, params, templates, undoing, views
 from app.web.auth import Needs
 from app.web.deps import deps_of
 from app.web.incident_pages import PAGE
@@ -142,6 +142,7 @@ async def read_change(request: Request, change_id: str, _: Annotated[params.NoPa
         after=change_views.after(change, measured, who, among=MOST_BESIDE if beside.is_cut else 0),
         address=address,
         neighbours=deps.neighbours,
+        offer=undoing.offer(request, change, known),
     )
     partial = change.resource.cluster in partial_clusters(request)
     return templates.page("change.html", page=page, partial=partial, now=deps.clock())

@@ -45,6 +45,7 @@ from app.web import (
     senders,
     slack,
     templates,
+    undoing,
     verdicts,
 )
 from app.web.auth import Needs
@@ -86,6 +87,7 @@ def create_app(deps: Deps, *, lifespan: Lifespan | None = None, limits: rates.Li
         api.router,
         marks.router,
         revert_api.router,
+        undoing.router,
         diff_api.router,
         curves.router,
         external.router,

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from app.core.access import Access, Granted
+from app.core.access import Access, Granted, Identity, Impersonation
 from app.core.roles import Role, Scope
 
 ACCESS = msgspec.convert(
@@ -83,3 +83,40 @@ def test_several_groups_never_reach_where_none_of_them_does() -> None:
 def test_what_cannot_be_meant_is_refused(written: Any, why: str) -> None:
     with pytest.raises(msgspec.ValidationError, match=why):
         msgspec.convert(written, Access)
+
+
+ALICE = Identity("alice@example.com", ("sre", "staff"))
+
+
+def test_a_person_is_known_in_a_cluster_by_its_own_names() -> None:
+    plain = Impersonation(kubeconfig="/k")
+    assert plain.of(ALICE) == ALICE
+    oidc = Impersonation(kubeconfig="/k", user_prefix="oidc:", groups_prefix="g:", groups=("sre", "ops"))
+    assert oidc.of(ALICE) == Identity("oidc:alice@example.com", ("g:sre",))
+    assert Impersonation(kubeconfig="/k", groups=()).of(ALICE).groups == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "groups"),
+    [
+        ("system:admin", ()),
+        ("system:serviceaccount:kube-system:default", ()),
+        ("eve", ("system:masters",)),
+        (" eve", ()),
+        ("eve", ("sre ",)),
+        ("eve\r\nImpersonate-Group: system:masters", ()),
+        ("eve", ("sre\n",)),
+    ],
+)
+def test_nobody_becomes_what_kubernetes_keeps_for_itself(name: str, groups: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match=r"keeps for itself|cannot be said"):
+        Impersonation(kubeconfig="/k").of(Identity(name, groups))
+    if name.startswith("system:"):
+        kept = Impersonation(kubeconfig="/k", user_prefix="oidc:").of(Identity(name, groups))
+        assert kept.name == f"oidc:{name}"
+
+
+@pytest.mark.parametrize("wrong", [{}, {"kubeconfig": "relative"}, {"kubeconfig": "/k", "user": "root"}])
+def test_a_way_without_its_credential_is_none(wrong: dict[str, str]) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert(wrong, Impersonation)

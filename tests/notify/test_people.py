@@ -194,8 +194,9 @@ async def test_however_long_a_digest_is_it_is_taken(
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        ((404, "no_service"), "look at the url of the target (404)"),
-        ((410, "channel_is_archived"), "wants no more events"),
+        ((403, "invalid_token"), "make another where it was made, and write it into url_file (403)"),
+        ((404, "no_service"), "its URL is good no more"),
+        ((410, "channel_is_archived"), "its URL is good no more"),
         ((400, "invalid_payload"), "invalid_payload"),
     ],
 )

@@ -117,6 +117,7 @@ WHOLES = frozenset({"aw", "b1"})
 OWN = place("a1")
 ONE: dict[str, Any] = {"statuses": frozenset({201, 200})}
 BACK: dict[str, Any] = {"statuses": frozenset({303}), "shows": NOTHING}
+NAMELESS: dict[str, Any] = {"role": Role.OPERATOR, "statuses": frozenset({403}), "shows": NOTHING}
 LONG_BEFORE = world.ALERT_AT - timedelta(days=2)  # so that it joins none of the incidents
 ALERT = {"version": "4", "alerts": [{"status": "firing", "startsAt": LONG_BEFORE.isoformat(), "labels": {}}]}
 GRAPH = "metric=apiserver_request_total&by=instance"
@@ -314,6 +315,18 @@ CASES = [
     get("/changes", Takes.PLACE, _spaced("/changes")),
     get("/_/changes", Takes.PLACE, _spaced("/_/changes")),
     get("/changes/{change_id}", Takes.PLACE, _change("/changes/{}")),
+    post(
+        "/changes/{change_id}/dry-run",
+        Takes.PLACE,
+        lambda of: None if of.name == "aw" else Asked(f"/changes/{of.change.id}/dry-run", form={}),
+        **NAMELESS,
+    ),
+    post(
+        "/changes/{change_id}/undo",
+        Takes.PLACE,
+        lambda of: None if of.name == "aw" else Asked(f"/changes/{of.change.id}/undo", form={"seen": "0" * 64}),
+        **NAMELESS,
+    ),
     get("/_/changes/{change_id}/rollout", Takes.PLACE, _rollout, shows=NOTHING),
     get("/objects/{cluster}/{api_group}/{kind}/{namespace}/{name:rest}", Takes.PLACE, lambda of: _object("", of)),
     get("/clusters", Takes.CLUSTER, lambda _: "/clusters", shows=NOTHING),

@@ -92,8 +92,12 @@ DONE: tuple[tuple[str, str, dict[str, Any], Action, str], ...] = (
     ("POST /incidents/{incident_id}/merge", "/incidents/A/merge", {}, Action.INCIDENT_MERGED, "A into B"),
 )
 """Each route that changes something: a request to it, what is noted, and of what."""
-NOTED_OTHERWISE = {"POST /logout", "POST /api/v1/changes"}
-"""The first when the session ends (tests/store/test_audit.py); the second is recorded itself, with who told of it."""
+NOTED_OTHERWISE = {
+    "POST /logout",  # when the session ends (tests/store/test_audit.py)
+    "POST /api/v1/changes",  # is recorded itself, with who told of it
+    "POST /changes/{change_id}/dry-run",  # takes a person whom somebody named (tests/web/test_undoing.py)
+    "POST /changes/{change_id}/undo",
+}
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """A change -> the command that undoes it, a dry run of that, what makes it hold, and what to mind.
 
-Nothing here is run by us: a person reads the commands, judges them and runs them.
+Nothing here is run by us: a person reads the commands, judges them and runs them. What is sent to an API server for
+them is in revert_write.py.
 """
 
 from __future__ import annotations

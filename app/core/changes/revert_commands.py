@@ -17,7 +17,7 @@ import orjson
 from app.core.changes.recipe import Known
 from app.core.changes.revert_patch import patch_of
 from app.core.changes.revert_rollout import why_not
-from app.core.model import Change, DiffSource, Resource, Verb
+from app.core.model import Change, DiffSource, Object, Resource, Verb
 from app.core.objects import api_versions, kinds
 from app.core.objects.redact_rules import TAG
 from app.core.objects.revisions import TEMPLATE
@@ -26,7 +26,7 @@ _ROLLED = frozenset(("apps", kind) for kind in ("Deployment", "StatefulSet", "Da
 _SERVER = " --dry-run=server"
 _MANIFEST_LIMIT = 16_000
 _HELM_RELEASE = "sh.helm.release.v1."
-_HOLDS_OTHERS = {
+HOLDS_OTHERS = {
     "Namespace": "deletes everything in the namespace",
     "CustomResourceDefinition": "deletes every object of this kind",
     "PersistentVolumeClaim": "may delete the data of the volume",
@@ -45,13 +45,18 @@ class Command:
 def command(change: Change, known: Known, also: Sequence[Resource]) -> Command:
     """What undoes a change; ``also`` are objects that were made with it in one go."""
     resource = change.resource
-    if resource.kind == "Secret" and resource.name.startswith(_HELM_RELEASE):
+    if is_helm_release(resource):
         return _helm(change, known)
     if change.verb is Verb.CREATE:
         return _deleted([resource, *also], known)
     if change.verb is Verb.DELETE:
         return _recreate(change, known)
     return _put_back(change, known)
+
+
+def is_helm_release(resource: Resource) -> bool:
+    """Whether it is the Secret in which Helm keeps a revision of a release."""
+    return resource.kind == "Secret" and resource.name.startswith(_HELM_RELEASE)
 
 
 def helm_release(resource: Resource) -> tuple[str, int]:
@@ -63,7 +68,7 @@ def helm_release(resource: Resource) -> tuple[str, int]:
 def next_release(resource: Resource) -> Resource | None:
     """The Secret in which Helm would keep the revision behind this one; None for what is no such Secret."""
     release, number = helm_release(resource)
-    if resource.kind != "Secret" or not resource.name.startswith(_HELM_RELEASE) or not number:
+    if not is_helm_release(resource) or not number:
         return None
     name = f"{_HELM_RELEASE}{release}.v{number + 1}"
     return Resource(resource.cluster, resource.api_group, resource.kind, resource.namespace, name)
@@ -104,7 +109,7 @@ def _deleted(resources: Iterable[Resource], known: Known) -> Command:
     holds: dict[str, str] = {}
     for resource in resources:
         lines.setdefault(resource.namespace, []).append(_target(resource, known))
-        if told := _HOLDS_OTHERS.get(resource.kind):
+        if told := HOLDS_OTHERS.get(resource.kind):
             holds[resource.kind] = told
     commands = [
         f"kubectl delete {' '.join(targets)}" + (f" -n {shlex.quote(namespace)}" if namespace else "")
@@ -151,12 +156,9 @@ def _patched(change: Change, known: Known, reason: str) -> Command:
 
 def _recreate(change: Change, known: Known) -> Command:
     """An object that is gone: applied again from its last state where that is whole, else from its source."""
-    resource = change.resource
-    old = change.diffs[0].old if change.diffs else None
-    version = api_versions.built_in(resource.api_group, resource.kind) or _defined(resource, known)
-    if not version or not isinstance(old, dict):
+    whole = last_state(change, known)
+    if whole is None:
         return Command("", "Apply it again from where it is declared: what it held is not known here well enough.")
-    whole = {"apiVersion": version, "kind": resource.kind, **old}
     manifest = _visible(orjson.dumps(whole, option=orjson.OPT_INDENT_2).decode())
     if TAG.search(manifest) or len(manifest) > _MANIFEST_LIMIT or "\nEND\n" in manifest:
         return Command("", "Apply it again from where it is declared: secret or long values are not kept here.")
@@ -165,10 +167,18 @@ def _recreate(change: Change, known: Known) -> Command:
     return Command(next(ways), caution, next(ways))
 
 
-def _defined(resource: Resource, known: Known) -> str:
-    """The apiVersion in which a custom resource was recorded; "" where that is not known."""
+def last_state(change: Change, known: Known) -> Object | None:
+    """What a deleted object was last, as it is applied again; None where that is not known, or not its apiVersion."""
+    old = change.diffs[0].old if change.diffs else None
+    found = version(change.resource, known)
+    return {"apiVersion": found, "kind": change.resource.kind, **old} if found and isinstance(old, dict) else None
+
+
+def version(resource: Resource, known: Known) -> str:
+    """The apiVersion in which an object was recorded; "" where that is not known."""
     then = api_versions.served((known.definition.then if known.definition else None) or {})
-    return api_versions.whole(resource.api_group, then[0]) if then else ""
+    defined = api_versions.whole(resource.api_group, then[0]) if then else ""
+    return api_versions.built_in(resource.api_group, resource.kind) or defined
 
 
 def _visible(json: str) -> str:
@@ -181,13 +191,18 @@ def _escaped(character: str) -> str:
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
+def plural(resource: Resource, known: Known) -> str:
+    """What the API server calls all objects of the kind: of a custom one as its definition says, where that is known,
+    for a plural of its own nobody can guess."""
+    defined, suffix = known.definition, f".{resource.api_group}"
+    if defined is not None and defined.kind == resource.kind and defined.name.endswith(suffix):
+        return defined.name.removesuffix(suffix)
+    return kinds.plural_of(resource.api_group, resource.kind)
+
+
 def _target(resource: Resource, known: Known) -> str:
     """``deployments.apps/web``, quoted for a shell."""
-    named = kinds.named(resource.api_group, kinds.plural_of(resource.api_group, resource.kind))
-    defined = known.definition
-    if defined is not None and defined.kind == resource.kind and defined.name.endswith(f".{resource.api_group}"):
-        named = defined.name  # a plural of its own, which nobody can guess
-    return shlex.quote(f"{named}/{resource.name}")
+    return shlex.quote(f"{kinds.named(resource.api_group, plural(resource, known))}/{resource.name}")
 
 
 def _in(text: str, resource: Resource) -> str:

@@ -1,0 +1,169 @@
+"""A write to an API server for a person, as that person: tried as a dry run first, and done where that shows what they
+were shown.
+
+https://kubernetes.io/docs/reference/access-authn-authz/user-impersonation/ and
+https://kubernetes.io/docs/reference/using-api/api-concepts/#dry-run
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+from aiohttp import ClientTimeout
+
+from app.collect.apiserver import CONNECT_SECONDS, ApiServer, CredentialsError, RefusedError, UnreachableError
+from app.core.access import Identity
+from app.core.changes.revert_write import Tried, UndoError, Write
+from app.core.model import FieldDiff, Json, Object
+from app.core.objects.diff import diff
+from app.core.objects.normalise import normalise
+from app.core.objects.redact import Redactor, decode
+
+WITHIN = ClientTimeout(total=15.0, sock_connect=CONNECT_SECONDS)
+"""An API server gives its webhooks 10 seconds, where they do not say otherwise."""
+ATTEMPTS = 5
+"""At an object whose status is written all the time."""
+MANAGER = "foreshock"
+"""Who owns the fields that are set (metadata.managedFields)."""
+_TYPE = {"merge": "application/merge-patch+json", "strategic": "application/strategic-merge-patch+json"}
+_METHOD = {"patch": "PATCH", "create": "POST", "delete": "DELETE"}
+
+
+@asynccontextmanager
+async def acting(kubeconfig: str, context: str | None, who: Identity) -> AsyncIterator[ApiServer]:
+    """An API server that is asked as somebody, with a credential that may impersonate them. Raises UndoError."""
+    try:
+        server = await ApiServer.of_kubeconfig(kubeconfig, context)
+    except CredentialsError as error:
+        raise UndoError(f"there is no way to the API server: {error}") from None
+    server.acting = (("Impersonate-User", who.name), *(("Impersonate-Group", one) for one in who.groups))
+    try:
+        yield server
+    finally:
+        await server.close()
+
+
+class Undoing:
+    """One write that undoes a change, as ``who`` the server is asked as."""
+
+    def __init__(self, server: ApiServer, write: Write, redactor: Redactor, who: Identity) -> None:
+        self._server, self._write, self._redactor, self._who = server, write, redactor, who
+
+    async def attempt(self, seen: str | None) -> Tried:
+        """A dry run; and where that shows what was ``seen``, the write itself. Raises UndoError."""
+        for _ in range(ATTEMPTS):
+            before = None if self._write.verb == "create" else await self._read()
+            after = await self._send(before, dry_run=True)
+            tried = self._tried(before, after)
+            if seen is None:
+                return tried
+            if tried.seen != seen:
+                raise UndoError("it would do something else now than it showed: look at that first")
+            if await self._is_done(before):
+                return tried
+        raise UndoError(f"others write the object all the time: {ATTEMPTS} times somebody was in between")
+
+    async def _is_done(self, before: Object | None) -> bool:
+        """Does it, unless somebody wrote the object since it was read."""
+        try:
+            await self._send(before, dry_run=False)
+        except _ConflictError:
+            return False
+        return True
+
+    async def _read(self) -> Object:
+        write = self._write
+        try:
+            found = _object(await self._server.get(write.path, {}))
+        except (RefusedError, UnreachableError) as error:
+            raise self._error(error) from None
+        uid = _metadata(found).get("uid")
+        if write.uid and uid != write.uid:
+            raise UndoError(
+                "the object there is another one of the same name: was it made anew, or is this another cluster?"
+            )
+        return found
+
+    async def _send(self, before: Object | None, *, dry_run: bool) -> Object:
+        """What the object is then, or would be."""
+        query = {"fieldManager": MANAGER} | ({"dryRun": "All"} if dry_run else {})
+        body, content_type = self._body(before, dry_run=dry_run)
+        try:
+            answer = await self._server.send(
+                _METHOD[self._write.verb],
+                self._write.path,
+                {} if self._write.verb == "delete" else query | {"fieldValidation": "Strict"},
+                body,
+                content_type=content_type,
+                patience=WITHIN,
+            )
+        except RefusedError as error:
+            if error.status == 409 and before is not None and not dry_run:
+                raise _ConflictError from None
+            raise self._error(error) from None
+        except UnreachableError as error:
+            raise self._error(error, unsure=not dry_run) from None
+        return _object(answer)
+
+    def _body(self, before: Object | None, *, dry_run: bool) -> tuple[Mapping[str, Any], str]:
+        """The body of the request, and its type: good for the object as it was read alone."""
+        write, metadata = self._write, _metadata(before)
+        version = metadata.get("resourceVersion")
+        if write.verb == "create":
+            return write.body, "application/json"
+        if write.verb == "delete":
+            conditions = {"uid": metadata.get("uid"), "resourceVersion": version}
+            options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": conditions}
+            return options | {"propagationPolicy": "Background"} | ({"dryRun": ["All"]} if dry_run else {}), (
+                "application/json"
+            )
+        return _with_version(write.body, version), _TYPE[write.patch]
+
+    def _tried(self, before: Object | None, after: Object) -> Tried:
+        write = self._write
+        then = None if write.verb == "delete" else self._shown(after)
+        diffs = diff(self._shown(before) if before is not None else None, then)
+        # what the server makes up of a new object is another each time
+        alters: tuple[FieldDiff, ...] = () if write.verb == "create" else diffs
+        told = msgspec.json.encode((write.verb, write.path, write.body, alters), order="sorted")
+        return Tried(self._who, diffs, sha256(told).hexdigest())
+
+    def _shown(self, whole: Object) -> Json:
+        resource = self._write.resource
+        redacted = self._redactor.object(resource.api_group, resource.kind, whole)
+        return normalise(redacted, resource.api_group, kind=resource.kind)
+
+    def _error(self, error: RefusedError | UnreachableError, *, unsure: bool = False) -> UndoError:
+        """In words; what the API server says may repeat values."""
+        if isinstance(error, RefusedError):
+            return UndoError(f"the API server refuses it ({error.status}): {self._redactor.text(error.message)}")
+        why = f"the API server did not answer: {error}"
+        return UndoError(f"{why}. It may have been done or not: look at the object" if unsure else why, unsure=unsure)
+
+
+class _ConflictError(Exception):
+    """Somebody wrote the object since it was read."""
+
+
+def _with_version(patch: Object, version: Json) -> Object:
+    """The patch, refused unless the object is in this version."""
+    return {**patch, "metadata": {**_metadata(patch), "resourceVersion": version}}
+
+
+def _metadata(whole: Object | None) -> Object:
+    found = (whole or {}).get("metadata")
+    return found if isinstance(found, dict) else {}
+
+
+def _object(answer: bytes) -> Object:
+    try:
+        found = decode(answer)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise UndoError("the API server answered with what is no object")
+    return found

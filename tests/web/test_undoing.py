@@ -1,0 +1,212 @@
+"""Undoing a change from its page: for whom it is offered, what is shown, and what is noted. What an API server makes of
+it is in tests/cluster/test_undoing.py."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import httpx2
+import pytest
+from fastapi import FastAPI
+
+from app.core.access import Identity
+from app.core.changes.revert_write import Tried, UndoError, Write
+from app.core.model import Batch, FieldDiff, Object, ObjectState
+from app.core.objects.diff import diff
+from app.core.roles import Role, Scope
+from app.store import audit, tokens
+from app.store.audit import Action, Wanted
+from app.store.record import record
+from app.store.tokens import Purpose
+from app.web import guard
+from app.web.routes import create_app
+from tests.web import world
+from tests.web.conftest import HOST, NOW, UNLIMITED, Site, deps
+
+ALL = '<img src=x onerror=alert(1)>"{{7*7}}'
+OLD: Object = {"metadata": {"name": "limits", "namespace": "growth"}, "data": {"most": "10", "text": ALL}}
+NEW: Object = {**OLD, "data": {"most": "99", "text": "short"}}
+CHANGE = world.a_change(
+    "limits", at=world.START, kind="ConfigMap", api_group="", namespace="growth", diffs=diff(OLD, NEW), version="7"
+)
+GROUPS = ("sre", "<b>staff")
+SEEN = "5" * 64
+
+
+@dataclass
+class Cluster:
+    """What undoes, as it was asked; ``fails`` is what it says instead."""
+
+    asked: list[tuple[Write, Identity, str | None]] = field(default_factory=list)
+    fails: UndoError | None = None
+    offered: bool = True
+    alters: tuple[FieldDiff, ...] = diff(NEW, OLD)
+
+    def is_offered(self, cluster: str) -> bool:
+        return self.offered and cluster == world.CLUSTER
+
+    def known_as(self, cluster: str, person: Identity) -> Identity:
+        assert cluster == world.CLUSTER
+        return Identity(f"oidc:{person.name}", person.groups)
+
+    async def attempt(self, write: Write, person: Identity, *, seen: str | None) -> Tried:
+        self.asked.append((write, person, seen))
+        if self.fails:
+            raise self.fails
+        return Tried(self.known_as(write.resource.cluster, person), self.alters, SEEN)
+
+
+@pytest.fixture(scope="module", autouse=True)
+async def _limits(site: Site) -> None:
+    last = ObjectState(CHANGE.resource, CHANGE.uid, "7", CHANGE.at, NEW)
+    async with site.database.write.begin() as conn:
+        await record(conn, Batch(world.CLUSTER, changes=(CHANGE,), objects=(last,)))
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+@pytest.fixture
+def app(site: Site, cluster: Cluster) -> FastAPI:
+    return create_app(replace(deps(site.database), reverts=cluster, scoped=site.database.scoped), limits=UNLIMITED)
+
+
+async def browser(
+    app: FastAPI,
+    site: Site,
+    role: Role = Role.OPERATOR,
+    *,
+    groups: tuple[str, ...] | None = GROUPS,
+    scope: Scope | None = None,
+) -> httpx2.AsyncClient:
+    """Somebody who signed in at a provider; without ``groups`` by a link."""
+    async with site.database.write.begin() as conn:
+        session = await tokens.create(
+            conn, role, purpose=Purpose.SESSION, now=NOW, note="alice@example.com", groups=groups, scope=scope
+        )
+    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
+    return httpx2.AsyncClient(transport=transport, base_url=HOST, cookies={guard.COOKIE: session})
+
+
+async def noted(site: Site) -> list[tuple[str, str, str]]:
+    async with site.database.read.connect() as conn:
+        found = await audit.read(conn, Wanted(who="alice@example.com"), before=None, limit=10)
+    return [(one.action, one.who, one.about) for one in found if one.action.startswith("revert ")]
+
+
+async def test_what_would_be_done_is_shown_and_then_done(app: FastAPI, site: Site, cluster: Cluster) -> None:
+    async with await browser(app, site) as alice:
+        page = (await alice.get(f"/changes/{CHANGE.id}")).text
+        assert f'action="/changes/{CHANGE.id}/dry-run"' in page
+        assert "a dry run, as oidc:alice@example.com" in page
+        tried = await alice.post(f"/changes/{CHANGE.id}/dry-run")
+        assert tried.status_code == 200
+        assert "<del>99</del><ins>10</ins>" in tried.text
+        assert "in sre, &lt;b&gt;staff" in tried.text
+        assert ALL not in tried.text
+        assert f'name="seen" value="{SEEN}"' in tried.text
+        done = await alice.post(f"/changes/{CHANGE.id}/undo", data={"seen": SEEN})
+        assert done.status_code == 200
+        assert "<title>Undone: " in done.text
+    (write, person, first), (again, _, second) = cluster.asked
+    assert (write.words, write.patch, write.uid) == ("patch configmaps/limits -n growth", "merge", CHANGE.uid)
+    assert write == again
+    assert (first, second) == (None, SEEN)
+    assert person == Identity("alice@example.com", GROUPS)
+    about = f"{CHANGE.id}: patch configmaps/limits -n growth in {world.CLUSTER}, as oidc:alice@example.com"
+    assert await noted(site) == [
+        (action, "alice@example.com", about)
+        for action in (Action.REVERT_DONE, Action.REVERT_BEGUN, Action.REVERT_TRIED)
+    ]
+
+
+async def test_that_it_is_begun_is_noted_before_it_is(app: FastAPI, site: Site, cluster: Cluster) -> None:
+    before: list[str] = []
+
+    async def attempt(write: Write, person: Identity, *, seen: str | None) -> Tried:
+        before.extend(action for action, _, _ in await noted(site))
+        raise UndoError(f"nobody answered {person.name} of {write.words}, {seen}", unsure=True)
+
+    cluster.attempt = attempt  # type: ignore[method-assign]
+    async with await browser(app, site) as alice:
+        answer = await alice.post(f"/changes/{CHANGE.id}/undo", data={"seen": SEEN})
+    assert answer.status_code == 502
+    assert "Perhaps undone" in answer.text
+    assert before[0] == Action.REVERT_BEGUN
+    assert (await noted(site))[0][0] == Action.REVERT_FAILED
+
+
+async def test_what_fails_is_told_and_can_be_tried_again(app: FastAPI, site: Site, cluster: Cluster) -> None:
+    cluster.fails = UndoError("the API server refuses it (403): <b>no</b>")
+    async with await browser(app, site) as alice:
+        for path, form in (("dry-run", {}), ("undo", {"seen": SEEN})):
+            answer = await alice.post(f"/changes/{CHANGE.id}/{path}", data=form)
+            assert answer.status_code == 409
+            assert "The API server refuses it (403): &lt;b&gt;no&lt;/b&gt;." in answer.text
+            assert "Dry run again" in answer.text
+            assert 'name="seen"' not in answer.text
+
+
+async def test_where_nothing_would_change_nothing_is_asked_for(app: FastAPI, site: Site, cluster: Cluster) -> None:
+    cluster.alters = ()
+    async with await browser(app, site) as alice:
+        answer = await alice.post(f"/changes/{CHANGE.id}/dry-run")
+    assert "Nothing to undo" in answer.text
+    assert 'name="seen"' not in answer.text
+
+
+@pytest.mark.parametrize("form", [{}, {"seen": ""}, {"seen": "5" * 63}, {"seen": "G" * 64}])
+async def test_nothing_is_done_that_was_not_shown(
+    app: FastAPI, site: Site, cluster: Cluster, form: dict[str, str]
+) -> None:
+    async with await browser(app, site) as alice:
+        assert (await alice.post(f"/changes/{CHANGE.id}/undo", data=form)).status_code == 422
+    assert cluster.asked == []
+
+
+@pytest.mark.parametrize(
+    ("role", "groups", "offered", "said"),
+    [
+        (Role.RESPONDER, GROUPS, True, ""),
+        (Role.OPERATOR, GROUPS, False, ""),
+        (Role.OPERATOR, None, True, "nobody said who you are in clusters"),
+        (Role.ADMIN, None, True, "nobody said who you are in clusters"),
+    ],
+)
+async def test_it_is_for_operators_with_a_name_where_it_is_set_up(
+    app: FastAPI, site: Site, cluster: Cluster, role: Role, groups: tuple[str, ...] | None, offered: bool, said: str
+) -> None:
+    cluster.offered = offered
+    async with await browser(app, site, role, groups=groups) as somebody:
+        page = (await somebody.get(f"/changes/{CHANGE.id}")).text
+        assert "/dry-run" not in page
+        assert ("It cannot be undone from here" in page) == bool(said)
+        assert said in page
+        if offered:
+            assert (await somebody.post(f"/changes/{CHANGE.id}/dry-run")).status_code == 403
+            assert (await somebody.post(f"/changes/{CHANGE.id}/undo", data={"seen": SEEN})).status_code == 403
+            assert cluster.asked == []
+
+
+async def test_who_is_limited_undoes_what_they_reach(app: FastAPI, site: Site, cluster: Cluster) -> None:
+    for namespace, status in (("growth", 200), ("payments", 404)):
+        limited = Scope.parse([f"{world.CLUSTER}/{namespace}"])
+        async with await browser(app, site, scope=limited) as somebody:
+            assert (await somebody.post(f"/changes/{CHANGE.id}/dry-run")).status_code == status
+    assert len(cluster.asked) == 1
+
+
+async def test_what_no_request_undoes_is_told_why(app: FastAPI, site: Site, cluster: Cluster) -> None:
+    async with await browser(app, site) as alice:
+        nowhere = await alice.post(f"/changes/{'0' * 28}/dry-run")
+        assert nowhere.status_code == 404
+        bare = world.a_change("empty", at=world.START, namespace="growth", version="9", diffs=())
+        async with site.database.write.begin() as conn:
+            await record(conn, Batch(world.CLUSTER, changes=(bare,)))
+        answer = await alice.post(f"/changes/{bare.id}/dry-run")
+        assert answer.status_code == 409
+        assert "the values before it were not recorded" in answer.text
+        assert "the values before it were not recorded" in (await alice.get(f"/changes/{bare.id}")).text
+    assert cluster.asked == []
