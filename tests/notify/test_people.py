@@ -26,7 +26,7 @@ from app.core.routes import Route, Routes, What
 from app.core.targets import Email, SlackWebhook, Target, Teams, Webhook
 from app.notify.sender import Sender
 from app.notify.targets import Targets
-from app.notifying import REPRESENT, mail, post
+from app.notifying import MAIL_WITHIN, REPRESENT, mail, post
 from app.store import incidents, outbox
 from app.store.database import Database
 from app.store.partitions import ensure
@@ -246,7 +246,7 @@ async def test_a_target_that_became_another_is_not_sent_what_was_written_for_the
 @dataclass
 class Post:
     """A server for mail: over TLS, for who has the password. ``says`` is what it answers to the next mails, "" takes
-    them; "lost" takes one, and ends the connection before it says so."""
+    them; "lost" takes one, and ends the connection before it says so, "late" says so after half a second."""
 
     taken: list[EmailMessage] = field(default_factory=list)
     recipients: list[list[str]] = field(default_factory=list)
@@ -263,7 +263,7 @@ class Post:
 
     async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:  # noqa: N802
         said = self.says.popleft() if self.says else ""
-        if said and said != "lost":
+        if said not in ("", "lost", "late"):
             return said
         content = envelope.content
         assert isinstance(content, bytes)
@@ -272,6 +272,8 @@ class Post:
         if said == "lost":
             assert isinstance(server.transport, asyncio.Transport)
             server.transport.abort()
+        if said == "late":
+            await asyncio.sleep(0.5)
         return "250 OK"
 
     @property
@@ -356,6 +358,22 @@ async def test_mail_that_is_not_taken_is_sent_again_as_the_same(room: Room, offi
     assert len(set(office.post.ids)) == 1
     assert len(office.post.ids) == (2 if fault == "lost" else 1)
     assert await told.failed() == []
+
+
+async def test_mail_that_takes_too_long_is_sent_again_as_the_same(
+    room: Room, office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.notifying.MAIL_WITHIN", 0.3)
+    office.post.says.append("late")
+    told = await telling(room, office.target)
+    await room.happens(room.change("web"))
+    await told.passes(40)
+    assert (len(office.post.ids), len(set(office.post.ids))) == (2, 1)
+    assert await told.failed() == []
+
+
+def test_a_mail_takes_less_time_than_it_is_its_senders_alone() -> None:
+    assert timedelta(seconds=MAIL_WITHIN) < outbox.CLAIM
 
 
 async def test_mail_that_is_refused_is_given_up_with_what_was_said(room: Room, office: Office) -> None:
