@@ -43,9 +43,14 @@ class Surroundings:
     problems: tuple[Problem, ...]
 
 
-def _hurting(mine: CTE) -> Select[Any]:
+SHOWN = 40
+"""Problems beside the changes of a window."""
+
+
+def _hurting(mine: CTE, *, most: int = SHOWN, spaced: bool = False) -> Select[Any]:
+    """``spaced``: of the one namespace that is asked for."""
     what = func.coalesce(symptoms.c.workload, symptoms.c.resource)
-    return (
+    query = (
         select(
             symptoms.c.reason,
             what.label("what"),
@@ -57,9 +62,10 @@ def _hurting(mine: CTE) -> Select[Any]:
         .where(symptoms.c.source != "alert", symptoms.c.severity != PASSED)
         .where(symptoms.c.at >= FROM_AT, symptoms.c.at < TO_AT)
         .group_by(symptoms.c.reason, what)
-        .order_by(func.sum(symptoms.c.count).desc())
-        .limit(40)
+        .order_by(func.sum(symptoms.c.count).desc(), symptoms.c.reason, what)
+        .limit(most)
     )
+    return query.where(what[2].astext == bindparam("namespace")) if spaced else query
 
 
 def _rolling(mine: CTE) -> Select[Any]:
@@ -155,6 +161,21 @@ async def read_surroundings(conn: AsyncConnection, cluster: str, *, from_at: dat
         rollouts=tuple(_rollout(found) for found in row.rolling or ()),
         problems=tuple(_problem(found) for found in row.hurting or ()),
     )
+
+
+async def list_problems(
+    conn: AsyncConnection, cluster: str, *, namespace: str | None, from_at: datetime, to_at: datetime, limit: int
+) -> list[Problem]:
+    """What hurt in [from_at, to_at), the most frequent first; of one ``namespace``, or of all. One query."""
+    values: dict[str, Any] = {"cluster": cluster, "from_at": from_at, "to_at": to_at}
+    values |= {} if namespace is None else {"namespace": namespace}
+    answer = await conn.execute(_hurt(most=limit, spaced=namespace is not None), values)
+    return [_problem(found) for found in answer.scalar_one() or ()]
+
+
+@lru_cache(maxsize=64)
+def _hurt(*, most: int, spaced: bool) -> Select[Any]:
+    return several(hurting=_hurting(mine_of(named=True), most=most, spaced=spaced))
 
 
 async def list_rollouts(

@@ -110,7 +110,7 @@ class ObjectPage:
 
 def after(change: Change, measured: Measured, who: Touched, *, among: int = 0) -> After:
     """What moved after a change, laid on an axis from the first to the last moment that was measured."""
-    looked = _looked(measured)
+    looked = looked_at(measured)
     found = moved(change.at, measured, who)
     if not found:
         return After((), 0.0, (), looked, among)
@@ -121,7 +121,8 @@ def after(change: Change, measured: Measured, who: Touched, *, among: int = 0) -
     return After(ticks(axis, wanted=5), axis.x(change.at), rows, looked, among)
 
 
-def _looked(measured: Measured) -> tuple[str, ...]:
+def looked_at(measured: Measured) -> tuple[str, ...]:
+    """In what it is looked for what moved: calls, metrics, requests of apps, as far as there are any."""
     of_apps = {one.name in SERVED for one in measured.series}
     there = {"calls": measured.slots is not None, "metrics": False in of_apps, "requests of apps": True in of_apps}
     return tuple(what for what, was in there.items() if was)

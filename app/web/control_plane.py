@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 import numpy as np
 from fastapi import APIRouter, Depends, Query, Request
+from sqlalchemy.ext.asyncio import AsyncConnection
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse
 
@@ -116,24 +117,31 @@ def groups_of(found: dict[str, Graph], axis: Axis) -> tuple[PanelGroup, ...]:
     )
 
 
+async def measured(conn: AsyncConnection, cluster: str, axis: Axis) -> Callable[[], dict[str, Graph]]:
+    """Reads what all panels need; what is answered makes their graphs of it, which takes a processor. Without calls
+    where the window is longer than CALLS_LONGEST. Raises Problem."""
+    grid = window_grid(axis.from_at.timestamp(), axis.to_at.timestamp(), most=BINS)
+    try:
+        blocks = await lines.read_series(conn, cluster, METRICS, grid, end=axis.to_at)
+    except TooMuchError as error:
+        raise Problem(422, str(error), "from") from None
+    with_calls = axis.to_at - axis.from_at <= CALLS_LONGEST
+    tally = await lines.read_calls(conn, cluster, grid, end=axis.to_at) if with_calls else nothing(grid)
+    return lambda: graphs(blocks, tally, grid)
+
+
 @router.get("/clusters/{cluster}/control-plane")
 async def read_control_plane(request: Request, cluster: str, asked: Annotated[windows.Range, Query()]) -> HTMLResponse:
     """Whether it serves, whether it is overloaded, who loads it, and its store, controllers, processes and size."""
     check_whole(request, cluster)
     now = deps_of(request).clock()
     axis = asked.axis(now)
-    grid = window_grid(axis.from_at.timestamp(), axis.to_at.timestamp(), most=BINS)
-    with_calls = axis.to_at - axis.from_at <= CALLS_LONGEST
     async with reading(request) as conn:
         around = await surroundings.read_surroundings(conn, cluster, from_at=axis.from_at, to_at=axis.to_at)
         if not around.seen.freshness:
             raise Problem(404, "there is no cluster of this name", "cluster")
-        try:
-            blocks = await lines.read_series(conn, cluster, METRICS, grid, end=axis.to_at)
-        except TooMuchError as error:
-            raise Problem(422, str(error), "from") from None
-        tally = await lines.read_calls(conn, cluster, grid, end=axis.to_at) if with_calls else nothing(grid)
-    groups = await run_in_threadpool(lambda: groups_of(graphs(blocks, tally, grid), axis))
+        made = await measured(conn, cluster, axis)
+    groups = await run_in_threadpool(lambda: groups_of(made(), axis))
     page = ControlPlanePage(
         cluster=cluster,
         axis=axis,
@@ -144,7 +152,7 @@ async def read_control_plane(request: Request, cluster: str, asked: Annotated[wi
         beside=windows.beside(axis, now),
         seen=around.seen,
         metrics_at=around.seen.freshness[0].sources.get("metrics"),
-        calls_left_out=not with_calls,
+        calls_left_out=axis.to_at - axis.from_at > CALLS_LONGEST,
     )
     return templates.page("control_plane.html", page=page, ranges=windows.RANGES, now=now)
 

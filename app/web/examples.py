@@ -19,7 +19,7 @@ from app.core.screen.tables import TABLES, as_text
 from app.core.screen.talkers import Side, Talker
 from app.store.audit import Action
 from app.store.incidents import FirstSuspect
-from app.web import answers, marks, shapes
+from app.web import answers, marks, shapes, shown
 from app.web.accept import JSON, NDJSON, TEXT
 from app.web.deps import Taken
 from app.web.differences import difference_report
@@ -204,7 +204,62 @@ _entry = shapes.AuditEntry(
     at=END, action=Action.VERDICT_SAID, who="alice", token=7, address="192.0.2.7", about=INCIDENT.id, times=1
 )
 
+_problem = shown.Problem(
+    cluster="shop",
+    namespace="payments",
+    kind="Deployment",
+    name="checkout-api",
+    reason="CrashLoopBackOff",
+    first_at=ONSET,
+    last_at=END,
+    count=3,
+)
+_move = shown.Move(at=ONSET, title="Requests that fail", who="checkout-api", unit="/s", before=0.2, after=41, harm=True)
+_panel = shown.Panel(
+    group="Is it serving?",
+    title="Requests by verb",
+    unit="/s",
+    measure=Measure.RATE,
+    lines=[_line],
+    query="metric=apiserver_request_total&by=verb&where=verb%21%3DWATCH%7CCONNECT&measure=rate&most=20",
+)
+_share = shown.Share(share=0.8, low=0.58, high=0.92)
+_ranked = shown.Ranked(when="when it was first ranked", cases=20, first=_share, among_three=_share)
+_odds = shown.Odds(said=0.91, cases=11, right=_share)
+_said = shown.SaidOf(
+    incident_id=INCIDENT.id,
+    title=INCIDENT.title,
+    change_id=CULPRIT.id,
+    name="checkout-api",
+    place=1,
+    opinion="it",
+    by="Alice",
+    at=END,
+)
+_view = shown.View(id=7, name="Who lists pods", query="of=calls&by=user&where=verb%3Dlist%2Cresource%3Dpods")
+_undelivered = shown.Undelivered(
+    at=AT,
+    message="n12/1",
+    channel="C0123456789",
+    incident_id=None,
+    title="image of checkout-api: v1.41.0 → v1.42.0",
+    is_reply=False,
+    posted=False,
+    error="invite the app into the channel: /invite @Foreshock (not_in_channel)",
+)
+_goes = shown.Goes(place="C0123456789", tells=True, why_not="", quiet_until=None, muted_by="")
+_SHOWN: tuple[BaseModel, ...] = (
+    *(_problem, _move, _panel, _share, _ranked, _odds, _said, _view, _undelivered, _goes),
+    shown.Problems(items=[_problem], **_around),
+    shown.After(items=[_move], looked_at=["calls", "metrics", "requests of apps"], problems=[_problem], **_around),
+    shown.ControlPlane(items=[_panel], missing=["Leases"], start=BEGUN.at, step_seconds=30, **_around),
+    shown.Accuracy(items=[_said], judged=20, without_culprit=0, none_led=0, ranked=[_ranked], odds=[_odds], **_around),
+    shown.Views(items=[_view], **_around),
+    shown.Deliveries(items=[_undelivered], there=412, waiting=0, **_around),
+    shown.Routing(items=[_goes], resource=_changes[0].resource, change_id=CULPRIT.id, never="", **_around),
+)
 SHAPES: tuple[BaseModel, ...] = (
+    *_SHOWN,
     *(_fresh, _gap, _call, _incident, _rollout, _changes[0], _suspects[0]),
     shapes.FirstSuspect.model_validate(_first),
     *(_changes[0].resource, _changes[0].diffs[0], _rollout.progress[1], _incident.alerts[0], _incident.verdicts[0]),

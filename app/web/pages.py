@@ -9,14 +9,13 @@ from fastapi import APIRouter, Depends, Query, Request
 from pydantic import BeforeValidator, Field
 from starlette.responses import HTMLResponse
 
-from app.core.edges.touched import SERVES, touched
-from app.core.metrics.turning import SOON
 from app.core.model import Change, Resource, Rollout, Verb
 from app.core.roles import Role
-from app.store import history, objects, rollouts, search, series, surroundings, timeline
+from app.store import history, rollouts, search, timeline
 from app.store.seen import read_seen
 from app.store.undoing import MOST_UNDONE, read_known
 from app.web import change_views, params, templates, undoing, views
+from app.web.aftermath import MOST_BESIDE, read_aftermath
 from app.web.auth import Needs
 from app.web.deps import deps_of
 from app.web.incident_pages import PAGE
@@ -28,8 +27,6 @@ router = APIRouter(
     default_response_class=HTMLResponse,
     dependencies=[Depends(Needs(Role.VIEWER, limited=True))],
 )
-MOST_BESIDE = 500
-"""Workloads and Services of a namespace among which it is looked for those on which a change acts."""
 
 
 class ChangesAsked(params.ChangesAsked):
@@ -119,27 +116,15 @@ async def read_change(request: Request, change_id: str, _: Annotated[params.NoPa
         if change is None:
             raise Problem(404, "there is no change of this id")
         began = await timeline.list_begun_by(conn, change)
-        around = await surroundings.read_surroundings(
-            conn, change.resource.cluster, from_at=change.at, to_at=change.at + SOON
-        )
-        beside = await objects.load_beside(conn, change.resource, SERVES, most=MOST_BESIDE)
-        who = touched(change, beside.states.values())
-        measured = await series.read_around(
-            conn,
-            change.resource.cluster,
-            who.users,
-            near=who.namespaces,
-            start=change.at - SOON,
-            end=change.at + SOON,
-        )
-        known = await read_known(conn, change, last=beside.states.get(change.resource))
+        after = await read_aftermath(conn, change)
+        known = await read_known(conn, change, last=after.state)
     address = f"{deps.public_url.rstrip('/')}/changes/{change.id}"
     page = change_views.change_page(
         change,
         began,
-        around,
+        after.around,
         known=known,
-        after=change_views.after(change, measured, who, among=MOST_BESIDE if beside.is_cut else 0),
+        after=change_views.after(change, after.measured, after.whom, among=MOST_BESIDE if after.is_cut else 0),
         address=address,
         neighbours=deps.neighbours,
         offer=undoing.offer(request, change, known),

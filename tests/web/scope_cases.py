@@ -329,6 +329,23 @@ CASES = [
     ),
     get("/_/changes/{change_id}/rollout", Takes.PLACE, _rollout, shows=NOTHING),
     get("/objects/{cluster}/{api_group}/{kind}/{namespace}/{name:rest}", Takes.PLACE, lambda of: _object("", of)),
+    get("/api/v1/changes/{change_id}/after", Takes.PLACE, _change("/api/v1/changes/{}/after"), shows=NOTHING),
+    get("/api/v1/problems", Takes.PLACE, _spaced("/api/v1/problems"), shows=NOTHING),
+    get(
+        "/api/v1/clusters/{cluster}/control-plane",
+        Takes.WHOLE,
+        lambda of: f"/api/v1/clusters/{of.cluster}/control-plane",
+        shows=NOTHING,
+    ),
+    get("/api/v1/accuracy", Takes.UNLIMITED, lambda _: "/api/v1/accuracy", shows=WHOLES),
+    get("/api/v1/views", Takes.UNLIMITED, lambda _: "/api/v1/views", shows=NOTHING),
+    get("/api/v1/deliveries", Takes.UNLIMITED, lambda _: "/api/v1/deliveries", shows=NOTHING),
+    get(
+        "/api/v1/routing",
+        Takes.UNLIMITED,
+        lambda of: f"/api/v1/routing?{query(cluster=of.cluster, namespace=of.namespace)}",
+        shows=NOTHING,
+    ),
     get("/clusters", Takes.CLUSTER, lambda _: "/clusters", shows=NOTHING),
     get(
         "/clusters/{cluster}/control-plane",

@@ -17,7 +17,7 @@ from app.core.model import SLOT_SECONDS, Batch, CallCount, CallKey, MetricSeries
 from app.core.screen.aftermath import Measured, moved
 from app.store import series
 from app.store.record import record
-from app.web import pages
+from app.web import aftermath, pages
 from app.web.change_views import after
 from tests.samples import plain
 from tests.web import world
@@ -131,6 +131,7 @@ async def test_where_a_namespace_has_more_than_is_looked_among_the_page_says_so(
     said = "There are more than 1 workloads and Services in this namespace: only among 1 of them"
     async with site.client() as client:
         whole = (await client.get(f"/changes/{change.id}")).text
+        monkeypatch.setattr(aftermath, "MOST_BESIDE", 1)
         monkeypatch.setattr(pages, "MOST_BESIDE", 1)
         cut = (await client.get(f"/changes/{change.id}")).text
     assert "There are more than" not in whole

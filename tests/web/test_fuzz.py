@@ -44,6 +44,9 @@ BEYOND_SCHEMAS = {
         "series",
         "promql",
         "audit",
+        "problems",
+        "routing",
+        "clusters/{cluster}/control-plane",
     )
 }
 BEYOND_SCHEMAS |= {"/api/v1/what-changed"}

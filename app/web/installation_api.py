@@ -1,0 +1,134 @@
+"""REST: what is of the whole installation. How good its rankings were, its saved views, and what is told where."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Request
+
+from app.core.evaluation.verdicts import own
+from app.core.metrics.views import SHIPPED
+from app.core.roles import Role
+from app.store import notices, outbox, verdicts, views
+from app.store.seen import read_seen
+from app.web import answers, params, problems, shapes, shown
+from app.web.api import Conn, Nothing
+from app.web.auth import Needs
+from app.web.deps import deps_of
+from app.web.problems import Problem
+from app.web.representations import Negotiated
+from app.web.slack_routes import Verdict, WhereAsked, where
+from app.web.verdicts import rows
+
+router = APIRouter(
+    prefix="/api/v1",
+    dependencies=[Depends(Needs(Role.VIEWER)), Depends(params.once)],
+    responses=problems.described(401, 403, 404, 406, 422, 429, 503),
+    route_class=Negotiated,
+)
+
+
+def _share(value: float, interval: tuple[float, float]) -> shown.Share:
+    return shown.Share(share=value, low=interval[0], high=interval[1])
+
+
+@router.get("/accuracy", summary="How good rankings were here, by what people said of them")
+async def read_accuracy(_: Nothing, conn: Conn) -> shown.Accuracy:
+    """What was said, newest incident first, and what follows from it."""
+    judged = await verdicts.read_judged(conn)
+    seen = await read_seen(conn, None, from_at=None, to_at=None)
+    found = own(judged)
+    return shown.Accuracy(
+        items=[
+            shown.SaidOf(
+                incident_id=one.incident_id,
+                title=one.title,
+                change_id=one.change_id,
+                name=one.name,
+                place=one.place,
+                opinion=one.verdict.opinion,
+                by=one.verdict.by,
+                at=one.verdict.at,
+            )
+            for one in rows(judged)
+        ],
+        judged=found.judged,
+        without_culprit=found.without_culprit,
+        none_led=found.none_led,
+        ranked=[
+            shown.Ranked(
+                when=when,
+                cases=one.cases,
+                first=_share(one.ac1, one.ac1_interval),
+                among_three=_share(one.ac3, one.ac3_interval),
+            )
+            for when, one in found.accuracy.items()
+        ],
+        odds=[
+            shown.Odds(said=one.said, cases=one.cases, right=_share(one.right, one.right_interval))
+            for one in found.reliability
+        ],
+        **answers.context(seen),
+    )
+
+
+@router.get("/views", summary="Saved views")
+async def list_views(_: Nothing, conn: Conn) -> shown.Views:
+    """Questions of the explorer that a team shares; with a cluster and a time, ``query`` is its address."""
+    found = [*SHIPPED, *await views.list_views(conn)]
+    seen = await read_seen(conn, None, from_at=None, to_at=None)
+    return shown.Views(items=[shown.View.model_validate(one) for one in found], **answers.context(seen))
+
+
+@router.get("/deliveries", summary="What did not get through to Slack and other targets")
+async def list_deliveries(_: Nothing, conn: Conn) -> shown.Deliveries:
+    """The newest hundred that were given up, with why; how many are there, and how many wait."""
+    found = await outbox.read_delivery(conn)
+    seen = await read_seen(conn, None, from_at=None, to_at=None)
+    return shown.Deliveries(
+        items=[
+            shown.Undelivered(
+                at=one.began_at,
+                message=one.key,
+                channel=one.channel,
+                incident_id=one.incident_id or None,
+                title=one.title,
+                is_reply=one.part > 0,
+                posted=one.posted,
+                error=one.error,
+            )
+            for one in found.failed
+        ],
+        there=found.there,
+        waiting=found.waiting,
+        **answers.context(seen),
+    )
+
+
+@router.get("/routing", summary="Where a change goes: Slack's channels and other targets")
+async def read_routing(request: Request, asked: Annotated[WhereAsked, Query()], conn: Conn) -> shown.Routing:
+    """Of a change, or of one that would be of that cluster, namespace, kind and name; each route of the file, in its
+    order."""
+    if not asked.asks:
+        raise Problem(422, "name a change, or a cluster, namespace, kind or name", "change")
+    deps = deps_of(request)
+    found = await where(conn, asked, deps.slack.routes(), deps.clock())
+    seen = await read_seen(conn, None, from_at=None, to_at=None)
+    return shown.Routing(
+        items=[_goes(one, never=found.never) for one in found.verdicts],
+        resource=shapes.Resource.model_validate(found.resource),
+        change_id=found.change.id if found.change else None,
+        never=found.never,
+        **answers.context(seen),
+    )
+
+
+def _goes(found: Verdict, *, never: str) -> shown.Goes:
+    mute: notices.Mute | None = found.mute
+    return shown.Goes(
+        place=found.route.place,
+        tells=not never and not found.why_not and mute is None,
+        why_not=found.why_not,
+        quiet_until=found.quiet_until,
+        muted_by=mute.said_by if mute else "",
+    )

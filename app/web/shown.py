@@ -1,0 +1,179 @@
+"""What REST answers of what pages show beside changes and incidents: what hurts, what moved, the control plane, how
+good rankings were, and what is told where."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pydantic import Field
+
+from app.core.metrics.measures import Measure
+from app.web import shapes
+from app.web.answers import Answer
+
+
+class Problem(shapes.Shape):
+    """What hurt an object for one reason: warnings of Kubernetes, and pods that fail. Of a pod its workload is named,
+    where that is known."""
+
+    cluster: str
+    namespace: str | None
+    kind: str
+    name: str
+    reason: str
+    first_at: datetime
+    last_at: datetime
+    count: int
+
+
+class Problems(Answer):
+    """What hurt in a window, the most frequent first."""
+
+    items: list[Problem]
+
+
+class Move(shapes.Shape):
+    """A line that was another one after a change: its means before and after, in ``unit``. ``who`` is the app or the
+    caller, empty for the whole cluster; ``harm``: what rose is a failure, a delay or a load, or an app is not asked any
+    more."""
+
+    at: datetime
+    title: str
+    who: str
+    unit: str
+    before: float
+    after: float
+    harm: bool
+
+
+class After(Answer):
+    """What moved, and what hurt, within ten minutes after a change."""
+
+    items: list[Move]
+    looked_at: list[str] = Field(description="in what it was looked for: calls, metrics, requests of apps")
+    problems: list[Problem]
+
+
+class Panel(shapes.Shape):
+    """One graph of a control plane; ``lines`` begin at ``start`` of the answer."""
+
+    group: str
+    title: str
+    unit: str
+    measure: Measure
+    lines: list[shapes.Line]
+    query: str = Field(description="asks the explorer the same, without the cluster and the time")
+
+
+class ControlPlane(Answer):
+    """The panels of a control plane of which anything is known in the window."""
+
+    items: list[Panel]
+    missing: list[str] = Field(description="titles of panels of which nothing is known")
+    start: datetime
+    step_seconds: float
+
+
+class Share(shapes.Shape):
+    """A share, with the 95 % interval that chance leaves it."""
+
+    share: float
+    low: float
+    high: float
+
+
+class Ranked(shapes.Shape):
+    """Where the culprits stood that people named, by ``when`` the ranking was made."""
+
+    when: str
+    cases: int
+    first: Share
+    among_three: Share
+
+
+class Odds(shapes.Shape):
+    """Of leaders that were said to be about as likely: how often that was right."""
+
+    said: float
+    cases: int
+    right: Share
+
+
+class SaidOf(shapes.Shape):
+    """What one person said of one suspect; ``change_id`` null is "none of these", ``place`` where it stood at first."""
+
+    incident_id: str
+    title: str
+    change_id: str | None
+    name: str
+    place: int | None
+    opinion: str
+    by: str
+    at: datetime
+
+
+class Accuracy(Answer):
+    """How good rankings were here, by what people said of them."""
+
+    items: list[SaidOf]
+    judged: int = Field(description="incidents of which it is known what it was")
+    without_culprit: int = Field(description="of these, those that no change began")
+    none_led: int = Field(description='of those, the ones of which "none of these" led')
+    ranked: list[Ranked]
+    odds: list[Odds]
+
+
+class View(shapes.Shape):
+    """A question of the explorer under a name; ``id`` null: it comes along."""
+
+    id: int | None
+    name: str
+    query: str
+
+
+class Views(Answer):
+    """Saved views, those that come along first."""
+
+    items: list[View]
+
+
+class Undelivered(shapes.Shape):
+    """A message that was given up, and why, with what to do. ``incident_id`` null: of changes; ``posted``: it is there,
+    but not as it should be now; ``is_reply``: in a thread."""
+
+    at: datetime = Field(description="when what it tells of began")
+    message: str
+    channel: str
+    incident_id: str | None
+    title: str
+    is_reply: bool
+    posted: bool
+    error: str
+
+
+class Deliveries(Answer):
+    """How messages get through to Slack and other targets."""
+
+    items: list[Undelivered]
+    there: int
+    waiting: int
+
+
+class Goes(shapes.Shape):
+    """What one route does with a change: ``tells`` in ``place``, a channel or a target, unless ``why_not``; after
+    ``quiet_until`` where that is not null, and not where ``muted_by`` somebody."""
+
+    place: str
+    tells: bool
+    why_not: str
+    quiet_until: datetime | None
+    muted_by: str
+
+
+class Routing(Answer):
+    """Where a change goes, route by route."""
+
+    items: list[Goes]
+    resource: shapes.Resource
+    change_id: str | None
+    never: str = Field(description="why no route tells of it, else empty")
