@@ -14,6 +14,7 @@ from tools import file_sizes
 ROOT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent
 DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text()
+DATA = "/var/lib/foreshock"
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 
 
@@ -43,11 +44,17 @@ def test_the_image_runs_as_nobody_in_particular_and_holds_what_the_program_reads
         assert f"!{folder}\n" in ignored
 
 
-def test_the_container_can_write_nothing_but_tmp() -> None:
+def test_the_container_can_write_nothing_but_tmp_and_its_data() -> None:
+    """Without a place for the spool, nothing would be recorded of what is sent or watched."""
     service = COMPOSE["services"]["foreshock"]
     assert service["read_only"] is True
     assert service["tmpfs"] == ["/tmp"]
     assert service["cap_drop"] == ["ALL"]
+    assert service["volumes"] == [f"foreshock:{DATA}"]
+    final = DOCKERFILE.split("\nFROM ")[-1]
+    assert f"install --directory --owner foreshock --mode 0700 {DATA}\n" in final
+    assert f"FORESHOCK_DATA_DIR={DATA} HOME=/tmp\n" in final, "users whom the image does not know have no home"
+    assert f"\nVOLUME {DATA}\n" in final
 
 
 def test_nothing_is_published_beyond_this_machine() -> None:
