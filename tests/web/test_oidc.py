@@ -18,9 +18,11 @@ from joserfc.jwk import ECKey, OctKey, RSAKey
 from app.core.access import Access, Grant
 from app.core.roles import Role
 from app.oidc import Oidc
-from app.store import audit
+from app.store import audit, tokens
 from app.store.audit import Wanted
 from app.store.database import Database
+from app.store.tokens import Bearer, Purpose
+from app.web import guard
 from app.web.rates import Limits, Rate
 from app.web.routes import create_app
 from tests.provider import CLIENT, SECRET, Provider, provider
@@ -81,6 +83,12 @@ async def test_who_signs_in_is_let_in_with_what_their_groups_may(signing: Signin
     async with database.read.connect() as conn:
         first = (await audit.read(conn, Wanted(action="signed in"), before=None, limit=1))[0]
     assert first.who == "alice@example.com"
+    session = signing.browser.cookies[guard.COOKIE]
+    async with database.write.begin() as conn:
+        known = await tokens.bearer(conn, session, purpose=Purpose.SESSION, now=NOW)
+    assert known == Bearer(Role.ADMIN, "alice@example.com", None, ("sre", "staff")), (
+        "so they are known in their clusters, too"
+    )
     await signing.browser.post("/logout", headers={"Sec-Fetch-Site": "same-origin"})
     assert (await signing.browser.get("/audit")).status_code == 401
 

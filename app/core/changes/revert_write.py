@@ -104,6 +104,8 @@ def _request(change: Change, known: Known) -> tuple[Literal["patch", "create", "
     if change.verb is Verb.CREATE:
         if told := HOLDS_OTHERS.get(change.resource.kind):
             raise NoWriteError(f"deleting it {told}: that is left to a command")
+        if not change.uid:
+            raise NoWriteError("which object of this name it was is not known")
         return "delete", {}, ""
     if change.verb is Verb.DELETE:
         whole = last_state(change, known)

@@ -93,6 +93,7 @@ NO_VERSION = Definition("Widget", "widgets.shop.example", definition("v1"), None
         (gone("Namespace"), Known(), "deleting it deletes everything in the namespace"),
         (gone("CustomResourceDefinition"), Known(), "deleting it deletes every object"),
         (gone("PersistentVolumeClaim"), Known(), "deleting it may delete the data"),
+        (replace(MADE, uid=""), Known(), "which object of this name it was is not known"),
         (replace(GONE, diffs=()), Known(), "what it held is not known"),
         (replace(SCALED, diff_source=DiffSource.PATCH), Known(), "the values before it were not recorded"),
         (replace(SCALED, diffs=()), Known(), "the values before it were not recorded"),
