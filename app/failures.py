@@ -27,3 +27,12 @@ class Expected(Exception):  # noqa: N818 - the base of the errors that are no bu
     """Base of all that may go wrong without a bug. The message says why and what to do; ``code`` ends a command."""
 
     code: ClassVar[Exit] = Exit.WRONG_USE
+
+
+def told(error: Exception) -> str:
+    """Why a file cannot be read, in one line. Of YAML that is none the place is told, and none of what stands there: it
+    may be a credential, and PyYAML's own words show the line."""
+    mark = getattr(error, "problem_mark", None)
+    if mark is None:
+        return " ".join(str(error).split())
+    return f"no YAML: {getattr(error, 'problem', None)} (line {mark.line + 1}, column {mark.column + 1})"

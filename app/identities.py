@@ -10,7 +10,7 @@ import msgspec
 import yaml
 
 from app.core.access import NO_ACCESS, Access, Proxy
-from app.failures import Expected
+from app.failures import Expected, told
 from app.settings import Settings
 from app.written import Written
 
@@ -24,7 +24,7 @@ def read(path: Path) -> Access:
     try:
         return msgspec.convert(yaml.safe_load(path.read_bytes()), Access)
     except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:  # msgspec's errors are ValueErrors
-        raise AccessError(f"{path}: {error}") from None
+        raise AccessError(f"{path}: {told(error)}") from None
 
 
 def access_of(settings: Settings) -> Callable[[], Access]:

@@ -13,7 +13,7 @@ from app.core.access import Identity, Impersonation
 from app.core.changes.revert_write import Tried, UndoError, Write
 from app.core.clusters import cluster_name
 from app.core.objects.redact import Redactor
-from app.failures import Expected
+from app.failures import Expected, told
 from app.settings import Settings
 from app.store.database import Database
 from app.store.redaction import redaction_key
@@ -34,7 +34,7 @@ def read(path: Path) -> Ways:
         for name in found:
             cluster_name(name)
     except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:  # msgspec's errors are ValueErrors
-        raise RevertsError(f"{path}: {error}") from None
+        raise RevertsError(f"{path}: {told(error)}") from None
     return found
 
 

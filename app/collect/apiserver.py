@@ -19,10 +19,11 @@ from aiohttp import ClientError, ClientResponse, ClientSSLError, ClientTimeout
 from kubernetes.aio.client import ApiClient, Configuration
 from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
 from multidict import CIMultiDict
+from yaml import YAMLError
 from yarl import URL
 
 from app.collect.once import in_words, once, unsaid
-from app.failures import Expected
+from app.failures import Expected, told
 
 CONNECT_SECONDS = 10.0
 AT_ONCE = ClientTimeout(total=60.0, sock_connect=CONNECT_SECONDS)
@@ -103,6 +104,8 @@ class ApiServer:
             return cls(ApiClient(configuration))
         except (ConfigException, OSError, ValueError) as error:  # OSErrors of ssl: what is there is no certificate
             raise CredentialsError(f"{path}: no usable kubeconfig: {error}") from None
+        except YAMLError as error:
+            raise CredentialsError(f"{path}: no usable kubeconfig: {told(error)}") from None
         except (AttributeError, TypeError):
             raise CredentialsError(
                 f"{path}: no usable kubeconfig: there is nothing in it, or not in its place"

@@ -15,7 +15,7 @@ from app.collect.apiserver import ApiServer
 from app.collect.prometheus import Prometheus
 from app.collect.scrape import Target
 from app.core.clusters import cluster_name
-from app.failures import Expected
+from app.failures import Expected, told
 
 POD_TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 """Where Kubernetes puts the credentials of a pod's ServiceAccount."""
@@ -65,7 +65,7 @@ def read(path: Path) -> tuple[WantedCluster, ...]:
         for one in found:
             cluster_name(one.name)
     except (OSError, ValueError, yaml.YAMLError) as error:  # msgspec's errors are ValueErrors
-        raise ContextsError(f"{path}: {error}") from None
+        raise ContextsError(f"{path}: {told(error)}") from None
     names = [one.name for one in found]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ContextsError(f"{path}: two clusters are called {twice[0]}")
@@ -97,6 +97,6 @@ def _current_context(path: Path) -> str:
     try:
         config = yaml.safe_load(path.read_bytes())
     except (OSError, yaml.YAMLError) as error:
-        raise ContextsError(f"{path}: {error}") from None
+        raise ContextsError(f"{path}: {told(error)}") from None
     context = config.get("current-context") if isinstance(config, dict) else None
     return context if isinstance(context, str) else ""

@@ -9,7 +9,7 @@ import msgspec
 import yaml
 
 from app.core.routes import Routes
-from app.failures import Expected
+from app.failures import Expected, told
 
 
 class RoutesError(Expected):
@@ -26,5 +26,5 @@ def read(path: Path) -> Routes:
     except ZoneInfoNotFoundError as error:
         raise RoutesError(f"{path}: {error.args[0]}: name a zone like Europe/Berlin") from None
     except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:  # msgspec's errors are ValueErrors
-        raise RoutesError(f"{path}: {error}") from None
+        raise RoutesError(f"{path}: {told(error)}") from None
     return found

@@ -88,3 +88,12 @@ def test_the_examples_of_the_documentation_are_taken(page: str, tmp_path: Path) 
         path = tmp_path / f"{number}.yaml"
         path.write_text(block if block.startswith("clusters:") else f"clusters:\n{block}")
         assert contexts.read(path)
+
+
+def test_of_what_is_no_yaml_the_place_is_told_and_no_word_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_text("users: [{user: {token: geheim} x: [")
+    for read in (lambda: contexts.usual([path]), lambda: contexts.read(path)):
+        with pytest.raises(ContextsError) as refused:
+            read()
+        assert str(refused.value) == f"{path}: no YAML: expected ',' or '}}', but got '<scalar>' (line 1, column 32)"

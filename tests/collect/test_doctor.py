@@ -216,3 +216,15 @@ async def test_a_kubeconfig_that_cannot_be_used_is_a_problem_and_no_crash(
     assert (one.check, one.level) == ("connection", Level.PROBLEM)
     assert "no usable kubeconfig" in one.said
     assert "geheim" not in one.said + one.fix
+
+
+@pytest.mark.parametrize(
+    "text", ["users: [{user: {token: geheim}\n  x: [", "\t- token: geheim\n", "\x00", "a: &a [*a]", "7"]
+)
+async def test_a_kubeconfig_that_is_no_yaml_is_one_too(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_text(text)
+    [one] = await examine(WantedCluster("shop", str(path)), clock=lambda: NOON)
+    assert "no usable kubeconfig" in one.said
+    assert "\n" not in one.said
+    assert "geheim" not in one.said + one.fix
