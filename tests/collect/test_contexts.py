@@ -93,7 +93,8 @@ def test_the_examples_of_the_documentation_are_taken(page: str, tmp_path: Path) 
 def test_of_what_is_no_yaml_the_place_is_told_and_no_word_of_it(tmp_path: Path) -> None:
     path = tmp_path / "kubeconfig"
     path.write_text("users: [{user: {token: geheim} x: [")
-    for read in (lambda: contexts.usual([path]), lambda: contexts.read(path)):
-        with pytest.raises(ContextsError) as refused:
-            read()
-        assert str(refused.value) == f"{path}: no YAML: expected ',' or '}}', but got '<scalar>' (line 1, column 32)"
+    said = f"{path}: no YAML: expected ',' or '}}', but got '<scalar>' (line 1, column 32)"
+    with pytest.raises(ContextsError, match=re.escape(said)):
+        contexts.usual([path])
+    with pytest.raises(ContextsError, match=re.escape(said)):
+        contexts.read(path)
