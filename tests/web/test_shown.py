@@ -131,6 +131,9 @@ async def test_a_control_plane_has_the_panels_of_its_page(told: Site) -> None:
             explored = await client.get(f"/explore?cluster={world.CLUSTER}&{panel['query']}")
         assert explored.status_code == 200, panel["query"]
     assert not {one["title"] for one in answer["items"]} & set(answer["missing"])
+    text = await table(told, f"clusters/{world.CLUSTER}/control-plane?to={world.END:%Y-%m-%dT%H:%M:%SZ}&minus=30m")
+    assert all(one["title"][:29] in text for one in answer["items"])
+    assert "nothing is known of: " in text
     async with told.client() as client:
         assert (await client.get("/api/v1/clusters/nowhere/control-plane")).status_code == 404
         long = {"to": world.END.isoformat(), "minus": "2d"}

@@ -276,9 +276,21 @@ def _hurt(after: Item) -> list[str]:
     looked = ", ".join(after["looked_at"])
     lines = [f"looked at: {looked}" if looked else "neither calls nor metrics were recorded around it"]
     for one in after["problems"]:
-        times = f" x {one['count']}" if one["count"] > 1 else ""
-        lines.append(f"{_time(one['first_at']):%H:%M:%S} {one['reason']} {one['kind']} {one['name']}{times}")
+        named = [one["reason"], one["kind"], one["name"], f"x {one['count']}" if one["count"] > 1 else ""]
+        lines.append(f"{_time(one['first_at']):%H:%M:%S} {' '.join(filter(None, named))}")
     return lines
+
+
+def _first_line(panel: Item) -> str:
+    """Of a panel's lines the one that says most, and how many more there are."""
+    first, *more = panel["lines"]
+    named = " ".join(first["of"].values()) or "all"
+    return f"{named} (+{len(more)})" if more else named
+
+
+def _of_first(panel: Item, chosen: Callable[[list[float]], float]) -> str:
+    known = [value for value in panel["lines"][0]["values"] if value is not None]
+    return measure(chosen(known), panel["unit"]) if known else ""
 
 
 def _share(found: Item) -> str:
@@ -411,7 +423,7 @@ TABLES: Mapping[str, Table] = {
         "first_at",
         (
             Column("NAMESPACE", 16, lambda problem: problem["namespace"] or "-"),
-            Column("WHAT", 0, lambda problem: f"{problem['kind']} {problem['name']}"),
+            Column("WHAT", 0, lambda problem: f"{problem['kind']} {problem['name']}".strip() or "-"),
             Column("REASON", 20, lambda problem: problem["reason"]),
             Column("COUNT", 6, lambda problem: str(problem["count"]), right=True),
         ),
@@ -426,6 +438,19 @@ TABLES: Mapping[str, Table] = {
             Column("AFTER", 8, lambda line: measure(line["after"], line["unit"]), right=True),
         ),
         after=_hurt,
+    ),
+    "ControlPlane": Table(
+        "panel",
+        "",
+        (
+            Column("PANEL", 30, lambda panel: panel["title"]),
+            Column("FIRST LINE", 0, _first_line),
+            Column("HIGHEST", 9, lambda panel: _of_first(panel, max), right=True),
+            Column("LAST", 9, lambda panel: _of_first(panel, lambda values: values[-1]), right=True),
+        ),
+        after=lambda answer: (
+            wrap(f"nothing is known of: {', '.join(answer['missing'])}", WIDTH) if answer["missing"] else []
+        ),
     ),
     "Accuracy": Table(
         "verdict",
