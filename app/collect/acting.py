@@ -7,6 +7,7 @@ https://kubernetes.io/docs/reference/using-api/api-concepts/#dry-run
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from hashlib import sha256
@@ -25,6 +26,8 @@ from app.core.objects.redact import Redactor, decode
 
 WITHIN = ClientTimeout(total=15.0, sock_connect=CONNECT_SECONDS)
 """An API server gives its webhooks 10 seconds, where they do not say otherwise."""
+CREDENTIALS_SECONDS = 15.0
+"""For the program that a kubeconfig may name."""
 ATTEMPTS = 5
 """At an object whose status is written all the time."""
 MANAGER = "foreshock"
@@ -37,9 +40,12 @@ _METHOD = {"patch": "PATCH", "create": "POST", "delete": "DELETE"}
 async def acting(kubeconfig: str, context: str | None, who: Identity) -> AsyncIterator[ApiServer]:
     """An API server that is asked as somebody, with a credential that may impersonate them. Raises UndoError."""
     try:
-        server = await ApiServer.of_kubeconfig(kubeconfig, context)
+        async with asyncio.timeout(CREDENTIALS_SECONDS):
+            server = await ApiServer.of_kubeconfig(kubeconfig, context)
     except CredentialsError as error:
         raise UndoError(f"there is no way to the API server: {error}") from None
+    except TimeoutError:
+        raise UndoError(f"what {kubeconfig} has run for its credentials takes too long") from None
     server.acting = (("Impersonate-User", who.name), *(("Impersonate-Group", one) for one in who.groups))
     try:
         yield server
@@ -56,24 +62,22 @@ class Undoing:
     async def attempt(self, seen: str | None) -> Tried:
         """A dry run; and where that shows what was ``seen``, the write itself. Raises UndoError."""
         for _ in range(ATTEMPTS):
-            before = None if self._write.verb == "create" else await self._read()
-            after = await self._send(before, dry_run=True)
-            tried = self._tried(before, after)
-            if seen is None:
-                return tried
-            if tried.seen != seen:
-                raise UndoError("it would do something else now than it showed: look at that first")
-            if await self._is_done(before):
-                return tried
-        raise UndoError(f"others write the object all the time: {ATTEMPTS} times somebody was in between")
+            try:
+                return await self._once(seen)
+            except _ConflictError as error:
+                last = error
+        raise UndoError(f"{ATTEMPTS} times somebody wrote it in between: {last}")
 
-    async def _is_done(self, before: Object | None) -> bool:
-        """Does it, unless somebody wrote the object since it was read."""
-        try:
-            await self._send(before, dry_run=False)
-        except _ConflictError:
-            return False
-        return True
+    async def _once(self, seen: str | None) -> Tried:
+        """The same. Raises _ConflictError, too."""
+        before = None if self._write.verb == "create" else await self._read()
+        tried = self._tried(before, await self._send(before, dry_run=True))
+        if seen is None:
+            return tried
+        if tried.seen != seen:
+            raise UndoError("it would do something else now than it showed: look at that first")
+        await self._send(before, dry_run=False)
+        return tried
 
     async def _read(self) -> Object:
         write = self._write
@@ -102,9 +106,8 @@ class Undoing:
                 patience=WITHIN,
             )
         except RefusedError as error:
-            if error.status == 409 and before is not None and not dry_run:
-                raise _ConflictError from None
-            raise self._error(error) from None
+            told = self._error(error)
+            raise (_ConflictError(str(told)) if error.status == 409 and before is not None else told) from None
         except UnreachableError as error:
             raise self._error(error, unsure=not dry_run) from None
         return _object(answer)
@@ -146,7 +149,7 @@ class Undoing:
 
 
 class _ConflictError(Exception):
-    """Somebody wrote the object since it was read."""
+    """Somebody wrote the object since it was read; the message is the API server's."""
 
 
 def _with_version(patch: Object, version: Json) -> Object:

@@ -130,7 +130,7 @@ async def _failed(request: Request, asked: _Asked, error: UndoError) -> HTMLResp
 
 
 async def _note(request: Request, asked: _Asked, action: Action, why: str = "") -> None:
-    about = f"{asked.change.id}: {asked.write.words} in {asked.change.resource.cluster}, as {asked.who.name}"
+    about = f"{asked.change.id} in {asked.change.resource.cluster}, as {asked.who.name}: {asked.write.words}"
     async with deps_of(request).write.begin() as conn:
         await audit.note(conn, action, f"{about}: {why}" if why else about, now=deps_of(request).clock())
 

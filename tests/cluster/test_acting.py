@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
@@ -28,12 +29,12 @@ class Map:
     """A ConfigMap whose "a" was 1 and is 2, and the write that undoes that."""
 
     def __init__(self, admin: httpx2.Client, namespace: str) -> None:
-        self.admin, self.path = admin, f"/api/v1/namespaces/{namespace}/configmaps/values"
-        body = {"metadata": {"name": "values"}, "data": {"a": "2"}}
-        made = admin.post(self.path.removesuffix("/values"), json=body)
+        self.admin, self.path = admin, f"/api/v1/namespaces/{namespace}/configmaps/acted-on"
+        body = {"metadata": {"name": "acted-on"}, "data": {"a": "2"}}
+        made = admin.post(self.path.removesuffix("/acted-on"), json=body)
         assert made.is_success, made.text
         uid = str(made.json()["metadata"]["uid"])
-        resource = Resource("lab", "", "ConfigMap", namespace, "values")
+        resource = Resource("lab", "", "ConfigMap", namespace, "acted-on")
         self.write = Write("patch", resource, "v1", "configmaps", {"data": {"a": "1"}}, "merge", uid)
         self.writes = 0
 
@@ -64,14 +65,16 @@ def values(control_plane: ControlPlane, namespace: str) -> Any:
         yield Map(admin, namespace)
 
 
-def interrupted(monkeypatch: pytest.MonkeyPatch, server: ApiServer, happens: Callable[[], None]) -> list[str]:
-    """Something happens before each write that is no dry run; how each was sent."""
+def interrupted(
+    monkeypatch: pytest.MonkeyPatch, server: ApiServer, happens: Callable[[], None], *, before: str = "written"
+) -> list[str]:
+    """Something happens before each dry run ("tried"), or before each write; how each was sent."""
     sent, send = [], server.send
 
     async def between(*asked: Any, **more: Any) -> bytes:
         tried = "dryRun" in asked[2] or "dryRun" in asked[3]
         sent.append("tried" if tried else "written")
-        if not tried:
+        if sent[-1] == before:
             happens()
         return await send(*asked, **more)
 
@@ -90,13 +93,33 @@ async def test_what_was_written_in_between_is_met_by_another_dry_run(
     assert values.data == {"a": "1"}
 
 
+async def test_so_is_what_was_written_before_the_dry_run(
+    server: ApiServer, values: Map, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    undoing = Undoing(server, values.write, REDACTOR, WHO)
+    sent = interrupted(monkeypatch, server, lambda: values.annotate() if values.writes < 2 else None, before="tried")
+    assert (await undoing.attempt(None)).diffs
+    assert sent == ["tried"] * 3
+
+
+async def test_credentials_that_never_come_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def hangs(*_: Any) -> None:
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr("app.collect.acting.CREDENTIALS_SECONDS", 0.1)
+    monkeypatch.setattr(ApiServer, "of_kubeconfig", hangs)
+    with pytest.raises(UndoError, match="takes too long"):
+        async with acting("/etc/kubeconfig", None, WHO):
+            pass
+
+
 async def test_who_writes_all_the_time_is_not_overtaken_for_ever(
     server: ApiServer, values: Map, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     undoing = Undoing(server, values.write, REDACTOR, WHO)
     seen = (await undoing.attempt(None)).seen
     sent = interrupted(monkeypatch, server, values.annotate)
-    with pytest.raises(UndoError, match="others write the object all the time"):
+    with pytest.raises(UndoError, match="5 times somebody wrote it in between: the API server refuses it"):
         await undoing.attempt(seen)
     assert sent == ["tried", "written"] * ATTEMPTS
     assert values.data == {"a": "2"}

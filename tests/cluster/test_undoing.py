@@ -72,7 +72,8 @@ class World:
 
         def seen() -> list[Json]:
             with self.browser(ALICE, "sre") as alice:
-                found = alice.get("/api/v1/changes", params={"limit": "1000", "text": name}).raise_for_status()
+                asked = {"limit": "1000", "text": name, "namespace": self.namespace}
+                found = alice.get("/api/v1/changes", params=asked).raise_for_status()
             items: list[Json] = [one for one in found.json()["items"] if one["resource"]["name"] == name]
             return items if len(items) >= count else []
 
@@ -353,7 +354,7 @@ def test_each_step_is_in_the_audit_log(lab: World) -> None:
         done(alice, change_id, "0" * 64)
         done(alice, change_id, seen)
         entries = admin.get("/api/v1/audit", params={"who": ALICE, "limit": "5"}).json()["items"]
-    about = f"{change_id}: patch configmaps/noted -n default in {CLUSTER}, as {ALICE}"
+    about = f"{change_id} in {CLUSTER}, as {ALICE}: patch configmaps/noted -n default"
     assert [(one["action"], one["about"].startswith(about)) for one in entries][::-1] == [
         ("revert tried", True),
         ("revert begun", True),

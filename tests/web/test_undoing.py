@@ -115,7 +115,7 @@ async def test_what_would_be_done_is_shown_and_then_done(app: FastAPI, site: Sit
     assert write == again
     assert (first, second) == (None, SEEN)
     assert person == Identity("alice@example.com", GROUPS)
-    about = f"{CHANGE.id}: patch configmaps/limits -n growth in {world.CLUSTER}, as oidc:alice@example.com"
+    about = f"{CHANGE.id} in {world.CLUSTER}, as oidc:alice@example.com: patch configmaps/limits -n growth"
     assert await noted(site) == [
         (action, "alice@example.com", about)
         for action in (Action.REVERT_DONE, Action.REVERT_BEGUN, Action.REVERT_TRIED)
