@@ -82,7 +82,7 @@ class Undoing:
     async def _read(self) -> Object:
         write = self._write
         try:
-            found = _object(await self._server.get(write.path, {}))
+            found = _object(await self._server.get(write.path, {}, patience=WITHIN))
         except (RefusedError, UnreachableError) as error:
             raise self._error(error) from None
         uid = _metadata(found).get("uid")

@@ -129,9 +129,16 @@ class ApiServer:
     async def close(self) -> None:
         await self._client.close()  # type: ignore[no-untyped-call]
 
-    async def get(self, path: str, query: Mapping[str, str], *, accept: str = "application/json") -> bytes:
+    async def get(
+        self,
+        path: str,
+        query: Mapping[str, str],
+        *,
+        accept: str = "application/json",
+        patience: ClientTimeout = AT_ONCE,
+    ) -> bytes:
         """The body of an answer. Raises RefusedError, UnreachableError."""
-        async with self._asked(path, query, accept=accept) as response:
+        async with self._asked(path, query, accept=accept, patience=patience) as response:
             return await response.read()
 
     async def dated(self, path: str) -> tuple[bytes, datetime | None]:
