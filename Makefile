@@ -37,7 +37,7 @@ security: setup ## what is promised of security (docs/security.md), tried, and i
 	$(BIN)/pytest -n 2 --dist loadfile -m "not long" -p tests.security.figures $$($(BIN)/python -m tests.security)
 
 storm: setup ## a thousand messages for each way in which Slack can fail, which does it to a fifth of all calls
-	$(BIN)/pytest -n 2 -m long tests/notify/test_storm.py
+	$(BIN)/pytest -n 2 -m long tests/notify/test_storm.py tests/notify/test_program.py
 
 sbom: setup ## what Foreshock is built of, part by part: sbom.cdx.json (CycloneDX)
 	$(BIN)/uv export --quiet --frozen --no-dev --format cyclonedx1.5 --preview-features sbom-export --output-file sbom.cdx.json

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import random
 import signal
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
@@ -14,7 +16,7 @@ import pytest
 from msgspec.structs import replace
 
 from app.core.model import Batch
-from app.store import incidents
+from app.store import incidents, outbox
 from app.store.database import Database
 from app.store.partitions import ensure
 from app.store.record import record
@@ -98,3 +100,76 @@ async def test_killed_while_slack_does_not_answer_it_is_there_once(
     ours = [one for one in told.messages if one["metadata"]["event_payload"]["key"].startswith("2" * 12)]
     assert len(ours) == 1
     assert "conversations.history" in told.asked
+
+
+KILLED_CHANNELS, WAVES, APART = 250, 4, 21
+"""A thousand changes; seconds between two of a channel, so that each stands by itself (test_storm.APART)."""
+FAILS = ("refused", "busy", "error", "lost")
+"""Of a call in five one of these: as what it may be with the message there, and without it."""
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+async def test_a_thousand_changes_are_there_once_though_the_program_is_killed_again_and_again(
+    database: Database, dsn: str, told: Workspace
+) -> None:
+    """By SIGKILL, at any moment, while a fifth of all calls fail."""
+    dice, ids = random.Random(11), [f"C{n:09}" for n in range(KILLED_CHANNELS)]
+    told.channels |= set(ids)
+    told.reads_blocks = False
+    made: set[str] = set()
+
+    async def happening() -> None:
+        for wave in range(WAVES):
+            changes = [
+                world.a_change(f"w{wave}", at=datetime.now(UTC), namespace=f"team-{n}", version=f"{wave}-{monotonic()}")
+                for n in range(KILLED_CHANNELS)
+            ]
+            made.update(f"{ids[n]} {one.id}" for n, one in enumerate(changes))
+            async with database.write.begin() as conn:
+                await record(conn, Batch(world.CLUSTER, changes=tuple(changes)))
+            await asyncio.sleep(APART)
+
+    async def failing() -> None:
+        while True:
+            told.faults.clear()
+            told.faults.extend(dice.choice(FAILS) if dice.random() < 0.2 else "" for _ in range(500))
+            await asyncio.sleep(1)
+
+    with TemporaryDirectory(prefix="fs") as folder:
+        file = Path(folder) / "told.json"
+        listed = [{"channel": one, "namespaces": [f"team-{n}"]} for n, one in enumerate(ids)]
+        file.write_text(json.dumps({"routes": listed}))
+        also = settings(told) | {"FORESHOCK_ROUTES_FILE": str(file), "FORESHOCK_SLACK_APP_TOKEN": ""}
+        kills, happened = 0, None
+        fails = asyncio.create_task(failing())
+        try:
+            while happened is None or not happened.done() or kills < 8:
+                with program(dsn, Path(folder), "--port", "0", **also) as (process, _):
+                    await asyncio.sleep(3)  # so that routing has begun
+                    happened = happened or asyncio.create_task(happening())
+                    await asyncio.sleep(dice.uniform(1, 8))
+                    process.send_signal(signal.SIGKILL)
+                    kills += 1
+        finally:
+            fails.cancel()
+        await happened
+        told.faults.clear()
+        with program(dsn, Path(folder), "--port", "0", **also):
+            await until(lambda: len(found(told)) >= len(made), 300)
+            await asyncio.sleep(90)  # what is looked up after a while would come now
+    there = found(told)
+    assert len(there) == len(set(there)), "nothing is there twice"
+    assert set(there) == made, "nothing is missing"
+    async with database.read.connect() as conn:
+        assert (await outbox.read_delivery(conn)).failed == ()
+    print(f"\n{len(there)} changes, killed {kills} times")
+
+
+def found(told: Workspace) -> list[str]:
+    """The changes that are told: the channel and the id of each."""
+    return [
+        f"{one['channel']} {str(one['blocks']).partition('/changes/')[2].partition('|')[0]}"
+        for one in told.thread(None)
+        if "/changes/" in str(one["blocks"])
+    ]
