@@ -15,7 +15,8 @@ from app.core.changes.revert import revert_recipe
 from app.core.changes.revert_report import report
 from app.core.metrics.measures import Measure
 from app.core.screen.incident_report import incident_report
-from app.core.screen.tables import TABLES, as_text
+from app.core.screen.shown_tables import ALL
+from app.core.screen.tables import as_text
 from app.core.screen.talkers import Side, Talker
 from app.store.audit import Action
 from app.store.incidents import FirstSuspect
@@ -364,5 +365,5 @@ def _answer(status: int, kind: str, name: str, found: dict[str, Any]) -> Any:
         title = HTTPStatus(status).phrase
         return {"type": "about:blank", "title": title, "status": status, "detail": REFUSALS[status]}
     if kind == TEXT:
-        return as_text(found[name], TABLES[name])
+        return as_text(found[name], ALL[name])
     return as_lines(found[name]) if kind == NDJSON else found.get(name)

@@ -10,7 +10,7 @@ from fastapi import Request
 from fastapi.routing import APIRoute
 from starlette.responses import Response
 
-from app.core.screen import tables
+from app.core.screen import shown_tables, tables
 from app.web import etags
 from app.web.accept import JSON, NDJSON, TEXT, preferred
 from app.web.problems import Problem
@@ -22,7 +22,7 @@ class Negotiated(APIRoute):
     """A route whose answer is what the client prefers of what there is of it. Raises Problem 406 where that is nothing.
 
     Its function answers a model, which is JSON. Of one with ``items`` there are lines, too, and a table where
-    tables.TABLES has one. What else a function declares it makes itself, by ``kind_of``: of a list, its own
+    shown_tables.ALL has one. What else a function declares it makes itself, by ``kind_of``: of a list, its own
     ``text/plain`` comes first.
     """
 
@@ -71,7 +71,7 @@ def _offered(model: Any, own: tuple[str, ...]) -> tuple[str, ...]:
         return own if model is None else (JSON, *own)
     if TEXT in own:
         return (TEXT, JSON, NDJSON)
-    return (JSON, TEXT, NDJSON) if model.__name__ in tables.TABLES else (JSON, NDJSON)
+    return (JSON, TEXT, NDJSON) if model.__name__ in shown_tables.ALL else (JSON, NDJSON)
 
 
 def _represented(response: Response, kind: str, request: Request, *, of: Any) -> Response:
@@ -83,7 +83,7 @@ def _represented(response: Response, kind: str, request: Request, *, of: Any) ->
         answer = orjson.loads(body)
         made_of = etags.basis(answer)
         if kind == TEXT:
-            response = Response(tables.as_text(answer, tables.TABLES[of.__name__]), media_type=TEXT)
+            response = Response(tables.as_text(answer, shown_tables.ALL[of.__name__]), media_type=TEXT)
         elif kind == NDJSON:
             response = Response(as_lines(answer), media_type=NDJSON)
     tag = etags.tag(kind, made_of)

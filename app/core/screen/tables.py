@@ -12,7 +12,7 @@ from typing import Any
 from app.core.changes.report import VAGUE, WIDTH, plain, tame
 from app.core.model import Actor, ActorSource
 from app.core.objects.actors import short
-from app.core.phrases import duration, measure
+from app.core.phrases import duration
 
 Item = Mapping[str, Any]
 SERVICE_ACCOUNT = "system:serviceaccount:"
@@ -271,52 +271,6 @@ def _stretches(calls: Item) -> list[str]:
     return [*lines, f"now is the {length} to {end:%Y-%m-%d %H:%M:%S} UTC, before the {length} before that"]
 
 
-def _hurt(after: Item) -> list[str]:
-    """In what it was looked for, and what hurt then."""
-    looked = ", ".join(after["looked_at"])
-    lines = [f"looked at: {looked}" if looked else "neither calls nor metrics were recorded around it"]
-    for one in after["problems"]:
-        named = [one["reason"], one["kind"], one["name"], f"x {one['count']}" if one["count"] > 1 else ""]
-        lines.append(f"{_time(one['first_at']):%H:%M:%S} {' '.join(filter(None, named))}")
-    return lines
-
-
-def _first_line(panel: Item) -> str:
-    """Of a panel's lines the one that says most, and how many more there are."""
-    first, *more = panel["lines"]
-    named = " ".join(first["of"].values()) or "all"
-    return f"{named} (+{len(more)})" if more else named
-
-
-def _of_first(panel: Item, chosen: Callable[[list[float]], float]) -> str:
-    known = [value for value in panel["lines"][0]["values"] if value is not None]
-    return measure(chosen(known), panel["unit"]) if known else ""
-
-
-def _share(found: Item) -> str:
-    return f"{found['share']:.0%} ({found['low']:.0%} to {found['high']:.0%})"
-
-
-def _right(accuracy: Item) -> list[str]:
-    """How often the ranking was right, and whether its odds hold."""
-    lines = [
-        f"{one['when']}: first in {_share(one['first'])}, among three in {_share(one['among_three'])} of {one['cases']}"
-        for one in accuracy["ranked"]
-    ]
-    lines += [f"said {one['said']:.0%} of {one['cases']}: right in {_share(one['right'])}" for one in accuracy["odds"]]
-    none, led = accuracy["without_culprit"], accuracy["none_led"]
-    return [*lines, f"no change began {none}: none of these led in {led}"] if none else lines
-
-
-def _why(route: Item) -> str:
-    if route["why_not"]:
-        return str(route["why_not"])
-    if route["muted_by"]:
-        return f"muted by {route['muted_by']}"
-    quiet = route["quiet_until"]
-    return f"after the quiet hours, {_time(quiet):%m-%d %H:%M} UTC" if quiet else ""
-
-
 _OF_CLUSTER = Column("CLUSTER", 10, _cluster)
 _DATED = len("11-20 14:03:44") + len(VAGUE)
 _CHANGES = Table(
@@ -418,76 +372,5 @@ TABLES: Mapping[str, Table] = {
             Column("FROM", 15, lambda entry: entry["address"] or "-"),
         ),
     ),
-    "Problems": Table(
-        "problem",
-        "first_at",
-        (
-            Column("NAMESPACE", 16, lambda problem: problem["namespace"] or "-"),
-            Column("WHAT", 0, lambda problem: f"{problem['kind']} {problem['name']}".strip() or "-"),
-            Column("REASON", 20, lambda problem: problem["reason"]),
-            Column("COUNT", 6, lambda problem: str(problem["count"]), right=True),
-        ),
-    ),
-    "After": Table(
-        "moved line",
-        "at",
-        (
-            Column("LINE", 0, lambda line: line["title"]),
-            Column("WHO", 24, lambda line: line["who"] or "the whole cluster"),
-            Column("BEFORE", 8, lambda line: measure(line["before"], line["unit"]), right=True),
-            Column("AFTER", 8, lambda line: measure(line["after"], line["unit"]), right=True),
-        ),
-        after=_hurt,
-    ),
-    "ControlPlane": Table(
-        "panel",
-        "",
-        (
-            Column("PANEL", 30, lambda panel: panel["title"]),
-            Column("FIRST LINE", 0, _first_line),
-            Column("HIGHEST", 9, lambda panel: _of_first(panel, max), right=True),
-            Column("LAST", 9, lambda panel: _of_first(panel, lambda values: values[-1]), right=True),
-        ),
-        after=lambda answer: (
-            wrap(f"nothing is known of: {', '.join(answer['missing'])}", WIDTH) if answer["missing"] else []
-        ),
-    ),
-    "Accuracy": Table(
-        "verdict",
-        "at",
-        (
-            Column("INCIDENT", 0, lambda said: said["title"]),
-            Column("SUSPECT", 18, lambda said: said["name"]),
-            Column("STOOD", 5, lambda said: "" if said["place"] is None else str(said["place"]), right=True),
-            Column("WAS", 6, lambda said: said["opinion"]),
-            Column("SAYS", 14, lambda said: said["by"]),
-        ),
-        after=_right,
-    ),
-    "Deliveries": Table(
-        "undelivered message",
-        "at",
-        (
-            Column("WHERE", 12, lambda one: one["channel"]),
-            Column("WHAT", 22, lambda one: one["title"]),
-            Column("WHY", 0, lambda one: one["error"]),
-        ),
-        after=lambda answer: [f"there: {answer['there']}, waiting: {answer['waiting']}"],
-    ),
-    "Routing": Table(
-        "route",
-        "",
-        (
-            Column("WHERE", 14, lambda one: one["place"]),
-            Column("TELLS", 5, lambda one: "yes" if one["tells"] else "no"),
-            Column("WHY", 0, _why),
-        ),
-        after=lambda answer: [answer["never"]] if answer["never"] else [],
-    ),
-    "Views": Table(
-        "view",
-        "",
-        (Column("NAME", 34, lambda view: view["name"]), Column("QUESTION", 0, lambda view: view["query"])),
-    ),
 }
-"""By the name of the answer, as app/web/answers.py and app/web/shown.py have it."""
+"""By the name of the answer, as app/web/answers.py has it."""
