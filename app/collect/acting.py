@@ -106,7 +106,7 @@ class Undoing:
                 patience=WITHIN,
             )
         except RefusedError as error:
-            told = self._error(error)
+            told = self._error(error, unsure=not dry_run and error.status >= 500)
             raise (_ConflictError(str(told)) if error.status == 409 and before is not None else told) from None
         except UnreachableError as error:
             raise self._error(error, unsure=not dry_run) from None
@@ -141,10 +141,11 @@ class Undoing:
         return normalise(redacted, resource.api_group, kind=resource.kind)
 
     def _error(self, error: RefusedError | UnreachableError, *, unsure: bool = False) -> UndoError:
-        """In words; what the API server says may repeat values."""
-        if isinstance(error, RefusedError):
-            return UndoError(f"the API server refuses it ({error.status}): {self._redactor.text(error.message)}")
+        """In words; what the API server says may repeat values. ``unsure``: it may have been done all the same, as
+        where its store took too long (504)."""
         why = f"the API server did not answer: {error}"
+        if isinstance(error, RefusedError):
+            why = f"the API server refuses it ({error.status}): {self._redactor.text(error.message)}"
         return UndoError(f"{why}. It may have been done or not: look at the object" if unsure else why, unsure=unsure)
 
 

@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from app.collect.acting import ATTEMPTS, Undoing, acting
-from app.collect.apiserver import ApiServer, UnreachableError
+from app.collect.apiserver import ApiServer, RefusedError, UnreachableError
 from app.core.access import Identity
 from app.core.changes.revert_write import UndoError, Write
 from app.core.model import Resource
@@ -155,15 +155,19 @@ async def test_another_object_of_the_same_name_is_left_alone(server: ApiServer, 
     assert values.data == {"a": "2"}
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [UnreachableError("it ended the connection without an answer"), RefusedError(504, "etcdserver: request timed out")],
+)
 async def test_no_answer_to_the_write_is_not_taken_for_a_refusal(
-    server: ApiServer, values: Map, monkeypatch: pytest.MonkeyPatch
+    server: ApiServer, values: Map, monkeypatch: pytest.MonkeyPatch, answer: Exception
 ) -> None:
     undoing = Undoing(server, values.write, REDACTOR, WHO)
     seen = (await undoing.attempt(None)).seen
 
     def lost() -> None:
         values.set(data={"a": "1"})  # it was done
-        raise UnreachableError("it ended the connection without an answer")
+        raise answer
 
     interrupted(monkeypatch, server, lost)
     with pytest.raises(UndoError, match="It may have been done or not") as failed:
