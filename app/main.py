@@ -22,7 +22,7 @@ import uvloop
 from fastapi import FastAPI
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from app import correlate, identities, logs
+from app import correlate, dumps, identities, logs
 from app.allocation import give_back, keep_trimmed
 from app.clusters import Clusters
 from app.collect import alerts, contexts, remote_write
@@ -397,6 +397,7 @@ def serve(
     RevertsError and what ``postgres`` raises.
     """
     logs.configure(settings.log_level)
+    dumps.leave_none()
     give_back()
     if tls:
         tls.check()
