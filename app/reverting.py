@@ -30,7 +30,7 @@ class RevertsError(Expected):
 def read(path: Path) -> Ways:
     """How people act in which clusters. Raises RevertsError."""
     try:
-        found = msgspec.convert(yaml.safe_load(path.read_bytes()), dict[str, Impersonation])
+        found = msgspec.convert(yaml.safe_load(path.read_bytes()) or {}, dict[str, Impersonation])
         for name in found:
             cluster_name(name)
     except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:  # msgspec's errors are ValueErrors
@@ -39,10 +39,18 @@ def read(path: Path) -> Ways:
 
 
 def ways_of(settings: Settings) -> Callable[[], Ways]:
-    """Of the file that is named; none where none is: it is off unless somebody asks for it. Raises RevertsError."""
+    """Of the file that is named; none where none is: it is off unless somebody asks for it. None, too, from when the
+    file is gone or no good: whoever empties it wants it off. Raises RevertsError."""
     if settings.reverts_file is None:
         return dict
-    return Written(settings.reverts_file, read)
+    read(settings.reverts_file)
+    written: Written[Ways] = Written(settings.reverts_file, read, without={})
+
+    def ways() -> Ways:
+        found = written()
+        return {} if written.error else found
+
+    return ways
 
 
 class Reverts:

@@ -8,6 +8,7 @@ https://kubernetes.io/docs/reference/using-api/api-concepts/#dry-run
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from hashlib import sha256
@@ -33,6 +34,8 @@ ATTEMPTS = 5
 MANAGER = "foreshock"
 """Who owns the fields that are set (metadata.managedFields)."""
 _TYPE = {"merge": "application/merge-patch+json", "strategic": "application/strategic-merge-patch+json"}
+_VALUE = re.compile(r"((?:Invalid|Unsupported|Duplicate) value:) (?:\"(?:[^\"\\]|\\.)*\"|.*?(?=: |$))", re.DOTALL)
+"""As apimachinery writes the value of a field that it does not take (pkg/util/validation/field)."""
 _METHOD = {"patch": "PATCH", "create": "POST", "delete": "DELETE"}
 
 
@@ -71,7 +74,7 @@ class Undoing:
     async def _once(self, seen: str | None) -> Tried:
         """The same. Raises _ConflictError, too."""
         before = None if self._write.verb == "create" else await self._read()
-        tried = self._tried(before, await self._send(before, dry_run=True))
+        tried = self._tried(before, _object(await self._send(before, dry_run=True)))
         if seen is None:
             return tried
         if tried.seen != seen:
@@ -92,25 +95,25 @@ class Undoing:
             )
         return found
 
-    async def _send(self, before: Object | None, *, dry_run: bool) -> Object:
-        """What the object is then, or would be."""
-        query = {"fieldManager": MANAGER} | ({"dryRun": "All"} if dry_run else {})
+    async def _send(self, before: Object | None, *, dry_run: bool) -> bytes:
+        """What is answered: the object as it is then, or would be."""
+        query = {} if self._write.verb == "delete" else {"fieldManager": MANAGER}
+        query |= {"dryRun": "All"} if dry_run else {}  # of a DELETE in its body, too: here where a proxy drops that
         body, content_type = self._body(before, dry_run=dry_run)
         try:
-            answer = await self._server.send(
+            return await self._server.send(
                 _METHOD[self._write.verb],
                 self._write.path,
-                {} if self._write.verb == "delete" else query | {"fieldValidation": "Strict"},
+                query | ({} if self._write.verb == "delete" else {"fieldValidation": "Strict"}),
                 body,
                 content_type=content_type,
                 patience=WITHIN,
             )
         except RefusedError as error:
-            told = self._error(error, unsure=not dry_run and error.status >= 500)
+            told = self._error(error, unsure=not dry_run and not 400 <= error.status < 500)
             raise (_ConflictError(str(told)) if error.status == 409 and before is not None else told) from None
         except UnreachableError as error:
             raise self._error(error, unsure=not dry_run) from None
-        return _object(answer)
 
     def _body(self, before: Object | None, *, dry_run: bool) -> tuple[Mapping[str, Any], str]:
         """The body of the request, and its type: good for the object as it was read alone."""
@@ -140,12 +143,16 @@ class Undoing:
         redacted = self._redactor.object(resource.api_group, resource.kind, whole)
         return normalise(redacted, resource.api_group, kind=resource.kind)
 
+    def _said(self, message: str) -> str:
+        """A refusal without the values that it repeats: which field, and why, is enough."""
+        return self._redactor.text(_VALUE.sub(r"\1 <left out>", message))
+
     def _error(self, error: RefusedError | UnreachableError, *, unsure: bool = False) -> UndoError:
         """In words; what the API server says may repeat values. ``unsure``: it may have been done all the same, as
         where its store took too long (504)."""
         why = f"the API server did not answer: {error}"
         if isinstance(error, RefusedError):
-            why = f"the API server refuses it ({error.status}): {self._redactor.text(error.message)}"
+            why = f"the API server refuses it ({error.status}): {self._said(error.message)}"
         return UndoError(f"{why}. It may have been done or not: look at the object" if unsure else why, unsure=unsure)
 
 

@@ -24,7 +24,7 @@ def purpose_of(bearer: Bearer, *, cluster: str | None, scope: Scope | None) -> P
     if purpose in (Purpose.API, Purpose.SCRAPE) and cluster is not None:
         raise typer.BadParameter("--cluster goes with --role audit, metrics or changes: viewer and up take --scope")
     if purpose is not Purpose.API and scope is not None:
-        raise typer.BadParameter("--scope goes with --role viewer, responder, operator or admin")
+        raise typer.BadParameter("--scope goes with --role viewer, responder or admin")
     return purpose
 
 

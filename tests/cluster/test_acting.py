@@ -175,6 +175,28 @@ async def test_no_answer_to_the_write_is_not_taken_for_a_refusal(
     assert failed.value.unsure
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        'spec.password: Invalid value: "geheim horse": must be longer',
+        'data[password]: Unsupported value: "geheim \\"x\\" y": supported values: "a"',
+        'spec.containers[0].env[3]: Invalid value: core.EnvVar{Name:"DB_PASSWORD", Value:"geheim"}: must be else',
+        'spec.items: Duplicate value: {"password":"geheim"}',
+    ],
+)
+async def test_a_refusal_repeats_no_value(
+    server: ApiServer, values: Map, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    async def refuses(*_: Any, **__: Any) -> bytes:
+        raise RefusedError(422, said)
+
+    monkeypatch.setattr(server, "send", refuses)
+    with pytest.raises(UndoError, match="value: <left out>") as refused:
+        await Undoing(server, values.write, REDACTOR, WHO).attempt(None)
+    assert "geheim" not in str(refused.value)
+    assert str(refused.value).startswith(f"the API server refuses it (422): {said.partition(':')[0]}")
+
+
 async def test_a_server_that_is_not_there_is_told(control_plane: ControlPlane, values: Map, tmp_path: Any) -> None:
     nowhere = tmp_path / "kubeconfig"
     nowhere.write_text(control_plane.kubeconfig().read_text().replace(control_plane.url, "https://127.0.0.1:1"))

@@ -101,11 +101,11 @@ def account(plane: ControlPlane, admin: httpx2.Client) -> Path:
     return found
 
 
-def allow(admin: httpx2.Client, kind: str, name: str, *resources: str) -> None:
-    """Who may read and write these in the namespace."""
+def allow(admin: httpx2.Client, kind: str, name: str, *resources: str, rule: Json | None = None) -> None:
+    """Who may read and write these in the namespace, or do what a rule says."""
     root = "/apis/rbac.authorization.k8s.io/v1/namespaces/default"
     role = re.sub("[^a-z]", "-", name)
-    rule = {"apiGroups": ["", "apps"], "resources": resources, "verbs": ["get", "patch", "create", "delete"]}
+    rule = rule or {"apiGroups": ["", "apps"], "resources": resources, "verbs": ["get", "patch", "create", "delete"]}
     made = admin.post(f"{root}/roles", json={"metadata": {"name": role}, "rules": [rule]})
     assert made.is_success, made.text
     group = "rbac.authorization.k8s.io"
@@ -239,6 +239,22 @@ def test_what_was_made_is_deleted_and_what_was_deleted_is_made(lab: World) -> No
     assert (lab.read("configmaps", "made") or {})["data"] == {"a": "1"}
 
 
+def test_what_is_secret_is_shown_of_no_object(lab: World) -> None:
+    """All of it stands in the difference here."""
+    lab.make("deployments", "secretive", **deployment("secretive"))
+    made = lab.change("secretive", 1)
+    with lab.browser(ALICE, "sre") as alice:
+        answer = tried(alice, made)
+        assert "DB_PASSWORD" in answer.text
+        assert CANARY not in answer.text
+        end = done(alice, made, seen_in(answer))
+        assert "Undone" in shown(end)
+        assert CANARY not in end.text
+        gone = tried(alice, lab.change("secretive", 2))
+    assert gone.status_code == 409
+    assert CANARY not in gone.text
+
+
 def edited(lab: World, name: str) -> str:
     """A map whose value of "a" was 1 and is 2: the change."""
     lab.make("configmaps", name, data={"a": "1"})
@@ -298,6 +314,13 @@ def test_the_account_itself_may_nothing(lab: World) -> None:
         secrets = "/api/v1/namespaces/default/secrets"
         assert itself.get(lab.path("configmaps")).status_code == 403
         assert itself.get(secrets, headers={"Impersonate-User": "admin"}).status_code == 403
+        reads = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "list"]}
+        allow(lab.admin, "User", ALICE, rule=reads)
+        as_alice = {"Impersonate-User": ALICE}
+        assert itself.get(lab.path("configmaps", "nothing"), headers=as_alice).status_code == 403
+        refused = itself.get(f"{secrets}/nothing", headers=as_alice)
+        assert refused.status_code == 403, "she may read them, but the account not for her"
+        assert "impersonate-on:user-info:get" in refused.text
         master = {"Impersonate-User": ALICE, "Impersonate-Group": "system:masters"}
         assert itself.get(secrets, headers=master).status_code == 403
         assert itself.get(lab.path("configmaps"), headers={"Impersonate-User": SYSTEM}).status_code == 403
@@ -376,6 +399,10 @@ def test_where_the_file_names_no_cluster_or_no_way_nothing_is_undone(lab: World)
         assert answer.status_code == 409
         assert "/nowhere/at-all: there is no such kubeconfig" in shown(answer)
         lab.reverts.write_text("{")
-        assert tried(alice, change_id).status_code == 409, "what was read before stays"
+        assert tried(alice, change_id).status_code == 403, "what is no good is off"
+        lab.reverts.write_text("")
+        assert tried(alice, change_id).status_code == 403
+        lab.reverts.unlink()
+        assert tried(alice, change_id).status_code == 403
         lab.reverts.write_text(kept)
         assert tried(alice, change_id).status_code == 200

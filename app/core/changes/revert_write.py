@@ -20,12 +20,19 @@ from app.core.changes.revert_owner import holding
 from app.core.changes.revert_patch import patch_of
 from app.core.model import Change, DiffSource, FieldDiff, Object, Resource, Verb
 from app.core.objects import api_versions, kinds
+from app.core.objects.diff import apply, undo
+from app.core.objects.owners import spec_of
 from app.core.objects.redact_rules import TAG
 
 _SEGMENT = re.compile(r"[A-Za-z0-9._:~@+=,-]+")
 """What of an address is taken as it was recorded: names of some kinds may hold more
 (https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#path-segment-names), but what was imported may
 say anything."""
+
+_NOT_WHOLE = {("spec", "taints"), ("metadata", "finalizers")}
+"""Lists that are recorded without what the system itself puts there (core.objects.normalise)."""
+_IN_ORDER = frozenset({"containers", "initContainers", "env"})
+"""Named lists whose order counts: a patch puts an item that is not there before all others."""
 
 
 class NoWriteError(Exception):
@@ -96,28 +103,68 @@ def write_of(change: Change, known: Known) -> Write:
     verb, body, patch = _request(change, known)
     if TAG.search(orjson.dumps(body).decode()):
         raise NoWriteError("a value before is secret, and is not kept here")
-    there = known.last.uid if known.last is not None and verb == "patch" else change.uid
+    there = change.uid or (known.last.uid if known.last is not None else "")
+    if verb == "patch" and known.last is not None and known.last.uid not in ("", there):
+        raise NoWriteError("the object was made anew since: it is another one of the same name")
     return Write(verb, resource, api_version, all_of, body, patch, "" if verb == "create" else there)
 
 
 def _request(change: Change, known: Known) -> tuple[Literal["patch", "create", "delete"], Object, str]:
     if change.verb is Verb.CREATE:
-        if told := HOLDS_OTHERS.get(change.resource.kind):
-            raise NoWriteError(f"deleting it {told}: that is left to a command")
-        if not change.uid:
-            raise NoWriteError("which object of this name it was is not known")
+        _check_deletion(change, known)
         return "delete", {}, ""
     if change.verb is Verb.DELETE:
         whole = last_state(change, known)
         if whole is None:
             raise NoWriteError("what it held is not known here well enough")
         return "create", whole, ""
+    return "patch", *_patch(change, known)
+
+
+def _check_deletion(change: Change, known: Known) -> None:
+    if told := HOLDS_OTHERS.get(change.resource.kind):
+        raise NoWriteError(f"deleting it {told}: that is left to a command")
+    if _takes_claims(known):
+        raise NoWriteError("deleting it deletes its volume claims with it: that is left to a command")
+    if not change.uid:
+        raise NoWriteError("which object of this name it was is not known")
+
+
+def _patch(change: Change, known: Known) -> tuple[Object, str]:
+    """The patch that sets the values before, and its type."""
     if change.diff_source is not DiffSource.STATES or not change.diffs:
         raise NoWriteError("the values before it were not recorded")
+    for found in change.diffs:
+        if found.path[:2] in _NOT_WHOLE:
+            raise NoWriteError(f"of {found.path_text} not all is recorded, and what is not would go with it")
+        if found.op == "remove" and isinstance(found.path[-1], tuple) and found.path[-2] in _IN_ORDER:
+            raise NoWriteError(f"where in {found.path[-2]} it stood is not recorded, and their order counts")
     body, patch = patch_of(change, known)
     if body is None:
         raise NoWriteError("it altered a list that cannot be patched without what else is in it")
-    return "patch", body, patch
+    if patch == "merge" and not _is_as_left(change, known):
+        raise NoWriteError("it altered a list, of which it is not known what became of its places since")
+    return body, patch
+
+
+def _takes_claims(known: Known) -> bool:
+    """Whether a StatefulSet is deleted with its volume claims
+    (https://kubernetes.io/docs/concepts/workloads/controllers/statefulset/#persistentvolumeclaim-retention)."""
+    policy = spec_of(known.state).get("persistentVolumeClaimRetentionPolicy")
+    return isinstance(policy, dict) and policy.get("whenDeleted") == "Delete"
+
+
+def _is_as_left(change: Change, known: Known) -> bool:
+    """Whether each place in a list, where there is any, still holds what the change wrote there."""
+    if all(isinstance(step, str) for found in change.diffs for step in found.path):
+        return True
+    blind = any(one.verb is Verb.UPDATE and one.diff_source is DiffSource.NONE for one in known.since)
+    if known.state is None or known.is_cut or blind:
+        return False
+    try:
+        return apply(change.diffs, undo(reversed(change.diffs), known.state)) == known.state
+    except (KeyError, IndexError):
+        return False
 
 
 def _served(resource: Resource, known: Known) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -112,6 +113,49 @@ NO_VERSION = Definition("Widget", "widgets.shop.example", definition("v1"), None
 def test_where_no_single_request_undoes_it_the_reason_is_told(change: Change, known: Known, why: str) -> None:
     with pytest.raises(NoWriteError, match=why):
         write_of(change, known)
+
+
+def rules(**verbs: str) -> Object:
+    return {"rules": [{"resources": [kind], "verbs": [verb]} for kind, verb in verbs.items()]}
+
+
+WIDENED = changed("Role", rules(pods="get", secrets="get"), rules(pods="list", secrets="get"))
+BLIND = replace(later(), diffs=(), diff_source=DiffSource.NONE)
+
+
+def test_a_place_in_a_list_counts_while_it_is_known_what_stands_there() -> None:
+    role, there = WIDENED.resource, rules(pods="list", secrets="get")
+    assert write_of(WIDENED, now(there, role)).body == rules(pods="get", secrets="get")
+    moved, whole = a_state(role, rules(secrets="watch", pods="list")), a_state(role, there)
+    for known in (Known(moved), Known(whole, is_cut=True), Known(whole, (BLIND,))):
+        with pytest.raises(NoWriteError, match="not known what became of its places"):
+            write_of(WIDENED, known)
+
+
+def test_an_item_that_was_removed_is_not_put_back_where_their_order_counts() -> None:
+    two: Object = {"spec": {"template": {"spec": {"initContainers": [{"name": "a"}, {"name": "b"}]}}}}
+    one: Object = {"spec": {"template": {"spec": {"initContainers": [{"name": "a"}]}}}}
+    with pytest.raises(NoWriteError, match="where in initContainers it stood is not recorded"):
+        write_of(changed("Deployment", two, one), now(one))
+
+
+def test_what_is_not_recorded_whole_is_not_replaced() -> None:
+    taints: Object = {"spec": {"taints": [{"key": "dedicated", "effect": "NoSchedule"}]}}
+    with pytest.raises(NoWriteError, match=r"of spec\.taints.* not all is recorded"):
+        write_of(changed("Node", {"spec": {}}, taints), now(taints))
+
+
+def test_an_object_that_was_made_anew_is_another() -> None:
+    made = replace(SCALED, uid="u-old")
+    with pytest.raises(NoWriteError, match="made anew since"):
+        write_of(made, Known(msgspec.structs.replace(a_state(WEB, {"spec": {"replicas": 9}}), uid="u-new")))
+
+
+def test_a_set_that_takes_its_claims_with_it_is_not_deleted() -> None:
+    policy: Object = {"spec": {"persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete"}}}
+    made = replace(changed("StatefulSet", None, policy), uid="u-1")
+    with pytest.raises(NoWriteError, match="its volume claims with it"):
+        write_of(made, now(policy, made.resource))
 
 
 @pytest.mark.parametrize("name", ["..", ".", "../nodes/n1", "a/b", "a%2fb", "a?dryRun=", "a#b", "a b", ""])
