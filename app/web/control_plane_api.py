@@ -15,7 +15,7 @@ from app.store.seen import read_seen
 from app.web import answers, params, problems, shown, windows
 from app.web.api import Conn
 from app.web.auth import Needs
-from app.web.control_plane import explored, measured
+from app.web.control_plane import CALLS_LONGEST, explored, measured
 from app.web.curves import told
 from app.web.deps import deps_of
 from app.web.problems import Problem
@@ -58,6 +58,7 @@ async def read_control_plane(
             if graph.measured
         ],
         missing=[panel.title for _, panel, graph in panels if not graph.measured],
+        calls_left_out=axis.to_at - axis.from_at > CALLS_LONGEST,
         start=datetime.fromtimestamp(grid.start, UTC),
         step_seconds=grid.step,
         **answers.context(seen),

@@ -253,7 +253,9 @@ _SHOWN: tuple[BaseModel, ...] = (
     *(_problem, _move, _panel, _share, _ranked, _odds, _said, _view, _undelivered, _goes),
     shown.Problems(items=[_problem], **_around),
     shown.After(items=[_move], looked_at=["calls", "metrics", "requests of apps"], problems=[_problem], **_around),
-    shown.ControlPlane(items=[_panel], missing=["Leases"], start=BEGUN.at, step_seconds=30, **_around),
+    shown.ControlPlane(
+        items=[_panel], missing=["Leases"], calls_left_out=False, start=BEGUN.at, step_seconds=30, **_around
+    ),
     shown.Accuracy(items=[_said], judged=20, without_culprit=0, none_led=0, ranked=[_ranked], odds=[_odds], **_around),
     shown.Views(items=[_view], **_around),
     shown.Deliveries(items=[_undelivered], there=412, waiting=0, **_around),

@@ -70,6 +70,7 @@ class ControlPlane(Answer):
 
     items: list[Panel]
     missing: list[str] = Field(description="titles of panels of which nothing is known")
+    calls_left_out: bool = Field(description="calls are not looked at: the window is longer than a day")
     start: datetime
     step_seconds: float
 
