@@ -20,7 +20,7 @@ from aiohttp import ClientTimeout
 from app.collect.apiserver import CONNECT_SECONDS, ApiServer, CredentialsError, RefusedError, UnreachableError
 from app.core.access import Identity
 from app.core.changes.revert_write import Tried, UndoError, Write
-from app.core.model import FieldDiff, Json, Object
+from app.core.model import Json, Object
 from app.core.objects.diff import diff
 from app.core.objects.normalise import normalise
 from app.core.objects.redact import Redactor, decode
@@ -63,7 +63,7 @@ class Undoing:
         self._server, self._write, self._redactor, self._who = server, write, redactor, who
 
     async def attempt(self, seen: str | None) -> Tried:
-        """A dry run; and where that shows what was ``seen``, the write itself. Raises UndoError."""
+        """What a dry run would alter; where that is what was ``seen``, what the write itself did. Raises UndoError."""
         for _ in range(ATTEMPTS):
             try:
                 return await self._once(seen)
@@ -74,13 +74,12 @@ class Undoing:
     async def _once(self, seen: str | None) -> Tried:
         """The same. Raises _ConflictError, too."""
         before = None if self._write.verb == "create" else await self._read()
-        tried = self._tried(before, _object(await self._send(before, dry_run=True)))
+        tried = self._tried(before, await self._send(before, dry_run=True))
         if seen is None:
             return tried
         if tried.seen != seen:
             raise UndoError("it would do something else now than it showed: look at that first")
-        await self._send(before, dry_run=False)
-        return tried
+        return self._tried(before, await self._send(before, dry_run=False))
 
     async def _read(self) -> Object:
         write = self._write
@@ -95,13 +94,13 @@ class Undoing:
             )
         return found
 
-    async def _send(self, before: Object | None, *, dry_run: bool) -> bytes:
-        """What is answered: the object as it is then, or would be."""
+    async def _send(self, before: Object | None, *, dry_run: bool) -> Object:
+        """What is answered: the object as it is then, or would be; of one that is gone, nothing of it."""
         query = {} if self._write.verb == "delete" else {"fieldManager": MANAGER}
         query |= {"dryRun": "All"} if dry_run else {}  # of a DELETE in its body, too: here where a proxy drops that
         body, content_type = self._body(before, dry_run=dry_run)
         try:
-            return await self._server.send(
+            answer = await self._server.send(
                 _METHOD[self._write.verb],
                 self._write.path,
                 query | ({} if self._write.verb == "delete" else {"fieldValidation": "Strict"}),
@@ -114,6 +113,7 @@ class Undoing:
             raise (_ConflictError(str(told)) if error.status == 409 and before is not None else told) from None
         except UnreachableError as error:
             raise self._error(error, unsure=not dry_run) from None
+        return _object(answer, unsure=not dry_run)
 
     def _body(self, before: Object | None, *, dry_run: bool) -> tuple[Mapping[str, Any], str]:
         """The body of the request, and its type: good for the object as it was read alone."""
@@ -133,10 +133,10 @@ class Undoing:
         write = self._write
         then = None if write.verb == "delete" else self._shown(after)
         diffs = diff(self._shown(before) if before is not None else None, then)
-        # what the server makes up of a new object is another each time
-        alters: tuple[FieldDiff, ...] = () if write.verb == "create" else diffs
+        alters = _as_asked(then, write.body) if write.verb == "create" else diffs
         told = msgspec.json.encode((write.verb, write.path, write.body, alters), order="sorted")
-        return Tried(self._who, diffs, sha256(told).hexdigest())
+        stays = _stays(after) if write.verb == "delete" else ""
+        return Tried(self._who, diffs, sha256(told).hexdigest(), stays)
 
     def _shown(self, whole: Object) -> Json:
         resource = self._write.resource
@@ -170,11 +170,35 @@ def _metadata(whole: Object | None) -> Object:
     return found if isinstance(found, dict) else {}
 
 
-def _object(answer: bytes) -> Object:
+def _object(answer: bytes, *, unsure: bool = False) -> Object:
     try:
         found = decode(answer)
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise UndoError("the API server answered with what is no object")
+        why = "the API server answered with what is no object"
+        raise UndoError(f"{why}. It may have been done or not: look at the object" if unsure else why, unsure=unsure)
     return found
+
+
+def _as_asked(made: Json, asked: Json) -> Json:
+    """A new object as it counts as the one that was shown: what was asked for with its values, of what the API server
+    makes up (which is another each time: the address of a Service, say) the fields alone."""
+    if isinstance(made, dict):
+        values = asked if isinstance(asked, dict) else {}
+        return {field: _as_asked(value, values.get(field)) for field, value in made.items()}
+    if isinstance(made, list):
+        items = asked if isinstance(asked, list) else []
+        return [_as_asked(item, items[at] if at < len(items) else None) for at, item in enumerate(made)]
+    return None if asked is None else made
+
+
+def _stays(answer: Object) -> str:
+    """Until what an object stays that was deleted; "" where it is gone. Who deletes gets the object itself while
+    something keeps it (https://kubernetes.io/docs/concepts/overview/working-with-objects/finalizers/)."""
+    metadata = _metadata(answer)
+    if not metadata.get("deletionTimestamp"):
+        return ""
+    finalizers = metadata.get("finalizers")
+    names = [str(one) for one in finalizers] if isinstance(finalizers, list) else []
+    return f"its finalizers are taken away: {', '.join(names)}" if names else "its grace period ends"

@@ -93,8 +93,9 @@ async def do_it(request: Request, change_id: str) -> HTMLResponse:
         tried = await deps_of(request).reverts.attempt(asked.write, asked.person, seen=seen)
     except UndoError as error:
         return await _failed(request, asked, error)
-    await _note(request, asked, Action.REVERT_DONE)
-    return _page(request, asked, tried=tried, done=True)
+    otherwise = tried.seen != seen
+    await _note(request, asked, Action.REVERT_DONE, why="otherwise than the dry run showed" if otherwise else "")
+    return _page(request, asked, tried=tried, done=True, otherwise=otherwise)
 
 
 async def _read(request: Request, change_id: str) -> _Asked:
@@ -141,6 +142,7 @@ def _page(
     *,
     tried: Tried | None = None,
     done: bool = False,
+    otherwise: bool = False,
     detail: str = "",
     unsure: bool = False,
     status: int = 200,
@@ -155,6 +157,7 @@ def _page(
         tried=tried,
         hunks=hunks(tried.diffs) if tried else (),
         done=done,
+        otherwise=otherwise,
         detail=detail,
         unsure=unsure,
         recipe=recipe,

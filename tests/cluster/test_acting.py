@@ -221,3 +221,71 @@ async def test_what_a_server_makes_up_of_a_new_object_is_no_difference(
     assert made["spec"]["selector"] == {"app": "web"}
     with pytest.raises(UndoError, match="already exists"):
         await undoing.attempt(seen)
+
+
+def answers(
+    monkeypatch: pytest.MonkeyPatch, server: ApiServer, alters: Callable[[Json], Json | str], *, dry_runs: bool
+) -> None:
+    """What the server answers to dry runs, or to writes, is altered."""
+    send = type(server).send
+
+    async def altered(*asked: Any, **more: Any) -> bytes:
+        answer = await send(server, *asked, **more)
+        return json.dumps(alters(json.loads(answer))).encode() if ("dryRun" in asked[2]) is dry_runs else answer
+
+    monkeypatch.setattr(server, "send", altered)
+
+
+@pytest.mark.parametrize("data", [{"a": "2"}, {"a": "1", "b": "3"}, {}])
+async def test_a_new_object_is_shown_with_all_that_it_would_hold(
+    server: ApiServer, control_plane: ControlPlane, namespace: str, monkeypatch: pytest.MonkeyPatch, data: Json
+) -> None:
+    """A webhook alters it by now, as it did not when it was shown."""
+    resource = Resource("lab", "", "ConfigMap", namespace, "counted")
+    body: Json = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "counted"}, "data": {"a": "1"}}
+    undoing = Undoing(server, Write("create", resource, "v1", "configmaps", body), REDACTOR, WHO)
+    seen = (await undoing.attempt(None)).seen
+    answers(monkeypatch, server, lambda answer: {**answer, "data": data}, dry_runs=True)
+    with pytest.raises(UndoError, match="it would do something else now"):
+        await undoing.attempt(seen)
+    with control_plane.client() as admin:
+        assert admin.get(f"/api/v1/namespaces/{namespace}/configmaps/counted").status_code == 404
+
+
+async def test_what_the_write_did_is_told_and_not_what_its_dry_run_would_have(
+    server: ApiServer, values: Map, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    undoing = Undoing(server, values.write, REDACTOR, WHO)
+    tried = await undoing.attempt(None)
+    answers(monkeypatch, server, lambda answer: {**answer, "data": {"a": "1", "b": "a webhook's"}}, dry_runs=False)
+    done = await undoing.attempt(tried.seen)
+    assert [found.path_text for found in done.diffs] == ["data.a", "data.b"]
+    assert done.seen != tried.seen
+
+
+async def test_an_answer_that_is_no_object_leaves_it_open_whether_it_was_done(
+    server: ApiServer, values: Map, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    undoing = Undoing(server, values.write, REDACTOR, WHO)
+    seen = (await undoing.attempt(None)).seen
+    answers(monkeypatch, server, lambda _: "gateway", dry_runs=False)
+    with pytest.raises(UndoError, match=r"no object\. It may have been done or not") as failed:
+        await undoing.attempt(seen)
+    assert failed.value.unsure
+    assert values.data == {"a": "1"}
+
+
+async def test_what_a_finalizer_keeps_is_told_to_stay(server: ApiServer, values: Map) -> None:
+    values.set(metadata={"finalizers": ["example.com/held"]})
+    undoing = Undoing(server, replace(values.write, verb="delete", body={}, patch=""), REDACTOR, WHO)
+    tried = await undoing.attempt(None)
+    assert tried.stays == "its finalizers are taken away: example.com/held"
+    assert (await undoing.attempt(tried.seen)).stays == tried.stays
+    assert values.data == {"a": "2"}
+    values.set(metadata={"finalizers": None})
+
+
+async def test_what_nothing_keeps_is_gone(server: ApiServer, values: Map) -> None:
+    undoing = Undoing(server, replace(values.write, verb="delete", body={}, patch=""), REDACTOR, WHO)
+    assert (await undoing.attempt((await undoing.attempt(None)).seen)).stays == ""
+    assert values.admin.get(values.path).status_code == 404

@@ -193,3 +193,79 @@ def test_a_custom_resource_comes_back_in_the_version_that_its_definition_serves(
     done(lab, told["dry_run"])
     done(lab, told["command"])
     assert wanted(lab, "widgetry/odd") == before
+
+
+CRON = """
+apiVersion: batch/v1
+kind: CronJob
+metadata: {name: tidied}
+spec:
+  schedule: "@daily"
+  jobTemplate:
+    spec:
+      template:
+        spec:
+          restartPolicy: Never
+          initContainers: [{name: one, image: "r:1"}, {name: two, image: "r:1"}, {name: three, image: "r:1"}]
+          containers: [{name: app, image: "r:1", env: [{name: A, value: "1"}, {name: B, value: $(A)}, {name: C}]}]
+"""
+WITHOUT = """
+spec:
+  jobTemplate:
+    spec:
+      template:
+        spec:
+          initContainers: [{name: one, image: "r:2"}, {name: two, $patch: delete}]
+          containers: [{name: app, env: [{name: B, $patch: delete}]}]
+"""
+TURNED = """
+spec:
+  jobTemplate:
+    spec:
+      template:
+        spec:
+          $setElementOrder/initContainers: [{name: three}, {name: one}]
+"""
+
+
+@pytest.mark.parametrize("since", ["", TURNED])
+def test_what_was_taken_out_of_a_list_comes_back_last_and_disturbs_no_order(lab: World, since: str) -> None:
+    name = "turned" if since else "tidied"
+    done(lab, "kubectl create -f -", given=CRON.replace("tidied", name))
+    newest(lab, name, 1)
+    done(lab, f'kubectl patch cronjob/{name} -p "$(cat)"', given=WITHOUT)
+    change_id = newest(lab, name, 2)
+    if since:
+        done(lab, f'kubectl patch cronjob/{name} -p "$(cat)"', given=since)
+        newest(lab, name, 3)
+    told = recipe(lab, change_id)
+    assert "Where in initContainers and env it stood is not recorded" in told["warnings"][0]["text"]
+    done(lab, told["dry_run"])
+    done(lab, told["command"])
+    state = wanted(lab, f"cronjob/{name}")
+    assert state is not None
+    pod = state["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    order = ["three", "one", "two"] if since else ["one", "three", "two"]
+    assert [(one["name"], one["image"]) for one in pod["initContainers"]] == [(one, "r:1") for one in order]
+    assert [one["name"] for one in pod["containers"][0]["env"]] == ["A", "C", "B"]
+
+
+def test_an_object_whose_owner_is_gone_is_made_without_it(lab: World) -> None:
+    done(lab, MAP, "owning")
+    newest(lab, "owning", 1)
+    uid = done(lab, "kubectl get configmap/owning -o jsonpath={.metadata.uid}")
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owning", "uid": uid}
+    owned = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owned", "ownerReferences": [reference]}}
+    done(lab, "kubectl create -f -", given=orjson.dumps({**owned, "data": {"a": "1"}}).decode())
+    newest(lab, "owned", 1)
+    done(lab, "kubectl delete configmap/owned")
+    change_id = newest(lab, "owned", 2)
+    assert uid in recipe(lab, change_id)["command"], "its owner is there"
+    done(lab, "kubectl delete configmap/owning")
+    newest(lab, "owning", 2)
+    told = recipe(lab, change_id)
+    assert "Its owner ConfigMap owning is gone" in told["warnings"][0]["text"]
+    done(lab, told["command"])
+    state = wanted(lab, "configmap/owned")
+    assert state is not None
+    assert (state["data"], state["metadata"].get("ownerReferences")) == ({"a": "1"}, None)

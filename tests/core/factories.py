@@ -36,6 +36,7 @@ GROUPS = {
     "ClusterRole": "rbac.authorization.k8s.io",
     "Role": "rbac.authorization.k8s.io",
     "RoleBinding": "rbac.authorization.k8s.io",
+    "CronJob": "batch",
     "ClusterRoleBinding": "rbac.authorization.k8s.io",
     "NetworkPolicy": "networking.k8s.io",
     "ValidatingWebhookConfiguration": "admissionregistration.k8s.io",

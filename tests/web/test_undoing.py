@@ -41,6 +41,8 @@ class Cluster:
     fails: UndoError | None = None
     offered: bool = True
     alters: tuple[FieldDiff, ...] = diff(NEW, OLD)
+    seen: str = SEEN
+    stays: str = ""
 
     def is_offered(self, cluster: str) -> bool:
         return self.offered and cluster == world.CLUSTER
@@ -53,7 +55,7 @@ class Cluster:
         self.asked.append((write, person, seen))
         if self.fails:
             raise self.fails
-        return Tried(self.known_as(write.resource.cluster, person), self.alters, SEEN)
+        return Tried(self.known_as(write.resource.cluster, person), self.alters, self.seen, self.stays)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -120,6 +122,24 @@ async def test_what_would_be_done_is_shown_and_then_done(app: FastAPI, site: Sit
         (action, "alice@example.com", about)
         for action in (Action.REVERT_DONE, Action.REVERT_BEGUN, Action.REVERT_TRIED)
     ]
+
+
+async def test_what_was_done_otherwise_than_shown_is_told_and_noted(app: FastAPI, site: Site, cluster: Cluster) -> None:
+    cluster.seen = "6" * 64
+    async with await browser(app, site) as alice:
+        done = await alice.post(f"/changes/{CHANGE.id}/undo", data={"seen": SEEN})
+    assert "It did something else than its dry run had shown" in done.text
+    assert (await noted(site))[0][2].endswith(": otherwise than the dry run showed")
+
+
+async def test_a_deletion_that_is_only_begun_is_not_told_as_done(app: FastAPI, site: Site, cluster: Cluster) -> None:
+    cluster.stays = "its finalizers are taken away: <b>held"
+    async with await browser(app, site) as alice:
+        tried = await alice.post(f"/changes/{CHANGE.id}/dry-run")
+        assert "The object would stay until its finalizers are taken away: &lt;b&gt;held." in tried.text
+        done = await alice.post(f"/changes/{CHANGE.id}/undo", data={"seen": SEEN})
+    assert "Its deletion has begun</h1>" in done.text
+    assert "The object stays until its finalizers are taken away: &lt;b&gt;held." in done.text
 
 
 async def test_that_it_is_begun_is_noted_before_it_is(app: FastAPI, site: Site, cluster: Cluster) -> None:

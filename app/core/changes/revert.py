@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from app.core.changes import revert_since
 from app.core.changes.recipe import NOTHING, Caution, Known, Recipe
 from app.core.changes.revert_commands import command, next_release
+from app.core.changes.revert_owned import owners
 from app.core.changes.revert_owner import holding, owner
 from app.core.findings import Suspect
 from app.core.model import Change, Resource, Verb
@@ -62,7 +63,7 @@ def bearing(change: Change, known: Known) -> tuple[Resource, ...]:
     """The objects whose last known states tell more of how to undo it, by what is known so far: Known.others."""
     found = owner(change, known)
     tender = found.resource(change.resource.cluster) if found else None
-    return tuple(one for one in (tender, next_release(change.resource)) if one is not None)
+    return tuple(one for one in (tender, next_release(change.resource), *owners(change)) if one is not None)
 
 
 def is_of_revisions(change: Change) -> bool:

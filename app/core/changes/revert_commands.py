@@ -15,8 +15,10 @@ from unicodedata import category
 import orjson
 
 from app.core.changes.recipe import Known
+from app.core.changes.revert_owned import without_gone
 from app.core.changes.revert_patch import patch_of
 from app.core.changes.revert_rollout import why_not
+from app.core.changes.revert_since import unplaced
 from app.core.model import Change, DiffSource, Object, Resource, Verb
 from app.core.objects import api_versions, kinds
 from app.core.objects.redact_rules import TAG
@@ -151,27 +153,38 @@ def _patched(change: Change, known: Known, reason: str) -> Command:
         kept = "The secret value before is not kept here: take it from where it is kept."
         return _edit(resource, known, f"{reason} {kept}".strip())
     whole = f"{_in(f'kubectl patch {_target(resource, known)}', resource)} --type {kind} -p {shlex.quote(text)}"
-    return _kubectl(whole, f"{reason} This sets the values before instead." if reason else "")
+    instead = f"{reason} This sets the values before instead." if reason else ""
+    return _kubectl(whole, f"{instead} {_placed(change, known)}".strip())
+
+
+def _placed(change: Change, known: Known) -> str:
+    """Where an item comes back that was taken out of a list whose order counts; "" for none."""
+    lists = unplaced(change)
+    where = "last" if known.state is not None else "before others, perhaps"
+    return f"Where in {lists} it stood is not recorded, and the order counts: this puts it {where}." if lists else ""
 
 
 def _recreate(change: Change, known: Known) -> Command:
     """An object that is gone: applied again from its last state where that is whole, else from its source."""
-    whole = last_state(change, known)
+    whole, owners = last_state(change, known)
     if whole is None:
         return Command("", "Apply it again from where it is declared: what it held is not known here well enough.")
     manifest = _visible(orjson.dumps(whole, option=orjson.OPT_INDENT_2).decode())
     if TAG.search(manifest) or len(manifest) > _MANIFEST_LIMIT or "\nEND\n" in manifest:
         return Command("", "Apply it again from where it is declared: secret or long values are not kept here.")
-    caution = "The last known state, without what the server had added."
+    caution = f"The last known state, without what the server had added. {owners}".strip()
     ways = (f"kubectl apply{dry} -f - <<'END'\n{manifest}\nEND" for dry in ("", _SERVER))
     return Command(next(ways), caution, next(ways))
 
 
-def last_state(change: Change, known: Known) -> Object | None:
-    """What a deleted object was last, as it is applied again; None where that is not known, or not its apiVersion."""
+def last_state(change: Change, known: Known) -> tuple[Object | None, str]:
+    """What a deleted object was last, as it is applied again; None where that is not known, or not its apiVersion. And
+    what to mind of its owners."""
     old = change.diffs[0].old if change.diffs else None
     found = version(change.resource, known)
-    return {"apiVersion": found, "kind": change.resource.kind, **old} if found and isinstance(old, dict) else None
+    if not found or not isinstance(old, dict):
+        return None, ""
+    return without_gone({"apiVersion": found, "kind": change.resource.kind, **old}, change.resource, known)
 
 
 def version(resource: Resource, known: Known) -> str:

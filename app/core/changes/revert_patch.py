@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 
 from app.core.changes.recipe import Known
-from app.core.changes.revert_since import overlapping
-from app.core.model import Change, FieldDiff, Json, Object, Path
-from app.core.objects.diff import ORDER, undo
+from app.core.changes.revert_since import blind, overlapping
+from app.core.model import Change, FieldDiff, Json, Object, Path, Segment
+from app.core.objects.diff import ORDER, apply, undo
 from app.core.objects.normalise import TYPED
 
 _NAMED_LISTS = frozenset({"containers", "initContainers", "env", "volumes", "webhooks"})
@@ -16,19 +16,51 @@ resources there is no such patch."""
 
 
 def patch_of(change: Change, known: Known) -> tuple[Object | None, str]:
-    """The patch that sets the values before, with its type; None where a list's other items are needed, but unknown."""
+    """The patch that sets the values before, with its type; None where a list's other items are needed, but it is not
+    known what they are, or at which places."""
     if all(_is_plain(found.path) for found in change.diffs):
-        return _tree((list(found.path), _before(found)) for found in change.diffs), "merge"
+        return _tree((found.path, _before(found)) for found in change.diffs), "merge"
     if change.resource.api_group in TYPED and all(_is_named(found.path) for found in change.diffs):
-        return _tree((list(found.path), _before(found)) for found in change.diffs), "strategic"
+        diffs = sorted(change.diffs, key=lambda found: _places(found.path, known.state))
+        return _tree([*((found.path, _before(found)) for found in diffs), *_orders(diffs, known.state)]), "strategic"
     roots = {_root(found.path) for found in change.diffs}
-    if known.state is None or any(overlapping(one, roots) for one in known.since):
-        return None, ""  # places in lists are those right after the change
+    before = _state_before(change, known, roots)
+    if before is None:
+        return None, ""
+    return _tree((root, _at(before, root)) for root in sorted(roots, key=str)), "merge"
+
+
+def _state_before(change: Change, known: Known, roots: Collection[Path]) -> Json:
+    """The object as it is, with the change undone; None unless its lists (``roots``) hold what the change wrote, and
+    where it wrote that."""
+    if known.state is None or known.is_cut or blind(known.since) or any(overlapping(c, roots) for c in known.since):
+        return None
     try:
         before = undo(reversed(change.diffs), known.state)
+        return before if apply(change.diffs, before) == known.state else None
     except (KeyError, IndexError):
-        return None, ""  # the state is not the one that this change led to
-    return _tree((list(root), _at(before, root)) for root in sorted(roots, key=str)), "merge"
+        return None
+
+
+def _places(path: Path, state: Json) -> list[int]:
+    """Sorts fields as the items they are in are sorted now; what is not there comes last."""
+    return [_index(_at(state, path[:at]), step) for at, step in enumerate(path) if isinstance(step, tuple)]
+
+
+def _orders(diffs: Iterable[FieldDiff], state: Json) -> Iterator[tuple[Path, Json]]:
+    """The order of each list that gets an item back, as it is now with that last: else a patch puts it before others.
+    What the patch itself has of the list must be in this order, too
+    (https://github.com/kubernetes/design-proposals-archive/blob/main/cli/preserve-order-in-strategic-merge-patch.md).
+    Nothing where the list is not known."""
+    back: dict[Path, list[Json]] = {}
+    for found in diffs:
+        if found.op == "remove" and isinstance(found.path[-1], tuple):
+            back.setdefault(found.path[:-1], []).append(dict(found.path[-1]))
+    for path, items in back.items():
+        there = _at(state, path)
+        if isinstance(there, list):
+            names: list[Json] = [{"name": one["name"]} for one in there if isinstance(one, dict) and "name" in one]
+            yield (*path[:-1], f"$setElementOrder/{path[-1]}"), [*(one for one in names if one not in items), *items]
 
 
 def _root(path: Path) -> Path:
@@ -56,13 +88,25 @@ def _before(found: FieldDiff) -> Json:
     return None if found.op == "add" else found.old
 
 
-def _at(state: Json, steps: Iterable[object]) -> Json:
-    for step in steps:
-        state = state.get(str(step)) if isinstance(state, dict) else None
+def _at(state: Json, path: Path) -> Json:
+    """What is there at a path of fields and items of named lists; None for nothing."""
+    for step in path:
+        if isinstance(state, list):
+            at = _index(state, step)
+            state = state[at] if at < len(state) else None
+        else:
+            state = state.get(str(step)) if isinstance(state, dict) else None
     return state
 
 
-def _tree(values: Iterable[tuple[list[object], Json]]) -> Object:
+def _index(items: Json, step: Segment) -> int:
+    """Where an item stands in a list; its length for what is not there."""
+    there = items if isinstance(items, list) else []
+    key = dict(step if isinstance(step, tuple) else ()).items()
+    return next((at for at, item in enumerate(there) if isinstance(item, dict) and key <= item.items()), len(there))
+
+
+def _tree(values: Iterable[tuple[Path, Json]]) -> Object:
     """Paths with values -> one nested document; items of named lists carry their name."""
     root: Object = {}
     for path, value in values:
@@ -70,12 +114,11 @@ def _tree(values: Iterable[tuple[list[object], Json]]) -> Object:
         for at, step in enumerate(path):
             last = at == len(path) - 1
             if isinstance(here, list):
-                key = dict(step) if isinstance(step, tuple) else {}
-                item = next((i for i in here if isinstance(i, dict) and key.items() <= i.items()), None)
-                if item is None or last:
-                    item = value if last and isinstance(value, dict) else dict(key)
-                    here.append(item)
-                here = item
+                index = _index(here, step)
+                if index == len(here) or last:
+                    index = len(here)
+                    here.append(value if last else dict(step) if isinstance(step, tuple) else {})
+                here = here[index]
             elif isinstance(here, dict):
                 if last:
                     here[str(step)] = value

@@ -12,6 +12,8 @@ from app.core.objects.api_versions import served
 from app.core.objects.diff import undo
 from app.core.phrases import excerpt, many
 
+_IN_ORDER = frozenset({"containers", "initContainers", "env", "webhooks"})
+"""Named lists whose order counts: Kubernetes expands variables, starts containers and calls webhooks in it."""
 _TOLD = 3
 """Writes that are named one by one; the others are counted."""
 
@@ -23,6 +25,18 @@ def overlapping(later: Change, paths: Collection[Path]) -> bool:
         for found in later.diffs
         for path in paths
     )
+
+
+def blind(since: Sequence[Change]) -> Change | None:
+    """The newest write of which it is not recorded what it altered."""
+    return next((c for c in reversed(since) if c.verb is Verb.UPDATE and c.diff_source is DiffSource.NONE), None)
+
+
+def unplaced(change: Change) -> str:
+    """The lists whose order counts and out of which it took something, "" for none: where that stood is not recorded
+    (core.objects.diff)."""
+    taken = (found.path for found in change.diffs if found.op == "remove" and isinstance(found.path[-1], tuple))
+    return " and ".join(dict.fromkeys(str(path[-2]) for path in taken if path[-2] in _IN_ORDER))
 
 
 def gone(change: Change, known: Known) -> Caution | None:
@@ -40,7 +54,10 @@ def gone(change: Change, known: Known) -> Caution | None:
     if known.state is not None and change.verb is Verb.UPDATE and _is_undone(change, known.state):
         by_whom = next((one for one in reversed(known.since) if _touches(one, change)), None)
         when = f", since {_time(by_whom.at)} by {short(by_whom.actor)}" if by_whom else ""
-        said = f"The values before are there again{when}: nothing is left to undo."
+        place = (
+            f" Where in {lists} it stood is not recorded, so look at the order." if (lists := unplaced(change)) else ""
+        )
+        said = f"The values before are there again{when}: nothing is left to undo.{place}"
         return Caution(said, by_whom.id if by_whom else "")
     return None
 
@@ -78,11 +95,8 @@ def _others(change: Change, since: Sequence[Change]) -> Iterator[Caution]:
         yield Caution(f"{_who(one)} changed {same} at {_time(one.at)} ({said}): this takes that back, too.", one.id)
     if len(found) > _TOLD:
         yield Caution(f"{many(len(found) - _TOLD, 'more write', 'more writes')} to {same} would go with it.")
-    blind = next(
-        (one for one in reversed(since) if one.verb is Verb.UPDATE and one.diff_source is DiffSource.NONE), None
-    )
-    if blind:
-        yield Caution(f"{_who(blind)} wrote it at {_time(blind.at)}; which fields, was not recorded.", blind.id)
+    if unknown := blind(since):
+        yield Caution(f"{_who(unknown)} wrote it at {_time(unknown.at)}; which fields, was not recorded.", unknown.id)
 
 
 def _touches(later: Change, change: Change) -> bool:

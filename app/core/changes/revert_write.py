@@ -20,7 +20,6 @@ from app.core.changes.revert_owner import holding
 from app.core.changes.revert_patch import patch_of
 from app.core.model import Change, DiffSource, FieldDiff, Object, Resource, Verb
 from app.core.objects import api_versions, kinds
-from app.core.objects.diff import apply, undo
 from app.core.objects.owners import spec_of
 from app.core.objects.redact_rules import TAG
 
@@ -31,8 +30,6 @@ say anything."""
 
 _NOT_WHOLE = {("spec", "taints"), ("metadata", "finalizers")}
 """Lists that are recorded without what the system itself puts there (core.objects.normalise)."""
-_IN_ORDER = frozenset({"containers", "initContainers", "env"})
-"""Named lists whose order counts: a patch puts an item that is not there before all others."""
 
 
 class NoWriteError(Exception):
@@ -77,11 +74,13 @@ class Write:
 @dataclass(frozen=True, slots=True)
 class Tried:
     """What a request alters, or did alter: ``diffs``, redacted. ``who`` is whose request it was, as the API server
-    knows them; ``seen`` stands for the request and for what it alters."""
+    knows them; ``seen`` stands for the request and for what it alters. ``stays``: what is deleted is there until that,
+    "" where it is not."""
 
     who: Identity
     diffs: tuple[FieldDiff, ...]
     seen: str
+    stays: str = ""
 
 
 def write_of(change: Change, known: Known) -> Write:
@@ -114,7 +113,7 @@ def _request(change: Change, known: Known) -> tuple[Literal["patch", "create", "
         _check_deletion(change, known)
         return "delete", {}, ""
     if change.verb is Verb.DELETE:
-        whole = last_state(change, known)
+        whole, _ = last_state(change, known)
         if whole is None:
             raise NoWriteError("what it held is not known here well enough")
         return "create", whole, ""
@@ -137,13 +136,11 @@ def _patch(change: Change, known: Known) -> tuple[Object, str]:
     for found in change.diffs:
         if found.path[:2] in _NOT_WHOLE:
             raise NoWriteError(f"of {found.path_text} not all is recorded, and what is not would go with it")
-        if found.op == "remove" and isinstance(found.path[-1], tuple) and found.path[-2] in _IN_ORDER:
-            raise NoWriteError(f"where in {found.path[-2]} it stood is not recorded, and their order counts")
+    if lists := revert_since.unplaced(change):
+        raise NoWriteError(f"where in {lists} it stood is not recorded, and the order counts")
     body, patch = patch_of(change, known)
     if body is None:
-        raise NoWriteError("it altered a list that cannot be patched without what else is in it")
-    if patch == "merge" and not _is_as_left(change, known):
-        raise NoWriteError("it altered a list, of which it is not known what became of its places since")
+        raise NoWriteError("it altered a list, of which it is not known what else is in it now, or at which places")
     return body, patch
 
 
@@ -152,19 +149,6 @@ def _takes_claims(known: Known) -> bool:
     (https://kubernetes.io/docs/concepts/workloads/controllers/statefulset/#persistentvolumeclaim-retention)."""
     policy = spec_of(known.state).get("persistentVolumeClaimRetentionPolicy")
     return isinstance(policy, dict) and policy.get("whenDeleted") == "Delete"
-
-
-def _is_as_left(change: Change, known: Known) -> bool:
-    """Whether each place in a list, where there is any, still holds what the change wrote there."""
-    if all(isinstance(step, str) for found in change.diffs for step in found.path):
-        return True
-    blind = any(one.verb is Verb.UPDATE and one.diff_source is DiffSource.NONE for one in known.since)
-    if known.state is None or known.is_cut or blind:
-        return False
-    try:
-        return apply(change.diffs, undo(reversed(change.diffs), known.state)) == known.state
-    except (KeyError, IndexError):
-        return False
 
 
 def _served(resource: Resource, known: Known) -> str:

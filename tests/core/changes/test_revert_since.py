@@ -172,14 +172,3 @@ def test_the_definition_says_how_kubectl_calls_it_and_in_which_version_it_comes_
     deleted = replace(changed("Widget", {"spec": {"size": 1}}, None), resource=WIDGET)
     command = revert_recipe(deleted, of_widgets(crd("v1alpha1", "v2"), crd("v2"))).command
     assert orjson.loads(command.split("'END'\n")[1].removesuffix("\nEND"))["apiVersion"] == "shop.example/v2"
-
-
-def test_lists_are_patched_whole_only_while_nobody_else_wrote_into_them() -> None:
-    old: Object = {"rules": [{"verbs": ["get"]}, {"verbs": ["list"]}]}
-    new: Object = {"rules": [{"verbs": ["get"]}, {"verbs": ["watch"]}]}
-    role = a_resource("Role")
-    change = changed("Role", old, new)
-    elsewhere = replace(a_change(role, at=after(9), path=("metadata", "labels", "a"), old=None, new="b"), actor=ALICE)
-    inside = replace(a_change(role, at=after(9), path=("rules",), old=[], new=[]), actor=ALICE)
-    assert "kubectl patch" in revert_recipe(change, Known(a_state(role, new), (elsewhere,))).command
-    assert "kubectl edit" in revert_recipe(change, Known(a_state(role, new), (inside,))).command
