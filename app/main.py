@@ -22,7 +22,7 @@ import uvloop
 from fastapi import FastAPI
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from app import correlate, dumps, identities, logs
+from app import correlate, dumps, identities, logs, setting_files
 from app.allocation import give_back, keep_trimmed
 from app.clusters import Clusters
 from app.collect import alerts, contexts, remote_write
@@ -183,6 +183,11 @@ def workers(settings: Settings, database: Database) -> tuple[Worker, ...]:
     async def rank_again() -> None:
         await correlate.rerank(database.write, now())
 
+    files = setting_files.Noted(database.write, setting_files.files_of(settings))
+
+    async def look_at_settings() -> None:
+        await files.look(now())
+
     async def look_for_trouble() -> None:
         async with database.write.connect() as conn:
             followed = await collectors.list_followed(conn)
@@ -194,6 +199,7 @@ def workers(settings: Settings, database: Database) -> tuple[Worker, ...]:
         Worker("samples", pack_samples, timedelta(minutes=1)),
         Worker("rankings", rank_again, timedelta(seconds=15)),
         Worker("suspicions", look_for_trouble, timedelta(minutes=1)),
+        Worker("settings", look_at_settings, timedelta(seconds=15)),
     )
 
 

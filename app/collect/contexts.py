@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 import yaml
@@ -23,6 +24,10 @@ IN_CLUSTER = "in-cluster"
 """What the cluster that we run in is called where no file names it."""
 
 
+Begins = Annotated[str, msgspec.Meta(pattern="^[a-zA-Z_:][a-zA-Z0-9_:]*$")]
+"""How the name of a metric begins: https://prometheus.io/docs/concepts/data_model/#metric-names-and-labels"""
+
+
 class ContextsError(Expected):
     """The file of clusters, or a kubeconfig, cannot be used; the message says where and why."""
 
@@ -33,7 +38,7 @@ class WantedCluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ``kubeconfig`` is a path, or several with colons; ``context`` "" its current one. Without a kubeconfig we run in the
     cluster ourselves. ``add`` and ``exclude`` name kinds as kubectl does, ``secrets`` or ``workflows.argoproj.io``.
     Metrics come from ``prometheus``, else from the API server itself (``scrape_api_server``), and from what there is to
-    ``scrape``. What
+    ``scrape``; of what is scraped those are kept, too, whose names begin as one of ``scrape_also``. What
     ``alertmanager`` lists as firing counts where its webhook was not heard.
     """
 
@@ -45,6 +50,7 @@ class WantedCluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prometheus: Prometheus | None = None
     scrape: tuple[Target, ...] = ()
     scrape_api_server: bool = True
+    scrape_also: tuple[Begins, ...] = ()
     alertmanager: Alertmanager | None = None
 
     async def connect(self) -> ApiServer:

@@ -137,7 +137,9 @@ class Measuring:
                 url, since = URL(address), datetime.fromtimestamp(started, UTC)
                 # Of several behind one address each counts by itself, and each life of one begins at zero.
                 instance = f"{url.host}:{url.port}{SINCE}{since:%Y-%m-%d %H:%M:%S}"
-                scraped = Scraped({"job": API_SERVER, "instance": instance}, redactor, self._names)
+                scraped = Scraped(
+                    {"job": API_SERVER, "instance": instance}, redactor, self._names, self._wanted.scrape_also
+                )
             self._servers = dict([*self._servers.items(), (started, scraped)][-MOST_SERVERS:])
             return scraped.take(text, at)
 
@@ -218,7 +220,7 @@ class Measuring:
                 await self._pace.sleep(CALLS_EVERY)
 
     async def _scrape(self, target: Target, redactor: Redactor) -> Never:
-        scraped = Scraped(target.labels, redactor, self._names)
+        scraped = Scraped(target.labels, redactor, self._names, self._wanted.scrape_also)
         while True:
             at = self._pace.clock()
             try:

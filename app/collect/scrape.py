@@ -52,20 +52,24 @@ class UnreadableError(ValueError):
     """What a target tells is not Prometheus' text; the message says where."""
 
 
-def read(text: bytes, names: Collection[str], labels: dict[str, str]) -> dict[Key, tuple[str, float]]:
-    """The kind and the value of each series called by one of ``names``, with the target's ``labels``.
+def read(
+    text: bytes, names: Collection[str], labels: dict[str, str], begins: tuple[str, ...] = ()
+) -> dict[Key, tuple[str, float]]:
+    """The kind and the value of each series whose name is one of ``names``, or ``begins`` so, with the target's
+    ``labels``.
 
     Raises UnreadableError: a target that tells one bad line is not understood, as Prometheus has it.
     """
     wanted = {name.encode() for name in names}
-    lines = [line for line in text.split(b"\n") if _name(line) in wanted]
+    so = tuple(begin.encode() for begin in begins)
+    lines = [line for line in text.split(b"\n") if (name := _name(line)) in wanted or name.startswith(so)]
     bare = {counter[1].decode() for line in lines if (counter := BARE.match(line))}
     lines = [BARE.sub(rb"# TYPE \1 untyped", line) for line in lines]
     found: dict[Key, tuple[str, float]] = {}
     try:
         for family in text_string_to_metric_families(b"\n".join(lines).decode() + "\n"):
             for sample in family.samples:
-                if sample.name in names:
+                if sample.name in names or sample.name.startswith(begins):
                     own = {
                         f"exported_{name}" if name in labels else name: value for name, value in sample.labels.items()
                     }
@@ -87,13 +91,16 @@ def _name(line: bytes) -> bytes:
 class Scraped:
     """One target's series: what was told of them last, and what is to be told now."""
 
-    def __init__(self, labels: dict[str, str], redactor: Redactor, names: Collection[str]) -> None:
-        self._labels, self._redactor, self._names = labels, redactor, frozenset(names)
+    def __init__(
+        self, labels: dict[str, str], redactor: Redactor, names: Collection[str], begins: tuple[str, ...] = ()
+    ) -> None:
+        """``begins``: what else is kept, by how its name begins."""
+        self._labels, self._redactor, self._names, self._begins = labels, redactor, frozenset(names), begins
         self._known: dict[Key, tuple[str, float]] = {}
 
     def take(self, text: bytes, at: datetime) -> list[MetricSeries]:
         """The samples of a scrape that was answered. Raises UnreadableError, and has ended all of them."""
-        now = read(text, self._names, self._labels)
+        now = read(text, self._names, self._labels, self._begins)
         now[self._up] = "gauge", 1.0
         return self._tell(now, at)
 

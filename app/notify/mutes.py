@@ -33,18 +33,21 @@ class Mutes:
     async def answer(self, one: Asked, channel: str, *, by: str) -> Json:
         """Mutes, or ends that, and says so. Raises NotUnderstoodError."""
         namespace, cluster = one.word or "", one.cluster or ""
+        said_by = f"{by[:LONGEST_NAME]} in Slack"
         which = f"changes in {escape(namespace)}" if namespace else "changes"
         which += f" of cluster {escape(cluster)}" if cluster else ""
         if one.command == "unmute":
             async with self.engine.begin() as conn:
-                ended = await notices.unmute(conn, channel, cluster=cluster, namespace=namespace)
+                ended = await notices.unmute(
+                    conn, channel, by=said_by, now=self.clock(), cluster=cluster, namespace=namespace
+                )
             return _said(f"🔔 Here {which} are told again." if ended else f"Nothing was muted here of {which}.")
         lasts = one.minus or AN_HOUR
         if lasts > LONGEST:
             raise NotUnderstoodError("Changes can be muted for 30 days at the most.")
         until = self.clock() + lasts
         async with self.engine.begin() as conn:
-            muted = Mute(channel, cluster, namespace, "", until, f"{by[:LONGEST_NAME]} in Slack")
+            muted = Mute(channel, cluster, namespace, "", until, said_by)
             await notices.mute(conn, muted, now=self.clock())
         return _said(f"🔕 Until {moment(until)} {which} are not told here. They are on the timeline, as ever.")
 
@@ -75,7 +78,7 @@ class Mutes:
             if kind == "reaction_added":
                 await notices.mute(conn, Mute(channel, **own, until=now + A_DAY, said_by=f"{user} in Slack"), now=now)
             else:
-                await notices.unmute(conn, channel, **own)
+                await notices.unmute(conn, channel, by=f"{user} in Slack", now=now, **own)
 
 
 def _said(text: str) -> Json:

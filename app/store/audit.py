@@ -46,6 +46,9 @@ class Action(StrEnum):
     REVERT_DONE = "revert done"
     REVERT_FAILED = "revert failed"
     SENT_AGAIN = "sent to Slack again"
+    MUTED = "muted in Slack"
+    UNMUTED = "unmuted in Slack"
+    SETTINGS_READ = "settings read"
     DEMO_REPLAYED = "demo replayed"
     DOWNLOADED = "downloaded"
     FOLLOWED = "changes followed"
@@ -121,6 +124,14 @@ async def note(
             times=times,
         )
     )
+
+
+async def last(conn: AsyncConnection, action: Action, begins: str) -> str:
+    """What the newest entry of this is about, behind what that ``begins`` with; "" where there is none."""
+    c = _log.c
+    where = c.action == action.value, c.about.startswith(begins, autoescape=True)
+    found = await conn.scalar(select(c.about).where(*where).order_by(c.id.desc()).limit(1))
+    return str(found or "").removeprefix(begins)
 
 
 async def read(conn: AsyncConnection, wanted: Wanted, *, before: int | None, limit: int) -> Sequence[Entry]:

@@ -17,8 +17,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model import Change, Resource
 from app.core.targets import is_target
-from app.store import outbox
+from app.store import audit, outbox
 from app.store.arrivals import Arrival, Place, Places
+from app.store.audit import Action
 from app.store.slack_tables import messages, muted, noticed, notices, routed
 from app.store.tables import changes, clusters, kinds, objects, words
 
@@ -269,14 +270,32 @@ async def mute(conn: AsyncConnection, what: Mute, *, now: datetime) -> None:
     row = upsert(muted).values(values)
     news = {name: values[name] for name in ("until", "said_by", "said_at")}
     await conn.execute(row.on_conflict_do_update(index_elements=["channel", "cluster", "namespace", "name"], set_=news))
+    about = f"{_named(what.channel, what.cluster, what.namespace, what.name)} until {what.until:%Y-%m-%d %H:%M} UTC"
+    await audit.note(conn, Action.MUTED, about, by=what.said_by, now=now)
 
 
-async def unmute(conn: AsyncConnection, channel: str, *, cluster: str = "", namespace: str = "", name: str = "") -> int:
+async def unmute(
+    conn: AsyncConnection,
+    channel: str,
+    *,
+    by: str,
+    now: datetime,
+    cluster: str = "",
+    namespace: str = "",
+    name: str = "",
+) -> int:
     """Ends what is muted in a channel, all or what fits. How many that were."""
     c = muted.c
     asked: Mapping[ColumnElement[str], str] = {c.cluster: cluster, c.namespace: namespace, c.name: name}
     own = [column == value for column, value in asked.items() if value]
-    return (await conn.execute(delete(muted).where(c.channel == channel, *own))).rowcount
+    ended = (await conn.execute(delete(muted).where(c.channel == channel, *own))).rowcount
+    if ended:
+        await audit.note(conn, Action.UNMUTED, _named(channel, cluster, namespace, name), by=by, now=now)
+    return ended
+
+
+def _named(channel: str, *of: str) -> str:
+    return "/".join(part for part in (channel, *of) if part)
 
 
 async def read_mutes(conn: AsyncConnection, *, now: datetime) -> list[Mute]:

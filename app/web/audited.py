@@ -1,5 +1,5 @@
 """What stands around everything: it says whose a request is, to who notes what was done, and notes itself what was
-refused and what was taken away as a file.
+refused and what was taken away: as a file, in lines, or page by page as `foreshock export` does.
 
 What may come often is counted: of refusals and downloads that are alike the first of a minute is a row at once, the
 others are one row when the minute is over. So a flood makes a few rows.
@@ -159,11 +159,15 @@ def _action(scope: Scope, start: Message, *, sent: bool) -> Action | None:
         return (
             Action.LOGIN_REFUSED if scope["path"].startswith("/login") else Action.CREDENTIAL_REFUSED if sent else None
         )
-    if status == 200 and told.get("content-disposition", "").startswith("attachment"):
-        return Action.DOWNLOADED
+    if status != 200:
+        return None
     asks = parse_qs(scope["query_string"].decode("latin-1"))
-    follows = status == 200 and "follow" in asks and told.get("content-type", "").startswith(NDJSON)
-    return Action.FOLLOWED if follows else None
+    in_lines = told.get("content-type", "").startswith(NDJSON)
+    if in_lines and "follow" in asks:
+        return Action.FOLLOWED
+    page_by_page = scope["path"].startswith("/api/") and "after" in asks
+    is_file = told.get("content-disposition", "").startswith("attachment")
+    return Action.DOWNLOADED if is_file or in_lines or page_by_page else None
 
 
 def _about(scope: Scope, action: Action) -> str:

@@ -38,6 +38,7 @@ def test_a_file_names_any_number_of_clusters(tmp_path: Path) -> None:
         ("clusters:\n- {name: a, kubeconfg: /x}", "unknown field `kubeconfg` - at `$.clusters[0]`"),
         ("clusters:\n- {name: a}\n- {name: a}", "two clusters are called a"),
         ("clusters:\n- {name: a/b}", "holds no /"),
+        ("clusters:\n- {name: a, scrape_also: ['felix_*']}", "at `$.clusters[0].scrape_also[0]`"),
         ("clusters: [", "line 1, column 12"),
         ("", "Expected `object`, got `null`"),
     ],

@@ -156,7 +156,7 @@ async def test_where_apps_are_too_many_the_control_plane_is_still_told_of(lab: L
 
 
 async def test_a_target_is_scraped_and_what_fails_is_said_until_it_answers_again(lab: Lab) -> None:
-    answers = iter(["workqueue_depth 3\n", None, None, "workqueue_depth 4\n"])
+    answers = iter(["workqueue_depth 3\n", None, None, "workqueue_depth 4\nfelix_int 5\nother 6\n"])
     remarks: list[tuple[str, ...]] = []
 
     def answer(_request: web.Request) -> web.Response:
@@ -166,7 +166,8 @@ async def test_a_target_is_scraped_and_what_fails_is_said_until_it_answers_again
 
     clock = Clock(sleeps=3)
     async with answering(answer) as url:
-        one = measuring(lab, WantedCluster(lab.cluster, prometheus=None, scrape=(Target(url, job="etcd"),)), clock)
+        wanted = WantedCluster(lab.cluster, scrape=(Target(url, job="etcd"),), scrape_also=("felix_",))
+        one = measuring(lab, wanted, clock)
         async with running(one, clock):
             await clock.over.wait()
     assert remarks[0] == remarks[1] == one.remarks == ()
@@ -177,6 +178,8 @@ async def test_a_target_is_scraped_and_what_fails_is_said_until_it_answers_again
     assert up.values == (1.0, 0.0, 0.0, 1.0)
     (depth,) = await stored(lab, "workqueue_depth")
     assert [("end" if is_stale(value) else value) for value in depth.values] == [3.0, "end", 4.0]
+    assert [felix.values for felix in await stored(lab, "felix_int")] == [(5.0,)]
+    assert await stored(lab, "other") == []
 
 
 def api_server(started: float, depth: int) -> bytes:

@@ -64,6 +64,13 @@ def test_a_counter_is_called_as_its_program_calls_it() -> None:
     assert read(text, ["felix_int_dataplane_failures"], {}) == {("felix_int_dataplane_failures", ()): ("counter", 3.0)}
 
 
+def test_what_begins_as_was_asked_for_is_kept_whole() -> None:
+    names = {name for name, _ in read(TEXT, ["workqueue_depth"], {}, ("rest_", "oth"))}
+    assert names == {"workqueue_depth", "rest_seconds_bucket", "rest_seconds_sum", "rest_seconds_count", "other_total"}
+    assert read(TEXT, [], {}, ("other_",)) == {("other_total", ()): ("counter", 1.0)}
+    assert read(TEXT, [], {}) == {}
+
+
 @pytest.mark.parametrize(
     "text", [b"workqueue_depth{name=} x\n", b'workqueue_depth{name="\xff"} 1\n', b"workqueue_depth one\n"]
 )

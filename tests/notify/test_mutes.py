@@ -11,7 +11,8 @@ from app.core.model import Resource
 from app.core.routes import Route, Routes
 from app.notify.commands import Commands
 from app.notify.mutes import Mutes
-from app.store import notices
+from app.store import audit, notices
+from app.store.audit import Wanted
 from app.store.notices import Mute
 from tests.notify.double import CHANNEL, TEAM, Json, mistakes
 from tests.web.conftest import HOST, NOW, Site, site
@@ -64,6 +65,17 @@ async def test_a_channel_is_muted_for_so_long(
     assert "told again" in (await said(site, "unmute"))["text"]
     assert await muted(site) == []
     assert "Nothing was muted" in (await said(site, "unmute"))["text"]
+    what = "/".join(part for part in (TEAMS, mute.cluster, mute.namespace) if part)
+    assert await noted(site) == [
+        ("unmuted in Slack", "alice in Slack", TEAMS),
+        ("muted in Slack", "alice in Slack", f"{what} until {NOW + lasts:%Y-%m-%d %H:%M} UTC"),
+    ]
+
+
+async def noted(site: Site) -> list[tuple[str, str, str]]:
+    """What the audit log has of it last."""
+    async with site.database.read.connect() as conn:
+        return [(one.action, one.who, one.about) for one in await audit.read(conn, Wanted(), before=None, limit=2)]
 
 
 @pytest.mark.parametrize(

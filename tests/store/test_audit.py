@@ -111,6 +111,14 @@ async def test_entries_are_found_by_what_who_and_when_and_page_by_page(conn: Asy
     assert [one.about for one in (*first, *rest)][:6] == ["5", "4", "3", "2", "1", "0"]
 
 
+async def test_the_last_of_what_begins_so_is_found(conn: AsyncConnection) -> None:
+    for about in ("a_b: 1", "a_b: 2", "axb: 3", "c: 4"):
+        await audit.note(conn, Action.SETTINGS_READ, about, now=NOW)
+    await audit.note(conn, Action.VIEW_SAVED, "a_b: 5", now=NOW)
+    assert await audit.last(conn, Action.SETTINGS_READ, "a_b: ") == "2"
+    assert await audit.last(conn, Action.SETTINGS_READ, "d: ") == ""
+
+
 async def test_what_is_long_or_odd_is_kept_as_far_as_it_can_be(conn: AsyncConnection) -> None:
     await audit.note(conn, Action.VIEW_SAVED, "a\x00\ud800" + "x" * 500, by="y" * 500, now=NOW)
     found = (await entries(conn))[0]

@@ -192,12 +192,26 @@ async def test_what_is_taken_away_as_a_file_is_noted_with_its_address(app: Any, 
     assert {one.about for one in await noted(site, action="downloaded")} == {path, "/explore"}
 
 
+async def test_what_is_taken_away_in_lines_or_page_by_page_is_noted_as_well(app: Any, site: Site) -> None:
+    async with client(app, site, "viewer", "192.0.2.13") as viewer:
+        first = (await viewer.get("/api/v1/changes?limit=1")).json()
+        assert await taken_away(site, "192.0.2.13") == []
+        page = await viewer.get(f"/api/v1/changes?limit=1&after={first['next']}")
+        assert page.status_code == 200
+        await viewer.get("/api/v1/incidents", headers={"Accept": "application/x-ndjson"})
+        await viewer.get("/api/v1/gaps?after=nothing")
+    assert await taken_away(site, "192.0.2.13") == ["/api/v1/incidents", "/api/v1/changes"]
+
+
+async def taken_away(site: Site, address: str) -> list[str]:
+    return [one.about for one in await noted(site, action="downloaded") if one.address == address]
+
+
 async def test_who_follows_changes_is_noted_once(app: Any, site: Site) -> None:
     app.state.followers.stopping = lambda: True
     async with client(app, site, "viewer", "192.0.2.12") as viewer:
         answer = await viewer.get("/api/v1/changes?follow=1")
         assert answer.headers["content-type"].startswith("application/x-ndjson")
-        await viewer.get("/api/v1/changes", headers={"Accept": "application/x-ndjson"})
     found = [one for one in await noted(site) if one.address == "192.0.2.12"]
     assert [(one.action, one.about) for one in found] == [(Action.FOLLOWED, "/api/v1/changes")]
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from app.core.changes import revert_since
 from app.core.changes.recipe import NOTHING, Caution, Known, Recipe
-from app.core.changes.revert_commands import command, next_release
+from app.core.changes.revert_commands import command, releases_beside
 from app.core.changes.revert_owned import owners
 from app.core.changes.revert_owner import holding, owner
 from app.core.findings import Suspect
@@ -63,7 +63,7 @@ def bearing(change: Change, known: Known) -> tuple[Resource, ...]:
     """The objects whose last known states tell more of how to undo it, by what is known so far: Known.others."""
     found = owner(change, known)
     tender = found.resource(change.resource.cluster) if found else None
-    return tuple(one for one in (tender, next_release(change.resource), *owners(change)) if one is not None)
+    return (*((tender,) if tender else ()), *releases_beside(change.resource), *owners(change))
 
 
 def is_of_revisions(change: Change) -> bool:

@@ -67,13 +67,13 @@ def helm_release(resource: Resource) -> tuple[str, int]:
     return release, int(number) if number.isascii() and number.isdigit() else 0
 
 
-def next_release(resource: Resource) -> Resource | None:
-    """The Secret in which Helm would keep the revision behind this one; None for what is no such Secret."""
+def releases_beside(resource: Resource) -> tuple[Resource, ...]:
+    """The Secrets in which Helm would keep the revisions before and after this one; none for what is no such Secret."""
     release, number = helm_release(resource)
     if not is_helm_release(resource) or not number:
-        return None
-    name = f"{_HELM_RELEASE}{release}.v{number + 1}"
-    return Resource(resource.cluster, resource.api_group, resource.kind, resource.namespace, name)
+        return ()
+    names = (f"{_HELM_RELEASE}{release}.v{at}" for at in (number - 1, number + 1))
+    return tuple(Resource(resource.cluster, "", "Secret", resource.namespace, name) for name in names)
 
 
 def _helm(change: Change, known: Known) -> Command:
@@ -82,8 +82,10 @@ def _helm(change: Change, known: Known) -> Command:
     if change.verb is Verb.DELETE:
         gone = "Helm forgot this revision of the release, or the release was uninstalled: then install it again."
         return Command("", gone)
-    behind = next_release(change.resource)
-    newer = behind is not None and behind in known.others
+    before, newer = (known.others.get(one) for one in releases_beside(change.resource)) if number else (None, None)
+    if change.verb is Verb.CREATE and before is not None and before.deleted_at is not None:
+        forgot = f"Helm keeps revision {number - 1} of {release} no more (it keeps ten, --history-max)"
+        return Command("", f"{forgot}: upgrade to the chart and the values of before.")
     caution = f"Revision {number + 1} was released since: this takes it back, too." if newer else ""
     if change.verb is Verb.CREATE and number == 1:
         first = "It was the first revision: this removes all that the release made."

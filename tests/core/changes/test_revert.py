@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from app.core.changes.recipe import Known
-from app.core.changes.revert import revert_recipe
+from app.core.changes.revert import bearing, revert_recipe
 from app.core.model import Actor, ActorSource, Change, DiffSource, FieldDiff, Json, Object, Resource, Verb
 from app.core.objects.diff import diff
 from tests.core.factories import a_change, a_resource, a_state
@@ -220,6 +220,17 @@ def test_a_helm_release_is_rolled_back_by_helm() -> None:
     first = replace(change, resource=a_resource("Secret", "sh.helm.release.v1.shop.v1"))
     assert revert_recipe(first).command == "helm uninstall shop -n shop"
     assert revert_recipe(replace(change, verb=Verb.DELETE)).command == ""
+
+
+def test_where_helm_keeps_the_revision_before_no_more_there_is_no_going_back_to_it() -> None:
+    change = a_change(a_resource("Secret", "sh.helm.release.v1.shop.v17"), verb=Verb.CREATE)
+    before = a_resource("Secret", "sh.helm.release.v1.shop.v16")
+    assert before in bearing(change, Known())
+    kept = a_state(before, {})
+    assert revert_recipe(change, Known(others={before: kept})).command.startswith("helm rollback shop 16")
+    recipe = revert_recipe(change, Known(others={before: replace(kept, deleted_at=change.at)}))
+    assert recipe.command == ""
+    assert "Helm keeps revision 16 of shop no more" in recipe.warning
 
 
 @pytest.mark.parametrize("version", ["v8", "v9"])
