@@ -248,9 +248,25 @@ _undelivered = shown.Undelivered(
     posted=False,
     error="invite the app into the channel: /invite @Foreshock (not_in_channel)",
 )
+_quiet = shown.QuietHours(begins="22:00", ends="07:00", zone="Europe/Zurich")
+_muted = shown.Muted(channel="C0123456789", cluster="", namespace="shop", name="", until=END, said_by="alice in Slack")
+_route = shown.RouteTold(
+    place="C0123456789",
+    of="Slack",
+    tells=["changes"],
+    clusters=["prod-*"],
+    namespaces=[],
+    kinds=[],
+    severities=[],
+    labels={"team": "shop"},
+    quiet=_quiet,
+    off="",
+)
 _goes = shown.Goes(place="C0123456789", tells=True, why_not="", quiet_until=None, muted_by="")
 _SHOWN: tuple[BaseModel, ...] = (
-    *(_problem, _move, _panel, _share, _ranked, _odds, _said, _view, _undelivered, _goes),
+    *(_problem, _move, _panel, _share, _ranked, _odds, _said, _view, _undelivered, _goes, _route),
+    *(_quiet, _muted),
+    shown.RoutesTold(items=[_route], incidents="C0123456789", muted=[_muted], file_error="", **_around),
     shown.Problems(items=[_problem], **_around),
     shown.After(items=[_move], looked_at=["calls", "metrics", "requests of apps"], problems=[_problem], **_around),
     shown.ControlPlane(

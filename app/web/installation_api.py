@@ -9,6 +9,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from app.core.evaluation.verdicts import own
 from app.core.metrics.views import SHIPPED
 from app.core.roles import Role
+from app.core.routes import Route, Routes
 from app.store import notices, outbox, verdicts, views
 from app.store.seen import read_seen
 from app.web import answers, params, problems, shapes, shown
@@ -102,6 +103,37 @@ async def list_deliveries(_: Nothing, conn: Conn) -> shown.Deliveries:
         there=found.there,
         waiting=found.waiting,
         **answers.context(seen),
+    )
+
+
+@router.get("/routes", summary="How Slack and other targets are told")
+async def list_routes(request: Request, _: Nothing, conn: Conn) -> shown.RoutesTold:
+    """The routes of the file in their order, what people muted, and which targets are turned off, with why."""
+    deps = deps_of(request)
+    routes, off = deps.slack.routes(), await outbox.read_off(conn)
+    muted = await notices.read_mutes(conn, now=deps.clock())
+    seen = await read_seen(conn, None, from_at=None, to_at=None)
+    return shown.RoutesTold(
+        items=[_route(one, routes, off.get(one.target or "", "")) for one in routes.routes],
+        incidents=deps.slack.channel or None,
+        muted=[shown.Muted.model_validate(one) for one in muted],
+        file_error=deps.slack.routes_error(),
+        **answers.context(seen),
+    )
+
+
+def _route(one: Route, routes: Routes, off: str) -> shown.RouteTold:
+    return shown.RouteTold(
+        place=one.place,
+        of=routes.targets[one.target].LABEL if one.target else "Slack",
+        tells=[str(what) for what in one.tell],
+        clusters=list(one.clusters),
+        namespaces=list(one.namespaces),
+        kinds=list(one.kinds),
+        severities=list(one.severities),
+        labels=dict(one.labels),
+        quiet=shown.QuietHours.model_validate(one.quiet) if one.quiet else None,
+        off=off,
     )
 
 

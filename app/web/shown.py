@@ -160,6 +160,50 @@ class Deliveries(Answer):
     waiting: int
 
 
+class QuietHours(shapes.Shape):
+    """Hours of each day, as 22:00, in a time zone."""
+
+    begins: str
+    ends: str
+    zone: str
+
+
+class RouteTold(shapes.Shape):
+    """One route of the file: what it ``tells`` in ``place``, a channel or a target (``of``: what sort), of what; empty
+    is any. ``off`` says why the target is told nothing more, empty where it is."""
+
+    place: str
+    of: str
+    tells: list[str]
+    clusters: list[str]
+    namespaces: list[str]
+    kinds: list[str]
+    severities: list[str]
+    labels: dict[str, str]
+    quiet: QuietHours | None
+    off: str
+
+
+class Muted(shapes.Shape):
+    """What somebody muted in a channel; an empty ``cluster``, ``namespace`` or ``name`` is any."""
+
+    channel: str
+    cluster: str
+    namespace: str
+    name: str
+    until: datetime
+    said_by: str
+
+
+class RoutesTold(Answer):
+    """How Slack and other targets are told."""
+
+    items: list[RouteTold]
+    incidents: str | None = Field(description="the channel in which incidents are told, null for none")
+    muted: list[Muted]
+    file_error: str = Field(description="why the file of routes is not taken as it is now, else empty")
+
+
 class Goes(shapes.Shape):
     """What one route does with a change: ``tells`` in ``place``, a channel or a target, unless ``why_not``; after
     ``quiet_until`` where that is not null, and not where ``muted_by`` somebody."""

@@ -340,6 +340,7 @@ CASES = [
     get("/api/v1/accuracy", Takes.UNLIMITED, lambda _: "/api/v1/accuracy", shows=WHOLES),
     get("/api/v1/views", Takes.UNLIMITED, lambda _: "/api/v1/views", shows=NOTHING),
     get("/api/v1/deliveries", Takes.UNLIMITED, lambda _: "/api/v1/deliveries", shows=NOTHING),
+    get("/api/v1/routes", Takes.UNLIMITED, lambda _: "/api/v1/routes", shows=NOTHING),
     get(
         "/api/v1/routing",
         Takes.UNLIMITED,

@@ -14,6 +14,7 @@ from sqlalchemy import insert
 from app.core.findings import Opinion, Verdict
 from app.core.model import Batch, Resource, Symptom, SymptomSource
 from app.core.routes import Quiet, Route, Routes
+from app.core.targets import Webhook
 from app.store import notices, outbox, slack_tables, verdicts, views
 from app.store.notices import Mute
 from app.store.record import record
@@ -203,8 +204,44 @@ async def test_where_a_change_goes_is_told_route_by_route(told: Site) -> None:
         assert (await client.get("/api/v1/routing?change=x")).status_code == 404
 
 
+async def test_routes_are_told_with_what_is_muted_and_what_is_off(told: Site) -> None:
+    hook = Webhook("/etc/foreshock/secret", url="https://hooks.example.com/x")
+    routes = Routes((*ROUTES.routes, Route(target="pager", labels={"team": "shop"})), {"pager": hook})
+    slack = web.Slack(channel="C0000000001", routes=lambda: routes, routes_error=lambda: "routes.yaml: a < b")
+    app = create_app(replace(deps(told.database), slack=slack), limits=UNLIMITED)
+    site = Site(app, told.database, told.bearer)
+    async with told.database.write.begin() as conn:
+        await outbox.name_channel(conn, "pager", now=NOW)
+        await outbox.turn_off(conn, "pager", "it answered 410 Gone")
+    answer = await asked(site, "routes")
+    assert [(one["place"], one["of"], one["off"]) for one in answer["items"]] == [
+        ("C0000000001", "Slack", ""),
+        ("C0000000002", "Slack", ""),
+        ("C0000000003", "Slack", ""),
+        ("pager", "a webhook", "it answered 410 Gone"),
+    ]
+    assert answer["items"][0]["namespaces"] == ["payments"]
+    assert answer["items"][1]["quiet"] == {"begins": "00:00", "ends": "23:59", "zone": "UTC"}
+    assert answer["items"][3]["labels"] == {"team": "shop"}
+    assert [(one["channel"], one["name"], one["said_by"]) for one in answer["muted"]] == [("C0000000003", "", "Bob")]
+    assert (answer["incidents"], answer["file_error"]) == ("C0000000001", "routes.yaml: a < b")
+    lines = (await table(site, "routes")).splitlines()
+    assert any("changes of namespaces payments" in line for line in lines)
+    assert {"quiet in C0000000002: 00:00 to 23:59 UTC", "turned off: pager: it answered 410 Gone"} <= set(lines)
+    assert any(line.startswith("muted in C0000000003: all changes, until") for line in lines)
+    assert max(map(len, lines)) <= 80
+    assert "hooks.example.com" not in str(answer)
+
+
 async def test_it_is_told_to_no_stranger(told: Site) -> None:
     async with told.client(None) as nobody:
-        for path in ("accuracy", "views", "deliveries", "routing?kind=Pod", f"problems?cluster={world.CLUSTER}"):
+        for path in (
+            "accuracy",
+            "views",
+            "deliveries",
+            "routes",
+            "routing?kind=Pod",
+            f"problems?cluster={world.CLUSTER}",
+        ):
             answer: httpx2.Response = await nobody.get(f"/api/v1/{path}")
             assert answer.status_code == 401, path

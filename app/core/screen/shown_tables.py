@@ -52,6 +52,29 @@ def _right(accuracy: Item) -> list[str]:
     return [*lines, f"no change began {none}: none of these led in {led}"] if none else lines
 
 
+def _told_of(route: Item) -> str:
+    """What a route tells, and of what."""
+    lists = [(name, ", ".join(route[name])) for name in ("clusters", "namespaces", "kinds", "severities")]
+    named = [f"{name} {patterns}" for name, patterns in lists if patterns]
+    named += [f"{name}={value}" for name, value in route["labels"].items()]
+    return f"{' and '.join(route['tells'])} of {'; '.join(named) or 'everything'}"
+
+
+def _not_told(answer: Item) -> list[str]:
+    """Where incidents are told; when, where and why nothing is told; and what is wrong with the file."""
+    lines = [f"incidents are told in {answer['incidents']}"] if answer["incidents"] else []
+    for one in answer["items"]:
+        if quiet := one["quiet"]:
+            lines.append(f"quiet in {one['place']}: {quiet['begins']} to {quiet['ends']} {quiet['zone']}")
+        if one["off"]:
+            lines += wrap(f"turned off: {one['place']}: {one['off']}", WIDTH)
+    for one in answer["muted"]:
+        what = " ".join(filter(None, (one["name"] or "all changes", one["namespace"], one["cluster"])))
+        lines.append(f"muted in {one['channel']}: {what}, until {_at(one['until']):%m-%d %H:%M}, by {one['said_by']}")
+    wrong = answer["file_error"]
+    return [*lines, *(wrap(f"the file of routes is not taken as it is now: {wrong}", WIDTH) if wrong else ())]
+
+
 def _why(route: Item) -> str:
     if route["why_not"]:
         return str(route["why_not"])
@@ -118,6 +141,16 @@ ALL: Mapping[str, Table] = {
             Column("WHY", 0, lambda one: one["error"]),
         ),
         after=lambda answer: [f"there: {answer['there']}, waiting: {answer['waiting']}"],
+    ),
+    "RoutesTold": Table(
+        "route",
+        "",
+        (
+            Column("WHERE", 14, lambda one: one["place"]),
+            Column("OF", 20, lambda one: one["of"]),
+            Column("TELLS", 0, _told_of),
+        ),
+        after=_not_told,
     ),
     "Routing": Table(
         "route",
