@@ -49,6 +49,7 @@ from app.store.tokens import Purpose
 from app.supervise import Pulses, Worker, end, keep, keep_running
 from app.tls import Tls
 from app.web import deps as web
+from app.web.connections import BoundedHeads
 from app.web.deps import Deps, TakeAlerts, Taken, TakePage, TakeSamples, TooLargeError
 from app.web.proxied import Peered
 from app.web.routes import Lifespan, create_app
@@ -419,6 +420,7 @@ def serve(
         # No access log: a login link has its token in the URL.
         config = uvicorn.Config(
             app,
+            http=BoundedHeads,
             log_config=None,
             access_log=False,
             server_header=False,
