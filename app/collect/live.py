@@ -28,6 +28,7 @@ from app.collect.follow import AWAY, Follower
 from app.collect.history import HistoryError, NotAllowedError
 from app.collect.measuring import Measuring
 from app.collect.prometheus import Question
+from app.collect.scrape import Kept
 from app.collect.segments import SpoolFullError
 from app.collect.spool import Spool
 from app.collect.threads import in_thread
@@ -56,6 +57,8 @@ QUESTIONS = (
     Question(tuple(ASKED_OF_APPS), SUMMED_OF_APPS, of_apps=True),
 )
 """What a cluster's Prometheus is asked. One does not wait for the other: of apps there may be more than is answered."""
+KEPT = Kept(NAMES, SUMMED)
+"""What is kept of what is scraped."""
 ALL: Name = ("", "")
 """Stands for every kind."""
 
@@ -85,7 +88,7 @@ class Live:
         self._unseen: dict[Name, Unseen] = {}
         self._heard: dict[Name, datetime] = {}
         self._measuring = Measuring(
-            engine, wanted, pace=self._pace, names=NAMES, questions=QUESTIONS, calls=tuple(COUNTERS)
+            engine, wanted, pace=self._pace, kept=KEPT, questions=QUESTIONS, calls=tuple(COUNTERS)
         )
         drops = Drops(self._spool, is_told=is_told)
         self._api_metrics = ApiMetrics(wanted.connect, drops, self._measuring, pace=self._pace)

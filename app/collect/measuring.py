@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Never
 
@@ -20,7 +21,7 @@ from app.collect.follow import AWAY
 from app.collect.mesh_calls import CALLS_EVERY, ask
 from app.collect.outbound import OutboundError
 from app.collect.prometheus import Asking, Prometheus, Question
-from app.collect.scrape import Scraped, Target, UnreadableError, fetch
+from app.collect.scrape import Kept, Scraped, Target, UnreadableError, fetch
 from app.collect.watch import Pace
 from app.core.edges.mesh_calls import MOST_EDGES
 from app.core.metrics.lines import SINCE, STARTED
@@ -48,7 +49,7 @@ log = structlog.get_logger()
 class Measuring:
     """Collects a cluster's metrics for as long as ``run`` runs.
 
-    ``names`` are the metrics that are kept of what is scraped, ``questions`` what a Prometheus is asked,
+    ``kept`` is what is kept of what is scraped, ``questions`` what a Prometheus is asked,
     ``calls`` the counters of meshes from which it is to say who calls whom.
     """
 
@@ -58,12 +59,13 @@ class Measuring:
         wanted: WantedCluster,
         *,
         pace: Pace,
-        names: Collection[str],
+        kept: Kept,
         questions: Sequence[Question],
         calls: Sequence[str] = (),
     ) -> None:
         self._engine, self._wanted, self._pace = engine, wanted, pace
-        self._names, self._questions, self._calls = frozenset(names), questions, calls
+        self._kept = replace(kept, begins=wanted.scrape_also)
+        self._questions, self._calls = questions, calls
         self._waiting: deque[tuple[datetime, list[MetricSeries]]] = deque()
         self._one_writes = asyncio.Lock()
         self._servers: dict[float, Scraped] = {}
@@ -137,9 +139,7 @@ class Measuring:
                 url, since = URL(address), datetime.fromtimestamp(started, UTC)
                 # Of several behind one address each counts by itself, and each life of one begins at zero.
                 instance = f"{url.host}:{url.port}{SINCE}{since:%Y-%m-%d %H:%M:%S}"
-                scraped = Scraped(
-                    {"job": API_SERVER, "instance": instance}, redactor, self._names, self._wanted.scrape_also
-                )
+                scraped = Scraped({"job": API_SERVER, "instance": instance}, redactor, self._kept)
             self._servers = dict([*self._servers.items(), (started, scraped)][-MOST_SERVERS:])
             return scraped.take(text, at)
 
@@ -220,7 +220,7 @@ class Measuring:
                 await self._pace.sleep(CALLS_EVERY)
 
     async def _scrape(self, target: Target, redactor: Redactor) -> Never:
-        scraped = Scraped(target.labels, redactor, self._names, self._wanted.scrape_also)
+        scraped = Scraped(target.labels, redactor, self._kept)
         while True:
             at = self._pace.clock()
             try:

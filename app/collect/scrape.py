@@ -6,8 +6,12 @@ https://prometheus.io/docs/prometheus/latest/querying/basics/#staleness
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache
 
 from prometheus_client.parser import text_string_to_metric_families
 from yarl import URL
@@ -24,6 +28,8 @@ TEXT = "text/plain;version=0.0.4"
 """What is accepted: the older format, which every client library writes."""
 UP = "up"
 """1 where a target answered, 0 where it did not: as Prometheus calls it."""
+
+_ESCAPE = re.compile(rb"\\(.)")
 
 Key = tuple[str, tuple[tuple[str, str], ...]]
 
@@ -52,32 +58,71 @@ class UnreadableError(ValueError):
     """What a target tells is not Prometheus' text; the message says where."""
 
 
-def read(
-    text: bytes, names: Collection[str], labels: dict[str, str], begins: tuple[str, ...] = ()
-) -> dict[Key, tuple[str, float]]:
-    """The kind and the value of each series whose name is one of ``names``, or ``begins`` so, with the target's
-    ``labels``.
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What is kept of a scrape: metrics of these ``names``, those whose name ``begins`` so, and buckets of histograms,
+    ``summed`` over all labels but the named ones: of each label they are too many."""
+
+    names: frozenset[str] = frozenset()
+    summed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    begins: tuple[str, ...] = ()
+
+
+def read(text: bytes, kept: Kept, labels: dict[str, str]) -> dict[Key, tuple[str, float]]:
+    """The kind and the value of each series that is kept, with the target's ``labels``.
 
     Raises UnreadableError: a target that tells one bad line is not understood, as Prometheus has it.
     """
-    wanted = {name.encode() for name in names}
-    so = tuple(begin.encode() for begin in begins)
-    lines = [line for line in text.split(b"\n") if (name := _name(line)) in wanted or name.startswith(so)]
+    wanted = {name.encode() for name in kept.names}
+    summed = {name.encode(): (name, by) for name, by in kept.summed.items()}
+    begins = tuple(begin.encode() for begin in kept.begins)
+    lines: list[bytes] = []
+    sums: dict[Key, float] = defaultdict(float)
+    try:
+        for line in text.split(b"\n"):
+            name = _name(line)
+            if name in wanted or name.startswith(begins):
+                lines.append(line)
+            elif name in summed and not line.startswith(b"#"):
+                sums[_summed(line, *summed[name], labels)] += _value(line)
+        found = _samples(lines, kept, labels)
+    except ValueError as error:
+        raise UnreadableError(f"not Prometheus' text: {error}") from None
+    return found | {key: ("histogram", value) for key, value in sums.items()}
+
+
+def _samples(lines: list[bytes], kept: Kept, labels: dict[str, str]) -> dict[Key, tuple[str, float]]:
     bare = {counter[1].decode() for line in lines if (counter := BARE.match(line))}
     lines = [BARE.sub(rb"# TYPE \1 untyped", line) for line in lines]
     found: dict[Key, tuple[str, float]] = {}
-    try:
-        for family in text_string_to_metric_families(b"\n".join(lines).decode() + "\n"):
-            for sample in family.samples:
-                if sample.name in names or sample.name.startswith(begins):
-                    own = {
-                        f"exported_{name}" if name in labels else name: value for name, value in sample.labels.items()
-                    }
-                    key = sample.name, tuple(sorted({**own, **labels}.items()))
-                    found[key] = "counter" if sample.name in bare else family.type, float(sample.value)
-    except ValueError as error:
-        raise UnreadableError(f"not Prometheus' text: {error}") from None
+    for family in text_string_to_metric_families(b"\n".join(lines).decode() + "\n"):
+        for sample in family.samples:
+            if sample.name in kept.names or sample.name.startswith(kept.begins):
+                own = {f"exported_{name}" if name in labels else name: value for name, value in sample.labels.items()}
+                key = sample.name, tuple(sorted({**own, **labels}.items()))
+                found[key] = "counter" if sample.name in bare else family.type, float(sample.value)
     return found
+
+
+def _summed(line: bytes, name: str, by: tuple[str, ...], labels: dict[str, str]) -> Key:
+    """Of which series a bucket is a part. Only these labels are looked for: an API server may have a hundred thousand
+    buckets, for which the library takes eight times as long (5.3 s of processor, and 0.7 this way)."""
+    own = {label: _unescaped(found[1]) for label in by if (found := _label(label).search(line))}
+    return name, tuple(sorted({**own, **labels}.items()))
+
+
+def _unescaped(value: bytes) -> str:
+    return _ESCAPE.sub(lambda found: b"\n" if found[1] == b"n" else found[1], value).decode()
+
+
+def _value(line: bytes) -> float:
+    told, *_ = line[line.rindex(b"}") + 1 :].split() or [b""]
+    return float(told)
+
+
+@cache
+def _label(name: str) -> re.Pattern[bytes]:
+    return re.compile(rb'[{,]\s*%s\s*=\s*"((?:[^"\\]|\\.)*)"' % name.encode())
 
 
 def _name(line: bytes) -> bytes:
@@ -91,16 +136,13 @@ def _name(line: bytes) -> bytes:
 class Scraped:
     """One target's series: what was told of them last, and what is to be told now."""
 
-    def __init__(
-        self, labels: dict[str, str], redactor: Redactor, names: Collection[str], begins: tuple[str, ...] = ()
-    ) -> None:
-        """``begins``: what else is kept, by how its name begins."""
-        self._labels, self._redactor, self._names, self._begins = labels, redactor, frozenset(names), begins
+    def __init__(self, labels: dict[str, str], redactor: Redactor, kept: Kept) -> None:
+        self._labels, self._redactor, self._kept = labels, redactor, kept
         self._known: dict[Key, tuple[str, float]] = {}
 
     def take(self, text: bytes, at: datetime) -> list[MetricSeries]:
         """The samples of a scrape that was answered. Raises UnreadableError, and has ended all of them."""
-        now = read(text, self._names, self._labels, self._begins)
+        now = read(text, self._kept, self._labels)
         now[self._up] = "gauge", 1.0
         return self._tell(now, at)
 

@@ -18,6 +18,7 @@ import httpx2
 import pytest
 
 from app.collect import contexts
+from app.collect.live import KEPT
 from app.collect.measuring import EVERY, Measuring
 from app.collect.watch import Pace
 from app.core.metrics.blocks import block_graph
@@ -25,7 +26,6 @@ from app.core.metrics.lines import STARTED
 from app.core.metrics.measures import Graph, Measure, SeriesQuery, window_grid
 from app.core.metrics.panels import PANELS
 from app.core.model import MetricSeries
-from app.core.signals.collected import NAMES
 from app.store import lines, series
 from app.store.database import Database
 from tests.cluster.control_plane import CONTROLLERS, ControlPlane, running
@@ -86,7 +86,7 @@ class Scraping:
         (self.wanted,) = contexts.read(file)
         self._all = asyncio.Barrier(len(targets) + 1)
         pace = Pace(clock=lambda: self._now, sleep=self._sleep, chance=lambda: 0.0)
-        self.measuring = Measuring(database.write, self.wanted, pace=pace, names=NAMES, questions=())
+        self.measuring = Measuring(database.write, self.wanted, pace=pace, kept=KEPT, questions=())
 
     async def _sleep(self, _wait: timedelta) -> None:
         await self._all.wait()  # it was scraped, and that is recorded
@@ -184,7 +184,7 @@ async def test_each_program_tells_what_the_page_draws_of_it(database: Database, 
         assert values(await one.panel("size"))[-1] == size.values[-1] > 1e5
         for key in ("fsync", "commit"):
             latency = await one.panel(key)
-            assert latency.measure is Measure.MEAN  # buckets are not kept of what is scraped
+            assert latency.measure is Measure.QUANTILE
             assert 0 < max(values(latency)) < 60, key
         assert set(values(await one.panel("leader"))) == {0.0}
         memory, restarts = await one.panel("memory"), await one.panel("restarts")

@@ -16,7 +16,7 @@ from sqlalchemy.exc import OperationalError
 from app.collect.contexts import WantedCluster
 from app.collect.measuring import EVERY, WAITING, Measuring
 from app.collect.prometheus import FIRST, LONGEST, OVERLAP, Prometheus, Question
-from app.collect.scrape import Target
+from app.collect.scrape import Kept, Target
 from app.collect.watch import Pace
 from app.core.model import MetricSeries
 from app.core.objects.redact import Redactor
@@ -29,6 +29,7 @@ from tests.stale import is_stale
 
 __all__ = ["lab"]
 NAMES = ("up", "workqueue_depth", "process_start_time_seconds")
+KEPT = Kept(frozenset(NAMES))
 ADDRESS = "https://10.0.0.1:6443"
 
 
@@ -51,7 +52,7 @@ class Clock:
 
 
 def measuring(lab: Lab, wanted: WantedCluster, clock: Clock) -> Measuring:
-    return Measuring(lab.database.write, wanted, pace=clock.pace(), names=NAMES, questions=[Question(NAMES)])
+    return Measuring(lab.database.write, wanted, pace=clock.pace(), kept=KEPT, questions=[Question(NAMES)])
 
 
 @asynccontextmanager
@@ -125,7 +126,7 @@ async def test_of_a_prometheus_that_is_away_it_is_said_once(lab: Lab) -> None:
     questions = [Question(NAMES), Question(("http_requests_total",), of_apps=True)]
     pace = replace(clock.pace(), clock=lambda: T0)
     one = Measuring(
-        lab.database.write, WantedCluster(lab.cluster, prometheus=away), pace=pace, names=NAMES, questions=questions
+        lab.database.write, WantedCluster(lab.cluster, prometheus=away), pace=pace, kept=KEPT, questions=questions
     )
     async with running(one, clock):
         await clock.over.wait()
@@ -145,7 +146,7 @@ async def test_where_apps_are_too_many_the_control_plane_is_still_told_of(lab: L
     questions = [Question(("http_requests_total",), of_apps=True), Question(NAMES)]
     async with answering(answer) as url:
         wanted = WantedCluster(lab.cluster, prometheus=Prometheus(url))
-        one = Measuring(lab.database.write, wanted, pace=clock.pace(), names=NAMES, questions=questions)
+        one = Measuring(lab.database.write, wanted, pace=clock.pace(), kept=KEPT, questions=questions)
         async with running(one, clock):
             await clock.over.wait()
     (remark,) = one.remarks

@@ -18,6 +18,7 @@ from app.collect.measuring import Measuring
 from app.collect.mesh_calls import CALLS_EVERY, ask, query
 from app.collect.outbound import Outbound, OutboundError
 from app.collect.prometheus import Prometheus
+from app.collect.scrape import Kept
 from app.core.edges.mesh_calls import COUNTERS
 from app.core.model import CallEdge
 from app.core.objects.redact import Redactor
@@ -131,7 +132,7 @@ async def test_what_it_says_is_recorded_and_seen_for_longer_each_time(prometheus
     clock = Clock(sleeps=1)
     clock.now = datetime.now(UTC)
     wanted = WantedCluster(lab.cluster, prometheus=Prometheus(prometheus))
-    one = Measuring(lab.database.write, wanted, pace=clock.pace(), names=(), questions=(), calls=tuple(COUNTERS))
+    one = Measuring(lab.database.write, wanted, pace=clock.pace(), kept=Kept(), questions=(), calls=tuple(COUNTERS))
     began = clock.now
     async with measured(one):
         await clock.over.wait()
@@ -162,7 +163,7 @@ async def test_what_fails_is_said_until_it_answers_again(lab: Lab) -> None:
     clock = Clock(sleeps=1)
     async with answering(answer) as url:
         wanted = WantedCluster(lab.cluster, prometheus=Prometheus(url, matchers='cluster="shop"'))
-        one = Measuring(lab.database.write, wanted, pace=clock.pace(), names=(), questions=(), calls=tuple(COUNTERS))
+        one = Measuring(lab.database.write, wanted, pace=clock.pace(), kept=Kept(), questions=(), calls=tuple(COUNTERS))
         async with measured(one):
             await clock.over.wait()
     assert f"no metrics from {url} of who calls whom since" in remarks[1][0]
@@ -199,7 +200,7 @@ async def test_more_than_are_kept_is_said_and_what_the_answers_warned_of(
     clock = Clock(sleeps=0)
     async with answering(answer) as url:
         wanted = WantedCluster(lab.cluster, prometheus=Prometheus(url))
-        one = Measuring(lab.database.write, wanted, pace=clock.pace(), names=(), questions=(), calls=tuple(COUNTERS))
+        one = Measuring(lab.database.write, wanted, pace=clock.pace(), kept=Kept(), questions=(), calls=tuple(COUNTERS))
         async with measured(one):
             await clock.over.wait()
     many, warned = one.remarks

@@ -15,6 +15,7 @@ from app.collect.contexts import WantedCluster
 from app.collect.measuring import EVERY, Measuring
 from app.collect.outbound import SAID, Outbound
 from app.collect.prometheus import MOST_WARNINGS, PARTIAL, Asking, Prometheus, Question, evaluate
+from app.collect.scrape import Kept
 from app.core.model import Evaluated
 from tests.collect.prometheus_apis import thanos
 from tests.collect.test_asking import REDACTOR
@@ -69,7 +70,7 @@ async def test_the_page_of_clusters_says_what_the_last_answer_warned_of(lab: Lab
     async with answering(answer) as url:
         wanted = WantedCluster(lab.cluster, prometheus=Prometheus(url))
         questions = [Question(("up",))]
-        one = Measuring(lab.database.write, wanted, pace=clock.pace(), names=(), questions=questions)
+        one = Measuring(lab.database.write, wanted, pace=clock.pace(), kept=Kept(), questions=questions)
         async with running(one, clock):
             await clock.over.wait()
     warned = f"{url} warned when it answered at {T0:%H:%M} UTC: store-1 is away; store-2 is away"
@@ -105,7 +106,7 @@ async def test_what_several_questions_are_warned_of_alike_is_told_once(lab: Lab)
         questions = [Question(("up",)), Question(("up",), of_apps=True)]
         # A clock that stands: each question moves this one on, and either may have asked first.
         pace = replace(clock.pace(), clock=lambda: T0)
-        one = Measuring(lab.database.write, wanted, pace=pace, names=(), questions=questions)
+        one = Measuring(lab.database.write, wanted, pace=pace, kept=Kept(), questions=questions)
         async with running(one, clock):
             await clock.over.wait()
     assert one.remarks == (f"{url} and {url} of apps warned when it answered at {T0:%H:%M} UTC: no store",)

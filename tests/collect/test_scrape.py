@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from app.collect.outbound import OutboundError
-from app.collect.scrape import Scraped, Target, UnreadableError, fetch, read
+from app.collect.scrape import Kept, Scraped, Target, UnreadableError, fetch, read
 from app.core.model import MetricSeries
 from app.core.objects.redact import Redactor
 from app.core.stale import STALE
@@ -19,6 +19,7 @@ from tests.collect.test_outbound import answering
 from tests.stale import is_stale
 
 NAMES = frozenset({"workqueue_depth", "workqueue_adds_total", "rest_seconds", "rest_seconds_sum", "rest_seconds_count"})
+KEPT = Kept(NAMES)
 LABELS = {"job": "kube-scheduler", "instance": "10.0.0.1:10259"}
 TEXT = b"""\
 # HELP workqueue_depth Current depth.
@@ -46,7 +47,7 @@ def told(series: list[MetricSeries]) -> dict[tuple[str, str], float]:
 
 
 def test_what_is_wanted_is_read_with_the_labels_of_its_target() -> None:
-    found = read(TEXT, NAMES, LABELS)
+    found = read(TEXT, KEPT, LABELS)
     values = {(name, dict(labels).get("name", "")): told for (name, labels), told in found.items()}
     assert values.pop(("workqueue_depth", "pods"))[0] == "gauge"
     assert values == {
@@ -61,14 +62,46 @@ def test_what_is_wanted_is_read_with_the_labels_of_its_target() -> None:
 
 def test_a_counter_is_called_as_its_program_calls_it() -> None:
     text = b"# TYPE felix_int_dataplane_failures counter\nfelix_int_dataplane_failures 3\n"
-    assert read(text, ["felix_int_dataplane_failures"], {}) == {("felix_int_dataplane_failures", ()): ("counter", 3.0)}
+    assert read(text, Kept(frozenset({"felix_int_dataplane_failures"})), {}) == {
+        ("felix_int_dataplane_failures", ()): ("counter", 3.0)
+    }
+
+
+BUCKETS = rb"""
+# TYPE asked_seconds histogram
+asked_seconds_bucket{verb="GET",resource="pods",le="0.1"} 7
+asked_seconds_bucket{le="+Inf", verb="GET", resource="pods"} 9 1763800000000
+asked_seconds_bucket{verb="GET",resource="nodes, le=\"0.1\"}",le="0.1"} 1e1
+asked_seconds_bucket{verb="a\\\"b\n",resource="nodes",le="0.1"} 1
+asked_seconds_sum{verb="GET",resource="pods"} 1
+other_seconds_bucket{verb="GET",le="0.1"} 3
+"""
+
+
+def test_buckets_are_added_up_over_all_but_the_labels_that_are_asked_for() -> None:
+    kept = Kept(frozenset({"asked_seconds_sum"}), {"asked_seconds_bucket": ("le", "verb")})
+    found = read(BUCKETS, kept, {"job": "a"})
+    assert {key: value for key, value in found.items() if key[0].endswith("_bucket")} == {
+        ("asked_seconds_bucket", (("job", "a"), ("le", "0.1"), ("verb", "GET"))): ("histogram", 17.0),
+        ("asked_seconds_bucket", (("job", "a"), ("le", "+Inf"), ("verb", "GET"))): ("histogram", 9.0),
+        ("asked_seconds_bucket", (("job", "a"), ("le", "0.1"), ("verb", 'a\\"b\n'))): ("histogram", 1.0),
+    }
+    assert len(found) == 4
+
+
+@pytest.mark.parametrize(
+    "line", [b'x_bucket{le="1"} one', b'x_bucket{le="1"}', b"x_bucket 1", b'x_bucket{le="\xff"} 1']
+)
+def test_a_bad_bucket_is_a_bad_line(line: bytes) -> None:
+    with pytest.raises(UnreadableError, match="not Prometheus' text"):
+        read(line + b"\n", Kept(summed={"x_bucket": ("le",)}), {})
 
 
 def test_what_begins_as_was_asked_for_is_kept_whole() -> None:
-    names = {name for name, _ in read(TEXT, ["workqueue_depth"], {}, ("rest_", "oth"))}
+    names = {name for name, _ in read(TEXT, Kept(frozenset({"workqueue_depth"}), begins=("rest_", "oth")), {})}
     assert names == {"workqueue_depth", "rest_seconds_bucket", "rest_seconds_sum", "rest_seconds_count", "other_total"}
-    assert read(TEXT, [], {}, ("other_",)) == {("other_total", ()): ("counter", 1.0)}
-    assert read(TEXT, [], {}) == {}
+    assert read(TEXT, Kept(begins=("other_",)), {}) == {("other_total", ()): ("counter", 1.0)}
+    assert read(TEXT, Kept(), {}) == {}
 
 
 @pytest.mark.parametrize(
@@ -76,11 +109,11 @@ def test_what_begins_as_was_asked_for_is_kept_whole() -> None:
 )
 def test_a_target_with_a_bad_line_is_not_understood(text: bytes) -> None:
     with pytest.raises(UnreadableError, match="not Prometheus' text"):
-        read(text, NAMES, LABELS)
+        read(text, KEPT, LABELS)
 
 
 def test_a_series_that_is_told_no_longer_ends_and_all_do_where_nobody_answers() -> None:
-    scraped = Scraped(LABELS, Redactor(b"k" * 32), NAMES)
+    scraped = Scraped(LABELS, Redactor(b"k" * 32), KEPT)
     first = scraped.take(TEXT, minute(0))
     assert told(first)["up", ""] == 1.0
     assert {one.times for one in first} == {(minute(0).timestamp(),)}
@@ -104,7 +137,7 @@ def test_the_marker_is_prometheus_own() -> None:
 def test_labels_are_redacted() -> None:
     secret = "ghp_" + "a1B2" * 9
     text = f'workqueue_depth{{name="{secret}"}} 1\n'.encode()
-    (one,) = (one for one in Scraped(LABELS, Redactor(b"k" * 32), NAMES).take(text, T0) if one.name != "up")
+    (one,) = (one for one in Scraped(LABELS, Redactor(b"k" * 32), KEPT).take(text, T0) if one.name != "up")
     assert secret not in str(one.labels)
 
 
