@@ -36,19 +36,33 @@ async def test_what_people_said_is_counted(dsn: str, database: Database) -> None
     async with database.write.begin() as conn:
         await verdicts.say(conn, INCIDENT.id, Verdict(LEADS.change.id, Opinion.IT, "alice", at))
         await verdicts.say(conn, PASSED.id, Verdict(NONE, Opinion.IT, "alice", at))
-    first, second, heading, *figures = own_as_table(await read_own(database))
+    first, few, second, *figures = own_as_table(await read_own(database))
     assert first == "2 incidents of which it is known what it was, 1 of them no change"
     assert second == '"none of these" led in 1 of these 1'
-    assert heading.split() == ["AC@1", "AC@3", "MRR"]
-    assert [line[:34].strip() for line in figures[:2]] == ["at first", "at last"]
-    assert all("1.00 [0.21 1.00]" in line for line in figures[:2])
-    assert [line.split(":")[0] for line in figures[2:]] == ["said 0.30 (1)", f"said {LEADS.probability:.2f} (1)"]
+    assert few.startswith("these are few")
+    assert figures[:4] == [
+        f"AC@{k} {when}: 1.00 [0.21 1.00] of 1" for when in ("at first", "at last") for k in (1, 3)
+    ]
+    assert [line.split(":")[0] for line in figures[4:]] == ["said 0.30 (1)", f"said {LEADS.probability:.2f} (1)"]
     done = foreshock("evaluate", "--own", "--json", DATABASE_URL=dsn)
     assert done.returncode == Exit.DONE, done.stderr
     told = json.loads(done.stdout)
     assert (told["judged"], told["without_culprit"], told["none_led"]) == (2, 1, 1)
-    assert {when: one["ac1"] for when, one in told["accuracy"].items()} == {"at first": 1.0, "at last": 1.0}
+    assert {when: one["first"]["share"] for when, one in told["ranked"].items()} == {"at first": 1.0, "at last": 1.0}
     assert [one["said"] for one in told["reliability"]] == [0.3, LEADS.probability]
+
+
+async def test_an_incident_of_which_only_what_it_was_not_is_known_is_told_as_left_out(database: Database) -> None:
+    async with database.write.begin() as conn:
+        await record(conn, world.batch())
+        await incidents.save_incident(conn, INCIDENT)
+        await incidents.save_ranking(conn, RANKING)
+        await verdicts.say(conn, INCIDENT.id, Verdict(LEADS.change.id, Opinion.NOT_IT, "alice", RANKING.ranked_at))
+    told = [*own_as_table(await read_own(database))]
+    assert told[1].startswith("these are few")
+    assert told[2:4] == ["AC@1 at first: 0.00 [0.00 0.79] of 1", "AC@3 at first: of no incident it is known, 1 left out"]
+    assert " ".join(told).count("Of 1 incident people said only what it was not.") == 1
+    assert max(map(len, told)) <= 80
 
 
 def test_it_takes_no_folder(tmp_path: Path) -> None:

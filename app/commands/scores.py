@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from textwrap import wrap
 
 import msgspec
 import orjson
 
 from app.commands.evaluate import Ablated, Result, Verdict
+from app.core.changes.report import WIDTH
 from app.core.evaluation.accuracy import Accuracy
-from app.core.evaluation.verdicts import Own, own
+from app.core.evaluation.verdicts import Found, Own, own
 from app.store.database import Database
 from app.store.verdicts import read_judged
 
@@ -90,15 +92,26 @@ def own_as_json(told: Own) -> str:
 def own_as_table(told: Own) -> Iterator[str]:
     """How many there are, where the culprits stood, and whether the odds hold."""
     yield f"{told.judged} incidents of which it is known what it was, {told.without_culprit} of them no change"
+    if told.few and (told.ranked or told.reliability):
+        yield "these are few: chance decides more than the ranking"
     if told.without_culprit:
         yield f'"none of these" led in {told.none_led} of these {told.without_culprit}'
-    if told.accuracy:
-        yield HEADING
-        for when, figures in told.accuracy.items():
-            yield _row(when, figures)
+    for when, ranked in told.ranked.items():
+        yield f"AC@1 {when}: {_found(ranked.first)}"
+        yield f"AC@3 {when}: {_found(ranked.among_three)}"
+    yield from wrap(told.of_unnamed, WIDTH)
     for one in told.reliability:
         low, high = one.right_interval
         yield f"said {one.said:.2f} ({one.cases}): right {one.right:.2f} [{low:.2f} {high:.2f}]"
+
+
+def _found(one: Found) -> str:
+    """A share with its interval, of how many, and how many are left out."""
+    left_out = f", {one.left_out} left out" if one.left_out else ""
+    if one.share is None or one.interval is None:
+        return f"of no incident it is known{left_out}"
+    low, high = one.interval
+    return f"{one.share:.2f} [{low:.2f} {high:.2f}] of {one.cases}{left_out}"
 
 
 def _incident(verdict: Verdict) -> Iterator[str]:

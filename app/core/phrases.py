@@ -62,6 +62,17 @@ def percent(share: float) -> str:
     return "< 1 %" if 0 < share < 0.005 else f"{share * 100:.0f} %"
 
 
+def of_unnamed(count: int) -> str:
+    """How ``count`` incidents count of which nobody said what it was; "" for none."""
+    if not count:
+        return ""
+    return (
+        f"Of {count} incident{'' if count == 1 else 's'} people said only what it was not. Where that was said of all "
+        "that stood there, and of “none of these” where that led, the culprit counts as missed, though it may be that "
+        "no change began it; else the incident is left out, as the culprit may have stood there."
+    )
+
+
 def short_actor(name: str) -> str:
     """The part of a user name that tells people and controllers apart: a ServiceAccount's own name."""
     return name.rsplit(":", 1)[1] if name.startswith("system:") else name

@@ -225,7 +225,8 @@ _panel = shown.Panel(
     query="metric=apiserver_request_total&by=verb&where=verb%21%3DWATCH%7CCONNECT&measure=rate&most=20",
 )
 _share = shown.Share(share=0.8, low=0.58, high=0.92)
-_ranked = shown.Ranked(when="when it was first ranked", cases=20, first=_share, among_three=_share)
+_found = shown.Found(cases=20, unnamed=2, left_out=1, share=0.8, low=0.58, high=0.92)
+_ranked = shown.Ranked(when="at first", first=_found, among_three=_found)
 _odds = shown.Odds(said=0.91, cases=11, right=_share)
 _said = shown.SaidOf(
     incident_id=INCIDENT.id,
@@ -264,7 +265,7 @@ _route = shown.RouteTold(
 )
 _goes = shown.Goes(place="C0123456789", tells=True, why_not="", quiet_until=None, muted_by="")
 _SHOWN: tuple[BaseModel, ...] = (
-    *(_problem, _move, _panel, _share, _ranked, _odds, _said, _view, _undelivered, _goes, _route),
+    *(_problem, _move, _panel, _share, _found, _ranked, _odds, _said, _view, _undelivered, _goes, _route),
     *(_quiet, _muted),
     shown.RoutesTold(items=[_route], incidents="C0123456789", muted=[_muted], file_error="", **_around),
     shown.Problems(items=[_problem], **_around),
@@ -272,7 +273,16 @@ _SHOWN: tuple[BaseModel, ...] = (
     shown.ControlPlane(
         items=[_panel], missing=["Leases"], calls_left_out=False, start=BEGUN.at, step_seconds=30, **_around
     ),
-    shown.Accuracy(items=[_said], judged=20, without_culprit=0, none_led=0, ranked=[_ranked], odds=[_odds], **_around),
+    shown.Accuracy(
+        items=[_said],
+        judged=18,
+        without_culprit=0,
+        none_led=0,
+        unnamed=3,
+        ranked=[_ranked],
+        odds=[_odds],
+        **_around,
+    ),
     shown.Views(items=[_view], **_around),
     shown.Deliveries(items=[_undelivered], there=412, waiting=0, **_around),
     shown.Routing(items=[_goes], resource=_changes[0].resource, change_id=CULPRIT.id, never="", **_around),

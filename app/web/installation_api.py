@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request
 
-from app.core.evaluation.verdicts import own
+from app.core.evaluation.verdicts import Found, own
 from app.core.metrics.views import SHIPPED
 from app.core.roles import Role
 from app.core.routes import Route, Routes
@@ -33,6 +33,13 @@ def _share(value: float, interval: tuple[float, float]) -> shown.Share:
     return shown.Share(share=value, low=interval[0], high=interval[1])
 
 
+def _found(one: Found) -> shown.Found:
+    low, high = one.interval or (None, None)
+    return shown.Found(
+        cases=one.cases, unnamed=one.unnamed, left_out=one.left_out, share=one.share, low=low, high=high
+    )
+
+
 @router.get("/accuracy", summary="How good rankings were here, by what people said of them")
 async def read_accuracy(_: Nothing, conn: Conn) -> shown.Accuracy:
     """What was said, newest incident first, and what follows from it."""
@@ -56,14 +63,10 @@ async def read_accuracy(_: Nothing, conn: Conn) -> shown.Accuracy:
         judged=found.judged,
         without_culprit=found.without_culprit,
         none_led=found.none_led,
+        unnamed=found.unnamed,
         ranked=[
-            shown.Ranked(
-                when=when,
-                cases=one.cases,
-                first=_share(one.ac1, one.ac1_interval),
-                among_three=_share(one.ac3, one.ac3_interval),
-            )
-            for when, one in found.accuracy.items()
+            shown.Ranked(when=when, first=_found(one.first), among_three=_found(one.among_three))
+            for when, one in found.ranked.items()
         ],
         odds=[
             shown.Odds(said=one.said, cases=one.cases, right=_share(one.right, one.right_interval))

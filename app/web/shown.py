@@ -83,13 +83,23 @@ class Share(shapes.Shape):
     high: float
 
 
+class Found(shapes.Shape):
+    """In what share of ``cases`` the culprit was there, with the 95 % interval; null where there are no cases."""
+
+    cases: int = Field(description="incidents of which it is known whether it was there")
+    unnamed: int = Field(description="of these, those of which it is known only that it was not there")
+    left_out: int = Field(description="others: nobody said what it was, and it may have been there")
+    share: float | None
+    low: float | None
+    high: float | None
+
+
 class Ranked(shapes.Shape):
-    """Where the culprits stood that people named, by ``when`` the ranking was made."""
+    """Where the culprits stood, by ``when`` the ranking was made."""
 
     when: str
-    cases: int
-    first: Share
-    among_three: Share
+    first: Found
+    among_three: Found
 
 
 class Odds(shapes.Shape):
@@ -120,6 +130,7 @@ class Accuracy(Answer):
     judged: int = Field(description="incidents of which it is known what it was")
     without_culprit: int = Field(description="of these, those that no change began")
     none_led: int = Field(description='of those, the ones of which "none of these" led')
+    unnamed: int = Field(description="further incidents, of which people said only what it was not")
     ranked: list[Ranked]
     odds: list[Odds]
 

@@ -52,6 +52,24 @@ async def test_a_verdict_is_kept_shown_counted_and_taken_back(site: Site) -> Non
         assert (await client.delete(address(FIRST))).status_code == 404
 
 
+async def test_of_what_it_was_only_not_the_page_says_what_that_decides(site: Site) -> None:
+    async with site.client("responder") as client:
+        (await client.put(address(FIRST), json={"opinion": "not it"})).raise_for_status()
+        told = (await client.get("/api/v1/accuracy")).json()
+        table = (await client.get("/api/v1/accuracy", headers={"Accept": "text/plain"})).text
+        accuracy = await page(site, "/accuracy")
+        (await client.delete(address(FIRST))).raise_for_status()
+    assert (told["judged"], told["unnamed"]) == (0, 1)
+    first, among_three = told["ranked"][0]["first"], told["ranked"][0]["among_three"]
+    assert (first["cases"], first["unnamed"], first["left_out"], first["share"]) == (1, 1, 0, 0.0)
+    assert (among_three["cases"], among_three["left_out"], among_three["share"]) == (0, 1, None)
+    assert "<small>of 1</small>" in accuracy
+    assert '<span class="muted">not known</span> <small>of 0, 1 left out</small>' in accuracy
+    assert "Of 1 incident people said only what it was not." in accuracy
+    assert "at first: first in 0% (0% to 79%) of 1\nat first: among three in - of 0, 1 left out\n" in table
+    assert "Of 1 incident people said only what it was not." in table
+
+
 async def test_what_is_said_of_a_part_of_a_release_is_said_of_the_suspect(site: Site) -> None:
     third = world.ranking().suspects[2]
     part = third.beside[1]

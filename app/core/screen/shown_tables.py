@@ -7,7 +7,7 @@ from datetime import datetime
 from textwrap import wrap
 
 from app.core.changes.report import WIDTH
-from app.core.phrases import measure
+from app.core.phrases import measure, of_unnamed
 from app.core.screen.tables import TABLES, Column, Item, Table
 
 
@@ -44,9 +44,12 @@ def _share(found: Item) -> str:
 def _right(accuracy: Item) -> list[str]:
     """How often the ranking was right, and whether its odds hold."""
     lines = [
-        f"{one['when']}: first in {_share(one['first'])}, among three in {_share(one['among_three'])} of {one['cases']}"
+        f"{one['when']}: {where} in {_share(found) if found['cases'] else '-'} of {found['cases']}"
+        + (f", {found['left_out']} left out" if found["left_out"] else "")
         for one in accuracy["ranked"]
+        for where, found in (("first", one["first"]), ("among three", one["among_three"]))
     ]
+    lines += wrap(of_unnamed(accuracy["unnamed"]), WIDTH)
     lines += [f"said {one['said']:.0%} of {one['cases']}: right in {_share(one['right'])}" for one in accuracy["odds"]]
     none, led = accuracy["without_culprit"], accuracy["none_led"]
     return [*lines, f"no change began {none}: none of these led in {led}"] if none else lines
