@@ -102,7 +102,8 @@ def commands(program: typer.Typer) -> dict[str, set[str]]:
     for name, command in group.commands.items():
         inner = command.commands if isinstance(command, TyperGroup) else {"": command}
         for more, one in inner.items():
-            options = {option for parameter in one.params for option in parameter.opts if option.startswith("--")}
+            said = [option for parameter in one.params for option in (*parameter.opts, *parameter.secondary_opts)]
+            options = {option for option in said if option.startswith("--")}
             found[f"{name} {more}".strip()] = options - SHARED if options >= SHARED else options
     return found
 

@@ -40,9 +40,7 @@ async def test_what_people_said_is_counted(dsn: str, database: Database) -> None
     assert first == "2 incidents of which it is known what it was, 1 of them no change"
     assert second == '"none of these" led in 1 of these 1'
     assert few.startswith("these are few")
-    assert figures[:4] == [
-        f"AC@{k} {when}: 1.00 [0.21 1.00] of 1" for when in ("at first", "at last") for k in (1, 3)
-    ]
+    assert figures[:4] == [f"AC@{k} {when}: 1.00 [0.21 1.00] of 1" for when in ("at first", "at last") for k in (1, 3)]
     assert [line.split(":")[0] for line in figures[4:]] == ["said 0.30 (1)", f"said {LEADS.probability:.2f} (1)"]
     done = foreshock("evaluate", "--own", "--json", DATABASE_URL=dsn)
     assert done.returncode == Exit.DONE, done.stderr
@@ -60,7 +58,10 @@ async def test_an_incident_of_which_only_what_it_was_not_is_known_is_told_as_lef
         await verdicts.say(conn, INCIDENT.id, Verdict(LEADS.change.id, Opinion.NOT_IT, "alice", RANKING.ranked_at))
     told = [*own_as_table(await read_own(database))]
     assert told[1].startswith("these are few")
-    assert told[2:4] == ["AC@1 at first: 0.00 [0.00 0.79] of 1", "AC@3 at first: of no incident it is known, 1 left out"]
+    assert [line for line in told if " at first: " in line] == [
+        "AC@1 at first: 0.00 [0.00 0.79] of 1",
+        "AC@3 at first: of no incident it is known, 1 left out",
+    ]
     assert " ".join(told).count("Of 1 incident people said only what it was not.") == 1
     assert max(map(len, told)) <= 80
 

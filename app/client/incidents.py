@@ -14,6 +14,13 @@ from app.client.server import Server
 from app.client.times import moment, now
 from app.core.changes.report import tame
 
+About = Annotated[
+    list[str] | None,
+    typer.Option("--namespace", "-n", help="A namespace that it is about.", autocompletion=completion.namespaces),
+]
+Workloads = Annotated[list[str] | None, typer.Option("--workload", help="A workload, as namespace/name.")]
+Nodes = Annotated[list[str] | None, typer.Option("--node", help="A node.")]
+Severity = Annotated[str | None, typer.Option(help="critical, error, warning or info.")]
 IncidentId = Annotated[
     str, typer.Argument(metavar="ID", help="As `incident list` shows it.", autocompletion=completion.incidents)
 ]
@@ -34,6 +41,7 @@ def add_to(group: typer.Typer, called: Program) -> None:
         ("list", listed),
         ("show", show),
         ("open", opened),
+        ("edit", edit),
         ("close", close),
         ("reopen", reopen),
     ):
@@ -64,14 +72,11 @@ def opened(
     since: Annotated[
         str | None, typer.Option(metavar="TIME", help="Since when: 2026-11-21T14:03:00Z, or 30m; now when left out.")
     ] = None,
-    about: Annotated[
-        list[str] | None,
-        typer.Option("--namespace", "-n", help="A namespace that it is about.", autocompletion=completion.namespaces),
-    ] = None,
-    workload: Annotated[list[str] | None, typer.Option(help="A workload, as namespace/name.")] = None,
-    node: Annotated[list[str] | None, typer.Option(help="A node.")] = None,
+    about: About = None,
+    workloads: Workloads = None,
+    nodes: Nodes = None,
     control_plane: Annotated[bool, typer.Option("--control-plane", help="It is about the control plane.")] = False,
-    severity: Annotated[str | None, typer.Option(help="critical, error, warning or info.")] = None,
+    severity: Severity = None,
     key: Annotated[
         str | None,
         typer.Option(help="Opens one incident, however often the same is said."),
@@ -84,13 +89,49 @@ def opened(
         "cluster": server.only_cluster(cluster),
         "started_at": moment(since, now=now(), called="--since") if since else None,
         "namespaces": about or None,
-        "workloads": workload or None,
-        "nodes": node or None,
+        "workloads": workloads or None,
+        "nodes": nodes or None,
         "control_plane": control_plane or None,
         "severity": severity,
     }
     body = {name: value for name, value in told.items() if value is not None}
     print(server.send("POST", "incidents", body=body, key=key)["incident"]["id"])
+
+
+def edit(
+    server: Server,
+    incident_id: IncidentId,
+    title: Annotated[str | None, typer.Option(help="What is wrong, in a line.")] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Since when it is: 2026-11-21T14:03:00Z, or 30m.")
+    ] = None,
+    about: About = None,
+    workloads: Workloads = None,
+    nodes: Nodes = None,
+    control_plane: Annotated[
+        bool | None, typer.Option("--control-plane/--no-control-plane", help="Whether it is about the control plane.")
+    ] = None,
+    whole_cluster: Annotated[
+        bool, typer.Option("--whole-cluster", help="It is about no namespace, workload or node rather than another.")
+    ] = False,
+    severity: Severity = None,
+) -> None:
+    """Correct an incident: what is named changes, the rest stays. Prints it as it is ranked then."""
+    if whole_cluster and (about or workloads or nodes):
+        raise typer.BadParameter("--whole-cluster takes neither --namespace, --workload nor --node")
+    nothing: list[str] | None = [] if whole_cluster else None
+    told = {
+        "title": title,
+        "started_at": moment(since, now=now(), called="--since") if since else None,
+        "namespaces": about or nothing,
+        "workloads": workloads or nothing,
+        "nodes": nodes or nothing,
+        "control_plane": control_plane,
+        "severity": severity,
+    }
+    body = {name: value for name, value in told.items() if value is not None}
+    server.send("PATCH", "incidents", incident_id, body=body)
+    print(shown(server, Output.TABLE, "incidents", incident_id), end="")
 
 
 def close(server: Server, incident_id: IncidentId) -> None:

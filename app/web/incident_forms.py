@@ -1,23 +1,24 @@
-"""Incidents by hand, for people: the form that opens one, and what resolves, reopens and merges it."""
+"""Incidents by hand, for people: the forms that open and correct one, and what resolves, reopens and merges it."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Literal, Self
 from urllib.parse import parse_qsl
 
 from fastapi import APIRouter, Depends, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from app.core.findings import Said
+from app.core.findings import Incident, Said
 from app.core.incidents.hands import CannotError
 from app.core.phrases import refusal
 from app.core.roles import Role
+from app.store import incidents
 from app.store.seen import read_seen
 from app.web import params, templates
-from app.web.asked_incidents import IncidentToMerge, IncidentToOpen
+from app.web.asked_incidents import IncidentToChange, IncidentToMerge, IncidentToOpen
 from app.web.auth import Needs
 from app.web.deps import deps_of
 from app.web.idempotency import key_of
@@ -51,6 +52,7 @@ class _Filled(BaseModel):
     title: str
     since: str = ""
     namespace: str = ""
+    control_plane: Literal["", "on"] = ""
     severity: str = ""
     once: Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
 
@@ -58,15 +60,77 @@ class _Filled(BaseModel):
         """The same as REST has it; the times of a form are UTC. Raises ValidationError."""
         told: dict[str, object] = {"cluster": self.cluster, "title": self.title.strip()}
         if self.since:
-            told["started_at"] = self.since if self.since.endswith("Z") else f"{self.since}Z"
+            told["started_at"] = _utc(self.since)
         if self.namespace.strip():
             told["namespaces"] = [self.namespace.strip()]
+        if self.control_plane:
+            told["control_plane"] = True
         if self.severity:
             told["severity"] = self.severity
         return IncidentToOpen.model_validate(told)
 
 
-_LABELS = {"started_at": "Since", "namespaces": "Namespace", "title": "Title", "cluster": "Cluster"}
+class _Correction(BaseModel):
+    """Since when it is and what it is about, as a form has it: names with spaces between them."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    since: str
+    namespaces: str
+    workloads: str
+    nodes: str
+    control_plane: Literal["", "on"] = ""
+
+    @classmethod
+    def of(cls, incident: Incident) -> Self:
+        """As it is now."""
+        scope = incident.scope
+        return cls(
+            since=f"{incident.started_at:%Y-%m-%d %H:%M:%S}",
+            namespaces=" ".join(scope.namespaces),
+            workloads=" ".join(scope.workloads),
+            nodes=" ".join(scope.nodes),
+            control_plane="on" if scope.control_plane else "",
+        )
+
+    def asked(self, now: _Correction) -> IncidentToChange | None:
+        """The same as REST has it, of what is otherwise than ``now``: the rest is not said. None where nothing is.
+        Raises ValidationError."""
+        told: dict[str, object] = {}
+        if self.since.strip() != now.since:
+            told["started_at"] = _utc(self.since.strip())
+        for name in ("namespaces", "workloads", "nodes"):
+            names = getattr(self, name).replace(",", " ").split()
+            if names != getattr(now, name).split():
+                told[name] = names
+        if self.control_plane != now.control_plane:
+            told["control_plane"] = bool(self.control_plane)
+        return IncidentToChange.model_validate(told) if told else None
+
+
+_LABELS = {
+    "started_at": "Since",
+    "namespaces": "Namespace",
+    "workloads": "Workload",
+    "nodes": "Node",
+    "title": "Title",
+    "cluster": "Cluster",
+    "id": "Incident",
+}
+
+
+def _utc(time: str) -> str:
+    """A time of a form, which is UTC."""
+    return time if time.endswith("Z") else f"{time}Z"
+
+
+def _wrong(error: ValidationError | CannotError) -> str:
+    """What is wrong in which field, in words."""
+    if isinstance(error, CannotError):
+        return f"{_LABELS.get(error.field, error.field)}: {error}"
+    first = error.errors()[0]
+    field = str(first["loc"][0])
+    return f"{_LABELS.get(field, field)}: {refusal(first['msg'])}"
 
 
 async def read_form(request: Request) -> dict[str, str]:
@@ -87,7 +151,9 @@ async def _page(
     deps = deps_of(request)
     async with reading(request) as conn:
         seen = await read_seen(conn, None, from_at=None, to_at=None)
-    shown = {name: filled.get(name, "") for name in ("cluster", "title", "since", "namespace", "severity")}
+    shown = {
+        name: filled.get(name, "") for name in ("cluster", "title", "since", "namespace", "control_plane", "severity")
+    }
     return templates.page(
         "incident_new.html", status, filled=shown, once=once, detail=detail, seen=seen, now=deps.clock()
     )
@@ -113,15 +179,56 @@ async def open_incident(request: Request) -> Response:
         check_opening(request, asked.cluster, asked.said())
         key = key_of(filled.once, "the form of an incident", *scope_texts(request))
         incident, _ = await deps.by_hand.open(asked.cluster, asked.said(), by=who(request), key=key, now=deps.clock())
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = _LABELS.get(str(first["loc"][0]), str(first["loc"][0]))
-        detail = f"{field}: {refusal(first['msg'])}"
-        return await _page(request, form, once=filled.once, detail=detail, status=422)
-    except CannotError as error:
-        detail = f"{_LABELS.get(error.field, error.field)}: {error}"
-        return await _page(request, form, once=filled.once, detail=detail, status=422)
+    except (ValidationError, CannotError) as error:
+        return await _page(request, form, once=filled.once, detail=_wrong(error), status=422)
     return RedirectResponse(f"/incidents/{incident.id}", 303)
+
+
+async def _incident(request: Request, incident_id: str) -> Incident:
+    async with reading(request) as conn:
+        found = await incidents.read_incident(conn, incident_id)
+    if found is None:
+        raise Problem(404, "there is no incident of this id", "incident_id")
+    return found[0]
+
+
+async def _correcting(
+    request: Request, incident: Incident, filled: _Correction, *, detail: str = "", status: int = 200
+) -> HTMLResponse:
+    deps = deps_of(request)
+    async with reading(request) as conn:
+        seen = await read_seen(conn, None, from_at=None, to_at=None)
+    return templates.page(
+        "incident_correct.html", status, incident=incident, filled=filled, detail=detail, seen=seen, now=deps.clock()
+    )
+
+
+@router.get("/incidents/{incident_id}/correct")
+async def correct_form(request: Request, incident_id: str) -> HTMLResponse:
+    """The form that corrects since when an incident is and what it is about, filled in as that is now."""
+    incident = await _incident(request, incident_id)
+    return await _correcting(request, incident, _Correction.of(incident))
+
+
+@router.post("/incidents/{incident_id}/correct")
+async def correct_incident(request: Request, incident_id: str) -> Response:
+    """Says what was filled in otherwise than it is, has it ranked anew, and leads back; or the form again, with what is
+    wrong."""
+    form = await read_form(request)
+    deps = deps_of(request)
+    try:
+        filled = _Correction.model_validate(form)
+    except ValidationError:
+        raise Problem(422, "this is no form of ours: open it again and fill it in") from None
+    incident = await _incident(request, incident_id)
+    try:
+        asked = filled.asked(_Correction.of(incident))
+        if asked is not None:
+            await check_incident(request, incident_id, asked.said())
+            await deps.by_hand.amend(incident_id, asked.said(), now=deps.clock())
+    except (ValidationError, CannotError) as error:
+        return await _correcting(request, incident, filled, detail=_wrong(error), status=422)
+    return RedirectResponse(f"/incidents/{incident_id}", 303)
 
 
 @router.post("/incidents/{incident_id}/status")

@@ -35,9 +35,7 @@ def _share(value: float, interval: tuple[float, float]) -> shown.Share:
 
 def _found(one: Found) -> shown.Found:
     low, high = one.interval or (None, None)
-    return shown.Found(
-        cases=one.cases, unnamed=one.unnamed, left_out=one.left_out, share=one.share, low=low, high=high
-    )
+    return shown.Found(cases=one.cases, unnamed=one.unnamed, left_out=one.left_out, share=one.share, low=low, high=high)
 
 
 @router.get("/accuracy", summary="How good rankings were here, by what people said of them")

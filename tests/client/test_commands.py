@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import Any
 
 import pytest
 import yaml
@@ -119,6 +120,25 @@ def test_an_incident_by_hand(site: Asked) -> None:
     assert (one["title"], one["opened_by"]) == ("Found here", "the command line")
 
 
+def test_an_incident_is_corrected_and_ranked_anew(site: Asked) -> None:
+    told = ("incident", "open", "It is slow", "-n", "payments", "--node", "n1")
+    incident_id = site.said(*told, role="responder").strip()
+
+    def edited(*options: str) -> tuple[str, dict[str, Any]]:
+        text = site.said("incident", "edit", incident_id, *options, role="responder")
+        return text, json.loads(site.said("incident", "show", incident_id, "-o", "json"))["incident"]
+
+    since = (world.ALERT_AT + site.shift).replace(microsecond=0)
+    text, one = edited("--since", since.isoformat(), "-n", "identity", "-n", "shop", "--control-plane")
+    assert (one["namespaces"], one["nodes"], one["control_plane"]) == (["identity", "shop"], ["n1"], True)
+    assert one["started_at"] == f"{since:%Y-%m-%dT%H:%M:%SZ}"
+    assert text == site.said("incident", "show", incident_id)
+    assert f"since {since:%Y-%m-%d %H:%M:%S} UTC" in text
+    _, one = edited("--whole-cluster", "--no-control-plane", "--title", "It was slow", "--severity", "error")
+    assert (one["namespaces"], one["nodes"], one["control_plane"]) == ([], [], False)
+    assert (one["title"], one["severity"]) == ("It was slow", "error")
+
+
 @pytest.mark.parametrize(
     ("made", "options"),
     [
@@ -180,6 +200,10 @@ def test_how_to_undo_a_change_and_its_object_before(site: Asked) -> None:
         (("incident", "open", "x", "--cluster", "nowhere"), "cluster: "),
         (("incident", "open", "x", "--namespace", "No!"), "namespaces.0: "),
         (("incident", "open", "x", "--key", ""), "Idempotency-Key"),
+        (("incident", "edit", ID), "names nothing that is to change"),
+        (("incident", "edit", ID, "--since", "yesterday"), "--since: 'yesterday' is no time with a zone"),
+        (("incident", "edit", ID, "--whole-cluster", "-n", "x"), "--whole-cluster takes neither"),
+        (("incident", "edit", "0000", "--severity", "error"), "there is no incident of this id"),
     ],
     ids=str,
 )

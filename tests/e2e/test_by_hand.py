@@ -69,6 +69,23 @@ async def test_it_is_opened_resolved_and_reopened(visit: Visit, scripts: bool) -
         await expect(page.get_by_role("button", name="Resolve")).to_be_visible()
 
 
+async def test_it_is_corrected(visit: Visit) -> None:
+    async with visit("/incidents/new", role=Role.RESPONDER, forgiven="422") as page:
+        await page.get_by_label("What is wrong").fill("Told too late")
+        await page.get_by_label("It is about the control plane").check()
+        await page.get_by_role("button", name="Open it").click()
+        await page.get_by_role("link", name="Correct…").click()
+        await expect(page.get_by_label("It is about the control plane")).to_be_checked()
+        await page.get_by_label("Since").fill("2026-11-20 14:01")
+        await page.get_by_label("Namespaces").fill("No!")
+        await page.get_by_role("button", name="Correct it").click()
+        await expect(page.get_by_role("alert")).to_contain_text("Namespace: must be the name of a namespace")
+        await page.get_by_label("Namespaces").fill("payments")
+        await page.get_by_role("button", name="Correct it").click()
+        await expect(page.get_by_role("heading", level=1)).to_have_text("Told too late")
+        await expect(page.get_by_text("14:01:00, as a person said")).to_be_visible()
+
+
 @pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["wide", "narrow"])
 @pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "none"])
 async def test_it_is_merged(visit: Visit, viewport: ViewportSize, scripts: bool) -> None:
@@ -87,7 +104,9 @@ async def test_it_is_merged(visit: Visit, viewport: ViewportSize, scripts: bool)
 
 @pytest.mark.parametrize("scheme", ["dark", "light"])
 @pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["wide", "narrow"])
-@pytest.mark.parametrize("path", ["/", "/incidents/new", f"/incidents/{SUSPECTED.id}"])
+@pytest.mark.parametrize(
+    "path", ["/", "/incidents/new", f"/incidents/{SUSPECTED.id}", f"/incidents/{SUSPECTED.id}/correct"]
+)
 async def test_the_pages_fit_and_axe_finds_nothing_serious(
     visit: Visit, path: str, viewport: ViewportSize, scheme: str
 ) -> None:

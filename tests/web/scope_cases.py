@@ -300,6 +300,27 @@ CASES = [
         lambda of: Asked(f"/incidents/{of.incident}/status", form={"status": "open"}),
         **BACK,
     ),
+    get(
+        "/incidents/{incident_id}/correct",
+        Takes.INCIDENT,
+        _incident("/incidents/{}/correct"),
+        role=Role.RESPONDER,
+        shows=NOTHING,
+    ),
+    post(
+        "/incidents/{incident_id}/correct",
+        Takes.INCIDENT,
+        lambda of: Asked(
+            f"/incidents/{of.incident}/correct",
+            form={
+                "since": "2026-11-20 14:02:00",
+                "namespaces": of.namespace or "",
+                "workloads": "",
+                "nodes": "",
+            },
+        ),
+        **BACK,
+    ),
     post(
         "/incidents/{incident_id}/merge",
         Takes.INCIDENT,

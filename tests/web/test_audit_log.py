@@ -51,6 +51,13 @@ DONE: tuple[tuple[str, str, dict[str, Any], Action, str], ...] = (
         INCIDENT,
     ),
     (
+        "POST /incidents/{incident_id}/correct",
+        f"/incidents/{INCIDENT}/correct",
+        {"data": {"since": "2026-11-20 14:02:00", "namespaces": "", "workloads": "", "nodes": "", "control_plane": ""}},
+        Action.INCIDENT_CHANGED,
+        INCIDENT,
+    ),
+    (
         "PUT /api/v1/incidents/{incident_id}/verdicts/{change_id}",
         f"/api/v1/incidents/{INCIDENT}/verdicts/{CULPRIT}",
         {"json": {"opinion": "it"}},

@@ -100,7 +100,15 @@ async def test_of_a_body_that_is_wrong_as_a_whole_that_is_said(hands: Site, meth
 
 
 @pytest.mark.parametrize(
-    ("method", "path"), [("POST", PATH), ("PATCH", KNOWN), ("POST", f"{KNOWN}/merge"), ("POST", "/incidents")]
+    ("method", "path"),
+    [
+        ("POST", PATH),
+        ("PATCH", KNOWN),
+        ("POST", f"{KNOWN}/merge"),
+        ("POST", "/incidents"),
+        ("POST", f"/incidents/{world.incident().id}/correct"),
+        ("GET", f"/incidents/{world.incident().id}/correct"),
+    ],
 )
 async def test_a_viewer_may_not(hands: Site, method: str, path: str) -> None:
     async with hands.client("viewer") as client:
@@ -182,6 +190,71 @@ async def test_a_form_that_is_wrong_comes_back_as_it_was_filled_in(hands: Site) 
     assert 'value="Kept"' in answer.text
     assert "Since: must be ISO 8601" in answer.text
     assert foreign.status_code == 422
+
+
+async def test_the_form_opens_one_about_the_control_plane(hands: Site) -> None:
+    async with hands.client("responder") as client:
+        fields = await form_of(client) | {"title": "Calls are refused", "control_plane": "on"}
+        wrong = await send(client, "/incidents", **fields | {"since": "yesterday"})
+        answer = await send(client, "/incidents", **fields)
+        one = (await client.get(f"/api/v1{answer.headers['location']}")).json()["incident"]
+    assert 'name="control_plane" value="on" checked>' in wrong.text
+    assert (one["control_plane"], one["namespaces"]) == (True, [])
+    assert "control_plane" in one["said"]
+
+
+def correction(page: str) -> dict[str, str]:
+    """What the form that corrects is filled in with."""
+    fields = dict(re.findall(r'name="(since|namespaces|workloads|nodes)" value="([^"]*)"', page))
+    return fields | ({"control_plane": "on"} if "checked>" in page else {})
+
+
+async def test_the_form_corrects_what_is_filled_in_otherwise_and_has_it_ranked_anew(hands: Site) -> None:
+    incident = await opened(hands, started_at="2026-11-20T14:03:00Z", namespaces=["payments"], nodes=["n1"])
+    path = f"/incidents/{incident['id']}"
+    async with hands.client("responder") as client:
+        assert f'href="{path}/correct"' in (await client.get(path)).text
+        filled = correction((await client.get(f"{path}/correct")).text)
+        assert filled == {"since": "2026-11-20 14:03:00", "namespaces": "payments", "workloads": "", "nodes": "n1"}
+        first = (await client.get(f"/api/v1{path}/suspects")).json()
+        same = await send(client, f"{path}/correct", **filled)
+        assert (same.status_code, same.headers["location"]) == (303, path)
+        assert (await client.get(f"/api/v1{path}")).json()["incident"] == incident, "nothing was said"
+        told = {"since": "2026-11-20 13:00", "namespaces": "payments, identity", "nodes": "", "control_plane": "on"}
+        answer = await send(client, f"{path}/correct", **filled | told)
+        assert (answer.status_code, answer.headers["location"]) == (303, path)
+        one = (await client.get(f"/api/v1{path}")).json()["incident"]
+        again = (await client.get(f"/api/v1{path}/suspects")).json()
+        assert correction((await client.get(f"{path}/correct")).text)["control_plane"] == "on"
+    assert (one["started_at"], one["namespaces"]) == ("2026-11-20T13:00:00Z", ["payments", "identity"])
+    assert (one["nodes"], one["workloads"], one["control_plane"]) == ([], [], True)
+    assert "workloads" not in one["said"], "what is as it was stays the alerts'"
+    assert first["items"] != again["items"], "ranked anew"
+
+
+async def test_a_correction_that_is_wrong_comes_back_as_it_was_filled_in(hands: Site) -> None:
+    incident = await opened(hands)
+    path = f"/incidents/{incident['id']}/correct"
+    async with hands.client("responder") as client:
+        filled = correction((await client.get(path)).text)
+        for field, value, said in (
+            ("since", "yesterday", "Since: must be ISO 8601"),
+            ("since", "2030-01-01 00:00", "Since: it is more than 400 days ago, or to come"),
+            ("namespaces", "No!", "Namespace: must be the name of a namespace"),
+            ("workloads", "checkout", "Workload: must be namespace/name"),
+        ):
+            answer = await send(client, path, **filled | {field: value})
+            assert answer.status_code == 422
+            assert said in answer.text
+            assert correction(answer.text)[field] == value
+        assert (await send(client, path, since="x")).status_code == 422
+        assert (await send(client, "/incidents/000000000000/correct", **filled)).status_code == 404
+        assert (await client.get("/incidents/000000000000/correct")).status_code == 404
+        assert (await client.get(f"/api/v1/incidents/{incident['id']}")).json()["incident"] == incident
+        foreign = {"sec-fetch-site": "cross-site"}
+        assert (await client.post(path, data=filled, headers=foreign)).status_code == 403
+    async with hands.client("viewer") as client:
+        assert "/correct" not in (await client.get(f"/incidents/{incident['id']}")).text
 
 
 async def test_the_buttons_resolve_and_reopen(hands: Site) -> None:

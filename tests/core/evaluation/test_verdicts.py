@@ -56,7 +56,6 @@ def test_where_the_culprit_stood_at_first_and_at_last() -> None:
     found = own([judged(a_ranking(0.6, 0.2), said(2), newest=a_ranking(0.1, 0.8)), judged(a_ranking(0.9), said(1))])
     assert (found.judged, found.without_culprit) == (2, 0)
     assert shares(found) == (0.5, 1.0)
-    assert shares(found, "at last") == (1.0, 1.0)
     assert [(one.cases, one.said, one.right) for one in found.reliability] == [(1, 0.6, 0.0), (1, 0.9, 1.0)]
 
 
