@@ -162,6 +162,13 @@ def look_again(told: Told, now: datetime) -> datetime | None:
     return min(later, default=None)
 
 
+def is_time_to_follow(told: Told, now: datetime) -> bool:
+    """Whether what followed is looked for in this look. A look may come long after it was due, when nobody told for a
+    while: it is for each mark that has passed since."""
+    due = told.notice.look_at
+    return due is not None and any(due <= mark <= now for mark in follow_marks(told))
+
+
 def follow_marks(told: Told) -> tuple[datetime, ...]:
     """When what followed is looked for: of a single change alone."""
     return tuple(told.items[0].change.at + after for after in FOLLOWS) if len(told.items) == 1 else ()

@@ -93,7 +93,7 @@ class Teller:
             for told in await self.read(conn, await notices.read_due(conn, now=now)):
                 names: Collection[str] = ()
                 edits = not is_target(told.notice.channel)
-                if edits and told.items and told.notice.look_at in notice.follow_marks(told):
+                if edits and told.items and notice.is_time_to_follow(told, now):
                     names = await self._follow(conn, told, now)
                 again_at = notice.look_again(told, now) if told.items else None
                 version = ""
