@@ -13,6 +13,7 @@ from app.core.phrases import iso_duration
 
 LONGEST = timedelta(days=400)
 """What is asked for at most."""
+HERE = "here"
 _LENGTH = re.compile(r"[0-9]{1,6}[smhdw](?:[0-9]{1,6}[smhdw])*")
 _length = TypeAdapter(timedelta)
 
@@ -23,12 +24,14 @@ class NotUnderstoodError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """``words`` are what stands behind the command beside a length of time and cluster=NAME."""
+    """``words`` are what stands behind the command beside a length of time, cluster=NAME and a last ``here``: all in
+    the channel are to see the answer."""
 
     command: str
     words: tuple[str, ...]
     minus: timedelta | None
     cluster: str | None
+    here: bool = False
 
     @property
     def word(self) -> str | None:
@@ -43,13 +46,16 @@ def asked(text: str) -> Asked:
     if "\x00" in text:
         raise NotUnderstoodError("What stands behind /foreshock must not hold the character U+0000.")
     command, *rest = text.split() or ["help"]
+    here = rest[-1:] == [HERE]
+    if here:
+        rest.pop()
     lengths = [word for word in rest if _LENGTH.fullmatch(word)]
     clusters = [word.removeprefix("cluster=") for word in rest if word.startswith("cluster=")]
     words = tuple(word for word in rest if word not in lengths and not word.startswith("cluster="))
     if len(lengths) > 1 or len(clusters) > 1:
         raise NotUnderstoodError("One length of time, and one cluster, can be asked for at once.")
     minus = _length_of(lengths[0]) if lengths else None
-    return Asked(command.lower(), words, minus, clusters[0] if clusters else None)
+    return Asked(command.lower(), words, minus, clusters[0] if clusters else None, here)
 
 
 def _length_of(word: str) -> timedelta:

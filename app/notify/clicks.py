@@ -12,8 +12,8 @@ import structlog
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.core.findings import Opinion, Verdict
-from app.notify.message import IT, MORE, NOT_IT, more
-from app.notify.slack import BusyError, RefusedError, Slack, UnansweredError
+from app.notify.message import IT, MORE, NOT_IT, more, reply
+from app.notify.slack import BusyError, Message, RefusedError, Slack, UnansweredError
 from app.store import incidents, verdicts
 
 OPINIONS = {IT: Opinion.IT, NOT_IT: Opinion.NOT_IT}
@@ -92,7 +92,7 @@ class Clicks:
         if click is None:
             return
         if click.is_guest:
-            await self._whisper(click, "Only members of the workspace that Foreshock is in can do that.")
+            await self._whisper(click, reply("Only members of the workspace that Foreshock is in can do that."))
             return
         if click.opinion is None:
             await self._show_more(click)
@@ -102,16 +102,16 @@ class Clicks:
             async with self.engine.begin() as conn:
                 await verdicts.say(conn, click.incident_id, verdict)
         except LookupError:
-            await self._whisper(click, GONE)
+            await self._whisper(click, reply(GONE))
 
     async def _show_more(self, click: Click) -> None:
         async with self.engine.connect() as conn:
             found = await incidents.read_incident(conn, click.incident_id)
         ranking = found[1] if found else None
-        await self._whisper(click, more(click.incident_id, ranking, url=self.url) if ranking else GONE)
+        await self._whisper(click, more(click.incident_id, ranking, url=self.url) if ranking else reply(GONE))
 
-    async def _whisper(self, click: Click, text: str) -> None:
+    async def _whisper(self, click: Click, said: Message) -> None:
         try:
-            await self.slack.whisper(click.channel, click.user, text)
+            await self.slack.whisper(click.channel, click.user, said)
         except (RefusedError, BusyError, UnansweredError) as error:
             log.warning("a click was not answered", why=str(error))

@@ -1,4 +1,4 @@
-"""What somebody asks in Slack with /foreshock -> an answer that only who asked sees.
+"""What somebody asks in Slack with /foreshock -> an answer that only who asked sees, or everybody where they say so.
 
 Slack waits three seconds for it (https://docs.slack.dev/interactivity/implementing-slash-commands). Who is in the
 channel where incidents are told may ask there, and nobody elsewhere.
@@ -35,7 +35,8 @@ _HELP = """\
 `/foreshock incident`  what is open, and what is suspected of it
 `/foreshock who-calls [5m] [resource]`  who talks to the API server, now and before
 `/foreshock mute [1h] [namespace]`  changes are not told in this channel for so long; `unmute` ends it
-With several clusters, `cluster=NAME` says which one is meant."""
+With several clusters, `cluster=NAME` says which one is meant. Only you see the answer; with `here` as the last word \
+everybody in the channel does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class Commands:
     mutes: Mutes
 
     async def answer(self, payload: dict[str, Any]) -> Json:
-        """The message for who asked; ``payload`` is what Slack sends of a slash command.
+        """The message for who asked, or for the channel; ``payload`` is what Slack sends of a slash command.
 
         Raises ValueError for what Slack does not send.
         """
@@ -68,7 +69,8 @@ class Commands:
                     [section(f"Foreshock answers in <#{self.channel}> alone, and where all changes are told.")],
                 )
             async with self.engine.connect() as conn:
-                return await self._answer(conn, one)
+                answer = await self._answer(conn, one)
+            return answer | ({"response_type": "in_channel"} if one.here else {})
         except (NotUnderstoodError, UnknownClusterError) as error:
             return _whispered(str(error), [section(f"{escape(str(error), 4 * NAME)}\n\n{_HELP}")])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 
 import humanize
 
@@ -12,6 +13,7 @@ from app.core.findings import NONE, Incident, Opinion, Ranking, Suspect, Verdict
 from app.core.model import Gap, Resource
 from app.core.objects.actors import short
 from app.core.phrases import duration, many, percent, t_minus
+from app.core.ranking.flips import flip
 from app.core.screen.first_ranking import at_first
 from app.notify.blocks import (
     HEADER,
@@ -28,7 +30,7 @@ from app.notify.blocks import (
     plain,
     section,
 )
-from app.notify.slack import Message
+from app.notify.slack import Message, fitting
 from app.store.outbox import Shown
 
 SHOWN = 3
@@ -36,8 +38,10 @@ SHOWN = 3
 MORE_SHOWN = 7
 """That are shown to who asks for more."""
 REASONS = 2
-COMMAND = 1200
-"""A longer command is on the page: who reads Slack on a telephone does not copy it."""
+COMMAND, SHORT = 1200, 300
+"""A longer command, of what leads and of others, is on the page: who reads Slack on a telephone does not copy it."""
+WIDE = timedelta(minutes=1)
+"""Of an onset that is not known better both ends are told, not its middle."""
 SIGNS = {"suspected": "🟡", "open": "🔴", "resolved": "🟢", "merged": "⚪"}
 IT, NOT_IT, JUDGE, OPEN, MORE = "it", "not_it", "judge", "open", "more"
 """What can be clicked, as payloads call it: the buttons of what leads, the menu of the others, the link, the rest."""
@@ -65,7 +69,11 @@ def shown(told: Told, version: str) -> Shown:
 
 
 def message(told: Told) -> Message:
-    """The incident's own message."""
+    """The incident's own message, with the commands of as many suspects as there is room for."""
+    return fitting(lambda commands: _message(told, commands), SHOWN)
+
+
+def _message(told: Told, commands: int) -> Message:
     incident = told.incident
     blocks: list[Json] = [
         {"type": "header", "text": label(_title(incident))},
@@ -78,7 +86,7 @@ def message(told: Told) -> Message:
     if told.ranking is None:
         blocks.append(section("Not ranked yet: the suspects appear here as soon as they are."))
     else:
-        blocks += _ranked(told, told.ranking)
+        blocks += _ranked(told, told.ranking, commands)
     buttons = [_button("Open the timeline", OPEN, incident.id, url=told.page)]
     if told.ranking and len(told.ranking.suspects) > SHOWN:
         buttons.append(_button("Show more", MORE, f"{MORE}/{incident.id}"))
@@ -98,20 +106,25 @@ def _title(incident: Incident) -> str:
     return cut(f"{SIGNS.get(incident.status, '')} {plain(incident.title)}".strip(), HEADER)
 
 
-def more(incident_id: str, ranking: Ranking, *, url: str) -> str:
-    """The suspects that the message has no room for, a line each, for who asked."""
+def more(incident_id: str, ranking: Ranking, *, url: str) -> Message:
+    """The suspects that the message has no room for, a line each and how to undo it, for who asked."""
+    return fitting(lambda commands: _more(incident_id, ranking, url, commands), MORE_SHOWN)
+
+
+def _more(incident_id: str, ranking: Ranking, url: str, commands: int) -> Message:
     rest = ranking.suspects[SHOWN : SHOWN + MORE_SHOWN]
     if not rest:
-        return "There are no others any more."
-    lines = [
-        f"*{one.rank}.  {link(f'{url}/changes/{one.change.id}', one.change.resource.name)}*  {percent(one.probability)}"
-        f", {where(one.change.resource)}, *{t_minus(one.t_minus)}* by {escape(short(one.change.actor))}"
-        for one in rest
-    ]
+        return reply("There are no others any more.")
+    blocks = []
+    for place, one in enumerate(rest):
+        change = one.change
+        head = f"*{one.rank}.  {link(f'{url}/changes/{change.id}', change.resource.name)}*  {percent(one.probability)}"
+        line = f"{head}, {where(change.resource)}, *{t_minus(one.t_minus)}* by {escape(short(change.actor))}"
+        blocks += [section(line), *_undoing(one, SHORT if place < commands else 0)]
     if len(ranking.suspects) > SHOWN + MORE_SHOWN:
         left = len(ranking.suspects) - SHOWN - MORE_SHOWN
-        lines.append(f"{many(left, 'other')} {link(f'{url}/incidents/{incident_id}', 'on the page')}")
-    return "\n".join(lines)
+        blocks.append(section(f"{many(left, 'other')} {link(f'{url}/incidents/{incident_id}', 'on the page')}"))
+    return Message(f"{many(len(rest), 'other suspect')}", tuple(blocks))
 
 
 def reply(body: str) -> Message:
@@ -171,15 +184,19 @@ def _facts(told: Told) -> Iterator[str]:
     else:
         yield f"*{incident.status}* {since}"
     if told.ranking:
-        yield f"onset {moment(told.ranking.onset.at)}, found in {escape(told.ranking.onset.found_in)}"
+        onset = told.ranking.onset
+        is_wide = onset.high - onset.low > WIDE
+        when = f"between {moment(onset.low)} and {moment(onset.high)}" if is_wide else moment(onset.at)
+        yield f"onset {when}, found in {escape(onset.found_in)}"
 
 
-def _ranked(told: Told, ranking: Ranking) -> Iterator[Json]:
+def _ranked(told: Told, ranking: Ranking, commands: int) -> Iterator[Json]:
     places = told.first.places if told.first else {}
     if ranking.none_leads:
         yield from _none(told, ranking)
     for suspect in ranking.suspects[:SHOWN]:
-        yield from _suspect(told, suspect, places=places, leads=suspect.rank == 1 and not ranking.none_leads)
+        room = (COMMAND if suspect.rank == 1 else SHORT) if suspect.rank <= commands else 0
+        yield from _suspect(told, ranking, suspect, places=places, room=room)
     if not ranking.none_leads:
         yield from _none(told, ranking)
     remarks = []
@@ -195,7 +212,7 @@ def _ranked(told: Told, ranking: Ranking) -> Iterator[Json]:
         yield context("\n".join(remarks))
 
 
-def _suspect(told: Told, suspect: Suspect, *, places: dict[str, int], leads: bool) -> Iterator[Json]:
+def _suspect(told: Told, ranking: Ranking, suspect: Suspect, *, places: dict[str, int], room: int) -> Iterator[Json]:
     change, resource = suspect.change, suspect.change.resource
     name = link(f"{told.url}/changes/{change.id}", resource.name)
     head = f"*{suspect.rank}.  {name}*  *{percent(suspect.probability)}*"
@@ -208,7 +225,11 @@ def _suspect(told: Told, suspect: Suspect, *, places: dict[str, int], leads: boo
     for reason in suspect.evidence[: REASONS if suspect.rank == 1 else 1]:
         sign = "?" if not reason.measured else "−" if reason.weight < 0 else "+"
         lines.append(f"{sign} {escape(reason.sentence, SENTENCE)}")
-    yield from _judged(told.incident, suspect.ids, "\n".join(lines), _undoing(suspect) if leads else None)
+    first = suspect.rank == 1
+    if first and (hangs := flip(suspect, ranking)):
+        lines.append(f"Without the evidence “{escape(hangs.rule)}” it would be behind {escape(hangs.behind)}.")
+    leads = first and not ranking.none_leads
+    yield from _judged(told.incident, suspect.ids, "\n".join(lines), _undoing(suspect, room), leads=leads)
 
 
 def _moved(suspect: Suspect, places: dict[str, int]) -> str:
@@ -221,38 +242,41 @@ def where(resource: Resource) -> str:
     return escape(f"{resource.kind} in {resource.namespace}" if resource.namespace else resource.kind)
 
 
-def _undoing(suspect: Suspect) -> Iterator[Json]:
+def _undoing(suspect: Suspect, room: int) -> Iterator[Json]:
+    """The command that undoes it, where that is no longer than ``room``, and what to mind."""
     recipe = suspect_recipe(suspect)
-    if recipe.command and len(recipe.command) <= COMMAND:
+    if recipe.command and len(recipe.command) <= room:
         yield code(recipe.command)
+        if recipe.warning:
+            yield context(escape(recipe.warning, 2 * SENTENCE))
     elif recipe.command:
         yield context("How to undo it is long, and on the page.")
-    if recipe.warning:
+    elif recipe.warning:
         yield context(escape(recipe.warning, 2 * SENTENCE))
 
 
 def _none(told: Told, ranking: Ranking) -> Iterator[Json]:
     why = "traffic, hardware, time" + (", or a change that was not recorded" if ranking.none_leads else "")
     text = f"*None of these*  *{percent(ranking.none_of_these)}*\n{why}"
-    yield from _judged(told.incident, (NONE,), text, () if ranking.none_leads else None)
+    yield from _judged(told.incident, (NONE,), text, leads=ranking.none_leads)
 
 
-def _judged(incident: Incident, ids: tuple[str, ...], text: str, leading: Iterable[Json] | None) -> Iterator[Json]:
-    """An answer and what to say of it: buttons below what leads, with what stands between; else a menu beside it."""
+def _judged(
+    incident: Incident, ids: tuple[str, ...], text: str, below: Iterable[Json] = (), *, leads: bool
+) -> Iterator[Json]:
+    """An answer, what stands ``below`` it, and what to say of it: buttons under what leads, else a menu beside it."""
     said = next((one for one in incident.verdicts if one.change_id in ids), None)
     choices = [
         (words, f"{which}/{incident.id}/{said.change_id if said else ids[0]}")
         for which, words in ((IT, "This was it"), (NOT_IT, "Not it"))
     ]
-    if leading is None:
-        options = [{"text": label(words), "value": value} for words, value in choices]
-        yield section(text) | {"accessory": {"type": "overflow", "action_id": JUDGE, "options": options}}
-    else:
-        yield section(text)
-        yield from leading
+    options = [{"text": label(words), "value": value} for words, value in choices]
+    menu = {"type": "overflow", "action_id": JUDGE, "options": options}
+    yield section(text) if leads else section(text) | {"accessory": menu}
+    yield from below
     if said is not None:
         yield context(_said(said))
-    if leading is not None:
+    if leads:
         buttons = [_button(words, value.partition("/")[0], value) for words, value in choices]
         yield {"type": "actions", "elements": buttons}
 

@@ -18,7 +18,7 @@ from app.core.objects.actors import short
 from app.core.phrases import duration, many, measure
 from app.notify.blocks import NAME, SENTENCE, code, context, cut, escape, link, moment, plain, section
 from app.notify.message import COMMAND, where
-from app.notify.slack import Message
+from app.notify.slack import Message, fitting
 from app.store.notices import EDITS, Notice
 from app.store.outbox import KEPT, Shown
 
@@ -260,16 +260,20 @@ def _in_diff(line: Line) -> str:
 
 
 def _digest(told: Told) -> Message:
+    return fitting(lambda listed: _listing(told, listed), LISTED)
+
+
+def _listing(told: Told, listed: int) -> Message:
     items = sorted(told.items, key=first)
     clusters = sorted({one.change.resource.cluster for one in items})
     total = len(items) + told.notice.more
     count = many(total, "change")
     title = f"{_worst(items)} *{count}* in {escape(', '.join(clusters), 2 * NAME)}"
-    lines = [_listed(told, one) for one in items[:LISTED]]
+    lines = [_listed(told, one) for one in items[:listed]]
     blocks = [section(title)]
     blocks += [section("\n".join(lines[n : n + IN_SECTION])) for n in range(0, len(lines), IN_SECTION)]
     page = f"<{page_of(told)}|All of this time>"
-    more = f"and {total - LISTED:,} more. " if total > LISTED else ""
+    more = f"and {total - listed:,} more. " if total > listed else ""
     blocks.append(context(f"{more}{page}"))
     return Message(escape(sentence(told), 4 * SENTENCE), tuple(blocks))
 

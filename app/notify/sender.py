@@ -117,9 +117,12 @@ class Sender:
             ts = await self._deliver(due, what)
         except BusyError as busy:
             async with self.engine.begin() as conn:
-                await outbox.rest(conn, due.channel, self.clock() + busy.wait)
+                if busy.method in outbox.OF_WORKSPACE:
+                    await outbox.rest_all(conn, busy.method, self.clock() + busy.wait, now=self.clock())
+                else:
+                    await outbox.rest(conn, due.channel, self.clock() + busy.wait)
                 await outbox.put_off(conn, due, self.clock() + busy.wait, maybe_there=False)
-            log.warning("a place is busy", channel=due.channel, again_in=busy.wait.total_seconds())
+            log.warning("a place is busy", channel=due.channel, method=busy.method, again_in=busy.wait.total_seconds())
         except UnansweredError as error:
             wait = min(FIRST_WAIT * 2 ** min(due.attempts, 10), LONGEST_WAIT)
             async with self.engine.begin() as conn:

@@ -5,7 +5,8 @@ Nothing is tried again in here: whether a message may be there already is for th
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+import json
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -19,6 +20,9 @@ from app.store.outbox import Due
 
 Json = dict[str, Any]
 
+LONGEST = 10_000
+"""Characters of a message in all, its blocks as JSON: some 13,000 are refused, and which exactly Slack does not say
+(docs/decisions/0061)."""
 TIMEOUT = 10
 """Seconds that Slack is waited for; less than outbox.CLAIM."""
 SKEW = timedelta(minutes=5)
@@ -61,6 +65,19 @@ class Message:
     text: str
     blocks: tuple[Json, ...] = ()
 
+    @property
+    def size(self) -> int:
+        return len(self.text) + len(json.dumps(self.blocks, ensure_ascii=False))
+
+
+def fitting(made: Callable[[int], Message], most: int) -> Message:
+    """The message made with ``most`` of what it can do without, or with as many as leave it within LONGEST."""
+    found = made(most)
+    while most and found.size > LONGEST:
+        most -= 1
+        found = made(most)
+    return found
+
 
 class RefusedError(Exception):
     """Slack, or a target, does not take it, now or later. ``code`` is its own word, the message says what to do."""
@@ -71,11 +88,13 @@ class RefusedError(Exception):
 
 
 class BusyError(Exception):
-    """Slack, or a target, took nothing and is to be asked again after ``wait``."""
+    """Slack, or a target, took nothing and is to be asked again after ``wait``. ``method`` is which one of Slack's was
+    called too often, "" of a target."""
 
-    def __init__(self, wait: timedelta) -> None:
+    def __init__(self, wait: timedelta, method: str = "") -> None:
         super().__init__(f"it asks to wait for {wait.total_seconds():.0f} s")
         self.wait = wait
+        self.method = method
 
 
 class UnansweredError(Exception):
@@ -139,9 +158,10 @@ class Slack:
         """Shows below links what they lead to; ``place`` says in which message, as Slack's event does."""
         await _answer(self.web.api_call("chat.unfurl", json={**place, "unfurls": dict(shown)}))
 
-    async def whisper(self, channel: str, user: str, text: str) -> None:
+    async def whisper(self, channel: str, user: str, message: Message) -> None:
         """Says something to one person in a channel."""
-        await _answer(self.web.chat_postEphemeral(channel=channel, user=user, text=text))
+        blocks = list(message.blocks) or None
+        await _answer(self.web.chat_postEphemeral(channel=channel, user=user, text=message.text, blocks=blocks))
 
 
 def slack(token: str, url: str) -> Slack:
@@ -172,7 +192,7 @@ def _meaning(error: SlackApiError) -> Exception:
         return UnansweredError("what answered was not Slack", maybe_there=True)
     code = answer.data.get("error", "") if isinstance(answer.data, dict) else ""
     if answer.status_code == 429 or code in {"ratelimited", "rate_limited"}:
-        return BusyError(_wait(answer.headers.get("Retry-After", "")))
+        return BusyError(_wait(answer.headers.get("Retry-After", "")), answer.api_url.rpartition("/")[2])
     if answer.status_code >= 500 or code in UNSURE or not code:
         return UnansweredError(f"Slack answered {code or answer.status_code}", maybe_there=True)
     return RefusedError(code)

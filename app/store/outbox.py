@@ -34,6 +34,13 @@ CLAIM = timedelta(seconds=30)
 """For so long a message is its sender's alone; longer than Slack is waited for."""
 EACH = timedelta(seconds=1)
 """Slack takes one message a second in a channel (https://docs.slack.dev/apis/web-api/rate-limits/)."""
+EDIT, LOOK, LOOK_IN_THREAD = "chat.update", "conversations.history", "conversations.replies"
+OF_WORKSPACE = frozenset({EDIT, LOOK, LOOK_IN_THREAD})
+"""Methods of Slack's that it limits for all channels together, 50 times a minute each (the same page, tier 3). How long
+one rests stands among the channels, by its name."""
+EACH_EDIT, AHEAD = timedelta(seconds=1.5), timedelta(seconds=10)
+"""An edit takes so much time of all edits, which may be so far ahead of it: 47 a minute at the most, and those of
+incidents come first."""
 _channels, _messages = slack_tables.channels, slack_tables.messages
 _m = _messages.c
 
@@ -80,19 +87,32 @@ _DUE = text(r"""
                     AND e.part BETWEEN 1 AND m.part - 1 AND e.ts IS NULL AND e.error = ''
             )
     )
-    SELECT m.*, p.ts AS thread_ts, due.version
+    SELECT m.*, p.ts AS thread_ts, due.version, of.method
     FROM due
     JOIN slack_messages m ON m.id = due.id
     JOIN slack_channels c ON c.id = m.channel AND c.quiet_until <= :now AND c.off = ''
+    CROSS JOIN LATERAL (SELECT CASE
+        WHEN :to_targets OR m.ts IS NULL AND m.trying_since IS NULL THEN ''
+        WHEN m.ts IS NOT NULL THEN :edit
+        WHEN m.part = 0 THEN :look
+        ELSE :look_in_thread
+    END AS method) of
     LEFT JOIN slack_messages p ON m.part > 0 AND p.part = 0
         AND (p.incident_id = m.incident_id AND p.channel = m.channel OR p.notice_id = m.notice_id)
     WHERE m.error = '' AND m.not_before <= :now AND (m.channel ~ '^[a-z]') = :to_targets
+        AND NOT EXISTS (SELECT FROM slack_channels r WHERE r.id = of.method AND r.quiet_until > :ahead)
     ORDER BY due.urgency, due.since, m.incident_id, m.notice_id, m.part
     LIMIT 1
     FOR UPDATE OF c SKIP LOCKED
 """)
 """Incidents first, then what is new, then what was said of it, then what was told longest ago. Who claims a message
 holds its channel: another process takes none of that meanwhile, and sees that it is too soon afterwards."""
+
+
+_PACE = text("""
+    INSERT INTO slack_channels AS c (id, since, quiet_until) VALUES (:edit, :now, :now + :each)
+    ON CONFLICT (id) DO UPDATE SET quiet_until = greatest(c.quiet_until, :now) + :each
+""")
 
 
 class Shown(Struct, frozen=True):
@@ -196,7 +216,8 @@ async def owe(
 async def claim(conn: AsyncConnection, *, to_targets: bool, suspected: bool, now: datetime) -> Due | None:
     """What is to be sent next to Slack, or to a target, which is the caller's for CLAIM; None where nothing is due, or
     it is too soon. Of a target nothing else is claimed meanwhile, unless the caller lets it ``rest`` for less."""
-    asked = {"to_targets": to_targets, "suspected": suspected, "now": now, "kept": now - KEPT}
+    asked = {"to_targets": to_targets, "suspected": suspected, "now": now, "kept": now - KEPT, "ahead": now + AHEAD}
+    asked |= {"edit": EDIT, "look": LOOK, "look_in_thread": LOOK_IN_THREAD}
     row = (await conn.execute(_DUE, asked)).one_or_none()
     if row is None:
         return None
@@ -219,7 +240,15 @@ async def claim(conn: AsyncConnection, *, to_targets: bool, suspected: bool, now
         mine["trying_since"] = due.trying_since or now
     await conn.execute(_this(due, **mine))
     await rest(conn, due.channel, now + (CLAIM if to_targets else EACH))
+    if row.method == EDIT:
+        await conn.execute(_PACE, {"edit": EDIT, "now": now, "each": EACH_EDIT})
     return due
+
+
+async def rest_all(conn: AsyncConnection, method: str, until: datetime, *, now: datetime) -> None:
+    """A method OF_WORKSPACE is not called until then, in no channel."""
+    await name_channel(conn, method, now=now)
+    await rest(conn, method, until + AHEAD)
 
 
 async def rest(conn: AsyncConnection, channel: str, until: datetime) -> None:

@@ -28,7 +28,7 @@ __all__ = ["channels", "messages", "metadata", "muted", "noticed", "notices", "r
 channels = Table(
     "slack_channels",
     metadata,
-    Column("id", Text, primary_key=True),  # Slack's, as C0123456789
+    Column("id", Text, primary_key=True),  # Slack's, as C0123456789, or a method of Slack's (outbox.OF_WORKSPACE)
     Column("since", at, nullable=False),  # when it was first named: what is older is not told
     Column("quiet_until", at, nullable=False),  # one message a second, or as long as it said
     Column("off", Text, nullable=False, server_default=""),  # why a target is told nothing more; "" while it is

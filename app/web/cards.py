@@ -11,7 +11,7 @@ from app.core.changes.revert import suspect_recipe
 from app.core.findings import Onset, Ranking, Suspect
 from app.core.model import Change, FieldDiff, Json
 from app.core.phrases import duration
-from app.core.ranking.flips import passed_by
+from app.core.ranking.flips import Flip, flip
 from app.web.filters import clock_time, value
 
 SKEW = timedelta(seconds=1)
@@ -27,15 +27,6 @@ class Turn:
     field: str
     old: str
     new: str
-
-
-@dataclass(frozen=True, slots=True)
-class Flip:
-    """The evidence that a suspect's place hangs on, and the name of what it would be behind without that."""
-
-    rule: str
-    sentence: str
-    behind: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +57,6 @@ def suspect_card(suspect: Suspect, ranking: Ranking) -> SuspectCard:
         flip=flip(suspect, ranking),
         leads=suspect.rank == 1 and not ranking.none_leads,
     )
-
-
-def flip(suspect: Suspect, ranking: Ranking) -> Flip | None:
-    """What its place hangs on; None where no single piece of evidence does it."""
-    reason = next((e for e in suspect.evidence if e.rule == suspect.would_flip), None)
-    passing = passed_by(suspect, ranking, without=reason) if reason else ""
-    if not reason or not passing:
-        return None
-    names = {one.change.id: one.change.resource.name for one in ranking.suspects}
-    return Flip(reason.rule, reason.sentence, names.get(passing, "“none of these”"))
 
 
 def onset_text(onset: Onset) -> str:

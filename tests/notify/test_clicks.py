@@ -207,6 +207,8 @@ async def test_who_asks_for_more_is_shown_the_other_suspects(site: Site, told: W
     await clicks(site, told).take(payload)
     (shown,) = told.whispers
     assert shown["user"] == "U0000000001"
-    assert [f"*{n}.  <" in shown["text"] for n in range(3, 12)] == [False, *[True] * 7, False]
-    assert f"3 others <{HOST}/incidents/{INCIDENT}|on the page>" in shown["text"]
+    blocks = str(shown["blocks"])
+    assert [f"*{n}.  <" in blocks for n in range(3, 12)] == [False, *[True] * 7, False]
+    assert blocks.count("kubectl rollout undo deployments.apps/checkout-api -n payments") == 7
+    assert f"3 others <{HOST}/incidents/{INCIDENT}|on the page>" in blocks
     assert await said(site) == set()

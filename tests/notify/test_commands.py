@@ -140,6 +140,31 @@ async def test_with_several_clusters_one_is_named(site: Site, told: Workspace) -
             )
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("what-changed here", "91 changes, the newest"),
+        ("what-changed payments 2m here", "namespace=payments"),
+        ("incident here", "Likeliest: Deployment checkout-api ("),
+        ("who-calls 1m cluster=shop here", "shop: the 1 min to"),
+    ],
+)
+async def test_with_here_the_channel_sees_the_answer(site: Site, told: Workspace, text: str, words: str) -> None:
+    assert words in told.shown(await commands(site).answer(await told.ask(text)), to="in_channel")
+
+
+@pytest.mark.parametrize("text", ["reboot here", "what-changed here 5m", "what-changed 5m 10m here", "what-changed"])
+async def test_what_is_not_understood_or_not_for_all_is_told_to_who_asked(
+    site: Site, told: Workspace, text: str
+) -> None:
+    assert await answered(site, told, text)
+
+
+async def test_elsewhere_here_shows_nobody_anything(site: Site, told: Workspace) -> None:
+    shown = await answered(site, told, "what-changed here", channel_id="C9999999999")
+    assert "checkout-api" not in shown
+
+
 async def test_elsewhere_nothing_is_told(site: Site, told: Workspace) -> None:
     shown = await answered(site, told, "what-changed", channel_id="C9999999999")
     assert f"Foreshock answers in <#{CHANNEL}> alone" in shown

@@ -9,6 +9,7 @@ from sqlalchemy import text
 
 from app.core.model import SLOT_SECONDS, CallCount, CallKey, Change, ObjectState, Resource
 from app.notify.notice import FOLLOWS
+from tests.notify.double import Json
 from tests.notify.test_notices import Room, rolling, room
 from tests.web import world
 
@@ -97,8 +98,8 @@ async def test_where_nothing_moved_the_thread_is_silent(room: Room) -> None:
 def workload(room: Room, name: str) -> ObjectState:
     pod = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "app", "image": "app:v1"}]}}
     resource = Resource(world.CLUSTER, "apps", "Deployment", "limited", name)
-    spec = {"selector": {"matchLabels": {"app": name}}, "template": pod}
-    return ObjectState(resource, f"uid-{name}", "1", room.clock(), {"metadata": {"name": name}, "spec": spec})
+    state: Json = {"spec": {"selector": {"matchLabels": {"app": name}}, "template": pod}}
+    return ObjectState(resource, f"uid-{name}", "1", room.clock(), state)
 
 
 async def test_what_a_change_reaches_is_in_its_message_and_looked_up_once(room: Room) -> None:

@@ -12,12 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.core.findings import NONE, Also, Evidence, Incident, Opinion, Ranking, Verdict
+from app.core.changes.revert import suspect_recipe
+from app.core.findings import NONE, Also, Evidence, Incident, Opinion, Ranking, Suspect, Verdict
 from app.core.model import Gap
-from app.notify.message import Told, message, news, reply, shown
-from app.notify.slack import Message
+from app.notify.message import Told, message, more, news, reply, shown
+from app.notify.slack import LONGEST, Message
 from app.store.outbox import Shown
-from tests.notify.double import MOST_IN_BLOCKS, Json, mistakes
+from tests.notify.double import MOST_IN_ALL, Json, mistakes, size
 from tests.web import world
 
 URL = "https://foreshock.example"
@@ -71,6 +72,7 @@ CASES = {
     "not-ranked": told(None, first=None),
     "resolved": told(status="resolved", resolved_at=world.ALERT_AT + timedelta(minutes=42), verdicts=VERDICTS),
     "merged": told(status="merged", merged_into="0" * 12),
+    "onset-wide": told(replace(RANKED, onset=replace(RANKED.onset, low=RANKED.onset.at - timedelta(minutes=9)))),
     "no-suspects": told(replace(RANKED, suspects=(), none_of_these=1.0, not_measured=())),
 }
 
@@ -129,7 +131,7 @@ def check(name: str) -> None:
     found = message(whole)
     blocks = list(found.blocks)
     assert not mistakes(blocks)
-    assert len(json.dumps(blocks, ensure_ascii=False)) < MOST_IN_BLOCKS
+    assert size(found.text, blocks) <= MOST_IN_ALL
     said = news(Shown("v", "open", SECOND), whole)
     marked = [text for kind, text in strings(blocks) if kind == "mrkdwn"] + [found.text, said, reply(said).text]
     for text in marked:
@@ -158,6 +160,67 @@ def test_no_name_pings_anybody_or_breaks_the_message(name: str) -> None:
 @given(st.text(min_size=1, max_size=400))
 def test_nor_does_any_text(name: str) -> None:
     check(name)
+
+
+def codes(blocks: object) -> list[str]:
+    return [text for part in parts(blocks) if part.get("type") == "rich_text" for _, text in strings(part)]
+
+
+def test_each_suspect_has_the_command_that_undoes_it_also_where_none_of_these_leads() -> None:
+    for case in (told(), told(NONE_LEADS)):
+        found = codes(message(case).blocks)
+        assert found == [suspect_recipe(one).command for one in RANKED.suspects[:2]]
+        assert found[0] == "kubectl rollout undo deployments.apps/checkout-api -n payments"
+        assert "Apply it again from where it is declared" in as_json(message(case)), "of the third no command is known"
+
+
+def test_where_there_is_no_room_the_commands_of_the_last_suspects_are_on_the_page() -> None:
+    wide = tuple(quoted(RANKED.suspects[0], rank, 108) for rank in (1, 2, 3))
+    found = message(told(replace(RANKED, suspects=wide)))
+    assert found.size <= LONGEST
+    assert codes(found.blocks) == [suspect_recipe(one).command for one in wide[:2]]
+    assert as_json(found).count("How to undo it is long, and on the page.") == 1
+
+
+def quoted(suspect: Suspect, rank: int, length: int) -> Suspect:
+    """A suspect whose names are quotation marks, each of which JSON writes with two characters."""
+    name = '"' * length
+    change = suspect.change
+    change = replace(
+        change,
+        resource=replace(change.resource, name=name, namespace=name),
+        summary=name * 5,
+        actor=replace(change.actor, name=name),
+    )
+    return replace(suspect, rank=rank, change=change, evidence=(Evidence("x", 1.0, name * 5),) * 2)
+
+
+def test_it_says_what_would_flip_the_rank_of_the_first_alone() -> None:
+    words = "Without the evidence “load” it would be behind “none of these”."
+    assert RANKED.suspects[1].would_flip
+    assert as_json(message(told())).count("Without the evidence") == 1
+    assert words in as_json(message(told()))
+    still = replace(RANKED, suspects=(replace(RANKED.suspects[0], would_flip=""), *RANKED.suspects[1:]))
+    assert "Without the evidence" not in as_json(message(told(still)))
+
+
+def test_of_an_onset_that_is_not_known_to_a_minute_both_ends_are_told() -> None:
+    low, high = (f"{at:%H:%M:%S} UTC" for at in (RANKED.onset.at - timedelta(minutes=9), RANKED.onset.high))
+    facts = as_json(message(CASES["onset-wide"]))
+    assert re.search(rf"onset between <[^>]*{low}> and <[^>]*{high}>, found in PATCH", facts)
+
+
+def test_who_asks_for_more_is_shown_how_to_undo_each_as_far_as_there_is_room() -> None:
+    one = RANKED.suspects[1]
+    many = tuple(replace(one, rank=n) for n in range(1, 14))
+    found = more("0" * 12, replace(RANKED, suspects=many), url=URL)
+    assert not mistakes(list(found.blocks))
+    assert codes(found.blocks) == [suspect_recipe(one).command] * 7
+    wide = tuple(quoted(RANKED.suspects[0], suspect.rank, 108) for suspect in many)
+    found = more("0" * 12, replace(RANKED, suspects=wide), url=URL)
+    assert found.size <= LONGEST
+    assert 0 < len(codes(found.blocks)) < 7
+    assert not mistakes(list(found.blocks))
 
 
 def test_news_is_what_leads_now_and_whether_it_is_over() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from datetime import timedelta
 from pathlib import Path
@@ -18,7 +17,7 @@ from app.core.model import NOBODY, Change, FieldDiff, Outcome, Progress, Rollout
 from app.notify.notice import Item, Told, followed, look_again, message, news, shown
 from app.store.arrivals import Arrival, Place
 from app.store.notices import Notice
-from tests.notify.double import MOST_IN_BLOCKS, mistakes
+from tests.notify.double import MOST_IN_ALL, mistakes, size
 from tests.notify.test_message import BAD, as_json, parts, strings
 from tests.web import world
 
@@ -106,7 +105,7 @@ def check(name: str) -> None:
         found = message(whole)
         blocks = list(found.blocks)
         assert not mistakes(blocks)
-        assert len(json.dumps(blocks, ensure_ascii=False)) < MOST_IN_BLOCKS
+        assert size(found.text, blocks) <= MOST_IN_ALL
         line = Spark(name, "/s", 0.0, 5, (1.0,), None)
         said, _ = followed(whole, (Moved(name, line, one.change.at, 0.1, 40.0, harm=True),))
         for text in [text for kind, text in strings(blocks) if kind == "mrkdwn"] + [found.text, said]:

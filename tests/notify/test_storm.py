@@ -1,4 +1,5 @@
-"""A thousand messages of changes while Slack fails in every way and the sender is killed: each is there once."""
+"""A thousand messages of changes while Slack fails in every way, also where it is asked whether a message is there, and
+the sender is killed: each is there once."""
 
 from __future__ import annotations
 
@@ -77,6 +78,8 @@ async def raging(room: Room, storm: Storm, waves: int, *, monkeypatch: pytest.Mo
         room.clock.forward(1)
         room.slack.faults.clear()
         room.slack.faults.extend(storm.befalls() for _ in range(3 * CHANNELS))
+        room.slack.faults_of_looks.clear()
+        room.slack.faults_of_looks.extend(storm.befalls() for _ in range(3 * CHANNELS))
         with suppress(Killed):
             await sender.send()
 

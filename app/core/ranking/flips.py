@@ -7,6 +7,7 @@ suspect without which what stands behind it would come before it.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
@@ -21,6 +22,25 @@ def with_flips(ranking: Ranking) -> Ranking:
 def _flip(suspect: Suspect, ranking: Ranking) -> str:
     enough = [e for e in suspect.evidence if passed_by(suspect, ranking, without=e)]
     return min(enough, key=lambda e: e.weight).rule if enough else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Flip:
+    """The evidence that a suspect's place hangs on, and the name of what it would be behind without that."""
+
+    rule: str
+    sentence: str
+    behind: str
+
+
+def flip(suspect: Suspect, ranking: Ranking) -> Flip | None:
+    """What its place hangs on; None where no single piece of evidence does it."""
+    reason = next((e for e in suspect.evidence if e.rule == suspect.would_flip), None)
+    passing = passed_by(suspect, ranking, without=reason) if reason else ""
+    if not reason or not passing:
+        return None
+    names = {one.change.id: one.change.resource.name for one in ranking.suspects}
+    return Flip(reason.rule, reason.sentence, names.get(passing, "“none of these”"))
 
 
 def passed_by(suspect: Suspect, ranking: Ranking, *, without: Evidence) -> str:
