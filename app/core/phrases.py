@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
+SKEW = timedelta(seconds=1)
+"""Clocks and rounding: what lies nearer to the onset is at it."""
 SHORTEST = 5
 """Characters of a name that a text does not say by accident."""
 _SHOULD = re.compile(r"^\w+ should ")
@@ -60,6 +62,20 @@ def percent(share: float) -> str:
     if 0.99 < share < 1:
         return "> 99 %"
     return "< 1 %" if 0 < share < 0.005 else f"{share * 100:.0f} %"
+
+
+def clock_time(at: datetime) -> str:
+    """``14:02:27``, UTC."""
+    return at.astimezone(UTC).strftime("%H:%M:%S")
+
+
+def onset_text(at: datetime, low: datetime, high: datetime) -> str:
+    """``05:22:29 ± 2 s``; ``between 14:26:24 and 14:46:24`` where the moment is not the middle of what is known."""
+    within = (high - low) / 2
+    if abs(low + within - at) > SKEW:
+        return f"between {clock_time(low)} and {clock_time(high)}"
+    told = within.total_seconds()
+    return clock_time(at) + (f" ± {duration(told)}" if told >= 0.5 else "")
 
 
 def of_unnamed(count: int) -> str:

@@ -121,6 +121,7 @@ class Suspects(Answer):
     none_of_these: float | None
     ranked_at: datetime | None
     candidates: int
+    findings: list[shapes.Evidence] = Field(description="what turned bad, whatever began it: as a write fight")
     not_measured: list[str]
 
 

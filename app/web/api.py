@@ -222,6 +222,7 @@ async def _suspects(conn: AsyncConnection, incident_id: str) -> answers.Suspects
         none_of_these=ranking.none_of_these if ranking else None,
         ranked_at=ranking.ranked_at if ranking else None,
         candidates=ranking.candidates if ranking else 0,
+        findings=[shapes.Evidence.model_validate(one) for one in (ranking.findings if ranking else ())],
         not_measured=list(ranking.not_measured) if ranking else [],
         **await _around(conn, incident),
     )

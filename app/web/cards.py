@@ -8,14 +8,12 @@ from datetime import timedelta
 from app.core.changes.hunks import first_difference
 from app.core.changes.recipe import Recipe
 from app.core.changes.revert import suspect_recipe
-from app.core.findings import Onset, Ranking, Suspect
+from app.core.findings import Ranking, Suspect
 from app.core.model import Change, FieldDiff, Json
-from app.core.phrases import duration
+from app.core.phrases import SKEW, duration
 from app.core.ranking.flips import Flip, flip
-from app.web.filters import clock_time, value
+from app.web.filters import value
 
-SKEW = timedelta(seconds=1)
-"""Clocks and rounding: what lies nearer to the onset is at it."""
 STRONG = 1.0
 """The weight of evidence, for or against, that alone changes the odds threefold."""
 
@@ -57,15 +55,6 @@ def suspect_card(suspect: Suspect, ranking: Ranking) -> SuspectCard:
         flip=flip(suspect, ranking),
         leads=suspect.rank == 1 and not ranking.none_leads,
     )
-
-
-def onset_text(onset: Onset) -> str:
-    """``05:22:29 ± 2 s``; ``between 14:26:24 and 14:46:24`` where the moment is not the middle of what is known."""
-    within = (onset.high - onset.low) / 2
-    if abs(onset.low + within - onset.at) > SKEW:
-        return f"between {clock_time(onset.low)} and {clock_time(onset.high)}"
-    told = within.total_seconds()
-    return clock_time(onset.at) + (f" ± {duration(told)}" if told >= 0.5 else "")
 
 
 def distance(suspect: Suspect, ranking: Ranking) -> str:

@@ -196,7 +196,17 @@ _difference = answers.Difference(
 )
 _one_incident = answers.OneIncident(incident=_incident, **_around)
 _of_incident = answers.Suspects(
-    items=_suspects, none_of_these=0.06, ranked_at=END, candidates=2, not_measured=["etcd latency"], **_around
+    items=_suspects,
+    none_of_these=0.06,
+    ranked_at=END,
+    candidates=2,
+    findings=[
+        shapes.Evidence(
+            rule="errors", weight=0.0, sentence="409 Conflict rose from 0 to 12/s for checkout.", measured=True
+        )
+    ],
+    not_measured=["etcd latency"],
+    **_around,
 )
 _line = shapes.Line(of={"verb": "LIST"}, others=0, values=[0.4, None, 41.5])
 _cluster = shapes.Cluster(name="shop", followed=True, server="v1.36.3", kinds=64, unseen=[], remarks=[])

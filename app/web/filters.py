@@ -13,14 +13,9 @@ import orjson
 from app.core.changes.summaries import subject_of
 from app.core.model import Change, Json, Outcome, Resource, Rollout
 from app.core.objects import kinds
-from app.core.phrases import duration, number, percent, short_actor, t_minus
+from app.core.phrases import clock_time, duration, number, percent, short_actor, t_minus
 
 STUCK_AFTER = timedelta(hours=1)
-
-
-def clock_time(at: datetime) -> str:
-    """``14:02:27``, UTC."""
-    return at.astimezone(UTC).strftime("%H:%M:%S")
 
 
 def day_time(at: datetime) -> str:

@@ -9,12 +9,13 @@ from typing import Any
 
 from app.core.findings import Incident, Ranking
 from app.core.model import Change, Gap, Rollout
+from app.core.phrases import onset_text
 from app.core.screen.axis import Axis
 from app.core.screen.timeline import Picture, picture
 from app.store.seen import Seen
 from app.store.surroundings import Surroundings
 from app.web import drawing, live
-from app.web.cards import SuspectCard, onset_text, suspect_card
+from app.web.cards import SuspectCard, suspect_card
 
 LEAST_ZOOM = timedelta(seconds=2)
 CARDS = 3
@@ -190,7 +191,7 @@ def incident_page(
     return IncidentPage(
         incident=incident,
         ranking=ranking,
-        onset=onset_text(onset) if onset else "",
+        onset=onset_text(onset.at, onset.low, onset.high) if onset else "",
         picture=drawn,
         drawn=drawing.rows(drawn),
         flags=flags(drawn),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from app.core.phrases import onset_text
 from tests.client.conftest import Asked, run
 from tests.test_cli import foreshock
 from tests.web import world
@@ -45,6 +46,21 @@ def test_a_table_fits_a_terminal_and_says_what_was_not_seen(site: Asked, argumen
     if arguments[0] not in ("incident", "suspects"):
         assert lines[-1].startswith("not seen ")
         assert lines[-1].endswith(NOT_SEEN)
+
+
+def test_what_turned_bad_how_exact_the_onset_is_and_what_places_hang_on_are_told(site: Asked) -> None:
+    rest = json.loads(site.said("suspects", ID, "-o", "json"))
+    (finding,) = rest["findings"]
+    assert finding["sentence"] == world.ranking().findings[0].sentence
+    onset, hangs = world.ranking().onset, f"without the evidence “{rest['items'][0]['would_flip']}” what is behind it"
+    assert rest["items"][0]["would_flip"]
+    for arguments in (("suspects", ID), ("incident", "show", ID)):
+        text = site.said(*arguments)
+        assert f"what turned bad:\n     * {finding['sentence']}\n" in text
+        assert hangs in text
+    told = f"it began to go wrong {onset.at:%Y-%m-%d} {onset_text(onset.at, onset.low, onset.high)} UTC, in"
+    assert told in text
+    assert "±" in told or "between" in told
 
 
 @pytest.mark.parametrize(

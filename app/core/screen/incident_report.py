@@ -9,12 +9,13 @@ from textwrap import wrap
 from typing import Any
 
 from app.core.changes.report import WIDTH, as_text
+from app.core.phrases import onset_text
 from app.core.screen import tables
 
 Item = Mapping[str, Any]
 MOST_ALERTS = 5
-_SHORT = replace(tables.TABLES["Suspects"], beneath=lambda _: ())
-"""Suspects without their evidence."""
+_SHORT = replace(tables.TABLES["Suspects"], beneath=tables.flip)
+"""Suspects without their evidence, but for what their places hang on."""
 
 
 def incident_report(incident: Item, suspects: Item) -> str:
@@ -31,7 +32,9 @@ def _about(one: Item) -> Iterator[str]:
     if one["merged_into"]:
         yield f"it is a part of {one['merged_into']} since they were merged"
     if one["onset"]:
-        yield f"it began to go wrong {_when(one['onset'])}, in {one['found_in']}"
+        at, low, high = (datetime.fromisoformat(one[name]) for name in ("onset", "onset_low", "onset_high"))
+        told = f"it began to go wrong {at:%Y-%m-%d} {onset_text(at, low, high)} UTC, in {one['found_in']}"
+        yield from wrap(told, WIDTH, subsequent_indent="       ")
     yield from wrap(_scope(one), WIDTH, subsequent_indent="       ")
     for alert in one["alerts"][:MOST_ALERTS]:
         until = f", until {_when(alert['ended_at'])}" if alert["ended_at"] else ""

@@ -230,7 +230,14 @@ def _evidence(suspect: Item) -> list[str]:
     for one in suspect["evidence"]:
         sign = "?" if not one["measured"] else "+" if one["weight"] > 0 else "-"
         lines += wrap(one["sentence"], WIDTH, initial_indent=f"     {sign} ", subsequent_indent=_UNDER)
-    return lines
+    return [*lines, *flip(suspect)]
+
+
+def flip(suspect: Item) -> list[str]:
+    """What its place hangs on, where a single piece of evidence decides."""
+    rule = suspect["would_flip"]
+    said = f"without the evidence “{rule}” what is behind it would come before it" if rule else ""
+    return wrap(said, WIDTH, initial_indent=_UNDER, subsequent_indent=_UNDER)
 
 
 def _left(suspects: Item) -> list[str]:
@@ -239,6 +246,12 @@ def _left(suspects: Item) -> list[str]:
     missed = suspects["not_measured"]
     return [
         f"{suspects['none_of_these']:.0%} that it was none of these",
+        *(["what turned bad:"] if suspects["findings"] else []),
+        *(
+            line
+            for one in suspects["findings"]
+            for line in wrap(one["sentence"], WIDTH, initial_indent="     * ", subsequent_indent=_UNDER)
+        ),
         *wrap(f"not measured: {', '.join(missed)}" if missed else "", WIDTH),
     ]
 
