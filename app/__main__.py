@@ -184,10 +184,14 @@ def collect_audit_file(
 
 @cli.command()
 def evaluate(
-    folder: Annotated[
-        Path | None, typer.Argument(metavar="DIR", help="A folder with recordings (label.json) or ITBench snapshots.")
+    given: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="DIR", help="A folder with recordings (label.json) or ITBench snapshots."),
     ] = None,
     own: Annotated[bool, typer.Option("--own", help="This installation's incidents, by what people said.")] = False,
+    pool: Annotated[
+        bool, typer.Option("--pool", help="Add up what --json of several wrote: name these files instead of DIR.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     ablate: Annotated[bool, typer.Option("--ablate", help="Also leave out each rule in turn.")] = False,
     without: Annotated[list[InputKind] | None, typer.Option(help="Leave this kind of input out.")] = None,
@@ -196,7 +200,8 @@ def evaluate(
 ) -> None:
     """Rank recorded incidents whose answer is known, each in an empty database, and compare with simple baselines.
 
-    Or, with --own, tell how good the rankings of this installation were by what people said of them.
+    Or, with --own, tell how good the rankings of this installation were by what people said of them; with --pool, what
+    several evaluations come to together.
     """
     import uvloop
 
@@ -204,29 +209,32 @@ def evaluate(
     from app.commands import evaluate as evaluation
     from app.commands import scores
     from app.commands.diagram import svg
+    from app.commands.evaluate_pool import pooled
     from app.settings import load
 
     if own:
-        if folder is not None or ablate or without or alert_shift:
-            raise typer.BadParameter("--own takes neither DIR nor --ablate, --without or --alert-shift")
-        told = _run(scores.read_own)
-        if diagram is not None:
-            diagram.write_text(svg(told.reliability))
-        print(scores.own_as_json(told) if as_json else "\n".join(scores.own_as_table(told)))
+        if given or pool or ablate or without or alert_shift:
+            raise typer.BadParameter("--own takes neither DIR nor --pool, --ablate, --without or --alert-shift")
+        _tell_own(as_json=as_json, diagram=diagram)
         return
-    if folder is None:
-        raise typer.BadParameter("name a folder with recordings, or say --own")
-    with root.postgres(load(), migrated=False) as server:  # it works in databases of its own
-        found = uvloop.run(
-            evaluation.evaluate(
-                server.dsn,
-                evaluation.recordings(folder),
-                now=root.now(),
-                leave_out=frozenset(without or ()),
-                shift=timedelta(seconds=alert_shift),
-                ablate=ablate,
+    if pool:
+        if not given or ablate or without or alert_shift:
+            raise typer.BadParameter("--pool takes files of --json, and neither --ablate, --without nor --alert-shift")
+        found = pooled(given)
+    elif given is None or len(given) != 1:
+        raise typer.BadParameter("name one folder with recordings, or say --own")
+    else:
+        with root.postgres(load(), migrated=False) as server:  # it works in databases of its own
+            found = uvloop.run(
+                evaluation.evaluate(
+                    server.dsn,
+                    evaluation.recordings(given[0]),
+                    now=root.now(),
+                    leave_out=frozenset(without or ()),
+                    shift=timedelta(seconds=alert_shift),
+                    ablate=ablate,
+                )
             )
-        )
     if diagram is not None:
         diagram.write_text(svg(found.reliability))
     if as_json:
@@ -236,6 +244,16 @@ def evaluate(
             print(line)
     if found.not_judged:
         raise typer.Exit(Exit.UNUSABLE)
+
+
+def _tell_own(*, as_json: bool, diagram: Path | None) -> None:
+    from app.commands import scores
+    from app.commands.diagram import svg
+
+    told = _run(scores.read_own)
+    if diagram is not None:
+        diagram.write_text(svg(told.reliability))
+    print(scores.own_as_json(told) if as_json else "\n".join(scores.own_as_table(told)))
 
 
 @cli.command()

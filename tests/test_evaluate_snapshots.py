@@ -11,7 +11,9 @@ import pytest
 
 from app.collect.files import UnreadableError
 from app.commands import evaluate
+from app.commands.diagram import svg
 from app.commands.evaluate import Result
+from app.commands.evaluate_pool import pooled
 from app.commands.evaluate_snapshots import snapshot
 from app.commands.scores import as_json, as_table
 from app.core.ranking.evidence import RULES
@@ -211,3 +213,32 @@ def test_the_command_tells_of_a_snapshot(dsn: str, tmp_path: Path) -> None:
     done = foreshock("evaluate", str(tmp_path), DATABASE_URL=dsn)
     assert done.returncode == Exit.DONE, done.stderr
     assert "one (alert): rank 1 of" in done.stdout
+
+
+async def test_what_was_evaluated_in_two_halves_is_pooled_to_what_it_is_at_once(dsn: str, tmp_path: Path) -> None:
+    both = tmp_path / "both"
+    for half, name, second, truth in (("a", "early", 480, TRUTH), ("a", "odd", 640, CHAOS), ("b", "late", 640, TRUTH)):
+        a_snapshot(tmp_path / half / name, second=second, truth=truth)
+    both.mkdir()
+    for half, number in (("a", 1), ("b", 2)):
+        (both / f"{number}").symlink_to(tmp_path / half)
+    files = []
+    for half in ("a", "b"):
+        files.append(tmp_path / f"{half}.json")
+        files[-1].write_text(as_json(await judged(dsn, tmp_path / half)))
+    at_once = await judged(dsn, both)
+    assert at_once.none_told is not None
+    assert [len(of) for of in at_once.ranks.values()] == [2] * len(at_once.ranks)
+    assert pooled(files) == at_once
+    drawn = tmp_path / "odds.svg"
+    done = foreshock("evaluate", "--pool", *map(str, files), "--diagram", str(drawn))
+    assert done.stdout.splitlines() == [*as_table(at_once)], done.stderr
+    assert drawn.read_text() == svg(at_once.reliability)
+    with pytest.raises(UnreadableError, match="late: evaluated in two of these files"):
+        pooled([files[1], files[1]])
+    older = tmp_path / "older.json"
+    older.write_text(files[0].read_text().replace('"has_culprit"', '"other"'))
+    done = foreshock("evaluate", "--pool", str(older))
+    assert done.returncode == 2
+    assert "not what `foreshock evaluate DIR --json` of this version prints" in done.stderr
+    assert foreshock("evaluate", "--pool").returncode == 2

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -42,6 +42,8 @@ from app.core.ranking.same_edit import releases
 from app.core.ranking.suspects import Gathered, rank
 from app.core.signals.fights import write_fights
 
+AT_ALERT = "foreshock, at the alert"
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -60,6 +62,9 @@ class Verdict:
     """Whether that was the culprit, or "none of these" where there is none."""
     above: tuple[str, ...]
     candidates: int
+    has_culprit: bool
+    said: float
+    """The probability of what is right: of all suspects that are the culprit, or of "none of these"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +105,8 @@ class Result:
     verdicts: tuple[Verdict, ...]
     not_judged: tuple[NotJudged, ...]
     remarks: tuple[Remark, ...]
+    ranks: dict[str, tuple[Rank | None, ...]]
+    """Of each incident with a culprit, in the order of ``verdicts``, by method: what ``accuracy`` is made of."""
     accuracy: dict[str, Accuracy]
     """By method: ours at the alert, also without what is beside suspects, ours later, and each baseline."""
     compared: dict[str, Comparison]
@@ -161,27 +168,47 @@ async def evaluate(
         )
     ]
     with_culprit = [(case, answer) for case, answer in labelled if answer.has_culprit]
-    ours = [_rank_of(c.first, answer) for c, answer in with_culprit]
     methods = {
-        "foreshock, at the alert": ours,
+        AT_ALERT: [_rank_of(c.first, answer) for c, answer in with_culprit],
         "the same, without what is beside": [_rank_of(_alone(c.first), answer) for c, answer in with_culprit],
         f"foreshock, +{LATER.seconds // 60} min or the end": [_rank_of(c.second, answer) for c, answer in with_culprit],
     }
-    compared = {}
     for name in BASELINES:
         methods[name] = [_baseline_rank(name, c.later, answer) for c, answer in with_culprit]
-        compared[name] = compare(ours, methods[name])
-    leaders = [(verdict.leader, verdict.right) for verdict in verdicts if verdict.when == "alert"]
+    return summed(
+        verdicts,
+        not_judged,
+        [Remark(case.name, said) for case, _ in labelled for said in case.remarks],
+        {name: tuple(ranks) for name, ranks in methods.items()},
+        _ablation(labelled) if ablate and with_culprit else {},
+    )
+
+
+def summed(
+    verdicts: Sequence[Verdict],
+    not_judged: Sequence[NotJudged],
+    remarks: Sequence[Remark],
+    ranks: Mapping[str, tuple[Rank | None, ...]],
+    ablation: dict[str, Ablated],
+) -> Result:
+    """What follows from how each ranking did: the same whether they were made now or read from files."""
+    at_alert = [verdict for verdict in verdicts if verdict.when == "alert"]
+    later = [verdict for verdict in verdicts if verdict.when == "later"]
+    known = {name: of for name, of in ranks.items() if of}
     return Result(
         verdicts=tuple(verdicts),
         not_judged=tuple(not_judged),
-        remarks=tuple(Remark(case.name, said) for case, _ in labelled for said in case.remarks),
-        accuracy={name: accuracy(ranks) for name, ranks in methods.items()} if with_culprit else {},
-        compared=compared if with_culprit else {},
-        none_told=_none_told((case.first, answer) for case, answer in labelled),
-        surprise=_surprise([((c.first, c.second), answer) for c, answer in labelled]) if labelled else None,
-        reliability=tuple(reliability(leaders)),
-        ablation=_ablation(labelled) if ablate and with_culprit else {},
+        remarks=tuple(remarks),
+        ranks=dict(ranks),
+        accuracy={name: accuracy(of) for name, of in known.items()},
+        compared={name: compare(known[AT_ALERT], known[name]) for name in BASELINES if name in known},
+        none_told=auroc(
+            [verdict.none_of_these for verdict in at_alert if verdict.has_culprit],
+            [verdict.none_of_these for verdict in at_alert if not verdict.has_culprit],
+        ),
+        surprise=Surprise(*(surprise([one.said for one in of]) for of in (at_alert, later))) if verdicts else None,
+        reliability=tuple(reliability([(verdict.leader, verdict.right) for verdict in at_alert])),
+        ablation=ablation,
     )
 
 
@@ -274,4 +301,6 @@ def _verdict(name: str, when: str, ranking: Ranking, answer: Answer) -> Verdict:
         right=not none_leads and mine is not None and mine is top if answer.has_culprit else none_leads,
         above=tuple(above),
         candidates=ranking.candidates,
+        has_culprit=answer.has_culprit,
+        said=_said(ranking, answer),
     )
