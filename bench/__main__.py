@@ -7,7 +7,7 @@ import shutil
 import sys
 import tempfile
 from argparse import ArgumentParser
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import product
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from bench.control_plane import control_plane
 from bench.gates import Gate
 from bench.imports import imports
 from bench.memory import memory
+from bench.notify import slack
 from bench.pages import pages
 from bench.ranking import ranking
 from bench.remote_write import remote_write
@@ -33,13 +34,15 @@ WRITES = {400: 8 * PAIRS, 2_000: 4 * PAIRS, 10_000: 2 * PAIRS}
 """Rows a batch, and how often. 400 are an API server's audit batch."""
 GATED = 10_000
 """What an import writes at a time, and who follows a cluster under load: fewer are printed (docs/performance.md)."""
-NAMES = tuple(f"bench_{name}" for name in ("ours", "raw", "storage", "import", "pages", "browser", "samples", "plane"))
+NAMES = tuple(
+    f"bench_{name}" for name in ("ours", "raw", "storage", "import", "pages", "browser", "samples", "plane", "slack")
+)
 SIZES = [1_000_000]
 LARGE = [1_000_000, 10_000_000]
 """With --large."""
 
 
-PARTS = ("writes", "storage", "imports", "memory", "pages", "browser", "remote-write", "control-plane")
+PARTS = ("writes", "storage", "imports", "memory", "pages", "browser", "remote-write", "control-plane", "slack")
 """What can be run by itself. Pages and rankings are measured on the same rows."""
 
 
@@ -59,12 +62,14 @@ async def run(dsns: list[str], folder: Path, *, parts: Sequence[str], sizes: lis
     if "pages" in parts:
         gates += await pages(opened[4], sizes)
         gates += await ranking(opened[4], changes=sizes[-1])
-    if "browser" in parts:
-        gates += await browser(opened[5], dsns[5])
-    if "remote-write" in parts:
-        gates += await remote_write(opened[6], dsns[6])
-    if "control-plane" in parts:
-        gates += await control_plane(opened[7])
+    others: dict[str, Callable[[], Awaitable[list[Gate]]]] = {
+        "browser": lambda: browser(opened[5], dsns[5]),
+        "remote-write": lambda: remote_write(opened[6], dsns[6]),
+        "control-plane": lambda: control_plane(opened[7]),
+        "slack": lambda: slack(opened[8], dsns[8]),
+    }
+    for part, measured in others.items():
+        gates += await measured() if part in parts else []
     for database in opened:
         await database.close()
     return gates
