@@ -96,8 +96,10 @@ async def test_a_name_that_leads_to_this_machine_or_to_credentials_is_not_asked(
 
 
 async def test_odd_numbers_are_names_whose_address_is_looked_at() -> None:
-    with pytest.raises(OutboundError):
-        await asked(Endpoint("http://0x7f.1:9"))
+    async with answering(lambda _: web.Response(text="yes")) as url:
+        port = url.rpartition(":")[2]
+        with pytest.raises(OutboundError, match=r"0x7f\.1 is at 127\.0\.0\.1: write localhost"):
+            await asked(Endpoint(f"http://0x7f.1:{port}"))
 
 
 async def test_what_is_sent_is_the_path_behind_the_url_the_headers_and_the_token_of_the_file(tmp_path: Path) -> None:

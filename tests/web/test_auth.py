@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 
 import pytest
 from fastapi import FastAPI
@@ -15,6 +16,7 @@ from app.web.auth import NeedsCluster, NeedsSignature, NeedsSlack, Policy, polic
 from app.web.routes import create_app
 from tests.web.conftest import Site, deps
 
+OPENED = guard.OPEN | {"/static"}
 WITHOUT_A_ROLE = {"/healthz", "/readyz", "/login", "/login/oidc", "/login/oidc/back", "/logout", "/static"}
 
 
@@ -40,13 +42,78 @@ async def test_every_route_declares_who_may_use_it(site: Site, record_property: 
     )
 
 
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+HOST = "http://foreshock.test"
+
+
+def plain(path: str) -> str:
+    """The path of a route with a word in the place of each parameter."""
+    return re.sub(r"[{}]|:\w+(?=})", "", path)
+
+
+def odd(path: str) -> Iterator[str]:
+    """Other ways to write the address of a route, as what takes an address apart otherwise might."""
+    real = plain(path)
+    if real != path:
+        yield path
+        yield re.sub(r"{(\w+)[^}]*}", r":\1", path)
+    yield from (
+        f"{real}/",
+        f"{real}//",
+        f"/{real}",
+        f"//{real}",
+        f"/.{real}",
+        f"/%2e{real}",
+        f"{real}/%2e",
+        f"{real}/.",
+    )
+    yield from (f"{real}%2f", f"{real}/%2e%2e/x", f"{real};x", f"{real}%00", f"/x/%2e%2e{real}", f"/x/..{real}")
+    yield from (f"/static/%2e%2e{real}", f"/login/..{real}", f"/healthz/%2e%2e{real}", f"/intake/pagerduty/..{real}")
+    yield from (real.upper(), f"/%{ord(real[1]):x}{real[2:]}") if real != "/" else ()
+
+
 async def test_a_stranger_gets_nothing_from_any_route(site: Site) -> None:
     async with site.client(None) as stranger:
         for path in policies(site.app):
-            plain = path.replace("{", "").replace("}", "")
-            for method in ("GET", "POST", "PUT", "DELETE"):
-                answer = await stranger.request(method, plain)
-                assert guard.is_open(plain) or answer.status_code == 401, (method, plain)
+            for method in METHODS:
+                answer = await stranger.request(method, HOST + plain(path))
+                assert guard.is_open(plain(path)) or answer.status_code == 401, (method, path)
+
+
+async def test_a_stranger_gets_nothing_from_any_route_however_its_address_is_written(
+    site: Site, record_property: Callable[[str, object], None]
+) -> None:
+    """What is open under a prefix answers there that there is nothing, or that it is not signed."""
+    asked = 0
+    async with site.client(None) as stranger:
+        for path in policies(site.app):
+            for address in odd(path):
+                for method in ("GET", "POST", "OPTIONS"):
+                    answer = await stranger.request(method, HOST + address)
+                    seen = answer.request.url.path
+                    opened = plain(path) in OPENED and seen == plain(path)
+                    allowed = {401, 404, 405} if guard.is_open(seen) else {401}
+                    assert opened or answer.status_code in allowed, (method, address, answer.status_code)
+                    asked += 1
+    assert asked > 4_000
+    record_property("odd addresses of routes, asked without a credential", asked)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {"Authorization": "Bearer nothing"},
+        {"Authorization": f"Bearer fs_{'A' * 43}"},
+        {"Authorization": "Basic YWRtaW46YWRtaW4="},
+        {"Cookie": f"{guard.COOKIE}=fs_{'A' * 43}"},
+    ],
+)
+async def test_who_has_a_wrong_credential_gets_nothing_from_any_route(site: Site, sent: dict[str, str]) -> None:
+    async with site.client(None) as stranger:
+        for path in policies(site.app):
+            for method in METHODS:
+                answer = await stranger.request(method, plain(path), headers=sent)
+                assert guard.is_open(plain(path)) or answer.status_code == 401, (method, path)
 
 
 @pytest.mark.parametrize(
