@@ -40,7 +40,7 @@ storm: setup ## a thousand messages for each way in which Slack can fail, which 
 	$(BIN)/pytest -n 2 -m long tests/notify/test_storm.py tests/notify/test_program.py
 
 sbom: setup ## what Foreshock is built of, part by part: sbom.cdx.json (CycloneDX)
-	$(BIN)/uv export --quiet --frozen --no-dev --format cyclonedx1.5 --preview-features sbom-export --output-file sbom.cdx.json
+	$(BIN)/python tools/sbom.py >sbom.cdx.json
 
 bench: setup ## ours against the limit, and what a row weighs
 	$(BIN)/python -m bench
