@@ -75,11 +75,11 @@ class Field:
             "level": "RequestResponse",
             "auditID": f"audit-{at}",
             "stage": "ResponseComplete",
-            "requestURI": f"{path}/namespaces/shop/{of.plural}/{of.name}",
+            "requestURI": f"{path}/namespaces/{of.namespace}/{of.plural}/{of.name}",
             "verb": verb,
             "user": {"username": "alice"},
             "userAgent": "kubectl/v1.31.0 (linux/amd64)",
-            "objectRef": {"resource": of.plural, "namespace": "shop", "name": of.name, "apiGroup": of.group},
+            "objectRef": {"resource": of.plural, "namespace": of.namespace, "name": of.name, "apiGroup": of.group},
             "responseStatus": {"code": 201 if verb == "create" else 200},
             "requestReceivedTimestamp": at,
             "stageTimestamp": at,
@@ -101,6 +101,7 @@ class Thing:
     name: str
     version: int = 0
     seconds: float = field(default=0)
+    namespace: str = "shop"
 
     @property
     def plural(self) -> str:
@@ -109,7 +110,8 @@ class Thing:
     def body(self, *parts: Part) -> Part:
         """The whole object with these parts in it, as its next version."""
         self.version += 1
-        meta = {"name": self.name, "namespace": "shop", "uid": f"uid-{self.name}", "resourceVersion": str(self.version)}
+        uid = f"uid-{self.name}" if self.namespace == "shop" else f"uid-{self.namespace}-{self.name}"
+        meta = {"name": self.name, "namespace": self.namespace, "uid": uid, "resourceVersion": str(self.version)}
         whole: Any = {"apiVersion": f"{self.group}/v1".lstrip("/"), "kind": self.kind, "metadata": meta}
         for part in parts:
             whole = _merge(whole, part)

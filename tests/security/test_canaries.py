@@ -8,13 +8,17 @@ from __future__ import annotations
 import asyncio
 import html
 import json
+import re
 import tempfile
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from dataclasses import field as made
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
 
 import httpx2
 import psycopg
@@ -29,7 +33,7 @@ from app.store.tokens import Purpose
 from tests import canaries
 from tests.listening import listening
 from tests.notify import double
-from tests.security import sown
+from tests.security import notices, sown
 from tests.security.sown import CLUSTER, Sent
 from tests.test_canaries import rows
 from tests.test_cli import Serving, foreshock, serving
@@ -49,6 +53,7 @@ class Live:
     log: Path
     data_dir: Path
     workspace: double.Workspace
+    targets: notices.Targets
     answers: list[tuple[Sent, int, str]] = made(default_factory=list)
     spooled: list[str] = made(default_factory=list)
     """What lay in the spool right after each body of audit events."""
@@ -61,7 +66,9 @@ class Live:
 
     async def send(self, client: httpx2.AsyncClient, one: Sent) -> None:
         bearer = {"Authorization": f"Bearer {self.tokens[one.whose]}"} if one.whose else {}
-        answer = await client.request(one.method, one.path, content=one.body, headers={**bearer, **one.headers})
+        kind = {"Content-Type": "application/json"} if one.path.startswith("/api/") else {}
+        sent = {**kind, **bearer, **one.headers}
+        answer = await client.request(one.method, one.path, content=one.body, headers=sent)
         if one.whose == "audit":
             files = (path for path in (self.data_dir / "spool").rglob("*") if path.is_file())
             self.spooled.append("".join(path.read_bytes().decode("latin-1") for path in files))
@@ -117,7 +124,11 @@ async def live(dsn: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncItera
     dsn = dsn.replace("postgres@", f"postgres:{field.canary('the password of the database')}@")
     bearers = await _tokens(dsn)
     log = folder / "stderr"
-    async with listening(_app()) as echo, double.workspace(lambda: datetime.now(UTC)) as workspace:
+    async with (
+        listening(_app()) as echo,
+        double.workspace(lambda: datetime.now(UTC)) as workspace,
+        notices.targets() as targets,
+    ):
         workspace.token = settings["FORESHOCK_SLACK_TOKEN"]
         more = settings | {
             "DATABASE_URL": dsn,
@@ -126,9 +137,10 @@ async def live(dsn: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncItera
             "FORESHOCK_CLUSTERS_FILE": str(clusters_file(field, folder, echo)),
             "FORESHOCK_SLACK_CHANNEL": double.CHANNEL,
             "FORESHOCK_SLACK_API": f"{workspace.url}api/",
+            "FORESHOCK_ROUTES_FILE": str(notices.routes_file(targets, workspace, field, folder)),
         }
         with log.open("w") as stream, serving(stream, **more) as site:
-            found = Live(field, dsn, site, bearers, log, data_dir, workspace)
+            found = Live(field, dsn, site, bearers, log, data_dir, workspace, targets)
             field.canaries |= {token: f"the token of the role {role}" for role, token in bearers.items()}
             await _sent(found, settings)
             yield found
@@ -170,7 +182,20 @@ async def _sent(live: Live, settings: dict[str, str]) -> None:
         for one in everything:
             await live.send(client, one)
     await _until(lambda: _count(live, "changes") >= 300, "the audit log is recorded")
-    await _until(lambda: len(live.workspace.messages) >= 3, "incidents are told in Slack")
+    async with live.client() as client:
+        for one in notices.rollouts(field):
+            await live.send(client, one)
+    await _until(lambda: _are_told(live), "incidents and rollouts are told")
+
+
+def _are_told(live: Live) -> bool:
+    """Whether the last of what is sown is told everywhere: that a rollout failed."""
+    of_slack = sum("Failed after" in str(one["blocks"]) for one in live.workspace.thread(None))
+    types = Counter(one["type"] for one in live.targets.events())
+    of_others = min(map(len, live.targets.posted.values()), default=0), len(live.targets.mail.taken)
+    alone = len(notices.PLACES)
+    everywhere = of_slack >= alone <= types["rollout.failed"] and min(*of_others) >= 2 * alone + 3
+    return everywhere and types["changes.digest"] > 0
 
 
 def _answers(live: Live, path: str, role: str) -> bool:
@@ -225,13 +250,18 @@ async def test_no_page_answer_table_line_or_metric_shows_one(
     live: Live, record_property: Callable[[str, object], None]
 ) -> None:
     found: list[tuple[str, str]] = []
+    answered: Counter[str] = Counter()
     async with live.client() as client:
         for path, accept, role in await _addresses(live, client):
             found.append((f"{accept} {path}", html.unescape(await live.read(client, path, accept, role))))
+            form = re.sub("[0-9a-f]{28}", "ID", path.partition("?")[0])
+            answered[form] += found[-1][1].startswith("200")
         found.append(("what is followed", await _followed(live, client)))
     leaked = leaks(live, found)
     record_property(FOUND, len(leaked))
     assert leaked == []
+    refused = sorted(form for form, times in answered.items() if not times)
+    assert [form for form in refused if "/objects/" not in form] == []
     assert sum(text.startswith("200") for _, text in found) >= 300
     whole = "".join(text for _, text in found)
     for told in ("<redacted:", "foreshock_database_up", "kubectl", '"freshness"', "apiVersion:", "recorded up to"):
@@ -249,11 +279,18 @@ async def _addresses(live: Live, client: httpx2.AsyncClient) -> list[tuple[str, 
         "gaps",
         "clusters",
         "what-changed?minus=2h",
+        f"annotations?limit=1000&cluster={CLUSTER}",
+        f"problems?cluster={CLUSTER}&minus=2h&limit=1000",
+        f"clusters/{CLUSTER}/control-plane",
+        "accuracy",
+        "views",
+        "deliveries",
     )
     asked = [(f"/api/v1/{one}", kind, "viewer") for one in lists for kind in ("application/json", "text/plain")]
     asked += [(f"/api/v1/{one}", "application/x-ndjson", "viewer") for one in lists]
-    pages = ("/", "/changes?derived=shown", "/clusters", "/slack", "/accuracy", "/explore", "/incidents/new")
+    pages = ("/", "/changes?derived=shown", "/clusters", "/slack", "/accuracy", "/explore", "/incidents/new", "/audit")
     asked += [(page, "text/html", "admin") for page in pages]
+    asked += [("/api/v1/audit?limit=1000", kind, "admin") for kind in ("application/json", "text/plain")]
     asked += [(f"/clusters/{one}/control-plane", "text/html", "viewer") for one in (CLUSTER, "echo")]
     series = f"cluster={CLUSTER}&metric=apiserver_request_total&by=client,password,url&most=100"
     asked += [(f"/api/v1/series?{series}", "*/*", "viewer"), (f"/explore?{series}", "text/html", "viewer")]
@@ -266,6 +303,11 @@ async def _addresses(live: Live, client: httpx2.AsyncClient) -> list[tuple[str, 
         objects.add(name)
         if number % 8 == 0:
             asked += [(f"/{at}", "text/html", "viewer"), (f"/api/v1/{at}/revert?format=text", "*/*", "viewer")]
+            asked += [
+                (f"/api/v1/{at}/after", "*/*", "viewer"),
+                (f"/api/v1/routing?change={change['id']}", "*/*", "viewer"),
+            ]
+            asked += [(_diff(change), kind, "viewer") for kind in ("application/json", "text/plain")]
             asked += [(f"/api/v1/{at}/manifest?which={which}", "*/*", "viewer") for which in ("before", "after")]
     for name in objects:
         asked += [(f"/api/v1/objects/{name}", "*/*", "viewer"), (f"/objects/{name}", "text/html", "viewer")]
@@ -274,6 +316,14 @@ async def _addresses(live: Live, client: httpx2.AsyncClient) -> list[tuple[str, 
         asked += [(f"/incidents/{incident['id']}?rows=all&derived=shown", "text/html", "viewer")]
         asked += [(f"/api/v1/incidents/{incident['id']}/suspects", "*/*", "viewer")]
     return asked
+
+
+def _diff(change: dict[str, Any]) -> str:
+    """The address of what a change made of its object, and of all that followed."""
+    of, since = change["resource"], datetime.fromisoformat(change["at"]) - timedelta(milliseconds=1)
+    kind = f"{of['kind']}.{of['api_group']}" if of["api_group"] else of["kind"]
+    named = {"cluster": of["cluster"], "object": f"{kind}/{of['name']}", "from": since.isoformat()}
+    return f"/api/v1/diff?{urlencode(named | ({'namespace': of['namespace']} if of['namespace'] else {}))}"
 
 
 async def _followed(live: Live, client: httpx2.AsyncClient) -> str:
@@ -314,6 +364,25 @@ def test_neither_log_nor_slack_holds_one(live: Live, record_property: Callable[[
     found = leaks(live, [("the log", live.log.read_text()), ("Slack", told)])
     record_property(FOUND, len(found))
     assert found == []
+
+
+def test_no_notice_of_a_change_holds_one(live: Live, record_property: Callable[[str, object], None]) -> None:
+    for number in range(len(notices.PLACES)):
+        in_slack = [one for one in live.workspace.messages if one["channel"] == notices.channel(number)]
+        shown = json.dumps([one.get("blocks") for one in in_slack], ensure_ascii=False)
+        assert "@ spec" in shown, "the diff is told"
+        assert "<redacted:" in shown
+    undone = [one for one in live.workspace.messages if "To undo it" in str(one.get("blocks"))]
+    assert len(undone) >= len(notices.PLACES)
+    types = {one["type"] for one in live.targets.events()}
+    assert types >= {"rollout.failed", "changes.digest", "incident.opened"}
+    told = [(kind, text) for kind, texts in live.targets.texts().items() for text in texts]
+    for kind, texts in live.targets.texts().items():
+        assert sum("<redacted:" in text for text in texts) >= len(notices.PLACES), kind
+    found = leaks(live, told)
+    record_property(FOUND, len(found))
+    assert found == []
+    record_property("webhooks, cards and mails searched for canaries", len(told))
 
 
 def test_the_search_would_find_each_of_them(live: Live) -> None:
