@@ -171,6 +171,10 @@ def _undated(incident: Incident) -> Incident:
     return replace(incident, alerts=tuple(replace(alert, active_at=None) for alert in incident.alerts))
 
 
+LIVELY = 2 * WINDOW
+"""A cluster is looked at until so long after it told something: then what is suspected of it has ended."""
+
+
 async def suspect(engine: AsyncEngine, cluster: str, now: datetime) -> Incident | None:
     """Looks whether something turned bad lately that nobody told of; what it saved, mostly None.
 

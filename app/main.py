@@ -191,8 +191,8 @@ def workers(settings: Settings, database: Database) -> tuple[Worker, ...]:
 
     async def look_for_trouble() -> None:
         async with database.write.connect() as conn:
-            followed = await collectors.list_followed(conn)
-        for cluster in followed:
+            lively = await collectors.list_lively(conn, since=now() - correlate.LIVELY)
+        for cluster in lively:
             await correlate.suspect(database.write, cluster, now())
 
     return (

@@ -6,17 +6,18 @@ lock in the transaction that writes, decides.
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 import msgspec
-from sqlalchemy import func, or_, select, text, update
+from sqlalchemy import exists, func, or_, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.watching import Watching
 from app.store import codes
+from app.store.reach import TELL_OF_HARM
 from app.store.record import WRITER_LOCK
-from app.store.tables import clusters, collectors
+from app.store.tables import clusters, collectors, recorded
 
 LEASE = timedelta(seconds=12)
 """So long a process has a cluster after it last renewed; then another may take it. By the database's clock alone."""
@@ -117,7 +118,9 @@ async def check(conn: AsyncConnection, cluster: str, epoch: int) -> None:
         raise FencedError(f"another process follows {cluster} since")
 
 
-async def list_followed(conn: AsyncConnection) -> list[str]:
-    """The names of the clusters that somebody follows, or is about to go on following."""
-    asked = select(clusters.c.name).join(collectors, collectors.c.cluster_id == clusters.c.id)
-    return list(await conn.scalars(asked.where(collectors.c.standing != Standing.ENDED).order_by(clusters.c.name)))
+async def list_lively(conn: AsyncConnection, *, since: datetime) -> list[str]:
+    """The names of the clusters that are followed, or of which something came since then that tells of harm."""
+    r = recorded.c
+    told = exists().where(r.cluster_id == clusters.c.id, r.source.in_(TELL_OF_HARM), r.to_at > since)
+    ours = exists().where(collectors.c.cluster_id == clusters.c.id, collectors.c.standing != Standing.ENDED)
+    return list(await conn.scalars(select(clusters.c.name).where(or_(told, ours)).order_by(clusters.c.name)))

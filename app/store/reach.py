@@ -17,6 +17,8 @@ METRICS, ALERTS, EXTERNAL = "metrics", "alerts", "external"
 TELL_OF_CHANGES = frozenset({AUDIT_LOG, WATCH})
 """Where one of these reaches and there is no change, there was none; the others would not have told. A dump neither: it
 holds some objects as they were at one time. What a cluster remembers of its past (history) is not all of it."""
+TELL_OF_HARM = TELL_OF_CHANGES | {METRICS}
+"""From what of these tell it is seen by itself that something turned bad: a write fight, calls, metrics."""
 _SOURCES = {"audit": AUDIT_LOG, "watch": WATCH, "state": DUMP, "history": HISTORY, "external": EXTERNAL}
 
 

@@ -123,7 +123,7 @@ async def test_what_is_followed_is_listed_until_it_is_given_up(database: Databas
 
     async def is_listed() -> bool:
         async with database.read.connect() as conn:
-            return name in await collectors.list_followed(conn)
+            return name in await collectors.list_lively(conn, since=datetime.now(UTC))
 
     for standing, listed in ((Standing.LEFT, True), (Standing.ENDED, False)):
         assert await is_listed()
