@@ -11,6 +11,7 @@ from app.core.objects.values import moved
 from app.core.phrases import duration, many, percent
 from app.notify.blocks import SENTENCE, escape, link, moment
 from app.notify.message import SIGNS, where
+from app.store.history import History
 from app.store.incidents import FirstSuspect
 
 FIELDS = 4
@@ -31,6 +32,16 @@ def _likeliest(first: FirstSuspect | None) -> str:
     if first.none_leads:
         return f"Likeliest: none of the changes that were seen ({percent(first.none_of_these)})"
     return f"Likeliest: {first.kind} {escape(first.name)} ({percent(first.probability)})"
+
+
+def object_lines(history: History, *, url: str) -> str:
+    """What it is, whether it is there still, and its last change."""
+    resource, gone = history.state.resource, history.state.deleted_at
+    name = f"*{escape(f'{resource.kind} {resource.name}')}*"
+    named = f"{name} in {escape(resource.namespace)}" if resource.namespace else name
+    there = f", gone since {moment(gone)}" if gone else ""
+    last = change_lines(history.changes[0], url=url) if history.changes else "No change of it is recorded."
+    return f"{named}, cluster *{escape(resource.cluster)}*{there}\n{last}"
 
 
 def change_lines(change: Change, *, url: str) -> str:

@@ -7,22 +7,35 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+from urllib.parse import unquote
 
 import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from app.core.model import Resource
 from app.core.routes import NO_ROUTES, Routes
 from app.notify.blocks import Json, section
-from app.notify.lines import change_lines, incident_line
+from app.notify.lines import change_lines, incident_line, object_lines
 from app.notify.slack import BusyError, RefusedError, Slack, UnansweredError
-from app.store import incidents, timeline
+from app.store import codec, incidents, timeline
+from app.store.history import read_history
 from app.store.incidents import FirstSuspect
 
 MOST = 5
 """Links of one message that are shown what they lead to."""
-_PATH = re.compile(r"/(?:incidents/(?P<incident>[0-9a-f]{12})|changes/(?P<change>[0-9a-f]{28}))(?:[?#]|\Z)")
+_OBJECT = r"objects/(?P<cluster>[^/?#]+)/(?P<group>[^/?#]+)/(?P<kind>[^/?#]+)/(?P<namespace>[^/?#]+)/(?P<name>[^/?#]+)"
+_PATH = re.compile(
+    rf"/(?:incidents/(?P<incident>[0-9a-f]{{12}})|changes/(?P<change>[0-9a-f]{{28}})|{_OBJECT})(?:[?#]|\Z)"
+)
 
 log = structlog.get_logger()
+
+
+def _resource(to: re.Match[str]) -> Resource:
+    """As web.filters.object_path writes it."""
+    parts = (codec.clean(unquote(to[part])) for part in ("cluster", "group", "kind", "namespace", "name"))
+    cluster, group, kind, namespace, name = parts
+    return Resource(cluster, "" if group == "core" else group, kind, None if namespace == "-" else namespace, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +80,16 @@ class Links:
             if found is None:
                 return None
             text = incident_line(found[0], FirstSuspect.of(found[1]), url=self.url, now=self.clock())
-        else:
-            change = await timeline.read_change(conn, to["change"])
+        elif wanted := to["change"]:
+            change = await timeline.read_change(conn, wanted)
             if change is None:
                 return None
             text = change_lines(change, url=self.url)
+        else:
+            history = await read_history(conn, _resource(to), limit=1)
+            if history is None:
+                return None
+            text = object_lines(history, url=self.url)
         return {"blocks": [section(text)]}
 
     async def _show(self, place: dict[str, str], shown: dict[str, Json]) -> None:

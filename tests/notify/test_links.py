@@ -15,6 +15,7 @@ from app.notify.connection import listen
 from app.notify.links import Links
 from app.notify.slack import slack
 from app.web.deps import Slack, refuse_command, refuse_told
+from app.web.filters import object_path
 from app.web.routes import create_app
 from tests.notify.double import APP_TOKEN, CHANNEL, TOKEN, Json, Workspace, workspace
 from tests.web import world
@@ -56,10 +57,20 @@ async def test_an_incident_and_a_change_are_shown(site: Site, told: Workspace) -
     assert told.unfurled[0]["unfurl_id"] == "C123456.1795000000.000100.abc"
 
 
+async def test_an_object_is_shown_with_its_last_change(site: Site, told: Workspace) -> None:
+    url = f"{HOST}{object_path(world.CULPRIT.resource)}?at=x"
+    found = await unfurled(site, told, url)
+    assert "*Deployment checkout-api* in payments, cluster *shop*" in found[url]
+    assert "image of checkout-api: v1.41.0 → v1.42.0" in found[url]
+
+
 @pytest.mark.parametrize(
     "url",
     [
         f"{HOST}/",
+        f"{HOST}/objects/shop/apps/Deployment/payments/nobody",
+        f"{HOST}/objects/shop/apps/Deployment/payments",
+        f"{HOST}/objects/%00/apps/Deployment/-/%F0%9F%92%A5",
         f"{HOST}/clusters/shop/control-plane",
         f"{HOST}/incidents/{'0' * 12}",
         f"{HOST}/changes/{'0' * 28}",
