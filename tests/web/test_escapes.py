@@ -157,6 +157,7 @@ PAGES = {
     "/explore": (f"/explore?of=calls&cluster={world.CLUSTER}&by=user",),
     "/incidents/new": ("/incidents/new",),
     "/incidents/{incident_id}": (f"/incidents/{INCIDENT}", f"/incidents/{INCIDENT}?rows=all&derived=shown"),
+    "/incidents/{incident_id}/correct": (f"/incidents/{INCIDENT}/correct",),
     "/login": ("/login",),
     "/objects/{cluster}/{api_group}/{kind}/{namespace}/{name:rest}": (
         f"/objects/{world.CLUSTER}/apps/Deployment/payments/{quote(NAME, safe='')}",
@@ -166,7 +167,7 @@ PAGES = {
 """The addresses of each page, and of each part of one."""
 NO_PAGES = {"/metrics", "/incidents", "/login/oidc", "/login/oidc/back"}
 """Text of its own, and ways to elsewhere: tests/web/test_metrics.py, tests/web/test_oidc.py."""
-SEEN_BY = {"/audit": "admin", "/incidents/new": "responder"}
+SEEN_BY = {"/audit": "admin", "/incidents/new": "responder", f"/incidents/{INCIDENT}/correct": "responder"}
 WORDLESS = {"/_/changes/{change_id}/rollout", "/accuracy", "/explore", "/incidents/new", "/login", "/slack"}
 """Of them none shows a word of this cluster."""
 
