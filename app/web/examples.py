@@ -401,7 +401,8 @@ def _answer(status: int, kind: str, name: str, found: dict[str, Any]) -> Any:
     """The example of an answer whose JSON has a name; its table and its lines are made of that."""
     if kind == "application/problem+json":
         title = HTTPStatus(status).phrase
-        return {"type": "about:blank", "title": title, "status": status, "detail": REFUSALS[status]}
+        said = {"type": "about:blank", "title": title, "status": status, "detail": REFUSALS[status]}
+        return {**said, "request_id": "3f9c1a70b2d84e65"}
     if kind == TEXT:
         return as_text(found[name], ALL[name])
     return as_lines(found[name]) if kind == NDJSON else found.get(name)

@@ -17,7 +17,7 @@ from app.web.auth import NeedsTeller
 from app.web.deps import deps_of
 from app.web.idempotency import IdempotencyKey, key_of
 from app.web.problems import Problem, described
-from app.web.requests import KIB, parsed, read_body
+from app.web.requests import KIB, read_json
 from app.web.telling import ToldChange, check_time, schema
 from app.web.writing import check_sending, scope_texts
 
@@ -52,8 +52,8 @@ async def tell(request: Request, response: Response, idempotency_key: Idempotenc
     It is redacted, stands on the timeline and is ranked like any other. With `Idempotency-Key` a request may be sent
     again: the same answer with 200, and 422 where the body is another one.
     """
-    body = await read_body(request, most=LIMIT)
-    changes, before = await take(request, parsed(body, ToldChange).noun(), key=idempotency_key)
+    asked = await read_json(request, ToldChange, most=LIMIT)
+    changes, before = await take(request, asked.noun(), key=idempotency_key)
     if before:
         response.status_code = 200
     if changes:

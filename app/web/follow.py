@@ -31,6 +31,7 @@ from app.web import answers, guard, params, shapes
 from app.web.accept import NDJSON
 from app.web.deps import Deps, deps_of
 from app.web.head import HEADED
+from app.web.numbered import id_of
 from app.web.problems import Problem, members, of_database
 from app.web.reading import Limits, check_whole, reading_within, scope_of
 
@@ -114,6 +115,7 @@ class _Following:
     asks: guard.Asks
     scope: Limits
     mark: Mark
+    request_id: str
     gaps_from: datetime
     told_gaps: frozenset[tuple[object, ...]] = frozenset()
     told_at: float = 0.0
@@ -134,9 +136,9 @@ class _Following:
                 if not more:
                     await asyncio.wait([gone], timeout=self.followers.every.total_seconds())
         except Problem as problem:
-            yield _problem(problem)
+            yield _problem(problem, self.request_id)
         except SQLAlchemyError as error:
-            yield _problem(of_database(error))
+            yield _problem(of_database(error), self.request_id)
 
     async def _news(self) -> tuple[list[bytes], bool]:
         """What arrived and fits, and now and again how fresh all is; and whether there is more. Raises Problem."""
@@ -199,8 +201,8 @@ def _line(said: BaseModel) -> bytes:
     return said.model_dump_json().encode() + b"\n"
 
 
-def _problem(problem: Problem) -> bytes:
-    return orjson.dumps({"problem": members(problem)}) + b"\n"
+def _problem(problem: Problem, request_id: str) -> bytes:
+    return orjson.dumps({"problem": members(problem, request_id)}) + b"\n"
 
 
 async def follow(request: Request, wanted: ChangeFilter, *, since: str | None, limit: int) -> Response:
@@ -228,7 +230,8 @@ async def follow(request: Request, wanted: ChangeFilter, *, since: str | None, l
         headed = Response(media_type=NDJSON, headers=_HEADERS)
         del headed.headers["content-length"]
         return headed
-    following = _Following(deps, followers, wanted, guard.asks(request.scope, deps), scope, mark, gaps_from=gaps_from)
+    asks, number = guard.asks(request.scope, deps), id_of(request.scope)
+    following = _Following(deps, followers, wanted, asks, scope, mark, number, gaps_from=gaps_from)
     followers.take()
     return _Stream(followers, lambda gone: following.lines(first, seen, gone))
 

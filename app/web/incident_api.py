@@ -20,7 +20,7 @@ from app.web.deps import deps_of
 from app.web.idempotency import OPENED, IdempotencyKey, key_of
 from app.web.problems import Problem, described
 from app.web.reading import reading
-from app.web.requests import KIB, parsed, read_body
+from app.web.requests import KIB, read_json
 from app.web.telling import schema
 from app.web.writing import check_incident, check_opening, scope_texts
 
@@ -76,7 +76,7 @@ async def open_incident(
     request: Request, response: Response, idempotency_key: IdempotencyKey = None
 ) -> answers.OneIncident:
     """It is ranked at once; alerts that are about the same join it, and leave what was said of it as it is."""
-    asked = parsed(await read_body(request, most=LIMIT), IncidentToOpen)
+    asked = await read_json(request, IncidentToOpen, most=LIMIT)
     deps = deps_of(request)
     key = key_of(idempotency_key, asked.cluster, OPENED, *scope_texts(request))
     with in_words():
@@ -97,7 +97,7 @@ async def open_incident(
 )
 async def change_incident(request: Request, incident_id: IncidentId) -> answers.OneIncident:
     """What is named changes, and stays so whatever the alerts say. It is ranked at once."""
-    asked = parsed(await read_body(request, most=LIMIT), IncidentToChange)
+    asked = await read_json(request, IncidentToChange, most=LIMIT)
     deps = deps_of(request)
     with in_words():
         await check_incident(request, incident_id, asked.said())
@@ -112,7 +112,7 @@ async def change_incident(request: Request, incident_id: IncidentId) -> answers.
 )
 async def merge_incident(request: Request, incident_id: IncidentId) -> answers.OneIncident:
     """The other one, which has its alerts now, and later ones of theirs. This cannot be undone."""
-    asked = parsed(await read_body(request, most=LIMIT), IncidentToMerge)
+    asked = await read_json(request, IncidentToMerge, most=LIMIT)
     deps = deps_of(request)
     with in_words():
         await check_incident(request, incident_id)

@@ -21,7 +21,7 @@ from starlette.types import Scope
 
 from app.core.phrases import refusal
 from app.store.seen import UnknownClusterError
-from app.web import headers, templates
+from app.web import headers, numbered, templates
 from app.web.deps import deps_of
 
 HEADINGS = {
@@ -59,13 +59,14 @@ def described(*statuses: int) -> dict[int | str, dict[str, Any]]:
                 "application/problem+json": {
                     "schema": {
                         "type": "object",
-                        "required": ["type", "title", "status", "detail"],
+                        "required": ["type", "title", "status", "detail", "request_id"],
                         "properties": {
                             "type": {"type": "string"},
                             "title": {"type": "string"},
                             "status": {"type": "integer"},
                             "detail": {"type": "string"},
                             "field": {"type": "string"},
+                            "request_id": {"type": "string"},
                         },
                     }
                 }
@@ -85,11 +86,13 @@ def wants_json(scope: Scope) -> bool:
     return path.startswith(("/api/", "/intake/")) or path in {"/healthz", "/readyz", "/openapi.json"}
 
 
-def members(problem: Problem) -> dict[str, object]:
-    """A problem as RFC 9457 names its parts."""
+def members(problem: Problem, request_id: str) -> dict[str, object]:
+    """A problem of this request, as RFC 9457 names its parts."""
     title = HTTPStatus(problem.status).phrase
     found = {"type": "about:blank", "title": title, "status": problem.status, "detail": problem.detail}
-    return found if problem.field is None else found | {"field": problem.field}
+    if problem.field is not None:
+        found["field"] = problem.field
+    return found | {"request_id": request_id}
 
 
 def answer(problem: Problem, scope: Scope) -> Response:
@@ -103,9 +106,12 @@ def answer(problem: Problem, scope: Scope) -> Response:
             title=title,
             status=problem.status,
             detail=problem.detail,
+            request_id=numbered.id_of(scope),
         )
     else:
-        response = Response(orjson.dumps(members(problem)), problem.status, media_type="application/problem+json")
+        response = Response(
+            orjson.dumps(members(problem, numbered.id_of(scope))), problem.status, media_type="application/problem+json"
+        )
     if problem.status == 401:
         response.headers["www-authenticate"] = "Bearer"
     if problem.status in (429, 503):
@@ -165,8 +171,11 @@ def install(app: FastAPI) -> None:
         return response
 
     async def bug(request: Request, _error: Exception) -> Response:
-        response = answer(Problem(500, "this is a fault of ours; the log says more"), request.scope)
+        response = answer(
+            Problem(500, "this is a fault of ours; the log says more, with this request's id"), request.scope
+        )
         response.headers.update(headers.of(request.url.path, deps_of(request).public_url))  # the guard is passed by
+        response.headers[numbered.HEADER] = numbered.id_of(request.scope)
         return response
 
     of_ours = (Problem, UnknownClusterError, RequestValidationError, HTTPException)

@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect
 from app.core.objects.redact import decode
 from app.web.problems import Problem
 
+JSON = "application/json"
 KIB, MIB = 1 << 10, 1 << 20
 WITHIN_SECONDS = 10
 """So long a body may take: a sender of a megabyte has that by any line."""
@@ -52,8 +53,15 @@ def _too_large(most: int) -> Problem:
     return Problem(413, f"the body is larger than {size}")
 
 
-def parsed(body: bytes, model: type[M]) -> M:
-    """A JSON body. Raises Problem 400 for what is none, RequestValidationError for what is not as ``model`` says."""
+async def read_json(request: Request, model: type[M], *, most: int) -> M:
+    """A JSON body that says that it is one: another site's page can send forms, and what says nothing, unasked.
+
+    Raises as ``read_body``; Problem 415 for another type, 400 for what is no JSON, RequestValidationError for what is
+    not as ``model`` says.
+    """
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
+        raise Problem(415, f"send Content-Type: {JSON}")
+    body = await read_body(request, most=most)
     try:
         found = decode(body)
     except ValueError:

@@ -38,6 +38,7 @@ from app.web import (
     intake,
     marks,
     metrics,
+    numbered,
     oidc,
     pages,
     problems,
@@ -62,7 +63,8 @@ DESCRIPTION = """\
 Which change preceded an incident. Every list answers `items`; `next`, where there is one, is the `after` of the next
 page. Lists can be had as a table (`Accept: text/plain`) or as a line for each item (`application/x-ndjson`). Every
 answer has an `ETag`, says how fresh it is (`freshness`) and what was not seen (`gaps`). Times are ISO 8601 with a zone.
-Errors are `application/problem+json`. Send `Authorization: Bearer TOKEN`.
+Bodies are `application/json`. Errors are `application/problem+json`. Every answer has an id of its request
+(`X-Request-ID`), errors as `request_id`, too. Send `Authorization: Bearer TOKEN`.
 """
 
 
@@ -129,6 +131,7 @@ def create_app(deps: Deps, *, lifespan: Lifespan | None = None, limits: rates.Li
     app.add_middleware(metrics.Counted, answers=app.state.answers)  # refusals of the guard are answers, too
     app.add_middleware(GZipMiddleware, minimum_size=1000, compresslevel=5)  # around the guard: refusals are packed too
     app.add_middleware(Head)
+    app.add_middleware(numbered.Numbered)
     return app
 
 

@@ -24,7 +24,7 @@ from app.web.incident_api import IncidentId, who
 from app.web.incident_forms import read_form
 from app.web.problems import Problem, described
 from app.web.reading import reading
-from app.web.requests import KIB, parsed, read_body
+from app.web.requests import KIB, read_json
 from app.web.telling import schema
 from app.web.writing import check_judging
 
@@ -84,7 +84,7 @@ async def _take_back(request: Request, incident_id: str, change_id: str, *, must
 )
 async def say(request: Request, incident_id: IncidentId, change_id: ChangeId) -> answers.OneIncident:
     """Kept with who and when, in the place of an earlier verdict on the same suspect. The incident, as it is then."""
-    said = parsed(await read_body(request, most=LIMIT), Said)
+    said = await read_json(request, Said, most=LIMIT)
     deps = deps_of(request)
     await _say(request, incident_id, Verdict(change_id, said.opinion, who(request), deps.clock()))
     async with reading(request) as conn:

@@ -28,6 +28,7 @@ CHANGES = "/api/v1/changes"
 ALERTS = "/intake/alertmanager/shop"
 DEEP = b"[" * 20_000 + b"]" * 20_000
 NESTED = b'{"a":' * 9_000 + b"1" + b"}" * 9_000
+AS_JSON = {"Content-Type": "application/json"}
 
 
 def telling(value: str) -> bytes:
@@ -72,11 +73,44 @@ async def test_a_body_that_is_too_much_is_refused_in_words(
     site: Site, path: str, body: bytes, headers: dict[str, str], status: int
 ) -> None:
     async with site.client("responder") as client:
-        answer = await client.post(path, content=body, headers=headers)
+        answer = await client.post(path, content=body, headers=AS_JSON | headers)
     assert answer.status_code == status, answer.text[:300]
     if status >= 400 and not path.startswith(("/incidents", "/views")):
         assert answer.headers["content-type"] == "application/problem+json"
         assert len(answer.json()["detail"]) > 10
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {},
+        {"Content-Type": ""},
+        {"Content-Type": "application/x-www-form-urlencoded"},
+        {"Content-Type": "multipart/form-data; boundary=application/json"},
+        {"Content-Type": "text/plain;charset=UTF-8"},
+        {"Content-Type": "application/jsonp"},
+        {"Content-Type": "text/plain, application/json"},
+    ],
+)
+async def test_a_body_that_another_sites_page_could_send_is_not_taken_for_json(
+    site: Site, sent: dict[str, str]
+) -> None:
+    paths = site.app.openapi()["paths"]
+    taking = [(how, path) for path in paths for how, what in paths[path].items() if "requestBody" in what]
+    named = {"incident_id": world.incident().id, "change_id": "none"}
+    taking = [(how, path.format(**named)) for how, path in taking if not path.startswith("/intake/")]
+    assert len(taking) == 5
+    async with site.client("responder") as client:
+        for how, path in taking:
+            answer = await client.request(how, path, content=b"[]", headers=sent)
+            assert (answer.status_code, answer.headers["content-type"]) == (415, "application/problem+json"), (
+                how,
+                path,
+            )
+            assert answer.json()["detail"] == "send Content-Type: application/json"
+            for good in ("application/json", "Application/JSON ; charset=utf-8"):
+                taken = await client.request(how, path, content=b"[]", headers={"Content-Type": good})
+                assert taken.status_code == 422, (how, path, taken.text)
 
 
 async def test_of_a_body_that_says_how_large_it_is_nothing_is_read_and_of_another_no_more_than_may_be(
@@ -93,10 +127,10 @@ async def test_of_a_body_that_says_how_large_it_is_nothing_is_read_and_of_anothe
     async with site.client("responder") as client:
         for path, most in ((REST, 64 * KIB), (ALERTS, MIB)):
             read = 0
-            assert (await client.post(path, content=endless())).status_code == 413
+            assert (await client.post(path, content=endless(), headers=AS_JSON)).status_code == 413
             assert read <= most + 32 * KIB
             read = 0
-            declared = {"Content-Length": str(most + 1)}
+            declared = {**AS_JSON, "Content-Length": str(most + 1)}
             assert (await client.post(path, content=endless(), headers=declared)).status_code == 413
             assert read <= 16 * KIB
 
@@ -126,7 +160,7 @@ async def test_a_body_that_does_not_come_is_waited_for_so_long(
 
     async with site.client("responder") as client:
         began = time.monotonic()
-        answer = await client.post(path, content=slow())
+        answer = await client.post(path, content=slow(), headers=AS_JSON)
     assert answer.status_code == status
     assert "within" in answer.text
     assert time.monotonic() - began < 2

@@ -198,7 +198,7 @@ async def test_what_is_wrong_is_said(site: Site, wrong: dict[str, Any], field: s
 )
 async def test_a_body_that_is_no_change_is_refused(site: Site, body: bytes, status: int) -> None:
     async with site.client("responder") as client:
-        answer = await client.post(PATH, content=body)
+        answer = await client.post(PATH, content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code == status
     assert answer.headers["content-type"] == "application/problem+json"
 

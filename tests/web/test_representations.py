@@ -13,6 +13,7 @@ from sqlalchemy import update
 from app.core.model import Batch
 from app.store import tables
 from app.store.record import record
+from app.web import numbered
 from app.web.accept import JSON, NDJSON, TEXT
 from app.web.etags import basis, met, tag
 from tests.web import world
@@ -143,6 +144,8 @@ async def test_what_a_client_has_is_not_sent_again(site: Site, path: str, accept
         headed = await client.head(f"/api/v1/{path}", headers={"Accept": accept, "If-None-Match": tag})
         whole = await client.head(f"/api/v1/{path}", headers={"Accept": accept})
     assert (headed.status_code, whole.status_code) == (304, 200)
+    for answer in (whole, first):
+        del answer.headers[numbered.HEADER]
     assert whole.headers == first.headers
 
 
