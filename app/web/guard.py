@@ -75,6 +75,11 @@ def is_foreign(method: str, sent: Headers) -> bool:
     return origin is not None and urlsplit(origin).netloc != sent.get("host")
 
 
+def says_no_site(method: str, sent: Headers) -> bool:
+    """Whether an unsafe request does not say from which site it is, as every browser does of one that it sends."""
+    return method not in SAFE and "sec-fetch-site" not in sent and "origin" not in sent
+
+
 Asks = tuple[str, tokens.Purpose] | Identity | None
 
 
@@ -196,6 +201,8 @@ class Guard:
             return of_database(error)
         if bearer is None:
             return Problem(401, "this credential is unknown, expired, revoked, or good for something else")
+        if purpose is tokens.Purpose.SESSION and says_no_site(scope["method"], Headers(scope=scope)):
+            return Problem(403, "this does not say from which site it is: a program sends a token instead of a session")
         state["role"], state["who"], state["scope"] = bearer.role, bearer.note, bearer.scope
         state["identity"] = None if bearer.groups is None else Identity(bearer.note, bearer.groups)
         return None

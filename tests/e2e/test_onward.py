@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from playwright.async_api import Browser, expect
+import re
 
+from playwright.async_api import Browser, async_playwright, expect
+
+from app.core.roles import Role
 from tests.e2e.conftest import Program, tell
+from tests.programs import found
+from tests.serving import CHROMIUM, FLAGS
 from tests.web import world
 
 INCIDENT = f"/incidents/{world.incident().id}?from=2026-11-20T14:01:00Z&to=2026-11-20T14:03:00Z"
@@ -39,3 +44,22 @@ async def test_a_page_that_stays_open_is_gone_back_to_when_its_reader_signs_in(
     await page.goto((await program.link("/")).removesuffix("&to=/"))
     assert page.url.startswith(f"{program.address}/incidents/{world.incident().id}")
     await context.close()
+
+
+async def test_a_form_works_over_plain_http_by_a_name(program: Program) -> None:
+    """Such a page is not trustworthy to a browser: it sends Origin alone, and no Sec-Fetch-Site."""
+    await tell(program.database, world.batch())
+    named = program.address.replace("127.0.0.1", "foreshock.internal")
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(
+            executable_path=found(*CHROMIUM, package="chromium"),
+            args=[*FLAGS, "--host-resolver-rules=MAP foreshock.internal 127.0.0.1"],
+        )
+        page = await browser.new_page()
+        link = await program.link(f"/incidents/{world.incident().id}", Role.RESPONDER)
+        await page.goto(link.replace(program.address, named))
+        await page.get_by_role("button", name="Resolve", exact=True).click()
+        await expect(page.get_by_role("button", name="Reopen", exact=True)).to_be_visible()
+        await page.get_by_role("button", name="Sign out").click()
+        await expect(page).to_have_url(re.compile(r"/login"))
+        await browser.close()

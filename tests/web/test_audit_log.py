@@ -182,7 +182,7 @@ async def test_a_login_a_refused_one_and_its_end_are_noted(app: Any, site: Site)
         await browser.get("/login", params={"token": await site.token(Purpose.LOGIN)})
         session = browser.cookies
         assert (await browser.get("/login", params={"token": "fs_secret-of-nobody"})).status_code == 401
-        await browser.post("/logout")
+        await browser.post("/logout", headers={"Sec-Fetch-Site": "same-origin"})
     assert session is not None
     found = [one for one in await noted(site) if one.address == "192.0.2.8"]
     assert [one.action for one in found] == [Action.SIGNED_OUT, Action.LOGIN_REFUSED, Action.SIGNED_IN]

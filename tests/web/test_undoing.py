@@ -31,6 +31,8 @@ CHANGE = world.a_change(
 )
 GROUPS = ("sre", "<b>staff")
 SEEN = "5" * 64
+OURS = {"Sec-Fetch-Site": "same-origin"}
+"""What a browser says of a page's own form."""
 
 
 @dataclass
@@ -89,7 +91,7 @@ async def browser(
             conn, role, purpose=Purpose.SESSION, now=NOW, note="alice@example.com", groups=groups, scope=scope
         )
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
-    return httpx2.AsyncClient(transport=transport, base_url=HOST, cookies={guard.COOKIE: session})
+    return httpx2.AsyncClient(transport=transport, base_url=HOST, cookies={guard.COOKIE: session}, headers=OURS)
 
 
 async def noted(site: Site) -> list[tuple[str, str, str]]:
