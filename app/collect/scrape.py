@@ -106,7 +106,7 @@ def _samples(lines: list[bytes], kept: Kept, labels: dict[str, str]) -> dict[Key
 
 def _summed(line: bytes, name: str, by: tuple[str, ...], labels: dict[str, str]) -> Key:
     """Of which series a bucket is a part. Only these labels are looked for: an API server may have a hundred thousand
-    buckets, for which the library takes eight times as long (5.3 s of processor, and 0.7 this way)."""
+    buckets, for which the library takes eight times as long (55 µs each, and 7 this way)."""
     own = {label: _unescaped(found[1]) for label in by if (found := _label(label).search(line))}
     return name, tuple(sorted({**own, **labels}.items()))
 
