@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from app.client import completion
-from app.client.output import Output, OutputOption, shown
+from app.client.output import Output, OutputOption, done, shown
 from app.client.reach import Cluster, Program, TheCluster
 from app.client.server import Server
 from app.client.times import moment, now
@@ -82,6 +82,7 @@ def opened(
         typer.Option(help="Opens one incident, however often the same is said."),
     ] = None,
     cluster: TheCluster = None,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Open an incident, have what preceded it ranked, and print its id."""
     told = {
@@ -95,7 +96,8 @@ def opened(
         "severity": severity,
     }
     body = {name: value for name, value in told.items() if value is not None}
-    print(server.send("POST", "incidents", body=body, key=key)["incident"]["id"])
+    answer = server.send("POST", "incidents", body=body, key=key)
+    print(done(answer, output, answer["incident"]["id"]), end="")
 
 
 def edit(
@@ -115,6 +117,7 @@ def edit(
         bool, typer.Option("--whole-cluster", help="It is about no namespace, workload or node rather than another.")
     ] = False,
     severity: Severity = None,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Correct an incident: what is named changes, the rest stays. Prints it as it is ranked then."""
     if whole_cluster and (about or workloads or nodes):
@@ -131,19 +134,20 @@ def edit(
     }
     body = {name: value for name, value in told.items() if value is not None}
     server.send("PATCH", "incidents", incident_id, body=body)
-    print(shown(server, Output.TABLE, "incidents", incident_id), end="")
+    print(shown(server, output, "incidents", incident_id), end="")
 
 
-def close(server: Server, incident_id: IncidentId) -> None:
+def close(server: Server, incident_id: IncidentId, output: OutputOption = Output.TABLE) -> None:
     """Say that an incident is over, as of now: it is resolved."""
-    _set_status(server, incident_id, Status.RESOLVED)
+    _set_status(server, incident_id, Status.RESOLVED, output)
 
 
-def reopen(server: Server, incident_id: IncidentId) -> None:
+def reopen(server: Server, incident_id: IncidentId, output: OutputOption = Output.TABLE) -> None:
     """Open an incident again, until somebody closes it."""
-    _set_status(server, incident_id, Status.OPEN)
+    _set_status(server, incident_id, Status.OPEN, output)
 
 
-def _set_status(server: Server, incident_id: str, status: Status) -> None:
-    found = server.send("PATCH", "incidents", incident_id, body={"status": status.value})["incident"]
-    print(tame(f"{found['id']} is {found['status']}: {found['title']}"))
+def _set_status(server: Server, incident_id: str, status: Status, output: Output) -> None:
+    answer = server.send("PATCH", "incidents", incident_id, body={"status": status.value})
+    found = answer["incident"]
+    print(done(answer, output, tame(f"{found['id']} is {found['status']}: {found['title']}")), end="")

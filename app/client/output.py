@@ -38,6 +38,11 @@ def shown(server: Server, output: Output, *path: str, table: str = "", **asked: 
     return written(answer, output)
 
 
+def done(answer: Any, output: Output, line: str) -> str:
+    """What was done, as it is printed: ``line`` for who reads it, the answer for a program."""
+    return f"{line}\n" if output in (Output.TABLE, Output.WIDE) else written(answer, output)
+
+
 def written(answer: Any, output: Output) -> str:
     """An answer as JSON or YAML."""
     if output is Output.JSON:

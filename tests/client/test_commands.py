@@ -136,6 +136,17 @@ def test_an_incident_by_hand(site: Asked) -> None:
     assert (one["title"], one["opened_by"]) == ("Found here", "the command line")
 
 
+def test_what_was_done_is_told_to_programs_too(site: Asked) -> None:
+    opened = json.loads(site.said("incident", "open", "Told to a program", "-o", "json", role="responder"))
+    incident_id = opened["incident"]["id"]
+    for command, status in (("close", "resolved"), ("reopen", "open")):
+        told = site.said("incident", command, incident_id, "-o", "yaml", role="responder")
+        assert yaml.safe_load(told)["incident"]["status"] == status
+    edited = site.said("incident", "edit", incident_id, "--severity", "critical", "-o", "json", role="responder")
+    assert json.loads(edited) == json.loads(site.said("incident", "show", incident_id, "-o", "json"))
+    assert json.loads(edited)["incident"]["severity"] == "critical"
+
+
 def test_an_incident_is_corrected_and_ranked_anew(site: Asked) -> None:
     told = ("incident", "open", "It is slow", "-n", "payments", "--node", "n1")
     incident_id = site.said(*told, role="responder").strip()
