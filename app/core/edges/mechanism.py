@@ -400,8 +400,10 @@ def _annotations(change: Change) -> list[str]:
 def is_cosmetic(change: Change) -> bool:
     """Whether only labels or annotations of the object itself changed; those of a Namespace and the labels of a
     Node decide much, and some of a ServiceAccount and of a class."""
+    if change.verb is not Verb.UPDATE or any(diff.path and diff.path[0] != "metadata" for diff in change.diffs):
+        return False
     paths = {diff.path[:2] for diff in change.diffs if diff.path}
-    if change.verb is not Verb.UPDATE or not paths or not paths <= {_LABELS, _ANNOTATIONS}:
+    if not paths or not paths <= {_LABELS, _ANNOTATIONS}:
         return False
     if _is_private(change):
         return True
@@ -419,11 +421,9 @@ def only_labels(change: Change) -> bool:
 
 def is_inert(change: Change) -> bool:
     """Whether nothing acts upon a change: it is cosmetic, or says of a workload how its next rollout is to go."""
-    if _is_private(change):
-        return True
     if change.resource.kind not in _INERT and not is_policy(change.resource):
-        return False
-    return is_cosmetic(change) or is_for_next_rollout(change)
+        return _is_private(change)
+    return is_cosmetic(change) or is_for_next_rollout(change) or _is_private(change)
 
 
 def _is_private(change: Change) -> bool:

@@ -486,6 +486,7 @@ def _values_set(change: Change) -> Iterator[str]:
 
 def _adder(found: Reach) -> Add:
     def add(entity: Entity, hops: float) -> None:
-        found[entity] = min(hops, found.get(entity, 99))
+        if hops < found.get(entity, 99):
+            found[entity] = hops
 
     return add

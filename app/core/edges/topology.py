@@ -122,21 +122,18 @@ class Topology:
 
     def ignores(self, change: Change) -> bool:
         """Whether only labels of a Namespace or a Node changed that nothing chooses it by."""
-        keys = {str(diff.path[2]) for diff in change.diffs if diff.path[:2] == ("metadata", "labels") and diff.path[2:]}
+        if change.resource.kind not in ("Namespace", "Node"):
+            return False
+        keys = _labels(change)
         if not keys or len(keys) < len(change.diffs):
             return False
         if change.resource.kind == "Node":
             return not (keys & (self.placing.keys() | self.choosing.keys()) or any(map(_WELL_KNOWN.match, keys)))
-        if change.resource.kind != "Namespace":
-            return False
         return not any(key in self.selecting or _CHOOSES.search(key) for key in keys)
 
     def heeds(self, change: Change) -> bool:
         """Whether a label of a ClusterRole changed by which others are made of it."""
-        labels = {
-            str(diff.path[2]) for diff in change.diffs if diff.path[:2] == ("metadata", "labels") and diff.path[2:]
-        }
-        return change.resource.kind == "ClusterRole" and not labels.isdisjoint(self.aggregated)
+        return change.resource.kind == "ClusterRole" and not _labels(change).isdisjoint(self.aggregated)
 
     def is_bound(self, account: Named) -> bool:
         """Whether a ServiceAccount is a subject of any role."""
@@ -148,6 +145,11 @@ class Topology:
         account = self.accounts.get(found)
         if account:
             yield ("user", f"system:serviceaccount:{found[0]}:{account}")
+
+
+def _labels(change: Change) -> set[str]:
+    """The keys of its own labels that a change wrote."""
+    return {str(diff.path[2]) for diff in change.diffs if diff.path[:2] == ("metadata", "labels") and diff.path[2:]}
 
 
 def readers(resource: Resource, top: Topology, *, told: bool = False) -> set[Named]:

@@ -174,6 +174,7 @@ def acts_by_itself(user: str) -> bool:
     return service_account(user) is not None and not deploys(user)
 
 
+@lru_cache(maxsize=8192)
 def service_account(name: str) -> tuple[str, str] | None:
     """(namespace, name) of a service account's user name, else None."""
     if not name.startswith(_SERVICE_ACCOUNT):

@@ -43,13 +43,15 @@ class Case:
 class Facts(Struct, frozen=True, gc=False):
     """One candidate with what it explains and how many others came between it and the onset.
 
-    ``keeps`` is what is left of the evidence of time and place where the change was only the occasion (explain.py).
+    ``keeps`` is what is left of the evidence of time and place where the change was only the occasion (explain.py);
+    ``scope`` whether it touches what the alert names (scoped.py).
     """
 
     candidate: Candidate
     matches: tuple[Match, ...]
     between: int
     keeps: float = 1.0
+    scope: Evidence | None = None
 
 
 class Rule(Protocol):

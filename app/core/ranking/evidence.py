@@ -23,7 +23,7 @@ from app.core.ranking.chains import chain
 from app.core.ranking.explain import BY_CALLING, CLOCK_SKEW, Match, before, is_about_place, without
 from app.core.ranking.latent import began
 from app.core.ranking.priors import ROOM, by_itself, novelty, plane, risk
-from app.core.ranking.scoped import NAMED, in_scope, touches
+from app.core.ranking.scoped import NAMED, in_scope
 from app.core.signals.calls import caller_name
 from app.core.signals.evictions import DELETER
 from app.core.signals.signal import Signal, SignalKind
@@ -217,7 +217,7 @@ def emptied(case: Case, facts: Facts) -> Evidence | None:
         return None
     if facts.candidate.empties:
         return say("empties", 1.5, f"No workload stands behind Service {facts.candidate.empties} now.")
-    scope = touches(case, facts) if facts.candidate.stops else None
+    scope = facts.scope if facts.candidate.stops else None
     if scope is not None and scope.weight >= NAMED * 2 / 3:
         return say("stops", 1.5, f"Since then {facts.candidate.change.resource.name} starts nothing any more.")
     return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from app.core.entities import workload
 from app.core.findings import Evidence
@@ -10,6 +11,7 @@ from app.core.objects.brought import quoted
 from app.core.phrases import SHORTEST, names
 from app.core.ranking.candidates import Candidate
 from app.core.ranking.case import Case, Facts, say
+from app.core.ranking.explain import Match
 
 ALONE = 0.5
 """So much more it weighs where nothing turned bad clearly: what the alert names is then all that is told."""
@@ -32,19 +34,19 @@ _WAYS = (
 
 def in_scope(case: Case, facts: Facts) -> Evidence | None:
     """Whether it touches what the alert names."""
-    found = touches(case, facts)
+    found = facts.scope
     if found is None or found.weight < 0:
         return found
     told = 1.0 + ALONE * (1.0 - case.quality)
     return say("scope", found.weight * told * facts.keeps * (0.5 if facts.candidate.inert else 1.0), found.sentence)
 
 
-def touches(case: Case, facts: Facts) -> Evidence | None:
-    """The same, whether or not anything acts by the change."""
-    scope, reached = case.incident.scope, facts.candidate.reach
-    if said := _quoted_by_alert(case, facts.candidate):
+def touches(case: Case, candidate: Candidate, matches: Sequence[Match]) -> Evidence | None:
+    """The same, whether or not anything acts by the change: ``scope`` of its Facts."""
+    scope, reached = case.incident.scope, candidate.reach
+    if said := _quoted_by_alert(case, candidate):
         return say("scope", QUOTED, f'The alert says "{said}", which this change put in or took away.')
-    told = [_touches_workload(facts, *named.split("/", 1)) for named in scope.workloads]
+    told = [_touches_workload(candidate, matches, *named.split("/", 1)) for named in scope.workloads]
     touched = [found for found in told if found is not None]
     if touched:  # one of several that suffer together is seldom why the others do
         most = max(touched, key=lambda found: found.weight)
@@ -52,33 +54,32 @@ def touches(case: Case, facts: Facts) -> Evidence | None:
     for node in scope.nodes:
         if ("node", node) in reached:
             return say("scope", 0.85, f"It touches node {node}, which the alert names.")
-    if named_in_alert(case, facts.candidate):
-        return say("scope", 0.7, f"The alert names {facts.candidate.change.resource.name}.")
+    if named_in_alert(case, candidate):
+        return say("scope", 0.7, f"The alert names {candidate.change.resource.name}.")
     hops_to = [reached[("ns", ns)] for ns in scope.namespaces if ("ns", ns) in reached]
     if hops_to:
-        own = facts.candidate.change.resource.namespace or facts.candidate.change.resource.name
+        own = candidate.change.resource.namespace or candidate.change.resource.name
         return say("scope", 0.4, f"It is in namespace {own}, which the alert names.")
-    is_elsewhere = scope.namespaces and not scope.control_plane and facts.candidate.change.resource.namespace
-    if is_elsewhere and _tied(case, facts) < TIED:
+    is_elsewhere = scope.namespaces and not scope.control_plane and candidate.change.resource.namespace
+    if is_elsewhere and _tied(case, matches) < TIED:
         return say("scope", -0.55, "It is in another namespace than the alert, and little measured ties them.")
     return None
 
 
 def is_untied(case: Case, facts: Facts) -> bool:
     """Whether it touches nothing that the alert names, and leads to nothing that turned bad."""
-    if _tied(case, facts) >= UNTIED:
+    if _tied(case, facts.matches) >= UNTIED:
         return False
-    found = touches(case, facts)
-    return found is None or found.weight < 0
+    return facts.scope is None or facts.scope.weight < 0
 
 
-def _tied(case: Case, facts: Facts) -> float:
+def _tied(case: Case, matches: Sequence[Match]) -> float:
     """How much of what turned bad it leads to."""
-    return max((case.salience.get(id(m.signal), 0.0) * m.score for m in facts.matches), default=0.0) * case.quality
+    return max((case.salience.get(id(m.signal), 0.0) * m.score for m in matches), default=0.0) * case.quality
 
 
-def _touches_workload(facts: Facts, namespace: str, name: str) -> Evidence | None:
-    reached, resource = facts.candidate.reach, facts.candidate.change.resource
+def _touches_workload(candidate: Candidate, matches: Sequence[Match], namespace: str, name: str) -> Evidence | None:
+    reached, resource = candidate.reach, candidate.change.resource
     hops = reached.get(workload(namespace, name))
     if (resource.namespace or "", resource.name) == (namespace, name) and resource.kind not in _OTHERS:
         hops = 0  # whatever its kind, mostly: an alert's "service" label names the Service
@@ -93,7 +94,7 @@ def _touches_workload(facts: Facts, namespace: str, name: str) -> Evidence | Non
     for way, what in _WAYS:
         steps = reached.get((way, namespace, name))
         # That others call the same is felt where there is too little for all, and that is what matches say.
-        if steps is not None and (way != "shares" or any(match.via[0] == way for match in facts.matches)):
+        if steps is not None and (way != "shares" or any(match.via[0] == way for match in matches)):
             return say("scope", 0.85 * 0.7**steps, f"{name}, which the alert names, {what}.")
     return None
 

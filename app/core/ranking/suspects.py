@@ -40,6 +40,7 @@ from app.core.ranking.probed import with_probed
 from app.core.ranking.relevance import Near, inside, surroundings, weigh
 from app.core.ranking.rooms import has_pods, with_rooms
 from app.core.ranking.same_edit import releases
+from app.core.ranking.scoped import touches
 from app.core.ranking.shared import shared
 from app.core.ranking.shortlist import ALL_READ, Unread
 from app.core.signals.blamed import with_blamed
@@ -304,7 +305,7 @@ def _score(
     for candidate, matches in zip(found, explained, strict=True):
         between = max(0, before_onset - bisect_right(times, began(candidate, case.onset.high).timestamp()))
         keeps = UNLIKELY if is_occasion(candidate, matches, case.salience) else 1.0
-        facts = Facts(candidate, matches, between, keeps)
+        facts = Facts(candidate, matches, between, keeps, touches(case, candidate, matches))
         evidence = tuple(e for rule in rules if (e := rule(case, facts)))
         scored.append((sum(e.weight for e in evidence), candidate, evidence))
     scored.sort(key=lambda item: (-item[0], -item[1].change.at.timestamp()))
