@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from app.core.findings import Incident
@@ -9,7 +10,7 @@ from app.core.model import Change
 from app.core.objects.actors import short
 from app.core.objects.values import moved
 from app.core.phrases import duration, many, percent
-from app.notify.blocks import SENTENCE, escape, link, moment
+from app.notify.blocks import NAME, SENTENCE, escape, link, moment
 from app.notify.message import SIGNS, where
 from app.store.history import History
 from app.store.incidents import FirstSuspect
@@ -44,10 +45,28 @@ def object_lines(history: History, *, url: str) -> str:
     return f"{named}, cluster *{escape(resource.cluster)}*{there}\n{last}"
 
 
+def listed_lines(changes: Sequence[Change], *, url: str, most: int, is_all: bool) -> str:
+    """The newest changes of a list, a line each. ``is_all`` says that no older ones can fit."""
+    lines = [
+        f"• {moment(one.at)} {link(f'{url}/changes/{one.id}', _name(one))}, {where(one.resource)},"
+        f" by {escape(short(one.actor), NAME)}"
+        for one in changes[:most]
+    ]
+    if len(changes) > most:
+        lines.append("and older ones")
+    elif not is_all:
+        lines.append("Older ones were not looked for.")
+    return "\n".join(lines or ["No change that is recorded fits."])
+
+
+def _name(change: Change) -> str:
+    return change.summary or f"{change.verb.value} {change.resource.kind} {change.resource.name}"
+
+
 def change_lines(change: Change, *, url: str) -> str:
     """What changed, as a link, where, who did it and when; then its first fields, before and after."""
     resource = change.resource
-    name = link(f"{url}/changes/{change.id}", change.summary or f"{change.verb.value} {resource.kind} {resource.name}")
+    name = link(f"{url}/changes/{change.id}", _name(change))
     fields = [one for one in change.diffs if one.path]  # not the whole object, as of one that was made
     who = f"{moment(change.at)} by {escape(short(change.actor))}"
     lines = [

@@ -15,18 +15,24 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from app.core.model import Resource
 from app.core.routes import NO_ROUTES, Routes
 from app.notify.blocks import Json, section
-from app.notify.lines import change_lines, incident_line, object_lines
+from app.notify.lines import change_lines, incident_line, listed_lines, object_lines
 from app.notify.slack import BusyError, RefusedError, Slack, UnansweredError
 from app.store import codec, incidents, timeline
 from app.store.history import read_history
 from app.store.incidents import FirstSuspect
+from app.store.search import AT_FIRST, find_changes
+from app.store.timeline import ChangeFilter
 
 MOST = 5
 """Links of one message that are shown what they lead to."""
+LISTED = 5
+"""Changes that are shown of a list."""
 _OBJECT = r"objects/(?P<cluster>[^/?#]+)/(?P<group>[^/?#]+)/(?P<kind>[^/?#]+)/(?P<namespace>[^/?#]+)/(?P<name>[^/?#]+)"
 _PATH = re.compile(
-    rf"/(?:incidents/(?P<incident>[0-9a-f]{{12}})|changes/(?P<change>[0-9a-f]{{28}})|{_OBJECT})(?:[?#]|\Z)"
+    rf"/(?:incidents/(?P<incident>[0-9a-f]{{12}})|changes/(?P<change>[0-9a-f]{{28}})|{_OBJECT}|(?P<list>changes))(?:[?#]|\Z)"
 )
+Asks = Callable[[str], ChangeFilter | None]
+"""What a link to a list of changes asks for; None where its address is no good."""
 
 log = structlog.get_logger()
 
@@ -41,13 +47,14 @@ def _resource(to: re.Match[str]) -> Resource:
 @dataclass(frozen=True, slots=True)
 class Links:
     """Shows in ``channel`` (its ID), and where routes tell of everything, what links to ``url``, where people reach us,
-    lead to."""
+    lead to. ``asks`` reads the address of a list."""
 
     engine: AsyncEngine
     slack: Slack
     channel: str
     url: str
     clock: Callable[[], datetime]
+    asks: Asks
     routes: Callable[[], Routes] = lambda: NO_ROUTES
 
     async def take(self, payload: dict[str, Any]) -> None:
@@ -69,22 +76,28 @@ class Links:
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"this is no event of Slack: {type(error).__name__}") from None
         async with self.engine.connect() as conn:
-            shown = {url: shows for url, to in found if to and (shows := await self._shown(conn, to))}
+            shown = {url: shows for url, to in found if to and (shows := await self._shown(conn, url, to))}
         if shown:
             await self._show(place, shown)
 
-    async def _shown(self, conn: AsyncConnection, to: re.Match[str]) -> Json | None:
-        """None for what is not known any more."""
-        if wanted := to["incident"]:
-            found = await incidents.read_incident(conn, wanted)
+    async def _shown(self, conn: AsyncConnection, url: str, to: re.Match[str]) -> Json | None:
+        """None for what is not known any more, and for a list whose address is no good."""
+        if to["incident"]:
+            found = await incidents.read_incident(conn, to["incident"])
             if found is None:
                 return None
             text = incident_line(found[0], FirstSuspect.of(found[1]), url=self.url, now=self.clock())
-        elif wanted := to["change"]:
-            change = await timeline.read_change(conn, wanted)
+        elif to["change"]:
+            change = await timeline.read_change(conn, to["change"])
             if change is None:
                 return None
             text = change_lines(change, url=self.url)
+        elif to["list"]:
+            wanted = self.asks(url)
+            if wanted is None:
+                return None
+            page = await find_changes(conn, wanted, limit=LISTED + 1, within=AT_FIRST)
+            text = listed_lines(page.changes, url=self.url, most=LISTED, is_all=page.next is None)
         else:
             history = await read_history(conn, _resource(to), limit=1)
             if history is None:

@@ -12,8 +12,9 @@ import httpx2
 import pytest
 
 from app.notify.connection import listen
-from app.notify.links import Links
+from app.notify.links import LISTED, Links
 from app.notify.slack import slack
+from app.notifying import changes_asked
 from app.web.deps import Slack, refuse_command, refuse_told
 from app.web.filters import object_path
 from app.web.routes import create_app
@@ -35,7 +36,9 @@ async def told() -> AsyncIterator[Workspace]:
 
 
 def links(site: Site, told: Workspace) -> Links:
-    return Links(site.database.read, slack(TOKEN, f"{told.url}api/"), CHANNEL, HOST, lambda: NOW)
+    return Links(
+        site.database.read, slack(TOKEN, f"{told.url}api/"), CHANNEL, HOST, lambda: NOW, changes_asked(lambda: NOW)
+    )
 
 
 async def unfurled(site: Site, told: Workspace, *urls: str, **other: str) -> dict[str, str]:
@@ -64,10 +67,26 @@ async def test_an_object_is_shown_with_its_last_change(site: Site, told: Workspa
     assert "image of checkout-api: v1.41.0 → v1.42.0" in found[url]
 
 
+async def test_a_list_of_changes_is_shown_with_its_newest(site: Site, told: Workspace) -> None:
+    mine = f"{HOST}/changes?cluster=shop&namespace=payments&kind=deployment&text=checkout-api&from=&after=1f.2a"
+    none, all_of_them = f"{HOST}/changes?namespace=nobodys", f"{HOST}/changes"
+    found = await unfurled(site, told, mine, none, all_of_them)
+    assert "image of checkout-api: v1.41.0 → v1.42.0>, Deployment in payments, by argocd" in found[mine]
+    assert f"{HOST}/changes/{world.CULPRIT.id}|" in found[mine]
+    assert "older ones" not in found[mine].lower()
+    assert "No change that is recorded fits." in found[none]
+    assert found[all_of_them].count("• ") == LISTED
+    assert "and older ones" in found[all_of_them]
+
+
 @pytest.mark.parametrize(
     "url",
     [
         f"{HOST}/",
+        f"{HOST}/changes?kinds=Deployment",
+        f"{HOST}/changes?from=2026-11-21T14:00:00Z&to=2026-11-21T13:00:00Z",
+        f"{HOST}/changes?namespace=%00",
+        f"{HOST}/changes/new",
         f"{HOST}/objects/shop/apps/Deployment/payments/nobody",
         f"{HOST}/objects/shop/apps/Deployment/payments",
         f"{HOST}/objects/%00/apps/Deployment/-/%F0%9F%92%A5",
