@@ -61,7 +61,7 @@ async def run(dsns: list[str], folder: Path, *, parts: Sequence[str], sizes: lis
         gates += await asyncio.to_thread(memory, dsns[3])
     if "pages" in parts:
         gates += await pages(opened[4], sizes)
-        gates += await ranking(opened[4], changes=sizes[-1])
+        gates += await ranking(opened[4], dsns[4], changes=sizes[-1])
     others: dict[str, Callable[[], Awaitable[list[Gate]]]] = {
         "browser": lambda: browser(opened[5], dsns[5]),
         "remote-write": lambda: remote_write(opened[6], dsns[6]),

@@ -21,19 +21,17 @@ from app.core.model import SLOT_SECONDS, CallCount, CallKey
 from app.core.ranking.suspects import rank
 from app.core.roles import Role
 from app.correlate import rank_incident
-from app.main import alert_taker
 from app.store import calls, tokens
 from app.store.database import Database
 from app.store.gathering import CALLS_WINDOW, gather
 from app.store.incidents import read_incident
 from app.store.partitions import ensure
 from app.store.tokens import Purpose
-from app.web.deps import Deps
-from app.web.routes import create_app
 from bench import apps
 from bench.gates import Gate, yardstick
 from bench.made import Company
 from bench.pages import DAYS
+from tests.serving import served
 
 KEYS = 240
 MINUTES_MADE = 8
@@ -138,39 +136,27 @@ def _payload(number: int, at: datetime) -> dict[str, object]:
     }
 
 
-async def _webhooks(database: Database) -> list[float]:
-    """Milliseconds from an alert that is sent until the ranking of its incident is stored, of several alerts."""
-    app = create_app(
-        Deps(
-            read=database.read,
-            write=database.write,
-            public_url="http://bench",
-            clock=lambda: datetime.now(UTC),
-            take_alerts=alert_taker(database),
-        )
-    )
+async def _webhooks(database: Database, dsn: str) -> list[float]:
+    """Milliseconds from an alert that is sent to a real `foreshock serve` until the ranking of its incident is stored,
+    of several alerts."""
     async with database.write.begin() as conn:
         token = await tokens.create(conn, Role.RESPONDER, purpose=Purpose.API, now=datetime.now(UTC))
-    times = []
-    async with httpx2.AsyncClient(
-        transport=httpx2.ASGITransport(app=app),
-        base_url="http://bench",
-        headers={"Authorization": f"Bearer {token}"},
-        timeout=60,
-    ) as client:
-        for number in range(WEBHOOKS):
-            alert = _payload(number, datetime.now(UTC) - timedelta(minutes=1))
-            began = time.perf_counter()
-            answer = (await client.post(f"/intake/alertmanager/{CLUSTER}", json=alert)).raise_for_status()
-            times.append((time.perf_counter() - began) * 1000)
-            async with database.read.connect() as conn:
-                (found,) = [await read_incident(conn, one) for one in answer.json()["incidents"]]
-            if found is None or found[1] is None:
-                raise LookupError(f"the alert of team-{number} was answered before its incident was ranked")
+    times, headers = [], {"Authorization": f"Bearer {token}"}
+    with served(dsn) as address:
+        async with httpx2.AsyncClient(base_url=address, headers=headers, timeout=60) as client:
+            for number in range(WEBHOOKS):
+                alert = _payload(number, datetime.now(UTC) - timedelta(minutes=1))
+                began = time.perf_counter()
+                answer = (await client.post(f"/intake/alertmanager/{CLUSTER}", json=alert)).raise_for_status()
+                times.append((time.perf_counter() - began) * 1000)
+                async with database.read.connect() as conn:
+                    (found,) = [await read_incident(conn, one) for one in answer.json()["incidents"]]
+                if found is None or found[1] is None:
+                    raise LookupError(f"the alert of team-{number} was answered before its incident was ranked")
     return times
 
 
-async def ranking(database: Database, *, changes: int) -> list[Gate]:
+async def ranking(database: Database, dsn: str, *, changes: int) -> list[Gate]:
     """The gates, where ``changes`` fill the last ninety days: with ten million of them, a hundred million call-minutes
     do too; with fewer, as many fewer fill the last days of it, as densely. Without what apps tell, and with it.
     """
@@ -187,7 +173,7 @@ async def ranking(database: Database, *, changes: int) -> list[Gate]:
         await _settle(database)
         stored = f"{stored}, {apps.SERIES:,} series of apps"
         gates.append(_gate(stored, await _ranked(database, incident)))
-        told = await _webhooks(database)
+        told = await _webhooks(database, dsn)
     title = f"{stored}: alert to stored ranking, the slowest of {WEBHOOKS} (median {statistics.median(told):.0f})"
     return [*gates, Gate(title, max(told), "ms", at_most=WEBHOOK_MS)]
 
