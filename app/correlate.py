@@ -26,7 +26,6 @@ from app.core.incidents.bundles import FIRES_ON, LOOKS_AHEAD, LOOKS_BACK, REOPEN
 from app.core.incidents.pagers import Paged, as_known
 from app.core.metrics.lines import laid
 from app.core.model import Batch, Change, MetricSeries, Reject, Symptom
-from app.core.objects.redact import Redactor
 from app.core.ranking.precedents import remembered
 from app.core.ranking.suspected import WINDOW, follow_up, suspected
 from app.core.ranking.suspects import rank
@@ -42,7 +41,7 @@ from app.store.gathering import LARGE, MOST_FOUGHT, gather
 from app.store.noise import mark_noise
 from app.store.partitions import storable
 from app.store.record import lock, record
-from app.store.redaction import redaction_key
+from app.store.redaction import redactor as redactor_of
 
 RERANK_AFTER = (timedelta(0), timedelta(minutes=3), timedelta(minutes=10))
 """A ranking at once, and again when new pods and callers have had time to show themselves."""
@@ -300,7 +299,7 @@ async def _clean(conn: AsyncConnection, said: Said, *, now: datetime) -> Said:
         raise hands.CannotError("started_at", "it is more than 400 days ago, or to come: is the sender's clock right?")
     if said.title is None:
         return said
-    return replace(said, title=Redactor(await redaction_key(conn)).text(said.title))
+    return replace(said, title=(await redactor_of(conn)).text(said.title))
 
 
 async def _known(conn: AsyncConnection, incident_id: str) -> Incident:

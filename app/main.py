@@ -31,7 +31,6 @@ from app.collect.garbage import garbage_rarely
 from app.collect.remote_write import Receiver
 from app.core.access import Access
 from app.core.incidents import pagers
-from app.core.objects.redact import Redactor
 from app.core.roles import Role, Scope
 from app.core.routes import NO_ROUTES
 from app.core.screen.elsewhere import Neighbours
@@ -39,12 +38,14 @@ from app.core.vitals import Vitals
 from app.failures import Expected
 from app.notifying import notifier_of, secret
 from app.oidc import oidc_of
+from app.redaction_file import rules_of
 from app.reverting import Reverts, Ways, ways_of
 from app.settings import Settings
 from app.store import collectors, compaction, embedded, partitions, retention, tokens
 from app.store.database import Database, open_database
 from app.store.migrate import migrate
-from app.store.redaction import redaction_key
+from app.store.redaction import keep_rules
+from app.store.redaction import redactor as redactor_of
 from app.store.tokens import Purpose
 from app.supervise import Pulses, Worker, end, keep, keep_running
 from app.tls import Tls
@@ -119,8 +120,11 @@ def postgres(settings: Settings, *, migrated: bool = True) -> Iterator[Postgres]
     """The database, migrated unless it is only a server to us, for the length of the block. Our own server ends with
     the last who uses it.
 
-    Raises embedded.EmbeddedError, binaries.NoBinaries or database.DatabaseError.
+    What is secret here is written into it where this machine has a file that says so: all who redact find it there.
+
+    Raises redaction_file.RedactionError, embedded.EmbeddedError, binaries.NoBinaries or database.DatabaseError.
     """
+    rules = rules_of(settings) if migrated else None
     if settings.database_url is not None:
         found = Postgres(settings.database_url.get_secret_value(), None)
     else:
@@ -129,6 +133,8 @@ def postgres(settings: Settings, *, migrated: bool = True) -> Iterator[Postgres]
     try:
         if migrated:
             migrate(found.dsn)
+        if rules is not None:
+            keep_rules(found.dsn, rules)
         yield found
     finally:
         if found.own is not None:
@@ -209,9 +215,9 @@ def alert_taker(database: Database) -> TakeAlerts:
 
     async def take(cluster: str, body: bytes) -> Taken:
         async with database.write.begin() as conn:
-            key = await redaction_key(conn)
+            redactor = await redactor_of(conn)
         at = now()
-        found, left_out = alerts.parse(body, Redactor(key), received=at)
+        found, left_out = alerts.parse(body, redactor, received=at)
         incidents = await correlate.take_alerts(database.write, cluster, found, at)
         left_out += [
             f"{one.reason}: startsAt {one.at.isoformat()} is more than 400 days ago or to come; is its clock right?"
@@ -231,9 +237,9 @@ def page_taker(database: Database) -> TakePage:
 
     async def take(cluster: str, pager: str, body: bytes) -> Taken:
         async with database.write.begin() as conn:
-            key = await redaction_key(conn)
+            redactor = await redactor_of(conn)
         at = now()
-        paged = PAGERS[pager](body, Redactor(key), received=at)
+        paged = PAGERS[pager](body, redactor, received=at)
         found = await correlate.take_page(database.write, cluster, paged, source=pager, now=at)
         left_out = [paged.left_out] if paged.left_out else []
         if paged.alert is not None and not partitions.storable(paged.alert.at, at):

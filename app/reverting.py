@@ -12,11 +12,10 @@ from app.collect.acting import Undoing, acting
 from app.core.access import Identity, Impersonation
 from app.core.changes.revert_write import Tried, UndoError, Write
 from app.core.clusters import cluster_name
-from app.core.objects.redact import Redactor
 from app.failures import Expected, told
 from app.settings import Settings
 from app.store.database import Database
-from app.store.redaction import redaction_key
+from app.store.redaction import redactor as redactor_of
 from app.written import Written
 
 Ways = Mapping[str, Impersonation]
@@ -75,7 +74,7 @@ class Reverts:
         cluster = write.resource.cluster
         way, who = self._way(cluster), self.known_as(cluster, person)
         async with self._database.write.begin() as conn:
-            redactor = Redactor(await redaction_key(conn))
+            redactor = await redactor_of(conn)
         async with acting(way.kubeconfig, way.context or None, who) as server:
             return await Undoing(server, write, redactor, who).attempt(seen)
 

@@ -1,4 +1,5 @@
-"""The files that say who may do what, and where what is told: that one was written stands in the audit log."""
+"""The files that say who may do what, where what is told, and what is secret: that one was written stands in the audit
+log."""
 
 from __future__ import annotations
 
@@ -19,11 +20,12 @@ _NONE = "not there"
 
 def files_of(settings: Settings) -> dict[str, Path]:
     """By the setting that names it, or would."""
-    usual = {name: settings.data_dir / f"{name}.yaml" for name in ("access", "routes", "clusters")}
+    usual = {name: settings.data_dir / f"{name}.yaml" for name in ("access", "routes", "clusters", "redaction")}
     found = {
         "access_file": settings.access_file or usual["access"],
         "routes_file": settings.routes_file or usual["routes"],
         "clusters_file": settings.clusters_file or usual["clusters"],
+        "redaction_file": settings.redaction_file or usual["redaction"],
     }
     return found | ({"reverts_file": settings.reverts_file} if settings.reverts_file else {})
 

@@ -99,6 +99,7 @@ class Settings(BaseSettings):
     argocd_url: AnyHttpUrl | None = Field(None, description="http:// or https://, and a host, no query")
     backstage_url: AnyHttpUrl | None = Field(None, description="http:// or https://, and a host, no query")
 
+    redaction_file: Path | None = Field(None, description="an absolute path")
     access_file: Path | None = Field(None, description="an absolute path")
     reverts_file: Path | None = Field(None, description="an absolute path")
     proxy_user_header: str | None = Field(
@@ -197,7 +198,9 @@ class Settings(BaseSettings):
             raise ValueError("not PostgreSQL")
         return value
 
-    @field_validator("data_dir", "clusters_file", "routes_file", "access_file", "reverts_file", "oidc_ca_file")
+    @field_validator(
+        "data_dir", "clusters_file", "routes_file", "redaction_file", "access_file", "reverts_file", "oidc_ca_file"
+    )
     @classmethod
     def _absolute(cls, value: Path | None) -> Path | None:
         if value is not None and not value.is_absolute():

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.benign import BENIGN
-from tests.core.changes.test_canaries import ANYWHERE, PLAIN, SHAPES, _merge, _operations
+from tests.core.changes.test_canaries import ANYWHERE, OWN, OWN_RULES, PLAIN, SHAPES, _merge, _operations
 
 Part = dict[str, Any]
 WINDOW = 10
@@ -32,6 +32,8 @@ PLURALS = {
     "SealedSecret": "sealedsecrets",
     "DatabaseCredential": "databasecredentials",
     "Widget": "widgets",
+    "Cache": "caches",
+    "Policy": "policies",
     "MutatingWebhookConfiguration": "mutatingwebhookconfigurations",
     "Pod": "pods",
     "Event": "events",
@@ -233,7 +235,7 @@ def _benign(field: Field) -> None:
 def _objects(field: Field) -> None:
     """One object for each place; its versions carry one canary after another, told in every way."""
     numbers = itertools.count(1)
-    for (group, kind), places in PLAIN.items():
+    for (group, kind), places in [*PLAIN.items(), *OWN.items()]:
         for place in places:
             thing = Thing(group, kind, f"o{next(numbers)}")
             field.seen("ADDED", thing.body())
@@ -420,6 +422,13 @@ def write(field: Field, folder: Path) -> None:
     (folder / "bad.om").write_text("# TYPE apiserver_request counter\n" + "\n".join(field.bad_metrics) + "\n# EOF\n")
     (folder / "alerts.json").write_text("\n".join(payloads(field.alerts)) + "\n")
     (folder / "objects.json").write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": field.dump}))
+
+
+def redaction_file(folder: Path) -> str:
+    """A file with the rules that some of what is sown needs."""
+    path = folder / "redaction.yaml"
+    path.write_text(json.dumps({"names": OWN_RULES.names, "kinds": OWN_RULES.kinds}))
+    return str(path)
 
 
 class Search:

@@ -59,11 +59,11 @@ class Told:
         return json.loads(body)
 
 
-def run(*arguments: str, dsn: str, code: int = 0) -> str:
+def run(*arguments: str, dsn: str, code: int = 0, **settings: str) -> str:
     """All that one command writes; it must end with ``code``."""
     done = subprocess.run(
         [*FORESHOCK, *arguments],
-        env=environment(DATABASE_URL=dsn, FORESHOCK_LOG_LEVEL="debug"),
+        env=environment(DATABASE_URL=dsn, FORESHOCK_LOG_LEVEL="debug", **settings),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -81,7 +81,9 @@ def told(dsn: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
     folder = tmp_path_factory.mktemp("canaries")
     canaries.write(field, folder)
     dsn = dsn.replace("postgres@", f"postgres:{field.canary('the password of the database')}@")
-    said = {"strict import": run("import", str(folder), "--cluster", "lab", "--strict", dsn=dsn, code=Exit.WRONG_USE)}
+    rules = canaries.redaction_file(tmp_path_factory.mktemp("rules"))  # of the first command: the others have them then
+    strict = ("import", str(folder), "--cluster", "lab", "--strict")
+    said = {"strict import": run(*strict, dsn=dsn, code=Exit.WRONG_USE, FORESHOCK_REDACTION_FILE=rules)}
     said |= {"import": run("import", str(folder), "--cluster", "lab", dsn=dsn)}
     said["import again"] = run("import", str(folder), "--cluster", "lab", dsn=dsn)
     for form in ("table", "wide", "json", "yaml"):

@@ -46,6 +46,7 @@ def test_the_files_are_those_that_are_read(tmp_path: Path) -> None:
         "access_file": tmp_path / "who.yaml",
         "routes_file": tmp_path / "routes.yaml",
         "clusters_file": tmp_path / "clusters.yaml",
+        "redaction_file": tmp_path / "redaction.yaml",
         "reverts_file": tmp_path / "r.yaml",
     }
     assert "reverts_file" not in files_of(Settings(data_dir=tmp_path))

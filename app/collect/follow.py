@@ -35,12 +35,11 @@ from app.collect.watched import Watches
 from app.collect.words import Served, Synced
 from app.core.model import Batch
 from app.core.objects.kinds import Kinds
-from app.core.objects.redact import Redactor
 from app.core.vitals import Recording
 from app.store import collectors, rollouts, spools, watches
 from app.store.collectors import FencedError
 from app.store.reach import AUDIT_LOG, WATCH
-from app.store.redaction import redaction_key
+from app.store.redaction import redactor as redactor_of
 
 HELD = timedelta(seconds=0.5)
 """What was told waits so long for more before it is recorded: a quarter of the two seconds within which it is shown."""
@@ -189,7 +188,7 @@ class Follower:
 
     async def _begin(self) -> _Following:
         async with self.engine.connect() as conn:
-            key = await redaction_key(conn)
+            redactor = await redactor_of(conn)
             await conn.commit()
             # First: what is read after it holds everything that others recorded before our turn.
             epoch = await collectors.epoch_of(conn, self.cluster, self.spool.identity)
@@ -205,7 +204,7 @@ class Follower:
         kinds = Kinds(add=self._add, exclude=self._exclude)
         learning = Learning(
             self.engine,
-            Intake(self.cluster, Redactor(key), now=EPOCH),
+            Intake(self.cluster, redactor, now=EPOCH),
             tally=self._tally,
             rollouts=last,
             goes_on=True,

@@ -32,11 +32,10 @@ from app.core.changes.templates import KEPT_IN
 from app.core.model import Batch, Change, Resource
 from app.core.objects.body import read_body
 from app.core.objects.kinds import Kinds
-from app.core.objects.redact import Redactor
 from app.failures import Exit, Expected
 from app.store import rollouts
 from app.store.record import record
-from app.store.redaction import redaction_key
+from app.store.redaction import redactor as redactor_of
 
 REVISIONS = Served("apps", "v1", "ControllerRevision", "controllerrevisions")
 """Nobody follows them, but earlier templates of StatefulSets and DaemonSets are in them."""
@@ -100,10 +99,10 @@ async def rebuild(
         said = f"{cluster}: the API server does not say what it serves: {error}"
         raise (HistoryError if is_allowed else NotAllowedError)(said) from None
     async with engine.connect() as conn:
-        key = await redaction_key(conn)
+        redactor = await redactor_of(conn)
         await conn.commit()
         last = await rollouts.read_last(conn, cluster)
-    redactor, kinds = Redactor(key), Kinds(add=add, exclude=exclude)
+    kinds = Kinds(add=add, exclude=exclude)
     for kind in served.kinds:
         kinds.serves(kind.api_group, kind.kind, kind.plural)
     intake = Intake(cluster, redactor, now=now)

@@ -31,12 +31,11 @@ from app.collect.shift import shift_times
 from app.collect.strict import told
 from app.core.edges import mesh_calls
 from app.core.model import Batch, Position, Symptom, SymptomSource
-from app.core.objects.redact import Redactor
 from app.core.signals.collected import NAMES
 from app.store import rollouts
 from app.store.positions import read_positions
 from app.store.reach import AUDIT_LOG, DUMP, WATCH
-from app.store.redaction import redaction_key
+from app.store.redaction import redactor as redactor_of
 
 APART_BYTES = 4 << 20
 """Logs of that size, packed as they may be, are read by a process of their own, which takes a quarter second to start.
@@ -105,12 +104,11 @@ class Import:
     async def run(self, inputs: list[Input]) -> Report:
         """Read everything that is not yet read. Raises UnreadableError, ReadingError and the store's errors."""
         async with self.engine.connect() as conn:
-            key = await redaction_key(conn)
+            redactor = await redactor_of(conn)
             await conn.commit()
             known = await read_positions(conn, self.cluster, asked(inputs))
             last = await rollouts.read_last(conn, self.cluster)
-        self._key = key
-        self.intake = Intake(self.cluster, Redactor(key), now=self.now)
+        self.intake = Intake(self.cluster, redactor, now=self.now)
         found = [reading(one, known) for one in inputs]
         todo = [read for read in found if not read.done]
         self.report.skipped += [read.input.path for read in found if read.done]
@@ -185,7 +183,8 @@ class Import:
         if not reads:
             return
         logs = [Log(read.input, read.offset, read.lines) for read in reads]
-        job = Job(self.cluster, self._key, self.now, logs, self.until, self.shift_seconds)
+        redactor = self.intake.redactor
+        job = Job(self.cluster, redactor.key, self.now, logs, self.until, self.shift_seconds, redactor.own)
         size = sum(APART_BYTES if read.input.path == "-" else read.input.size or 0 for read in reads)
         weight = 0
         for piece, known in self._asked((pieces_apart if size >= APART_BYTES else pieces)(job)):

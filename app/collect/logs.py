@@ -10,6 +10,7 @@ import msgspec
 from app.collect.entries import BEFORE_ALL, UNUSABLE, Entry, Reading, decoded, merged, unreadable_object
 from app.collect.inputs import Input
 from app.collect.intake import Intake, Piece, Place
+from app.core.objects.own_rules import NO_RULES, OwnRules
 from app.core.objects.redact import Redactor
 
 LINES = 2_000
@@ -27,7 +28,8 @@ class Log(msgspec.Struct):
 
 
 class Job(msgspec.Struct):
-    """Logs to read together, merged by time. ``until`` stops them there; ``key`` is the redaction key."""
+    """Logs to read together, merged by time. ``until`` stops them there; ``key`` and ``own`` are those of
+    redaction."""
 
     cluster: str
     key: bytes
@@ -35,6 +37,7 @@ class Job(msgspec.Struct):
     logs: list[Log]
     until: datetime | None = None
     shift_seconds: int = 0
+    own: OwnRules = NO_RULES
 
 
 def pieces(job: Job) -> Iterator[Piece]:
@@ -42,7 +45,7 @@ def pieces(job: Job) -> Iterator[Piece]:
 
     What a log ends within is refused last, and no log moves behind it: when there is more of the log, it is read again.
     """
-    intake = Intake(job.cluster, Redactor(job.key), now=job.now)
+    intake = Intake(job.cluster, Redactor(job.key, job.own), now=job.now)
     reads = [Reading(log.input, log.offset, log.lines) for log in job.logs]
     streams = [decoded(read, intake, order, shift_seconds=job.shift_seconds) for order, read in enumerate(reads)]
     last: dict[int, Entry] = {}

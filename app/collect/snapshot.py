@@ -30,7 +30,7 @@ from app.core.changes.lateness import TICK, RawTimed, When, created_after, writt
 from app.core.model import Resource, Symptom
 from app.core.objects.redact import Redactor
 from app.store.reach import WATCH
-from app.store.redaction import redaction_key
+from app.store.redaction import redactor as redactor_of
 
 Listed = tuple[str, str, str]
 """What a list holds: the objects of an API group and a kind in a namespace ("" for those in none)."""
@@ -79,11 +79,11 @@ class Snapshot:
     ``alerts`` are those that fired; ``problems`` says in words what was refused, once it is recorded.
     """
 
-    def __init__(self, engine: AsyncEngine, cluster: str, folder: Path, *, key: bytes, now: datetime) -> None:
+    def __init__(self, engine: AsyncEngine, cluster: str, folder: Path, *, redactor: Redactor, now: datetime) -> None:
         """Looks at all rows and tells none. Raises UnreadableError where none of them is an object of a list."""
         self._cluster = cluster
         self._paths = [path for name in (OBJECTS, EVENTS) if (path := itbench.find(folder, name))]
-        self._intake = Intake(cluster, Redactor(key), now=now)
+        self._intake = Intake(cluster, redactor, now=now)
         self._learning = Learning(engine, self._intake, tally=Tally(), rollouts=[], goes_on=False)
         self.contents = Contents(begin=now, end=BEFORE_ALL)
         for row in self._rows(self._refuse):
@@ -105,8 +105,8 @@ class Snapshot:
     async def open(cls, engine: AsyncEngine, cluster: str, folder: Path, *, now: datetime) -> Snapshot:
         """Raises UnreadableError, as above."""
         async with engine.begin() as conn:
-            key = await redaction_key(conn)
-        return cls(engine, cluster, folder, key=key, now=now)
+            redactor = await redactor_of(conn)
+        return cls(engine, cluster, folder, redactor=redactor, now=now)
 
     async def read(self, until: datetime, alerts: Iterable[Symptom]) -> None:
         """Record what was told up to a time, from where the last read ended, and these alerts. Raises the store's

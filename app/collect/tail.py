@@ -31,11 +31,10 @@ from app.collect.refusals import explain
 from app.collect.threads import in_thread
 from app.core.changes import audit
 from app.core.model import Position
-from app.core.objects.redact import Redactor
 from app.store import reach, rollouts
 from app.store.positions import read_positions
 from app.store.reach import AUDIT_LOG
-from app.store.redaction import redaction_key
+from app.store.redaction import redactor as redactor_of
 from app.store.turns import turn
 
 EVERY = timedelta(seconds=1)
@@ -95,13 +94,13 @@ class Tail:
 
     async def _begin(self) -> _Session:
         async with self._engine.connect() as conn:
-            key = await redaction_key(conn)
+            redactor = await redactor_of(conn)
             await conn.commit()
             last = await rollouts.read_last(conn, self._cluster)
             known = await read_positions(conn, self._cluster)
             heard = (await reach.read(conn, self._cluster)).get(AUDIT_LOG)
         known = {name: one for name, one in known.items() if name.startswith(BY_FIRST_LINE)}
-        intake = Intake(self._cluster, Redactor(key), now=self._clock())
+        intake = Intake(self._cluster, redactor, now=self._clock())
         learning = Learning(self._engine, intake, tally=self.tally, rollouts=last, goes_on=True)
         own = [one for one in known.values() if one.path == str(self._path)]
         return _Session(self._path, learning, known, self._clock, heard=heard if own else None)

@@ -8,10 +8,9 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from app.core.changes.external import External, change_of, digest, redacted
 from app.core.model import Change
-from app.core.objects.redact import Redactor
 from app.store import external
 from app.store.idempotency import OtherRequestError
-from app.store.redaction import redaction_key
+from app.store.redaction import redactor as redactor_of
 from app.web import examples, params, shapes
 from app.web.auth import NeedsTeller
 from app.web.deps import deps_of
@@ -81,7 +80,7 @@ async def take(request: Request, told: External, *, key: str | None) -> tuple[li
     # An owner and a source have keys of their own: two systems that number their runs do not meet.
     whose = key_of(key, bound, told.source, *mine)
     async with deps.write.begin() as conn:
-        clean = redacted(told, Redactor(await redaction_key(conn)))
+        clean = redacted(told, await redactor_of(conn))
         if whose is not None:
             try:
                 before = await external.told_before(conn, whose, digest(clean), now=now)

@@ -137,6 +137,7 @@ async def live(dsn: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncItera
             "FORESHOCK_CLUSTERS_FILE": str(clusters_file(field, folder, echo)),
             "FORESHOCK_SLACK_CHANNEL": double.CHANNEL,
             "FORESHOCK_SLACK_API": f"{workspace.url}api/",
+            "FORESHOCK_REDACTION_FILE": canaries.redaction_file(folder),
             "FORESHOCK_ROUTES_FILE": str(notices.routes_file(targets, workspace, field, folder)),
         }
         with log.open("w") as stream, serving(stream, **more) as site:

@@ -10,7 +10,7 @@ import pytest
 
 from app.core.objects import redact, redact_rules
 from app.core.objects.redact import Redactor
-from tests.core.changes.test_canaries import ANYWHERE, PLAIN, SHAPES, Ways, _parts
+from tests.core.changes.test_canaries import ANYWHERE, OWN, OWN_RULES, PLAIN, SHAPES, Ways, _parts
 
 NOTHING = re.compile(r"(?!)")
 
@@ -40,16 +40,18 @@ RULES: dict[str, tuple[object, str, object]] = {
     "an object in an annotation": (Redactor, "_embedded_object", lambda _self, _group, _kind, text: text),
     "JSON within a string": (Redactor, "_embedded", lambda _self, text, _key, _depth: text),
     "operations of a JSON Patch": (Redactor, "_operation", lambda _self, _group, _kind, operation: operation),
+    "names of one's own": (redact, "Names", lambda _names: None),
+    "kinds of one's own": (Redactor, "cuts", _no),
     "what is special wherever it stands": (redact, "_SPECIAL", frozenset()),
 }
 
 
 def leaked() -> int:
     """How many of some secrets, each in a place of its own, come out of the tracker."""
-    draw, ways = random.Random(5), Ways()
+    draw, ways = random.Random(5), Ways(OWN_RULES)
     places = [
         (kind, place, f"z{''.join(draw.choices('bcdfghjklmnpqrstvwxz', k=18))}9")
-        for kind, each in PLAIN.items()
+        for kind, each in [*PLAIN.items(), *OWN.items()]
         for place in each
     ]
     places += [(("acme.io", "Widget"), place, shape(draw)) for place in ANYWHERE for shape in SHAPES]

@@ -178,7 +178,8 @@ def pod_of(user: RawUser) -> str:
 
 
 def call_key(event: RawAuditEvent, redactor: Redactor) -> CallKey:
-    """What this call is counted by. A refusal is told without its secrets; one about Secrets, not at all."""
+    """What this call is counted by. A refusal is told without its secrets; one about a kind of which only the
+    metadata is kept, not at all: servers repeat what they refuse."""
     ref = event.objectRef
     resource, group, namespace = "", "", ""
     if ref:
@@ -187,8 +188,9 @@ def call_key(event: RawAuditEvent, redactor: Redactor) -> CallKey:
     else:
         resource = redactor.uri(urlsplit(event.requestURI).path)[:100] if event.requestURI.startswith("/") else ""
     code = code_of(event)
-    told = event.responseStatus and code >= 400 and (group, resource) != ("", "secrets")
-    message = redactor.text(event.responseStatus.message) if event.responseStatus and told else ""
+    message = ""
+    if event.responseStatus and code >= 400 and not (ref and redactor.is_closed(group, kind_of(group, ref.resource))):
+        message = redactor.text(event.responseStatus.message)
     return CallKey(
         user=event.user.username or "system:anonymous",
         pod=pod_of(event.user),

@@ -19,6 +19,7 @@ from app.core.model import Json, Object
 from app.core.objects import logins
 from app.core.objects import redact_rules as rules
 from app.core.objects.kinds import kind_of
+from app.core.objects.own_rules import NO_RULES, Kinds, Names, OwnRules
 
 MAX_DEPTH = 64
 TOO_DEEP = "<redacted:too-deep>"
@@ -63,12 +64,16 @@ def clean(text: str) -> str:
 
 
 class Redactor:
-    """Redacts with one installation's key. Holds no secrets: only texts found harmless are remembered."""
+    """Redacts with one installation's key, and by its rules besides those that are built in. Holds no secrets: only
+    texts found harmless are remembered."""
 
-    def __init__(self, key: bytes) -> None:
+    def __init__(self, key: bytes, own: OwnRules = NO_RULES) -> None:
         if len(key) < 16:
             raise ValueError("the redaction key needs at least 16 bytes")
+        self.key, self.own = key, own
         self._key = key[:64]
+        self._names = Names(own.names) if own.names else None
+        self._kinds = Kinds(own.kinds) if own.kinds else None
         self._benign: set[str] = set()
         self._kept: set[tuple[str, str]] = set()
 
@@ -81,6 +86,15 @@ class Redactor:
         else:
             data = _sorted(value).encode("utf-8", "replace")
         return f"<redacted:{hmac.digest(self._key, data, 'sha256').hex()[:8]}>"
+
+    def cuts(self, api_group: str, kind: str) -> bool:
+        """Whether an object of this kind is cut down to its metadata by a rule of this installation's own."""
+        return self._kinds is not None and self._kinds.hold(api_group, kind)
+
+    def is_closed(self, api_group: str, kind: str) -> bool:
+        """Whether only the metadata of an object of this kind is kept."""
+        by_name = rules.is_secret_kind(kind) if api_group else kind == "Secret"
+        return by_name or self.cuts(api_group, kind)
 
     def object(self, api_group: str, kind: str, obj: Object) -> Object:
         """A copy of an object (or a patch of one) without its secrets. ``kind`` decides, not what the body claims."""
@@ -109,7 +123,7 @@ class Redactor:
         if text in self._benign:
             return text
         found = clean(text)
-        if len(found) >= 6 and rules.may_hide(found):
+        if (len(found) >= 6 and rules.may_hide(found)) or (self._names and self._names.may_stand_in(found)):
             for _ in range(4):
                 before, found = found, self._once(found)
                 if found == before:
@@ -166,19 +180,23 @@ class Redactor:
 
     def uri(self, uri: str) -> str:
         """A request URI with the values of token-like and ``command`` parameters taken out."""
-        masked = rules.QUERY.sub(lambda m: m["head"] + self.fingerprint(m["value"]), clean(uri))
+        masked = rules.QUERY.sub(self._tail, clean(uri))
+        masked = self._names.query.sub(self._tail, masked) if self._names else masked
         path, mark, query = masked.partition("?")
         return self.text(path) + mark + self.text(query)
 
     # -- text
 
     def _once(self, text: str) -> str:
-        text = self._blocks(text) if "\n" in text else text
+        if "\n" in text:
+            text = self._blocks(text, rules.BLOCK)
+            text = self._blocks(text, self._names.block) if self._names else text
         text = rules.SHAPES.sub(lambda m: self.fingerprint(m.group(0)), text)
         text = rules.AUTHORITY.sub(self._tail, text)
         text = rules.SCHEME.sub(self._scheme, text)
         text = rules.NAMED.sub(self._named, text)
         text = rules.ASSIGNED.sub(self._assigned, text)
+        text = self._names.assigned.sub(self._assigned, text) if self._names else text
         return rules.RUN.sub(lambda m: self._run(m.group(0), text, at=m.start()), text)
 
     def _tail(self, match: re.Match[str]) -> str:
@@ -194,7 +212,7 @@ class Redactor:
         name, separator, value = (match[part] for part in ("name", "sep", "value"))
         quote_mark = value[0] if value[0] in "\"'" and len(value) > 1 and value[-1] == value[0] else ""
         bare = value[1:-1] if quote_mark else value
-        if rules.WHOLE_TAG.match(bare) or not rules.is_secretive(name, bare):
+        if rules.WHOLE_TAG.match(bare) or not self._is_secretive(name, bare):
             return match.group(0)
         return f"{name}{separator}{quote_mark}{self._hidden(name, bare)}{quote_mark}"
 
@@ -204,34 +222,16 @@ class Redactor:
         return value if logins.is_masked(key, value) else f"{before}{self.fingerprint(value)}{after}"
 
     def _named(self, match: re.Match[str]) -> str:
-        return self._tail(match) if rules.is_secretive(match["name"], match["value"]) else match.group(0)
+        return self._tail(match) if self._is_secretive(match["name"], match["value"]) else match.group(0)
+
+    def _is_secretive(self, name: str, value: str) -> bool:
+        return rules.is_secretive(name, value) or (self._names is not None and self._names.holds(name))
 
     def _run(self, run: str, text: str, *, at: int) -> str:
         return self.fingerprint(run) if rules.is_random(run, text[max(0, at - 24) : at]) else run
 
-    def _blocks(self, text: str) -> str:
-        """YAML block scalars under secretive keys: the deeper indented lines go."""
-        if not rules.BLOCK.search(text):
-            return text
-        out: list[str] = []
-        hidden: list[str] = []
-        indent = -1
-        for line in [*text.split("\n"), None]:
-            depth = len(line) - len(line.lstrip()) if line is not None else -1
-            if indent >= 0 and line is not None and (not line.strip() or depth > indent):
-                hidden.append(line)
-                continue
-            if indent >= 0:
-                body = "\n".join(hidden)
-                if body.strip():
-                    inner = body.strip()
-                    out.append(" " * (indent + 2) + self.fingerprint(inner))
-                hidden, indent = [], -1
-            if line is not None:
-                out.append(line)
-                if rules.BLOCK.match(line):
-                    indent = depth
-        return "\n".join(out)
+    def _blocks(self, text: str, block: re.Pattern[str]) -> str:
+        return rules.without_blocks(text, block, self.fingerprint)
 
     # -- objects
 
@@ -242,7 +242,7 @@ class Redactor:
             items: Json = [self._object(api_group, inner, i) if isinstance(i, dict) else UNREADABLE for i in listed]
             return {**{k: self._walk(v, k, 1) for k, v in obj.items() if k != "items"}, "items": items}
         secret = kind == "Secret" and api_group == ""
-        metadata_only = not secret and bool(api_group) and rules.is_secret_kind(kind)
+        metadata_only = not secret and self.is_closed(api_group, kind)
         helm = kind == "ConfigMap" and _is_helm_storage(obj)
         out: Object = {}
         for raw_key, value in obj.items():
@@ -318,6 +318,8 @@ class Redactor:
         by_key: Callable[[str], bool] = rules.opens_secret,
     ) -> Json:
         """``closed``: under a secretive key, where leaves are secret unless their own key is that of a reference."""
+        if self._names and by_key is not _never and self._names.holds(key):
+            return self._whole(value)
         if isinstance(value, str):
             if by_key is _never:
                 return self.text(value)
@@ -329,6 +331,10 @@ class Redactor:
         if value is None or value is True or value is False:
             return value
         return self._number(value, key, depth, closed=closed)
+
+    def _whole(self, value: Json) -> Json:
+        """All that stands under a name of one's own. That there is nothing, or a switch, tells no secret."""
+        return value if value is None or value is True or value is False or value == "" else self.fingerprint(value)
 
     def _number(self, value: float, key: str, depth: int, *, closed: bool) -> Json:
         """Numbers under secretive keys are secret too, but for small ones, which count something."""
@@ -343,11 +349,11 @@ class Redactor:
     def _dict(self, value: Object, depth: int, *, closed: bool, by_key: Callable[[str], bool]) -> Object:
         out: Object = {}
         plain = not closed and by_key is not _never
+        counts = plain and self._names is None
         for raw_key, inner in value.items():
             kind = type(inner)
-            if plain and (
-                (kind is str and (raw_key, inner) in self._kept and raw_key not in _SPECIAL)
-                or (kind is int and -_SMALL < inner < _SMALL and raw_key.isalnum())  # type: ignore[operator]
+            if (plain and kind is str and (raw_key, inner) in self._kept and raw_key not in _SPECIAL) or (
+                counts and kind is int and -_SMALL < inner < _SMALL and raw_key.isalnum()  # type: ignore[operator]
             ):
                 out[raw_key] = inner
                 continue
@@ -381,12 +387,19 @@ class Redactor:
                 out.append(self.fingerprint(item))
             else:
                 out.append(rules.SHORT_P.sub(self._tail, self.text(item)))
-            hide = isinstance(item, str) and (item == "-p" or rules.FLAG.match(item) is not None)
+            hide = isinstance(item, str) and (item == "-p" or self._is_flag(item))
         return out
+
+    def _is_flag(self, item: str) -> bool:
+        return rules.FLAG.match(item) is not None or (
+            self._names is not None and self._names.flag.match(item) is not None
+        )
 
     def _leaf(self, value: str, key: str, depth: int) -> str:
         if (key, value) in self._kept:
             return value
+        if self._names and self._names.holds(key):
+            return self.fingerprint(value) if value else value
         if key and rules.is_digest(key, value):
             return value
         if key and rules.is_secretive(key, value):

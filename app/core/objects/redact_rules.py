@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from itertools import pairwise
 
@@ -242,11 +242,18 @@ _NAMES = (
     r"(?:[\w.-]*(?:password|passwd|passphrase|pwd|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|credentials?"
     r"|connection[_-]?string|client[_-]?secret|auth[_-]?token)[\w-]*|dsn|pw)"
 )
-ASSIGNED = re.compile(
-    rf"(?i)(?P<name>(?<![\w]){_NAMES})(?P<sep>[\"']?\s*(?:[:=]|=>)\s*)"
-    r"(?P<value>\"(?:[^\"\\]|\\.)+(?:\"|\Z)|'[^']+(?:'|\Z)"
-    r"|(?!<redacted:)(?!unexpected status\b)(?![|>][+-]?\d?[ \t]*(?:\n|\Z))[^\s,;&\"'}\])]+)"
-)
+
+
+def assigned(names: str) -> re.Pattern[str]:
+    """Where a value is given to one of these names, which are a regular expression."""
+    return re.compile(
+        rf"(?i)(?P<name>(?<![\w]){names})(?P<sep>[\"']?\s*(?:[:=]|=>)\s*)"
+        r"(?P<value>\"(?:[^\"\\]|\\.)+(?:\"|\Z)|'[^']+(?:'|\Z)"
+        r"|(?!<redacted:)(?!unexpected status\b)(?![|>][+-]?\d?[ \t]*(?:\n|\Z))[^\s,;&\"'}\])]+)"
+    )
+
+
+ASSIGNED = assigned(_NAMES)
 """key=value, key: value, "key": "value" inside a longer text, also where that ends within the quotes; not how every
 refused pull is told ("failed to fetch oauth token: unexpected status: 403", https://github.com/containerd/containerd/issues/4982)."""
 
@@ -269,11 +276,48 @@ ENVELOPE: Envelope = {
 }
 """What of an audit event that cannot be used may be shown: what surrounds its objects, and no message."""
 
-FLAG = re.compile(rf"(?i)\A-{{1,2}}(?:{_NAMES})\Z")
+
+def flag(names: str) -> re.Pattern[str]:
+    """As FLAG, of these names."""
+    return re.compile(rf"(?i)\A-{{1,2}}(?:{names})\Z")
+
+
+FLAG = flag(_NAMES)
 """A flag whose value is the next argument."""
 
-BLOCK = re.compile(rf"(?im)^(?P<indent>[ \t]*)(?:- )?[\"']?{_NAMES}[\"']?:[ \t]*[|>][+-]?\d?[ \t]*$")
+
+def block(names: str) -> re.Pattern[str]:
+    """As BLOCK, of these names."""
+    return re.compile(rf"(?im)^(?P<indent>[ \t]*)(?:- )?[\"']?{names}[\"']?:[ \t]*[|>][+-]?\d?[ \t]*$")
+
+
+BLOCK = block(_NAMES)
 """A YAML block scalar under a secretive key: the secret is the deeper indented lines that follow."""
+
+
+def without_blocks(text: str, block: re.Pattern[str], hidden: Callable[[str], str]) -> str:
+    """A text whose YAML block scalars under secretive keys are ``hidden``: their deeper indented lines go."""
+    if not block.search(text):
+        return text
+    out: list[str] = []
+    under: list[str] = []
+    indent = -1
+    for line in [*text.split("\n"), None]:
+        depth = len(line) - len(line.lstrip()) if line is not None else -1
+        if indent >= 0 and line is not None and (not line.strip() or depth > indent):
+            under.append(line)
+            continue
+        if indent >= 0:
+            inner = "\n".join(under).strip()
+            if inner:
+                out.append(" " * (indent + 2) + hidden(inner))
+            under, indent = [], -1
+        if line is not None:
+            out.append(line)
+            if block.match(line):
+                indent = depth
+    return "\n".join(out)
+
 
 SHAPES = re.compile(
     r"-----BEGIN [A-Z0-9 ]+-----[\s\S]*?(?:-----END [A-Z0-9 ]+-----|\Z)"
@@ -291,9 +335,14 @@ SHORT_P = re.compile(
     r"(?!(?:ort|rofile|prof|ath|roxy|refix|rint|lugin|aram|id|attern|arallel|olicy|eer|ing|ublic|rivileged)\w*)[^\s/-]\S*)"
 )
 """`-pSECRET` and `-p SECRET` as database clients take it; ports and long single-dash flags are left."""
-QUERY = re.compile(
-    r"(?i)(?P<head>[?&](?:command|[\w.-]*(?:token|password|secret|api_?key|signature|credential))=)(?P<value>(?!<redacted:)[^&#\s]+)"
-)
+
+
+def query(names: str) -> re.Pattern[str]:
+    """Where a URL's query gives a value to one of these names."""
+    return re.compile(rf"(?i)(?P<head>[?&](?:{names})=)(?P<value>(?!<redacted:)[^&#\s]+)")
+
+
+QUERY = query(r"command|[\w.-]*(?:token|password|secret|api_?key|signature|credential)")
 
 RUN = re.compile(r"(?<![\w+/=-])[A-Za-z0-9+/_-]{32,}={0,2}")
 _HEX = re.compile(r"(?i)[0-9a-f]+\Z")

@@ -5,6 +5,7 @@ import pytest
 
 from app.core.changes import audit
 from app.core.model import ListClass, Verb
+from app.core.objects.own_rules import OwnRules
 from app.core.objects.redact import Redactor
 
 REDACTOR = Redactor(b"a key that only the tests know..")
@@ -103,8 +104,8 @@ def test_an_empty_user_is_anonymous() -> None:
 
 
 def test_a_refusal_is_counted_without_its_secrets() -> None:
-    def error(message: str, resource: str = "pods") -> str:
-        ref = {"resource": resource, "namespace": "shop", "name": "web"}
+    def error(message: str, resource: str = "pods", group: str = "") -> str:
+        ref = {"resource": resource, "namespace": "shop", "name": "web", "apiGroup": group}
         refused = event(verb="create", objectRef=ref, responseStatus={"code": 422, "message": message})
         return audit.call_key(refused, REDACTOR).error
 
@@ -112,6 +113,12 @@ def test_a_refusal_is_counted_without_its_secrets() -> None:
     assert error("denied: password=hunter2") == "denied: password=<redacted>"
     assert "hunter2" not in error("x" * 225 + " https://bob:hunter2@host/")
     assert error('Secret "db" is invalid: data: "plain"', "secrets") == ""
+    assert error('spec.x: Invalid value: "plain"', "sealedsecrets", "bitnami.com") == ""
+    assert error('spec.x: Invalid value: "plain"', "caches", "acme.io") == 'spec.x: Invalid value: "plain"'
+    own = Redactor(b"k" * 32, OwnRules(kinds=("acme.io/Cache",)))
+    ref = {"resource": "caches", "apiGroup": "acme.io", "name": "web"}
+    refused = event(verb="create", objectRef=ref, responseStatus={"code": 422, "message": 'Invalid value: "plain"'})
+    assert audit.call_key(refused, own).error == ""
 
 
 def test_a_bound_token_says_which_pod_called() -> None:

@@ -12,6 +12,7 @@ from msgspec import structs
 from app.core.changes.sightings import Learned, Sighting
 from app.core.changes.tracker import Tracker
 from app.core.model import Json, Object, ObjectState, Resource, Verb
+from app.core.objects.own_rules import NO_RULES, OwnRules
 from app.core.objects.redact import LAST_APPLIED, Redactor
 from tests.core.factories import after
 
@@ -68,6 +69,32 @@ PLAIN: dict[tuple[str, str], list[Callable[[str], Object]]] = {
 }
 """Places where the name of the field, or what stands around it, gives the secret away."""
 
+OWN_RULES = OwnRules(names=("pepper", "*_pin"), kinds=("vault.example.com/*", "acme.io/Cache"))
+OWN: dict[tuple[str, str], list[Callable[[str], Object]]] = {
+    ("", "ConfigMap"): [
+        lambda c: {"data": {"pepper": c}},
+        lambda c: {"data": {"app.conf": f"a = 1\nshop.pepper = {c}\nb = 2\n"}},
+        lambda c: {"data": {"app.yaml": f"db:\n  door_pin: |\n    {c}\n  host: x\n"}},
+        lambda c: {"data": {"app.json": _text({"a": [{"PEPPER": c}]})}},
+    ],
+    ("apps", "Deployment"): [
+        lambda c: _template({"env": [{"name": "PEPPER", "value": c}]}),
+        lambda c: _template({"args": ["--door_pin", c]}),
+        lambda c: {"metadata": {"annotations": {"shop.example/pepper": c}}},
+        lambda c: {"metadata": {"annotations": {LAST_APPLIED: _text({"spec": {"pepper": c}})}}},
+    ],
+    ("acme.io", "Widget"): [
+        lambda c: {"spec": {"pepper": {"left": c, "right": [c]}}},
+        lambda c: {"pepper": [c]},
+    ],
+    ("acme.io", "Cache"): [lambda c: {"spec": {"left": c}}, lambda c: {"spec": {"list": [c]}, "more": c}],
+    ("vault.example.com", "Policy"): [
+        lambda c: {"spec": {"left": c}},
+        lambda c: {"metadata": {"annotations": {LAST_APPLIED: _text({"spec": {"left": c}})}}},
+    ],
+}
+"""Places that only rules of one's own, OWN_RULES, give away."""
+
 SHAPES: list[Callable[[random.Random], str]] = [
     lambda r: f"eyJhbGciOiJIUzI1NiJ9.eyJ{_chars(r, 24)}.{_chars(r, 30)}",
     lambda r: f"AKIA{''.join(r.choices('ABCDEFGHIJKLMNOPQRSTUVWXYZ234567', k=16))}",
@@ -103,8 +130,8 @@ def _template(container: Object) -> Object:
 class Ways:
     """Tells a planted object in every way in which a cluster would."""
 
-    def __init__(self) -> None:
-        self.tracker = Tracker("lab", Redactor(b"a key for the canaries"), self._unknown)
+    def __init__(self, own: OwnRules = NO_RULES) -> None:
+        self.tracker = Tracker("lab", Redactor(b"a key for the canaries", own), self._unknown)
         self.version = 100
         self.emitted: list[str] = []
 
@@ -207,3 +234,18 @@ def test_no_canary_comes_through() -> None:
     assert len(ways.emitted) >= 4 * len(planted)
     leaks = {where for canary, where in planted.items() for part in _parts(canary) if part in everything}
     assert leaks == set()
+
+
+def test_no_canary_comes_through_in_a_place_of_ones_own_and_each_would() -> None:
+    draw = random.Random(9)
+    ways, without = Ways(OWN_RULES), Ways()
+    planted: dict[str, str] = {}
+    for (api_group, kind), places in OWN.items():
+        for number, place in enumerate(places):
+            canary = f"z{''.join(draw.choices('bcdfghjklmnpqrstvwxz', k=18))}9"
+            planted[canary] = f"{kind} place {number}"
+            ways.tell(api_group, kind, place(canary))
+            without.tell(api_group, kind, place(canary))
+    everything, seen = "\n".join(ways.emitted), "\n".join(without.emitted)
+    assert [where for canary, where in planted.items() for part in _parts(canary) if part in everything] == []
+    assert [where for canary, where in planted.items() if canary not in seen] == []
