@@ -32,7 +32,7 @@ from app.web.accept import NDJSON
 from app.web.deps import Deps, deps_of
 from app.web.head import HEADED
 from app.web.numbered import id_of
-from app.web.problems import Problem, members, of_database
+from app.web.problems import Problem, members, note, of_database
 from app.web.reading import Limits, check_whole, reading_within, scope_of
 
 AT_ONCE = 200
@@ -202,6 +202,7 @@ def _line(said: BaseModel) -> bytes:
 
 
 def _problem(problem: Problem, request_id: str) -> bytes:
+    note(problem, request_id)
     return orjson.dumps({"problem": members(problem, request_id)}) + b"\n"
 
 

@@ -23,6 +23,7 @@ from app.core.phrases import refusal
 from app.store.seen import UnknownClusterError
 from app.web import headers, numbered, templates
 from app.web.deps import deps_of
+from app.web.unanswered import unanswered
 
 HEADINGS = {
     400: "This address cannot be read",
@@ -95,9 +96,16 @@ def members(problem: Problem, request_id: str) -> dict[str, object]:
     return found | {"request_id": request_id}
 
 
+def note(problem: Problem, request_id: str) -> None:
+    """Of what is no fault of who asks the log tells. What is wrong with a field may repeat what was asked."""
+    if problem.status == 503:
+        unanswered.note(request_id, problem.field or problem.detail)
+
+
 def answer(problem: Problem, scope: Scope) -> Response:
     """The problem as the asker can read it."""
     title = HTTPStatus(problem.status).phrase
+    note(problem, numbered.id_of(scope))
     if not wants_json(scope):
         response: Response = templates.page(
             "error.html",
