@@ -142,8 +142,10 @@ def parse_change_id(text: str) -> tuple[datetime, int]:
     """The inverse of change_id: (start of the millisecond, version key). Raises ValueError on anything else."""
     if len(text) != 28:
         raise ValueError("a change id has 28 hexadecimal digits")
-    at = datetime.fromtimestamp(int(text[:12], 16) / 1000, UTC)
-    return at, int(text[12:], 16)
+    at, key = datetime.fromtimestamp(int(text[:12], 16) / 1000, UTC), int(text[12:], 16)
+    if key >> 63:
+        raise ValueError("the key of a change has 63 bits")
+    return at, key
 
 
 class Change(Struct, frozen=True, gc=False):

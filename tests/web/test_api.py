@@ -282,6 +282,8 @@ async def test_a_cursor_that_is_not_ours_is_refused(site: Site, cursor: str) -> 
     [
         "changes/0",
         "changes/" + "f" * 28,
+        "changes/" + "0" * 12 + "f" * 16,
+        "changes/" + "0" * 12 + "8" + "0" * 15 + "/revert",
         "changes/" + "z" * 28,
         "changes/" + "%00" * 28,
         "incidents/unknown",

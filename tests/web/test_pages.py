@@ -201,7 +201,7 @@ async def test_a_change_shows_how_far_its_rollout_is_and_asks_on_while_it_runs(s
     assert [is_moving(running, now) for now in moments] == [True, False]
     source, found = await page(site, "/changes")
     assert {"rollout done", "rollout failed at 0 %"} <= set(re.findall(r"rollout (?:done|failed at \d+ %)", found.text))
-    for unknown in ("f" * 28, "0" * 28, "none"):
+    for unknown in ("f" * 28, "0" * 12 + "f" * 16, "0" * 28, "none"):
         await page(site, f"/_/changes/{unknown}/rollout", status=404)
 
 
