@@ -16,7 +16,7 @@ from collections.abc import Callable
 import orjson
 
 from app.core.model import Json, Object
-from app.core.objects import logins
+from app.core.objects import logins, yaml_text
 from app.core.objects import redact_rules as rules
 from app.core.objects.kinds import kind_of
 from app.core.objects.own_rules import NO_RULES, Kinds, Names, OwnRules
@@ -123,7 +123,7 @@ class Redactor:
         if text in self._benign:
             return text
         found = clean(text)
-        if (len(found) >= 6 and rules.may_hide(found)) or (self._names and self._names.may_stand_in(found)):
+        if self._may_hide(found):
             for _ in range(4):
                 before, found = found, self._once(found)
                 if found == before:
@@ -135,6 +135,10 @@ class Redactor:
                 self._benign.clear()
             self._benign.add(text)
         return found
+
+    def _may_hide(self, text: str) -> bool:
+        named = self._names is not None and self._names.may_stand_in(text) is not None
+        return named or (len(text) >= 6 and rules.may_hide(text))
 
     def label(self, name: str, value: str) -> str:
         """A label's value, of an alert or a series: secret by its name or by its shape.
@@ -406,6 +410,8 @@ class Redactor:
             return self._hidden(key, value)
         if value[:1] in ("{", "[") and value[-1:] in ("}", "]") and len(value) > 2:
             found = self._embedded(value, key, depth)
+        elif "\n" in value and depth < MAX_DEPTH // 2 and self._may_hide(value):
+            found = self._yaml(clean(value), key, depth)
         else:
             found = self.text(value)
         if found == value and len(value) <= 512 and clean(key) == key:  # _dict takes what is kept as it is
@@ -424,14 +430,24 @@ class Redactor:
             return self.text(text)
         if not isinstance(inner, dict | list):
             return self.text(text)
-        kind = inner.get("kind") if isinstance(inner, dict) else None
-        if isinstance(inner, dict) and isinstance(kind, str):
-            version = inner.get("apiVersion")
-            group = version.rpartition("/")[0] if isinstance(version, str) else ""
-            found: Json = self._object(group, kind, inner)
-        else:
-            found = self._walk(inner, key, depth + 1)
+        found = self._document(inner, key, depth)
         return self.text(text) if found == inner else _dump(found)
+
+    def _yaml(self, text: str, key: str, depth: int) -> str:
+        """YAML inside a text, of several lines: redacted where it stands."""
+        try:
+            found = yaml_text.judged(text, lambda inner: self._document(inner, key, depth), self.text)
+            return self.text(text) if found is None else found
+        except (LookupError, ValueError):
+            return self.fingerprint(text)
+
+    def _document(self, inner: Json, key: str, depth: int) -> Json:
+        """What a text holds: by its own kind, if it is an object of Kubernetes."""
+        kind = inner.get("kind") if isinstance(inner, dict) else None
+        if not isinstance(inner, dict) or not isinstance(kind, str):
+            return self._walk(inner, key, depth + 1)
+        version = inner.get("apiVersion")
+        return self._object(version.rpartition("/")[0] if isinstance(version, str) else "", kind, inner)
 
     # -- JSON Patch
 

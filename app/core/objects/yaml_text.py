@@ -1,0 +1,100 @@
+"""YAML inside a text: what of it is secret is replaced where it stands, and all else stays as somebody wrote it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from textwrap import indent
+
+import yaml
+
+from app.core.model import Json, Object
+
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_COMMENT = re.compile("#.*")
+"""Or what looks like one in a value, which is judged already."""
+Judge = Callable[[Json], Json]
+"""A document without its secrets: what is hidden of it became a text."""
+
+
+class _PassedOverError(ValueError):
+    """What a document of Kubernetes cannot hold, or holds twice."""
+
+
+def judged(text: str, judge: Judge, word: Callable[[str], str]) -> str | None:
+    """The text with what ``judge`` hides of each of its documents hidden, and ``word`` of keys and comments. None where
+    it is no YAML of mappings and lists alone.
+
+    Raises LookupError and ValueError where what was judged is not what was asked about: then nobody knows what to hide.
+    """
+    try:
+        nodes = list(yaml.compose_all(text, _LOADER))
+        found = [(node, _value(node, set())) for node in nodes]
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return None
+    if not all(isinstance(node, yaml.CollectionNode) for node in nodes):
+        return None
+    spans = [span for node, value in found for span in _changed(text, node, value, judge(value), seen=set())]
+    spans += [span for node in nodes for span in _keys(node, word, set())]
+    for start, end, instead in sorted(spans, reverse=True):
+        kept = len(text[start:end].rstrip())  # a block ends where the next one begins
+        text = f"{text[:start]}{instead}{text[start + kept :]}"
+    return _COMMENT.sub(lambda found: word(found[0]), text)
+
+
+def _value(node: yaml.Node, seen: set[int]) -> Json:
+    """What a node holds. What stands there by its name again is None: it is judged where it is written."""
+    if id(node) in seen:
+        return None
+    seen.add(id(node))
+    if isinstance(node, yaml.MappingNode):
+        out: Object = {}
+        for key, inner in node.value:
+            if not isinstance(key, yaml.ScalarNode) or key.value in out:
+                raise _PassedOverError
+            out[key.value] = _value(inner, seen)
+        return out
+    if isinstance(node, yaml.SequenceNode):
+        return [_value(inner, seen) for inner in node.value]
+    text = str(node.value)
+    return None if node.tag == "tag:yaml.org,2002:null" else text.rstrip("\n") if _is_block(node) else text
+
+
+def _is_block(node: yaml.Node) -> bool:
+    return getattr(node, "style", None) in ("|", ">")
+
+
+def _changed(
+    text: str, node: yaml.Node, before: Json, after: Json, *, seen: set[int]
+) -> Iterator[tuple[int, int, str]]:
+    """From where to where there is something to be hidden, and behind what."""
+    if id(node) in seen or before == after:
+        return
+    seen.add(id(node))
+    if isinstance(after, str):
+        start, end = node.start_mark.index, node.end_mark.index
+        yield start, end, _as_block(text[start:end], after) if _is_block(node) else after
+    elif isinstance(before, dict) and isinstance(after, dict):
+        for key, inner in node.value:
+            yield from _changed(text, inner, before[key.value], after[key.value], seen=seen)
+    elif isinstance(before, list) and isinstance(after, list):
+        for inner, one, other in zip(node.value, before, after, strict=True):
+            yield from _changed(text, inner, one, other, seen=seen)
+
+
+def _keys(node: yaml.Node, word: Callable[[str], str], seen: set[int]) -> Iterator[tuple[int, int, str]]:
+    if id(node) in seen or isinstance(node, yaml.ScalarNode):
+        return
+    seen.add(id(node))
+    for one in node.value:
+        key, inner = one if isinstance(node, yaml.MappingNode) else (None, one)
+        if key is not None and (clean := word(key.value)) != key.value:
+            yield key.start_mark.index, key.end_mark.index, clean
+        yield from _keys(inner, word, seen)
+
+
+def _as_block(written: str, after: str) -> str:
+    """What is left of a block, indented as it was."""
+    head, _, lines = written.partition("\n")
+    first = lines.lstrip("\n")
+    return f"{head}\n{indent(after, first[: len(first) - len(first.lstrip(' '))])}".rstrip()
