@@ -11,8 +11,12 @@ import yaml
 from app.core.model import Json, Object
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+DEEPEST = 64
+"""Levels of what is looked at as YAML, as of JSON. The composer goes down in C: some 100,000 levels end the process."""
 _COMMENT = re.compile("#.*")
 """Or what looks like one in a value, which is judged already."""
+_Span = tuple[int, int, str]
+"""From where to where of a text something is to be hidden, and behind what."""
 Judge = Callable[[Json], Json]
 """A document without its secrets: what is hidden of it became a text."""
 
@@ -28,6 +32,7 @@ def judged(text: str, judge: Judge, word: Callable[[str], str]) -> str | None:
     Raises LookupError and ValueError where what was judged is not what was asked about: then nobody knows what to hide.
     """
     try:
+        _check_depth(text)
         nodes = list(yaml.compose_all(text, _LOADER))
         found = [(node, _value(node, set())) for node in nodes]
     except (yaml.YAMLError, ValueError, RecursionError):
@@ -36,10 +41,27 @@ def judged(text: str, judge: Judge, word: Callable[[str], str]) -> str | None:
         return None
     spans = [span for node, value in found for span in _changed(text, node, value, judge(value), seen=set())]
     spans += [span for node in nodes for span in _keys(node, word, set())]
-    for start, end, instead in sorted(spans, reverse=True):
-        kept = len(text[start:end].rstrip())  # a block ends where the next one begins
-        text = f"{text[:start]}{instead}{text[start + kept :]}"
-    return _COMMENT.sub(lambda found: word(found[0]), text)
+    return _COMMENT.sub(lambda found: word(found[0]), _replaced(text, spans))
+
+
+def _replaced(text: str, spans: list[_Span]) -> str:
+    """What stands within another span goes with that."""
+    out, at = [], 0
+    for start, end, instead in sorted(spans, key=lambda span: (span[0], -span[1])):
+        if start < at:
+            continue
+        out += [text[at:start], instead]
+        at = start + len(text[start:end].rstrip())  # a block ends where the next one begins
+    return "".join([*out, text[at:]])
+
+
+def _check_depth(text: str) -> None:
+    """Raises _PassedOverError for what is nested too deeply, before more of it is read."""
+    depth = 0
+    for event in yaml.parse(text, _LOADER):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST:
+            raise _PassedOverError
 
 
 def _value(node: yaml.Node, seen: set[int]) -> Json:
@@ -64,10 +86,7 @@ def _is_block(node: yaml.Node) -> bool:
     return getattr(node, "style", None) in ("|", ">")
 
 
-def _changed(
-    text: str, node: yaml.Node, before: Json, after: Json, *, seen: set[int]
-) -> Iterator[tuple[int, int, str]]:
-    """From where to where there is something to be hidden, and behind what."""
+def _changed(text: str, node: yaml.Node, before: Json, after: Json, *, seen: set[int]) -> Iterator[_Span]:
     if id(node) in seen or before == after:
         return
     seen.add(id(node))
@@ -82,7 +101,7 @@ def _changed(
             yield from _changed(text, inner, one, other, seen=seen)
 
 
-def _keys(node: yaml.Node, word: Callable[[str], str], seen: set[int]) -> Iterator[tuple[int, int, str]]:
+def _keys(node: yaml.Node, word: Callable[[str], str], seen: set[int]) -> Iterator[_Span]:
     if id(node) in seen or isinstance(node, yaml.ScalarNode):
         return
     seen.add(id(node))

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.model import Json
+from app.core.objects.own_rules import OwnRules
 from app.core.objects.redact import Redactor
 
 redactor = Redactor(b"k" * 32)
@@ -56,7 +57,9 @@ def test_only_the_secret_is_replaced(text: str) -> None:
         "{{{{ if .x }}}}\npassword: {}\n{{{{ end }}}}\n",
         "password = {}\n[section]\n",
         "? [a]\n: b\npassword: {}\n",
-        "[" * 3000 + "\npassword: {}\n",
+        "[" * 300_000 + "\npassword: {}\n",
+        "- " * 100_000 + "\npassword: {}\n",
+        "a:\n" + " [" * 100_000 + "\npassword: {}\n",
     ],
 )
 def test_what_is_no_yaml_is_looked_at_as_text(text: str) -> None:
@@ -67,6 +70,15 @@ def test_what_stands_for_itself_a_thousand_times_is_looked_at_once() -> None:
     laughs = "a: &a [x, x]\n" + "".join(f"{b}: &{b} [*{a}, *{a}, *{a}]\n" for a, b in pairwise("abcdefghijk"))
     assert kept(f"{laughs}password: {SECRET}\n") == f"{laughs}password: {TAG}\n"
     assert kept(f"a: &a\n  self: *a\n  password: {SECRET}\n") == f"a: &a\n  self: *a\n  password: {TAG}\n"
+
+
+def test_what_is_hidden_as_a_whole_goes_with_its_keys() -> None:
+    own = Redactor(b"k" * 32, OwnRules(names=("vault",)))
+    key = f"ghp_{'aB3' * 12}"
+    text = f"vault:\n  {key}: left\n  other: right\nhost: x\n"
+    kept = own.object("", "ConfigMap", {"data": {"conf": text}})["data"]
+    hidden = own.fingerprint({key: "left", "other": "right"})
+    assert kept == {"conf": f"vault:\n  {hidden}\nhost: x\n"}
 
 
 def test_keys_that_become_one_hide_the_whole_text() -> None:
