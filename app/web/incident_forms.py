@@ -43,17 +43,28 @@ class NewAsked(params.Asked):
     cluster: params.Text | None = None
 
 
-class _Filled(BaseModel):
-    """The form, filled in. ``once`` is its own: sent twice, it opens one incident."""
+class _About(BaseModel):
+    """What an incident is about, as a form has it: names with spaces between them."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    namespaces: str
+    workloads: str
+    nodes: str
+    control_plane: Literal["", "on"] = ""
+
+    def names(self) -> dict[str, list[str]]:
+        """Those of each field, as REST has them."""
+        return {name: getattr(self, name).replace(",", " ").split() for name in ("namespaces", "workloads", "nodes")}
+
+
+class _Filled(_About):
+    """The form that opens one, filled in. ``once`` is its own: sent twice, it opens one incident."""
+
     cluster: str
     title: str
-    since: str = ""
-    namespace: str = ""
-    control_plane: Literal["", "on"] = ""
-    severity: str = ""
+    since: str
+    severity: str
     once: Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
 
     def asked(self) -> IncidentToOpen:
@@ -61,8 +72,7 @@ class _Filled(BaseModel):
         told: dict[str, object] = {"cluster": self.cluster, "title": self.title.strip()}
         if self.since:
             told["started_at"] = _utc(self.since)
-        if self.namespace.strip():
-            told["namespaces"] = [self.namespace.strip()]
+        told |= {name: names for name, names in self.names().items() if names}
         if self.control_plane:
             told["control_plane"] = True
         if self.severity:
@@ -70,16 +80,10 @@ class _Filled(BaseModel):
         return IncidentToOpen.model_validate(told)
 
 
-class _Correction(BaseModel):
-    """Since when it is and what it is about, as a form has it: names with spaces between them."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class _Correction(_About):
+    """The form that says since when it is and what it is about."""
 
     since: str
-    namespaces: str
-    workloads: str
-    nodes: str
-    control_plane: Literal["", "on"] = ""
 
     @classmethod
     def of(cls, incident: Incident) -> Self:
@@ -99,10 +103,8 @@ class _Correction(BaseModel):
         told: dict[str, object] = {}
         if self.since.strip() != now.since:
             told["started_at"] = _utc(self.since.strip())
-        for name in ("namespaces", "workloads", "nodes"):
-            names = getattr(self, name).replace(",", " ").split()
-            if names != getattr(now, name).split():
-                told[name] = names
+        known = now.names()
+        told |= {name: names for name, names in self.names().items() if names != known[name]}
         if self.control_plane != now.control_plane:
             told["control_plane"] = bool(self.control_plane)
         return IncidentToChange.model_validate(told) if told else None
@@ -125,12 +127,13 @@ def _utc(time: str) -> str:
 
 
 def _wrong(error: ValidationError | CannotError) -> str:
-    """What is wrong in which field, in words."""
+    """What is wrong in which field, in words; of several names in one, which of them."""
     if isinstance(error, CannotError):
         return f"{_LABELS.get(error.field, error.field)}: {error}"
     first = error.errors()[0]
-    field = str(first["loc"][0])
-    return f"{_LABELS.get(field, field)}: {refusal(first['msg'])}"
+    field, *place = first["loc"]
+    which = f" “{first['input']}”" if place else ""
+    return f"{_LABELS.get(str(field), str(field))}{which}: {refusal(first['msg'])}"
 
 
 async def read_form(request: Request) -> dict[str, str]:
@@ -151,9 +154,7 @@ async def _page(
     deps = deps_of(request)
     async with reading(request) as conn:
         seen = await read_seen(conn, None, from_at=None, to_at=None)
-    shown = {
-        name: filled.get(name, "") for name in ("cluster", "title", "since", "namespace", "control_plane", "severity")
-    }
+    shown = {name: filled.get(name, "") for name in _Filled.model_fields}
     return templates.page(
         "incident_new.html", status, filled=shown, once=once, detail=detail, seen=seen, now=deps.clock()
     )

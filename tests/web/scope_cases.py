@@ -288,7 +288,11 @@ CASES = [
             form={
                 "cluster": of.cluster,
                 "title": "slow",
-                "namespace": of.namespace or "",
+                "since": "",
+                "namespaces": of.namespace or "",
+                "workloads": "",
+                "nodes": "",
+                "severity": "",
                 "once": of.incident.zfill(32),
             },
         ),

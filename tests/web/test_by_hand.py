@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import replace
+from html import escape
 from typing import Any
 
 import httpx2
@@ -167,12 +168,13 @@ async def send(client: httpx2.AsyncClient, path: str, **fields: str) -> httpx2.R
 async def form_of(client: httpx2.AsyncClient) -> dict[str, str]:
     page = (await client.get("/incidents/new")).text
     [once] = re.findall(r'name="once" value="([0-9a-f]{32})"', page)
-    return {"cluster": world.CLUSTER, "once": once, "since": "", "namespace": "", "severity": ""}
+    about = dict.fromkeys(("namespaces", "workloads", "nodes"), "")
+    return {"cluster": world.CLUSTER, "once": once, "since": "", "severity": ""} | about
 
 
 async def test_the_form_opens_one_incident_however_often_it_is_sent(hands: Site) -> None:
     async with hands.client("responder") as client:
-        fields = await form_of(client) | {"title": "Käse & <b>", "since": "2026-11-20 14:01", "namespace": "payments"}
+        fields = await form_of(client) | {"title": "Käse & <b>", "since": "2026-11-20 14:01", "namespaces": "payments"}
         first, second = [await send(client, "/incidents", **fields) for _ in range(2)]
         page = (await client.get(first.headers["location"])).text
     assert (first.status_code, second.headers["location"]) == (303, first.headers["location"])
@@ -190,6 +192,38 @@ async def test_a_form_that_is_wrong_comes_back_as_it_was_filled_in(hands: Site) 
     assert 'value="Kept"' in answer.text
     assert "Since: must be ISO 8601" in answer.text
     assert foreign.status_code == 422
+
+
+async def test_the_form_opens_one_about_workloads_and_nodes(hands: Site) -> None:
+    about = {"namespaces": "", "workloads": "payments/checkout-api, identity/login", "nodes": " n1  n2 "}
+    async with hands.client("responder") as client:
+        fields = await form_of(client) | {"title": "Two are down"} | about
+        answer = await send(client, "/incidents", **fields)
+        assert answer.status_code == 303, answer.text
+        one = (await client.get(f"/api/v1{answer.headers['location']}")).json()["incident"]
+    assert (one["workloads"], one["nodes"]) == (["payments/checkout-api", "identity/login"], ["n1", "n2"])
+    assert (one["namespaces"], one["control_plane"]) == ([], False)
+    assert one["said"] == ["title", "workloads", "nodes", "status"], "what is left empty is not said"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("namespaces", "payments No!", "Namespace “No!”: must be the name of a namespace"),
+        ("workloads", "payments/checkout-api checkout", "Workload “checkout”: must be namespace/name"),
+        ("nodes", "n1 <b>", "Node “&lt;b&gt;”: must be the name of a node"),
+        ("nodes", " ".join(f"n{number}" for number in range(101)), "Node: "),
+    ],
+)
+async def test_of_several_names_in_a_field_it_says_which_is_wrong(
+    hands: Site, field: str, value: str, said: str
+) -> None:
+    async with hands.client("responder") as client:
+        answer = await send(client, "/incidents", **await form_of(client) | {"title": "Kept", field: value})
+    assert answer.status_code == 422
+    [told] = re.findall(r'role="alert"[^>]*>(.*?)</p>', answer.text)
+    assert told.startswith(said), told
+    assert f'name="{field}" value="{escape(value)}"' in answer.text, "it is as it was filled in"
 
 
 async def test_the_form_opens_one_about_the_control_plane(hands: Site) -> None:
@@ -240,8 +274,8 @@ async def test_a_correction_that_is_wrong_comes_back_as_it_was_filled_in(hands: 
         for field, value, said in (
             ("since", "yesterday", "Since: must be ISO 8601"),
             ("since", "2030-01-01 00:00", "Since: it is more than 400 days ago, or to come"),
-            ("namespaces", "No!", "Namespace: must be the name of a namespace"),
-            ("workloads", "checkout", "Workload: must be namespace/name"),
+            ("namespaces", "No!", "Namespace “No!”: must be the name of a namespace"),
+            ("workloads", "checkout", "Workload “checkout”: must be namespace/name"),
         ):
             answer = await send(client, path, **filled | {field: value})
             assert answer.status_code == 422
