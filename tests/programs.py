@@ -15,6 +15,7 @@ import httpx2
 import pytest
 
 THANOS = "TEST_THANOS"  # not FORESHOCK_: the program refuses what begins so and is no setting
+SCRAPED = "TEST_SCRAPED"
 WITHIN = 180
 """Seconds that a thing may take which takes one."""
 
@@ -28,6 +29,14 @@ def found_thanos() -> str:
     """As ``found``, of a Thanos: no distribution has it."""
     return _found(
         [os.environ.get(THANOS, "")], f"{THANOS} is not set: tests/thanos/build.sh builds it and prints its path"
+    )
+
+
+def found_scraped(name: str) -> str:
+    """As ``found``, of a program that is built to be scraped: coredns or controller."""
+    return _found(
+        [str(Path(os.environ.get(SCRAPED, "")) / name)],
+        f"{SCRAPED} is not set: tests/cluster/scraped/build.sh builds {name} and prints its folder",
     )
 
 

@@ -28,7 +28,8 @@ from tests.cluster.programs import wait_until
 from tests.test_prometheus import DOCS, prometheus
 
 WITHIN_SECONDS = 60
-ELSEWHERE = "of a program that does not run here"
+ELSEWHERE = "of a program that runs in test_scrape_others.py"
+NOWHERE = "of a program that runs in no test"
 AT_FIRST_USE = {
     "apiserver_audit_error_total": "an audit event is lost",
     "apiserver_terminated_watchers_total": "a client is too slow for its watch",
@@ -42,11 +43,11 @@ NOT_HERE = {
     "coredns_dns_request_duration_seconds": ELSEWHERE,
     "coredns_dns_responses_total": ELSEWHERE,
     "coredns_proxy_request_duration_seconds": ELSEWHERE,
-    "felix_int_dataplane_apply_time_seconds": ELSEWHERE,
-    "felix_int_dataplane_failures": ELSEWHERE,
-    "typha_connections_active": ELSEWHERE,
-    "typha_connections_dropped": ELSEWHERE,
-    "typha_ping_latency": ELSEWHERE,
+    "felix_int_dataplane_apply_time_seconds": NOWHERE,
+    "felix_int_dataplane_failures": NOWHERE,
+    "typha_connections_active": NOWHERE,
+    "typha_connections_dropped": NOWHERE,
+    "typha_ping_latency": NOWHERE,
 }
 """What else panels and families name and Kubernetes 1.36 does not tell, each with the reason."""
 

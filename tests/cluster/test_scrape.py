@@ -78,10 +78,10 @@ def show(plane: ControlPlane, token: str) -> None:
 class Scraping:
     """A cluster whose targets are scraped: in half minutes that pass when a test says so, all of them once in each."""
 
-    def __init__(self, database: Database, plane: ControlPlane, *targets: dict[str, str]) -> None:
+    def __init__(self, database: Database, folder: Path, *targets: dict[str, str]) -> None:
         self._database, self._now = database, T0
         name = f"scraped-{uuid4().hex[:8]}"
-        file = plane.folder / f"{name}.yaml"
+        file = folder / f"{name}.yaml"
         file.write_text(json.dumps({"clusters": [{"name": name, "scrape": targets}]}))  # JSON is YAML
         (self.wanted,) = contexts.read(file)
         self._all = asyncio.Barrier(len(targets) + 1)
@@ -119,9 +119,9 @@ class Scraping:
 
 
 @asynccontextmanager
-async def scraping(database: Database, plane: ControlPlane, *targets: dict[str, str]) -> AsyncIterator[Scraping]:
+async def scraping(database: Database, folder: Path, *targets: dict[str, str]) -> AsyncIterator[Scraping]:
     """Scraped once, when the block begins."""
-    one = Scraping(database, plane, *targets)
+    one = Scraping(database, folder, *targets)
     async with measuring(one.measuring), asyncio.timeout(120):
         await one.scraped()
         yield one
@@ -158,7 +158,7 @@ def have_pods_wait(plane: ControlPlane, name: str) -> None:
 async def test_each_program_tells_what_the_page_draws_of_it(database: Database, plane: ControlPlane) -> None:
     show(plane, plane.token(READER))
     jobs = ("etcd", MANAGER, SCHEDULER)
-    async with scraping(database, plane, *(target(plane, job) for job in jobs)) as one:
+    async with scraping(database, plane.folder, *(target(plane, job) for job in jobs)) as one:
         await asyncio.to_thread(have_pods_wait, plane, "web")
         await one.again()
         assert one.measuring.remarks == ()
@@ -237,10 +237,10 @@ async def test_an_etcd_that_wants_to_see_a_certificate_is_shown_ours(
     database: Database, plane: ControlPlane, tmp_path: Path
 ) -> None:
     with guarded_etcd(tmp_path) as (url, files):
-        async with scraping(database, plane, {"job": "etcd", "url": url, **files}) as one:
+        async with scraping(database, plane.folder, {"job": "etcd", "url": url, **files}) as one:
             assert one.measuring.remarks == ()
             assert await one.told("etcd_mvcc_db_total_size_in_bytes", job="etcd")
-        async with scraping(database, plane, {"job": "etcd", "url": url, "ca_file": files["ca_file"]}) as one:
+        async with scraping(database, plane.folder, {"job": "etcd", "url": url, "ca_file": files["ca_file"]}) as one:
             (remark,) = one.measuring.remarks
             assert remark.endswith(": tlsv13 alert certificate required")
 
@@ -250,7 +250,7 @@ async def test_a_target_that_lets_us_in_no_more_is_told_of_in_words_and_its_line
     database: Database, plane: ControlPlane, job: str
 ) -> None:
     show(plane, plane.token(READER))
-    async with scraping(database, plane, target(plane, job)) as one:
+    async with scraping(database, plane.folder, target(plane, job)) as one:
         for wrong, said in (
             ("no-token-of-anybody", "127.0.0.1 answers 401 Unauthorized: Unauthorized"),
             (plane.token(NOBODY), f'127.0.0.1 answers 403 Forbidden: forbidden: User "{NOBODY}" cannot get path'),
@@ -272,7 +272,7 @@ async def test_a_target_that_lets_us_in_no_more_is_told_of_in_words_and_its_line
 async def test_a_target_with_another_certificate_is_told_nothing(database: Database, plane: ControlPlane) -> None:
     show(plane, plane.token(READER))
     wrong = {**target(plane, SCHEDULER), "ca_file": str(plane.certificate(MANAGER))}
-    async with scraping(database, plane, wrong) as one:
+    async with scraping(database, plane.folder, wrong) as one:
         (remark,) = one.measuring.remarks
         assert "shows a certificate that is not to be trusted" in remark
         (up,) = await one.told("up", job=SCHEDULER)
@@ -283,7 +283,7 @@ async def test_a_target_with_another_certificate_is_told_nothing(database: Datab
 async def test_where_a_target_was_down_no_line_is_drawn_across(database: Database, plane: ControlPlane) -> None:
     show(plane, plane.token(READER))
     assert plane.scheduler
-    async with scraping(database, plane, target(plane, MANAGER), target(plane, SCHEDULER)) as one:
+    async with scraping(database, plane.folder, target(plane, MANAGER), target(plane, SCHEDULER)) as one:
         await one.again()
         await asyncio.to_thread(plane.scheduler.stop)
         await one.again()
