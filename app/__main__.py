@@ -193,7 +193,7 @@ def evaluate(
         bool, typer.Option("--pool", help="Add up what --json of several wrote: name these files instead of DIR.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    ablate: Annotated[bool, typer.Option("--ablate", help="Also leave out each rule in turn.")] = False,
+    ablate: Annotated[bool, typer.Option("--ablate", help="Also leave out each piece of evidence in turn.")] = False,
     without: Annotated[list[InputKind] | None, typer.Option(help="Leave this kind of input out.")] = None,
     alert_shift: Annotated[float, typer.Option(help="Seconds by which the alerts' start is told too late.")] = 0.0,
     diagram: Annotated[Path | None, typer.Option(help="Draw whether the odds held into this file, as SVG.")] = None,

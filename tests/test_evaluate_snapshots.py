@@ -18,6 +18,7 @@ from app.commands.evaluate_snapshots import snapshot
 from app.commands.scores import as_json, as_table
 from app.core.ranking.evidence import RULES
 from app.core.ranking.precedents import RECALLS
+from app.core.signals.loads import Apart
 from app.failures import Exit
 from tests.collect.itbench_made import alert, at, config_map, deployment, listed, pod, put, replica_set, table, warned
 from tests.test_cli import foreshock
@@ -193,8 +194,8 @@ def test_recordings_and_snapshots_may_lie_in_one_folder(tmp_path: Path) -> None:
 async def test_each_rule_is_left_out_in_turn(dsn: str, tmp_path: Path) -> None:
     a_snapshot(tmp_path / "change", second=640)
     result = await evaluate.evaluate(dsn, evaluate.recordings(tmp_path), now=NOW, ablate=True)
-    assert len(result.ablation) == len(RULES) + len(RECALLS)
-    assert {"write fight", "symptoms", "time before"} <= result.ablation.keys()
+    assert len(result.ablation) == len(RULES) + len(Apart) + len(RECALLS)
+    assert {"write fight", "symptoms", "time before", "load: first mover"} <= result.ablation.keys()
     assert result.surprise is not None
     unsaid, told = result.ablation["write fight"], result.ablation["symptoms"]
     assert unsaid.surprise == result.surprise, "there is no write fight in it"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from app.collect import itbench
 from app.collect.files import DamagedError, UnreadableError
 from app.collect.inputs import LABEL, InputKind
+from app.commands.evaluate_ablation import Ablated, Surprise, ablation
 from app.commands.evaluate_cases import LATER, Answer, Case, recording
 from app.commands.evaluate_snapshots import snapshot
 from app.commands.labels import NotJudgedError
@@ -34,12 +35,10 @@ from app.core.evaluation.accuracy import (
     surprise,
 )
 from app.core.evaluation.baselines import BASELINES, rank_among
-from app.core.findings import Evidence, Ranking, Suspect
+from app.core.findings import Ranking
 from app.core.ranking.candidates import Candidate, candidates
-from app.core.ranking.evidence import RULES
-from app.core.ranking.precedents import RECALLS, remembered
 from app.core.ranking.same_edit import releases
-from app.core.ranking.suspects import Gathered, rank
+from app.core.ranking.suspects import Gathered
 from app.core.signals.fights import write_fights
 
 AT_ALERT = "foreshock, at the alert"
@@ -81,23 +80,6 @@ class Remark:
 
     name: str
     said: str
-
-
-@dataclass(frozen=True, slots=True)
-class Ablated:
-    """What is left without one rule, at the alert; and how surprising the right answers are then, and later."""
-
-    accuracy: Accuracy
-    none_told: float | None
-    surprise: Surprise
-
-
-@dataclass(frozen=True, slots=True)
-class Surprise:
-    """The mean of -ln p of the right answers, a change or "none of these"."""
-
-    at_alert: float
-    later: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +151,9 @@ async def evaluate(
     ]
     with_culprit = [(case, answer) for case, answer in labelled if answer.has_culprit]
     methods = {
-        AT_ALERT: [_rank_of(c.first, answer) for c, answer in with_culprit],
-        "the same, without what is beside": [_rank_of(_alone(c.first), answer) for c, answer in with_culprit],
-        f"foreshock, +{LATER.seconds // 60} min or the end": [_rank_of(c.second, answer) for c, answer in with_culprit],
+        AT_ALERT: [answer.rank_in(c.first) for c, answer in with_culprit],
+        "the same, without what is beside": [answer.rank_in(_alone(c.first)) for c, answer in with_culprit],
+        f"foreshock, +{LATER.seconds // 60} min or the end": [answer.rank_in(c.second) for c, answer in with_culprit],
     }
     for name in BASELINES:
         methods[name] = [_baseline_rank(name, c.later, answer) for c, answer in with_culprit]
@@ -180,7 +162,7 @@ async def evaluate(
         not_judged,
         [Remark(case.name, said) for case, _ in labelled for said in case.remarks],
         {name: tuple(ranks) for name, ranks in methods.items()},
-        _ablation(labelled) if ablate and with_culprit else {},
+        ablation(labelled) if ablate and with_culprit else {},
     )
 
 
@@ -212,54 +194,6 @@ def summed(
     )
 
 
-def _ablation(labelled: list[tuple[Case, Answer]]) -> dict[str, Ablated]:
-    """By the rule that is left out."""
-    found = {}
-    left_out: tuple[Callable[..., Evidence | None], ...] = (*RULES, *RECALLS)
-    for rule in left_out:
-        rules = tuple(other for other in RULES if other is not rule)
-        recalls = tuple(other for other in RECALLS if other is not rule)
-        ranked = [
-            (
-                tuple(remembered(rank(at, rules=rules), c.memory, recalls=recalls) for at in (c.at_alert, c.later)),
-                answer,
-            )
-            for c, answer in labelled
-        ]
-        ranks = [_rank_of(first, answer) for (first, *_), answer in ranked if answer.has_culprit]
-        none_told = _none_told((first, answer) for (first, *_), answer in ranked)
-        found[rule.__name__.replace("_", " ")] = Ablated(accuracy(ranks), none_told, _surprise(ranked))
-    return found
-
-
-def _surprise(ranked: Sequence[tuple[Sequence[Ranking], Answer]]) -> Surprise:
-    at_alert, later = (surprise([_said(both[n], answer) for both, answer in ranked]) for n in (0, 1))
-    return Surprise(at_alert, later)
-
-
-def _said(ranking: Ranking, answer: Answer) -> float:
-    """The probability of what is right."""
-    if not answer.has_culprit:
-        return ranking.none_of_these
-    return sum(suspect.probability for suspect in ranking.suspects if _is(suspect, answer))
-
-
-def _none_told(ranked: Iterable[tuple[Ranking, Answer]]) -> float | None:
-    by_culprit: dict[bool, list[float]] = {True: [], False: []}
-    for ranking, answer in ranked:
-        by_culprit[answer.has_culprit].append(ranking.none_of_these)
-    return auroc(by_culprit[True], by_culprit[False])
-
-
-def _is(one: Suspect | Candidate, answer: Answer) -> bool:
-    """Whether it is an answer, by itself or as one of those that it stands for."""
-    return not answer.right.isdisjoint(one.ids)
-
-
-def _rank_of(ranking: Ranking, answer: Answer) -> Rank | None:
-    return next((Rank(s.rank - 1) for s in ranking.suspects if _is(s, answer)), None)
-
-
 def _alone(ranking: Ranking) -> Ranking:
     """Each suspect without what was written in one go with it: a culprit that is only beside one counts as missed."""
     return replace(ranking, suspects=tuple(replace(one, beside=()) for one in ranking.suspects))
@@ -279,14 +213,14 @@ def _baseline_rank(name: str, gathered: Gathered, answer: Answer) -> Rank | None
     for one in found:
         release = firsts.get(one.change.id, one.change.id)
         scores[release] = max(score(one, gathered), scores.get(release, -math.inf))
-    ranks = [rank_among(scores, firsts.get(c.change.id, c.change.id)) for c in found if _is(c, answer)]
+    ranks = [rank_among(scores, firsts.get(c.change.id, c.change.id)) for c in found if answer.is_in(c)]
     return min(filter(None, ranks), key=lambda rank: rank.mean, default=None)
 
 
 def _verdict(name: str, when: str, ranking: Ranking, answer: Answer) -> Verdict:
-    position = _rank_of(ranking, answer)
+    position = answer.rank_in(ranking)
     top = ranking.suspects[0] if ranking.suspects else None
-    mine = next((s for s in ranking.suspects if _is(s, answer)), None)
+    mine = next((s for s in ranking.suspects if answer.is_in(s)), None)
     none_leads = ranking.none_of_these > (top.probability if top else 0.0)
     above = [str(s.change.resource) for s in ranking.suspects if position is None or s.rank <= position.above][:3]
     return Verdict(
@@ -302,5 +236,5 @@ def _verdict(name: str, when: str, ranking: Ranking, answer: Answer) -> Verdict:
         above=tuple(above),
         candidates=ranking.candidates,
         has_culprit=answer.has_culprit,
-        said=_said(ranking, answer),
+        said=answer.said_in(ranking),
     )

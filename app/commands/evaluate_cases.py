@@ -20,9 +20,11 @@ from app.collect.importer import Import
 from app.collect.inputs import InputKind, survey
 from app.commands.evaluate_past import keep_past
 from app.commands.labels import NotJudgedError, read_label
-from app.core.findings import Ranking
+from app.core.evaluation.accuracy import Rank
+from app.core.findings import Ranking, Suspect
 from app.core.incidents.bundles import LOOKS_BACK
 from app.core.model import Change
+from app.core.ranking.candidates import Candidate
 from app.core.ranking.precedents import Memory, remembered
 from app.core.ranking.suspects import Gathered, rank
 from app.correlate import open_incidents
@@ -43,6 +45,20 @@ class Answer:
 
     has_culprit: bool
     right: frozenset[str] = frozenset()
+
+    def is_in(self, one: Suspect | Candidate) -> bool:
+        """Whether it is an answer, by itself or as one of those that it stands for."""
+        return not self.right.isdisjoint(one.ids)
+
+    def rank_in(self, ranking: Ranking) -> Rank | None:
+        """Where the culprit stands; None where it is not shown."""
+        return next((Rank(suspect.rank - 1) for suspect in ranking.suspects if self.is_in(suspect)), None)
+
+    def said_in(self, ranking: Ranking) -> float:
+        """The probability of what is right."""
+        if not self.has_culprit:
+            return ranking.none_of_these
+        return sum(suspect.probability for suspect in ranking.suspects if self.is_in(suspect))
 
 
 @dataclass(frozen=True, slots=True)

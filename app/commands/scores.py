@@ -8,7 +8,8 @@ from textwrap import wrap
 import msgspec
 import orjson
 
-from app.commands.evaluate import Ablated, Result, Verdict
+from app.commands.evaluate import Result, Verdict
+from app.commands.evaluate_ablation import Ablated
 from app.core.changes.report import WIDTH
 from app.core.evaluation.accuracy import Accuracy
 from app.core.evaluation.verdicts import Found, Own, own

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from app.core.counted import Calls
 from app.core.findings import Incident, Ranking
@@ -43,7 +44,7 @@ def background(start: float = -120) -> list[CallCount]:
     )
 
 
-def ranked(
+def gathered(
     *culprit: Change,
     incident: Incident,
     symptoms: Sequence[Symptom] = (),
@@ -53,22 +54,26 @@ def ranked(
     gone: Sequence[ObjectState] = (),
     series: Sequence[MetricSeries] = (),
     edges: Sequence[CallEdge] = (),
-) -> Ranking:
-    return rank(
-        Gathered(
-            incident=incident,
-            start=after(-120),
-            now=after(60),
-            changes=(*noise(), *culprit),
-            symptoms=tuple(symptoms),
-            calls=Calls.of(load if load is not None else background()),
-            states=tuple(states),
-            gone=tuple(gone),
-            series=tuple(series),
-            rollouts=tuple(rollouts),
-            edges=tuple(edges),
-        )
+) -> Gathered:
+    """As of a minute after noon."""
+    return Gathered(
+        incident=incident,
+        start=after(-120),
+        now=after(60),
+        changes=(*noise(), *culprit),
+        symptoms=tuple(symptoms),
+        calls=Calls.of(load if load is not None else background()),
+        states=tuple(states),
+        gone=tuple(gone),
+        series=tuple(series),
+        rollouts=tuple(rollouts),
+        edges=tuple(edges),
     )
+
+
+def ranked(*culprit: Change, **recorded: Any) -> Ranking:
+    """What is ``gathered``, ranked."""
+    return rank(gathered(*culprit, **recorded))
 
 
 def first(ranking: Ranking) -> tuple[str, str]:

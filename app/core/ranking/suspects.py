@@ -20,7 +20,7 @@ from app.core.edges.indexing import topology
 from app.core.edges.mechanism import UNLIKELY
 from app.core.edges.served import MOST_SERVED, SERVED
 from app.core.entities import PREEMPTS
-from app.core.findings import Also, Evidence, Incident, Onset, Ranking, Suspect, WriteFight
+from app.core.findings import Also, Evidence, Incident, Onset, Ranking, Suspect
 from app.core.metrics.lines import Laid, laid
 from app.core.model import CallEdge, Change, MetricSeries, ObjectState, Rollout, Symptom, SymptomSource
 from app.core.objects.brought import said_by
@@ -56,7 +56,7 @@ from app.core.signals.fights import write_fights
 from app.core.signals.held import with_held
 from app.core.signals.injected import with_injected
 from app.core.signals.linked import with_linked
-from app.core.signals.loads import load_signals
+from app.core.signals.loads import APART, Apart, load_signals
 from app.core.signals.newborn import Newborn, newborn
 from app.core.signals.operated import with_operators
 from app.core.signals.outside import with_outside
@@ -68,7 +68,7 @@ from app.core.signals.signal import Signal, SignalKind, moment
 from app.core.signals.silence import silence_signals
 from app.core.signals.waits import wait_signals
 from app.core.signals.watches import watch_signals
-from app.core.signals.worked import Runs, with_came_up, with_passed, with_rolled_out
+from app.core.signals.worked import with_came_up, with_passed, with_rolled_out
 
 CROWDING = 0.63
 """Each of n candidates is n ** CROWDING times less likely beforehand than "none of these", whose score is 0.
@@ -112,8 +112,9 @@ class Gathered:
     unread: Unread = ALL_READ
 
 
-def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES) -> Ranking:
-    """Rank the changes before an incident. ``rules`` lets an ablation leave some out."""
+def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES, apart: frozenset[Apart] = APART) -> Ranking:
+    """Rank the changes before an incident. ``rules`` lets an ablation leave some out, as ``apart`` does of what is told
+    apart in a rise of calls."""
     incident, now = gathered.incident, gathered.now
     fights = write_fights((c for c in gathered.changes if c.at <= now), stands_for=gathered.unread.stands_for)
     new = newborn((c for c in gathered.changes if c.at <= now), gathered.rollouts)
@@ -131,9 +132,10 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES) -> Ranking:
     # Of apps the Prometheus tells at intervals of its own.
     apps = laid((one for one in gathered.series if one.name in SERVED), until=now.timestamp())
     served = rises(apps, top_of) if apps else []
-    measured = _signals(
-        gathered, fights, new, runs=top_of.by_account, slots=slots, made=made, lines=lines, served=served
-    )
+    acting = [fight_signal(fight, gathered.rollouts, runs=top_of.by_account) for fight in fights]
+    if slots and slots.size:
+        acting += load_signals(gathered.calls, slots, made, gathered.rollouts, runs=top_of.by_account, apart=apart)
+    measured = _signals(gathered, acting, new, slots=slots, made=made, lines=lines, served=served)
     incident = with_held(with_meant(incident, top_of), gathered.series)
     is_held = incident.started_at != gathered.incident.started_at
     signals = with_rooms(with_injected(located(measured, gathered.symptoms, top_of), top_of), top_of)
@@ -213,20 +215,18 @@ def _missing(gathered: Gathered) -> tuple[str, ...]:
 
 def _signals(
     gathered: Gathered,
-    fights: list[WriteFight],
+    acting: list[Signal],
     new: Newborn,
     *,
-    runs: Runs,
     slots: Slots | None,
     made: Loads,
     lines: Laid | None,
     served: list[Rise],
 ) -> list[Signal]:
-    """Everything that turned bad in the window."""
+    """Everything that turned bad in the window: who fights or calls more, ``acting``, and the rest."""
     calls = gathered.calls
-    found: list[Signal] = [fight_signal(fight, gathered.rollouts, runs=runs) for fight in fights]
+    found = [*acting]
     if slots and slots.size:
-        found += load_signals(calls, slots, made, gathered.rollouts, runs=runs)
         found += error_signals(calls, slots, made) + relist_signals(calls, slots)
         found += wait_signals(calls, slots) + silence_signals(calls, slots) + watch_signals(calls, slots)
         found += cost_signals(calls, slots, made)

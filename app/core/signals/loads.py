@@ -9,6 +9,7 @@ from bisect import insort
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from enum import StrEnum
 from functools import partial
 
 import numpy as np
@@ -54,11 +55,28 @@ _REPEATED = frozenset({"create", "update", "patch"})
 """What a controller writes again, when what is stored is not what it wrote."""
 
 
+class Apart(StrEnum):
+    """What is told apart in a rise of calls."""
+
+    FIRST_MOVER = "first mover"  # who began, from those who merely try again
+    VERSION = "actor version"  # whose pods call more, new ones or old ones
+    CLIENTS = "more clients"  # more clients, or more calls of each
+
+
+APART = frozenset(Apart)
+
+
 def load_signals(
-    calls: Calls, slots: Slots, made: Loads, rollouts: Sequence[Rollout] = (), *, runs: Runs = NOBODY_RUNS
+    calls: Calls,
+    slots: Slots,
+    made: Loads,
+    rollouts: Sequence[Rollout] = (),
+    *,
+    runs: Runs = NOBODY_RUNS,
+    apart: frozenset[Apart] = APART,
 ) -> list[Signal]:
     """Callers whose rate of one kind of call stepped up, with their share of all the extra load. ``rollouts`` are those
-    of the window, ``runs`` who runs as whom."""
+    of the window, ``runs`` who runs as whom, ``apart`` what is told apart in a rise."""
     done = _done(made, calls, slots)
     heard = np.sum(list(made.values()), axis=0) if made else np.zeros(1)
     end = _quiet(heard)  # who brought a server down is not heard of while it is
@@ -66,7 +84,7 @@ def load_signals(
     extra = {key: (step.after - step.before) / SLOT_SECONDS for key, step in steps.items()}
     rose = {key: steps[key] for key in steps if extra[key] >= MIN_EXTRA_PER_SECOND and not only_reacts(key[0])}
     failed = grouped(calls.where(lambda one: is_tried_again(one.code)), slots, load_key)
-    again = retried(rose, failed)
+    again = retried(rose, failed) if Apart.FIRST_MOVER in apart else {}
     extra = {key: more * (1.0 - again.get(key, 0.0)) for key, more in extra.items()}
     total = sum(extra.values()) or 1.0
     usual = float(np.median(heard)) / SLOT_SECONDS
@@ -74,7 +92,7 @@ def load_signals(
     def told(key: Load, *, share: float, others: int) -> Signal:
         at = slots.epoch(steps[key].index)
         last = last_rollout((key[0],), rollouts, by=moment(at + SLOT_SECONDS), runs=runs)
-        grown = _growth(key, calls, last, boundary=at)
+        grown = _told_apart(_growth(key, calls, last, boundary=at), apart)
         signal = _load_signal(key, steps[key], at, grown, share=share, others=others, again=again.get(key, 0.0))
         mine = calls.where(lambda one: one.user == key[0]).during(end=at)
         if not len(mine):
@@ -204,6 +222,14 @@ def _growth(key: Load, calls: Calls, last: Rollout | None, *, boundary: float) -
     mine = calls.where(lambda one: load_key(one) == key)
     named = mine.where(lambda one: bool(one.pod))
     return growth(named, key[0], boundary=boundary) if len(named) else replaced(mine, last, boundary=boundary)
+
+
+def _told_apart(grown: Growth | None, apart: frozenset[Apart]) -> Growth | None:
+    if grown and Apart.VERSION not in apart:
+        grown = grown._replace(by_pod={})
+    if grown and Apart.CLIENTS not in apart:
+        grown = grown._replace(by_clients=None, said="")
+    return grown
 
 
 def _load_signal(
