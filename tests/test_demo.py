@@ -98,6 +98,20 @@ async def test_an_evaluation_can_tell_the_start_wrong(dsn: str, tmp_path: Path, 
     assert [verdict.rank for verdict in result.verdicts] == [1.0, 1.0]
 
 
+async def test_what_was_recorded_with_a_wrong_start_is_ranked_when_the_alert_came(dsn: str, tmp_path: Path) -> None:
+    made = a_recording(tmp_path, "early")
+    alerts, label = (json.loads((made / name).read_text()) for name in ("alerts.json", "label.json"))
+    for alert in alerts["alerts"]:
+        alert["startsAt"] = (datetime.fromisoformat(alert["startsAt"]) - timedelta(seconds=60)).isoformat()
+    (made / "alerts.json").write_text(json.dumps(alerts))
+    (made / "label.json").write_text(json.dumps(label | {"alert_shift_seconds": -60}))
+    case, _ = await recording(dsn, made, now=NOW)
+    told, _ = await recording(dsn, demo.FOLDER, now=NOW, shift=timedelta(seconds=-60))
+    assert case.at_alert.incident.started_at == told.at_alert.incident.started_at
+    assert (case.at_alert.now, case.later.now) == (told.at_alert.now, told.later.now)
+    assert [one.score for one in case.first.suspects] == [one.score for one in told.first.suspects]
+
+
 def a_recording(folder: Path, name: str, **files: bytes | None) -> Path:
     """The demo's recording under another name, with other files (None: without); ``label`` stands for label.json."""
     made = folder / name

@@ -1,7 +1,7 @@
 """`foreshock evaluate`: rank recorded incidents whose answer is known, and say honestly how good that was.
 
 Each recording goes into a database of its own. What happened after the moment of ranking is not even imported, and
-the label is read only when the ranking is done.
+the answer is read only when the ranking is done.
 """
 
 from __future__ import annotations
@@ -207,12 +207,12 @@ def _baseline_rank(name: str, gathered: Gathered, answer: Answer) -> Rank | None
         topology=topology(gathered.states, gone=gathered.gone, edges=gathered.edges),
         until=gathered.now,
     )
-    score = BASELINES[name]
+    score = BASELINES[name](gathered)
     firsts = releases(c.change for c in found)
     scores: dict[str, float] = {}
     for one in found:
         release = firsts.get(one.change.id, one.change.id)
-        scores[release] = max(score(one, gathered), scores.get(release, -math.inf))
+        scores[release] = max(score(one), scores.get(release, -math.inf))
     ranks = [rank_among(scores, firsts.get(c.change.id, c.change.id)) for c in found if answer.is_in(c)]
     return min(filter(None, ranks), key=lambda rank: rank.mean, default=None)
 

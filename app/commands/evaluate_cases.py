@@ -19,7 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from app.collect.importer import Import
 from app.collect.inputs import InputKind, survey
 from app.commands.evaluate_past import keep_past
-from app.commands.labels import NotJudgedError, read_label
+from app.commands.labels import NotJudgedError, read_label, read_shift
 from app.core.evaluation.accuracy import Rank
 from app.core.findings import Ranking, Suspect
 from app.core.incidents.bundles import LOOKS_BACK
@@ -88,9 +88,10 @@ async def recording(
     leave_out: frozenset[InputKind] = frozenset(),
     shift: timedelta = timedelta(0),
 ) -> tuple[Case, Answer]:
-    """A recording, ranked, and only then its label. Raises NotJudgedError, UnreadableError, DamagedError.
+    """A recording, ranked, and only then its answer. Raises NotJudgedError, UnreadableError, DamagedError.
 
-    ``shift`` is by how much the start of its alert is told wrong; it is ranked when the alert came all the same.
+    ``shift`` is by how much the start of its alert is told wrong, besides what it was recorded with; it is ranked when
+    the alert came all the same.
     """
     case = await _case(dsn, folder, now=now, leave_out=leave_out, shift=shift)
     answers = read_label(folder).answers
@@ -115,13 +116,13 @@ async def _case(dsn: str, folder: Path, *, now: datetime, leave_out: frozenset[I
             silent = f"{', '.join(one.path for one in alerts)}: it holds no alert that fired"
             raise NotJudgedError(f"{'; '.join(first.problems) or silent}: put the payload there that called somebody")
         incident = min(opened, key=lambda i: i.started_at)
-        started = incident.started_at
-        incident = replace(incident, started_at=started + shift)
-        await Import(engine, CLUSTER, now=now, progress=_quiet, until=started).run(inputs)
-        at_alert = await gather(engine, incident, started)
-        last = await Import(engine, CLUSTER, now=now, progress=_quiet, until=started + LATER).run(inputs)
-        end = min(last.to_at or started, started + LATER)
-        later = await gather(engine, incident, max(end, started))
+        came = incident.started_at - read_shift(folder)
+        incident = replace(incident, started_at=incident.started_at + shift)
+        await Import(engine, CLUSTER, now=now, progress=_quiet, until=came).run(inputs)
+        at_alert = await gather(engine, incident, came)
+        last = await Import(engine, CLUSTER, now=now, progress=_quiet, until=came + LATER).run(inputs)
+        end = min(last.to_at or came, came + LATER)
+        later = await gather(engine, incident, max(end, came))
         memory = await _memory(engine, later)
     first_ranking, second = (remembered(rank(one), memory) for one in (at_alert, later))
     return Case(folder.name, at_alert, later, first_ranking, second, memory=memory)

@@ -1,4 +1,4 @@
-"""What a recording's label says: which change it was. It is read only once all is ranked."""
+"""What a recording's label says: how it was recorded, and which change it was. That is read only once all is ranked."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from app.failures import Expected
 _T = TypeVar("_T")
 SAME_MOMENT = timedelta(seconds=3)
 """A label's time is when the writer sent it; ours when the API server took or told it."""
+MUST = 'it must say {"culprit": {"kind", "namespace", "name", "at"}}, or null where no change preceded the incident'
 
 
 class NotJudgedError(Expected):
@@ -49,13 +50,20 @@ class RawLabel(msgspec.Struct):
         return (self.culprit, *self.accepted) if self.culprit else ()
 
 
+class RawSetting(msgspec.Struct):
+    """``alert_shift_seconds``: so much later than it came the recorded alert says to have started."""
+
+    alert_shift_seconds: float = 0.0
+
+
+def read_shift(folder: Path) -> timedelta:
+    """By how much a recording's alert tells its start wrong. Raises NotJudgedError."""
+    return timedelta(seconds=read(folder / LABEL, RawSetting, MUST).alert_shift_seconds)
+
+
 def read_label(folder: Path) -> RawLabel:
     """The answer of a recording. Raises NotJudgedError."""
-    return read(
-        folder / LABEL,
-        RawLabel,
-        'it must say {"culprit": {"kind", "namespace", "name", "at"}}, or null where no change preceded the incident',
-    )
+    return read(folder / LABEL, RawLabel, MUST)
 
 
 def read(path: Path, kind: type[_T], must: str) -> _T:

@@ -14,7 +14,7 @@ ALERT = an_alert(after(40), name="PodsPending", namespace="accounts", deployment
 
 
 def said(change: Change, rule: str, **given: object) -> str:
-    ranking = ranked(change, incident=an_incident(ALERT), **given)  # type: ignore[arg-type]
+    ranking = ranked(change, incident=an_incident(ALERT), **given)
     suspect = next(one for one in ranking.suspects if one.change is change)
     return next((one.sentence for one in suspect.evidence if one.rule == rule), "")
 
