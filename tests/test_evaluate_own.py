@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from msgspec.structs import replace
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.commands.scores import own_as_table, read_own
 from app.core.findings import NONE, Opinion, Verdict
@@ -48,6 +49,29 @@ async def test_what_people_said_is_counted(dsn: str, database: Database) -> None
     assert (told["judged"], told["without_culprit"], told["none_led"]) == (2, 1, 1)
     assert {when: one["first"]["share"] for when, one in told["ranked"].items()} == {"at first": 1.0, "at last": 1.0}
     assert [one["said"] for one in told["reliability"]] == [0.3, LEADS.probability]
+
+
+async def test_what_was_merged_counts_once_with_what_was_said_of_its_parts(conn: AsyncConnection) -> None:
+    whole = replace(INCIDENT, id="0000000000cd")
+    part = replace(INCIDENT, id="0000000000ce", status="merged", merged_into=whole.id)
+    other = RANKING.suspects[1].change.id
+    await record(conn, world.batch())
+    for incident in (whole, part):
+        await incidents.save_incident(conn, incident)
+        await incidents.save_ranking(conn, replace(RANKING, incident_id=incident.id))
+    for minutes, incident, change_id, opinion in (
+        (0, part, LEADS.change.id, Opinion.NOT_IT),
+        (1, whole, LEADS.change.id, Opinion.IT),
+        (2, part, other, Opinion.NOT_IT),
+    ):
+        at = RANKING.ranked_at + timedelta(minutes=minutes)
+        await verdicts.say(conn, incident.id, Verdict(change_id, opinion, "alice", at))
+    judged = [one for one in await verdicts.read_judged(conn) if one.incident_id in (whole.id, part.id)]
+    assert [one.incident_id for one in judged] == [whole.id]
+    assert [(one.change_id, one.opinion) for one in judged[0].verdicts] == [
+        (LEADS.change.id, Opinion.IT),
+        (other, Opinion.NOT_IT),
+    ]
 
 
 async def test_an_incident_of_which_only_what_it_was_not_is_known_is_told_as_left_out(database: Database) -> None:

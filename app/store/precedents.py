@@ -25,6 +25,7 @@ from sqlalchemy import (
     select,
     true,
 )
+from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.findings import Opinion
@@ -33,6 +34,7 @@ from app.core.ranking.precedents import ELSEWHERE, HARM, MOST, REMEMBERED, Memor
 from app.store import codes, tables
 from app.store.change_rows import SOURCE_BITS, change_of, named
 from app.store.changes import without_large
+from app.store.verdicts import of_whole
 
 _SEEN = SOURCE_BITS["audit"] | SOURCE_BITS["watch"]
 
@@ -134,11 +136,19 @@ def _objects() -> Subquery:
 
 
 async def _said(conn: AsyncConnection, incident_id: str, ids: Sequence[str]) -> dict[str, list[Opinion]]:
-    """What people said of changes as suspects of other incidents."""
+    """What people said of changes as suspects of other incidents: of one change once in each, the last that was said.
+    What is merged is one incident."""
     v = tables.verdicts.c
+    whole = of_whole(tables.incidents)
+    wanted = (
+        select(v.change_id, v.opinion, v.said_at)
+        .join(tables.incidents, tables.incidents.c.id == v.incident_id)
+        .where(v.change_id == any_(literal(ids, ARRAY(Text))), whole != incident_id)
+        .ext(distinct_on(v.change_id, whole))
+        .order_by(v.change_id, whole, v.said_at.desc())
+        .subquery()
+    )
     found: dict[str, list[Opinion]] = defaultdict(list)
-    of = v.change_id == any_(literal(ids, ARRAY(Text)))
-    wanted = select(v.change_id, v.opinion).where(of, v.incident_id != incident_id)
-    for row in await conn.execute(wanted.order_by(v.said_at)):
+    for row in await conn.execute(select(wanted).order_by(wanted.c.said_at)):
         found[row.change_id].append(Opinion(row.opinion))
     return found

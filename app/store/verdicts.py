@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 import msgspec
-from sqlalchemy import delete, func, select
+from sqlalchemy import ColumnElement, FromClause, delete, func, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -46,12 +46,23 @@ async def take_back(conn: AsyncConnection, incident_id: str, change_id: str, *, 
     return True
 
 
+def of_whole(incident: FromClause) -> ColumnElement[str]:
+    """Of which incident it is said what is said of one: of the one that this is a part of since they were merged."""
+    return func.coalesce(incident.c.merged_into, incident.c.id)
+
+
 async def read_judged(conn: AsyncConnection) -> list[Judged]:
-    """The newest incidents of which somebody said something, the newest first, with their first and newest rankings."""
+    """The newest incidents of which somebody said something, the newest first, with their first and newest rankings.
+
+    What was said of the parts of an incident was said of it; of what was said of one change the last counts.
+    """
     i, r = tables.incidents.c, tables.rankings.c
+    part = tables.incidents.alias("part")
+    whole = of_whole(part).label("whole")
+    said_of = select(whole, *_table.c).join(part, part.c.id == _table.c.incident_id).subquery("said_of")
     ends = (
         select(r.incident_id, func.min(r.at).label("first"), func.max(r.at).label("newest"))
-        .where(r.incident_id.in_(select(_table.c.incident_id)))
+        .where(r.incident_id.in_(select(said_of.c.whole)))
         .group_by(r.incident_id)
         .subquery()
     )
@@ -66,12 +77,12 @@ async def read_judged(conn: AsyncConnection) -> list[Judged]:
     for row in found:
         rankings.setdefault((row.id, row.title), []).append(msgspec.convert(row.payload, Ranking))
     ids = [incident_id for incident_id, _ in rankings]
-    said: dict[str, list[Verdict]] = {}
-    rows = await conn.execute(select(_table).where(_table.c.incident_id.in_(ids)).order_by(_table.c.said_at))
-    for row in rows:
-        verdict = Verdict(row.change_id, Opinion(row.opinion), row.said_by, row.said_at)
-        said.setdefault(row.incident_id, []).append(verdict)
+    said: dict[str, dict[str, Verdict]] = {}
+    for row in await conn.execute(select(said_of).where(said_of.c.whole.in_(ids)).order_by(said_of.c.said_at)):
+        verdicts = said.setdefault(row.whole, {})
+        verdicts.pop(row.change_id, None)  # they stand in the order in which they were said
+        verdicts[row.change_id] = Verdict(row.change_id, Opinion(row.opinion), row.said_by, row.said_at)
     return [
-        Judged(incident_id, title, made[0], made[-1], tuple(said[incident_id]))
+        Judged(incident_id, title, made[0], made[-1], tuple(said[incident_id].values()))
         for (incident_id, title), made in rankings.items()
     ]

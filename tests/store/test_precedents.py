@@ -14,7 +14,7 @@ from app import correlate
 from app.core.findings import Opinion, Verdict
 from app.core.model import Batch, Change
 from app.core.ranking.precedents import ELSEWHERE, HARM, Memory, Precedent
-from app.store import verdicts
+from app.store import tables, verdicts
 from app.store.precedents import read_memory
 from app.store.record import record
 from tests.core.factories import an_alert
@@ -112,6 +112,17 @@ async def test_what_people_said_is_found_but_for_the_incident_itself(conn: Async
     found = await memory(conn, incident=other)
     assert by_version(found)["5"].said == (Opinion.IT,)
     assert found.said == ((SUSPECT.id, Opinion.NOT_IT),)
+
+
+async def test_what_is_merged_is_one_incident_of_which_the_last_counts(conn: AsyncConnection) -> None:
+    earlier = a_change("5", seconds=-2 * 86_400)
+    await told(conn, earlier, SUSPECT)
+    part, whole, other = [await alerted(conn, NOON - days * DAY) for days in (1.2, 1, 0)]
+    await conn.execute(tables.incidents.update().where(tables.incidents.c.id == part).values(merged_into=whole))
+    for minutes, one, opinion in ((0, part, Opinion.IT), (1, whole, Opinion.NOT_IT)):
+        await verdicts.say(conn, one, Verdict(earlier.id, opinion, "alice", NOON + timedelta(minutes=minutes)))
+    assert by_version(await memory(conn, incident=other))["5"].said == (Opinion.NOT_IT,)
+    assert by_version(await memory(conn, incident=whole))["5"].said == (), "what was said of its part was said of it"
 
 
 async def test_the_record_begins_with_what_was_seen_not_with_what_is_remembered(
