@@ -10,20 +10,28 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from prometheus_client import CollectorRegistry, Histogram, start_http_server
 
 from app.core.model import MetricSeries
+from app.core.roles import Role
 from app.store import reach, series, tokens
 from app.store.database import Database
 from app.store.tokens import Purpose
 from tests.e2e.conftest import Program, serving
 from tests.programs import found, free_address, running, wait_for
 
+HISTOGRAM = "apiserver_request_duration_seconds"
 DOCS = Path(__file__).parents[1] / "docs"
 SCRAPE = """
-global: {scrape_interval: 1s}
+global: {scrape_interval: 1s, evaluation_interval: 1s}
 scrape_configs:
   - job_name: prometheus
     static_configs: [{targets: ["ADDRESS"]}]
+"""
+RECORDING = """
+  - job_name: apiserver
+    static_configs: [{targets: ["TARGET"]}]
+rule_files: [RULES]
 """
 
 
@@ -97,6 +105,49 @@ async def test_prometheus_sends_what_it_scrapes(program: Program, database: Data
     assert failed == 0
     async with database.read.connect() as conn:
         assert "metrics" in await reach.read(conn, "shop")
+
+
+async def test_of_histograms_the_sums_of_their_buckets_come(
+    program: Program, database: Database, tmp_path: Path
+) -> None:
+    async with database.write.begin() as conn:
+        token = await tokens.create_for_cluster(conn, "shop", purpose=Purpose.METRICS, now=datetime.now(UTC))
+        reader = await tokens.create(conn, Role.VIEWER, purpose=Purpose.API, now=datetime.now(UTC))
+    (tmp_path / "token").write_text(f"{token}\n")
+    registry = CollectorRegistry()
+    took = Histogram(
+        HISTOGRAM, "As an API server counts", ["verb", "resource"], registry=registry, buckets=(0.1, 0.25, 0.5, 1.0)
+    )
+    server, _ = start_http_server(0, "127.0.0.1", registry)
+    question = {"cluster": "shop", "metric": HISTOGRAM, "measure": "quantile", "by": "verb", "minus": "5m"}
+    told = RECORDING.replace("TARGET", f"127.0.0.1:{server.server_port}")
+    told = told.replace("RULES", str(DOCS.parent / "deploy" / "recording-rules.yml"))
+
+    def worst() -> dict[str, float]:
+        for resource in ("pods", "nodes"):
+            for seconds in (*[0.2] * 9, 0.9):  # of which the mean is 0.27
+                took.labels("GET", resource).observe(seconds)
+            took.labels("LIST", resource).observe(0.05)
+        answer = httpx2.get(
+            f"{program.address}/api/v1/series", params=question, headers={"Authorization": f"Bearer {reader}"}
+        ).raise_for_status()
+        return {one["of"]["verb"]: max(filter(None, one["values"])) for one in answer.json()["items"]}
+
+    try:
+        with prometheus(tmp_path, told + configuration(program.address, tmp_path / "token")):
+            wait_for(lambda: len(worst()) == 2)
+            found = worst()
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert 0.5 < found["GET"] <= 1.0
+    assert 0.05 < found["LIST"] <= 0.1
+    kept = await stored(database)
+    assert {name for name in kept if name.endswith("_bucket")} == {f"{HISTOGRAM}_bucket"}
+    assert not any(":" in name for name in kept)
+    buckets = [dict(one.labels) for one in kept[f"{HISTOGRAM}_bucket"]]
+    assert {frozenset(one) for one in buckets} == {frozenset({"instance", "job", "le", "verb"})}
+    assert len(buckets) == 2 * 5
 
 
 async def test_prometheus_scrapes_how_foreshock_itself_does(program: Program, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from app.core.signals.collected import SUMMED
 from tests.programs import found
 from tests.test_alertmanager import DEPLOY, run
 
@@ -131,6 +132,17 @@ def rules(tmp_path: Path) -> Path:
     path = tmp_path / "rules.yml"
     path.write_text(yaml.safe_dump(told["spec"]))
     return path
+
+
+def test_the_buckets_that_pages_read_are_recorded() -> None:
+    """As they are kept of what is scraped directly, and of which target: a restart of one is no reset of all."""
+    promtool, path = found("promtool", package="prometheus"), DEPLOY / "recording-rules.yml"
+    assert f"{len(SUMMED)} rules found" in run(promtool, "check", "rules", path)
+    [group] = yaml.safe_load(path.read_text())["groups"]
+    assert {rule["record"]: rule["expr"] for rule in group["rules"]} == {
+        f"foreshock:{name}": f"sum by ({', '.join(sorted({'instance', 'job', *labels}))}) ({name})"
+        for name, labels in SUMMED.items()
+    }
 
 
 def test_each_alert_on_foreshock_has_a_runbook(rules: Path) -> None:
