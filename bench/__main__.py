@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import sys
-import tempfile
 from argparse import ArgumentParser
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import product
@@ -25,6 +23,7 @@ from bench.gates import Gate
 from bench.imports import imports
 from bench.memory import memory
 from bench.notify import slack
+from bench.own import postgres
 from bench.pages import pages
 from bench.ranking import ranking
 from bench.remote_write import remote_write
@@ -82,20 +81,14 @@ def main() -> int:
     )
     parser.add_argument("--only", action="append", choices=PARTS, help="this part alone; may be given several times")
     asked = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="fb"))
-    folder.chmod(0o711)  # the server's account must pass
-    server = embedded.start(folder)
-    try:
+    with postgres() as server:
         dsns = []
         for name in NAMES:
             create_database(server.dsn, name)
             dsns.append(server.dsn.replace(f"/{embedded.DATABASE}?", f"/{name}?"))
             migrate(dsns[-1])
         sizes = LARGE if asked.large else SIZES
-        gates = uvloop.run(run(dsns, folder, parts=asked.only or PARTS, sizes=sizes))
-    finally:
-        server.stop()
-        shutil.rmtree(folder)
+        gates = uvloop.run(run(dsns, server.folder, parts=asked.only or PARTS, sizes=sizes))
     for gate in gates:
         print(gate)
     return 0 if all(gate.holds for gate in gates) else 1

@@ -10,18 +10,14 @@ a scrape that failed and a server that began anew.
 
 from __future__ import annotations
 
-import shutil
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import httpx2
 import numpy as np
-import uvloop
 from sqlalchemy import text
 
 from app.collect.garbage import garbage_rarely
@@ -30,10 +26,9 @@ from app.core.metrics.measures import LOOKBACK_SECONDS, window_grid
 from app.core.model import Batch
 from app.core.roles import Role
 from app.core.stale import STALE
-from app.store import codec, codes, compaction, embedded, reach, series, series_keys, tokens
+from app.store import codec, codes, compaction, reach, series, series_keys, tokens
 from app.store.chunks import Columns
-from app.store.database import Database, open_database
-from app.store.migrate import migrate
+from app.store.database import Database
 from app.store.record import record
 from app.store.series_keys import Key
 from app.store.tokens import Purpose
@@ -41,6 +36,7 @@ from app.web.control_plane import BINS
 from app.web.deps import Deps
 from app.web.routes import create_app
 from bench.gates import Gate
+from bench.own import alone
 
 CLUSTER = "bench"
 SERIES = 20_000
@@ -237,24 +233,8 @@ async def control_plane(database: Database) -> list[Gate]:
     return await measure(database)
 
 
-async def _alone(dsn: str) -> list[Gate]:
-    database = open_database(dsn)
-    try:
-        return await control_plane(database)
-    finally:
-        await database.close()
-
-
 def main() -> int:
-    folder = Path(tempfile.mkdtemp(prefix="fb"))
-    folder.chmod(0o711)  # the server's account must pass
-    server = embedded.start(folder)
-    try:
-        migrate(server.dsn)
-        gates = uvloop.run(_alone(server.dsn))
-    finally:
-        server.stop()
-        shutil.rmtree(folder)
+    gates = alone(control_plane)
     for gate in gates:
         print(gate)
     return 0 if all(gate.holds for gate in gates) else 1

@@ -11,7 +11,6 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -29,6 +28,7 @@ from app.store.scratch import create_database
 from bench import pipeline
 from bench.apiserver import KINDS, ApiServer
 from bench.gates import Gate
+from bench.own import postgres
 from tests.serving import program
 
 FEW, MANY = 10_000, 50_000
@@ -222,15 +222,9 @@ async def run(dsns: tuple[str, str, str], folder: Path) -> list[Gate]:
 
 def main() -> int:
     gates = pipeline.throughput()
-    with tempfile.TemporaryDirectory(prefix="fb") as name:
-        folder = Path(name)
-        folder.chmod(0o711)  # the database server's account must pass
-        database = embedded.start(folder)
-        try:
-            few, many, more = (_database(database.dsn, which) for which in ("bench_few", "bench_many", "bench_more"))
-            gates += asyncio.run(run((few, many, more), folder))
-        finally:
-            database.stop()
+    with postgres() as server:
+        few, many, more = (_database(server.dsn, which) for which in ("bench_few", "bench_many", "bench_more"))
+        gates += asyncio.run(run((few, many, more), server.folder))
     print(f"      {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, load {os.getloadavg()[0]:.1f}")
     for gate in gates:
         print(gate)

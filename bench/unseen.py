@@ -9,32 +9,28 @@ from __future__ import annotations
 import math
 import random
 import secrets
-import shutil
 import statistics
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
 from urllib.parse import urlencode
 
 import httpx2
-import uvloop
 from msgspec.structs import replace
 
 from app.core.findings import Incident
 from app.core.findings import Scope as About
 from app.core.model import Batch, FieldDiff, Object, ObjectState, Symptom, SymptomSource
 from app.core.roles import Role, Scope
-from app.store import embedded, incidents, tokens
-from app.store.database import Database, open_database
-from app.store.migrate import migrate
+from app.store import incidents, tokens
+from app.store.database import Database
 from app.store.partitions import ensure
 from app.store.record import record
 from app.store.tokens import Purpose
 from app.web.deps import Deps
 from app.web.routes import create_app
+from bench.own import alone
 from tests.web import world
 from tests.web.conftest import UNLIMITED
 
@@ -210,24 +206,8 @@ async def measured(database: Database) -> list[Told]:
     return found
 
 
-async def run(dsn: str) -> list[Told]:
-    database = open_database(dsn)
-    try:
-        return await measured(database)
-    finally:
-        await database.close()
-
-
 def main() -> None:
-    folder = Path(tempfile.mkdtemp(prefix="fb"))
-    folder.chmod(0o711)  # the server's account must pass
-    server = embedded.start(folder)
-    try:
-        migrate(server.dsn)
-        found = uvloop.run(run(server.dsn))
-    finally:
-        server.stop()
-        shutil.rmtree(folder)
+    found = alone(measured)
     print(f"{'404 of':38} {'there':>8} {'nowhere':>8}   ratio (95 %)             slower  p")
     for one in found:
         print(one)
