@@ -63,8 +63,11 @@ class _Filled(_About):
 
     cluster: str
     title: str
-    since: str
-    severity: str
+    since: str = ""
+    namespaces: str = ""
+    workloads: str = ""
+    nodes: str = ""
+    severity: str = ""
     once: Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
 
     def asked(self) -> IncidentToOpen:

@@ -30,7 +30,7 @@ from app.web.representations import Negotiated
 router = APIRouter(
     prefix="/api/v1",
     dependencies=[Depends(Needs(Role.VIEWER, limited=True)), Depends(params.once)],
-    responses=problems.described(400, 401, 406, 422, 429, 503),
+    responses=problems.described(400, 401, 404, 406, 422, 429, 503),
     route_class=Negotiated,
 )
 
