@@ -31,7 +31,7 @@ from app.correlate import read_firing, reconcile
 from app.store import collectors
 from app.store.collectors import Standing
 from app.store.database import Database
-from app.store.redaction import redactor, spool_key
+from app.store.redaction import read_redactor, spool_key
 from app.supervise import Pulses, Worker, end, keep, keep_running
 from app.web.cluster_tokens import ClusterTokens
 from app.web.deps import NoRoomError, QueryError, TooLargeError
@@ -124,7 +124,7 @@ class Clusters:
 
     async def _redactor(self) -> Redactor:
         async with self._database.write.begin() as conn:
-            return await redactor(conn)
+            return await read_redactor(conn)
 
     async def _record(self, cluster: str) -> Follower:
         """Who records the cluster's spool, from now on where nobody did."""

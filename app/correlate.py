@@ -41,7 +41,7 @@ from app.store.gathering import LARGE, MOST_FOUGHT, gather
 from app.store.noise import mark_noise
 from app.store.partitions import storable
 from app.store.record import lock, record
-from app.store.redaction import redactor as redactor_of
+from app.store.redaction import read_redactor
 
 RERANK_AFTER = (timedelta(0), timedelta(minutes=3), timedelta(minutes=10))
 """A ranking at once, and again when new pods and callers have had time to show themselves."""
@@ -299,7 +299,7 @@ async def _clean(conn: AsyncConnection, said: Said, *, now: datetime) -> Said:
         raise hands.CannotError("started_at", "it is more than 400 days ago, or to come: is the sender's clock right?")
     if said.title is None:
         return said
-    return replace(said, title=(await redactor_of(conn)).text(said.title))
+    return replace(said, title=(await read_redactor(conn)).text(said.title))
 
 
 async def _known(conn: AsyncConnection, incident_id: str) -> Incident:

@@ -44,8 +44,7 @@ from app.settings import Settings
 from app.store import collectors, compaction, embedded, partitions, retention, tokens
 from app.store.database import Database, open_database
 from app.store.migrate import migrate
-from app.store.redaction import keep_rules
-from app.store.redaction import redactor as redactor_of
+from app.store.redaction import keep_rules, read_redactor
 from app.store.tokens import Purpose
 from app.supervise import Pulses, Worker, end, keep, keep_running
 from app.tls import Tls
@@ -215,7 +214,7 @@ def alert_taker(database: Database) -> TakeAlerts:
 
     async def take(cluster: str, body: bytes) -> Taken:
         async with database.write.begin() as conn:
-            redactor = await redactor_of(conn)
+            redactor = await read_redactor(conn)
         at = now()
         found, left_out = alerts.parse(body, redactor, received=at)
         incidents = await correlate.take_alerts(database.write, cluster, found, at)
@@ -237,7 +236,7 @@ def page_taker(database: Database) -> TakePage:
 
     async def take(cluster: str, pager: str, body: bytes) -> Taken:
         async with database.write.begin() as conn:
-            redactor = await redactor_of(conn)
+            redactor = await read_redactor(conn)
         at = now()
         paged = PAGERS[pager](body, redactor, received=at)
         found = await correlate.take_page(database.write, cluster, paged, source=pager, now=at)

@@ -15,7 +15,7 @@ from app.core.clusters import cluster_name
 from app.failures import Expected, told
 from app.settings import Settings
 from app.store.database import Database
-from app.store.redaction import redactor as redactor_of
+from app.store.redaction import read_redactor
 from app.written import Written
 
 Ways = Mapping[str, Impersonation]
@@ -74,7 +74,7 @@ class Reverts:
         cluster = write.resource.cluster
         way, who = self._way(cluster), self.known_as(cluster, person)
         async with self._database.write.begin() as conn:
-            redactor = await redactor_of(conn)
+            redactor = await read_redactor(conn)
         async with acting(way.kubeconfig, way.context or None, who) as server:
             return await Undoing(server, write, redactor, who).attempt(seen)
 

@@ -9,14 +9,14 @@ from app.main import postgres
 from app.redaction_file import RedactionError, read, rules_of
 from app.settings import Settings
 from app.store.database import open_database
-from app.store.redaction import redactor
+from app.store.redaction import read_redactor
 from tests.test_cli import foreshock
 
 
 async def in_force(dsn: str) -> OwnRules:
     database = open_database(dsn)
     async with database.write.begin() as conn:
-        found = await redactor(conn)
+        found = await read_redactor(conn)
     await database.close()
     return found.own
 

@@ -39,7 +39,7 @@ from app.core.vitals import Recording
 from app.store import collectors, rollouts, spools, watches
 from app.store.collectors import FencedError
 from app.store.reach import AUDIT_LOG, WATCH
-from app.store.redaction import redactor as redactor_of
+from app.store.redaction import read_redactor
 
 HELD = timedelta(seconds=0.5)
 """What was told waits so long for more before it is recorded: a quarter of the two seconds within which it is shown."""
@@ -188,7 +188,7 @@ class Follower:
 
     async def _begin(self) -> _Following:
         async with self.engine.connect() as conn:
-            redactor = await redactor_of(conn)
+            redactor = await read_redactor(conn)
             await conn.commit()
             # First: what is read after it holds everything that others recorded before our turn.
             epoch = await collectors.epoch_of(conn, self.cluster, self.spool.identity)

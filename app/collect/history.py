@@ -35,7 +35,7 @@ from app.core.objects.kinds import Kinds
 from app.failures import Exit, Expected
 from app.store import rollouts
 from app.store.record import record
-from app.store.redaction import redactor as redactor_of
+from app.store.redaction import read_redactor
 
 REVISIONS = Served("apps", "v1", "ControllerRevision", "controllerrevisions")
 """Nobody follows them, but earlier templates of StatefulSets and DaemonSets are in them."""
@@ -99,7 +99,7 @@ async def rebuild(
         said = f"{cluster}: the API server does not say what it serves: {error}"
         raise (HistoryError if is_allowed else NotAllowedError)(said) from None
     async with engine.connect() as conn:
-        redactor = await redactor_of(conn)
+        redactor = await read_redactor(conn)
         await conn.commit()
         last = await rollouts.read_last(conn, cluster)
     kinds = Kinds(add=add, exclude=exclude)

@@ -35,7 +35,7 @@ from app.core.signals.collected import NAMES
 from app.store import rollouts
 from app.store.positions import read_positions
 from app.store.reach import AUDIT_LOG, DUMP, WATCH
-from app.store.redaction import redactor as redactor_of
+from app.store.redaction import read_redactor
 
 APART_BYTES = 4 << 20
 """Logs of that size, packed as they may be, are read by a process of their own, which takes a quarter second to start.
@@ -104,7 +104,7 @@ class Import:
     async def run(self, inputs: list[Input]) -> Report:
         """Read everything that is not yet read. Raises UnreadableError, ReadingError and the store's errors."""
         async with self.engine.connect() as conn:
-            redactor = await redactor_of(conn)
+            redactor = await read_redactor(conn)
             await conn.commit()
             known = await read_positions(conn, self.cluster, asked(inputs))
             last = await rollouts.read_last(conn, self.cluster)

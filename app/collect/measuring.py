@@ -29,7 +29,7 @@ from app.core.model import Batch, MetricSeries
 from app.core.objects.redact import Redactor
 from app.store import measured, series
 from app.store.record import record
-from app.store.redaction import redactor as redactor_of
+from app.store.redaction import read_redactor
 
 EVERY = timedelta(seconds=30)
 """Between two questions to a Prometheus, and two scrapes of a target."""
@@ -267,7 +267,7 @@ class Measuring:
         while True:
             try:
                 async with self._engine.begin() as conn:
-                    return await redactor_of(conn)
+                    return await read_redactor(conn)
             except AWAY:
                 await self._pace.sleep(AWAIT)
 

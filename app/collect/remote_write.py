@@ -25,7 +25,7 @@ from app.core.model import Batch
 from app.core.objects.redact import Redactor
 from app.store import codes, incidents, partitions, reach, series, series_keys
 from app.store.chunks import Columns
-from app.store.redaction import redactor as redactor_of
+from app.store.redaction import read_redactor
 from app.store.series_keys import Key
 
 MOST_BYTES = 10_000_000
@@ -223,7 +223,7 @@ class Receiver:
         if not labels:
             return {}, []
         if self._redactor is None:
-            self._redactor = await redactor_of(conn)
+            self._redactor = await read_redactor(conn)
         keys = {digest: key_of(of, self._redactor) for digest, of in labels.items()}
         usable = {digest: key for digest, key in keys.items() if key is not None}
         refused = []

@@ -30,7 +30,7 @@ from app.core.changes.lateness import TICK, RawTimed, When, created_after, writt
 from app.core.model import Resource, Symptom
 from app.core.objects.redact import Redactor
 from app.store.reach import WATCH
-from app.store.redaction import redactor as redactor_of
+from app.store.redaction import read_redactor
 
 Listed = tuple[str, str, str]
 """What a list holds: the objects of an API group and a kind in a namespace ("" for those in none)."""
@@ -105,7 +105,7 @@ class Snapshot:
     async def open(cls, engine: AsyncEngine, cluster: str, folder: Path, *, now: datetime) -> Snapshot:
         """Raises UnreadableError, as above."""
         async with engine.begin() as conn:
-            redactor = await redactor_of(conn)
+            redactor = await read_redactor(conn)
         return cls(engine, cluster, folder, redactor=redactor, now=now)
 
     async def read(self, until: datetime, alerts: Iterable[Symptom]) -> None:

@@ -34,7 +34,7 @@ from app.core.model import Position
 from app.store import reach, rollouts
 from app.store.positions import read_positions
 from app.store.reach import AUDIT_LOG
-from app.store.redaction import redactor as redactor_of
+from app.store.redaction import read_redactor
 from app.store.turns import turn
 
 EVERY = timedelta(seconds=1)
@@ -94,7 +94,7 @@ class Tail:
 
     async def _begin(self) -> _Session:
         async with self._engine.connect() as conn:
-            redactor = await redactor_of(conn)
+            redactor = await read_redactor(conn)
             await conn.commit()
             last = await rollouts.read_last(conn, self._cluster)
             known = await read_positions(conn, self._cluster)

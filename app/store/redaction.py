@@ -21,7 +21,7 @@ SPOOL = "spool key"
 RULES = "redaction rules"
 
 
-async def redactor(conn: AsyncConnection) -> Redactor:
+async def read_redactor(conn: AsyncConnection) -> Redactor:
     """What redacts here, as the key and the rules of now say; the key is made at first use, and the caller commits."""
     key = await _key(conn, NAME)
     found = await conn.execute(select(installation.c.value).where(installation.c.name == RULES))

@@ -10,7 +10,7 @@ from app.core.changes.external import External, change_of, digest, redacted
 from app.core.model import Change
 from app.store import external
 from app.store.idempotency import OtherRequestError
-from app.store.redaction import redactor as redactor_of
+from app.store.redaction import read_redactor
 from app.web import examples, params, shapes
 from app.web.auth import NeedsTeller
 from app.web.deps import deps_of
@@ -80,7 +80,7 @@ async def take(request: Request, told: External, *, key: str | None) -> tuple[li
     # An owner and a source have keys of their own: two systems that number their runs do not meet.
     whose = key_of(key, bound, told.source, *mine)
     async with deps.write.begin() as conn:
-        clean = redacted(told, await redactor_of(conn))
+        clean = redacted(told, await read_redactor(conn))
         if whose is not None:
             try:
                 before = await external.told_before(conn, whose, digest(clean), now=now)

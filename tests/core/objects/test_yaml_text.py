@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from app.core.model import Json
 from app.core.objects.own_rules import OwnRules
 from app.core.objects.redact import Redactor
+from app.core.objects.yaml_text import judged
 
 redactor = Redactor(b"k" * 32)
 SECRET = "hunter2hunter"
@@ -79,6 +80,11 @@ def test_what_is_hidden_as_a_whole_goes_with_its_keys() -> None:
     kept = own.object("", "ConfigMap", {"data": {"conf": text}})["data"]
     hidden = own.fingerprint({key: "left", "other": "right"})
     assert kept == {"conf": f"vault:\n  {hidden}\nhost: x\n"}
+
+
+def test_a_judgement_of_another_shape_is_no_judgement() -> None:
+    with pytest.raises(ValueError, match="neither hidden"):
+        judged("a: {b: c}\n", lambda _: {"a": ["c"]}, str)
 
 
 def test_keys_that_become_one_hide_the_whole_text() -> None:
